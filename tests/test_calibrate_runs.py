@@ -19,6 +19,7 @@ from distsim.engine.fitting import fit as calibrate
 from distsim.engine.fitting.runs import FIRST_RATIO, _unread, examples_of
 from distsim.engine.fitting.table import Example
 from distsim.engine.fitting.write import score, spread
+from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.step import step_of, timed
 from distsim.engine.steps.intervals import residuals_of
@@ -166,7 +167,7 @@ def test_every_run_is_found_in_its_table_and_left_out() -> None:
     for row in read_runs(PUBLISHED):
         if row.id in wanted:
             setup = setup_of(row)
-            known = next(one for one in evidence(setup.framework.name) if one.run == row.id)
+            known = next(one for one in evidence(kin_of(setup.framework)) if one.run == row.id)
             assert correction_of(setup, row.id, run_year(row), row.source).logarithm == known.alone, row.id
 
 

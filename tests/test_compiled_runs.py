@@ -191,9 +191,10 @@ def test_heads_fill_systolic_arrays_by_their_width() -> None:
 
 def test_a_framework_that_cannot_run_there_is_noted() -> None:
     chip = catalog.load("gpus", "tpu-v5p")
-    assert "--framework maxtext" in other_software(chip, "megatron-core")
-    assert not other_software(chip, "maxtext")
-    assert not other_software(catalog.load("gpus", "h100-sxm"), "megatron-core")
+    megatron, maxtext = (catalog.load("frameworks", name) for name in ("megatron-core", "maxtext"))
+    assert "--framework maxtext" in other_software(chip, megatron)
+    assert not other_software(chip, maxtext)
+    assert not other_software(catalog.load("gpus", "h100-sxm"), megatron)
     assert resolve(Job(model="llama-2-70b", gpu="tpu-v5p", gpus=256, framework="maxtext")).precision.name == "jax-bf16"
 
 

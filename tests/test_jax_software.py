@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from distsim import Job, catalog, load_model, memory, step
-from distsim.engine.fitting.fit import PRIORS
+from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.expert_rates import expert_rates
 from distsim.engine.runs.likeness import evidence
@@ -15,7 +15,7 @@ from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import timing_on
 from distsim.engine.steps.intervals import group_names
 from distsim.interop.runs import Run
-from distsim.specs.timing import LIKE, Timing, combined
+from distsim.specs.timing import Kin, Timing, combined
 
 CELLS = {
     "model": "llama-2-7b", "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "2048", "global_batch": "64",
@@ -84,14 +84,22 @@ def test_experts_written_in_triton_on_blackwell() -> None:
     assert expert_rates(setup_of(row(**{**cells, "gpu": "h100-sxm"})), narrow=False) == (1, 1, 1)
 
 
-@pytest.mark.parametrize("name", LIKE)
-def test_speed_is_a_relatives_until_there_are_runs(name: str) -> None:
-    like = LIKE[name]
-    assert timing_on(name, "hopper") == timing_on(like, "hopper") != timing_on("alpa", "hopper")
+def kin(name: str) -> Kin:
+    return kin_of(catalog.load("frameworks", name))
+
+
+@pytest.mark.parametrize(
+    ("software", "relative"), [("axlearn", "maxtext"), ("levanter", "maxtext"), ("t5x", "paxml"),
+                               ("tensorflow", "maxtext"), ("kempnerforge", "torchtitan")]
+)  # fmt: skip
+def test_speed_is_a_relatives_until_there_are_runs(software: str, relative: str) -> None:
+    name, like = kin(software), kin(relative)
+    assert name.like == relative
+    assert timing_on(name, "hopper") == timing_on(like, "hopper") != timing_on(kin("alpa"), "hopper")
     assert evidence(name) == evidence(like) != ()
     assert group_names(name, "hopper", "near")[-1] == "any near"
     assert set(group_names(like, "hopper", "near")) < set(group_names(name, "hopper", "near"))
-    own = combined({"framework": {name: {"matmul": 0.5}, like: {"matmul": 0.9}}}, name, "hopper")
+    own = combined({"framework": {software: {"matmul": 0.5}, relative: {"matmul": 0.9}}}, name, "hopper")
     assert own.matmul == pytest.approx(0.5 * combined({}, name, "hopper").matmul)
 
 
@@ -116,4 +124,4 @@ def test_a_loss_that_makes_logits_leaves_models_without_words_alone(model: str) 
 def test_a_step_of_jax_costs_its_host_little() -> None:
     """On a v6e one micro-batch of 4 sequences takes 19.7 ms with its optimizer, 16 of them 282 (vorushin/tpuchat
     08_tpu_ablations.py): 2.2 ms a step and optimizer beside 17.5 each."""
-    assert PRIORS["maxtext"]["step_seconds"] <= 0.004 < float(Timing.model_fields["step_seconds"].default)
+    assert dict(kin("maxtext").prior)["step_seconds"] <= 0.004 < float(Timing.model_fields["step_seconds"].default)

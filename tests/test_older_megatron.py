@@ -12,7 +12,7 @@ import pytest
 import distsim
 from distsim.catalog import load
 from distsim.engine.evidence import assumed_of
-from distsim.engine.fitting.fit import PRIORS
+from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.profile import kernels_for
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
@@ -81,18 +81,22 @@ def test_other_software_composes_as_its_profile_says() -> None:
     assert composed_softmax(setup) == 0
 
 
+def priors(name: str) -> dict[str, float]:
+    return dict(kin_of(load("frameworks", name)).prior)
+
+
 def test_zero_3_under_megatron_fetches_as_deepspeed_did() -> None:
     for year in ("-2021", ""):
-        under, alone = PRIORS[f"megatron-deepspeed{year}"], PRIORS[f"deepspeed{year}"]
+        under, alone = priors(f"megatron-deepspeed{year}"), priors(f"deepspeed{year}")
         assert under["gather_factor"] == alone["gather_factor"] and under["data_factor"] < alone["data_factor"]
 
 
 def test_gradients_that_nothing_hides_take_what_nccl_takes() -> None:
     """The profiles that reduce after the last micro-batch are those that start above the family's factor."""
     for name in ("megatron-2021", "megatron-deepspeed-2021", "megatron-deepspeed-2022", "megatron-deepspeed"):
-        assert not load("frameworks", name).traffic.overlap_gradients and PRIORS[name]["data_factor"] > 1
+        assert not load("frameworks", name).traffic.overlap_gradients and priors(name)["data_factor"] > 1
     assert load("frameworks", "megatron-lm").traffic.overlap_gradients
-    assert "data_factor" not in PRIORS["megatron-lm"]
+    assert "data_factor" not in priors("megatron-lm")
 
 
 def test_nccl_reaches_a_part_of_omni_path() -> None:

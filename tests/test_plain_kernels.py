@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.passes import moved_bytes
@@ -55,7 +56,9 @@ def predicted(row: dict[str, str]) -> float:
     setup, _ = operation(row["kernel"], row["format"], row["gpu"])
     forward, backward = ways(row["kernel"], row["format"], row["gpu"])
     each = {"forward": forward, "backward": backward, "both": forward + backward}[row["way"]]
-    reached = float(setup.accelerator.bandwidth) * timing_on("huggingface", setup.accelerator.architecture).stream
+    reached = (
+        float(setup.accelerator.bandwidth) * timing_on(kin_of(setup.framework), setup.accelerator.architecture).stream
+    )
     return int(row["rows"]) * int(row["width"]) * each / reached
 
 

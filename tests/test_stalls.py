@@ -11,13 +11,13 @@ import numpy
 import pytest
 
 from distsim import catalog
-from distsim.engine.fitting.fit import PRIORS
 from distsim.engine.fitting.runs import examples_of
 from distsim.engine.fitting.states import shares_of, voted, votes_of
 from distsim.engine.fitting.table import Example, Table, allowed_states, nearest_states
+from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.runs.likeness import correction_of
-from distsim.engine.runs.stalls import SEVERAL, Vote, distinct_state, likeliest, state_of
+from distsim.engine.runs.stalls import Vote, distinct_state, likeliest, state_of
 from distsim.engine.step import breakdown_of, timing_of
 from distsim.engine.steps.work import work_of
 from distsim.formulas.step import check_seconds, spanning_seconds, stall_seconds
@@ -95,7 +95,7 @@ def sweep() -> list[Example]:
 
 def test_states_of_runs_are_found_again(sweep: list[Example]) -> None:
     """Times made in known states lead back to them, and each run's state agrees with what runs like it were in."""
-    priors = {name: float(field.default) for name, field in Timing.model_fields.items()} | PRIORS["nanotron"]
+    priors = {name: float(field.default) for name, field in Timing.model_fields.items()} | dict(sweep[0].kin.prior)
     timing = {name: numpy.full(len(sweep), priors[name]) for name in NAMES}
     allowed = allowed_states(sweep)
     wanted = numpy.array([int(e.layout["nodes"] >= 16) * STALLED for e in sweep])
@@ -129,4 +129,4 @@ def test_only_frameworks_of_several_states_vote() -> None:
     for file in folder.glob("*.csv"):
         with open(file, newline="", encoding="utf-8") as table:
             head = next(csv.reader(table))
-        assert ("stalled" in head) <= (file.stem in SEVERAL)
+        assert ("stalled" in head) <= kin_of(catalog.load("frameworks", file.stem)).several

@@ -9,7 +9,6 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.tuning import BUCKETED_SHARE, unpadded_tokens
-from distsim.specs.timing import family_of
 
 CELLS = {
     "model": "bert-large", "gpu": "tpu-v4", "n_gpus": "64", "seq_len": "512", "global_batch": "1536",
@@ -28,7 +27,7 @@ def replayed(**cells: str) -> Setup:
 @pytest.mark.parametrize("name", ["tensorflow", "TensorFlow 2", "tensorflow-xla", "tf2"])
 def test_it_has_a_profile(name: str) -> None:
     setup = replayed(framework=name)
-    assert (setup.framework.name, family_of(setup.framework.name)) == ("tensorflow", "jax")
+    assert (setup.framework.name, setup.framework.family) == ("tensorflow", "jax")
     assert (setup.recompute, setup.layout.micro_batch) == ("none", 24)
 
 

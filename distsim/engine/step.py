@@ -11,6 +11,7 @@ from distsim.engine.calibrated import FITTED, calibrated, kept_while_fitted
 from distsim.engine.jobs.filled import filled_experts
 from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
 from distsim.engine.jobs.framework_notes import beyond_default, unfitted
+from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.tp_overlap import overlap_note
@@ -26,7 +27,7 @@ from distsim.engine.steps.simulated import asynchronous_note, simulated_note
 from distsim.engine.steps.work import Work, work_of
 from distsim.formulas.flops import flops_utilisation
 from distsim.specs.job import Job, job_of
-from distsim.specs.timing import PLAIN, Timing, combined, family_of, timed_like
+from distsim.specs.timing import PLAIN, Kin, Timing, combined
 
 
 class Interval(NamedTuple):
@@ -173,20 +174,20 @@ def seconds_of(setup: Setup) -> float:
 
 
 @kept_while_fitted(256)
-def timing_on(framework: str, architecture: str) -> Timing:
+def timing_on(kin: Kin, architecture: str) -> Timing:
     """Of the fitted numbers, as ``make calibrate`` wrote them, those that hold here."""
-    own = (f"framework.{framework}", f"framework.{timed_like(framework)}")
-    mine = ("general", f"architecture.{architecture}", f"family.{family_of(framework)}", *own)
+    own = (f"framework.{kin.name}", f"framework.{kin.like}")
+    mine = ("general", f"architecture.{architecture}", f"family.{kin.family}", *own)
 
     def wanted(table: str) -> bool:
         return table in mine or table.startswith(tuple(f"{name}." for name in own))
 
-    return combined(calibrated(FITTED, wanted, "general"), framework, architecture)
+    return combined(calibrated(FITTED, wanted, "general"), kin, architecture)
 
 
 def timing_of(setup: Setup) -> Timing:
     """The numbers that hold for a setup's framework on its accelerator."""
-    return timing_on(setup.framework.name, setup.accelerator.generation)
+    return timing_on(kin_of(setup.framework), setup.accelerator.generation)
 
 
 def breakdown_of(work: Work, timing: Timing, state: int = PLAIN) -> dict[str, float]:

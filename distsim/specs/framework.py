@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from distsim.errors import did_you_mean
 from distsim.specs.adapters import Adapters
@@ -14,12 +14,14 @@ from distsim.specs.parts import Remat, Script
 from distsim.specs.quantity import Natural
 from distsim.specs.recipes import Recipe
 from distsim.specs.support import Supports
+from distsim.specs.timing import Timing
 from distsim.specs.traffic import Traffic
 
 REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until", "older_zero",
                 "older_silent_until", "recompute_until_fits", "trains_mtp", "unsaid_micro_batch", "flash_tokens",
                 "experts_like_tp", "experts_like_tp_until", "zero_of_bf16", "balanced_router",
-                "whole_batch", "shards_in_node", "tiles_where_told")  # fmt: skip
+                "whole_batch", "shards_in_node", "tiles_where_told", "trains_whole", "splits_models",
+                "decoder_flash_year", "loss_alone", "compiled_zero", "trainer_or_loop")  # fmt: skip
 """What ``usual`` may hold besides job options, ``precision_<recipe>`` and ``optimizer_<name>`` (what a row's words mean
 there): how replays fill what a row leaves blank."""
 
@@ -28,6 +30,15 @@ class Framework(Sourced):
     """A software profile. Defaults fill options that a job leaves open."""
 
     aliases: tuple[str, ...] = ()
+    family: str = ""
+    """Frameworks that share code, so that one without measured runs is timed like its relatives; blank: its name."""
+    timed_like: str = ""
+    """The framework preset whose measured runs stand for this one as long as nobody has fitted its own; blank: none.
+    Shipped presets name themselves or a relative, so that a copy under another name is timed like its original."""
+    prior: Timing = Timing()
+    """Where fitting starts from, of the numbers in which this software has a property that others lack."""
+    only_on: str = ""
+    """The architecture of the only accelerators that it runs on: software of one vendor's compiler."""
     defaults: dict[str, Any] = Field(default_factory=dict)
     """Job options that this framework sets when the user does not."""
     usual: dict[str, Any] = Field(default_factory=dict)
@@ -74,6 +85,8 @@ class Framework(Sourced):
     overhead: Overhead = Overhead()
     supports: Supports = Supports()
     adapters: Adapters = Adapters()
+    compiled_decoders: str = ""
+    """What a compiled decoder with flash attention takes that is not counted; a note tells it."""
     off_on_gpus: str = ""
     """What measured runs on GPUs say of its step times, where these are known to be off; a note tells it."""
     stands_for: str = ""
@@ -98,6 +111,14 @@ class Framework(Sourced):
     """The rate that its MFU refers to: that of the recipe's products, or bf16 whatever they are."""
     memory_decimal: bool = False
     """Its gigabytes are 1e9 bytes."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_family(cls, data: Any) -> Any:
+        """Who has no relatives is a family of one."""
+        if isinstance(data, dict) and "name" in data and not data.get("family"):
+            return {**data, "family": data["name"]}
+        return data
 
     @field_validator("defaults", "usual")
     @classmethod

@@ -1,6 +1,6 @@
 """What turns ideal seconds into those of a real step: few numbers, each with a meaning, fitted by distsim calibrate."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.specs.base import Spec
 from distsim.specs.quantity import Amount, Positive
@@ -63,50 +63,49 @@ first; and with pipeline exchanges that stall besides. Only nanotron's sweep sho
 (docs/findings/nanotron.md)."""
 STATE_NAMES = ("plain", "checked", "stalled")
 NAMES = tuple(Timing.model_fields)
+STALLS = ("stall_seconds", "layer_stall_seconds")
+"""What tells these states apart."""
 
 
-FAMILIES = {
-    "megatron": ("megatron-core", "megatron-lm", "megatron-bridge", "nemo", "nemo-mlperf", "megatron-2021",
-                 "megatron-deepspeed", "megatron-deepspeed-2021", "megatron-deepspeed-2022", "vtrain"),
-    "torch": ("torchtitan", "fsdp", "llm-foundry", "torchtune", "litgpt", "huggingface", "torch-ddp", "deepspeed",
-              "deepspeed-2021", "torch-compile", "plain-torch", "tinyllama", "fms-fsdp", "nemo-automodel", "prime-rl",
-              "kempnerforge", "mlperf-bert"),
-    "jax": ("maxtext", "paxml", "alpa", "axlearn", "levanter", "t5x", "tensorflow"),
-    "neuronx": ("neuronx", "neuronx-nemo"),
-}  # fmt: skip
-"""Frameworks that share code, so that one without measured runs is like its relatives."""
-LIKE = {
-    "axlearn": "maxtext",
-    "levanter": "maxtext",
-    "t5x": "paxml",
-    "tensorflow": "maxtext",
-    "kempnerforge": "torchtitan",
-}
-"""Frameworks of other settings over the same compiler and libraries, whose speed is that of their relative as long as
-nobody has fitted their own."""
+class Kin(NamedTuple):
+    """Under whose names a framework's measured runs and fitted numbers are found."""
+
+    name: str
+    like: str
+    """The framework whose runs stand for this one as long as nobody has fitted its own; itself where it has them."""
+    family: str
+    """Of frameworks that share code, so that one without measured runs is like its relatives."""
+    prior: tuple[tuple[str, float], ...] = ()
+    """Numbers that fitting starts from where they are not the defaults of ``Timing``."""
+    differs: tuple[tuple[str, float], ...] = ()
+    """Those of them that the framework whose runs stand for it starts from elsewhere."""
+
+    @property
+    def several(self) -> bool:
+        """Whether measured runs come from several ``STATES`` of its software."""
+        return any(name in STALLS for name, _ in self.prior)
 
 
-def timed_like(framework: str) -> str:
-    """The framework whose measured runs stand for this one; itself where it has its own."""
-    return LIKE.get(framework, framework)
-
-
-def family_of(framework: str) -> str:
-    """The family of a framework; its own name where it has no relatives."""
-    return next((family for family, members in FAMILIES.items() if framework in members), framework)
-
-
-def combined(tables: dict[str, Any], framework: str, architecture: str) -> Timing:
-    """The numbers of a framework on an architecture: general ones, times what is known of its relatives and itself."""
+def combined(tables: dict[str, Any], kin: Kin, architecture: str) -> Timing:
+    """The numbers of a framework on an architecture: general ones, times what is known of its relatives and itself.
+    What was fitted under its own name holds; else what its relative's runs gave, and what its prior has otherwise."""
     general = tables.get("general", {})
-    values = {name: float(general.get(name, field.default)) for name, field in Timing.model_fields.items()}
+    defaults = {name: float(field.default) for name, field in Timing.model_fields.items()}
+    values = {name: float(general.get(name, default)) for name, default in defaults.items()}
     fitted = tables.get("framework", {})
-    own = fitted.get(framework) or fitted.get(timed_like(framework), {})
+    own = fitted.get(kin.name) or fitted.get(kin.like, {})
     values.update({name: float(value) for name, value in own.get("set", {}).items()})
-    family = tables.get("family", {}).get(family_of(framework), {})
+    if kin.name not in fitted:
+        values.update({name: prior * _moved(general, name, defaults[name]) for name, prior in kin.differs})
+    family = tables.get("family", {}).get(kin.family, {})
     chip = tables.get("architecture", {}).get(architecture, {})
     for factors in (chip, family, own, own.get("on", {}).get(architecture, {})):
         for name, value in factors.items():
             if name in values:
                 values[name] *= float(value)
     return Timing(**values)
+
+
+def _moved(general: dict[str, Any], name: str, default: float) -> float:
+    """What fitting made of a number under all frameworks, over where it started."""
+    return float(general.get(name, default)) / default if default else 1.0

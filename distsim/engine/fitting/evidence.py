@@ -13,7 +13,6 @@ from distsim.engine.fitting.states import shares_of, voted, votes_of
 from distsim.engine.fitting.table import Example, in_state, nearest_states
 from distsim.engine.runs.likeness import DIFFERENCES, DOUBLINGS, NOISES, RANGE, shared
 from distsim.engine.runs.own_runs import OWN, compared
-from distsim.engine.runs.stalls import SEVERAL
 
 HALF_BUSY, LEAST_BUSY = 0.5, 0.05
 LARGEST_ERROR = 0.35
@@ -82,7 +81,7 @@ def corrected(examples: Sequence[Example], labels: Sequence[Any], residuals: dic
     """Runs left out by label; ``residuals`` are, per label, those of all examples and states from the fit that did not
     see the label."""
     found = LeftOut(*np.zeros((3, len(examples))))
-    for framework, positions in by_framework(examples).items():
+    for positions in by_framework(examples).values():
         own = np.array(positions)
         for label in sorted({labels[i] for i in positions}):
             out = np.array([labels[i] == label for i in positions])
@@ -91,19 +90,17 @@ def corrected(examples: Sequence[Example], labels: Sequence[Any], residuals: dic
                 found.residuals[new] = found.corrected[new] = residuals[label][0, new]
                 continue
             parts = _predicted([examples[i] for i in known], residuals[label][:, known],
-                               [examples[i] for i in new], residuals[label][:, new], framework)  # fmt: skip
+                               [examples[i] for i in new], residuals[label][:, new])  # fmt: skip
             for whole, part in zip(found, parts, strict=True):
                 whole[new] = part
     return found
 
 
-def _predicted(
-    known: Sequence[Example], known_residuals: Any, new: Sequence[Example], new_residuals: Any, framework: str
-) -> LeftOut:
+def _predicted(known: Sequence[Example], known_residuals: Any, new: Sequence[Example], new_residuals: Any) -> LeftOut:
     """What known runs of one framework say of new ones."""
     states = nearest_states(known, known_residuals)
     theirs, sure = np.zeros(len(new), int), np.ones(len(new))
-    if framework in SEVERAL:
+    if known[0].kin.several:
         theirs, sure = voted(known, shares_of(known, known_residuals), new)
     among = related(kernel(known, known), known, known) * (states[:, None] == states)
     weights, _ = solved(among, -in_state(known_residuals, states), known)
@@ -121,7 +118,7 @@ def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any) ->
             old.unlink()
     head = ["run", "weight", "alone", "nearest", *DOUBLINGS, "year", *DIFFERENCES]
     for framework, positions in frameworks.items():
-        several = framework in SEVERAL
+        several = examples[positions[0]].kin.several
         lines = [",".join([*head, *STATE_COLUMNS] if several else head)]
         lines += _lines([examples[i] for i in positions], residuals[:, np.array(positions)], several)
         (folder / f"{framework}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from distsim.engine.fitting.table import Example, Table, nearest_states
-from distsim.engine.steps.work import TILED_SHARE
-from distsim.specs.timing import CORE_SECONDS, NAMES, OPERATION_SECONDS, Timing, family_of, timed_like
+from distsim.specs.timing import NAMES, Timing
 
 ROW = 0.1
 """How far (in logarithms of time) one run lies from a model that is right for its source."""
@@ -47,54 +46,6 @@ SPREADS: dict[str, tuple[float, float, float, float, float]] = {
     "layer_stall_seconds": (0, 0, 0, 0.2, 0),
 }  # fmt: skip
 LEVELS = ("general", "architecture", "family", "framework", "both")
-_EAGER = {"kernel_issue_seconds": OPERATION_SECONDS}  # plain modules, counted one by one in engine/kernels/launches.py
-# XLA hands over a whole step at once
-_COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6}
-_OVERLAPPED = {"tensor_factor": TILED_SHARE}
-# Modules of Megatron core and Transformer Engine go through Python for each product (autograd functions, quantizers,
-# hooks of main gradients): layers of small experts in Megatron-Bridge and tiny models in Megatron-LM's tests agree
-_CORE = {"kernel_issue_seconds": CORE_SECONDS, "step_seconds": 0.025}
-# The same modules under NeMo's recipes, which skip the tests' checks of gradients and logging
-_RECIPE = {"kernel_issue_seconds": CORE_SECONDS, "step_seconds": 0.015}
-# The same of the older modules of Megatron-DeepSpeed, as short micro-batches of vTrain's sweep show
-_OLDER = {"kernel_issue_seconds": 7.5e-5}
-# MLPerf Training v5.0: each layer of a NeMo submission is a captured graph (docs.nvidia.com/dl-cuda-graph, examples)
-_CAPTURED = {"kernel_issue_seconds": 1e-5}
-# Narayanan et al. 2021, table 2: 175B under ZeRO-3, parameter by parameter and not ahead of use
-_FETCHED = {"gather_factor": 5.0, "exposed_fraction": 1.0}
-# the same in 2022, where step times less their computation on 256 to 1,024 GPUs are about half of that, and nine of
-# fifteen seconds of it stay however long a micro-batch computes
-_AHEAD = {"gather_factor": 2.0, "exposed_fraction": 0.6}
-# Gradients reduced after the last micro-batch (traffic.overlap_gradients off) take what NCCL takes: the factor of
-# Megatron's family stands for what its later versions hide beyond the last backward. It was 0.7 when this was chosen;
-# the fit, which now has 0.86, draws this to 1.3
-_AFTERWARDS = {"data_factor": 1.4}
-PRIORS: dict[str, dict[str, float]] = {
-    "nanotron": {"stall_seconds": 0.46, "layer_stall_seconds": 0.0021},
-    "deepspeed-2021": {**_FETCHED, "data_factor": 5.0}, "deepspeed": {**_AHEAD, "data_factor": 2.0},
-    # the same engine under Megatron's layers
-    "megatron-deepspeed-2021": _FETCHED | _AFTERWARDS, "megatron-deepspeed-2022": _AHEAD | _AFTERWARDS,
-    "megatron-2021": _AFTERWARDS,
-    "nemo": _OVERLAPPED | _RECIPE, "nemo-mlperf": _OVERLAPPED | _CAPTURED,
-    "megatron-bridge": _OVERLAPPED | _CORE, "megatron-core": _OVERLAPPED | _CORE, "megatron-lm": _CORE,
-    "megatron-deepspeed": _AHEAD | _AFTERWARDS | _OLDER,
-    # profiled operators laid end to end: nothing but kernels and the gaps between them
-    "vtrain": {**_AFTERWARDS, **_OLDER, "step_seconds": 0.002, "jitter": 1e-4},
-    "huggingface": _EAGER, "torchtune": _EAGER, "litgpt": _EAGER,
-    # batches are tokenised between steps, and norms taken of every DTensor by itself
-    "torchtitan": {"step_seconds": 0.05},
-    # scripts that hold their tokens in memory and print without waiting for the GPU
-    "torch-compile": {"kernel_issue_seconds": 1e-5, "stream": 1.0, "step_seconds": 0.004},
-    # experts as batched products of one capacity, without groups of unlike sizes (MaxText, docs on MoE configuration);
-    # JAX dispatches asynchronously, so that the host makes the next step ready beside the device: on a v6e a step of
-    # one micro-batch takes 2 ms more than each of 16, its optimizer among them (vorushin/tpuchat 08_tpu_ablations.py)
-    "maxtext": {**_COMPILED, "grouped": 1.0, "step_seconds": 0.004},
-    "paxml": _COMPILED, "alpa": _COMPILED, "habana": _COMPILED,
-    # neuronx-distributed pipeline/comm.py, NeMo's p2p_communication.py for Neuron: each of a micro-batch's four
-    # transfers is a collective of two ranks in a graph of its own, with nothing beside it
-    "neuronx": {**_COMPILED, "pipeline_factor": 2.0}, "neuronx-nemo": {**_COMPILED, "pipeline_factor": 2.0},
-}  # fmt: skip
-"""Where a framework has a property that others lack, the value that fitting starts from."""
 
 
 class Factors:
@@ -116,7 +67,7 @@ class Factors:
     def label(example: Example, level: int) -> str:
         """The group of an example on a level."""
         own = example.framework
-        return ("", example.architecture, family_of(own), own, f"{own}|{example.architecture}")[level]
+        return ("", example.architecture, example.kin.family, own, f"{own}|{example.architecture}")[level]
 
     def index(self, examples: Sequence[Example]) -> dict[str, Any]:
         """Per number, the positions of its factors of each example; one past the end for none."""
@@ -135,9 +86,9 @@ class Factors:
 
 
 def prior_values(name: str, examples: Sequence[Example]) -> Any:
-    """What fitting starts from, per example."""
+    """What fitting starts from, per example: what its framework's preset says, or that of its relative, or all do."""
     default = float(Timing.model_fields[name].default)
-    return np.array([PRIORS.get(timed_like(e.framework), {}).get(name, default) for e in examples])
+    return np.array([dict(e.kin.prior).get(name, default) for e in examples])
 
 
 @dataclass

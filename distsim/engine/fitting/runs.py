@@ -22,6 +22,7 @@ from distsim.engine.fitting.write import (
     fitted_toml,
     folds,
     left_out,
+    priors_of,
     refuse_unwritable,
     residuals_toml,
     score,
@@ -151,7 +152,7 @@ def calibrate(
     theirs = {example.source for example in own.examples} if mine else set()
     marked = [as_own(example) if example.source in theirs else example for example in examples]
     skipped = dict(sum((Counter(one.skipped) for one in read), Counter()).most_common())
-    table = Table.of(examples)
+    priors, table = priors_of(examples), Table.of(examples)
     factors = Factors(examples)
     before = unfitted(factors).residuals(table)
     fitted = fit(table)
@@ -170,7 +171,7 @@ def calibrate(
     others = _unseen(fitted, examples) if any(map(shipped_runs().samefile, files)) else []
     if others:
         scores["runs of sources never fitted"] = score([one for one, _ in others], np.array([r for _, r in others]))
-    write(folder, fitted_toml(fitted, ", ".join(file.name for file in files), len(examples), len(set(sources))),
+    write(folder, fitted_toml(fitted, priors, ", ".join(file.name for file in files), len(examples), len(set(sources))),
           residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
                          nearest_states(examples, after) == PLAIN, _unread(others)))  # fmt: skip
     write_evidence(folder / FOLDER, marked, after)

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.likeness import Likeness, fullness_of, likeness_of
 from distsim.engine.runs.own_runs import OWN
-from distsim.engine.runs.stalls import SEVERAL, distinct_state
+from distsim.engine.runs.stalls import distinct_state
 from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
 from distsim.engine.steps.stage_seconds import products_of
 from distsim.engine.steps.work import work_of
-from distsim.specs.timing import STATES
+from distsim.specs.timing import STATES, Kin
 
 
 @dataclass
@@ -24,7 +25,8 @@ class Example:
 
     id: str
     source: str
-    framework: str
+    kin: Kin
+    """Under whose names its framework's runs are found."""
     architecture: str
     seconds: float
     stages: list[dict[str, float]]
@@ -38,6 +40,11 @@ class Example:
     """Whose profile and recipe stand for what the run names."""
 
     @property
+    def framework(self) -> str:
+        """Its name."""
+        return self.kin.name
+
+    @property
     def busy_fraction(self) -> float:
         """Share of the measured time that the products of the busiest stage take at the best measured rates."""
         return float(products_of(self.stages, self.layout["micro_batches"])) / self.seconds
@@ -45,10 +52,10 @@ class Example:
 
 def example_of(setup: Setup, seconds: float, id: str, source: str, year: float) -> Example:
     """A run's setup as numbers to fit to."""
-    name = setup.framework.name
+    kin = kin_of(setup.framework)
     return Example(
-        id, source, name, setup.accelerator.generation, seconds, stage_numbers(work_of(setup)),
-        layout_numbers(setup), likeness_of(setup, year, source), fullness_of(setup) if name in SEVERAL else 0.0,
+        id, source, kin, setup.accelerator.generation, seconds, stage_numbers(work_of(setup)),
+        layout_numbers(setup), likeness_of(setup, year, source), fullness_of(setup) if kin.several else 0.0,
     )  # fmt: skip
 
 
@@ -96,7 +103,7 @@ class Table:
     def residuals_by_state(self, timing: dict[str, Any]) -> Any:
         """Predicted over measured, as logarithms, in each state of the software (one row per state)."""
         plain = self.log_predicted(timing) - self.log_seconds
-        some = np.array([e.framework in SEVERAL for e in self.examples])
+        some = np.array([e.kin.several for e in self.examples])
         found = np.repeat(plain[None, :], len(STATES), axis=0)
         if some.any():
             part, own = self.subset(some), {name: values[some] for name, values in timing.items()}
@@ -111,9 +118,9 @@ class Table:
 
 def allowed_states(examples: Sequence[Example]) -> Any:
     """The states that time each example in its own way, one row per state."""
-    layouts = [(e.framework, e.layout) for e in examples]
+    layouts = [(e.kin.several, e.layout) for e in examples]
     distinct = [
-        [name in SEVERAL and distinct_state(state, y["tp"], y["pp"], y["nodes"]) == state for name, y in layouts]
+        [several and distinct_state(state, y["tp"], y["pp"], y["nodes"]) == state for several, y in layouts]
         for state in STATES[1:]
     ]
     return np.array([[True] * len(layouts), *distinct])

@@ -18,8 +18,9 @@ import numpy as np
 
 from distsim import catalog
 from distsim.engine.counted import Show, counted
-from distsim.engine.fitting.fit import PRIORS, Fit, fit, unfitted
+from distsim.engine.fitting.fit import Fit, fit, unfitted
 from distsim.engine.fitting.table import Example, Table
+from distsim.engine.jobs.kin import kin_of
 from distsim.engine.runs.likeness import Correction
 from distsim.engine.steps.intervals import (
     ELSEWHERE,
@@ -34,6 +35,8 @@ from distsim.engine.steps.intervals import (
 from distsim.errors import DistsimError
 from distsim.specs.timing import NAMES, Timing
 
+Priors = dict[str, dict[str, float]]
+"""By framework."""
 FOLDS = 5
 SMALLEST = 0.005
 """Factors nearer to 1 than this are left out of the preset."""
@@ -77,12 +80,20 @@ def folds(examples: Sequence[Example]) -> list[int]:
     return [zlib.crc32(example.id.encode()) % FOLDS for example in examples]
 
 
+def priors_of(examples: Sequence[Example]) -> Priors:
+    """The numbers that fitting starts from where a framework's preset states them: of every preset that stands for
+    itself, and of those whose runs are fitted to."""
+    known = [kin_of(catalog.load("frameworks", name)) for name in catalog.names("frameworks")]
+    kins = [*(kin for kin in known if kin.like == kin.name), *(example.kin for example in examples)]
+    return {kin.name: dict(kin.prior) for kin in kins if kin.prior}
+
+
 def _number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def fitted_toml(model: Fit, runs: str, count: int, sources: int) -> str:
-    """The preset of fitted numbers."""
+def fitted_toml(model: Fit, priors: Priors, runs: str, count: int, sources: int) -> str:
+    """The preset of fitted numbers, with what of the ``priors`` is a framework's own."""
     values: dict[tuple[int, str], dict[str, float]] = defaultdict(dict)
     for (level, label, name), logarithm in zip(model.factors.keys, model.vector, strict=True):
         values[level, label][name] = float(np.exp(logarithm))
@@ -98,7 +109,7 @@ def fitted_toml(model: Fit, runs: str, count: int, sources: int) -> str:
         kept = {name: value for name, value in factors.items() if abs(np.log(value)) >= SMALLEST}
         if kept:
             lines += ["", f"[{head}]", *(f"{name} = {_number(value)}" for name, value in kept.items())]
-    for framework, fixed in PRIORS.items():
+    for framework, fixed in sorted(priors.items()):
         lines += [
             "",
             f"[framework.{framework}.set]",
@@ -135,7 +146,7 @@ def residuals_toml(
     groups: dict[str, list[float]] = defaultdict(list)
     for index, example in enumerate(examples):
         word = Correction(0.0, float(near[1][index]), ()).word
-        for name in group_names(example.framework, example.architecture, word):
+        for name in group_names(example.kin, example.architecture, word):
             groups[name].append(float(near[0][index]))
     outside = [(example, float(far[index])) for index, example in enumerate(examples) if plain[index]]
     fitted = {example.architecture for example in examples}
@@ -176,7 +187,7 @@ def _elsewhere(found: Sequence[tuple[Example, float]], fitted: set[str]) -> dict
     groups: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for example, residual in found:
         pace = pace_name(example.busy_fraction / float(np.exp(residual)))
-        for name in elsewhere_names(pace, example.framework, example.architecture in fitted):
+        for name in elsewhere_names(pace, example.kin.family, example.architecture in fitted):
             groups[name].append((example.source, residual))
     every = [elsewhere_names(pace, "", fitted=False)[0] for pace in PACES]
     everything = [pair for name in every for pair in groups[name]]

@@ -15,29 +15,31 @@ from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.support import all_the_same, lacks
-from distsim.specs.timing import family_of
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
 
-COMPILED_MASK = (
-    "compiled models of transformers pass attention a dense mask with torch before 2.14 or transformers before 5.24, "
-    'which takes it three times as long: not counted (attn_implementation="flash_attention_2" has none)'
-)
-
 
 def unfitted(setup: Setup) -> list[str]:
-    """A note on a framework of the user's own under whose name nothing was fitted."""
-    from distsim.engine.runs.likeness import evidence
+    """A note on a framework of the user's own under whose name nothing was fitted: what it is timed like."""
+    from distsim.engine.calibrated import FITTED, calibrated
+    from distsim.engine.jobs.kin import kin_of
+    from distsim.engine.runs.likeness import has_own
 
-    name = setup.framework.name
+    name, kin = setup.framework.name, kin_of(setup.framework)
     shipped = catalog.shipped_folder() / "frameworks" / f"{name}.toml"
-    if shipped.is_file() or family_of(name) != name or evidence(name):
+    if shipped.is_file() or has_own(kin):
         return []
-    return [
-        f"no run was fitted under the name {name!r}: its time is what chips do under all frameworks; with the name of "
-        'the preset that it was copied from (name = "torchtitan") it is timed like that one'
-    ]
+    words = f"no run was fitted under the name {name!r}: "
+    if kin.like != name:
+        changed = " and ".join(one for one, _ in kin.differs)
+        return [f"{words}timed like {kin.like}, as its preset says{changed and f', with {changed} of its own'}"]
+    families = calibrated(FITTED, lambda table: table.startswith("family.")).get("family", {})
+    mend = 'timed_like in its preset, e.g. timed_like = "torchtitan", times it like the one that it was copied from'
+    if kin.family in families:
+        return [f"{words}timed like the mean of the family {kin.family}; {mend}"]
+    near = "" if kin.family == name else f" (family {kin.family!r} has no runs; known: {', '.join(sorted(families))})"
+    return [f"{words}its time is what chips do under all frameworks{near}; {mend}"]
 
 
 def framework_notes(
@@ -60,8 +62,8 @@ def framework_notes(
         own.append(
             f"the loss is taken over all tokens at once; recipes of {framework.name} take it with --loss chunked"
         )
-    if job.compile and framework.name == "huggingface" and model.causal and layout.attention == "flash":
-        own.append(COMPILED_MASK)
+    if framework.compiled_decoders and job.compile and model.causal and layout.attention == "flash":
+        own.append(framework.compiled_decoders)
     return [*own, *_no_attention(model, job), *_attention_notes(model, layout, kernels)]
 
 

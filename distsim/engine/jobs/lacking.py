@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from distsim import catalog
 from distsim.errors import DistsimError
 from distsim.layers.attention_kernel import FLASH_WIDTH
 from distsim.specs.accelerator import Accelerator, Peak
@@ -19,9 +20,6 @@ COMPILED_ONLY = {"tpu": "maxtext", "neuron": "neuronx"}
 
 GRAPHS = {"gaudi": "habana"}
 """Accelerators whose software makes graphs of what frameworks do, and the profile that its runs take."""
-
-ONLY_ON = {"neuronx": "neuron", "neuronx-nemo": "neuron", "habana": "gaudi"}
-"""Frameworks that are of one vendor's compiler, and its accelerators."""
 
 NO_FLASH = {"pascal": "", "volta": "", "turing": "flash-1"}
 """Architectures of NVIDIA that FlashAttention-2 is not written for, and the generation that is
@@ -74,9 +72,7 @@ def unit_refusal(chip: Accelerator, precision: Precision, framework: Framework) 
     products run, or XLA widens them."""
     if precision.math not in ("fp8", "fp4") or chip.vendor not in CHECKED:
         return ""
-    from distsim.specs.timing import family_of
-
-    words = "" if family_of(framework.name) == XLA else lacking_units(chip, precision, timed=False)
+    words = "" if framework.family == XLA else lacking_units(chip, precision, timed=False)
     return words and f"{words}: {framework.name} refuses it there"
 
 
@@ -89,19 +85,14 @@ def refuse_missing_units(chip: Accelerator, precision: Precision, framework: Fra
         )  # fmt: skip
 
 
-def other_software(chip: Accelerator, framework: str) -> str:
+def other_software(chip: Accelerator, framework: Framework) -> str:
     """A note on a framework that does not run on an accelerator, or nothing."""
-    kind = chip.generation
-    if not kind.startswith(ONLY_ON.get(framework, kind)):
-        return f"{framework} does not run on {chip.name}: it is the software of {ONLY_ON[framework]} accelerators"
-    usual = COMPILED_ONLY.get(kind)
-    if usual is None:
+    only, usual = framework.only_on, COMPILED_ONLY.get(chip.generation)
+    if only not in ("", chip.generation):
+        return f"{framework.name} does not run on {chip.name}: it is the software of {only} accelerators"
+    if usual is None or framework.family == catalog.load("frameworks", usual).family:
         return ""
-    from distsim.specs.timing import family_of
-
-    if family_of(framework) == family_of(usual):
-        return ""
-    return f"{framework} does not run on {chip.name}, which has a compiler of its own: --framework {usual} does"
+    return f"{framework.name} does not run on {chip.name}, which has a compiler of its own: --framework {usual} does"
 
 
 def own_software(chip: Accelerator) -> str | None:
@@ -169,7 +160,7 @@ def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:
 def lacking(setup: Setup, timed: bool = True) -> tuple[str, ...]:
     """Notes on what of a job its accelerator does not have, with what is ``timed`` in its place."""
     chip, attention = setup.accelerator, setup.layout.attention
-    found = [other_software(chip, setup.framework.name), lacking_units(chip, setup.precision, timed)]
+    found = [other_software(chip, setup.framework), lacking_units(chip, setup.precision, timed)]
     if timed:
         found += [
             rounded_products(chip, setup.precision, setup.framework), unasked_fp32(setup),

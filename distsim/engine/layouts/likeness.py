@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy
 
+from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.space import AGAIN, AXES, MESH, ZERO, Array, Group, along, fields
 from distsim.engine.runs.likeness import (
@@ -33,12 +34,13 @@ def corrections(group: Group) -> Array | None:
     """Factors on step times along all axes, but that of recomputation has three entries (``recomputation`` says which
     one holds); None where no run of the framework was measured."""
     setup = group.setup
-    known = evidence(setup.framework.name)
+    kin = kin_of(setup.framework)
+    known = evidence(kin)
     if not known:
         return None
     year = newest_year(known, setup.accelerator.name)
     one = replace(setup, layout=setup.layout.with_(**group.layout_at((0,) * AXES)))
-    here = likeness_of(one, year, own_source(setup.framework.name)).compared()
+    here = likeness_of(one, year, own_source(kin)).compared()
     inverse, small = _distinct_meshes(setup)
     places = {name: place for place, name in enumerate(DOUBLINGS)}
     numbers: list[Any] = list(here.numbers)

@@ -18,7 +18,6 @@ from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.job import OFFLOADS, Job
 from distsim.specs.support import leaves
-from distsim.specs.timing import family_of
 
 ALL = "all"
 SEVERAL = 2
@@ -87,7 +86,7 @@ def _of_others(framework: Framework) -> set[str]:
         one: Framework = catalog.load("frameworks", name)
         listed = [value for recipe in one.recipes for value in (*recipe.precisions, *recipe.replayed.values())]
         said = {*filter(lambda value: isinstance(value, str), one.usual.values()), *listed, *one.usual_whole.values()}
-        (own if family_of(name) == family_of(framework.name) else others).update(said)
+        (own if one.family == framework.family else others).update(said)
     return {name for name in others - own if "-" in name}  # plain formats are anybody's
 
 

@@ -179,7 +179,7 @@ def _running(clusters: Sequence[str], job: Job) -> tuple[list[str], list[str]]:
     reasons = {}
     for one in clusters:
         chip = catalog.load("gpus", catalog.load("clusters", one).gpu)
-        reasons[one] = other_software(chip, job.framework) or (recipe and unit_refusal(chip, recipe, framework))
+        reasons[one] = other_software(chip, framework) or (recipe and unit_refusal(chip, recipe, framework))
     able = [one for one in clusters if not reasons[one]]
     told = list(dict.fromkeys(reason for reason in reasons.values() if reason))
     if not able:

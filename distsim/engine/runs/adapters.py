@@ -38,7 +38,7 @@ SCRIPTS = ("QwenLM/Qwen",)
 def unasked_recompute(run: Run, framework: Framework, options: Mapping[str, Any]) -> dict[str, str]:
     """No recomputation, where weights that nothing prepared for 4 or 8 bits are tuned by transformers' Trainer alone,
     and no word tells of any."""
-    if framework.name != "huggingface" or CHECKPOINTING.search(run.text("framework") or ""):
+    if not framework.usual.get("trainer_or_loop") or CHECKPOINTING.search(run.text("framework") or ""):
         return {}
     told = run.source.startswith(SCRIPTS) or hit(CHECKPOINTS, run.notes) is not None
     return {} if told or "quantize" in options or "lora_rank" not in options else {"recompute": "none"}

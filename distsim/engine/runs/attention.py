@@ -11,7 +11,6 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.names import PRECISIONS, precision_like
 from distsim.interop.runs.release import stated_year
 from distsim.specs.framework import Framework
-from distsim.specs.timing import family_of
 
 FLASH_YEAR = 2023
 """Runs published before it precede flash attention in training frameworks (arXiv:2205.14135)."""
@@ -27,9 +26,6 @@ became its usual implementation (--transformer-impl, arguments.py, early in 2024
 ENCODER_FLASH_YEAR = 2024
 """Where a token sees all others: Megatron's kernel was for causal masks, and transformers' BERT composed its attention
 until 4.41 (its release notes, May 2024)."""
-TRANSFORMERS, TRANSFORMERS_FLASH_YEAR = "huggingface", 2024
-"""transformers' decoders composed it until torch's scaled_dot_product_attention became their default with release 4.36
-of December 2023; FlashAttention-2 was there since October, for those who asked (its release notes, 4.34 and 4.36)."""
 RELATIVE_FLASH_YEAR = 2026.5
 """Where a bias of distances is added to scores: T5Attention of transformers composed it until the middle of 2026
 (huggingface/transformers pull request 47014)."""
@@ -50,16 +46,14 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
     if said := attention_said(run):
         return said
     notes = run.notes.lower()
-    usual: float = FLASH_YEAR if causal else ENCODER_FLASH_YEAR
-    if causal and framework.name == TRANSFORMERS:
-        usual = TRANSFORMERS_FLASH_YEAR
-    if relative and family_of(framework.name) == "torch":
+    usual: float = framework.usual.get("decoder_flash_year", FLASH_YEAR) if causal else ENCODER_FLASH_YEAR
+    if relative and framework.family == "torch":
         usual = RELATIVE_FLASH_YEAR
     if MEGATRON.fullmatch(run.text("framework") or ""):
         usual = MEGATRON_FLASH_YEAR
-    first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), usual)
+    first = FLASH_YEARS.get((framework.family, chip_of(run)), usual)
     long = framework.usual.get("flash_tokens", 0)
-    if family_of(framework.name) == "jax" and _wide_on_nvidia(run):
+    if framework.family == "jax" and _wide_on_nvidia(run):
         return "eager"
     early = (stated_year(run) or first) < first or (run.number("seq_len") or long) < long
     return "eager" if early or any(word in notes for word in UNFUSED) else None

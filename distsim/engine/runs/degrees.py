@@ -9,7 +9,7 @@ from dataclasses import replace
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.cluster import cluster_of
-from distsim.engine.runs.layout import SHARDED, TRAINERS, WIDEST, unstated
+from distsim.engine.runs.layout import SHARDED, WIDEST, trains_whole, unstated
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs import notes as run_notes
@@ -20,10 +20,7 @@ from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors
 from distsim.specs.support import unsupported
-from distsim.specs.timing import family_of
 
-SPLITS = ("megatron", "neuronx", "nanotron", "torchtitan", "nemo-automodel")
-"""Families and frameworks whose runs split models where one GPU cannot hold them."""
 AXES = "jax"
 """Whose dp is one axis of the mesh beside that of shards, so that it says nothing of what else there is."""
 Degrees = dict[str, int]
@@ -47,7 +44,8 @@ def _sharded(run: Run, framework: Framework) -> bool:
 
 
 def _splits(framework: Framework) -> bool:
-    return framework.name in SPLITS or family_of(framework.name) in SPLITS
+    """Whether its runs split models where one GPU cannot hold them."""
+    return bool(framework.usual.get("splits_models"))
 
 
 def _node(run: Run) -> int:
@@ -63,7 +61,7 @@ def _by_replicas(run: Run, framework: Framework) -> list[list[Degrees]]:
     blank = [name for name in ("tp", "pp") if told[name] is None and getattr(framework.supports, name)]
     split = _splits(framework) or any((told[name] or 1) > 1 for name in ("tp", "pp"))
     shards = dp == 1 and _sharded(run, framework)  # of one replica, on all GPUs
-    groups = shards or HYBRID.search(run.text("fsdp_kind") or "") or family_of(framework.name) == AXES
+    groups = shards or HYBRID.search(run.text("fsdp_kind") or "") or framework.family == AXES
     rest = gpus // known
     if not dp or not blank or not split or groups or gpus % known or rest in (1, run.count("ep")):
         return []  # as many as experts' ranks: dp then counts the replicas of experts
@@ -101,7 +99,7 @@ def _more_than_one(run: Run, **degrees: int) -> Degrees:
 def _sharding_to_fit(run: Run, framework: Framework) -> list[list[Degrees]]:
     """Replicas, else parameters sharded, where the framework trains models whole and nobody says which."""
     open_stage = run_notes.zero_stage(run) is None and not _sharded(run, framework)
-    shards = framework.name in TRAINERS and FULL in framework.supports.zero
+    shards = trains_whole(framework) and FULL in framework.supports.zero
     return [[{}], [{"zero": FULL}]] if open_stage and shards else []
 
 

@@ -9,7 +9,6 @@ from distsim.arrays import ceil_div
 from distsim.engine.jobs.resolve import Setup
 from distsim.interop.runs import Run
 from distsim.interop.runs.evaluation import Evaluation, evaluation_said, timed_by_blocks
-from distsim.specs.timing import family_of
 
 MLPERF_GPT3 = Evaluation(5_662, 24_576)
 """Google's runs of MLPerf's GPT-3: MaxText logs block_stop, eval_accuracy and the next block_start one after another
@@ -41,6 +40,6 @@ def told_evaluation(run: Run, setup: Setup) -> str:
 
 
 def _evaluation(run: Run, setup: Setup) -> Evaluation | None:
-    blocks = family_of(setup.framework.name) == "jax" and timed_by_blocks(run)
+    blocks = setup.framework.family == "jax" and timed_by_blocks(run)
     known = blocks and _GPT3.search(f"{run.source} {run.text('model') or ''}") is not None
     return MLPERF_GPT3 if known else evaluation_said(run, int(setup.layout.global_batch))

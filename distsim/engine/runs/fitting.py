@@ -12,7 +12,6 @@ from distsim.engine.runs.contradictions import too_large
 from distsim.interop.runs import Run
 from distsim.interop.runs.attention import attention_said
 from distsim.interop.runs.recompute import denies_recomputation
-from distsim.specs.timing import family_of
 
 SWITCHED = ("torch",)
 """Families of frameworks in which a switch computes all layers again or none (transformers' PreTrainedModel,
@@ -87,7 +86,7 @@ def _beyond(setup: Setup) -> bool:
 
 
 def _switched(setup: Setup) -> bool:
-    return family_of(setup.framework.name) in SWITCHED
+    return setup.framework.family in SWITCHED
 
 
 def _all_of_it(setup: Setup) -> Setup:

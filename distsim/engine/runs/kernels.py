@@ -26,7 +26,6 @@ from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.kernels import Kernels
 from distsim.specs.loss import Loss
-from distsim.specs.timing import family_of
 
 COMPOSED = {
     "davinci": (
@@ -107,7 +106,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     own |= _told(run, TOLD)
     if layers := layers_from(run):
         own |= catalog.load("frameworks", layers).kernels.model_dump()
-    if family_of(framework.name) == "megatron":
+    if framework.family == "megatron":
         own |= _told(run, TOLD_OF_MEGATRON)
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
@@ -155,7 +154,7 @@ def _by_hand(setup: Setup, year: float) -> dict[str, Any]:
 def composed_then(setup: Setup, year: float) -> dict[str, Any]:
     """What the framework's fork for the chip composed in a year."""
     until, family, kernels = COMPOSED.get(setup.accelerator.generation, (0.0, "", {}))
-    return dict(kernels) if year < until and family_of(setup.framework.name) == family else {}
+    return dict(kernels) if year < until and setup.framework.family == family else {}
 
 
 def _chunks(run: Run, setup: Setup) -> dict[str, Any]:

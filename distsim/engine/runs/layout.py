@@ -43,11 +43,6 @@ ENDS_CHUNK = 2
 llama31_405b config_GB200_640x4x24xtp4pp8cp2_cg_fp4.sh; Megatron-Bridge's recipes alike)."""
 
 
-TRAINERS = ("huggingface", "deepspeed", "deepspeed-2021", "torch-ddp", "plain-torch", "torchtune", "litgpt",
-            "tinyllama", "fsdp", "fms-fsdp", "llm-foundry", "torch-compile", "prime-rl", "mlperf-bert")  # fmt: skip
-"""Frameworks that train models whole where nobody says that they split them: every GPU has a replica, or shards."""
-
-
 def usual_chunks(options: dict[str, Any], model: Model) -> int | None:
     """A model chunk per layer, as recipes of deep pipelines have it, where layers and micro-batches divide; two layers
     to a chunk where those of a dense model divide only with embedding and loss counted as one each. None of hybrids,
@@ -93,6 +88,11 @@ def batches_to_try(run: Run, framework: Framework) -> list[Run]:
     return [replace(run, cells={**run.cells, "micro_batch": str(size)}) for size in sizes]
 
 
+def trains_whole(framework: Framework) -> bool:
+    """Whether models train whole where nobody says that they are split: every GPU has a replica, or shards."""
+    return bool(framework.usual.get("trains_whole"))
+
+
 def unstated(run: Run, framework: Framework) -> list[str]:
     """Degrees that are blank where nothing else says how a model lies on GPUs: neither dp nor what is sharded."""
     sharded = run.text("fsdp_kind") or run_notes.zero_stage(run) is not None or "zero" in framework.usual
@@ -104,7 +104,7 @@ def fit_degrees(options: dict[str, Any], run: Run, degrees: dict[str, int], fram
     as large as the framework's usual micro-batches per pipeline stage make it."""
     per_stage = framework.usual.get("micro_batches_per_stage")
     blank = unstated(run, framework)
-    if options["gpus"] > 1 and blank and framework.name not in TRAINERS:
+    if options["gpus"] > 1 and blank and not trains_whole(framework):
         raise MissingCell(f"{' and '.join(blank)} and dp are blank: the layout is not stated")
     options.update(degrees)
     parallel = 1

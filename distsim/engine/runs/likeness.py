@@ -8,15 +8,17 @@ run it says nothing. A run is never used to correct itself.
 import csv
 import math
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple, Self
 
 from distsim import catalog
 from distsim.arrays import Number, exp, maximum, minimum
 from distsim.engine.calibrated import kept_while_fitted
+from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.own_runs import OWN, compared
 from distsim.engine.runs.stalls import Vote, distinct_state, place_of, state_of
-from distsim.specs.timing import PLAIN, timed_like
+from distsim.specs.timing import PLAIN, Kin
 
 # Distance of one: a doubling of each, or as many doublings as stated; chosen by cross-validation (docs/step.md).
 DOUBLINGS = {
@@ -136,9 +138,9 @@ def shared(likeness: Number, own: Number) -> Number:
     return likeness + own * OWN_COMMON * (1 - likeness)
 
 
-def own_source(framework: str, source: str = "") -> str:
+def own_source(kin: Kin, source: str = "") -> str:
     """Who measures a job or run: the user, where own runs of the framework are known, unless another is named."""
-    own = own_sources(framework)
+    own = own_sources(kin)
     return OWN if own and (not source or source in own) else source
 
 
@@ -156,8 +158,9 @@ def vote_place(likeness: Likeness, fullness: float) -> tuple[float, ...]:
 def correction_of(setup: Setup, run: str = "", year: float | None = None, source: str = "") -> Correction:
     """What measured runs say of a job; ``run`` names the measured run that the job is, if it is one. Software is that
     of ``year``, in the state that runs alike were in; or the newest measured on the chip, in its plain state."""
-    all_known = evidence(setup.framework.name)
-    source = own_source(setup.framework.name, source)
+    kin = kin_of(setup.framework)
+    all_known = evidence(kin)
+    source = own_source(kin, source)
     then = newest_year(all_known, setup.accelerator.name) if year is None else year
     stated = likeness_of(setup, then, source)
     here = stated.compared()
@@ -203,18 +206,18 @@ def _state(setup: Setup, here: Likeness, votes: list[Vote]) -> tuple[int, float]
 
 
 @kept_while_fitted(32)
-def evidence(framework: str) -> tuple[Evidence, ...]:
-    """The measured runs of a framework; none where nobody measured it."""
-    return tuple(_read(row) for row in _rows(framework))
+def evidence(kin: Kin) -> tuple[Evidence, ...]:
+    """The measured runs of a framework, or of that which it is timed like; none where nobody measured it."""
+    return tuple(_read(row) for row in _rows(kin))
 
 
 def unlike_own(setup: Setup) -> str:
     """A note on options that no run of the user's had as the job has them, with what most of them had; nothing where
     there are none."""
-    framework = setup.framework.name
-    if not own_sources(framework):
+    kin = kin_of(setup.framework)
+    if not own_sources(kin):
         return ""
-    rows = [row[_NAMES:] for row in _rows(framework) if row[_SOURCE].startswith(OWN)]
+    rows = [row[_NAMES:] for row in _rows(kin) if row[_SOURCE].startswith(OWN)]
     here = likeness_of(setup, 0.0).names
     told = []
     for place, name in enumerate(DIFFERENCES):
@@ -223,25 +226,33 @@ def unlike_own(setup: Setup) -> str:
             told.append(f"--{name} {had.most_common(1)[0][0]}")
     if not told:
         return ""
-    return f"your measured runs under {framework} had, or are taken to have had, {' '.join(told)}, unlike this job"
+    whose = kin.name if has_own(kin) else kin.like
+    return f"your measured runs under {whose} had, or are taken to have had, {' '.join(told)}, unlike this job"
 
 
 @kept_while_fitted(32)
-def own_sources(framework: str) -> frozenset[str]:
+def own_sources(kin: Kin) -> frozenset[str]:
     """Sources of the user's own runs of a framework."""
-    found = (row[_SOURCE] for row in _rows(framework))
+    found = (row[_SOURCE] for row in _rows(kin))
     return frozenset(source.removeprefix(OWN) for source in found if source.startswith(OWN))
 
 
-def own_count(framework: str) -> int:
+def own_count(kin: Kin) -> int:
     """How many of the user's own runs of a framework are known."""
-    return sum(row[_SOURCE].startswith(OWN) for row in _rows(framework))
+    return sum(row[_SOURCE].startswith(OWN) for row in _rows(kin))
 
 
-def _rows(framework: str) -> list[list[str]]:
-    folder = catalog.path("timing", "fitted").parent / FOLDER
-    own, other = (folder / f"{name}.csv" for name in (framework, timed_like(framework)))
-    file = own if own.is_file() else other
+def has_own(kin: Kin) -> bool:
+    """Whether runs are known under a framework's own name."""
+    return _table(kin.name).is_file()
+
+
+def _table(framework: str) -> Path:
+    return catalog.path("timing", "fitted").parent / FOLDER / f"{framework}.csv"
+
+
+def _rows(kin: Kin) -> list[list[str]]:
+    file = _table(kin.name if has_own(kin) else kin.like)
     if not file.is_file():
         return []
     with open(file, newline="", encoding="utf-8") as table:

@@ -20,7 +20,7 @@ from distsim.interop.runs.notes import ON_DEEPSPEED, keeps_loss_alone, own_loop
 from distsim.interop.runs.recipes import compiles_loss
 from distsim.interop.runs.tuning import lengths_of
 from distsim.layers.head import head
-from distsim.specs.timing import CHECKED, PLAIN, STATE_NAMES, family_of
+from distsim.specs.timing import CHECKED, PLAIN, STATE_NAMES
 
 STEPWISE = "sequential technique:"
 """Notes of torchtune's README, which adds one technique after another; a chunked loss follows the first three."""
@@ -67,8 +67,6 @@ QLORA_ON_DEEPSPEED, QLORA_BUCKETS_BYTES = 'method "Q-LoRA"', 2 * 2e8 * 2
 buckets of its ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as well."""
 RETURNS_LOSS = "nanochat"
 """Models of scripts whose compiled module gives the loss alone (karpathy/nanochat gpt.py), not the logits beside it."""
-NO_LOGITS = ("plain-torch", "torch-compile")
-"""Frameworks whose modules need not give logits beside the loss: a compiled gradient then takes their place."""
 OWN_SUM = "params+grads+optimizer + activations"
 """What a source adds up itself."""
 
@@ -179,17 +177,18 @@ def _beside(run: Run, setup: Setup, year: float) -> Setup:
 
 def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     """Kernels of a loss in chunks or of one that is compiled, where the notes tell of it; only memory sees these."""
-    notes = run.notes.lower()
-    if setup.framework.name == "torch-compile" and (run.text("model") or "").lower().startswith(RETURNS_LOSS):
+    notes, framework = run.notes.lower(), setup.framework
+    scripts = framework.usual.get("loss_alone") and framework.kernels.compiler != "none"
+    if scripts and (run.text("model") or "").lower().startswith(RETURNS_LOSS):
         return {"loss_transit_bytes": None}
     if keeps_loss_alone(run):
-        alone = {"loss_transit_bytes": 0.0} if setup.framework.name in NO_LOGITS else {}
+        alone = {"loss_transit_bytes": 0.0} if framework.usual.get("loss_alone") else {}
         return {"loss_holds_logits": False, **alone}
     if own_loop(run):
         return {"loss_holds_logits": "narrow"}
     if QLORA_ON_DEEPSPEED.lower() in notes:
         return {"loss_upcast": False}
-    if family_of(setup.framework.name) == "megatron" and compiles_loss(run):
+    if setup.framework.family == "megatron" and compiles_loss(run):
         return {"loss_transit_bytes": COMPILED_TRANSIT_BYTES}
     recipe = setup.framework.usual_loss_chunks and STEPWISE not in notes
     if recipe or hit(CHUNKED, notes):

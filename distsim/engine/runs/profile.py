@@ -31,7 +31,6 @@ from distsim.interop.runs.names import (
 )
 from distsim.interop.runs.sharding import by_torch
 from distsim.specs.framework import Framework
-from distsim.specs.timing import family_of
 
 TF32_UNTIL = 2022.5
 """Until when PyTorch multiplied fp32 tensors on TF32 units unless told otherwise: release 1.12 of June 2022."""
@@ -114,19 +113,26 @@ def _profile_of(run: Run) -> tuple[str, str]:
         return told, ""
     chip = chip_of(run)
     if (graphs := GRAPHS.get(chip)) and catalog.knows("frameworks", name):
-        known = catalog.load("frameworks", name).name == graphs
-        return graphs, "" if known else f"{name} makes graphs on {run.text('gpu')}: timed like {graphs}"
+        if _family(name) == _family(graphs):
+            return name, ""
+        return graphs, f"{name} makes graphs on {run.text('gpu')}: timed like {graphs}"
     only = COMPILED_ONLY.get(chip)
     if catalog.knows("frameworks", name):
-        if only is None or family_of(catalog.load("frameworks", name).name) == family_of(only):
+        if only is None or _family(name) == _family(only):
             return name, ""
         return only, f"framework {name!r} does not run on {run.text('gpu')}: timed like {only}"
     split = _splits(run)
     other = UNKNOWN_SPLIT if split else UNKNOWN_TUNING if run.text("lora_rank") else UNKNOWN
     near = nearest_profile(name, split=split)
-    stands = near if near and (only is None or family_of(near) == family_of(only)) else only
+    stands = near if near and (only is None or _family(near) == _family(only)) else only
     taken = stands or other
     return taken, f"framework {name!r} has no profile: timed like {taken}"
+
+
+def _family(name: str) -> str:
+    """The family of a framework preset."""
+    found: Framework = catalog.load("frameworks", name)
+    return found.family
 
 
 def _splits(run: Run) -> bool:
@@ -178,14 +184,14 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
         recipe += run_notes.wide_tail(run)
     if run_notes.zero_stage(run) and f"precision_{recipe}_sharded" in framework.usual:
         recipe += "_sharded"
-    if recipe == "bf16" and family_of(framework.name) in GRADIENT_BUFFERS and (wide := run_notes.gradients_of(run)):
+    if recipe == "bf16" and framework.family in GRADIENT_BUFFERS and (wide := run_notes.gradients_of(run)):
         return "bf16" if wide == "bf16" else "bf16-fp32-grads"
     replayed = {name: real for known in framework.recipes for name, real in known.replayed.items()}
     real = replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
     if by_torch(run) and (told := REDUCED.get((real, run_notes.gradients_of(run) or ""))):
         return told
     wide = f"{real}-fp32-grads"
-    buffered = family_of(framework.name) in GRADIENT_BUFFERS and run_notes.gradients_of(run) == "fp32"
+    buffered = framework.family in GRADIENT_BUFFERS and run_notes.gradients_of(run) == "fp32"
     return wide if buffered and catalog.knows("precisions", wide) else real
 
 
@@ -202,7 +208,7 @@ def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
     if cell in MIXED:
         wide = "bf16" if _has_bf16(run) else "fp16"
         return wide, f"precision {cell!r} names no format: timed as {wide}"
-    if cell in HALF_AUTOCAST and family_of(framework.name) == "torch":
+    if cell in HALF_AUTOCAST and framework.family == "torch":
         return "amp-fp16", ""
     if known := PRECISIONS.get(cell):
         return known, ""
@@ -250,7 +256,7 @@ def updated_by(run: Run, framework: Framework, named: str | None) -> str | None:
     a loop of one's own around transformers' models): fused where the row says so, one tensor after the other before
     release 2.0 of March 2023 made foreach the default."""
     name, own = named or "adamw", framework.optimizers.get(named or "adamw", "")
-    if framework.name == "huggingface" and run_notes.own_loop(run) and name in ("adam", "adamw"):
+    if framework.usual.get("trainer_or_loop") and run_notes.own_loop(run) and name in ("adam", "adamw"):
         own = f"{name}{BY_DEFAULT}"
     if not own.endswith(BY_DEFAULT) or "optimizer" in (run_notes.offloaded(run) or ""):
         return named

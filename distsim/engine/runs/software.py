@@ -61,16 +61,9 @@ def tells_all_positions(run: Run) -> bool:
     return hit(_ALL_TOLD, run.notes) is not None
 
 
-UPDATES = {("tensorflow", "tpu"): 1}
-"""ZeRO stages that a compiler makes by itself: on TPUs XLA shards the update of weights that TensorFlow's programs
-replicate (Xu et al. 2020, arXiv:2004.13336, in Google's MLPerf runs since 0.6). In JAX's it does so only where they
-say it: MaxText's update of whole states takes what passing over all of them takes (tests/end_to_end/tpu/perf_parity,
-RESULTS-qwen3-0p6b-zero1-20260903.md, section 2)."""
-
-
 def compiled_zero(run: Run, framework: Framework) -> int:
     """The least ZeRO stage at which a compiler shards what the row's program replicates."""
-    return UPDATES.get((framework.name, chip_of(run)), 0)
+    return int(framework.usual.get("compiled_zero", {}).get(chip_of(run), 0))
 
 
 def layers_from(run: Run) -> str | None:

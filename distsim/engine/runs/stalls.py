@@ -24,10 +24,6 @@ FARTHEST = 1.5
 NOISE = 0.02
 
 
-SEVERAL = ("nanotron",)
-"""Frameworks whose measured runs come from several states of their software."""
-
-
 class Vote(NamedTuple):
     """A measured run's say in the states of jobs like it."""
 

@@ -12,12 +12,13 @@ import math
 from typing import Any
 
 from distsim.engine.calibrated import calibrated, kept_while_fitted
+from distsim.engine.jobs.kin import kin_of
 from distsim.engine.runs.likeness import Correction, own_count
 from distsim.engine.step import Interval
 from distsim.engine.steps.compose import stage_numbers
 from distsim.engine.steps.stage_seconds import products_of
 from distsim.engine.steps.work import Work
-from distsim.specs.timing import family_of, timed_like
+from distsim.specs.timing import Kin
 
 LEVEL = 0.9
 RESIDUALS = "residuals"
@@ -32,10 +33,10 @@ PACES = {"busy": 0.35, "half-busy": 0.2, "waiting": 0.0}
 """Least share of a step that products take at the best measured rates, by word: what waits is known less well."""
 
 
-def group_names(framework: str, architecture: str, word: str) -> list[str]:
+def group_names(kin: Kin, architecture: str, word: str) -> list[str]:
     """Groups of comparable runs of known sources, the most alike first; ``word`` says how near the nearest run is."""
-    like = timed_like(framework)
-    own = [] if like == framework else [f"{framework} {architecture} {word}", f"{framework} {word}"]
+    name, like = kin.name, kin.like
+    own = [] if like == name else [f"{name} {architecture} {word}", f"{name} {word}"]
     return [*own, f"{like} {architecture} {word}", f"{like} {word}", f"any {word}"]
 
 
@@ -44,11 +45,11 @@ def pace_name(busy: float) -> str:
     return next((pace for pace, least in PACES.items() if busy >= least), next(reversed(PACES)))
 
 
-def elsewhere_names(pace: str, framework: str, fitted: bool) -> list[str]:
-    """Groups of runs of unknown sources at a pace, the most alike first: of the framework's family on chips that runs
+def elsewhere_names(pace: str, family: str, fitted: bool) -> list[str]:
+    """Groups of runs of unknown sources at a pace, the most alike first: of a family of frameworks on chips that runs
     are ``fitted`` on, of any framework on these, all."""
     name = f"{ELSEWHERE} {pace}"
-    return [*([f"{name} fitted {family_of(framework)}", f"{name} fitted"] if fitted else []), name]
+    return [*([f"{name} fitted {family}", f"{name} fitted"] if fitted else []), name]
 
 
 @kept_while_fitted(1024, RESIDUALS)
@@ -63,23 +64,23 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     """The 90% interval around a prediction. A job of the user's is one of the user's runs, and of no known source at
     worst: what is narrower holds."""
     setup = work.setup
-    architecture, framework = setup.accelerator.generation, setup.framework.name
+    architecture, kin = setup.accelerator.generation, kin_of(setup.framework)
     busy = products_of(stage_numbers(work), setup.layout.micro_batches) / seconds
     pace = pace_name(float(busy))
-    known = group_names(framework, architecture, correction.word) if correction.familiar else []
-    tables = residuals_of((*known, *elsewhere_names(pace, framework, fitted=True)))
+    known = group_names(kin, architecture, correction.word) if correction.familiar else []
+    tables = residuals_of((*known, *elsewhere_names(pace, kin.family, fitted=True)))
     groups = tables["groups"]
     enough = [name for name in known if name in groups and groups[name]["runs"] >= FEW_RUNS][:1]
-    if correction.own and own_count(framework) < FEW_OWN:
+    if correction.own and own_count(kin) < FEW_OWN:
         enough = []
     found = [_around(seconds, groups[name], f"{groups[name]['runs']} measured runs ({name})") for name in enough]
     if found and not correction.own:
         return found[0]
-    names = elsewhere_names(pace, framework, architecture in tables["architectures"]["fitted"])
+    names = elsewhere_names(pace, kin.family, architecture in tables["architectures"]["fitted"])
     name = next((one for one in names if groups.get(one, {}).get("sources", 0) >= FEW_SOURCES), names[-1])
     group = groups[name]
     which = f"{group['sources']} sources, each" if group["sources"] > 1 else "one source,"
-    family = f", {family_of(framework)}" if name == names[0] and len(names) > 1 else ""
+    family = f", {kin.family}" if name == names[0] and len(names) > 1 else ""
     outside = _around(seconds, group, f"{group['runs']:,} runs of {which} left out whole ({pace} steps{family})")
     return min((*found, outside), key=lambda one: one.high / one.low)
 
