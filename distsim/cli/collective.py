@@ -24,9 +24,11 @@ def price_collective(
 ) -> None:
     """Print time, algorithm and bus bandwidth for sizes up to ``size`` (1 GiB), doubling from ``sweep_from``; ``links``
     are further options of ``collective``."""
+    from distsim import catalog
     from distsim.engine.collective import Collective, collective, group_on
     from distsim.engine.networks.pricing import op_named
     from distsim.engine.networks.profile_use import unused_by_group
+    from distsim.engine.networks.unknown import unknown_architecture, unknown_links
     from distsim.report import talk
     from distsim.units import GIB, parse
 
@@ -34,10 +36,14 @@ def price_collective(
     first = _whole(parse(sweep_from, "B", "--from")) if sweep_from is not None else min(last, _SMALLEST)
     where, count = _place(cluster, gpu, gpus, links.get("gpus_per_node"))
     found: list[Collective] = [collective(op, bytes=one, gpus=count, **where, **links) for one in sizes(first, last)]
-    if note := unused_by_group(links.get("profile"), op_named(op), group_on(gpus=count, **where, **links)):
+    unused = unused_by_group(links.get("profile"), op_named(op), group_on(gpus=count, **where, **links))
+    chip = catalog.load("gpus", where["gpu"])
+    of_links = unknown_links(chip, where.get("cluster"), count)
+    notes = [note for note in (unknown_architecture(chip), *of_links, unused) if note]
+    for note in notes:
         talk.note(note)
     if json:
-        _print_json(found, note)
+        _print_json(found, notes)
         return
     from distsim.report import collective as report
     from distsim.report import terminal
@@ -84,8 +90,8 @@ def _place(
     return {"gpu": name}, gpus
 
 
-def _print_json(found: list[Any], note: str) -> None:
+def _print_json(found: list[Any], notes: list[str]) -> None:
     import json
 
     sizes = [one.to_dict() for one in found]
-    print(json.dumps({"schema": "distsim.collective/1", "sizes": sizes, "notes": [note] if note else []}, indent=1))
+    print(json.dumps({"schema": "distsim.collective/1", "sizes": sizes, "notes": notes}, indent=1))

@@ -33,6 +33,7 @@ from distsim.engine.layouts.variants import base_setup as base_setup
 from distsim.engine.layouts.ways import without_stages
 from distsim.engine.networks.profile_use import unused_by_job
 from distsim.engine.networks.reach import refuse_beyond, straddling
+from distsim.engine.networks.unknown import unknown_links
 from distsim.engine.plans.batch import USUAL_STEP_TOKENS
 from distsim.engine.plans.pace import campaign_pace
 from distsim.errors import DistsimError, did_you_mean
@@ -94,9 +95,9 @@ def search(
             choice(one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
         kept, rents, interrupted,
-        (*base.notes, *lacking(base), *notes, *placed(best), *without_stages(base, max(request.gpus), request.bounds),
-         *support_notes(request, best), *unused_profile(best), *unread_options(request, best),
-         *pace_note(request, bool(rents))),
+        (*base.notes, *lacking(base), *unknown_links(base.accelerator, base.cluster, max(request.gpus)), *notes,
+         *placed(best), *without_stages(base, max(request.gpus), request.bounds), *support_notes(request, best),
+         *unused_profile(best), *unread_options(request, best), *pace_note(request, bool(rents))),
     )  # fmt: skip
 
 

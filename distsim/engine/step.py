@@ -21,6 +21,7 @@ from distsim.engine.kernels.weights import few_threads
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.networks.profile_use import unused_by_job
 from distsim.engine.networks.reach import refuse_beyond, straddling
+from distsim.engine.networks.unknown import unknown_links
 from distsim.engine.runs.likeness import Correction, correction_of, unlike_own
 from distsim.engine.steps.compose import PARTS, compose, layout_numbers, stage_numbers
 from distsim.engine.steps.simulated import asynchronous_note, simulated_note
@@ -102,8 +103,9 @@ class StepReport:
             simulated_note(self),
             asynchronous_note(self),
         )
+        of_links = unknown_links(self.setup.accelerator, self.setup.cluster, self.setup.layout.gpus)
         return (*self.setup.notes, *beyond_default(self.setup), *unfitted(self.setup), *lacking(self.setup),
-                *filled_experts(self.setup), *filter(None, found), *straddling(self.setup),
+                *filled_experts(self.setup), *filter(None, found), *straddling(self.setup), *of_links,
                 *unused_by_job(self.setup))  # fmt: skip
 
     def beyond_peak(self) -> str:

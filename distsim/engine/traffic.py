@@ -22,6 +22,7 @@ from distsim.engine.jobs.words import few
 from distsim.engine.networks.network import Network
 from distsim.engine.networks.profile_use import unused_by_job
 from distsim.engine.networks.reach import refuse_beyond, straddling
+from distsim.engine.networks.unknown import unknown_links
 from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fraction
 from distsim.specs.job import Job, job_of
 
@@ -138,8 +139,9 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
     network = network_of(setup)
     refuse_beyond(setup, setup.layout.gpus)
     stages = tuple(tuple(stage_rows(setup, exchange, network, stage)) for stage in build_stages(setup))
+    of_links = unknown_links(setup.accelerator, setup.cluster, setup.layout.gpus)
     notes = (*setup.notes, *beyond_default(setup), *lacking(setup, timed=False), *filled_experts(setup),
-             *_notes(setup, exchange), *straddling(setup), *unused_by_job(setup))  # fmt: skip
+             *_notes(setup, exchange), *straddling(setup), *of_links, *unused_by_job(setup))  # fmt: skip
     return TrafficReport(setup, exchange, network, stages, notes)
 
 

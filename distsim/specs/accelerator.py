@@ -2,13 +2,20 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from distsim.errors import did_you_mean
 from distsim.specs.base import Sourced, Spec
 from distsim.specs.quantity import Bytes, BytesPerSecond, FlopPerSecond, Hertz, MaybeCount, Part, Ratio, Watts
 
 LinkKind = Literal["nvlink", "xgmi", "xelink", "ici", "hccs", "neuronlink", "ethernet"]
 Reached = Annotated[Ratio | None, Field(le=1.2)]
+ARCHITECTURES = (
+    "pascal", "volta", "turing", "ampere", "ampere ga102", "ada", "hopper", "blackwell", "blackwell-rtx",
+    "cdna", "cdna2", "cdna3", "cdna4", "rdna3", "xe-hpc", "gaudi", "tpu", "neuron", "davinci",
+    "corex", "dcu", "maca", "mlu", "musa",
+)  # fmt: skip
+"""Those of shipped presets: what distsim knows by architecture it knows of these, and notes where one is another."""
 PEAK_DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
 
@@ -89,6 +96,8 @@ class Accelerator(Sourced):
     vendor: str
     architecture: str = Field(pattern=r"\S")
     """Its generation in one word, and which of its dies where they differ: ``ampere ga102``."""
+    treated_like: str = ""
+    """The known architecture whose kernels, library tables and fitted numbers stand for those of its own."""
     year: int | None = None
     notes: str = ""
     memory: Bytes
@@ -113,10 +122,25 @@ class Accelerator(Sourced):
             raise ValueError(f"usable_memory {self.usable_memory} B is more than memory {self.memory} B on the label")
         return self
 
+    @field_validator("architecture", "treated_like")
+    @classmethod
+    def _one_spelling(cls, value: str, info: ValidationInfo) -> str:
+        """Case and blanks tell no architecture from another; one to be treated like must be known."""
+        word = " ".join(value.lower().split())
+        if info.field_name == "treated_like" and word not in ("", *ARCHITECTURES):
+            near = did_you_mean(word, ARCHITECTURES)
+            raise ValueError(f"treated_like {value!r} is no known architecture; {near or ', '.join(ARCHITECTURES)}")
+        return word
+
+    @property
+    def treated(self) -> str:
+        """The architecture that it is treated like: its own unless its preset names another."""
+        return self.treated_like or self.architecture
+
     @property
     def generation(self) -> str:
-        """The architecture without its die."""
-        return self.architecture.split()[0]
+        """That without its die."""
+        return self.treated.split()[0]
 
     @property
     def capacity(self) -> int:

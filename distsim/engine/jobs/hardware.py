@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.networks.unknown import unknown_architecture
 from distsim.errors import DistsimError
 from distsim.preset_kinds import DEFAULT_GPU
 from distsim.specs.accelerator import Accelerator
@@ -13,11 +14,11 @@ from distsim.specs.cluster import Cluster
 
 
 def hardware(filled: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Accelerator, Cluster, list[str]]:
-    """The accelerator under its limit, its cluster, and what is to be told of the limit. ``filled`` are options of a
-    job, ``given`` specs that replace those that it names."""
+    """The accelerator under its limit, its cluster, and notes: of an architecture that nobody knows, and of the limit.
+    ``filled`` are options of a job, ``given`` specs that replace those that it names."""
     accelerator, cluster = _named(filled, given)
     accelerator, notes = limited(accelerator, cluster, filled["gpu_power"])
-    return accelerator, cluster, notes
+    return accelerator, cluster, [*filter(None, [unknown_architecture(accelerator)]), *notes]
 
 
 def _named(filled: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Accelerator, Cluster]:

@@ -107,7 +107,7 @@ def with_loss(kernels: Kernels, loss: str, model: Model, compiled: bool) -> Kern
 def recipes_of(framework: Framework, model: Model, chip: Accelerator, precision: str) -> tuple[Recipe, ...]:
     """The framework's own recipes that fit a job; none that ended or that its performance scripts change, which only
     replays bring in."""
-    where = (chip.architecture, chip.name)
+    where = (chip.treated, chip.name)
     return tuple(
         one for one in framework.recipes if one.until is None and not one.library and one.fits(where, precision, model)
     )

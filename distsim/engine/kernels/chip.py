@@ -131,7 +131,7 @@ def usual_share(chip: Accelerator) -> float:
     """Best product over the datasheet rate, for a chip that nobody measured: what its power sustains, where the energy
     of its relatives' operations is known."""
     kind, peak = chip.generation, max(chip.peak.bf16 or 0.0, chip.peak.fp16 or 0.0)
-    joules = FULL_CLOCK_JOULES.get(chip.architecture, FULL_CLOCK_JOULES.get(kind))
+    joules = FULL_CLOCK_JOULES.get(chip.treated, FULL_CLOCK_JOULES.get(kind))
     watts = chip.rated_power or chip.power
     if joules is None or watts is None or not peak:
         return TYPICAL_SHARES.get(kind, TYPICAL_SHARE)

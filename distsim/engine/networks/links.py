@@ -7,13 +7,18 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from distsim.engine.jobs.generations import of_generation
 from distsim.engine.networks.link_factors import profiled
-from distsim.engine.networks.network import GENERATIONS, Bridge, Network
+from distsim.engine.networks.network import GENERATIONS, OTHER_GENERATION, Bridge, Network
 from distsim.errors import DistsimError, did_you_mean
 from distsim.formulas.collectives import RING
 from distsim.units import BITS_PER_BYTE, GIGA, MICROSECOND
 
 FABRICS = "fabrics"
+NEWEST_LINK = "nvlink-5"
+"""Whose share of the datasheet rate is taken for links that nobody described."""
+USUAL_PCIE = 4
+"""The generation of hosts that do not state it."""
 _BACKENDS = {"AMD": "rccl", "Google": "ici"}
 BACKENDS = ("nccl", "rccl", "mpi", "gloo", "ici")
 
@@ -53,19 +58,29 @@ def scale_up(accelerator: Any, cluster: Any = None) -> tuple[str, float, bool]:
         name, known = _link_class(accelerator.link)
         return name, stated * known["share"], known["switch"]
     host, table = accelerator.host, fabrics()["pcie"]
-    generation = host.generation if host and host.generation else 4
-    flow = table["generation"].get(str(generation), table["generation"]["4"]) * GIGA
+    generation = host.generation if host and host.generation else USUAL_PCIE
+    flow = of_generation(pcie_flows(), generation) * GIGA
     if cluster is not None and cluster.fabric.rate is not None:  # a slot may carry less than the host bridge
         flow = min(flow, cluster.fabric.rate)
     share = 1.0 if host is None or host.peer else table["without_peers"]
     return f"pcie-{generation}", flow * share, False
 
 
+def pcie_flows() -> dict[int, float]:
+    """GB/s of one flow through the host bridge, by the generation of PCIe."""
+    return {int(one): float(rate) for one, rate in fabrics()["pcie"]["generation"].items()}
+
+
 def _link_class(link: Any) -> tuple[str, Mapping[str, Any]]:
-    """Class of an accelerator's own links, and what is known of it."""
-    name = f"{link.kind}-{link.generation}" if link.kind == "nvlink" else link.kind
+    """Class of an accelerator's own links, and what is known of it, or else of the newest."""
+    name = class_name(link)
     known = fabrics()["scale_up"]
-    return name, known.get(name) or known["nvlink-5"]
+    return name, known.get(name) or known[NEWEST_LINK]
+
+
+def class_name(link: Any) -> str:
+    """``nvlink-4``, or ``xgmi``, whose generations are alike."""
+    return f"{link.kind}-{link.generation}" if link.kind == "nvlink" else str(link.kind)
 
 
 def bridge_of(accelerator: Any, cluster: Any) -> Bridge | None:
@@ -140,7 +155,7 @@ def network_for(
     measured_hop = usual.network.hop if cluster is not None and usual.network is not None else None
     return Network(
         backend=library,
-        generation=GENERATIONS.get(accelerator.generation, 1),
+        generation=GENERATIONS.get(accelerator.generation, OTHER_GENERATION),
         intra=f"{intra}-rack" if rack else intra,
         intra_rate=intra_rate,
         switch=switch,

@@ -7,6 +7,10 @@ from distsim.arrays import Number, ceil_div, maximum, minimum, where
 from distsim.formulas.collectives import RING
 
 GENERATIONS = {"volta": 0, "turing": 0, "ampere": 1, "ada": 1, "hopper": 2, "blackwell": 3}
+"""Rows of NCCL's tables by architecture."""
+OTHER_GENERATION = GENERATIONS["ampere"]
+"""The row of all others: other vendors' libraries have no tables of their own here, and what was measured of them is
+fitted beside this one. Of architectures that nobody knows a note tells it (engine/networks/unknown.py)."""
 ON_CHIP_NICS = "ethernet"
 """The kind of link whose ports are NICs of the chip itself (Gaudi)."""
 NVLS_GENERATION = 2  # Hopper is the first whose switch reduces (NCCL 2.30.7, src/transport/nvls.cc)
@@ -40,7 +44,7 @@ class Network(NamedTuple):
     backend: str
     """nccl, rccl, mpi, gloo or ici: whose algorithms are priced."""
     generation: int
-    """Row of NCCL's tables: volta 0, ampere 1, hopper 2, blackwell 3."""
+    """Row of NCCL's tables, as ``GENERATIONS`` has them."""
     intra: str
     """Class of the links inside a domain, such as ``nvlink-4``, ``pcie-4`` or ``none``."""
     intra_rate: float

@@ -15,6 +15,7 @@ from distsim.engine.jobs.lacking import lacking, own_software
 from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import Bounds
+from distsim.engine.networks.unknown import unknown_architecture, unknown_links
 from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.energy import draw
 from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput
@@ -153,9 +154,16 @@ def _candidate(terms: Terms, model: LoadedModel, cluster: str, report: StepRepor
     return Candidate(
         cluster, setup.accelerator.name, y.gpus, layout, report.seconds, low, high, y.seq * sequences, kept,
         draw(setup.accelerator, setup.cluster, _campaign_utilisation(report, kept)), report.breakdown, report.mfu,
-        sequences, saved.total_bytes, report.memory.peak / report.memory.capacity, spot, lacking(setup),
+        sequences, saved.total_bytes, report.memory.peak / report.memory.capacity, spot, _notes(setup),
         setup.gpu_power, setup.framework.name,
     )  # fmt: skip
+
+
+def _notes(setup: Setup) -> tuple[str, ...]:
+    """What a plan has to know of a cluster's accelerator."""
+    chip = setup.accelerator
+    of_links = unknown_links(chip, setup.cluster, setup.layout.gpus)
+    return (*filter(None, [unknown_architecture(chip)]), *of_links, *lacking(setup))
 
 
 def _campaign_utilisation(report: StepReport, kept: Goodput) -> float | None:

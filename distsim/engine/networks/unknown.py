@@ -1,0 +1,65 @@
+"""Notes on hardware of a user's own that is of a kind which nobody described: what it is treated like."""
+
+from __future__ import annotations
+
+from distsim.errors import did_you_mean
+from distsim.specs.accelerator import ARCHITECTURES, Accelerator
+from distsim.specs.cluster import Cluster
+
+SLIP = 0.7
+"""How alike two names are of which one is the other misspelt."""
+
+
+def unknown_links(chip: Accelerator, cluster: Cluster | None = None, gpus: int = 1) -> list[str]:
+    """Of its own links, of its host's PCIe, and of its cluster's network where ``gpus`` of them need one: of what
+    exchanges are timed by."""
+    beyond = cluster if cluster is not None and gpus > cluster.domain else None
+    return list(filter(None, (_links(chip), _host(chip), _network(beyond))))
+
+
+def unknown_architecture(chip: Accelerator) -> str:
+    """What it is treated like that is of another architecture, or nothing."""
+    own, like = chip.architecture, chip.treated
+    if own != like:
+        return f"{chip.name} is of architecture {own}, and treated like {like}, as its preset says"
+    if own in ARCHITECTURES:
+        return ""
+    if chip.generation in ARCHITECTURES:
+        return f"die {own!r} of {chip.name} is not known: treated like any of {chip.generation}"
+    near = did_you_mean(own, ARCHITECTURES, SLIP)
+    return (
+        f"architecture {own!r} of {chip.name} is not known{near and f' ({near})'}: attention and NCCL's tables are "
+        "taken as on ampere, products that nobody measured at the usual share of its peak, no number as fitted to "
+        'an architecture; treated_like in its preset, e.g. treated_like = "blackwell", treats it like that one'
+    )
+
+
+def _links(chip: Accelerator) -> str:
+    from distsim.engine.networks.links import NEWEST_LINK, class_name, fabrics
+
+    if chip.link is None or class_name(chip.link) in fabrics()["scale_up"]:
+        return ""
+    stated = f"{chip.link.kind} {chip.link.generation or 'of no stated generation'}"
+    return f"links of {chip.name} ({stated}) are not known: they reach the share of their rate that {NEWEST_LINK} does"
+
+
+def _host(chip: Accelerator) -> str:
+    from distsim.engine.networks.links import pcie_flows
+
+    if chip.host is None or chip.host.kind != "pcie" or chip.host.generation is None:
+        return ""
+    known = pcie_flows()
+    nearest = min(max(chip.host.generation, min(known)), max(known))
+    if chip.host.generation == nearest:
+        return ""
+    return f"PCIe {chip.host.generation} of {chip.name} is not known: a flow between cards is that of PCIe {nearest}"
+
+
+def _network(cluster: Cluster | None) -> str:
+    from distsim.engine.networks.links import network_class
+
+    if cluster is None or cluster.network is None:
+        return ""
+    name = cluster.network.link_class
+    taken, _ = network_class(name)
+    return "" if name.startswith(taken) else f"network {name} of {cluster.name} is timed as {taken}: no other is known"
