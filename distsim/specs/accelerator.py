@@ -8,7 +8,7 @@ from distsim.errors import did_you_mean
 from distsim.specs.base import Sourced, Spec
 from distsim.specs.quantity import Bytes, BytesPerSecond, FlopPerSecond, Hertz, MaybeCount, Part, Ratio, Watts
 
-LinkKind = Literal["nvlink", "xgmi", "xelink", "ici", "hccs", "neuronlink", "ethernet"]
+LinkKind = Literal["nvlink", "xgmi", "ualink", "xelink", "ici", "hccs", "neuronlink", "ethernet"]
 Reached = Annotated[Ratio | None, Field(le=1.2)]
 ARCHITECTURES = (
     "pascal", "volta", "turing", "ampere", "ampere ga102", "ada", "hopper", "blackwell", "blackwell-rtx",
@@ -98,6 +98,8 @@ class Accelerator(Sourced):
     """Its generation in one word, and which of its dies where they differ: ``ampere ga102``."""
     treated_like: str = ""
     """The known architecture whose kernels, library tables and fitted numbers stand for those of its own."""
+    off: str = ""
+    """What measured runs say of step times on it, where these are known to be off; a note tells it."""
     year: int | None = None
     notes: str = ""
     memory: Bytes
@@ -141,6 +143,11 @@ class Accelerator(Sourced):
     def generation(self) -> str:
         """That without its die."""
         return self.treated.split()[0]
+
+    @property
+    def own_generation(self) -> str:
+        """Its architecture without its die, whatever it is treated like: whether any run is known on such chips."""
+        return self.architecture.split()[0]
 
     @property
     def capacity(self) -> int:

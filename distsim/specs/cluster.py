@@ -8,7 +8,7 @@ from distsim.formulas.collectives import RING
 from distsim.specs.base import Sourced, Spec
 from distsim.specs.quantity import Bytes, BytesPerSecond, Count, MaybeCount, Ratio, Seconds, Watts
 
-FabricKind = Literal["nvswitch", "nvlink-mesh", "pcie", "xgmi", "xelink", "torus", "ethernet", "hccs", "none"]
+FabricKind = Literal["nvswitch", "nvlink-mesh", "pcie", "xgmi", "ualink", "xelink", "torus", "ethernet", "hccs", "none"]
 NetworkKind = Literal["ib", "roce", "efa", "ethernet", "slingshot", "omnipath", "tcpx", "tcpxo", "dcn"]
 
 

@@ -28,6 +28,9 @@ class Example:
     kin: Kin
     """Under whose names its framework's runs are found."""
     architecture: str
+    """What its chip is treated like."""
+    chip: str
+    """The chip's own architecture."""
     seconds: float
     stages: list[dict[str, float]]
     layout: dict[str, float]
@@ -54,7 +57,8 @@ def example_of(setup: Setup, seconds: float, id: str, source: str, year: float) 
     """A run's setup as numbers to fit to."""
     kin = kin_of(setup.framework)
     return Example(
-        id, source, kin, setup.accelerator.generation, seconds, stage_numbers(work_of(setup)),
+        id, source, kin, setup.accelerator.generation, setup.accelerator.own_generation, seconds,
+        stage_numbers(work_of(setup)),
         layout_numbers(setup), likeness_of(setup, year, source), fullness_of(setup) if kin.several else 0.0,
     )  # fmt: skip
 

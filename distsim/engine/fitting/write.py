@@ -149,7 +149,7 @@ def residuals_toml(
         for name in group_names(example.kin, example.architecture, word):
             groups[name].append(float(near[0][index]))
     outside = [(example, float(far[index])) for index, example in enumerate(examples) if plain[index]]
-    fitted = {example.architecture for example in examples}
+    fitted = {example.chip for example in examples}
     alone = len({example.source for example in examples}) < FEW_SOURCES
     groups_elsewhere = {} if alone else _elsewhere([*outside, *unseen], fitted)
     lines = [
@@ -187,7 +187,7 @@ def _elsewhere(found: Sequence[tuple[Example, float]], fitted: set[str]) -> dict
     groups: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for example, residual in found:
         pace = pace_name(example.busy_fraction / float(np.exp(residual)))
-        for name in elsewhere_names(pace, example.kin.family, example.architecture in fitted):
+        for name in elsewhere_names(pace, example.kin.family, example.chip in fitted):
             groups[name].append((example.source, residual))
     every = [elsewhere_names(pace, "", fitted=False)[0] for pace in PACES]
     everything = [pair for name in every for pair in groups[name]]

@@ -141,8 +141,13 @@ def unasked_fp32(setup: Setup) -> str:
 
 
 def known_error(chip: Accelerator, framework: Framework) -> str:
-    """A note on step times that are known to be off on GPUs, or nothing."""
-    return f"{framework.name} on GPUs: {framework.off_on_gpus}" if framework.off_on_gpus and not chip.chip.array else ""
+    """A note on step times that are known to be off under a framework on GPUs, or on a chip, or nothing."""
+    on_gpus = framework.off_on_gpus and not chip.chip.array
+    told = (
+        f"{framework.name} on GPUs: {framework.off_on_gpus}" * bool(on_gpus),
+        f"{chip.name}: {chip.off}" * bool(chip.off),
+    )
+    return "; ".join(filter(None, told))
 
 
 def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:

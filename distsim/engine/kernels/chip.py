@@ -27,7 +27,7 @@ from distsim.specs.accelerator import Accelerator
 TYPICAL_SHARE = 0.8
 """Best measured product over the datasheet rate where nobody measured an accelerator or its relatives: the middle of
 those measured."""
-TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95}  # as the members of each that were measured
+TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95, "cdna4": 0.62}  # as the members of each that were measured
 FULL_CLOCK_JOULES = {
     "volta": 2.96e-12, "turing": 1.80e-12, "ampere": 1.21e-12, "ampere ga102": 2.27e-12, "ada": 1.30e-12,
     "hopper": 0.88e-12, "blackwell": 0.61e-12, "blackwell-rtx": 1.35e-12, "cdna2": 1.87e-12, "cdna3": 1.40e-12,

@@ -9,7 +9,7 @@ from typing import Any
 
 from distsim.engine.jobs.generations import of_generation
 from distsim.engine.networks.link_factors import profiled
-from distsim.engine.networks.network import GENERATIONS, OTHER_GENERATION, Bridge, Network
+from distsim.engine.networks.network import GENERATIONS, OTHER_GENERATION, Bridge, Factor, Network
 from distsim.errors import DistsimError, did_you_mean
 from distsim.formulas.collectives import RING
 from distsim.units import BITS_PER_BYTE, GIGA, MICROSECOND
@@ -163,7 +163,7 @@ def network_for(
         inter=name,
         nic_rate=rate * known.get("share", 1.0),
         hop=measured_hop if measured_hop is not None else known["hop"] * MICROSECOND,
-        factors=profiled(profile) if library in ("nccl", "rccl") else {},
+        factors=_factors(intra, profile) if library in ("nccl", "rccl") else {},
         rings=mesh,
         pair_rate=pair,
         mesh_links=_mesh_links(intra, per_node, intra_rate, pair),
@@ -178,6 +178,17 @@ def network_for(
         bridge=bridge_of(accelerator, usual),
         node=per_node,
     )  # fmt: skip
+
+
+def _factors(intra: str, profile: str | None) -> Mapping[str, Factor]:
+    """Measured factors by ``link/family``; links that nobody measured have those of the links they are like."""
+    known, like = profiled(profile), fabrics()["scale_up"].get(intra, {}).get("like")
+    if not like:
+        return known
+    found = {
+        name.replace(like, intra, 1): one for name, one in known.items() if name.startswith((f"{like}/", f"{like}-"))
+    }
+    return {**found, **known}
 
 
 def _mesh_links(intra: str, per_node: int, rate: float, pair: float) -> tuple[float, ...]:

@@ -76,7 +76,7 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     found = [_around(seconds, groups[name], f"{groups[name]['runs']} measured runs ({name})") for name in enough]
     if found and not correction.own:
         return found[0]
-    names = elsewhere_names(pace, kin.family, architecture in tables["architectures"]["fitted"])
+    names = elsewhere_names(pace, kin.family, setup.accelerator.own_generation in tables["architectures"]["fitted"])
     name = next((one for one in names if groups.get(one, {}).get("sources", 0) >= FEW_SOURCES), names[-1])
     group = groups[name]
     which = f"{group['sources']} sources, each" if group["sources"] > 1 else "one source,"
