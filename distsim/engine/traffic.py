@@ -10,7 +10,7 @@ from typing import Any
 from distsim.arrays import Number, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.exchange import Exchange, exchange_of, reduces_last, timed_notes
-from distsim.engine.exchanges.flows import Flow
+from distsim.engine.exchanges.flows import Flow, Role
 from distsim.engine.exchanges.hidden import beside_each, hidden_fraction
 from distsim.engine.exchanges.offloading import DOWN, READ, UP, WRITE
 from distsim.engine.jobs.filled import filled_experts
@@ -30,6 +30,8 @@ DIRECT = ("all_to_all", "scatter", "gather")
 PHASES = ("forward", "backward", "step")
 GPU_OPS, DRIVE_OPS = (DOWN, UP), (WRITE, READ)
 HOST_OPS = (*GPU_OPS, *DRIVE_OPS)
+NOT_TOLD = ("role", "recomputed")
+"""Fields of a row that its purpose tells people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,12 @@ class Row:
     """The parts of the wire bytes that leave the domain of fast links, and each tier of switches above it."""
     every_steps: Number = 1
     """Above 1 for what happens once in so many steps; bytes and seconds are averages per step."""
+    role: Role = ""
+    recomputed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
-        whole = {name: getattr(self, name) for name in self.__slots__}
+        whole = {name: getattr(self, name) for name in self.__slots__ if name not in NOT_TOLD}
         for name in ("group_size", "calls", "bytes_per_call", "wire_bytes_per_rank"):
             whole[name] = round(whole[name])
         whole["level_bytes"] = [round(level) for level in self.level_bytes]
@@ -178,7 +182,7 @@ def priced(flow: Flow, network: Network) -> tuple[Row, bool]:
     return Row(
         flow.purpose, flow.op, flow.span.group, flow.span.ranks, flow.dtype, flow.phase, flow.calls, flow.bytes_logical,
         wire * times, link, algorithm, seconds * times, seconds * times, tuple(level * times for level in levels),
-        flow.every,
+        flow.every, flow.role, flow.recomputed,
     ), flow.hides  # fmt: skip
 
 
@@ -202,7 +206,7 @@ def _exposed(
     found = list(rows)
     for phase in PHASES:
         hiding = [
-            (index, row, beside_each(setup, exchange, row.group, row.purpose, phase))
+            (index, row, beside_each(setup, exchange, row.group, row.role, phase))
             for index, (row, hides) in enumerate(found) if hides and row.phase == phase
         ]  # fmt: skip
         often = sum(row.seconds * each for _, row, each in hiding)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from distsim.engine.exchanges.flows import RECOMPUTED
 from distsim.engine.traffic import Row, TrafficReport
 from distsim.report import terminal
 from distsim.report.job_words import flowed
 from distsim.report.style import bare, columns
 from distsim.units import decimal_bytes, duration
 
-RECOMPUTED = ", recomputed"
 EXPOSED = ("exposed: beyond all computation of the phase, at the chip's peak rate;",
            "distsim step has the order of events")  # fmt: skip
 
@@ -20,7 +20,7 @@ def _purpose(row: Row) -> str:
 
 
 def _phase(row: Row) -> str:
-    return "recompute" if row.purpose.endswith(RECOMPUTED) else row.phase
+    return "recompute" if row.recomputed else row.phase
 
 
 # What tells rows apart: heading and cell.

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from distsim.engine.exchanges.exchange import Exchange, reduces_last
+from distsim.engine.exchanges.flows import STATES
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.traffic import Row, TrafficReport, comm_of
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES, zero_volume_parameters
 
-DATA_PURPOSES = ("gradients", "gradients of replicas", "parameters")
 _PLAIN = dict.fromkeys(("zeropp", "compress", "sync", "sync_every", "sync_gbps", "servers", "no_sync"))
 
 
@@ -32,7 +32,7 @@ class ZeroTraffic(NamedTuple):
 
 def data_rows(rows: Iterable[Row]) -> list[Row]:
     """Rows of data parallelism and ZeRO."""
-    return [row for row in rows if row.purpose in DATA_PURPOSES]
+    return [row for row in rows if row.role in STATES]
 
 
 def zero_traffic(report: TrafficReport) -> list[ZeroTraffic]:

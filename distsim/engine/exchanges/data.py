@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.exchanges.exchange import Exchange, gathers, gathers_once
-from distsim.engine.exchanges.flows import Flow, Span
+from distsim.engine.exchanges.flows import Flow, Span, of_states
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.footprint.stored import (
     Stored,
@@ -123,13 +123,13 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
             size = elements_of(tensors, ranks, filling) * each
             common = ("all_gather", sharing.shard, dtype)
             flows += [
-                Flow("parameters", *common, "forward", unit.count * forward, size, hides),
-                Flow("parameters", *common, "backward", again, size, hides),
+                of_states("parameters", *common, "forward", unit.count * forward, size, hides),
+                of_states("parameters", *common, "backward", again, size, hides),
             ]
         flows += [
-            Flow("gradients", "reduce_scatter", sharing.shard, reduced_in(setup), "backward",
+            of_states("gradients", "reduce_scatter", sharing.shard, reduced_in(setup), "backward",
                  unit.count * syncs, elements * reduce, rules.overlap_gradients),
-            Flow("gradients of replicas", "all_reduce", sharing.replicas, reduced_in(setup), "backward",
+            of_states("replicas", "all_reduce", sharing.replicas, reduced_in(setup), "backward",
                  unit.count * replicas, elements * reduce / ranks, rules.overlap_gradients),
         ]  # fmt: skip
     return flows
@@ -163,14 +163,14 @@ def _bucketed(
         calls, hides = times * syncs, rules.overlap_gradients
         dtype, shard = reduced_in(setup), sharing.shard
         flows += [
-            Flow("gradients", "all_reduce", sharing.data, dtype, "backward", calls * (1 - owned), size, hides),
-            Flow("gradients", "reduce_scatter", shard, dtype, "backward", calls * owned, size, hides),
-            Flow("gradients of replicas", "all_reduce", sharing.replicas, dtype, "backward", calls * owned,
+            of_states("gradients", "all_reduce", sharing.data, dtype, "backward", calls * (1 - owned), size, hides),
+            of_states("gradients", "reduce_scatter", shard, dtype, "backward", calls * owned, size, hides),
+            of_states("replicas", "all_reduce", sharing.replicas, dtype, "backward", calls * owned,
                  size / shard.ranks, hides),
         ]  # fmt: skip
     if rules.zero1 == "reduce_scatter":
         flows += [
-            Flow("parameters", "all_gather", sharing.shard, name, "step", times * sharded,
+            of_states("parameters", "all_gather", sharing.shard, name, "step", times * sharded,
                  elements * DTYPE_BYTES[name], rules.overlap_updated)
             for name, part in _updated(setup, units)
             for elements, times in _buckets(setup, stage, sharing, part, together)
@@ -202,7 +202,7 @@ def _broadcasts(setup: Setup, sharing: Sharing, units: list[Unit], sharded: Numb
     """Each updated parameter from its owner to all (torch ZeroRedundancyOptimizer)."""
     each, name = setup.precision.parameter_bytes, setup.precision.gather_dtype
     return [
-        Flow("parameters", "broadcast", sharing.shard, name, "step", unit.count * sharded, tensor.elements * each)
+        of_states("parameters", "broadcast", sharing.shard, name, "step", unit.count * sharded, tensor.elements * each)
         for unit in units
         for tensor in unit.tensors
     ]

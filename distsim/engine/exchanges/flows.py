@@ -1,6 +1,6 @@
 """One kind of exchange of a training step, before it is priced; every number may be an array over layouts."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.networks.network import Group, Network
@@ -8,6 +8,18 @@ from distsim.engine.networks.spread import Spread, pair_apart, spread
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.precision import Precision
 
+Role = Literal["", "gradients", "replicas", "parameters", "varied", "vocabulary"]
+"""What is exchanged, where that decides when it happens and what hides it: gradients to those who share them, then to
+the replicas of their shards; parameters; what a variant has in place of any of these; a vocabulary that stages share.
+"""
+Where = Literal["embedding", "layers", "head"]
+"""The part of the network that waits for an exchange."""
+STATES: dict[Role, str] = {
+    "gradients": "gradients", "replicas": "gradients of replicas", "parameters": "parameters",
+}  # fmt: skip
+"""What plain data parallelism and ZeRO exchange, and what people read of it."""
+RECOMPUTED = ", recomputed"
+"""Ends the purpose of what is exchanged once more in backward."""
 INNERMOST = ("tp", "ep")
 LONGEST_AXIS = 16
 """Chips along one axis of most slices (a v5e or v6e pod is 16 by 16)."""
@@ -83,6 +95,7 @@ class Flow(NamedTuple):
     """Alike exchanges of one rank in one step. ``bytes_logical`` is the larger of a call's input and output."""
 
     purpose: str
+    """For people; what follows from what an exchange is for follows from ``role`` and ``where``."""
     op: str
     span: Span
     dtype: str
@@ -99,6 +112,9 @@ class Flow(NamedTuple):
     own_rate: Number = 0.0
     """Bytes of a call per second that a kernel of the framework's own reaches, taken where it is faster than the
     library; 0 where there is none."""
+    role: Role = ""
+    where: Where = "layers"
+    recomputed: bool = False
 
     @property
     def calls_per_step(self) -> Number:
@@ -109,6 +125,17 @@ class Flow(NamedTuple):
     def pattern(self) -> str:
         """The operation that is priced."""
         return self.priced_as or self.op
+
+    def again(self, calls: Number) -> Self:
+        """The same once more in backward, whose layer is computed again."""
+        return self._replace(purpose=self.purpose + RECOMPUTED, phase="backward", calls=calls, recomputed=True)
+
+
+def of_states(
+    role: Role, op: str, span: Span, dtype: str, phase: str, calls: Number, size: Number, hides: bool = False
+) -> Flow:
+    """An exchange of gradients or parameters among those who share them."""
+    return Flow(STATES[role], op, span, dtype, phase, calls, size, hides, role=role)
 
 
 def present(flows: list[Flow]) -> list[Flow]:

@@ -17,9 +17,7 @@ from distsim.layers.ledger import Operation
 PURPOSE = "tensor parallel layers"
 
 
-def grid_flows(
-    setup: Setup, exchange: Exchange, operation: Operation, micro_batches: Number, count: Number, again: Number
-) -> list[Flow]:
+def grid_flows(setup: Setup, exchange: Exchange, operation: Operation, count: Number, again: Number) -> list[Flow]:
     """Flows of one matrix product on a grid; none for those that all ranks make whole, and for experts'."""
     tp = setup.layout.tp
     if not any(parameter.tensor_parallel and parameter.group == "dense" for parameter in operation.parameters):
@@ -32,10 +30,11 @@ def grid_flows(
     dtype = dtype_name(setup.precision.activation_bytes, setup.precision)
     flows: list[Flow] = []
     for op, phase, span, calls, size in found:
-        times, span = calls * micro_batches, span._replace(world=setup.layout.gpus)
-        flows.append(Flow(PURPOSE, op, span, dtype, phase, times * count, size))
+        times, span = calls * setup.layout.micro_batches, span._replace(world=setup.layout.gpus)
+        flow = Flow(PURPOSE, op, span, dtype, phase, times * count, size)
+        flows.append(flow)
         if phase == "forward":
-            flows.append(Flow(f"{PURPOSE}, recomputed", op, span, dtype, "backward", times * again, size))
+            flows.append(flow.again(times * again))
     return flows
 
 

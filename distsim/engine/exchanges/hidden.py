@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, where
 from distsim.engine.exchanges.exchange import Exchange, gathers_once, reduces_each
+from distsim.engine.exchanges.flows import Role
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.formulas.step import LEAST_SECONDS, exposed_seconds
@@ -13,7 +14,7 @@ STATES = ("dp", "zero")
 """Groups of ranks that share states."""
 
 
-def beside_each(setup: Setup, exchange: Exchange, group: str, purpose: str, phase: str) -> Number:
+def beside_each(setup: Setup, exchange: Exchange, group: str, role: Role, phase: str) -> Number:
     """1 where an exchange that hides does so beside each micro-batch's own pass; 0 where there is one in a step, beside
     the first forward (parameters that are gathered once, or behind the optimizer) or the last backward (gradients that
     are reduced once)."""
@@ -21,10 +22,10 @@ def beside_each(setup: Setup, exchange: Exchange, group: str, purpose: str, phas
         return 0
     if group not in STATES:
         return 1
-    if purpose == "parameters":
+    if role == "parameters":
         return where(gathers_once(setup, exchange), 0, 1) if phase == "forward" else 1
     each = reduces_each(setup, exchange)
-    if purpose == "gradients of replicas" and setup.framework.traffic.replicas_reduce_once:
+    if role == "replicas" and setup.framework.traffic.replicas_reduce_once:
         return each * where(setup.layout.micro_batches == 1, 1, 0)
     return each
 

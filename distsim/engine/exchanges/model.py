@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number, where
 from distsim.engine.exchanges.exchange import Exchange, gradients_wait
-from distsim.engine.exchanges.flows import Flow, Span, dtype_name
+from distsim.engine.exchanges.flows import Flow, Span, Where, dtype_name
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks.links import link_rate
@@ -15,8 +15,9 @@ from distsim.specs.layout import Layout
 
 PURPOSES = {
     "mlp.dispatch": "expert dispatch", "mlp.combine": "expert combine", "attention.exchange": "context parallel",
-    "loss": "tensor parallel loss", "embedding": "tensor parallel embedding", "head": "tensor parallel head",
+    "loss": "tensor parallel loss",
 }  # fmt: skip
+"""What people read of operations whose exchanges are no regions of tensor parallelism."""
 
 OWN_SHARE = 0.64
 """Rate of HybridEP's kernels over that of the links, however many ranks share a rack: bf16 tokens at 612 GB/s and back
@@ -38,15 +39,18 @@ def span_of(layout: Layout, group: str) -> Span:
 def model_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """All flows of one rank of a stage that stem from operations on activations."""
     flows: list[Flow] = []
-    for block in (stage.embedding, stage.head):
-        if block is not None:
-            flows += _block_flows(setup, exchange, block, 1, 0)
+    ends: tuple[tuple[Block | None, Where], ...] = ((stage.embedding, "embedding"), (stage.head, "head"))
+    for end, part in ends:
+        if end is not None:
+            flows += _block_flows(setup, exchange, end, part, 1, 0)
     for (block, count), again in zip(stage.layers, stage.recomputed(setup.layout), strict=True):
-        flows += _block_flows(setup, exchange, block, count, again)
+        flows += _block_flows(setup, exchange, block, "layers", count, again)
     return flows
 
 
-def _block_flows(setup: Setup, exchange: Exchange, block: Block, count: Number, again: Number) -> list[Flow]:
+def _block_flows(
+    setup: Setup, exchange: Exchange, block: Block, part: Where, count: Number, again: Number
+) -> list[Flow]:
     """Flows of ``count`` alike blocks, of which ``again`` are fully recomputed in backward."""
     y = setup.layout
     flows: list[Flow] = []
@@ -56,18 +60,17 @@ def _block_flows(setup: Setup, exchange: Exchange, block: Block, count: Number, 
         if exchange.tp_mode != "1d" and operation.kind == "matmul":
             from distsim.engine.exchanges.grids import grid_flows
 
-            grid = grid_flows(setup, exchange, operation, y.micro_batches, count, again)
+            grid = grid_flows(setup, exchange, operation, count, again)
             flows += grid
         dropped = _dropped(setup, operation)
         for collective in operation.collectives:
             if collective.group == "tp" and grid:
                 continue
-            flow = _flow(setup, exchange, operation, collective)
+            flow = _flow(setup, exchange, operation, collective, part)
             flows.append(flow._replace(calls=flow.calls * count))
             if collective.phase == "forward" and operation is not last:
                 repeats = again + where(y.selective, count, 0) * (1 if dropped else 0)
-                repeated = flow._replace(purpose=f"{flow.purpose}, recomputed", phase="backward")
-                flows.append(repeated._replace(calls=flow.calls * repeats))
+                flows.append(flow.again(flow.calls * repeats))
     return flows
 
 
@@ -100,16 +103,17 @@ def _last_exchange(block: Block) -> Operation | None:
     return with_some[-1] if with_some else None
 
 
-def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Collective) -> Flow:
+def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Collective, part: Where) -> Flow:
     y, rules = setup.layout, setup.framework.traffic
     each = collective.bytes_each or setup.precision.activation_bytes
     calls = collective.calls * y.micro_batches
     if rules.input_gradient_per_matrix if collective.op == "all_reduce" else rules.input_per_matrix:
         calls = calls * collective.matrices
     size = collective.bytes_logical * (exchange.expert_imbalance if collective.group == "ep" else 1)
+    part = "layers" if part == "embedding" and operation.name != "embedding" else part
     ring = collective.group == "cp" and collective.op == "send_recv"
     return Flow(
-        PURPOSES.get(operation.name, f"tensor parallel {'head' if operation.name.startswith('mtp') else 'layers'}"),
+        PURPOSES.get(operation.name, f"tensor parallel {part}"),
         rules.ring_op if ring else collective.op,
         span_of(y, collective.group),
         dtype_name(each, setup.precision),
@@ -118,6 +122,7 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
         size,
         hides=bool(collective.overlaps) and (collective.group != "tp" or rules.tp_overlap),
         priced_as="send_recv" if ring else "",
+        where=part,
     )
 
 

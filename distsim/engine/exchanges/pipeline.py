@@ -99,10 +99,11 @@ def _vocabulary(setup: Setup) -> list[Flow]:
     dtype = dtype_name(precision.activation_bytes, precision)
     hides = y.vocab_parallel != "interlaced"
     numbers = y.tokens * FP32_BYTES
-    return [
+    found = [
         Flow("vocabulary embedding", "all_reduce", span, dtype, "forward", calls, wide, hides),
         Flow("vocabulary head", "broadcast", span, dtype, "forward", calls, wide, hides),
         Flow("vocabulary loss", "all_reduce", span, "fp32", "forward", calls * LOSS_REDUCTIONS, numbers, hides),
         Flow("vocabulary head", "reduce", span, dtype, "backward", calls, wide, hides),
         Flow("vocabulary embedding", "broadcast", span, dtype, "backward", calls, wide, hides),
     ]
+    return [flow._replace(role="vocabulary") for flow in found]

@@ -32,14 +32,15 @@ def varied(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow], ne
     if exchange.zeropp:
         return [new for flow in flows for new in _zeropp(exchange, flow, network)]
     if exchange.compress != "none":
-        gradients = [flow for flow in flows if flow.purpose == "gradients"]
-        others = [flow for flow in flows if flow.purpose != "gradients"]
+        gradients = [flow for flow in flows if flow.role == "gradients"]
+        others = [flow for flow in flows if flow.role != "gradients"]
         return others + _compressed(setup, exchange, stage, gradients)
     if exchange.sync == "parameter-server":
         return [new for flow in flows for new in _served(setup, exchange, stage, flow, network)]
     if exchange.sync == "local-sgd":
-        kept = [f for f in flows if not (f.purpose.startswith("gradients") and f.op == "all_reduce")]
-        return kept + _local_sgd(setup, exchange, stage, flows)
+        averaged = [flow for flow in flows if _replicated(flow)]
+        kept = [flow for flow in flows if not _replicated(flow)]
+        return kept + _local_sgd(setup, exchange, stage, averaged)
     return flows
 
 
@@ -47,15 +48,15 @@ def _zeropp(exchange: Exchange, flow: Flow, network: Network) -> list[Flow]:
     """qwZ gathers int8 in forward, hpZ gathers from a copy inside the node in backward, qgZ reduces in int4."""
     placed = flow.span.placed(network)
     elements = flow.bytes_logical / DTYPE_BYTES[flow.dtype]
-    if flow.purpose == "parameters" and flow.phase == "backward" and "hpz" in exchange.zeropp:
+    if flow.role == "parameters" and flow.phase == "backward" and "hpz" in exchange.zeropp:
         return [flow._replace(span=flow.span._replace(ranks=placed.local))]
-    if flow.purpose == "parameters" and "qwz" in exchange.zeropp:
+    if flow.role == "parameters" and "qwz" in exchange.zeropp:
         return [flow._replace(dtype="int8", bytes_logical=quantised_bytes(elements, INT8_BITS, BLOCK_ELEMENTS))]
-    if flow.purpose == "gradients" and "qgz" in exchange.zeropp:
+    if flow.role == "gradients" and "qgz" in exchange.zeropp:
         near = flow.span._replace(ranks=placed.local)
         far = flow.span._replace(ranks=placed.nodes, stride=flow.span.stride * placed.local)
         size = quantised_bytes(elements, INT4_BITS, BLOCK_ELEMENTS)
-        small = flow._replace(op="all_to_all", dtype="int4")
+        small = flow._replace(op="all_to_all", dtype="int4", role="varied")
         return [
             small._replace(purpose="gradients inside the node", span=near, bytes_logical=size),
             small._replace(purpose="gradients between nodes", span=far, bytes_logical=size / placed.local),
@@ -71,9 +72,9 @@ def _compressed(setup: Setup, exchange: Exchange, stage: Stage, gradients: list[
     for flow in gradients:
         elements = flow.bytes_logical / DTYPE_BYTES[flow.dtype]
         size, scales = elements * DTYPE_BYTES["sign"], flow.span.ranks * FP32_BYTES
-        out.append(flow._replace(purpose="gradient signs", op="all_to_all", dtype="sign", bytes_logical=size))
-        out.append(flow._replace(purpose="gradient signs", op="all_gather", dtype="sign", bytes_logical=size))
-        out.append(flow._replace(purpose="scales", op="all_gather", dtype="fp32", bytes_logical=scales))
+        signs = flow._replace(purpose="gradient signs", dtype="sign", bytes_logical=size, role="varied")
+        out += [signs._replace(op="all_to_all"), signs._replace(op="all_gather")]
+        out.append(signs._replace(purpose="scales", op="all_gather", dtype="fp32", bytes_logical=scales))
     return out
 
 
@@ -94,7 +95,8 @@ def _low_rank(setup: Setup, exchange: Exchange, stage: Stage, gradients: list[Fl
         calls = sum(flow.calls for flow in buckets)
         for purpose, elements, times in (("low-rank factors", factors, 2), ("gradients of vectors", whole, 1)):
             size = elements * DTYPE_BYTES[buckets[0].dtype] * syncs / times / maximum(calls, 1)
-            out.append(buckets[0]._replace(purpose=purpose, calls=calls * times, bytes_logical=size))
+            flow = buckets[0]._replace(purpose=purpose, calls=calls * times, bytes_logical=size, role="varied")
+            out.append(flow)
     return out
 
 
@@ -114,7 +116,7 @@ def _senders(setup: Setup, stage: Stage) -> Number:
 def _served(setup: Setup, exchange: Exchange, stage: Stage, flow: Flow, network: Network) -> list[Flow]:
     """Gradients pushed to servers and parameters pulled back; each worker serves its share unless there are servers,
     which serve all ranks, whatever part of the model these hold."""
-    if flow.purpose != "gradients":
+    if flow.role != "gradients":
         return [flow]
     placed = flow.span.placed(network)
     ranks = flow.span.ranks
@@ -128,10 +130,16 @@ def _served(setup: Setup, exchange: Exchange, stage: Stage, flow: Flow, network:
     seconds = parameter_server_seconds(size, workers, servers, rate, network.hop)
     link = network.inter if exchange.servers else where(placed.nodes > 1, network.inter, network.intra)
     sent = where(exchange.servers == 0, size, 0.0)  # what the worker sends as a server
+    push, pull = Fixed(seconds, size, link, "direct"), Fixed(seconds, sent, link, "direct")
     return [
-        flow._replace(purpose="gradients pushed", op="push", fixed=Fixed(seconds, size, link, "direct")),
-        flow._replace(purpose="parameters pulled", op="pull", phase="step", fixed=Fixed(seconds, sent, link, "direct")),
+        flow._replace(purpose="gradients pushed", op="push", fixed=push, role="varied"),
+        flow._replace(purpose="parameters pulled", op="pull", phase="step", fixed=pull, role="varied"),
     ]
+
+
+def _replicated(flow: Flow) -> bool:
+    """Whether it adds up gradients of replicas, which local SGD puts off."""
+    return flow.role in ("gradients", "replicas") and flow.op == "all_reduce"
 
 
 def _local_sgd(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow]) -> list[Flow]:
@@ -140,9 +148,8 @@ def _local_sgd(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow]
     syncs = exchange.syncs(setup.layout.micro_batches)
     sizes: dict[Span, tuple[Flow, Number]] = {}
     for flow in flows:
-        if flow.purpose.startswith("gradients") and flow.op == "all_reduce":
-            size = flow.bytes_logical * flow.calls / syncs + sizes.get(flow.span, (flow, 0))[1]
-            sizes[flow.span] = (flow, size)
+        size = flow.bytes_logical * flow.calls / syncs + sizes.get(flow.span, (flow, 0))[1]
+        sizes[flow.span] = (flow, size)
     out: list[Flow] = []
     for span, (flow, size) in sizes.items():
         fixed = None
@@ -159,6 +166,7 @@ def _local_sgd(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow]
                 hides=False,
                 every=exchange.sync_every,
                 fixed=fixed,
+                role="varied",
             )
         )
     return out

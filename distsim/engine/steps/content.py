@@ -262,10 +262,8 @@ def _whole(
 def _dealt(names: Sequence[tuple[str, str]], piece: Piece, flow: Flow) -> list[tuple[int, float]]:
     """Units that share an exchange, and how: those of embedding, head and loss have their own, layers all others."""
     shares = {"embedding": piece.embedding, "head": piece.head, "layers": piece.layers_share}
-    where = "head" if "head" in flow.purpose or "loss" in flow.purpose else ""
-    where = "embedding" if "embedding" in flow.purpose else where or "layers"
-    mine = [i for i, (_, kind) in enumerate(names) if kind == where] or list(range(len(names)))
-    return [(i, shares[where] / len(mine)) for i in mine] if shares[where] else []
+    mine = [i for i, (_, kind) in enumerate(names) if kind == flow.where] or list(range(len(names)))
+    return [(i, shares[flow.where] / len(mine)) for i in mine] if shares[flow.where] else []
 
 
 def _left_of(whole: Exchanged, waited: Exchanged) -> Exchanged:

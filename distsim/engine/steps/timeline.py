@@ -228,8 +228,8 @@ def _tail(
     flow = max(flows["reduce"], key=lambda priced: priced[1])[0] if flows["reduce"] else None
     track.run("dp", "reduce", REDUCE, exposed, flow)
     _shared(track, "tp", float(tail["tensor_parallel"]), flows["tp_step"], flows["tp_step"])
-    late = [priced for priced in flows["dp_step"] if priced[0].purpose == "parameters"]
-    soon = [priced for priced in flows["dp_step"] if priced[0].purpose != "parameters"]
+    late = [priced for priced in flows["dp_step"] if priced[0].role == "parameters"]
+    soon = [priced for priced in flows["dp_step"] if priced[0].role != "parameters"]
     _shared(track, "dp", step, soon, flows["dp_step"])
     _shared(track, "dp", stated, flows["dp_stated"], flows["dp_stated"])
     track.run("compute", "optimizer", "optimizer step", float(tail["optimizer"]))
@@ -245,5 +245,5 @@ def _shared(track: Track, stream: str, seconds: float, some: list[Priced], whole
     """Some of the exchanges that ``seconds`` are for, each with its priced share."""
     total = sum(priced for _, priced in whole)
     for flow, priced in some:
-        kind = "gather" if flow.purpose == "parameters" else "reduce"
+        kind = "gather" if flow.role == "parameters" else "reduce"
         track.run(stream, kind, flow.purpose, seconds * priced / total if total else 0.0, flow)

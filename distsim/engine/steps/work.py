@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 from distsim.arrays import Number, plus, product, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.exchange import Exchange, exchange_of
-from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow
+from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow, Role
 from distsim.engine.exchanges.hidden import beside_each
 from distsim.engine.jobs.models import refuse_untimed
 from distsim.engine.jobs.resolve import Setup
@@ -111,7 +111,7 @@ def traffic_seconds(
 ) -> dict[str, Number]:
     """Seconds per step of each kind of traffic of one rank of a stage."""
     sums: dict[str, Number] = dict.fromkeys(LINKS, 0.0)
-    shared: dict[tuple[Link, str, str], Number] = {}
+    shared: dict[tuple[Link, Role, str], Number] = {}
     tiled = where(without_tiles(setup), TILED_SHARE, 1.0)
     for flow in stage_flows(setup, exchange, network, stage):
         kind = kind_of(flow)
@@ -122,13 +122,13 @@ def traffic_seconds(
             exposed = busiest_exchange(setup)
         seconds = price(flow, network).seconds * product(flow.calls_per_step, exposed)
         if kind in ONCE:
-            key = (kind, flow.purpose, flow.span.group)
+            key = (kind, flow.role, flow.span.group)
             shared[key] = shared[key] + seconds if key in shared else seconds
         else:
             sums[kind] = plus(sums[kind], seconds)  # not in place: arrays broadcast
-    for (kind, purpose, group), seconds in shared.items():
+    for (kind, role, group), seconds in shared.items():
         often, once, phase = ONCE[kind]
-        each = beside_each(setup, exchange, group, purpose, phase)
+        each = beside_each(setup, exchange, group, role, phase)
         sums[often] = sums[often] + product(seconds, each)
         sums[once] = sums[once] + product(seconds, 1 - each)
     return sums
@@ -143,7 +143,7 @@ def kind_of(flow: Flow) -> Link:
         return _of_replicas(flow)
     if group == "host" and phase != "step" and not flow.hides:
         return "offload_waited"
-    if group == "pp" and flow.purpose.startswith("vocabulary"):
+    if flow.role == "vocabulary":
         return "vocab_beside" if flow.hides else "vocab"
     return "tp_beside" if group == "tp" and flow.hides and phase != "step" else OF_GROUPS[group, phase]
 
@@ -152,6 +152,6 @@ def _of_replicas(flow: Flow) -> Link:
     """The same of what data parallel ranks exchange: parameters gathered for a pass, gradients, or all else."""
     if flow.phase == "step":
         return "dp_ahead" if flow.hides else "dp_step"
-    if flow.purpose == "parameters":
+    if flow.role == "parameters":
         return "gather_forward" if flow.phase == "forward" else "gather_backward"
     return "reduce" if flow.phase == "backward" and flow.hides else "dp_step"
