@@ -15,10 +15,9 @@ from distsim.engine.kernels.launches import AUTOCAST_KERNELS, CALL_KERNELS, DETE
 from distsim.engine.kernels.sums import PHASES
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import step_of
+from distsim.engine.steps.after import after_last
 from distsim.engine.steps.compose import (
     BACKWARD_ISSUE,
-    after_last,
-    ahead_seconds,
     host_seconds,
     layout_numbers,
     micro_batch,
@@ -92,17 +91,17 @@ def test_updated_parameters_are_gathered_beside_the_next_forward() -> None:
     for setup in (ahead, after):
         numbers, y = stage_numbers(work_of(setup))[0], layout_numbers(setup)
         batch = micro_batch(numbers, y, TIMING)
-        times.append((numbers, batch, after_last(numbers, TIMING, batch)["data_parallel"]))
+        times.append((numbers, batch, after_last(numbers, TIMING, batch).parts()["data_parallel"]))
     (numbers, batch, hidden), (late, _, shown) = times
     gather = numbers["dp_ahead"]
     assert 0 < gather < batch.forward and late["dp_ahead"] == 0
     assert late["dp_step"] == pytest.approx(numbers["dp_step"] + gather)
     assert shown - hidden == pytest.approx(gather)
-    assert ahead_seconds({**numbers, "dp_ahead": 3 * batch.forward}, TIMING, batch)[1] == pytest.approx(
+    assert after_last({**numbers, "dp_ahead": 3 * batch.forward}, TIMING, batch).ahead.left == pytest.approx(
         2 * batch.forward
     )
     never = {**TIMING, "exposed_fraction": 0.5}
-    assert ahead_seconds(numbers, never, batch)[1] == pytest.approx(gather / 2)
+    assert after_last(numbers, never, batch).ahead.left == pytest.approx(gather / 2)
     rows = [[one for one in comm_of(setup).collectives if one.purpose == "parameters"] for setup in (ahead, after)]
     assert rows[0][0].wire_bytes_per_rank == rows[1][0].wire_bytes_per_rank
     assert sum(one.exposed_seconds for one in rows[0]) < sum(one.exposed_seconds for one in rows[1])

@@ -14,7 +14,8 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.weights import weight_work
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import seconds_of
-from distsim.engine.steps.compose import after_last, ahead_seconds, layout_numbers, micro_batch, stage_numbers
+from distsim.engine.steps.after import after_last
+from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.work import work_of
 from distsim.interop.runs import Run
 from tests.test_host import TIMING
@@ -109,8 +110,9 @@ def test_what_is_gathered_once_hides_behind_the_first_forward_alone() -> None:
         assert numbers["gather_forward"] == 0 < numbers["gather_once"]
         gathers = numbers["gather_once"] * TIMING["gather_factor"]
         assert gathers > 1.5 * first.forward
-        exposed.append(after_last(numbers, TIMING, first)["data_parallel"])
-        assert ahead_seconds(numbers, TIMING, first)[1] == pytest.approx(gathers - first.forward)
+        after = after_last(numbers, TIMING, first)
+        exposed.append(after.parts()["data_parallel"])
+        assert after.ahead.left == pytest.approx(gathers - first.forward)
         assert first.others["data_parallel"] == 0
     assert exposed[1] == pytest.approx(exposed[0], rel=1e-3)
 

@@ -16,7 +16,7 @@ import pytest
 
 import distsim
 from distsim.cli.app import run
-from distsim.engine.steps.passes import STREAMS, Segment, Track
+from distsim.engine.steps.passes import STREAMS, Beside, Segment, Track
 from distsim.engine.steps.timeline import Part, StepTimeline, timeline_of
 from distsim.report.printer import plain
 from distsim.report.step_gantt import page
@@ -219,7 +219,9 @@ def toy() -> StepTimeline:
     tail.run("dp", "reduce", "reduce gradients", 0.5)
     tail.run("compute", "optimizer", "optimizer step", 0.5)
     run = distsim.pipeline(stages=2, micro=4, forward=forward.now, backward=backward.now)
-    part = Part((0, 1), ({"F": forward, "B": backward},), forward.now + backward.now, 0.0, tail)
+    none = Beside(0.0, 0.0, None)
+    passes = {"F": forward, "B": backward}
+    part = Part((0, 1), (passes,), forward.now + backward.now, none, tail, none)
     report = SimpleNamespace(seconds=run.makespan + tail.now + 0.5)
     return StepTimeline(cast("StepReport", report), (part,), run, run.makespan, 1.0)
 

@@ -9,6 +9,7 @@ from distsim.arrays import Number, largest, maximum, nothing, product, total, wh
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.sums import CLASSES, PHASES
+from distsim.engine.steps.after import after_last
 from distsim.engine.steps.beside import behind_first, beside_attention, beside_products, exposed, hidden_share
 from distsim.engine.steps.copies import copies_left, waited
 from distsim.engine.steps.ramp import ramp_of
@@ -42,8 +43,6 @@ EXCHANGES = (
 BACKWARD_ISSUE = 0.7
 """Host time per kernel in backward over forward: autograd issues from C++; what is computed again is forward's code
 (assumed)."""
-BACKWARD_SHARE = 2 / 3
-"""Backward's share of a micro-batch: two products for each one of forward."""
 
 
 def stage_numbers(work: Work) -> list[dict[str, Number]]:
@@ -106,8 +105,8 @@ def compose(
     totals = [where(stage["count"] > 0, one.seconds, 0.0) for stage, one in zip(stages, each, strict=True)]
     slowest, parts = _largest(totals, [one.parts() for one in each] if apart else [])
     after, tail = _largest(
-        [where(s["count"] > 0, total(*t.values()), 0.0) for s, t in zip(stages, tails, strict=True)],
-        tails if apart else [],
+        [where(stage["count"] > 0, one.seconds, 0.0) for stage, one in zip(stages, tails, strict=True)],
+        [one.parts() for one in tails] if apart else [],
     )
     summed, longest = passing_seconds(stages, totals, slowest, each)
     if not apart:
@@ -248,34 +247,3 @@ def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mappin
     host = sum(host_seconds(stage, y, timing)) + checks
     waits = where(checks > 0, paced_seconds(busy, host) - busy, spanning_seconds(layer_stall, size, layers, tp))
     return stall_seconds(stall, y["state"] >= STALLED, nodes, y["pp"], y["micro_batches"]) + waits
-
-
-def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], last: MicroBatch) -> dict[str, Number]:
-    """What follows the last micro-batch: gradients that did not hide, the optimizer, gathered parameters (or what the
-    next step's first micro-batch waits for them)."""
-    reduce = product(stage["reduce"], timing["data_factor"])
-    hiding = (last.forward + last.backward + last.exchange["tensor_parallel"]) * BACKWARD_SHARE
-    data = exposed(reduce, hiding, timing["exposed_fraction"])
-    averaged = stage["dp_step"] * timing["data_factor"] + stage["dp_stated"]  # a stated rate is no priced network's
-    return {
-        "data_parallel": data + averaged + ahead_seconds(stage, timing, last)[1],
-        "tensor_parallel": stage["tp_step"],
-        "offload": stage["offload_step"],
-        "optimizer": stage["optimizer"] / timing["optimizer"] + _orthogonal(stage, timing),
-    }  # fmt: skip
-
-
-def ahead_seconds(
-    stage: Mapping[str, Number], timing: Mapping[str, Number], first: MicroBatch
-) -> tuple[Number, Number]:
-    """What gathering parameters once a step takes, updated ones or those that stay gathered, and what of it the next
-    step's first forward does not hide."""
-    gather = product(stage["dp_ahead"], timing["data_factor"]) + product(stage["gather_once"], timing["gather_factor"])
-    return gather, exposed(gather, first.forward, timing["exposed_fraction"])
-
-
-def _orthogonal(stage: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
-    """What orthogonalising every matrix adds to the optimizer's step: products, or the host that launches them."""
-    if nothing(stage["updates"]):
-        return 0.0
-    return paced_seconds(stage["orthogonal"] / timing["matmul"], stage["updates"] * timing["kernel_issue_seconds"])

@@ -17,13 +17,11 @@ from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.sums import PHASES
 from distsim.engine.step import StepReport
+from distsim.engine.steps.after import AfterLast, Hiding, after_last
 from distsim.engine.steps.beside import beside_products
 from distsim.engine.steps.compose import (
-    BACKWARD_SHARE,
     EXCHANGES,
     MicroBatch,
-    after_last,
-    ahead_seconds,
     exchanged,
     host_seconds,
     layout_numbers,
@@ -70,7 +68,7 @@ class _Stage(NamedTuple):
     place: int
     numbers: Mapping[str, Any]
     batch: MicroBatch
-    tail: Mapping[str, Any]
+    after: AfterLast
 
 
 def sections(report: StepReport) -> list[Section]:
@@ -81,7 +79,7 @@ def sections(report: StepReport) -> list[Section]:
         batch = micro_batch(numbers, y, timing)
         stages.append(_Stage(work.index, numbers, batch, after_last(numbers, timing, batch)))
     slowest = max(stages, key=lambda stage: float(stage.batch.seconds))
-    last = max(stages, key=lambda stage: float(sum(stage.tail.values())))
+    last = max(stages, key=lambda stage: float(stage.after.seconds))
     several = len(stages) > 1
     where = f" on stage {slowest.place}, which sets the pace" if several else ""
     after = f" on stage {last.place}, which takes longest" if several else ""
@@ -231,33 +229,33 @@ def _gathers(
 
 
 def _after(stage: _Stage, timing: Mapping[str, float]) -> Figures:
-    figures, numbers, batch = Figures(), stage.numbers, stage.batch
-    factor = timing["data_factor"]
-    step, stated = float(numbers["dp_step"]) * factor, float(numbers["dp_stated"])
-    gather, waited = map(float, ahead_seconds(numbers, timing, batch))
+    figures, numbers, after = Figures(), stage.numbers, stage.after
     if numbers["reduce"]:
-        hiding = (batch.forward + batch.backward + batch.exchange["tensor_parallel"]) * BACKWARD_SHARE
-        left = float(stage.tail["data_parallel"]) - step - stated - waited
-        _formula(figures, "gradient reduction that does not hide", left, exposed_seconds,
-                 exchange_seconds=numbers["reduce"] * factor, compute_seconds=hiding,
-                 exposed_fraction=timing["exposed_fraction"])  # fmt: skip
-    if step:
-        source = f"{step / factor:.4g} s as distsim comm prices it x data_factor {factor:.4g} ({FITTED})"
-        figures.note("norms" if gather else "norms, gathered parameters", step, "s", source)
-    if stated:
-        figures.note("replicas averaged", stated, "s", "at the rate of --sync-gbps, as distsim comm has it")
-    if gather:
-        figures.use("updated parameters that the next forward waits for", exposed_seconds, exchange_seconds=gather,
-                    compute_seconds=float(batch.forward), exposed_fraction=timing["exposed_fraction"])  # fmt: skip
-    if numbers["tp_step"]:
-        told = "replicated gradients over tp"
-        figures.note(told, float(stage.tail["tensor_parallel"]), "s", "as distsim comm has it")
+        _hiding(figures, "gradient reduction that does not hide", after.reduce, timing)
+    if after.step:
+        priced, factor = float(numbers["dp_step"]), timing["data_factor"]
+        source = f"{priced:.4g} s as distsim comm prices it x data_factor {factor:.4g} ({FITTED})"
+        words = "norms" if after.ahead.whole else "norms, gathered parameters"
+        figures.note(words, float(after.step), "s", source)
+    if after.stated:
+        figures.note(
+            "replicas averaged", float(after.stated), "s", "at the rate of --sync-gbps, as distsim comm has it"
+        )
+    if after.ahead.whole:
+        _hiding(figures, "updated parameters that the next forward waits for", after.ahead, timing)
+    if after.replicated:
+        figures.note("replicated gradients over tp", float(after.replicated), "s", "as distsim comm has it")
     source = f"{float(numbers['optimizer']):.4g} s at full bandwidth / optimizer {timing['optimizer']:.4g} ({FITTED})"
-    figures.note("optimizer step", float(stage.tail["optimizer"]), "s", source)
-    if numbers["offload_step"]:
+    figures.note("optimizer step", float(after.optimizer), "s", source)
+    if after.offload:
         words = "copies of states and parameters, step"
-        figures.note(words, float(stage.tail["offload"]), "s", "as distsim comm has them; nothing runs beside them")
+        figures.note(words, float(after.offload), "s", "as distsim comm has them; nothing runs beside them")
     return figures
+
+
+def _hiding(figures: Figures, label: str, one: Hiding, timing: Mapping[str, float]) -> None:
+    _formula(figures, label, one.left, exposed_seconds, exchange_seconds=float(one.whole),
+             compute_seconds=float(one.beside), exposed_fraction=timing["exposed_fraction"])  # fmt: skip
 
 
 def _step(

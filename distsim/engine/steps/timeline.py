@@ -17,17 +17,12 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.pipeline import Pipeline, pipeline
 from distsim.engine.step import StepReport
-from distsim.engine.steps.compose import (
-    MicroBatch,
-    after_last,
-    ahead_seconds,
-    layout_numbers,
-    micro_batch,
-    stage_numbers,
-)
+from distsim.engine.steps.after import AfterLast, Hiding, after_last
+from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.content import Piece, Priced, content_of, pieces_of, priced_blocks
 from distsim.engine.steps.passes import (
     REDUCE,
+    Beside,
     Content,
     Segment,
     Track,
@@ -50,10 +45,11 @@ class Part:
     passes: tuple[dict[str, Track], ...]
     """Of each chunk in turn, or one that stands for all of them."""
     micro_batch_seconds: float
-    reduce_hidden: float
+    reduces: Beside
+    """Gradients that are reduced once, beside the last backward."""
     tail: Track
-    gather_hidden: float = 0.0
-    """Of parameters that the step before has updated, beside the first forward."""
+    gathers: Beside
+    """Parameters that the step before has updated, beside the first forward."""
 
 
 @dataclass(frozen=True)
@@ -122,12 +118,12 @@ class StepTimeline:
             if until > begin and first < end:
                 yield from self._moved(self._track(kind, chunk), first, self.squeeze * self.scale, micro)
         drained = self.drained * self.scale
-        if part.reduce_hidden:
-            flow = next((one.flow for one in part.tail.segments if one.name == REDUCE), None)
-            yield Segment("dp", "reduce", REDUCE, last - part.reduce_hidden * self.scale, last, False, flow)
-        if part.gather_hidden:
-            flow = next((one.flow for one in part.tail.segments if one.name == AHEAD), None)
-            yield Segment("dp", "gather", AHEAD, opened, opened + part.gather_hidden * self.scale, False, flow)
+        if part.reduces.hidden:
+            first = last - part.reduces.hidden * self.scale
+            yield Segment("dp", "reduce", REDUCE, first, last, False, part.reduces.flow)
+        if part.gathers.hidden:
+            until = opened + part.gathers.hidden * self.scale
+            yield Segment("dp", "gather", AHEAD, opened, until, False, part.gathers.flow)
         yield from self._moved(part.tail, drained, self.scale, None)
         final = drained + max(one.tail.now for one in self.parts) * self.scale
         if self.seconds > final:
@@ -159,14 +155,16 @@ def timeline_of(report: StepReport) -> StepTimeline:
         stage = alike[0]
         batch = micro_batch(numbers, y, timing)
         flows = _flows(setup, stage)
-        hidden, tail = _tail(setup, numbers, batch, timing, flows)
-        whole, waited = map(float, ahead_seconds(numbers, timing, batch))
+        after = after_last(numbers, timing, batch)
+        reduces = _beside(after.reduce, flows["reduce"])
+        gathers = _beside(after.ahead, flows["dp_ahead"] or flows["gather_forward"])
+        tail = _tail(after, reduces, gathers, flows)
         slowest = max(slowest, float(batch.seconds))
         priced = priced_blocks(setup, stage, timing)
         for stages, pieces in _by_pieces(setup, alike, chunks):
             contents = [content_of(setup, stage, numbers, batch, timing, flows, priced, piece) for piece in pieces]
             passes = tuple(map(_passes, contents))
-            parts.append(Part(stages, passes, float(batch.seconds), hidden, tail, whole - waited))
+            parts.append(Part(stages, passes, float(batch.seconds), reduces, tail, gathers))
     scale = math.exp(report.correction.logarithm)
     drained = slowest * setup.layout.micro_batches + report.breakdown["pipeline_bubble"] / scale
     return StepTimeline(report, tuple(parts), _run(setup, name, chunks, parts), drained, scale)
@@ -214,31 +212,25 @@ def _run(setup: Setup, name: str, chunks: int, parts: list[Part]) -> Pipeline:
     return pipeline(**shape, **times)
 
 
-def _tail(
-    setup: Setup, numbers: Mapping[str, Any], batch: MicroBatch, timing: Mapping[str, float],
-    flows: Mapping[str, list[Priced]],
-) -> tuple[float, Track]:  # fmt: skip
-    """Seconds of gradient reduction that hide behind the last backward, and what follows it."""
-    track, tail = Track(), after_last(numbers, timing, batch)
-    ahead = float(ahead_seconds(numbers, timing, batch)[1])
-    step = float(numbers["dp_step"]) * timing["data_factor"]
-    reduce = float(numbers["reduce"]) * timing["data_factor"]
-    stated = float(numbers["dp_stated"])
-    exposed = max(0.0, float(tail["data_parallel"]) - step - stated - ahead)
-    flow = max(flows["reduce"], key=lambda priced: priced[1])[0] if flows["reduce"] else None
-    track.run("dp", "reduce", REDUCE, exposed, flow)
-    _shared(track, "tp", float(tail["tensor_parallel"]), flows["tp_step"], flows["tp_step"])
-    late = [priced for priced in flows["dp_step"] if priced[0].role == "parameters"]
-    soon = [priced for priced in flows["dp_step"] if priced[0].role != "parameters"]
-    _shared(track, "dp", step, soon, flows["dp_step"])
-    _shared(track, "dp", stated, flows["dp_stated"], flows["dp_stated"])
-    track.run("compute", "optimizer", "optimizer step", float(tail["optimizer"]))
+def _beside(one: Hiding, flows: list[Priced]) -> Beside:
+    """What is left and what is hidden of exchanges, under the longest of them."""
+    longest = max(flows, key=lambda priced: priced[1])[0] if flows else None
+    return Beside(float(one.left), max(0.0, float(one.hidden)), longest)
+
+
+def _tail(after: AfterLast, reduces: Beside, gathers: Beside, flows: Mapping[str, list[Priced]]) -> Track:
+    """What follows the last micro-batch, in order."""
+    track, step, exchanged = Track(), float(after.step), flows["dp_step"]
+    track.run("dp", "reduce", REDUCE, reduces.exposed, reduces.flow)
+    _shared(track, "tp", float(after.replicated), flows["tp_step"], flows["tp_step"])
+    _shared(track, "dp", step, [priced for priced in exchanged if priced[0].role != "parameters"], exchanged)
+    _shared(track, "dp", float(after.stated), flows["dp_stated"], flows["dp_stated"])
+    track.run("compute", "optimizer", "optimizer step", float(after.optimizer))
     for flow, seconds in flows["offload_step"]:
         track.run("offload", "offload", flow.purpose, seconds, flow)
-    _shared(track, "dp", step, late, flows["dp_step"])
-    if gathered := flows["dp_ahead"] or flows["gather_forward"]:
-        track.run("dp", "gather", AHEAD, ahead, max(gathered, key=lambda priced: priced[1])[0])
-    return max(0.0, reduce - exposed), track
+    _shared(track, "dp", step, [priced for priced in exchanged if priced[0].role == "parameters"], exchanged)
+    track.run("dp", "gather", AHEAD, gathers.exposed, gathers.flow)
+    return track
 
 
 def _shared(track: Track, stream: str, seconds: float, some: list[Priced], whole: list[Priced]) -> None:
