@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from distsim.arrays import Number
 from distsim.layers.attention import heads_per_rank
-from distsim.layers.ledger import EXPERTS, Context, Operation
+from distsim.layers.ledger import Context, Operation
+from distsim.layers.names import EXPERTS, QKV, ROUTER
 from distsim.specs.model import Model
 from distsim.specs.products import (
     CONVOLUTION,
@@ -32,7 +33,6 @@ _SINGLE = {
     "cross.query": {"q"}, "cross.projection": {"o"}, "mlp.shared.gate": {"shared_expert_gate"},
     "head.transform": {"transform"}, "head": {"head"},
 }  # fmt: skip
-ROUTER = "mlp.router"
 MLPS = ("mlp.up", "mlp.down", "mlp.shared.up", "mlp.shared.down")
 _ONE_WORD = ("lfm2", "lfm2_moe")
 """Families whose attention calls its projection out as their mixers call theirs."""
@@ -80,7 +80,7 @@ def matrices_of(ctx: Context, tuning: Tuning, operation: Operation) -> list[Matr
         return [("", {"router"}, outer)] if ctx.model.family in LINEAR_ROUTERS else []
     if operation.name == "attention.projection":
         return [("", {"o", MIXER_OUT} if ctx.model.family in _ONE_WORD else {"o"}, outer)]
-    if operation.name == "attention.qkv":
+    if operation.name == QKV:
         if ctx.kernels.qkv_matrices == 1 and not tuning.splits_fused:
             return [("", {"q", "k", "v"}, outer)]
         made, kv = ctx.model.key_value_projections(ctx.layer), heads_per_rank(ctx)[1]

@@ -13,7 +13,6 @@ from distsim.arrays import Number, where
 from distsim.layers.adapted import ROW_PARALLEL, is_folded, matrices_of
 from distsim.layers.folded import folded
 from distsim.layers.ledger import (
-    EXPERTS,
     RATE_GRADIENT_ONLY,
     Collective,
     Context,
@@ -24,6 +23,7 @@ from distsim.layers.ledger import (
     parameters_of,
 )
 from distsim.layers.linear import Size, product_row, weight_cast
+from distsim.layers.names import EXPERTS, HEAD
 from distsim.layers.streams import UNSCALED
 from distsim.layers.unpacking import plain_weight, quantised, unpacked
 from distsim.specs.tuning import Tuning
@@ -140,7 +140,7 @@ def _head_cast(ctx: Context, operation: Operation) -> tuple[Tensor, ...]:
     """An output layer that was made fp32 beside quantised weights: autocast keeps what it casts until backward, whether
     the matrix is the layer's own or the embedding's. ZeRO 3 gathers it narrow."""
     tuning, layout = ctx.tuning, ctx.layout
-    if tuning is None or not tuning.others_fp32 or operation.name != "head" or ctx.precision.autocast:
+    if tuning is None or not tuning.others_fp32 or operation.name != HEAD or ctx.precision.autocast:
         return ()
     if tuning.product_bytes >= FP32_BYTES:
         return ()
@@ -201,7 +201,8 @@ def _adapter(ctx: Context, tuning: Tuning, operation: Operation, label: str, wid
     read = _inputs(ctx, tuning, operation, label)
     down = _product(tuning, f"{name}_a{label}", Size(tokens, inner, narrow, alike), read, group, exchanges)
     up = _product(tuning, f"{name}_b{label}", Size(tokens, rank, wide, alike), [hidden], group, outputs)
-    return [down, up, _added(ctx, tuning, f"{name}_add{label}", tokens, inner, width)]
+    rows = [down, up, _added(ctx, tuning, f"{name}_add{label}", tokens, inner, width)]
+    return [row._replace(adapts=operation.name) for row in rows]
 
 
 def _outputs(

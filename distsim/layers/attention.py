@@ -8,6 +8,7 @@ from distsim.layers.context_parallel import beside_gathered, context_exchange
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Bias, Weights, linear
+from distsim.layers.names import QKV
 from distsim.layers.norm import inner_norm, norm, shared
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import MASK_BYTES
@@ -36,7 +37,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     matrices = min(ctx.kernels.qkv_matrices, 1 + made)
     qkv = linear(
         ctx,
-        "attention.qkv",
+        QKV,
         tokens,
         model.hidden,
         outer,
@@ -135,6 +136,7 @@ def residual(ctx: Context, name: str) -> list[Operation]:
             bytes_written=elements * act,
             shape=(elements,),
             saved=saved,
+            role="residual",
         )
     ]
 

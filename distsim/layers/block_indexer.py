@@ -33,7 +33,7 @@ def block_indexer(ctx: Context) -> list[Operation]:
             "attention.index.scores", "attention", 2 * scores * width, 2 * 2 * scores * width,
             queries.size_bytes + keys.size_bytes, scores / index.block * FP32_BYTES,
             (samples, heads, rows, seen, width, width),
-            saved=(Tensor("attention.index.chosen", chosen, INDEX_BYTES, "s b i k"),),
+            saved=(Tensor("attention.index.chosen", chosen, INDEX_BYTES, "s b i k"),), role="scores",
         ),
     ]  # fmt: skip
     if ctx.kernels.indexer == "trained":

@@ -11,6 +11,7 @@ from __future__ import annotations
 from distsim.arrays import Number, where
 from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
+from distsim.layers.names import COMBINE, DISPATCH
 from distsim.units import MASK_BYTES
 
 
@@ -86,7 +87,7 @@ def into_slots(ctx: Context, width: int, collectives: tuple[Collective, ...]) ->
     tokens, slots, batch = ctx.sharded_tokens / ctx.layout.micro_batch, _slots(ctx), ctx.layout.micro_batch
     flops = product_flops(tokens, slots, width, batch)
     return Operation(
-        "mlp.dispatch",
+        DISPATCH,
         "matmul",
         flops,
         flops,
@@ -105,7 +106,7 @@ def out_of_slots(ctx: Context, width: int, output: Tensor, collectives: tuple[Co
     flops = product_flops(tokens, slots, width, batch)
     mask = _mask(ctx, "slot_weights", ctx.activation)
     return Operation(
-        "mlp.combine",
+        COMBINE,
         "matmul",
         flops,
         2 * flops,

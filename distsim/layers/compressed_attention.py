@@ -113,7 +113,7 @@ def _turned(ctx: Context, query: Tensor, key: Tensor, further: Tensor) -> Operat
         saved = (query, query._replace(name="attention.query_raw"), tables)
     return Operation(
         "attention.heads", "elementwise", bytes_read=moved, bytes_written=moved,
-        shape=(query.elements + key.elements,), saved=saved,
+        shape=(query.elements + key.elements,), saved=saved, role="heads",
     )  # fmt: skip
 
 
@@ -138,6 +138,7 @@ def _indexer(ctx: Context, table: CompressedAttention, source: Tensor, latent: T
             queries.size_bytes + scores / 2 * FP32_BYTES, scores / 2 * FP32_BYTES,
             (samples, heads, rows, there / 2, width, width), saved=(queries, weights, chosen),
             transient_backward=(chosen._replace(name="attention.index.scores", bytes_each=FP32_BYTES),), causal=False,
+            role="core",
         ),
     ]  # fmt: skip
     return operations if ctx.kernels.indexer == "trained" else [fixed(one) for one in operations]
@@ -159,12 +160,24 @@ def _sparse(ctx: Context, table: CompressedAttention, query: Tensor, key: Tensor
             "attention.core", "attention", 2 * pairs * 2 * width, FLASH_BACKWARD * 2 * pairs * 2 * width, moved,
             output.size_bytes, shape, (output, Tensor("attention.lse", tokens * heads, LSE_BYTES, "s b a/t")), output,
             transient_backward=(output, query, key, further), recompute_class="core_attention", causal=False,
+            role="core",
         )
     ]  # fmt: skip
     if table.chooses(ctx.layer):
         target = 2 * tokens * padded * keys_seen(table, ctx.layer, layout.together).compressed * width
         rows.append(
-            Operation("attention.target.core", "attention", target, 0, moved, 0, shape, backward=False, causal=False)
+            Operation(
+                "attention.target.core",
+                "attention",
+                target,
+                0,
+                moved,
+                0,
+                shape,
+                backward=False,
+                causal=False,
+                role="core",
+            )
         )
     return rows
 
@@ -188,11 +201,12 @@ def _composed(ctx: Context, table: CompressedAttention, query: Tensor, key: Tens
         Operation(
             "attention.scores", "attention", flops, 2 * flops, query.size_bytes + copies.size_bytes, scores.size_bytes,
             shape, (copies,), transient_forward=(scores,), transient_backward=(scores, query, copies),
-            recompute_class=again_class,
+            recompute_class=again_class, role="scores",
         ),
         Operation(
             "attention.softmax", "elementwise", 0, 0, scores.size_bytes, weights.size_bytes, (elements,),
             (weights, largest), transient_backward=(scores, scores), recompute_class=again_class,
+            role="softmax",
         ),
         Operation(
             "attention.weighted_sum", "attention", flops, 2 * flops, weights.size_bytes + again.size_bytes,

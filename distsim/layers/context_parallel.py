@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, where
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
+from distsim.layers.names import EXCHANGE
 from distsim.units import FP32_BYTES
 
 
@@ -25,7 +26,7 @@ def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, va
     steps = (cp - 1) * int(stepwise)
     merged = query.elements * FP32_BYTES  # the largest tensor that one step's merge passes over
     return [
-        Operation("attention.exchange", "collective", bytes_read=merged,
+        Operation(EXCHANGE, "collective", bytes_read=merged,
                   shape=(query.elements, steps, key.elements + value.elements),
                   collectives=found, recompute_class="core_attention")
     ]  # fmt: skip

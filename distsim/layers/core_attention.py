@@ -76,6 +76,7 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
             output,
             transient_backward=(output, query, key, value),
             recompute_class="core_attention",
+            role="core",
             causal=ctx.keys is None and not ctx.model.sees_all(ctx.layer),
         ),
     ]
@@ -99,6 +100,7 @@ def heads_operation(ctx: Context, query: Tensor, key: Tensor, value: Tensor, own
         bytes_written=moved,
         shape=(query.elements + key.elements,),
         saved=(query, key, value, *_own_tables(ctx)),
+        role="heads",
     )
 
 
@@ -207,12 +209,14 @@ def _products(ctx: Context, read: Heads, output: Tensor, flops: Number, math: bo
     scores = Operation(
         "attention.scores", "attention", flops / 2, flops, query.size_bytes + key.size_bytes, raw.size_bytes,
         shape, transient_forward=(raw,), transient_backward=(raw, query, key), recompute_class="core_attention",
+        role="scores",
     )  # fmt: skip
     wider = [t._replace(bytes_each=FP32_BYTES - raw.bytes_each) for t in kept if t.name == COMPOSED]
     multiplied = (raw,) * (ctx.kernels.softmax_kernel == "steps" and ctx.kernels.softmax_product)
     softmax = Operation(
         "attention.softmax", "elementwise", 0, 0, raw.size_bytes, weights.size_bytes, (raw.elements,),
         tuple(kept), transient_backward=(raw, raw, *multiplied, *wider, *wider), recompute_class="core_attention",
+        role="softmax",
     )  # fmt: skip
     weighted = Operation(
         "attention.weighted_sum", "attention", flops / 2, flops, weights.size_bytes + value.size_bytes,

@@ -51,7 +51,7 @@ def _convolution(ctx: Context, taps: int) -> list[Operation]:
     return [
         linear(ctx, "embedding.convolution", rows, taps * hidden, hidden, source, bias=True, sharded=False),
         Operation("embedding.convolution.activation", "elementwise", bytes_read=output.size_bytes,
-                  bytes_written=output.size_bytes, shape=(rows * hidden,), saved=(output,)),
+                  bytes_written=output.size_bytes, shape=(rows * hidden,), saved=(output,), role="activation"),
         norm(ctx, "embedding.convolution.norm", rows, hidden, output._replace(name="embedding.convolution.sum")),
     ]  # fmt: skip
 
@@ -101,7 +101,7 @@ def _term(ctx: Context, name: str, heads: Number) -> list[Operation]:
         Operation(
             f"{name}.scores", "attention", flops, 2 * flops, repeated.size_bytes, scores.size_bytes,
             (batch, heads, seq, kind.rows, width, width), (repeated,), transient_backward=(scores,),
-            recompute_class="core_attention",
+            recompute_class="core_attention", role="scores",
         ),
         Operation(
             f"{name}.gather", "elementwise", bytes_read=scores.size_bytes + chosen, bytes_written=chosen,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from distsim.layers.core_attention import rope_table
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
+from distsim.layers.names import EMBEDDING_WEIGHT
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import boundary_bytes
 from distsim.specs.model import Model
@@ -69,7 +70,7 @@ def _lookup(ctx: Context) -> Operation:
     size, sp = boundary_bytes(ctx), layout.sequence_parallel
     elements = ctx.sharded_tokens * model.hidden
     saved = [Tensor("embedding.tokens", layout.tokens, INDEX_BYTES, "s b"), *_masks(ctx, "embedding")]
-    parameters = [Parameter("embedding.weight", rows * width, "embedding", rows, width), *_positions(ctx)]
+    parameters = [Parameter(EMBEDDING_WEIGHT, rows * width, "embedding", rows, width), *_positions(ctx)]
     if model.positions == "learned":
         saved.append(Tensor("embedding.positions", layout.seq / layout.cp, INDEX_BYTES, "s"))
     if model.distance_buckets:

@@ -9,8 +9,8 @@ if W trained, before it gets that of A and B.
 from __future__ import annotations
 
 from distsim.arrays import Number
-from distsim.layers.adapted import ROUTER
 from distsim.layers.ledger import Context, Held, Operation, Parameter, Tensor
+from distsim.layers.names import ROUTER
 from distsim.specs.tuning import Tuning
 
 
@@ -39,7 +39,7 @@ def _fold(
     kept = tuple(Tensor(f"{one.name}_cast", one.elements, act, "E r h") for one in matrices if each != act)
     casts = Operation(
         f"{name}.lora_cast", "adapter", bytes_read=size * each + whole * act, bytes_written=size * act,
-        shape=(size,), saved=kept, parameters=tuple(matrices),
+        shape=(size,), saved=kept, parameters=tuple(matrices), adapts=name,
     )  # fmt: skip
     flops = 2 * whole * rank
     fold = Operation(f"{name}.lora_fold", "matmul", flops, 2 * flops, size * act, whole * act, shape)

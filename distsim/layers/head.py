@@ -7,6 +7,7 @@ from distsim.layers.hyper_connections import collected
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
+from distsim.layers.names import HEAD, HEAD_WEIGHT
 from distsim.layers.norm import norm
 from distsim.layers.prediction import own_positions, pooler, positions, told_width, transform
 from distsim.layers.tensor_parallel import column_collectives
@@ -89,12 +90,13 @@ def _output(ctx: Context, width: int) -> list[Operation]:
     if out.over_vocabulary:
         shard, collectives = ctx.vocab_padded / ctx.layout.vocab_ranks, column_collectives(ctx, narrow=False)
         return [
-            linear(ctx, "head", positions(ctx), width, shard, source, bias=model.head_bias, cast_input=True,
-                   collectives=collectives)
+            linear(ctx, HEAD, positions(ctx), width, shard, source, bias=model.head_bias, cast_input=True,
+                   collectives=collectives)._replace(role="head")
         ]  # fmt: skip
     if not out.classes:
         return []
-    return [linear(ctx, "head", rows, width, out.classes, source, bias=True, cast_input=True, sharded=False)]
+    row = linear(ctx, HEAD, rows, width, out.classes, source, bias=True, cast_input=True, sharded=False)
+    return [row._replace(role="head")]
 
 
 def _with_unused(operations: list[Operation], unused: int) -> list[Operation]:
@@ -186,4 +188,4 @@ def _loss_collectives(ctx: Context) -> tuple[Collective, ...]:
 
 def tied_parameter(parameter: Parameter, ctx: Context) -> bool:
     """Whether this parameter is a view of the embedding: the output layer's, or that of multi-token prediction."""
-    return parameter.name == SHARED_EMBEDDING or (ctx.model.tied_embeddings and parameter.name == "head.weight")
+    return parameter.name == SHARED_EMBEDDING or (ctx.model.tied_embeddings and parameter.name == HEAD_WEIGHT)

@@ -14,8 +14,6 @@ SMALL = 8
 together, scaled and not, sums, and both weights."""
 NORMALISED = 2
 """Times that each step towards a doubly stochastic matrix divides it, by the sums of its rows and of its columns."""
-STREAM_WEIGHTS = ".stream_weights"
-"""How the names of rows end that make the weights of streams."""
 END_SMALL = 4
 """The same where streams are read for the last time."""
 
@@ -77,8 +75,8 @@ def _weights(ctx: Context, name: str, streams: Tensor, kinds: int, small: int, m
         saved.append(Tensor(f"{name}.stream_matrices", rows * steps, FP32_BYTES, "s b n n fp32"))
     flops = product_flops(rows, wide, outer)
     return Operation(
-        f"{name}{STREAM_WEIGHTS}", "matmul", flops, 2 * flops, streams.size_bytes, rows * outer * FP32_BYTES,
-        (rows, outer, wide, 1), tuple(saved), weight_gradient=True,
+        f"{name}.stream_weights", "matmul", flops, 2 * flops, streams.size_bytes, rows * outer * FP32_BYTES,
+        (rows, outer, wide, 1), tuple(saved), weight_gradient=True, role="stream weights",
         parameters=(
             Parameter(f"{name}.stream_product.weight", wide * outer, "matrix", wide, outer, 1, "dense", False),
             Parameter(f"{name}.stream_product.bias", outer, "vector", tensor_parallel=False),

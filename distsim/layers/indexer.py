@@ -63,7 +63,7 @@ def _scores(ctx: Context, shape: tuple[Number, ...], read: Number, chosen: Tenso
     return Operation(
         "attention.index.scores", "attention", 2 * scores * heads * width, 2 * 2 * scores * heads * width,
         read, scores * FP32_BYTES, shape, saved=(chosen,),
-        transient_backward=(Tensor("attention.index.scores", scores, FP32_BYTES, "b s s fp32"),),
+        transient_backward=(Tensor("attention.index.scores", scores, FP32_BYTES, "b s s fp32"),), role="scores",
     )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def _sparse_scores(ctx: Context, shape: tuple[Number, ...], read: Number, chosen
         "attention.index.core", "attention", 2 * scores * heads * width, 2 * 2 * kept * heads * width,
         read + scores * FP32_BYTES, scores * FP32_BYTES, (samples, heads, rows, seen / 2, width, width),
         saved=(chosen,), transient_backward=(chosen._replace(name="attention.index.scores", bytes_each=FP32_BYTES),),
-        causal=False,
+        causal=False, role="core",
     )  # fmt: skip
 
 

@@ -77,7 +77,7 @@ def branch(ctx: Context) -> list[Operation]:
         *([slicing] if ctx.kernels.norm == "eager" else ()),
         Operation("layer_input.activation", "elementwise", bytes_read=2 * narrow * act, bytes_written=narrow * act,
                   shape=(narrow,), saved=tuple(own),
-                  transient_backward=(before._replace(name="layer_input.gradient"), whole, whole)),
+                  transient_backward=(before._replace(name="layer_input.gradient"), whole, whole), role="activation"),
         linear(ctx, "layer_input.widen", tokens, inputs.width, model.hidden, product, sharded=False),
         norm(ctx, "layer_input.norm", tokens, model.hidden, wide),
         *(one._replace(saved=()) for one in residual(ctx, "layer_input.residual")),

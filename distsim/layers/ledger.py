@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple, Self
 
 from distsim.arrays import Number, some, where
+from distsim.layers.names import Role
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -20,8 +21,6 @@ ParameterKind = Literal["matrix", "embedding", "vector"]
 Held = Literal["trained", "whole", "adapter", "frozen", "quantised"]
 """Why a parameter is there: ``whole`` and ``adapter`` train where all else is frozen."""
 
-EXPERTS = ("mlp.experts.up", "mlp.experts.down")
-"""Names of the products of routed experts: of many small matrices, one per expert."""
 RATE_GRADIENT_ONLY = ".unrated"
 """How names of tensors end that only the gradient of a learned rate reads, which nobody needs where it is frozen."""
 
@@ -113,6 +112,9 @@ class Operation(NamedTuple):
     """False where nothing before it trains, so that backward ends after it."""
     causal: bool = True
     """Attention computes the scores of earlier keys alone."""
+    role: Role = ""
+    adapts: str = ""
+    """The row whose adapter it is part of, where that runs beside the row's own product or is cast for it."""
 
 
 class Context(NamedTuple):

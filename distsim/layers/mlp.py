@@ -128,6 +128,7 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
         ),
         parameters=_learned(model.activation_parameters, name),
         recompute_class="activation",
+        role="activation",
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from distsim.arrays import Number
 from distsim.layers import capacity
 from distsim.layers.attention import residual
-from distsim.layers.ledger import EXPERTS, Collective, Context, Operation, Parameter, Tensor
+from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import mlp
-from distsim.layers.names import IDLE
+from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS, IDLE
 from distsim.layers.router import ROUTER_BYTES, router
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
@@ -110,7 +110,7 @@ def _dispatch(ctx: Context, routed: Number, exchange: Number, gather: Number) ->
     if capacity.one_hot(ctx):
         return capacity.into_slots(ctx, width, collectives)
     return Operation(
-        "mlp.dispatch",
+        DISPATCH,
         "copy",
         bytes_read=routed * width * act,
         bytes_written=routed * width * act,
@@ -161,7 +161,7 @@ def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation
     if ctx.kernels.expert_scale == "before" and (ctx.kernels.activation != "fused" or not model.gated):
         saved.append(Tensor("mlp.experts.unscaled", elements, act, "k s b f"))  # gated, one kernel makes it again
     return Operation(
-        "mlp.experts.activation",
+        EXPERT_ACTIVATION,
         "elementwise",
         bytes_read=2 * elements * act,
         bytes_written=elements * act,
@@ -172,6 +172,7 @@ def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation
             saved[0]._replace(name="mlp.experts.preactivation_gradient"),
         ),
         recompute_class="activation",
+        role="activation",
     )
 
 
@@ -192,7 +193,7 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
     if ctx.kernels.moe == "eager" and ctx.kernels.expert_products != "grouped":
         saved.append(output._replace(name="mlp.experts.added"))  # each expert's share of the sum is kept by index_add
     return Operation(
-        "mlp.combine",
+        COMBINE,
         "elementwise",
         bytes_read=routed * hidden * act,
         bytes_written=ctx.sharded_tokens * hidden * act,

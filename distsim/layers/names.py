@@ -1,7 +1,25 @@
-"""Names by which others know rows and parameters of layers that few models have, whose files they need not load."""
+"""What others know rows and parameters of the ledger by: names that are written once, and the roles of rows that go by
+many names."""
 
 from __future__ import annotations
 
+from typing import Literal
+
+Role = Literal["", "heads", "core", "scores", "softmax", "residual", "activation", "head", "stream weights"]
+"""What a row does, where that decides what it costs: splitting into heads and rotating them, all of attention in one
+kernel, scores by themselves, their softmax, the addition to the residual stream, an activation function, an output
+layer, the weights of residual streams. Names of such rows tell whose they are."""
+EXCHANGE = "attention.exchange"
+"""What context parallel ranks send each other."""
+QKV, MLP_UP, MLP_ACTIVATION = "attention.qkv", "mlp.up", "mlp.activation"
+ROUTER, DISPATCH, COMBINE = "mlp.router", "mlp.dispatch", "mlp.combine"
+EXPERTS = ("mlp.experts.up", "mlp.experts.down")
+"""Names of the products of routed experts: of many small matrices, one per expert."""
+EXPERT_ACTIVATION = "mlp.experts.activation"
+HEAD = "head"
+"""The output layer; those of multi-token prediction have names of their own."""
+EMBEDDING_WEIGHT, HEAD_WEIGHT = "embedding.weight", "head.weight"
+"""The table of words, and the output layer's matrix."""
 CROSS = "cross"
 """Begins the names of a decoder's attention to an encoder, which no positions bias."""
 IDLE = ".idle"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from distsim.layers.ledger import Operation, Tensor
+from distsim.layers.names import Role
 
 
-def pointwise(name: str, kept: Tensor) -> Operation:
+def pointwise(name: str, kept: Tensor, role: Role = "") -> Operation:
     """An activation, with what its backward reads."""
     return Operation(
         name, "elementwise", bytes_read=kept.size_bytes, bytes_written=kept.size_bytes, shape=(kept.elements,),
-        saved=(kept,), transient_backward=(kept._replace(name=f"{name}.gradient"),),
+        saved=(kept,), transient_backward=(kept._replace(name=f"{name}.gradient"),), role=role,
     )  # fmt: skip

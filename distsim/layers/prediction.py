@@ -45,7 +45,7 @@ def transform(ctx: Context) -> list[Operation]:
     before = Tensor("head.transform.preactivation", rows * width, act, "s b h")
     found = [
         linear(ctx, "head.transform", rows, hidden, width, source, bias=bias, sharded=False, cast_input=True),
-        pointwise("head.transform.activation", before),
+        pointwise("head.transform.activation", before, "activation"),
     ]
     if out.transform_norm:
         found.append(norm(ctx, "head.transform.norm", rows, width, before._replace(name="head.transform.activated")))
@@ -64,7 +64,7 @@ def pooler(ctx: Context) -> list[Operation]:
     pooled = Tensor("head.pooler.output", rows * hidden, act, "b h")
     found = [
         linear(ctx, "head.pooler", rows, hidden, hidden, first, bias=True, sharded=False, cast_input=True),
-        pointwise("head.pooler.activation", pooled),
+        pointwise("head.pooler.activation", pooled, "activation"),
     ]
     if out.sentence_classes:
         found.append(linear(ctx, "head.sentence", rows, hidden, out.sentence_classes, pooled, bias=True, sharded=False))

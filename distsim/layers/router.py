@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
+from distsim.layers.names import ROUTER
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
 ROUTER_BYTES = FP32_BYTES  # routing is done in fp32
@@ -41,7 +42,7 @@ def router(ctx: Context, source: Tensor) -> Operation:
         saved.append(Tensor("mlp.router.weight_fp32", model.hidden * experts.choices, FP32_BYTES, "h E fp32"))
     flops = product_flops(tokens, model.hidden, experts.choices)
     return Operation(
-        "mlp.router",
+        ROUTER,
         "matmul",
         flops,
         2 * flops,

@@ -19,7 +19,8 @@ Feed = Callable[[Context, Tensor], list[Operation]]
 
 def twice(ctx: Context, half: Callable[[Feed], list[Operation]]) -> list[Operation]:
     """Both halves of a layer; ``half`` makes one around its MLP."""
-    return [*half(_experts_and_mlp), *map(_second, half(mlp)), *residual(ctx, "mlp.shortcut")]
+    added = (row._replace(role="") for row in residual(ctx, "mlp.shortcut"))
+    return [*half(_experts_and_mlp), *map(_second, half(mlp)), *added]
 
 
 def _experts_and_mlp(ctx: Context, source: Tensor) -> list[Operation]:

@@ -51,12 +51,23 @@ def sparse_core(ctx: Context, query: Tensor, wider: Tensor, key: Tensor) -> list
         Operation(
             "attention.core", "attention", flops, FLASH_BACKWARD * flops, moved, output.size_bytes, shape,
             (wider, output, final, Tensor("attention.lse", tokens * heads, LSE_BYTES, "s b a/t")), final,
-            transient_backward=(output, wider, key), recompute_class="core_attention", causal=False,
+            transient_backward=(output, wider, key), recompute_class="core_attention", causal=False, role="core",
         ),
     ]  # fmt: skip
     if mla.chooses(ctx.layer):
         target = 2 * pairs * wide
         rows.append(
-            Operation("attention.target.core", "attention", target, 0, moved, 0, shape, backward=False, causal=False)
+            Operation(
+                "attention.target.core",
+                "attention",
+                target,
+                0,
+                moved,
+                0,
+                shape,
+                backward=False,
+                causal=False,
+                role="core",
+            )
         )
     return rows

@@ -11,10 +11,11 @@ from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
 from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies
 from distsim.layers.ledger import Block, Collective, Operation, dropped_by
+from distsim.layers.names import COMBINE, DISPATCH, EXCHANGE
 from distsim.specs.layout import Layout
 
 PURPOSES = {
-    "mlp.dispatch": "expert dispatch", "mlp.combine": "expert combine", "attention.exchange": "context parallel",
+    DISPATCH: "expert dispatch", COMBINE: "expert combine", EXCHANGE: "context parallel",
     "loss": "tensor parallel loss",
 }  # fmt: skip
 """What people read of operations whose exchanges are no regions of tensor parallelism."""

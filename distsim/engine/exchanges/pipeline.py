@@ -10,6 +10,7 @@ from distsim.engine.jobs.stages import Stage, folded, head_stage
 from distsim.formulas.traffic import boundary_sends, pipeline_boundary_bytes
 from distsim.layers.ledger import parameters_of
 from distsim.layers.mtp import SHARED_EMBEDDING
+from distsim.layers.names import EMBEDDING_WEIGHT, HEAD_WEIGHT
 from distsim.units import FP32_BYTES
 
 LOSS_REDUCTIONS = 3
@@ -79,8 +80,8 @@ def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
         return []
     block = stage.embedding if stage.embedding is not None else stage.head
     assert block is not None
-    copy = "head.weight" if tied else SHARED_EMBEDDING
-    shared = [p for p in parameters_of(block.operations) if p.name in ("embedding.weight", copy)]
+    copy = HEAD_WEIGHT if tied else SHARED_EMBEDDING
+    shared = [p for p in parameters_of(block.operations) if p.name in (EMBEDDING_WEIGHT, copy)]
     size = sum(p.elements for p in shared if p.trains)
     stride = y.model_parallel // y.pp * y.dp
     name = dtype_name(precision.gradient_bytes, precision)

@@ -10,6 +10,7 @@ from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.narrow import wide_share
 from distsim.last import for_parts_of_last
 from distsim.layers.ledger import Block, Operation, distinct_saved, saved_bytes
+from distsim.layers.names import EXPERT_ACTIVATION
 
 
 class Saved(NamedTuple):
@@ -102,4 +103,4 @@ def _unmarked(setup: Setup, operation: Operation) -> bool:
     """Whether plain torch keeps an operation's tensors, which nobody marks: Megatron does so for its fused SwiGLU of
     dense layers alone (NVIDIA/Megatron-LM core/fusions/fused_bias_swiglu.py, cpu_offload_input)."""
     fused = setup.kernels.activation == "fused" and setup.model.gated and setup.model.activation == "silu"
-    return operation.recompute_class == "activation" and not (fused and not operation.name.startswith("mlp.experts"))
+    return operation.recompute_class == "activation" and not (fused and operation.name != EXPERT_ACTIVATION)

@@ -18,7 +18,7 @@ from distsim.last import for_last
 from distsim.layers.attention_kernel import reads_chosen, reads_window
 from distsim.layers.layer_inputs import NAME as LAYER_INPUTS
 from distsim.layers.ledger import Parameter
-from distsim.layers.names import IDLE, PROJECTIONS
+from distsim.layers.names import EMBEDDING_WEIGHT, IDLE, PROJECTIONS
 from distsim.layers.network import layer_kinds, network_parameters, plain_context
 from distsim.layers.prediction import positions
 from distsim.layers.streams import NAME as STREAMS
@@ -80,7 +80,7 @@ def _untuned_parts(model: Model) -> dict[str, tuple[list[Parameter], int]]:
 
 def _works(model: Model, parameter: Parameter) -> bool:
     """Whether tokens are multiplied with a parameter of the embedding: the output layer's, squares, sound."""
-    if parameter.name == "embedding.weight":
+    if parameter.name == EMBEDDING_WEIGHT:
         return model.tied_embeddings
     return parameter.kind == "matrix" and parameter.name.startswith((*PROJECTIONS, LAYER_INPUTS, STREAMS))
 
@@ -93,7 +93,7 @@ def _token_share(setup: Setup, part: str, parameter: Parameter, layer: bool) -> 
         return setup.model.frames.per_token
     if setup.model.text:  # images' tokens count; of head and loss one token of each sequence passes
         return {"text": setup.model.text.context / setup.layout.seq, "head": 0.0}.get(part, 1.0)
-    if part == "embedding" and parameter.name != "embedding.weight":
+    if part == "embedding" and parameter.name != EMBEDDING_WEIGHT:
         return 1.0
     if layer:
         return behind if part == "decoder" and not parameter.name.startswith("cross.kv") else 1.0

@@ -36,7 +36,8 @@ from distsim.formulas.compute import (
     stream_seconds,
 )
 from distsim.formulas.traffic import boundary_calls
-from distsim.layers.ledger import EXPERTS, Block, Operation, dropped_by
+from distsim.layers.ledger import Block, Operation, dropped_by
+from distsim.layers.names import COMBINE, EXPERT_ACTIVATION, EXPERTS, HEAD
 
 TENSOR_CORE_MULTIPLE = 8
 """Elements that a row of 2-byte operands must be a multiple of for tensor cores (NVIDIA, Matrix Multiplication
@@ -48,9 +49,6 @@ BIAS_SUM_SECONDS = 1.2e-5
 """What torch's sum over all tokens takes beside its bytes, for the gradient of a bias: its parts are added up in a
 second phase. 8,192 and 16,384 rows of 1,024 and 4,096 in bf16 take an H100 24 and 62 us, an H200 20 and 49, in fp32 25
 and 104, 22 and 77 (tests/oracles/gpu_kernels.csv, "bias"): 16 us, stated at the mean share of passes."""
-EXPERT_ACTIVATION = "mlp.experts.activation"
-HEAD = "head"
-"""How the names of output layers end; their chunks of tokens follow one another."""
 STREAMS = {"loop": 4, "modules": 1}
 """Products of experts that run at once where a loop issues them: on four streams (Transformer Engine, multi-stream
 cuBLAS), or one after another (modules of Python)."""
@@ -129,9 +127,7 @@ def _needed(setup: Setup, block: Block) -> int:
     combination): its inputs are kept for backward, its result is not needed."""
     if not setup.kernels.recompute_stops_early:
         return len(block.operations)
-    return max(
-        (i for i, one in enumerate(block.operations) if one.kind == "matmul" or one.name == "mlp.combine"), default=0
-    )
+    return max((i for i, one in enumerate(block.operations) if one.kind == "matmul" or one.name == COMBINE), default=0)
 
 
 def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums, Sums]:
@@ -141,7 +137,7 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     backward = Sums(kernels=found.kernels[1], issued=found.issued[1])
     if operation.kind == "matmul":
         _products(setup, chip, operation, forward, backward)
-    elif operation.kind == "attention" and operation.name.endswith(".core"):
+    elif operation.role == "core":
         forward.attention, backward.attention = flash_seconds(chip, operation)
     elif operation.kind == "attention":
         _batched(setup, chip, operation, forward, backward)
@@ -199,8 +195,8 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     moved = product_bytes(m, n, k, batch, each)
     streams = STREAMS.get(setup.kernels.expert_products)
     together = batch if streams is None else minimum(batch, streams)
-    if operation.name.endswith(HEAD):
-        together = 1
+    if operation.role == "head":
+        together = 1  # chunks of tokens follow one another
         rate = rate * (CUT_SHARE if setup.kernels.loss == "cut" else 1.0)
     experts = operation.name in EXPERTS
     work = (m, n, k, together), product_flops(m, n, k, batch), moved, expert_spread(setup, m) if experts else 0
@@ -270,7 +266,7 @@ def _batched(setup: Setup, chip: Chip, operation: Operation, forward: Sums, back
     """Scores and weighted sum as batched products over the whole score matrix, which plain torch widens afterwards."""
     micro, heads, queries, keys, width, value_width = operation.shape
     batch = micro * heads
-    if operation.name.endswith(".scores"):
+    if operation.role == "scores":
         m, n, k = queries, keys, width
         written = batch * queries * keys * chip.element_bytes if plain_torch(setup) else operation.bytes_written
     else:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from distsim.arrays import Number
 from distsim.engine.jobs.resolve import Setup
 from distsim.layers.ledger import Operation
+from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS
 
 EXPERT_MODULE = {
-    "mlp.dispatch": ((6, 10), (4, 3)), "mlp.experts.up": ((2, 5), (2, 5)), "mlp.experts.activation": ((2, 3), (2, 3)),
-    "mlp.experts.down": ((1, 2), (1, 2)), "mlp.combine": ((3, 14), (3, 7)),
+    DISPATCH: ((6, 10), (4, 3)), EXPERTS[0]: ((2, 5), (2, 5)), EXPERT_ACTIVATION: ((2, 3), (2, 3)),
+    EXPERTS[1]: ((1, 2), (1, 2)), COMBINE: ((3, 14), (3, 7)),
 }  # fmt: skip
 """What one expert runs, forward and backward, in kernels and in operations that the host issues: finding its tokens
 (counting, selecting, writing indices) and picking them, gate and up apart, activation and product, down, weighing and
@@ -54,10 +55,10 @@ def launched(
 ) -> tuple[tuple[Number, Number], tuple[Number, Number]]:
     """Kernels, and operations of the host, of a rank's experts; what is counted for all of them at once is not taken
     off. Adapters of an expert take as many as ``adapted`` each."""
-    base = operation.name.partition(".lora_")[0]
-    if not by_module(setup) or base not in EXPERT_MODULE or operation.name.endswith(".lora_fold"):
+    base = operation.adapts or operation.name
+    if not by_module(setup) or base not in EXPERT_MODULE:
         return (0.0, 0.0), (0.0, 0.0)
-    own = operation.name == base
+    own = not operation.adapts
     kernels, issued = EXPERT_MODULE[base] if own else (adapted, adapted)
     frozen = int(own and operation.kind == "matmul" and not operation.weight_gradient) * EXPERT_MODULE[base][0][0]
     experts = _local_experts(setup)

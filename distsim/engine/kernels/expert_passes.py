@@ -12,9 +12,9 @@ from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.plain_costs import BACKWARD_BYTES, STRIDED_PACE, slowed
 from distsim.layers.ledger import Operation
+from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION
 
-EXCHANGES = ("mlp.dispatch", "mlp.combine")
-ACTIVATION = "mlp.experts.activation"
+EXCHANGES = (DISPATCH, COMBINE)
 ORDERED_TWICE = 2.0
 """Passes over routed tokens on each side of an all-to-all, over one where what sends them orders them (Megatron core,
 moe/token_dispatcher.py: permute before, sort_chunks_by_idxs after; pytorch/torchtitan, the file of that name: its
@@ -68,7 +68,7 @@ def exchange_passes(setup: Setup, operation: Operation) -> Passes:
     copied = 2 * routed * width * setup.precision.activation_bytes  # read and written
     padded = 1.0 if setup.kernels.expert_padding else 0.0
     again = where(setup.layout.ep > 1, ORDERED_TWICE - 1, padded)
-    if operation.name == "mlp.dispatch":
+    if operation.name == DISPATCH:
         added = copied / 2 * (1 + 1 / experts.per_token) + again * copied
         return Passes(copied * (slower * (1 + again) + padded * PADDING_ROW), INDEX_ADDED * added)
     steps = COMBINED["compiled" if compiled_around(setup) else "eager"]
@@ -86,9 +86,9 @@ def compiled_around(setup: Setup) -> bool:
 def bias_passes(setup: Setup, operation: Operation) -> Passes:
     """Biases of the experts' product whose result an operation reads."""
     kind, experts = setup.kernels.expert_bias, setup.model.experts
-    if experts is None or not experts.bias or kind == "fused" or operation.name not in (ACTIVATION, EXCHANGES[1]):
+    if experts is None or not experts.bias or kind == "fused" or operation.name not in (EXPERT_ACTIVATION, COMBINE):
         return Passes(0.0, 0.0)
-    last = operation.name != ACTIVATION
+    last = operation.name == COMBINE
     if kind == "composed":
         rows, width = operation.shape if last else (0, 0)
         return Passes(*(rows * width * each for each in COMPOSED_BIAS))

@@ -8,7 +8,8 @@ from distsim.arrays import Number, ceil_div, maximum, minimum
 from distsim.engine.jobs.resolve import Setup
 from distsim.formulas.compute import product_flops, stream_seconds
 from distsim.formulas.pallas import GRID_STEP_SECONDS, tile_steps
-from distsim.layers.ledger import EXPERTS, Operation
+from distsim.layers.ledger import Operation
+from distsim.layers.names import EXPERTS
 
 if TYPE_CHECKING:
     from distsim.engine.kernels.chip import Chip

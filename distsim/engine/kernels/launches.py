@@ -15,8 +15,8 @@ from distsim.engine.kernels.softmax_passes import (
     composed_softmax,
     plain_torch,
 )
-from distsim.layers.hyper_connections import STREAM_WEIGHTS
-from distsim.layers.ledger import EXPERTS, Operation
+from distsim.layers.ledger import Operation
+from distsim.layers.names import COMBINE, DISPATCH, EXCHANGE, EXPERT_ACTIVATION, EXPERTS, ROUTER
 from distsim.specs.timing import CORE_SECONDS, MODULE_SECONDS, OPERATION_SECONDS
 
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
@@ -65,7 +65,7 @@ tokens or their gradients and the reordering of both operands' scales for each p
 LOOP_ISSUE = 0.03
 """Host time of a kernel that a loop in compiled code issues, over that of an operation issued from Python: 5 us of 160
 (assumed)."""
-DYNAMIC = ("mlp.dispatch", "mlp.experts.up", "mlp.experts.activation", "mlp.experts.down", "mlp.combine")
+DYNAMIC = (DISPATCH, *EXPERTS, EXPERT_ACTIVATION, COMBINE)
 """Operations whose shapes depend on where the router sends tokens, so that no graph of a module holds them."""
 AFTER_COUNTS = 0.25
 """Part of a dispatch that the host issues while the GPU has nothing to do, once it has read how many tokens each expert
@@ -117,7 +117,7 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     if graphs == "iteration" or (graphs == "modules" and operation.name not in DYNAMIC):
         return Launches((kernels[0] * GRAPHED_GAP, kernels[1] * GRAPHED_GAP), (0.0, 0.0), 0.0)
     waits: Number = 0.0
-    if operation.name == "mlp.dispatch":
+    if operation.name == DISPATCH:
         waits = before * AFTER_COUNTS * (setup.kernels.expert_counts == "host")
         left = UNGRAPHED_DISPATCH if graphs == "modules" else 1.0
         issued = issued[0] * left, issued[1] * left
@@ -158,7 +158,7 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     cost = composed(setup, operation)
     if not _plain_inside(setup, operation):
         before, after = (max(before, cost.kernels[0]), max(after, cost.kernels[1]))
-    if operation.name.endswith(".softmax"):
+    if operation.role == "softmax":
         again, steps = composed_softmax(setup), plain_torch(setup)
         more = (
             again * composed + steps * (plain + capped * setup.model.attention_softcap)
@@ -167,7 +167,7 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
             )
         )
         before, after = before + next(more), after + next(more)
-    if operation.name.endswith(STREAM_WEIGHTS) and setup.model.stream_mixing and plain_torch(setup):
+    if operation.role == "stream weights" and setup.model.stream_mixing and plain_torch(setup):
         before, after = (count + setup.model.stream_mixing * each
                          for count, each in zip((before, after), MIXING_KERNELS, strict=True))  # fmt: skip
     if operation.kind == "matmul" and not operation.weight_gradient:
@@ -181,7 +181,7 @@ def _plain(setup: Setup, operation: Operation) -> tuple[int, int]:
     if _plain_inside(setup, operation):
         (forward, backward), (before, after) = composed(setup, operation).kernels, KERNELS[operation.kind]
         return max(forward - before, 0), max(backward - after, 0)
-    composed_router = operation.name == "mlp.router" and setup.kernels.routing == "composed"
+    composed_router = operation.name == ROUTER and setup.kernels.routing == "composed"
     return ROUTER_KERNELS if composed_router else (0, 0)
 
 
@@ -189,7 +189,7 @@ def _ring_steps(setup: Setup, operation: Operation) -> tuple[tuple[Number, Numbe
     """Kernels of a ring of context parallel ranks behind its first step, as gaps between them count and as the host
     issues them: attention of the keys that came, and what merges its results. Plain operations in one function's loop;
     calls of collectives behind the first of each kind have a stream of their own."""
-    kernels, steps = setup.kernels, operation.shape[1] if operation.name == "attention.exchange" else 0
+    kernels, steps = setup.kernels, operation.shape[1] if operation.name == EXCHANGE else 0
     before, after = (
         steps * (attend + merge) for attend, merge in zip(KERNELS["attention"], kernels.cp_merge_kernels, strict=True)
     )
@@ -204,10 +204,8 @@ def _ring_steps(setup: Setup, operation: Operation) -> tuple[tuple[Number, Numbe
 
 def _plain_inside(setup: Setup, operation: Operation) -> bool:
     """Whether rotation or an activation is composed of plain operations inside one of Megatron's modules."""
-    composes = operation.name.endswith(".heads") or (
-        operation.name.endswith(".activation") and setup.kernels.activation == "eager"
-    )
-    return composes and halves(setup)
+    eager = setup.kernels.activation == "eager"
+    return (operation.role == "heads" or (operation.role == "activation" and eager)) and halves(setup)
 
 
 def _casts(setup: Setup, operation: Operation) -> int:
@@ -235,9 +233,9 @@ def _adapter_issue(setup: Setup, operation: Operation) -> float:
 
 def _each_expert(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Kernels that a loop over the rank's experts launches."""
-    if operation.name.partition(".lora_")[0] not in EXPERTS or operation.kind != "matmul":
+    if (operation.adapts or operation.name) not in EXPERTS or operation.kind != "matmul":
         return 0.0, 0.0
-    if setup.kernels.expert_products != "loop" or operation.name.endswith(".lora_fold"):
+    if setup.kernels.expert_products != "loop":
         return 0.0, 0.0
     experts = operation.shape[3]
     width = "narrow" if setup.precision.kept_input_bytes < setup.precision.activation_bytes else "wide"

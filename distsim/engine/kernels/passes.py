@@ -9,7 +9,7 @@ from __future__ import annotations
 from distsim.arrays import Number, maximum, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.expert_modules import picked_gradient_bytes
-from distsim.engine.kernels.expert_passes import ACTIVATION, EXCHANGES, bias_passes, by_indices, exchange_passes
+from distsim.engine.kernels.expert_passes import EXCHANGES, bias_passes, by_indices, exchange_passes
 from distsim.engine.kernels.loss_passes import loss_bytes
 from distsim.engine.kernels.plain_costs import (
     AUTOCAST_ACTIVATION,
@@ -39,6 +39,7 @@ from distsim.engine.kernels.softmax_passes import plain_torch, softmax_bytes
 from distsim.layers.layer_inputs import SLICE
 from distsim.layers.ledger import Operation
 from distsim.layers.mlp import COMPOSED_ACTIVATIONS
+from distsim.layers.names import COMBINE, DISPATCH, EXCHANGE, EXPERT_ACTIVATION, MLP_ACTIVATION, MLP_UP, QKV
 from distsim.units import FP32_BYTES
 
 NORM_BACKWARD = 2.5
@@ -60,17 +61,17 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     size = operation.bytes_read + operation.bytes_written
     if operation.kind == "loss":
         return loss_bytes(setup, operation)
-    if operation.name == "attention.exchange":
+    if operation.name == EXCHANGE:
         return _merged_bytes(setup, operation, 0), _merged_bytes(setup, operation, 1)
-    if operation.name.endswith(".softmax"):
+    if operation.role == "softmax":
         return softmax_bytes(setup, operation)
-    if operation.name.endswith(".residual"):
+    if operation.role == "residual":
         return _residual_bytes(setup, operation)
-    if operation.name == ACTIVATED and setup.kernels.product_epilogues and not setup.model.gated:
+    if operation.name == MLP_ACTIVATION and setup.kernels.product_epilogues and not setup.model.gated:
         return operation.bytes_written, operation.bytes_read
     copied: Number = 0.0
     packed: Number = 0.0
-    if operation.name.endswith(".heads"):
+    if operation.role == "heads":
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
         copied = _head_copies(setup, operation) * slowed(STRIDED_PACE, setup.accelerator)
@@ -78,7 +79,7 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     cost, bias = composed(setup, operation), bias_passes(setup, operation)
     if operation.name in EXCHANGES:
         own = exchange_passes(setup, operation)
-        picked = picked_gradient_bytes(setup) if operation.name == "mlp.dispatch" else 0.0
+        picked = picked_gradient_bytes(setup) if operation.name == DISPATCH else 0.0
         return own.forward + bias.forward, own.backward + bias.backward + picked
     if operation.kind == "norm" and plain_norms(setup):
         rows, width = operation.shape[:2]
@@ -202,9 +203,9 @@ def input_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
 
 def matrices(setup: Setup, operation: Operation) -> int:
     """Modules that an operation stands for."""
-    if operation.name == "attention.qkv":
+    if operation.name == QKV:
         return setup.kernels.qkv_matrices
-    return 2 if operation.name == "mlp.up" and setup.model.gated and not setup.kernels.gate_up_fused else 1
+    return 2 if operation.name == MLP_UP and setup.model.gated and not setup.kernels.gate_up_fused else 1
 
 
 def fused_share(setup: Setup, operation: Operation) -> float:
@@ -212,22 +213,20 @@ def fused_share(setup: Setup, operation: Operation) -> float:
     two products, a softmax or a loss, is part of neither; nor is anything of a library's products, which compilers call
     on chips without a systolic array."""
     kernels = setup.kernels
-    apart = operation.kind == "loss" or operation.name.endswith(".softmax")
+    apart = operation.kind == "loss" or operation.role == "softmax"
     called = kernels.compiler == "xla" and not setup.accelerator.chip.array
     return 1.0 if apart or called else kernels.pass_share
 
 
 ROTATED = ("attention.query", "attention.key")
 PACKED = (*ROTATED, "attention.value")
-ACTIVATED = "mlp.activation"
-"""The activation of an MLP that is no expert's."""
 
 
 def clamped(setup: Setup, operation: Operation) -> bool:
     """Whether plain torch clamps what experts' activation reads."""
     experts = setup.model.experts
     apart = setup.kernels.expert_clamp != "fused" and not setup.compiled
-    return operation.name == ACTIVATION and apart and experts is not None and experts.clamp
+    return operation.name == EXPERT_ACTIVATION and apart and experts is not None and experts.clamp
 
 
 def halves(setup: Setup) -> bool:
@@ -243,23 +242,23 @@ def composed(setup: Setup, operation: Operation) -> Cost:
             return COMPILED_ADAPTER
         if operation.name == SLICE:
             return COMPILED_SLICE
-        return FUSED_ROPE if operation.name == "attention.heads" and model.positions == "rotary" else Cost()
+        return FUSED_ROPE if operation.role == "heads" and model.positions == "rotary" else Cost()
     if operation.kind == "norm" and kernels.norm == "eager" and model.norm == "rmsnorm":
         return EAGER_NORM
     if operation.name == SLICE:
         return SLICED
-    if operation.name == "attention.heads" and model.positions == "rotary":
+    if operation.role == "heads" and model.positions == "rotary":
         scaled = model.rotary_scaled and kernels.rope_scaled == "composed"
         if kernels.rope == "eager" and kernels.rope_complex:
             return COMPLEX_ROPE
         return EAGER_ROPE if scaled or kernels.rope == "eager" else FUSED_ROPE
     if clamped(setup, operation):
         return SLICED_GATE if kernels.expert_clamp == "sliced" else CLAMPED_GATE
-    if operation.name == EXCHANGES[1] and by_indices(setup):
+    if operation.name == COMBINE and by_indices(setup):
         return SUMMED_IN_STEPS
-    if operation.name.endswith(".activation") and kernels.activation != "fused":
+    if operation.role == "activation" and kernels.activation != "fused":
         if model.gated:
-            scaled = operation.name == ACTIVATION and kernels.expert_scale == "before"
+            scaled = operation.name == EXPERT_ACTIVATION and kernels.expert_scale == "before"
             if halves(setup):
                 return HALVES_SCALED_GATE if scaled else HALVES_GATE
             return EAGER_SCALED_GATE if scaled else EAGER_GATE
