@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-import functools
-import math
-import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, maximum
+from distsim.specs.cuts import (
+    all_hold,
+    common_heads,
+    counted_heads,
+    expert_count,
+    fits_kv_heads,
+    inner_widths,
+    key_heads,
+    learned_tokens,
+    linear_heads,
+    mixer_groups,
+    output_groups,
+    passed_on,
+    single_scans,
+    text_heads,
+    traded_heads,
+    two_stacks,
+    uncut,
+)
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 
@@ -32,55 +48,8 @@ def listed(numbers: list[int], most: int = 14) -> str:
     return ", ".join(map(str, numbers[:most])) + (", …" if len(numbers) > most else "")
 
 
-def _experts(model: Model) -> int:
-    return model.experts.count if model.experts else 1
-
-
-def common_kv_heads(model: Model) -> int:
-    """The most ranks that can each have key-value heads of their own in every layer."""
-    return math.gcd(*(count for _, count in model.head_counts))
-
-
-def _inner(model: Model) -> list[int]:
-    """Inner widths of the MLPs."""
-    shared = model.shared_keys.ffn if model.shared_keys else None
-    return list(dict.fromkeys([model.ffn, shared or model.ffn]))
-
-
-def _all(conditions: Iterable[Number]) -> Number:
-    """Whether all hold, for arrays too."""
-    return functools.reduce(operator.and_, conditions)
-
-
 def _and(numbers: list[int]) -> str:
     return " and ".join(map(str, numbers))
-
-
-def _passed_on(model: Model) -> str:
-    """What later layers read beside the hidden state; empty for most models."""
-    if model.shared_keys:
-        return f"keys and values that the last {model.shared_keys.layers} layers"
-    return "inputs made beside the embedding that all layers" if model.layer_inputs else ""
-
-
-def _output_groups(model: Model) -> int:
-    """Groups of heads whose outputs are projected together; 0 where heads are projected at once."""
-    return model.compressed_attention.output_groups if model.compressed_attention else 0
-
-
-def _groups(model: Model) -> int:
-    """Groups of Mamba-2 mixers; any degree divides those of a model that has none."""
-    return model.mamba.groups if model.mamba and model.mamba.step_rank is None else 0
-
-
-def _key_heads(model: Model) -> int:
-    """Key heads of the delta rule; any degree divides those of a model that has none."""
-    return model.delta.key_heads if model.delta else 0
-
-
-def _linear_heads(model: Model) -> int:
-    """Heads of lightning attention; any degree divides those of a model that has none."""
-    return model.lightning.heads if model.lightning else 0
 
 
 def _splits(layout: Layout) -> list[str]:
@@ -88,49 +57,9 @@ def _splits(layout: Layout) -> list[str]:
     return [name for name in ("pp", "cp") if getattr(layout, name) > 1]
 
 
-def _two_stacks(model: Model) -> str:
-    """What a model of two stacks is; empty where there is one."""
-    return "an encoder with a decoder" if model.encoder_layers else "two stacks side by side" if model.text else ""
-
-
-def _text(model: Model) -> int:
-    """Heads of a second stack over text."""
-    return model.text.heads if model.text else 0
-
-
-def _learned(model: Model) -> int:
-    """Tokens that stand before the squares of an image."""
-    return model.patches.learned_tokens if model.patches else 0
-
-
-def _heads(model: Model) -> int:
-    """What a number of ranks has to divide so that each has whole heads in every layer."""
-    return math.gcd(*(heads for heads, _ in model.head_counts))
-
-
-def _counted(model: Model, which: int) -> str:
-    """Heads or key-value heads in words, where layers with a window have their own."""
-    return " and ".join(str(count) for count in dict.fromkeys(one[which] for one in model.head_counts))
-
-
-def _fits_kv_heads(model: Model, tp: Number) -> Any:
-    """Whether ranks share key-value heads, or copy them, in every layer."""
-    return _all((count % tp == 0) | (tp % count == 0) for _, count in model.head_counts)
-
-
-def _single(model: Model) -> str:
-    """Scans whose channels stand alone, which no rank shares; empty where there are none."""
-    mamba_1 = model.mamba is not None and model.mamba.step_rank is not None
-    return "scans of single channels" if mamba_1 or model.recurrence else ""
-
-
-def _uncut(model: Model) -> str:
-    """What context parallelism has no way to cut; empty where it has."""
-    if model.patches:
-        return "images"
-    if model.composed_attention:
-        return "distances between all tokens"
-    return _single(model)
+def _whole_shares(model: Model) -> list[int]:
+    """Degrees that divide heads and the inner widths of MLPs."""
+    return [d for d in divisors(common_heads(model)) if all(ffn % d == 0 for ffn in inner_widths(model))]
 
 
 def _tp_divides(name: str, count: Callable[[Model], int], what: Callable[[Model], str]) -> Rule:
@@ -143,71 +72,77 @@ def _tp_divides(name: str, count: Callable[[Model], int], what: Callable[[Model]
     )
 
 
+SHARED_VOCABULARY = ("1f1b", "v-half")
+"""Schedules that passes of a vocabulary that all stages share were worked into (Yeung et al. 2024, arXiv:2411.05288).
+"""
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "tp divides heads",
-        lambda m, y: (m.attention_layers == 0) | (_heads(m) % y.tp == 0),
-        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_counted(m, 0)} attention heads of {m.name}",
-        lambda m, y: f"valid degrees: {listed(divisors(_heads(m)))}",
+        lambda m, y: (m.attention_layers == 0) | (common_heads(m) % y.tp == 0),
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {counted_heads(m, 0)} attention heads of {m.name}",
+        lambda m, y: f"valid degrees: {listed(divisors(common_heads(m)))}",
     ),
     Rule(
         "tp fits kv heads",
-        lambda m, y: (m.attention_layers == 0) | _fits_kv_heads(m, y.tp),
+        lambda m, y: (m.attention_layers == 0) | fits_kv_heads(m, y.tp),
         lambda m, y: (
-            f"tensor parallel degree {y.tp} neither divides {_counted(m, 1)} key-value heads of {m.name} nor is a"
+            f"tensor parallel degree {y.tp} neither divides {counted_heads(m, 1)} key-value heads of {m.name} nor is a"
             " multiple"
         ),
-        lambda m, y: f"valid degrees: {listed([d for d in divisors(_heads(m)) if _fits_kv_heads(m, d)])}",
+        lambda m, y: f"valid degrees: {listed([d for d in divisors(common_heads(m)) if fits_kv_heads(m, d)])}",
     ),
     Rule(
         "tp divides ffn",
-        lambda m, y: _all(ffn % y.tp == 0 for ffn in _inner(m)),
+        lambda m, y: all_hold(ffn % y.tp == 0 for ffn in inner_widths(m)),
         lambda m, y: (
-            f"tensor parallel degree {y.tp} does not divide the MLP's inner width {_and(_inner(m))} of {m.name}"
+            f"tensor parallel degree {y.tp} does not divide the MLP's inner width {_and(inner_widths(m))} of {m.name}"
         ),
-        lambda m, y: f"valid degrees: {listed([d for d in divisors(_heads(m)) if all(f % d == 0 for f in _inner(m))])}",
+        lambda m, y: f"valid degrees: {listed(_whole_shares(m))}",
     ),
-    _tp_divides("mamba groups", _groups, lambda m: f"groups of {m.name}'s Mamba-2 mixers"),
-    _tp_divides("key heads", _key_heads, lambda m: f"key heads of {m.name}'s delta rule"),
-    _tp_divides("linear attention", _linear_heads, lambda m: f"linear heads of {m.name}"),
-    _tp_divides("output groups", _output_groups, lambda m: f"groups of heads of {m.name}'s outputs"),
+    _tp_divides("mamba groups", mixer_groups, lambda m: f"groups of {m.name}'s Mamba-2 mixers"),
+    _tp_divides("key heads", key_heads, lambda m: f"key heads of {m.name}'s delta rule"),
+    _tp_divides("linear attention", linear_heads, lambda m: f"linear heads of {m.name}"),
+    _tp_divides("output groups", output_groups, lambda m: f"groups of heads of {m.name}'s outputs"),
     Rule(
         "one stage where there are two stacks",
-        lambda m, y: (y.pp * y.cp == 1) | (not _two_stacks(m)),
+        lambda m, y: (y.pp * y.cp == 1) | (not two_stacks(m)),
         lambda m, y: (
             f"{' and '.join(f'{name} {getattr(y, name)}' for name in _splits(y))} given, but {m.name} is "
-            f"{_two_stacks(m)}, which only tp splits"
+            f"{two_stacks(m)}, which only tp splits"
         ),
         lambda m, y: f"leave {' and '.join(f'--{name}' for name in _splits(y))} out",
     ),
     Rule(
         "stages pass on hidden states alone",
-        lambda m, y: (y.pp == 1) | (not _passed_on(m)),
-        lambda m, y: f"pp {y.pp} given, but {m.name} has {_passed_on(m)} read, and stages pass on hidden states alone",
+        lambda m, y: (y.pp == 1) | (not passed_on(m)),
+        lambda m, y: f"pp {y.pp} given, but {m.name} has {passed_on(m)} read, and stages pass on hidden states alone",
         lambda m, y: "leave --pp out: shard with --zero 3 or --tp",
     ),
     Rule(
         "an image has squares",
-        lambda m, y: y.seq > _learned(m),
-        lambda m, y: f"--seq {y.seq} holds no square of an image: {m.name} puts {_learned(m)} learned before them",
+        lambda m, y: y.seq > learned_tokens(m),
+        lambda m, y: (
+            f"--seq {y.seq} holds no square of an image: {m.name} puts {learned_tokens(m)} learned before them"
+        ),
         lambda m, y: f"{m.name} reads {m.context}",
     ),
     Rule(
         "tp divides the text's stack",
-        lambda m, y: (m.text is None) | (_text(m) % y.tp == 0),
-        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_text(m)} heads of {m.name}'s text stack",
-        lambda m, y: f"valid degrees: {listed([d for d in divisors(_text(m)) if m.heads % d == 0])}",
+        lambda m, y: (m.text is None) | (text_heads(m) % y.tp == 0),
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {text_heads(m)} heads of {m.name}'s text stack",
+        lambda m, y: f"valid degrees: {listed([d for d in divisors(text_heads(m)) if m.heads % d == 0])}",
     ),
     Rule(
         "tp splits mixers",
-        lambda m, y: (y.tp == 1) | (not _single(m)),
-        lambda m, y: f"tensor parallel degree {y.tp} given, but {_single(m)} of {m.name} are held whole",
+        lambda m, y: (y.tp == 1) | (not single_scans(m)),
+        lambda m, y: f"tensor parallel degree {y.tp} given, but {single_scans(m)} of {m.name} are held whole",
         lambda m, y: "leave --tp out",
     ),
     Rule(
         "cp cuts sequences that mixers can pass on",
-        lambda m, y: (y.cp == 1) | (not _uncut(m)),
-        lambda m, y: f"cp {y.cp} given, but {_uncut(m)} of {m.name} are not cut into parts",
+        lambda m, y: (y.cp == 1) | (not uncut(m)),
+        lambda m, y: f"cp {y.cp} given, but {uncut(m)} of {m.name} are not cut into parts",
         lambda m, y: "leave --cp out",
     ),
     Rule(
@@ -226,13 +161,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "ep divides experts",
-        lambda m, y: _experts(m) % y.ep == 0,
+        lambda m, y: expert_count(m) % y.ep == 0,
         lambda m, y: (
-            f"expert parallel degree {y.ep} does not divide {_experts(m)} experts of {m.name}"
+            f"expert parallel degree {y.ep} does not divide {expert_count(m)} experts of {m.name}"
             if m.experts
             else f"expert parallel degree {y.ep} given, but {m.name} has no experts"
         ),
-        lambda m, y: f"valid degrees: {listed(divisors(_experts(m)))}",
+        lambda m, y: f"valid degrees: {listed(divisors(expert_count(m)))}",
     ),
     Rule(
         "etp divides expert width",
@@ -259,7 +194,42 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: f"sharding group of {y.zero_group} ranks does not divide the {y.dp * y.cp} data parallel ranks",
         lambda m, y: f"valid sizes: {listed(divisors(y.dp * y.cp))}",
     ),
+    Rule(
+        "stages share a vocabulary",
+        lambda m, y: not y.vocab_parallel or y.pp > 1,
+        lambda m, y: f"--vocab-parallel {y.vocab_parallel} has no effect with pp 1",
+        lambda m, y: "add --pp 2 or more, or leave it out",
+    ),
+    Rule(
+        "schedules that share a vocabulary",
+        lambda m, y: not y.vocab_parallel or y.pp == 1 or y.schedule in SHARED_VOCABULARY,
+        lambda m, y: f"--vocab-parallel {y.vocab_parallel} is not worked into schedule {y.schedule}",
+        lambda m, y: f"schedules with it: {', '.join(SHARED_VOCABULARY)}",
+    ),
+    Rule(
+        "a vocabulary to share",
+        lambda m, y: not y.vocab_parallel or m.output.over_vocabulary,
+        lambda m, y: (
+            f"--vocab-parallel {y.vocab_parallel} shares an output layer over the vocabulary, but {m.name} predicts "
+            f"{m.output.predicts}"
+        ),
+        lambda m, y: "leave it out",
+    ),
+    Rule(
+        "one output layer to share",
+        lambda m, y: not y.vocab_parallel or not m.mtp_trained,
+        lambda m, y: (
+            f"--vocab-parallel {y.vocab_parallel} shares one output layer, but --mtp {m.mtp_trained} adds others"
+        ),
+        lambda m, y: "leave one of the two out",
+    ),
 )
+
+
+def trades_heads(model: Model, cp_mode: str, tp: Number, cp: Number) -> Number:
+    """Whether context parallel ranks divide the heads that they trade for tokens, where that is how they exchange. Its
+    message is in engine/exchanges/exchange.py, which knows whether a framework has another way."""
+    return cp_mode != "all_to_all" or traded_heads(model, tp) % cp == 0
 
 
 def in_rounds(y: Layout) -> Number:

@@ -8,10 +8,11 @@ from pydantic import Field
 from distsim.arrays import Number
 from distsim.errors import DistsimError
 from distsim.specs.base import Spec
+from distsim.specs.cuts import common_kv_heads
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.quantity import Count
-from distsim.specs.rules import common_kv_heads, divisors, enough_to_interleave, in_rounds, listed, multiples_of_stages
+from distsim.specs.rules import divisors, enough_to_interleave, in_rounds, listed, multiples_of_stages
 
 if TYPE_CHECKING:
     from distsim.specs.framework import Framework

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 from distsim.arrays import Number, minimum, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.errors import DistsimError
+from distsim.specs.cuts import traded_heads
 from distsim.specs.job import Job
-from distsim.specs.model import Model
-from distsim.specs.rules import divisors, listed
+from distsim.specs.layout import Layout
+from distsim.specs.rules import divisors, listed, trades_heads
 from distsim.units import parse
 
 ONE_BIT_OPTIMIZERS = ("adam", "adamw", "lamb")
@@ -188,19 +189,15 @@ def _check_no_sync(setup: Setup) -> None:
         )  # fmt: skip
 
 
-def traded_heads(model: Model, tp: int) -> int:
-    """Heads of a tensor parallel rank that all-to-alls of context parallel ranks must divide."""
-    return min(heads for heads, _ in model.head_counts) // tp
-
-
 def _check_context_mode(setup: Setup) -> None:
     y, stated = setup.layout, setup.job.cp_mode
     if not isinstance(y.cp, int):  # a search leaves out what does not divide
         return
     if stated is not None and y.cp == 1:
         raise DistsimError(f"--cp-mode {stated} has no effect with cp 1", "add --cp 2 or more")
-    if not _trades(setup) or (heads := traded_heads(setup.model, y.tp)) % y.cp == 0:
+    if trades_heads(setup.model, y.cp_mode, y.tp, y.cp):
         return
+    heads = traded_heads(setup.model, y.tp)
     own = "" if stated else f", and {setup.framework.name} has no other exchange unless --cp-mode names one"
     raise DistsimError(
         f"all-to-all over {y.cp} context parallel ranks does not divide {heads} heads per tensor parallel rank{own}",
@@ -225,14 +222,18 @@ def _compression(setup: Setup) -> tuple[str, int]:
         raise DistsimError(
             f"--compress {text} needs whole gradients on each rank, but zero is {y.zero}", "use --zero 0"
         )
-    if y.dp * y.cp == 1:
-        raise DistsimError(f"--compress {text} has no effect with one data parallel rank", "add --gpus or leave it out")
+    _check_replicas(y, f"--compress {text}")
     if kind == "1bit" and setup.optimizer.name not in ONE_BIT_OPTIMIZERS:
         raise DistsimError(
             f"--compress 1bit is made for {', '.join(ONE_BIT_OPTIMIZERS)}, not for {setup.optimizer.name}",
             "use --optimizer adamw or --compress powersgd-r4",
         )
     return kind, int(rank or 0)
+
+
+def _check_replicas(y: Layout, flag: str) -> None:
+    if y.dp * y.cp == 1:
+        raise DistsimError(f"{flag} has no effect with one data parallel rank", "add --gpus or leave it out")
 
 
 def _check_sync(setup: Setup) -> None:
@@ -244,8 +245,7 @@ def _check_sync(setup: Setup) -> None:
             raise DistsimError(f"{flag} has no effect with --sync {sync}", f"add --sync {wanted}")
     if sync == "allreduce":
         return
-    if y.dp * y.cp == 1:
-        raise DistsimError(f"--sync {sync} has no effect with one data parallel rank", "add --gpus or leave it out")
+    _check_replicas(y, f"--sync {sync}")
     if sync == "parameter-server" and y.zero:
         raise DistsimError(f"a parameter server holds the states itself, but zero is {y.zero}", "use --zero 0")
     if sync == "local-sgd" and y.zero and y.zero_group == y.dp * y.cp:

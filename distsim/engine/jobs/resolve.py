@@ -17,7 +17,6 @@ from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_su
 from distsim.engine.jobs.profile import as_stored, job_kernels, optimizer_of, padded_vocab
 from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
 from distsim.engine.jobs.tuning import tuning_notes, tuning_of, tuning_options
-from distsim.engine.jobs.vocabulary import check_vocabulary
 from distsim.engine.timelines.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
@@ -162,7 +161,6 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     refuse_drives(filled, framework if "framework" in job.model_fields_set else None, cluster)
     filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
     layout, notes = layout_of(filled, model, cluster)
-    check_vocabulary(model, layout)
     notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored]
     problems = broken(model, layout)
     if problems:

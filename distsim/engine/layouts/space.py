@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from distsim.engine.exchanges.exchange import traded_heads
 from distsim.engine.jobs.drives import needs_shards
 from distsim.engine.jobs.graphs import able, ruled_out
 from distsim.engine.jobs.profile import padded_vocab
@@ -24,7 +23,7 @@ from distsim.engine.layouts.support import within
 from distsim.engine.layouts.variants import with_batch
 from distsim.engine.layouts.ways import Way, pipelines
 from distsim.specs.layout import Layout
-from distsim.specs.rules import divisors, interleaves, valid
+from distsim.specs.rules import divisors, interleaves, trades_heads, valid
 from distsim.specs.support import supported
 
 Array = Any
@@ -131,7 +130,7 @@ def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) 
     for tp in bounds.choices("tp", divisors(ranks, model.heads)):
         for cp in bounds.choices("cp", divisors(ranks // tp, base.layout.seq)):
             dp = ranks // tp // cp
-            if global_batch % dp or not bounds.allows("dp", dp) or not trades_heads(base, tp, cp):
+            if global_batch % dp or not bounds.allows("dp", dp) or not trades_heads(model, base.layout.cp_mode, tp, cp):
                 continue
             widths = bounds.choices("etp", divisors(tp) if experts else [1])
             for ep in expert_degrees:
@@ -141,11 +140,6 @@ def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) 
     fields_ = {name: numpy.array(values) for name, values in zip(Mesh._fields, zip(*found, strict=True), strict=True)}
     allowed = valid(model, base.layout.with_(**fields_, pp=pp, vpp=1, zero_group=1))
     return [mesh for mesh, ok in zip(found, numpy.broadcast_to(allowed, len(found)), strict=True) if ok]
-
-
-def trades_heads(base: Setup, tp: int, cp: int) -> bool:
-    """Whether context parallel ranks can trade heads for tokens, where that is how they exchange."""
-    return base.layout.cp_mode != "all_to_all" or traded_heads(base.model, tp) % cp == 0
 
 
 def shardings(sharers: int, bounds: Bounds, away: bool = False) -> list[tuple[int, int]]:

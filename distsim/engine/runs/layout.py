@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.exchanges.exchange import traded_heads
 from distsim.engine.runs.software import gpu_name
 from distsim.formulas.compute import BUSIEST_RANK
 from distsim.interop.runs import MissingCell, Run, expert_notes
@@ -21,7 +20,7 @@ from distsim.interop.runs.release import stated_year
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
-from distsim.specs.rules import divisors
+from distsim.specs.rules import divisors, trades_heads
 
 WIDEST = 8
 """GPUs that a tensor parallel group is taken to have at most where only the size of a replica is known."""
@@ -151,8 +150,7 @@ def fit_context(options: dict[str, Any], run: Run, framework: Framework, model: 
     cp = options.get("cp") or 1
     mode = context_mode(run) or framework.defaults.get("cp_mode", RING)
     if cp > 1:
-        divided = mode != "all_to_all" or traded_heads(model, options.get("tp") or 1) % cp == 0
-        options["cp_mode"] = mode if divided else RING
+        options["cp_mode"] = mode if trades_heads(model, mode, options.get("tp") or 1, cp) else RING
 
 
 def states_batch(run: Run) -> bool:
