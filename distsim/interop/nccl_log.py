@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 from distsim.errors import DistsimError
+from distsim.interop.text_file import read_text
 
 _INFO = re.compile(r"NCCL INFO (.*)$")
 _RANK = re.compile(r"\[(\d+)\] NCCL INFO")
@@ -64,13 +64,7 @@ WANTED = "give a text log written with NCCL_DEBUG=INFO"
 
 def read(path: str) -> Topology:
     """The topology in a log; raises with the line where an INFO line of a known kind cannot be understood."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise DistsimError(f"cannot read {path}: {error.strerror}", WANTED) from None
-    except UnicodeDecodeError:
-        raise DistsimError(f"cannot read {path}: it is not text", WANTED) from None
-    return parse(text, path)
+    return parse(read_text(path, WANTED), path)
 
 
 def parse(text: str, name: str = "log") -> Topology:

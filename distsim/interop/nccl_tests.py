@@ -6,10 +6,10 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
+from distsim.interop.text_file import read_text
 from distsim.units import MICROSECOND
 
 _OPS = {
@@ -57,12 +57,7 @@ def read(path: str, op: str | None = None, ranks: int | None = None) -> NcclTest
     """Samples of a file that nccl-tests wrote; ``op`` and ``ranks`` serve files whose headers are missing."""
     if ranks is not None and ranks < 1:
         raise DistsimError(f"{ranks} ranks make no group", "give a whole number, at least 2")
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise DistsimError(f"cannot read {path}: {error.strerror}", _WANTED) from None
-    except UnicodeDecodeError:
-        raise DistsimError(f"cannot read {path}: it is not text", _WANTED) from None
+    text = read_text(path, _WANTED)
     if text.lstrip().startswith("{"):
         return _read_json(text, path, op, ranks)
     return _read_text(text, path, op, ranks)

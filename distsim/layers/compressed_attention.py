@@ -17,7 +17,7 @@ from distsim.layers.attention_kernel import reads_window
 from distsim.layers.compressor import compressor
 from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES
-from distsim.layers.indexer import fixed
+from distsim.layers.indexer import fixed, target_scores
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.norm import norm
@@ -165,20 +165,7 @@ def _sparse(ctx: Context, table: CompressedAttention, query: Tensor, key: Tensor
     ]  # fmt: skip
     if table.chooses(ctx.layer):
         target = 2 * tokens * padded * keys_seen(table, ctx.layer, layout.together).compressed * width
-        rows.append(
-            Operation(
-                "attention.target.core",
-                "attention",
-                target,
-                0,
-                moved,
-                0,
-                shape,
-                backward=False,
-                causal=False,
-                role="core",
-            )
-        )
+        rows.append(target_scores(target, moved, shape))
     return rows
 
 

@@ -82,6 +82,13 @@ def _sparse_scores(ctx: Context, shape: tuple[Number, ...], read: Number, chosen
     )  # fmt: skip
 
 
+def target_scores(flops: Number, moved: Number, shape: tuple[Number, ...]) -> Operation:
+    """What an indexer learns to agree with: the scores of the attention that it chooses for, once more."""
+    return Operation(
+        "attention.target.core", "attention", flops, 0, moved, 0, shape, backward=False, causal=False, role="core"
+    )
+
+
 def fixed(row: Operation) -> Operation:
     """A row without gradients: it keeps nothing, and its parameters have neither gradient nor states."""
     parameters = tuple(one._replace(held="frozen") for one in row.parameters)

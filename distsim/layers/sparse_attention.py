@@ -11,6 +11,7 @@ from __future__ import annotations
 from distsim.arrays import Number, ceil_div
 from distsim.formulas.attention import chosen_keys, gathered_bytes
 from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES, heads_operation
+from distsim.layers.indexer import target_scores
 from distsim.layers.ledger import Context, Operation, Tensor
 
 HEAD_TILE = 16
@@ -56,18 +57,5 @@ def sparse_core(ctx: Context, query: Tensor, wider: Tensor, key: Tensor) -> list
     ]  # fmt: skip
     if mla.chooses(ctx.layer):
         target = 2 * pairs * wide
-        rows.append(
-            Operation(
-                "attention.target.core",
-                "attention",
-                target,
-                0,
-                moved,
-                0,
-                shape,
-                backward=False,
-                causal=False,
-                role="core",
-            )
-        )
+        rows.append(target_scores(target, moved, shape))
     return rows
