@@ -133,6 +133,20 @@ def test_every_file_says_what_it_is(path: Path) -> None:
     assert not module.body or ast.get_docstring(module)
 
 
+ENGINE = [path for path in FILES if room(path) == "engine"]
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_physics_does_not_read_what_people_do(path: Path) -> None:
+    """Nothing in the engine compares the purpose of an exchange or parses it: its role and place are typed."""
+    for node in nodes(path):
+        asked = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            asked = [node.func.value]
+        words = [one for one in asked if isinstance(one, ast.Attribute) and one.attr == "purpose"]
+        assert not words, f"{path}:{node.lineno}: {ast.unparse(node)}" if isinstance(node, ast.expr) else path
+
+
 UNIT_CONSTANTS = {1024, 2**20, 2**30, 2**40, 3600, 86400, 10**3 * 10**6, 10**12, 10**15}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
+from distsim.layers.names import LOSS
 from distsim.layers.norm import norm
 from distsim.units import FP32_BYTES
 
@@ -46,7 +47,7 @@ def _loss(ctx: Context) -> Operation:
     if wide != act:
         saved.append(Tensor("loss.log_softmax_fp32", 2 * logits, wide, "b b fp32"))
     return Operation(
-        "loss", "loss", bytes_read=logits * act, bytes_written=logits * wide, shape=(batch, batch), saved=tuple(saved),
+        LOSS, "loss", bytes_read=logits * act, bytes_written=logits * wide, shape=(batch, batch), saved=tuple(saved),
         transient_backward=(Tensor("loss.upcast", logits, wide, "b b fp32"),),
         parameters=(Parameter("loss.temperature", 1, "vector", tensor_parallel=False),),
     )  # fmt: skip

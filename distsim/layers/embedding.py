@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim.layers.core_attention import rope_table
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
-from distsim.layers.names import EMBEDDING_WEIGHT
+from distsim.layers.names import EMBEDDING, EMBEDDING_WEIGHT
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import boundary_bytes
 from distsim.specs.model import Model
@@ -82,7 +82,7 @@ def _lookup(ctx: Context) -> Operation:
         saved.append(rotations._replace(elements=rotations.elements * ctx.kernels.rope_tables))
     stream = ctx.precision.stream_bytes
     return Operation(
-        "embedding",
+        EMBEDDING,
         "embedding",
         bytes_read=layout.tokens * width * stream,
         bytes_written=elements * stream,

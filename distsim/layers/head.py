@@ -7,7 +7,7 @@ from distsim.layers.hyper_connections import collected
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
-from distsim.layers.names import HEAD, HEAD_WEIGHT
+from distsim.layers.names import HEAD, HEAD_WEIGHT, LOSS
 from distsim.layers.norm import norm
 from distsim.layers.prediction import own_positions, pooler, positions, told_width, transform
 from distsim.layers.tensor_parallel import column_collectives
@@ -157,7 +157,7 @@ def _loss(ctx: Context) -> Operation:
         several = where(ctx.layout.micro_batch > 1, logits, 0)
         forward = (*forward, Tensor("loss.shift_copy", several, wide, "s b v/t"))
     return Operation(
-        "loss",
+        LOSS,
         "loss",
         bytes_read=logits * act,
         bytes_written=logits * wide,

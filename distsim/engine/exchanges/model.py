@@ -11,12 +11,12 @@ from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
 from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies
 from distsim.layers.ledger import Block, Collective, Operation, dropped_by
-from distsim.layers.names import COMBINE, DISPATCH, EXCHANGE
+from distsim.layers.names import COMBINE, DISPATCH, EMBEDDING, EXCHANGE, LOSS
 from distsim.specs.layout import Layout
 
 PURPOSES = {
     DISPATCH: "expert dispatch", COMBINE: "expert combine", EXCHANGE: "context parallel",
-    "loss": "tensor parallel loss",
+    LOSS: "tensor parallel loss",
 }  # fmt: skip
 """What people read of operations whose exchanges are no regions of tensor parallelism."""
 
@@ -111,7 +111,8 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
     if rules.input_gradient_per_matrix if collective.op == "all_reduce" else rules.input_per_matrix:
         calls = calls * collective.matrices
     size = collective.bytes_logical * (exchange.expert_imbalance if collective.group == "ep" else 1)
-    part = "layers" if part == "embedding" and operation.name != "embedding" else part
+    if part == "embedding" and operation.name != EMBEDDING:
+        part = "layers"  # lookups of a second stack's words and of inputs of all layers are told with the layers
     ring = collective.group == "cp" and collective.op == "send_recv"
     return Flow(
         PURPOSES.get(operation.name, f"tensor parallel {part}"),

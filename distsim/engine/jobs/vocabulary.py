@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number, minimum
 from distsim.layers.ledger import Operation
+from distsim.layers.names import EMBEDDING, HEAD, LOSS
 from distsim.specs.layout import Layout
 
 HELD = {"vocab-1": (1.0, 2), "vocab-2": (1.0, 1), "interlaced": (1.5, 0)}
@@ -25,9 +26,9 @@ def held_with_vocabulary(layout: Layout, in_flight: Number) -> Number:
 
 def shared_rows(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """Of embedding or head, what a stage does that only shares the vocabulary's rows: look up, multiply, loss."""
-    kept = [one for one in operations if one.name in ("embedding", "head", "loss")]
+    kept = [one for one in operations if one.name in (EMBEDDING, HEAD, LOSS)]
     return tuple(
         one._replace(saved=one.saved[:1], parameters=one.parameters[:1], collectives=())
-        if one.name == "embedding" else one
+        if one.name == EMBEDDING else one
         for one in kept
     )  # fmt: skip
