@@ -11,6 +11,7 @@ from distsim import catalog
 from distsim.engine.collective import collective
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.chip import TYPICAL_SHARE, usual_share
+from distsim.engine.kernels.weights import host_bandwidth
 from distsim.engine.memory import memory_of
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.network import GENERATIONS
@@ -18,7 +19,7 @@ from distsim.engine.networks.unknown import unknown_architecture, unknown_links
 from distsim.engine.step import StepReport, step_of
 from distsim.engine.traffic import comm_of
 from distsim.errors import DistsimError
-from distsim.specs.accelerator import ARCHITECTURES, Accelerator
+from distsim.specs.accelerator import ARCHITECTURES, VENDORS, Accelerator
 from distsim.specs.job import Job
 
 JOB = Job(model="llama-2-7b", gpus=8, gpu="ours", cluster="our-nodes", framework="huggingface")
@@ -55,6 +56,7 @@ def step_on(gpu: str = "ours", cluster: str = "our-nodes") -> StepReport:
 def test_all_shipped_chips_are_known_and_no_other_name_is() -> None:
     chips = [card(name) for name in catalog.names("gpus")]
     assert {chip.treated for chip in chips} == set(ARCHITECTURES)
+    assert {chip.vendor for chip in chips} == set(VENDORS)
     assert not [note for chip in chips for note in unknown_links(chip)]
     assert all(bool(unknown_architecture(chip)) == bool(chip.treated_like) for chip in chips)
     assert set(GENERATIONS) <= {name.split()[0] for name in ARCHITECTURES}
@@ -96,6 +98,19 @@ def test_slips_and_other_dies_are_told(stated: str, told: str, presets: Path) ->
     written(presets, stated)
     note = unknown_architecture(card("ours"))
     assert note.startswith(told) and bool(note) == bool(told)
+
+
+def test_case_tells_no_vendor_from_another(presets: Path) -> None:
+    written(presets, 'architecture = "blackwell"', (r"(?m)^vendor = .*$", 'vendor = "Nvidia"'))
+    assert card("ours").vendor == "NVIDIA"
+    assert step_on().memory.peak == step_on("b200-sxm", "dgx-b200").memory.peak
+
+
+def test_the_memory_of_a_grace_is_in_its_preset() -> None:
+    assert {name for name in catalog.names("gpus") if (host := card(name).host) and host.memory_rate} == {
+        name for name in catalog.names("gpus") if (host := card(name).host) and host.kind == "c2c"
+    }
+    assert host_bandwidth(card("gb200").host) == 500e9
 
 
 def test_one_can_be_treated_like_what_is_known_only(presets: Path) -> None:

@@ -16,6 +16,9 @@ ARCHITECTURES = (
     "corex", "dcu", "maca", "mlu", "musa",
 )  # fmt: skip
 """Those of shipped presets: what distsim knows by architecture it knows of these, and notes where one is another."""
+VENDORS = ("NVIDIA", "AMD", "Google", "AWS", "Intel", "Huawei", "Hygon", "Cambricon", "Iluvatar", "MetaX",
+           "Moore Threads")  # fmt: skip
+"""Those of shipped presets."""
 PEAK_DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
 
@@ -52,6 +55,8 @@ class HostLink(Spec):
     both_ways: Ratio | None = None
     accelerators: MaybeCount = None
     """How many accelerators share one host's memory (a Grace's); None: all of a node."""
+    memory_rate: BytesPerSecond | None = None
+    """Of one host's memory, where it is not what hosts of its PCIe generation have (formulas/compute.py)."""
     peer: bool = True
     """False for cards that cannot reach each other's memory over PCIe: what they exchange passes host memory."""
 
@@ -123,6 +128,12 @@ class Accelerator(Sourced):
         if self.usable_memory is not None and self.usable_memory > self.memory:
             raise ValueError(f"usable_memory {self.usable_memory} B is more than memory {self.memory} B on the label")
         return self
+
+    @field_validator("vendor")
+    @classmethod
+    def _as_known(cls, value: str) -> str:
+        """Case tells no vendor from another: rules go by it."""
+        return next((name for name in VENDORS if name.casefold() == value.strip().casefold()), value)
 
     @field_validator("architecture", "treated_like")
     @classmethod

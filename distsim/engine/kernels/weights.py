@@ -14,7 +14,6 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes, recipe_of, reduced_in
 from distsim.formulas.compute import (
-    GRACE_BANDWIDTH,
     HOST_BANDWIDTH,
     THREAD_BANDWIDTH,
     optimizer_traffic_bytes,
@@ -91,10 +90,10 @@ def _host_sharers(setup: Setup) -> Number:
 
 
 def host_bandwidth(link: HostLink | None) -> float:
-    """Bytes per second of a node's memory, by the generation of its link to accelerators; the oldest where none is
-    stated."""
-    if link is not None and link.kind == "c2c":
-        return GRACE_BANDWIDTH
+    """Bytes per second of a node's memory, as stated, or by the generation of its link to accelerators; the oldest
+    where neither is."""
+    if link is not None and link.memory_rate:
+        return float(link.memory_rate)
     stated = link.generation if link is not None else None
     return of_generation(HOST_BANDWIDTH, stated or min(HOST_BANDWIDTH))
 
