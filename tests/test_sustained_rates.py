@@ -88,7 +88,8 @@ def test_a_weaker_sibling_is_never_the_faster_one() -> None:
 def test_unknown_relatives_take_the_usual_share() -> None:
     card = catalog.load("gpus", "mi355x")
     assert usual_share(card.model_copy(update={"architecture": "unheard-of"})) == TYPICAL_SHARE
-    assert usual_share(card.model_copy(update={"power": None})) == TYPICAL_SHARE
+    assert usual_share(card.model_copy(update={"power": None})) == TYPICAL_SHARES["cdna4"]
+    assert usual_share(catalog.load("gpus", "h100-sxm").model_copy(update={"power": None})) == TYPICAL_SHARE
     assert usual_share(catalog.load("gpus", "tpu-v4")) == TYPICAL_SHARES["tpu"]
 
 

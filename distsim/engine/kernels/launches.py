@@ -218,7 +218,8 @@ def _casts(setup: Setup, operation: Operation) -> int:
 
 def _module_issue(setup: Setup, operation: Operation) -> float:
     """Host time of an operation where a layer of Transformer Engine stands in the place of torch's."""
-    inside = operation.kind in IN_LAYERS and not operation.name.startswith(("head", "embedding"))
+    ends = operation.role == "head" or operation.name.startswith(("head", "embedding"))
+    inside = operation.kind in IN_LAYERS and not ends
     return MODULE_ISSUE if inside and setup.kernels.modules == "transformer-engine" else 1.0
 
 

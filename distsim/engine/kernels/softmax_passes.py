@@ -30,6 +30,8 @@ FILLED_PER_CYCLE = 1.65
 """Scores that a unit of the chip masks a cycle at most where their mask is repeated for all heads, whatever their
 format, stated as SOFTMAX_PER_CYCLE: 201 million take an H100 586 us in bf16 and 676 in fp32, beside the copy into which
 they are written (profile of "gpt2 by hand" in benchmarks/gpu)."""
+STEPS_KEPT = (".probabilities", ".dropout_mask", ".softcap", ".probabilities_fp32")
+"""Ends of the names of what is kept of self- or cross-attention that the steps of ``_steps_bytes`` already move."""
 SOFTMAX_STEPS_KERNELS = (3, 4)
 """Launches beyond that of a softmax, forward and backward, where plain torch scales, masks and casts: about as many of
 each, and backward a product."""
@@ -96,8 +98,7 @@ def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     chosen, given = 2 * narrow * setup.kernels.mask_chosen, (wide + narrow) * (wide > narrow)
     mask = sum(tensor.elements for tensor in operation.saved if tensor.name.endswith(".dropout_mask"))
     dropped = 2 * wide * mask + mask
-    known = ("attention.probabilities", "attention.dropout_mask", "attention.softcap", core_attention.COMPOSED)
-    besides = sum(tensor.size_bytes for tensor in operation.saved if tensor.name not in known)
+    besides = sum(tensor.size_bytes for tensor in operation.saved if not tensor.name.endswith(STEPS_KEPT))
     summed = (narrow + masked) * slowed(COMPOSED_PACE, setup.accelerator) * (masks and not fills)
     filled = 2 * narrow * (1 + slowed(Pace(FILLED_PER_CYCLE * 2 * narrow), setup.accelerator)) * fills
     softmax = (read + wide) * slowed(Pace(SOFTMAX_PER_CYCLE * (read + wide)), setup.accelerator)
