@@ -15,6 +15,7 @@ from distsim.engine.timelines.wiring import Costs, Transfers
 from distsim.errors import DistsimError
 from distsim.schedules import registry, text
 from distsim.schedules.action import Schedule
+from distsim.schedules.repeats import short
 from distsim.schedules.zb_auto import Times
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def whole_number_given(value: int | None, name: str, example: str) -> int:
 
 def _fusion(parts: Schedule, fused: str | None, fused_time: Time | None, program: bool) -> Schedule:
     """Apply the rule for fused blocks; refuse it where there are none."""
-    any_fused = any(action[0] == "FB" for order in parts.orders for action in order)
+    any_fused = any(action[0] == "FB" for order in parts.orders for action in short(order))
     if not any_fused:
         if fused is not None or fused_time is not None:
             raise DistsimError(
@@ -253,7 +254,7 @@ def summarise(
     busy = timeline.busy if not steps else [b + e - s for b, (s, e) in zip(timeline.busy, steps, strict=True)]
     makespan, stages = max(ends), len(ends)
     span = max(end - first for end, first in zip(ends, timeline.first_start, strict=True))
-    held = [in_flight.peaks(order) for order in parts.orders]
+    held = [in_flight.peaks(short(order)) for order in parts.orders]
     v = parts.chunks
     return Pipeline(
         schedule=parts.name, stages=stages, micro=micro, chunks=v, makespan=makespan,

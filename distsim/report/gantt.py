@@ -7,10 +7,11 @@ colour: forwards are lines, backwards dark blocks, weight gradients light ones; 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from distsim.engine.pipeline import Pipeline
+from distsim.schedules.repeats import short, timed
 
 
 class Span(NamedTuple):
@@ -52,7 +53,9 @@ def scale(report: Pipeline, columns: int | None) -> Scale:
     """The largest scale within ``columns`` that lets every action start and end on a column, else the one that fills
     them. Without ``columns`` the shortest action gets room for its number."""
     costs = report.costs
-    lengths = {costs.duration(a[:2] if len(a) < 4 else a) for order in report.parts.orders for a in _kinds(order)}
+    lengths = {
+        costs.duration(a[:2] if len(a) < 4 else a) for order in report.parts.orders for a in _kinds(short(order))
+    }
     shortest = min((one for one in lengths if one > 0), default=report.makespan or 1.0)
     if not report.makespan:
         return Scale(1, 1.0, True)
@@ -72,7 +75,7 @@ def filling(report: Pipeline, columns: int) -> Scale:
     return Scale(columns, columns / report.makespan, False)
 
 
-def _kinds(order: list[Any]) -> Iterator[Any]:
+def _kinds(order: Sequence[Any]) -> Iterator[Any]:
     seen = set()
     for action in order:
         key = (action[0], action[1], action[3] if len(action) > 3 else None)
@@ -150,9 +153,11 @@ def _draw(report: Pipeline, stage: int, at: Scale, fills: dict[str, str], cells:
 def _merge(report: Pipeline, stage: int, at: Scale, fills: dict[str, str], cells: list[Cell]) -> None:
     """Actions too short to draw one by one."""
     shares: Shares = {}
-    for action, start, end in events(report, stage):
+    for action, start, times, apart, _ in timed(report.parts.orders[stage], report.timeline.starts[stage]):
         cell = (STYLES[action[0]], fills[action[0]][shade(report, action[1])])
-        spread(shares, cell, start, end, at)
+        spread(shares, cell, start, start + report.costs.duration(action), at, times, apart)
+    for start, end in report.optimizer[stage : stage + 1]:
+        spread(shares, (STYLES["O"], fills["O"][shade(report, report.parts.placement.index(stage))]), start, end, at)
     cells[:] = most_owed(shares, at)
 
 
@@ -175,14 +180,39 @@ def most_owed(shares: Shares, at: Scale, present: bool = False) -> list[Cell]:
     return cells
 
 
-def spread(shares: Shares, cell: Cell, start: float, end: float, at: Scale) -> None:
-    """Add the seconds from ``start`` to ``end`` to the columns that they touch."""
+def spread(shares: Shares, cell: Cell, start: float, end: float, at: Scale, times: int = 1, apart: float = 0.0) -> None:
+    """Add the seconds from ``start`` to ``end`` to the columns that they touch; the same so many times, each so many
+    seconds ``apart``."""
+    if times > 1:
+        _spread_all(shares, cell, (start, end), at, times, apart)
+        return
     column = min(at.columns - 1, int(start * at.per_second))
     while start < end - 1e-12 and column < at.columns:
         edge = end if column == at.columns - 1 else min(end, (column + 1) / at.per_second)
         here = shares.setdefault(column, {})
         here[cell] = here.get(cell, 0.0) + max(0.0, edge - start)
         start, column = max(start, edge), column + 1
+
+
+def _spread_all(
+    shares: Shares, cell: Cell, once: tuple[float, float], at: Scale, times: int, apart: float
+) -> None:  # fmt: skip
+    """What repeats, column by column: of all times that are before a column's end what is not before its start."""
+    start, long = once[0], once[1] - once[0]
+
+    def before(moment: float) -> float:
+        turns = min(times - 1, int(max(0.0, moment - start) / apart))
+        return turns * long + min(long, max(0.0, moment - start - turns * apart))
+
+    last = start + (times - 1) * apart + long
+    first = max(0, int(start * at.per_second))
+    done = before(first / at.per_second)
+    for column in range(first, min(at.columns - 1, int(last * at.per_second)) + 1):
+        now = before((column + 1) / at.per_second)
+        if now > done:
+            here = shares.setdefault(column, {})
+            here[cell] = here.get(cell, 0.0) + now - done
+        done = now
 
 
 def spans(cells: list[Cell]) -> Line:

@@ -13,6 +13,7 @@ from distsim.report import gantt
 from distsim.report.gantt import Line, Span, show_count, show_seconds, show_time
 from distsim.report.terminal import NATURAL_WIDTH
 from distsim.schedules.registry import SCHEDULES
+from distsim.schedules.repeats import short
 from distsim.units import duration
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def labelled(report: Pipeline, width: int | None, unicode: bool, show: Show = sh
 
 def _legend(report: Pipeline, at: gantt.Scale, width: int | None, unicode: bool, show: Show) -> list[Line]:
     fills = gantt.glyphs(unicode)
-    present = {action[0] for order in report.parts.orders for action in order}
+    present = {action[0] for order in report.parts.orders for action in short(order)}
     kinds = [kind for kind in _MEANING if kind in present or (kind == "O" and report.optimizer)]
     several = len(report.parts.placement) > report.stages
     items = []

@@ -28,6 +28,10 @@ NAMES = {"compute": "compute", "tp": "tensor", "cp": "context", "ep": "expert", 
          "offload": "offload", "other": "other"}  # fmt: skip
 
 
+Repeated = tuple[Segment, int, float]
+"""A segment, how many times it comes, and the seconds from one to the next."""
+
+
 class View(NamedTuple):
     """What is drawn: from when to when, the streams of which stage, in how many columns and which characters."""
 
@@ -108,38 +112,42 @@ def stage_row(step: StepTimeline, stage: int, view: View, label: int, wide: bool
     cells = _numbered(step, stage, view, drawn(found, view, seen))
     made = [Span(f"{stage:>{label}}{_bar(view)}", "label"), *spans(cells)]
     if wide:
-        busy = sum(end - begin for _, begin, end in _whole(step, stage))
+        busy = _busy(step, stage)
         made.append(Span(_bar(view) + figures(duration(busy), f"{1 - busy / step.seconds:.0%}"), "label"))
     return made
 
 
-def _path(step: StepTimeline, stage: int, view: View) -> Iterable[Segment]:
+def _path(step: StepTimeline, stage: int, view: View) -> Iterable[Repeated]:
     """Segments that the stage waits for; pass by pass where there are very many."""
     passes = step.part_of(stage).passes
     each = sum(len(track.segments) for chunk in passes for track in chunk.values()) / len(passes)
     if each * step.run.micro * step.run.chunks < MANY // step.run.stages:
-        return (one for one in step.segments(stage, view.begin, view.end) if one.exposed)
+        return ((one, 1, 0.0) for one in step.segments(stage, view.begin, view.end) if one.exposed)
     names = {"F": "forward", "B": "backward", "I": "backward", "W": "weight"}
-    found = [Segment("compute", names[kind], "", begin, end) for kind, _, _, begin, end in step.actions(stage)]
-    last = max(one.end for one in found)
-    return [*found, *(one for one in step.segments(stage, last, step.seconds) if one.exposed)]
+    found = [(Segment("compute", names[one.kind], "", one.begin, one.end), one.times, one.apart)
+             for one in step.told(stage)]  # fmt: skip
+    return [*found, *((one, 1, 0.0) for one in _after(step, stage))]
 
 
-def _whole(step: StepTimeline, stage: int) -> Iterable[tuple[str, float, float]]:
-    """All times at which a stage is not idle."""
-    passes = [(kind, begin, end) for kind, _, _, begin, end in step.actions(stage)]
-    last = max(end for _, _, end in passes)
-    after = [(one.kind, one.start, one.end) for one in step.segments(stage, last, step.seconds)
-             if one.exposed and one.micro is None]  # fmt: skip
-    return passes + after
+def _after(step: StepTimeline, stage: int) -> list[Segment]:
+    """What a stage waits for after its last pass."""
+    last = max(one.last for one in step.told(stage))
+    return [one for one in step.after(stage) if one.exposed and one.end > last and one.start < step.seconds]
+
+
+def _busy(step: StepTimeline, stage: int) -> float:
+    """Seconds for which a stage is not idle."""
+    passes = sum((one.end - one.begin) * one.times for one in step.told(stage))
+    return passes + sum(one.end - one.start for one in _after(step, stage))
 
 
 def _numbered(step: StepTimeline, stage: int, view: View, cells: list[Cell]) -> list[Cell]:
     """The micro-batch's number where a pass has room for it."""
     per_second = view.scale.per_second
-    for _, _, micro, begin, end in step.actions(stage):
-        first, last = round((begin - view.begin) * per_second), round((end - view.begin) * per_second)
-        text = str(micro)
+    passes = (told for told in step.told(stage) if (told.end - told.begin) * per_second > 0.5)
+    for one in (told.turn(turn) for told in passes for turn in range(*told.turns(view.begin, view.end))):
+        first, last = round((one.begin - view.begin) * per_second), round((one.end - view.begin) * per_second)
+        text = str(one.micro)
         if first >= 0 and last <= view.columns and last - first > len(text):
             for offset, character in enumerate(text):
                 cells[first + offset] = (cells[first + offset][0], character)
@@ -148,33 +156,41 @@ def _numbered(step: StepTimeline, stage: int, view: View, cells: list[Cell]) -> 
 
 def stream_rows(step: StepTimeline, view: View, label: int, wide: bool, seen: set[str]) -> list[Line]:
     """Every stream of the stage that has work to do."""
-    lanes: dict[str, list[Segment]] = {name: [] for name in STREAMS}
-    for one in step.segments(view.stage):
-        lanes[one.stream].append(one)
+    lanes: dict[str, list[Repeated]] = {name: [] for name in STREAMS}
+    for repeated in step.repeated(view.stage):
+        lanes[repeated[0].stream].append(repeated)
     lines = []
     for name, segments in lanes.items():
         if not segments:
             continue
-        shown = [one for one in segments if one.end > view.begin and one.start < view.end]
+        shown = [one for one in segments if _shown(one, view)]
         line = [Span(f"{NAMES[name]:>{label}}{_bar(view)}", "label"), *spans(drawn(shown, view, seen))]
         if wide:
-            busy = sum(one.end - one.start for one in segments)
-            exposed = sum(one.end - one.start for one in segments if one.exposed)
+            busy = sum((one.end - one.start) * times for one, times, _ in segments)
+            exposed = sum((one.end - one.start) * times for one, times, _ in segments if one.exposed)
             second = "" if name == "compute" else duration(exposed) if exposed else "0"
             line.append(Span(_bar(view) + figures(duration(busy), second), "label"))
         lines.append(line)
     return lines
 
 
-def drawn(segments: Iterable[Segment], view: View, seen: set[str]) -> list[Cell]:
+def _shown(repeated: Repeated, view: View) -> bool:
+    """Whether any time of it is in the window, or between two that are at either side."""
+    one, times, apart = repeated
+    return one.end + (times - 1) * apart > view.begin and one.start < view.end
+
+
+def drawn(segments: Iterable[Repeated], view: View, seen: set[str]) -> list[Cell]:
     """Columns of one row; ``seen`` collects the styles for the legend."""
     shares: Shares = {}
     fills = dict(zip(CELLS, UNICODE if view.unicode else ASCII, strict=True))
-    for one in segments:
+    for one, times, apart in segments:
         style = style_of(one)
         seen.add(style)
-        start, end = max(one.start, view.begin) - view.begin, min(one.end, view.end) - view.begin
-        spread(shares, (style, fills[style]), start, end, view.scale)
+        start, end = one.start - view.begin, one.end - view.begin
+        if times == 1:
+            start, end = max(start, 0.0), min(end, view.end - view.begin)
+        spread(shares, (style, fills[style]), start, end, view.scale, times, apart)
     return most_owed(shares, view.scale, present=True)
 
 

@@ -5,6 +5,7 @@ An action is a plain tuple, because a schedule may hold millions: ``(kind, chunk
 backward_micro)`` for a forward and a backward fused into one block. Chunks are counted in model order from 0.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 Action = tuple[Any, ...]
@@ -22,7 +23,7 @@ class Schedule(NamedTuple):
     """
 
     name: str
-    orders: Orders
+    orders: Sequence[Sequence[Action]]
     placement: list[int]
     chains: list[list[int]]
     chunks: int

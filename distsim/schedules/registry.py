@@ -4,7 +4,7 @@ import importlib
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError, did_you_mean
-from distsim.schedules import action
+from distsim.schedules import action, repeats
 from distsim.schedules.action import Schedule
 
 
@@ -98,9 +98,14 @@ def build(name: str, stages: int, micro: int, chunks: int | None = None, **optio
         if key not in kind.options:
             raise DistsimError(f"schedule {name} has no option {key!r}")
     module = importlib.import_module(f"distsim.schedules.{kind.module}")
-    orders = getattr(module, kind.function)(stages, micro, count, **given)
-    placement = getattr(action, kind.placement)(stages, count)
     both = kind.placement == "bidirectional"
+    make = getattr(module, kind.function)
+    orders = None
+    if not given and "times" not in kind.options and stages * micro * count > repeats.MANY_ACTIONS:
+        orders = repeats.by_rounds(lambda few: make(stages, few, count), stages, micro, 1 + both)
+    if orders is None:
+        orders = make(stages, micro, count, **given)
+    placement = getattr(action, kind.placement)(stages, count)
     chains = [list(range(stages)), list(range(stages, 2 * stages))] if both else [list(range(stages * count))]
     versions = module.weight_versions(stages, micro) if hasattr(module, "weight_versions") else [1] * stages
     return Schedule(name, orders, placement, chains, count, versions)

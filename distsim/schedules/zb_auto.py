@@ -9,6 +9,12 @@ from typing import NamedTuple
 
 from distsim.errors import DistsimError
 from distsim.schedules.action import Action, Orders
+from distsim.schedules.repeats import Repeats, further
+
+MANY = 16
+"""Micro-batches for each stage from which on it is worth to look whether they repeat."""
+NOTHING = 1e-9
+"""Share of the longest pass by which times differ that only rounding tells apart."""
 
 
 class Times(NamedTuple):
@@ -20,15 +26,37 @@ class Times(NamedTuple):
     hop: float = 0.0
 
 
-def order(stages: int, micro: int, chunks: int = 1, limit: int | None = None, times: Times | None = None) -> Orders:
+def order(
+    stages: int, micro: int, chunks: int = 1, limit: int | None = None, times: Times | None = None
+) -> Sequence[Sequence[Action]]:
     """The order with the shortest longest stage. A stage holds at most ``limit`` micro-batches from forward to weight
-    gradient (default 2 stages, the paper's ZB-2p)."""
+    gradient (default 2 stages, the paper's ZB-2p). Where a micro-batch leaves all stages as the one before did, as it
+    soon does where they are alike, further ones do the same; they are counted instead of being walked through."""
     limit = 2 * stages if limit is None else limit
     if limit < 1:
         raise DistsimError(f"a memory limit of {limit} micro-batches per stage holds none", "give at least 1")
     times = times or Times([1] * stages, [1] * stages, [1] * stages)
     tries = (_Greedy(stages, micro, limit, times, switches).run() for switches in product((True, False), repeat=3))
-    return min(tries, key=lambda greedy: greedy.longest()).orders
+    return min(tries, key=lambda greedy: greedy.longest()).found()
+
+
+class _State(NamedTuple):
+    """Where all stages are after a micro-batch."""
+
+    counts: Sequence[int]
+    times: Sequence[float]
+    now: float
+    bubble: Sequence[float]
+    places: Sequence[int]
+
+
+class _Loop(NamedTuple):
+    """What repeats: where it begins and ends in each stage's order, how often more, and how long it takes."""
+
+    begin: Sequence[int]
+    end: Sequence[int]
+    times: int
+    seconds: float
 
 
 class _Greedy:
@@ -44,10 +72,22 @@ class _Greedy:
         self.begin = [0.0] * stages
         self.bubble = [0.0] * stages
         self.cost = {"F": times.forward, "I": times.input_gradient, "W": times.weight_gradient}
+        self.loop: _Loop | None = None
+        self.over: set[int] = set()
+        """Stages that did something with this micro-batch because their slack is no greater."""
 
     def longest(self) -> float:
         """Span of the slowest stage, from its first start to its last end."""
-        return max(end - begin for end, begin in zip(self.now, self.begin, strict=True))
+        repeated = self.loop.times * self.loop.seconds if self.loop else 0.0
+        return repeated + max(end - begin for end, begin in zip(self.now, self.begin, strict=True))
+
+    def found(self) -> Sequence[Sequence[Action]]:
+        """The orders, with what repeats told once."""
+        if self.loop is None:
+            return self.orders
+        places = zip(self.orders, self.loop.begin, self.loop.end, strict=True)
+        times = self.loop.times
+        return [Repeats(one[:end], one[begin:end], times, one[end:], 1, further) for one, begin, end in places]
 
     def run(self) -> _Greedy:
         last = self.stages - 1
@@ -58,7 +98,10 @@ class _Greedy:
                 self._put(s, "F")
         for s in range(last, -1, -1):
             self._put(s, "I")
-        for _ in range(1, self.micro):
+        before = self._state() if self.micro > MANY * self.stages else None
+        done = 1
+        while done < self.micro:
+            done += 1
             for s in self._forwards_wanted():
                 self._make_room(s)
                 self._fill(s, self.ends["F"][s - 1][self.count["F"][s]] + self.times.hop if s else None)
@@ -69,9 +112,51 @@ class _Greedy:
                 if s == 0 and self.count["F"][0] == self.micro:
                     self._weights(0, self.count["I"][0])
                 self._put(s, "I")
+            if before is not None and self.loop is None:
+                before = self._looked(before)
         for s in range(self.stages):
             self._weights(s, self.micro)
         return self
+
+    def _state(self) -> _State:
+        """How the stages stand to each other. Counts are over the first stage's input gradients, times over when it is
+        done."""
+        base, done = self.now[0], self.count["I"][0]
+        times = [now - base for now in self.now]
+        for s in range(1, self.stages):
+            times += [end - base for end in self.ends["F"][s - 1][self.count["F"][s] :]]
+        counts = [count - done for each in self.count.values() for count in each]
+        return _State(counts, times, base, list(self.bubble), [len(order) for order in self.orders])
+
+    def _looked(self, before: _State) -> _State:
+        """The state after a micro-batch; where all further ones do as this one did, all but the last few are taken as
+        done."""
+        state = self._state()
+        times = self.micro - self.count["F"][0] - 1
+        if times > 0 and state.counts == before.counts and self._goes_on(before, state):
+            self.micro -= times
+            self.bubble = [one + times * (one - other) for one, other in zip(self.bubble, before.bubble, strict=True)]
+            self.loop = _Loop(before.places, state.places, times, state.now - before.now)
+        self.over.clear()
+        return state
+
+    def _goes_on(self, before: _State, state: _State) -> bool:
+        """Whether nothing changes from one micro-batch to the next but how much stages have idled, and that no more
+        decides anything: those that idle less than others do already what they would with any more slack."""
+        near = NOTHING * max(map(max, self.cost.values()))
+        if any(abs(one - other) > near for one, other in zip(state.times, before.times, strict=True)):
+            return False
+        rates = [one - other for one, other in zip(state.bubble, before.bubble, strict=True)]
+        least = max(state.bubble) - max(rates)
+        behind = [s for s, rate in enumerate(rates) if max(rates) - rate > near]
+        return all(s not in self.over and state.bubble[s] < least for s in behind)
+
+    def _beyond_slack(self, s: int, wait: float) -> bool:
+        """Whether a wait is longer than what stage s has idled less than the one that idled most."""
+        beyond = wait > max(0.0, *self.bubble) - self.bubble[s]
+        if beyond:
+            self.over.add(s)
+        return beyond
 
     def _held(self, s: int) -> int:
         return self.count["F"][s] - self.count["W"][s]
@@ -137,7 +222,7 @@ class _Greedy:
         due = max(0, min(self._held(s) + 1 - self.limit, self.count["I"][s] - self.count["W"][s]))
         if self.now[s] + self.cost["F"][s] + due * self.cost["W"][s] <= after:
             return False
-        return after - self.now[s] <= max(0.0, *self.bubble) - self.bubble[s]
+        return not self._beyond_slack(s, after - self.now[s])
 
     def _make_room(self, s: int) -> None:
         while self._held(s) >= self.limit:
@@ -150,7 +235,6 @@ class _Greedy:
         count, cost = self.count, self.cost["W"][s]
         while count["W"][s] < count["I"][s] and self.now[s] + cost <= ready:
             self._put(s, "W")
-        if count["W"][s] < count["I"][s] and self.now[s] < ready:
-            slack = max(0.0, *self.bubble) - self.bubble[s]
-            if ready - self.now[s] > slack or self.fill_early:
-                self._put(s, "W")
+        open_gap = count["W"][s] < count["I"][s] and self.now[s] < ready
+        if open_gap and (self.fill_early or self._beyond_slack(s, ready - self.now[s])):
+            self._put(s, "W")

@@ -8,6 +8,7 @@ as the composition lets them hide; the rest is a wait of the same share before (
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,38 @@ class Segment(NamedTuple):
     exposed: bool = True
     flow: Flow | None = None
     micro: int | None = None
+
+
+class Pass(NamedTuple):
+    """One pass of a micro-batch; ``times`` of them, each ``apart`` seconds and ``step`` micro-batches behind the
+    last."""
+
+    kind: str
+    chunk: int
+    micro: int
+    begin: float
+    end: float
+    times: int = 1
+    apart: float = 0.0
+    step: int = 0
+
+    @property
+    def last(self) -> float:
+        """When the last of them ends."""
+        return self.end + (self.times - 1) * self.apart
+
+    def turn(self, turn: int) -> Pass:
+        """One of them by itself."""
+        moved = turn * self.apart
+        return Pass(self.kind, self.chunk, self.micro + turn * self.step, self.begin + moved, self.end + moved)
+
+    def turns(self, begin: float, end: float) -> tuple[int, int]:
+        """Of those that touch the time from ``begin`` to ``end`` the first, and the first that does no more."""
+        if self.times == 1:
+            return 0, int(self.end > begin and self.begin < end)
+        ahead, until = (begin - self.end) / self.apart, (end - self.begin) / self.apart
+        first = 0 if ahead < 0 else min(self.times, math.floor(ahead) + 1)
+        return first, min(self.times, math.ceil(max(0.0, until))) if until < self.times else self.times
 
 
 class Unit(NamedTuple):

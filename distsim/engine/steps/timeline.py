@@ -24,6 +24,7 @@ from distsim.engine.steps.passes import (
     REDUCE,
     Beside,
     Content,
+    Pass,
     Segment,
     Track,
     backward_pass,
@@ -31,6 +32,7 @@ from distsim.engine.steps.passes import (
     weight_pass,
 )
 from distsim.engine.steps.work import LINKS, kind_of, kinds_of
+from distsim.schedules.repeats import timed
 
 PASSES = {"F": forward_pass, "B": backward_pass, "I": lambda content: backward_pass(content, False), "W": weight_pass}
 AHEAD = "updated parameters"
@@ -92,31 +94,48 @@ class StepTimeline:
         """What a stage does."""
         return next(part for part in self.parts if stage in part.stages)
 
-    def actions(self, stage: int) -> Iterator[tuple[str, int, int, float, float]]:
-        """Kind, chunk, micro-batch, start and end of every pass of a stage; fused ones as their two halves."""
+    def actions(self, stage: int, begin: float = -math.inf, end: float = math.inf) -> Iterator[Pass]:
+        """Every pass of a stage that touches the time from ``begin`` to ``end``."""
+        for one in self.told(stage):
+            first, last = one.turns(begin, end)
+            for turn in range(first, last):
+                yield one.turn(turn)
+
+    def told(self, stage: int) -> Iterator[Pass]:
+        """The passes of a stage, what repeats told once; fused ones as their two halves."""
         run = self.run
-        for action, start in zip(run.parts.orders[stage], run.timeline.starts[stage], strict=True):
+        for action, start, times, apart, step in timed(run.parts.orders[stage], run.timeline.starts[stage]):
             begin, end = self._at(start), self._at(start + run.costs.duration(action))
+            again = times, self._at(apart), step
             if action[0] == "FB":
                 middle = self._at(start + run.costs.forward[action[1]])
-                yield "F", action[1], action[2], begin, middle
-                yield "B", action[3], action[4], middle, end
+                yield Pass("F", action[1], action[2], begin, middle, *again)
+                yield Pass("B", action[3], action[4], middle, end, *again)
             else:
-                yield action[0], action[1], action[2], begin, end
+                yield Pass(action[0], action[1], action[2], begin, end, *again)
 
     def segments(self, stage: int, begin: float = 0.0, end: float = math.inf) -> Iterator[Segment]:
         """What the streams of a stage do, as far as it touches the time from ``begin`` to ``end``."""
-        for one in self._all(stage, begin, end):
-            if one.end > begin and one.start < end:
-                yield one
+        for one in self.actions(stage, begin, end):
+            yield from _within(self._of_pass(one), begin, end)
+        yield from _within(self.after(stage), begin, end)
 
-    def _all(self, stage: int, begin: float, end: float) -> Iterator[Segment]:
+    def repeated(self, stage: int) -> Iterator[tuple[Segment, int, float]]:
+        """All that the streams of a stage do, with how often and how far apart."""
+        for one in self.told(stage):
+            for segment in self._of_pass(one):
+                yield segment, one.times, one.apart
+        for segment in self.after(stage):
+            yield segment, 1, 0.0
+
+    def _of_pass(self, one: Pass) -> Iterator[Segment]:
+        return self._moved(self._track(one.kind, one.chunk), one.begin, self.squeeze * self.scale, one.micro)
+
+    def after(self, stage: int) -> Iterator[Segment]:
+        """What the streams of a stage do beside its passes, most of it after the last."""
         part = self.part_of(stage)
-        last, opened = 0.0, math.inf
-        for kind, chunk, micro, first, until in self.actions(stage):
-            last, opened = max(last, until), min(opened, first)
-            if until > begin and first < end:
-                yield from self._moved(self._track(kind, chunk), first, self.squeeze * self.scale, micro)
+        passes = list(self.told(stage))
+        last, opened = max(one.last for one in passes), min(one.begin for one in passes)
         drained = self.drained * self.scale
         if part.reduces.hidden:
             first = last - part.reduces.hidden * self.scale
@@ -141,6 +160,10 @@ class StepTimeline:
         stage = chunk % self.run.stages if both else self.run.parts.placement[chunk]
         passes = self.part_of(stage).passes
         return passes[chunk // self.run.stages if len(passes) > 1 else 0][kind]
+
+
+def _within(segments: Iterator[Segment], begin: float, end: float) -> Iterator[Segment]:
+    return (one for one in segments if one.end > begin and one.start < end)
 
 
 def timeline_of(report: StepReport) -> StepTimeline:

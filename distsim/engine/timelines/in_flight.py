@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from distsim.schedules.action import Action
 
 
-def peaks(order: list[Action]) -> tuple[int, int]:
+def peaks(order: Sequence[Action]) -> tuple[int, int]:
     """Most chunks in flight on one stage, freed by the input gradient, and freed by the weight gradient.
 
     A fused block's forward counts before its backward frees.
@@ -28,7 +30,7 @@ def peaks(order: list[Action]) -> tuple[int, int]:
     return most, most_until_weight
 
 
-def flights_of(order: list[Action]) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+def flights_of(order: Sequence[Action]) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
     """Chunks whose input gradient is not done and chunks that wait for their weight gradient: at each moment of a stage
     at which a forward has ended or a backward begins, and those of them at which an input gradient does."""
     before = waiting = 0

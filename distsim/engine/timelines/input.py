@@ -10,7 +10,7 @@ from typing import Any
 
 from distsim.engine.timelines.wiring import Costs
 from distsim.errors import DistsimError
-from distsim.schedules.action import Orders, Schedule
+from distsim.schedules.action import Action, Orders, Schedule
 
 Time = float | Sequence[float]
 
@@ -174,7 +174,7 @@ def given_order(
     return Schedule("order", orders, places, lines, whole_number(whole, "chunks", "--chunks 1"), [1] * count)
 
 
-def split_fused(orders: Orders) -> Orders:
+def split_fused(orders: Sequence[Sequence[Action]]) -> Orders:
     """The same orders with the halves of fused blocks run one after the other, each publishing at its own end."""
     return [
         [part for a in order for part in ([("F", a[1], a[2]), ("B", a[3], a[4])] if a[0] == "FB" else [a])]

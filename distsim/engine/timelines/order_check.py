@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distsim.errors import DistsimError
-from distsim.schedules.action import Action, Orders, Schedule
+from distsim.schedules.action import Action, Schedule
 from distsim.schedules.text import show
 
 
@@ -34,7 +34,7 @@ def _parts(action: Action) -> tuple[Action, ...]:
     return (action,)
 
 
-def _count(orders: Orders, chain: Sequence[int]) -> int:
+def _count(orders: Sequence[Sequence[Action]], chain: Sequence[int]) -> int:
     members = set(chain)
     parts = (part for order in orders for action in order for part in _parts(action))
     found: list[int] = [part[2] for part in parts if part[1] in members]

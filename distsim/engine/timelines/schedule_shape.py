@@ -14,6 +14,7 @@ from distsim.arrays import Number, each, maximum, where
 from distsim.engine.timelines.in_flight import flights_of
 from distsim.formulas.schedule_forms import FLIGHTS, PEAKS, VERSIONS, Setting
 from distsim.schedules.registry import SCHEDULES, build, find
+from distsim.schedules.repeats import short
 from distsim.specs.layout import Layout
 
 ANY_NUMBER = ("naive", "gpipe", "1f1b", "pipedream", "pipedream-2bw", "interleaved-1f1b", "looped-bfs", "zb-h1",
@@ -201,7 +202,7 @@ def _counted(name: str, stages: int, micro: int, chunks: int) -> tuple[Flights, 
     def whole(moments: Iterable[tuple[int, int]]) -> tuple[Flight, ...]:
         return tuple(Flight(*(count / schedule.chunks for count in one)) for one in corners(starmap(Flight, moments)))
 
-    return tuple(Flights(*map(whole, flights_of(order))) for order in schedule.orders)
+    return tuple(Flights(*map(whole, flights_of(short(order)))) for order in schedule.orders)
 
 
 def _few(name: str, stages: int, micro: int) -> int:

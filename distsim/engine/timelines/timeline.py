@@ -7,12 +7,14 @@ block, so the work is linear in the actions and nothing but the start of each is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from distsim.engine.timelines import steady
 from distsim.engine.timelines.order_check import explain_deadlock
 from distsim.engine.timelines.wiring import Arrivals, Costs, Transfers, Way, Ways, Wiring
-from distsim.schedules.action import Orders, Schedule
+from distsim.schedules.action import Action, Schedule
+from distsim.schedules.repeats import Repeats
 
 Wait = tuple[int, Arrivals, int]  # a stage (the one that owes, or the one that waits), arrivals, micro-batch
 
@@ -20,7 +22,7 @@ Wait = tuple[int, Arrivals, int]  # a stage (the one that owes, or the one that 
 class Timeline(NamedTuple):
     """Starts of all actions per stage (in the order of ``schedule.orders``), and sums per stage."""
 
-    starts: list[list[float]]
+    starts: Sequence[Sequence[float]]
     busy: list[float]
     first_start: list[float]
     last_end: list[float]
@@ -36,7 +38,13 @@ def simulate(
     later: Callable[..., Any] = max,
 ) -> Timeline:  # fmt: skip
     """Run a complete schedule (see ``order_check``) of at most ``micro`` micro-batches per chain. With numpy's maximum
-    for ``later``, costs may be arrays, and times of the result are."""
+    for ``later``, costs may be arrays, and times of the result are. Orders that repeat run until they settle."""
+    repeated = steady.repeating(schedule, transfers or Transfers())
+    if repeated is not None and later is max:
+        found = _settled(schedule, repeated, micro, costs, transfers or Transfers())
+        if found is not None:
+            return found
+        schedule = schedule._replace(orders=[list(order) for order in repeated])
     ways = Wiring(schedule, micro, costs, transfers or Transfers()).ways(schedule.chains)
     blocking = bool(transfers and transfers.blocking)
     stages = len(schedule.orders)
@@ -67,8 +75,23 @@ def simulate(
     return _timeline(schedule.orders, starts, ends, costs)
 
 
+def _settled(
+    schedule: Schedule, orders: list[Repeats[Action]], micro: int, costs: Costs, transfers: Transfers
+) -> Timeline | None:
+    """The run of orders that repeat, from a short one; None where that does not settle."""
+    for run in steady.short_runs(schedule, orders, micro, costs, transfers):
+        few = simulate(run.schedule, run.micro, run.costs, run.transfers)
+        seconds = steady.period(run, orders, few.starts)
+        if seconds is None:
+            continue
+        starts = [steady.told(run, order, line, seconds) for order, line in zip(orders, few.starts, strict=True)]
+        later = starts[0].times * seconds
+        return _timeline(orders, starts, [end + later for end in few.last_end], run.costs)
+    return None
+
+
 def _advance(
-    order: list[tuple[Any, ...]], starts: list[float], ways: Ways, clock: list[float], ends: list[float], stage: int,
+    order: Sequence[Action], starts: list[float], ways: Ways, clock: list[float], ends: list[float], stage: int,
     blocking: bool, later: Callable[..., Any],
 ) -> Wait | None:  # fmt: skip
     """Run a stage until it ends or blocks; returns what it waits for."""
@@ -142,18 +165,28 @@ def _publish(way: Way, i: int, end: float, blocking: bool) -> float:
     return begin + way.push if blocking else end
 
 
-def _timeline(orders: Orders, starts: list[list[float]], ends: list[float], costs: Costs) -> Timeline:
+def _timeline(
+    orders: Sequence[Sequence[Action]], starts: Sequence[Sequence[float]], ends: list[float], costs: Costs
+) -> Timeline:
     times: dict[tuple[Any, ...], float] = {}
     busy = []
     for order in orders:
         total = 0.0
-        counts: dict[tuple[Any, ...], int] = {}
-        for action in order:
-            key = (action[0], action[1], action[3]) if action[0] == "FB" else (action[0], action[1])
-            counts[key] = counts.get(key, 0) + 1
-        for key, count in counts.items():
+        for key, count in _counts(order).items():
             if key not in times:
                 times[key] = costs.duration((key[0], key[1], 0, key[-1]))
             total += count * times[key]
         busy.append(total)
     return Timeline(starts, busy, [line[0] if line else 0.0 for line in starts], ends)
+
+
+def _counts(order: Sequence[Action]) -> dict[tuple[Any, ...], int]:
+    """How often a stage does the same of the same chunk."""
+    parts = ((order.head, 1), (order.block, order.times), (order.tail, 1)) if isinstance(order, Repeats) else (
+        (order, 1),)  # fmt: skip
+    counts: dict[tuple[Any, ...], int] = {}
+    for actions, times in parts:
+        for action in actions:
+            key = (action[0], action[1], action[3]) if action[0] == "FB" else (action[0], action[1])
+            counts[key] = counts.get(key, 0) + times
+    return counts
