@@ -10,13 +10,15 @@ import pytest
 
 from distsim import catalog
 from distsim.arrays import by_column, plus, product
+from distsim.engine.exchanges.all_flows import network_of, stage_flows
+from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.footprint.backward import Gradients, backward_peak, kept_along
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts import prices
 from distsim.engine.layouts.bounds import parse_bounds
-from distsim.engine.layouts.fold import fold
+from distsim.engine.layouts.fold import Inside, fold
 from distsim.engine.layouts.space import AGAIN, MESH, MICRO, ZERO, Group, groups
 from distsim.engine.layouts.variants import base_setup
 from distsim.engine.search import Request, search
@@ -121,6 +123,58 @@ def test_prices_look_at_few_of_the_meshes(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(prices, "by_column", lambda function, *values: function(*values))
     for one, other in zip(shared, fold(group, prices.Prices()).sections[-1].stages, strict=True):
         assert all(numpy.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("model", "chip", "bounds"),
+    [
+        ("llama-7b", {"gpu": "h100-sxm"}, {"cp": "1..4"}),
+        ("deepseek-v3", {"gpu": "gb200"}, {"tp": "1..4", "ep": "8..64", "zero": "1,3"}),
+        ("llama-7b", {"gpu": "tpu-v5e", "framework": "maxtext"}, {}),
+        ("gpt2", {"gpu": "h100-nvl"}, {"dp": "2..3"}),
+        ("llama-7b", {"gpu": "mi300x"}, {"pp": "2..6"}),
+    ],
+)
+def test_exchanges_cost_the_same_together(model: str, chip: dict[str, str], bounds: dict[str, str]) -> None:
+    """Flows of one pattern are priced as one array."""
+    batch = 96
+    base = base_setup(Job(model=model, global_batch=batch, **chip), 96)
+    for group in groups(base, 96, batch, parse_bounds(bounds, [])):
+        setup = group.setup
+        network, exchange = network_of(setup), exchange_of(setup)
+        flows = [flow for stage in build_stages(setup) for flow in stage_flows(setup, exchange, network, stage)]
+        together, alone = prices.Prices(), prices.Prices()
+        together.together(flows, network)
+        for flow in flows:
+            one, other = (numpy.broadcast_to(known(flow, network).seconds, group.shape) for known in (together, alone))
+            assert numpy.array_equal(one, other)
+
+
+def test_networks_share_what_they_do_not_decide() -> None:
+    """The same groups on another network: computation and memory are taken over, exchanges priced again."""
+    inside: list[Inside] = []
+    for name in ("dgx-h100", "p5.48xlarge", "a3-highgpu-8g"):
+        base = base_setup(Job(model="llama-7b", cluster=name, global_batch=64), 64)
+        for number, group in enumerate(groups(base, 64, 64, parse_bounds({"pp": "1..4"}, []))):
+            if number == len(inside):
+                inside.append(Inside())
+            one, other = fold(group, prices.Prices(), inside[number]), fold(group, prices.Prices())
+            for known, alone in zip(one.sections, other.sections, strict=True):
+                pairs = [(known.numbers, alone.numbers), *zip(known.stages, alone.stages, strict=True),
+                         *zip(known.memory, alone.memory, strict=True)]  # fmt: skip
+                assert all(numpy.array_equal(a[key], b[key]) for a, b in pairs for key in b)
+    assert len(inside) > 2
+
+
+def test_a_brief_search_has_the_same_best() -> None:
+    job = Job(model="llama-7b", gpu="h100-sxm", global_batch=256)
+    bounds = parse_bounds({"tp": "1..8", "pp": "1..4"}, [])
+    whole, brief = (search(Request(job, (64,), bounds, top=4, brief=brief)) for brief in (False, True))
+    assert [one.options for one in brief.best] == [one.options for one in whole.best]
+    assert [(one.key, one.place) for one in brief.kept.front.found] == [
+        (one.key, one.place) for one in whole.kept.front.found
+    ]
+    assert (brief.evaluated, brief.feasible) == (whole.evaluated, whole.feasible)
 
 
 def test_nothing_and_once_go_over_no_array() -> None:

@@ -17,7 +17,7 @@ from distsim.engine.layouts import schedules as search_schedules
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.chunks import Pool, gather
 from distsim.engine.layouts.contradiction import contradiction
-from distsim.engine.layouts.fold import Block, blocks
+from distsim.engine.layouts.fold import Block, Inside, Shared, blocks
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import COST, OBJECTIVES, Found, Objective
 from distsim.engine.layouts.report import Choice as Choice
@@ -56,9 +56,11 @@ def search(
     watch: Watch | None = None,
     every: Callable[[Block], None] | None = None,
     pool: Pool | None = None,
+    shared: Shared | None = None,
 ) -> SearchReport:
     """Evaluate all layouts, in a pool's processes if one is given, with the same answer; ``every`` is given each block
-    of them, but not from a pool. An interrupt ends the search with what it has."""
+    of them, but not from a pool. An interrupt ends the search with what it has. ``shared`` keeps what the same search
+    on other networks would compute again."""
     began = time.perf_counter()
     if request.objective not in OBJECTIVES:
         near = did_you_mean(request.objective, OBJECTIVES)
@@ -75,10 +77,12 @@ def search(
     notes += dict.fromkeys(rent.note for rent in rents.values() if rent.note)
     hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
     objective = Objective(request.objective, hourly)
-    kept = Kept(limit, objective, request.within, max(KEPT, 2 * request.top), batches[0], pace_of(request, base))
+    brief = request.brief and not request.all_ranks and pool is None and not search_schedules.asked(request.bounds)
+    most = request.top + SPARE if brief else max(KEPT, 2 * request.top)
+    kept = Kept(limit, objective, request.within, most, batches[0], pace_of(request, base), brief)
     interrupted = False
     try:
-        _walk(request, batches, kept, watch, every, pool)
+        _walk(request, batches, kept, watch, every, pool, shared)
         _simulate(request, batches, kept, every, notes)
     except KeyboardInterrupt:
         interrupted = True
@@ -157,7 +161,7 @@ def _almost(kept: Kept, most: int = 5) -> list[Found]:
 
 def _walk(
     request: Request, batches: Sequence[int], kept: Kept, watch: Watch | None, every: Callable[[Block], None] | None,
-    pool: Pool | None,
+    pool: Pool | None, shared: Shared | None = None,
 ) -> None:  # fmt: skip
     prices = Prices()
     for gpus in sorted(request.gpus):
@@ -165,8 +169,9 @@ def _walk(
         whole, done = sum(group.layouts for group in found), kept.evaluated
         if pool is not None:
             gather(pool, found, kept, watch)
-        for group in found if pool is None else ():
-            for block in blocks(group, prices):
+        for number, group in enumerate(found if pool is None else ()):
+            inside = None if shared is None else shared.setdefault((gpus, number), Inside())
+            for block in blocks(group, prices, inside):
                 kept.add(block)
                 if every is not None:
                     every(block)

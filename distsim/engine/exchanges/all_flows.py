@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import maximum, minimum, nothing, where
+from distsim.arrays import Number, maximum, minimum, nothing, where
 from distsim.engine.exchanges.data import data_flows, norm_flows
 from distsim.engine.exchanges.exchange import Exchange
 from distsim.engine.exchanges.flows import Fixed, Flow, present
@@ -45,8 +45,12 @@ def price_of(flow: Flow, network: Network) -> Fixed:
         return flow.fixed
     group = flow.span.placed(network)
     seconds, algorithm, _, wire, link = pricing.remembered(flow.pattern, flow.bytes_logical, group)
+    return Fixed(of_call(flow, seconds), wire, link, algorithm)
+
+
+def of_call(flow: Flow, seconds: Number) -> Number:
+    """Seconds of one call that the library takes so many for."""
     if not nothing(flow.own_rate):
         own = flow.bytes_logical / maximum(flow.own_rate, 1.0)
         seconds = where(flow.own_rate > 0, minimum(seconds, own), seconds)
-    seconds = seconds * where(flow.bytes_logical > 0, 1, 0)  # arrays hold layouts that do not exchange this
-    return Fixed(seconds, wire, link, algorithm)
+    return seconds * where(flow.bytes_logical > 0, 1, 0)  # arrays hold layouts that do not exchange this

@@ -74,6 +74,8 @@ class Kept:
     """Sequences per step to which the times of layouts with other batches are scaled before they are compared."""
     pace: float = float("inf")
     """Seconds that a sequence may take, where a deadline is set for a number of tokens."""
+    brief: bool = False
+    """Whether the best of really different layouts and the front are all that is asked for."""
     evaluated: int = 0
     fitting: int = 0
     feasible: int = 0
@@ -97,10 +99,11 @@ class Kept:
         self.evaluated += int(numpy.count_nonzero(valid))
         fits = numpy.flatnonzero((peak <= self.limit) & valid)
         self.fitting += len(fits)
-        if not self.feasible and not len(fits):
+        if not self.feasible and not len(fits) and not self.brief:
             every = numpy.flatnonzero(valid)
             self.nearest.add(block, peak[every], seconds[every], peak[every], every)
-        self._misses(block, seconds, peak, valid)
+        if not self.brief:
+            self._misses(block, seconds, peak, valid)
         if not len(fits):
             return
         seconds, peak = seconds[fits], peak[fits]
@@ -113,7 +116,7 @@ class Kept:
             seconds, peak, fits = seconds[quick], peak[quick], fits[quick]
         self.feasible += len(seconds)
         key = self.ordered(seconds, peak, block.group)
-        for best in (self.best, self.every):
+        for best in (self.best,) if self.brief else (self.best, self.every):
             best.add(block, key, seconds, peak, fits)
         self.front.add(block, self.scaled(seconds, block.group), seconds, peak, fits)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy
@@ -17,6 +17,7 @@ from distsim.engine.footprint.host import beyond_drives, beyond_host, node_bytes
 from distsim.engine.footprint.moment import heights
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
+from distsim.engine.kernels.sums import StageCompute
 from distsim.engine.layouts.likeness import corrections, recomputation
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.space import AGAIN, AXES, CHUNKS, MESH, MICRO, ZERO, Array, Group
@@ -94,11 +95,24 @@ class Folded:
         return Block(self.group, tuple(one.start for one in place), *whole)
 
 
-def fold(group: Group, prices: Prices) -> Folded:
-    """Fold traffic, computation and memory of a group."""
-    setup = group.setup
-    stages, numbers = stage_numbers(work_of(setup, prices)), layout_numbers(setup)
-    memory = [_memory(setup, stage) for stage in distinct(build_stages(setup))]
+@dataclass
+class Inside:
+    """What of a group no network is asked for: computation by stage, and memory."""
+
+    computed: dict[int, StageCompute] = field(default_factory=dict)
+    memory: list[dict[str, Any]] = field(default_factory=list)
+
+
+Shared = dict[tuple[int, int], Inside]
+"""The same of all groups of a search, by GPUs and number; for searches on clusters that differ in their network."""
+
+
+def fold(group: Group, prices: Prices, inside: Inside | None = None) -> Folded:
+    """Fold traffic, computation and memory of a group, the last two unless they are known."""
+    setup, inside = group.setup, inside or Inside()
+    stages = stage_numbers(work_of(setup, prices, prices.together, inside.computed))
+    numbers = layout_numbers(setup)
+    inside.memory = memory = inside.memory or [_memory(setup, stage) for stage in distinct(build_stages(setup))]
     factors = corrections(group)
     whole = Section(slice(0, group.shape[ZERO]), stages, numbers, memory, {} if factors is None else {"": factors})
     parts = [
@@ -188,9 +202,9 @@ def cut(values: Mapping[str, Any], place: Place) -> dict[str, Any]:
     return found
 
 
-def blocks(group: Group, prices: Prices) -> Iterator[Block]:
+def blocks(group: Group, prices: Prices, inside: Inside | None = None) -> Iterator[Block]:
     """All layouts of a group, block by block."""
-    folded = fold(group, prices)
+    folded = fold(group, prices, inside)
     for place in places(group):
         yield folded.block(place)
 

@@ -15,6 +15,7 @@ from distsim.engine.jobs.lacking import lacking, own_software
 from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import Bounds
+from distsim.engine.layouts.fold import Shared
 from distsim.engine.networks.unknown import unknown_architecture, unknown_links
 from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.energy import draw
@@ -44,8 +45,18 @@ UNFELT: Mapping[str, Any] = {
 """Fields of a cluster that neither time nor memory of a layout depends on, left blank."""
 UNFELT_ON_CHIP: Mapping[str, Any] = {"host_memory": None, "storage": None}
 """Those that only a job feels which keeps something in host memory or on drives."""
-Shortlists = dict[tuple[Cluster, int], list[dict[str, Any]]]
-"""Options of the fastest layouts by what they depend on: hardware, network and number of accelerators."""
+Place = tuple[Cluster, int]
+"""What layouts depend on: hardware, network and number of accelerators."""
+
+
+@dataclass
+class Known:
+    """What the clusters of a plan have in common."""
+
+    shortlists: dict[Place, list[dict[str, Any]]] = field(default_factory=dict)
+    """Options of the fastest layouts."""
+    inside: dict[Place, tuple[Shared, Shared]] = field(default_factory=dict)
+    """Computation and memory of the layouts that were searched, on any network."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +94,15 @@ def candidate_setup(terms: Terms, model: LoadedModel, cluster: str, gpus: int, l
     return with_options(terms.job_on(model, cluster, gpus), catalog.load("clusters", cluster), layout)
 
 
-def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: Shortlists) -> Candidate | None:
+def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: Known) -> Candidate | None:
     """The fastest layout that fits on so many accelerators, or None; clusters that are alike are searched once."""
     spec: Cluster = catalog.load("clusters", cluster)
     job = terms.job_on(model, cluster, gpus)
-    key = spec.model_copy(update={**UNFELT, **({} if job.offload else UNFELT_ON_CHIP)}), gpus
-    if key not in known:
-        known[key] = best_options(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin)
-    timed = [step_of(candidate_setup(terms, model, cluster, gpus, layout)) for layout in known[key]]
+    felt = spec.model_copy(update={**UNFELT, **({} if job.offload else UNFELT_ON_CHIP)})
+    if (felt, gpus) not in known.shortlists:
+        inside = known.inside.setdefault((felt.model_copy(update={"network": None}), gpus), ({}, {}))
+        known.shortlists[felt, gpus] = best_options(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin, inside)
+    timed = [step_of(candidate_setup(terms, model, cluster, gpus, layout)) for layout in known.shortlists[felt, gpus]]
     return _candidate(terms, model, cluster, sure_to_fit(timed)) if timed else None
 
 
@@ -179,7 +191,7 @@ def candidates(
     terms: Terms, model: LoadedModel, places: Sequence[tuple[str, int]], watch: Watch | None = None
 ) -> list[Candidate]:
     """The best layout for each (cluster, accelerators) that has one; raises where the options allow none anywhere."""
-    known: Shortlists = {}
+    known = Known()
     found, refusal = [], None
     for done, (cluster, gpus) in enumerate(places):
         if watch is not None:

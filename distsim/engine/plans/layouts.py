@@ -9,7 +9,7 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts.bounds import Bounds, parse_bound
-from distsim.engine.layouts.fold import setup_at
+from distsim.engine.layouts.fold import Shared, setup_at
 from distsim.engine.layouts.variants import unread
 from distsim.engine.search import Request, SearchReport, search
 from distsim.errors import DistsimError
@@ -70,16 +70,18 @@ def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bou
 
 
 def best_options(
-    job: Job, cluster: Cluster, gpus: int, stated: Bounds, count: int, margin: float = 0.0
-) -> list[dict[str, Any]]:
+    job: Job, cluster: Cluster, gpus: int, stated: Bounds, count: int, margin: float = 0.0,
+    shared: tuple[Shared, Shared] | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
     """Options of the fastest layouts that fit, fastest first, and of the one that leaves most memory free of those as
     fast as the first; none where none fits. Raises where none is allowed. ``margin`` is a share of the memory that
-    stays free."""
+    stays free; ``shared`` what the usual and the wide search on other networks have computed."""
     refusal: DistsimError | None = None
-    for wide in (False, True):
+    for wide, inside in zip((False, True), shared or (None, None), strict=True):
         bounds, specs = space(job, cluster, stated, wide), overrides_of(job, cluster)
         try:
-            found = search(Request(job, (gpus,), bounds, top=count, margin=margin, overrides=specs, brief=True))
+            request = Request(job, (gpus,), bounds, top=count, margin=margin, overrides=specs, brief=True)
+            found = search(request, shared=inside)
         except DistsimError as error:
             refusal = error
             continue

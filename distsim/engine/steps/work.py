@@ -54,6 +54,8 @@ ONCE: dict[Link, tuple[Link, Link, str]] = {
 
 Pricing = Callable[[Flow, Network], Fixed]
 """Gives the price of one call of an exchange."""
+Together = Callable[[list[Flow], Network], None]
+"""Is told exchanges whose prices will be asked for."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -76,15 +78,28 @@ class Work(NamedTuple):
     stages: tuple[StageWork, ...]
 
 
-def work_of(setup: Setup, price: Pricing = price_of) -> Work:
-    """Fold ledger and traffic of a setup; stages that hold the same layers are folded once. ``price`` may remember."""
+def work_of(
+    setup: Setup,
+    price: Pricing = price_of,
+    together: Together | None = None,
+    computed: dict[int, StageCompute] | None = None,
+) -> Work:
+    """Fold ledger and traffic of a setup; stages that hold the same layers are folded once. ``price`` may remember, and
+    ``together`` is told all exchanges before it is asked for each. ``computed`` keeps the computation of stages for
+    setups that differ in nothing that it depends on."""
     refuse_untimed(setup.model, setup.layout.attention, setup.kernels)
     exchange, network = exchange_of(setup), network_of(setup)
-    stages = build_stages(setup)
+    stages = distinct(build_stages(setup))
+    flows = [stage_flows(setup, exchange, network, stage) for stage, _ in stages]
+    if together is not None:
+        together([flow for each in flows for flow in each], network)
     known: dict[int, BlockSums] = {}
+    computed = {} if computed is None else computed
     found = []
-    for stage, count in distinct(stages):
-        compute, sent = stage_compute(setup, stage, known), traffic_seconds(setup, exchange, network, stage, price)
+    for (stage, count), some in zip(stages, flows, strict=True):
+        if stage.index not in computed:
+            computed[stage.index] = stage_compute(setup, stage, known)
+        compute, sent = computed[stage.index], traffic_seconds(setup, exchange, network, some, price)
         found.append(
             StageWork(stage.index, count, stage.layer_count, compute, sent, shared_part(setup, stage, compute))
         )
@@ -107,13 +122,13 @@ def kinds_of(stages: list[Stage]) -> list[list[Stage]]:
 
 
 def traffic_seconds(
-    setup: Setup, exchange: Exchange, network: Network, stage: Stage, price: Pricing = price_of
+    setup: Setup, exchange: Exchange, network: Network, flows: list[Flow], price: Pricing = price_of
 ) -> dict[str, Number]:
-    """Seconds per step of each kind of traffic of one rank of a stage."""
+    """Seconds per step of each kind of traffic of one rank of a stage, of all that it exchanges."""
     sums: dict[str, Number] = dict.fromkeys(LINKS, 0.0)
     shared: dict[tuple[Link, Role, str], Number] = {}
     tiled = where(without_tiles(setup), TILED_SHARE, 1.0)
-    for flow in stage_flows(setup, exchange, network, stage):
+    for flow in flows:
         kind = kind_of(flow)
         exposed = OVERLAPPED_SHARE if setup.framework.traffic.tp_in_pieces and kind.startswith("tp_") else 1.0
         if kind in TILED:
