@@ -580,3 +580,22 @@ def test_gradients_of_what_ranks_hold_whole_are_summed_once_a_step() -> None:
     latent = 7168 * (1536 + 512 + 64) + 1536 + 512  # of a layer, beside its two norms
     assert summed("deepseek-v3", ep=2) == 61 * (latent + 2 * 7168) + 7168 + 58 * 7168 * 256
     assert summed("llama-7b", sequence_parallel=False) == 0
+
+
+def test_no_clipping_is_told() -> None:
+    """Frameworks that do not clip by themselves say that no norm is counted; those that always do count it."""
+    job: dict[str, Any] = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 16, "zero": 3}
+    always, usual, asked = (
+        distsim.comm(framework=name, **job) for name in ("torchtitan", "prime-rl", "nemo-automodel")
+    )
+    whole = distsim.comm(framework="torch-ddp", **{**job, "zero": 0})  # every rank has all gradients
+    assert not any("--clip" in note for note in whole.notes)
+    assert any(row.purpose == "gradient norm" for row in always.collectives)
+    assert not any("--clip" in note for note in always.notes)
+    for report, words in ((usual, "usual configurations clip"), (asked, "where its user asks")):
+        assert not any(row.purpose == "gradient norm" for row in report.collectives)
+        assert any("--clip not given" in note and words in note for note in report.notes)
+        for stated in (True, False):
+            again = distsim.comm(framework=report.setup.framework.name, clip=stated, **job)
+            assert not any("--clip" in note for note in again.notes)
+            assert any(row.purpose == "gradient norm" for row in again.collectives) is stated

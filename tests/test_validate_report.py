@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from distsim.engine.validate import Summary
+import pytest
+from shell import piped
+
+from distsim.engine.evidence import replay
+from distsim.engine.validate import Summary, Validation
+from distsim.interop.runs import read_runs
 from distsim.report.console import console
 from distsim.report.validate import WIDEST_NAME, summaries_table, times_table
 
@@ -43,3 +48,22 @@ def test_long_names_give_way_to_figures(capsys: pytest.CaptureFixture[str], monk
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert " - " in out and "100.0%" in out and "2870" in out
+
+
+ROWS = "id,model,gpu,n_gpus,micro_batch,seq_len,step_time_s,mem_peak_gb_per_gpu\n"
+
+
+def test_sizes_that_nothing_measures_count_as_blank(tmp_path: Path) -> None:
+    """1e300 seconds once made columns of 300 digits."""
+    path = tmp_path / "mine.csv"
+    cells = (("1e300", "40"), ("1e-300", "40"), ("0.5", "1e30"), ("0.5", "1e-30"), ("1e12", "40"), ("0.5", "1e-8"))
+    rows = [f"r{at},llama-7b,h100-sxm,8,1,2048,{time},{peak}" for at, (time, peak) in enumerate(cells)]
+    path.write_text(ROWS + "\n".join(rows) + "\n")
+    for width in (80, 140):
+        ran = piped("validate", str(path), COLUMNS=str(width))
+        assert ran.returncode == 0 and max(map(len, ran.stdout.splitlines())) <= 140
+    said = Validation(tuple(map(replay, read_runs(path)))).odd
+    assert [line for line in said if "1e300" in line] == [
+        "line 2: step_time_s '1e300' is no measurable number above 0: taken as blank"
+    ]
+    assert sum("measurable" in line for line in said) == 4

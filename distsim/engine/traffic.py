@@ -158,6 +158,10 @@ def _notes(setup: Setup, exchange: Exchange) -> list[str]:
         notes.append(f"--sync-every-micro-batch has no effect with pp {y.pp}: torch's stages reduce after the last one")
     if job.loss_parallel is not None and y.tp == 1:
         notes.append("--loss-parallel has no effect with tp 1")
+    if job.clip is None and not exchange.clip and (y.zero * (y.dp * y.cp - 1) + y.tp * y.pp) > 1:
+        name, usual = setup.framework.name, setup.framework.usual.get("clip")
+        clips = f"{name}'s usual configurations clip" if usual else f"{name} clips where its user asks"
+        notes.append(f"--clip not given: no norm of gradients is counted; {clips}")
     if exchange.compress == "1bit":
         notes.append("1-bit compression is counted as after its warm-up steps, which reduce whole gradients")
     return notes

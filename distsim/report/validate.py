@@ -18,6 +18,8 @@ WIDEST_NAME = 28
 """Columns of names that are not broken."""
 NARROW = 72
 """Columns of a terminal below which the worst runs do not name their GPUs."""
+LARGE = 1e3
+"""Shares that are told by their power of ten: a unit is wrong there, and the digits say nothing."""
 GAP = 3
 """Blanks between two columns of a table."""
 DISPENSABLE = ("skipped", "in 90% interval", "90th percentile")
@@ -28,6 +30,8 @@ def percent(value: float | None, signed: bool = False) -> str:
     """A share as a percentage, a dash where there is none."""
     if value is None:
         return "-"
+    if abs(value) >= LARGE:
+        return f"{100 * value:{'+' if signed else ''}.1e}%"
     return f"{value:+.1%}" if signed else f"{value:.1%}"
 
 

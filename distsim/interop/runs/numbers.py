@@ -19,6 +19,9 @@ MEASURED = ("n_params_b", "ffn_hidden", "capacity_factor",
             "internode_gbps_per_gpu", "gpu_power", "step_time_s", "tokens_per_s_per_gpu",
             "samples_per_s", "tflops_per_gpu_reported", "mfu_pct", "hfu_pct", "mem_peak_gb_per_gpu")  # fmt: skip
 """Columns of figures above zero."""
+LEAST_MEASURED, MOST_MEASURED = 1e-9, 1e13
+"""Beyond what any of them can be, in whatever unit somebody wrote it: seconds of a step shorter than a clock's tick,
+bytes of more memory than a rack has."""
 FLAGS = ("gated_mlp", "tied_embeddings", "sequence_parallel", "compile")
 """Columns of yes and no."""
 FROM_ZERO = ("shared_experts", "zero_stage")

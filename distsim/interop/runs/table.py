@@ -17,9 +17,11 @@ from distsim.interop.runs.numbers import (
     COUNTS,
     FLAGS,
     FROM_ZERO,
+    LEAST_MEASURED,
     MEASURED,
     MOST,
     MOST_LAYERS,
+    MOST_MEASURED,
     MOST_SAMPLES,
     marks_of,
     number_in,
@@ -59,9 +61,9 @@ class Run:
         return None if text is None else number_in(name, text)
 
     def positive(self, name: str) -> float | None:
-        """A measured cell; nothing that was measured is zero or less."""
+        """A measured cell; nothing that was measured is zero or less, or beyond any size."""
         value = self.number(name)
-        return value if value is not None and value > 0 else None
+        return value if value is not None and LEAST_MEASURED <= value <= MOST_MEASURED else None
 
     def count(self, name: str) -> int | None:
         """A whole positive number, None when blank."""
@@ -101,10 +103,11 @@ class Run:
                 text, value = self.text(name), self.number(name)
                 if text is None:
                     continue
-                if value is None or value < least or (names is MEASURED and not value) or (
+                if value is None or value < least or (names is MEASURED and not self.positive(name)) or (
                     names is COUNTS and value != int(value)
                 ):  # fmt: skip
-                    found.append(f"line {self.line}: {name} {text[:20]!r} is no {kind}")
+                    slip = "measurable " if value and value > 0 and names is MEASURED else ""
+                    found.append(f"line {self.line}: {name} {text[:20]!r} is no {slip}{kind}")
         return found
 
     @property
