@@ -686,3 +686,51 @@ def test_parts_of_nodes_are_told_apart_from_plans_that_take_for_ever() -> None:
     assert not parts.stdout
     assert "nobody rents out 6, 12 accelerators as whole nodes of 8" in parts.stderr
     assert "more than 10 years" in ages.stderr
+
+
+BOUGHT = "llama-7b", "--tokens", "1T", "--gpu", "h100-sxm", "--gpus", "64"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--compile", "--framework", "torchtitan", "--no-clip"),
+        ("--offload", "parameters"),
+        ("--offload", "optimizer", "--offload-to", "nvme", "--framework", "deepspeed"),
+        ("--no-sync", "--no-loss-parallel", "--tp", "4"),
+        ("--schedule", "zb-h1", "--pp", "4", "--sequence-parallel", "off", "--tp", "2"),
+        ("--recompute", "full", "--recompute-layers", "2"),
+        ("--lora-rank", "8", "--lora-whole", "norms", "--lora-dropout", "0.1"),
+    ],
+)
+def test_options_of_a_step_hold_for_a_plan(options: tuple[str, ...]) -> None:
+    """The step of a plan's cheapest option is the one that ``distsim step`` computes for the command it prints."""
+    chosen = run(*BOUGHT, *options, "--json")
+    answer = json.loads(chosen.stdout)
+    told = next(line for line in run(*BOUGHT, *options).stdout.splitlines() if line.startswith("the step"))
+    words = shlex.split(told.removeprefix("the step").strip())[2:]
+    again = json.loads(run(*words, "--json", command="step").stdout)
+    assert again["seconds"] == pytest.approx(answer["options"][answer["cheapest"]]["step_seconds"], rel=1e-9)
+    assert answer["options"][0] != json.loads(run(*BOUGHT, "--json").stdout)["options"][0]
+
+
+def test_options_that_no_layout_reads_are_told() -> None:
+    for given, words in (
+        (("--no-loss-parallel", "--tp", "1"), "--loss-parallel has no effect: tp is 1 in every option"),
+        (("--schedule", "1f1b", "--pp", "1"), "--schedule has no effect: pp is 1 in every option"),
+        (("--no-dropout",), "--no-dropout has no effect: llama-7b has none"),
+        (("--cp-mode", "ring"), "--cp-mode has no effect: cp is 1 in every option"),
+    ):
+        assert words in run(*BOUGHT, *given).stderr
+    assert "has no effect" not in run(*BOUGHT, "--no-loss-parallel", "--tp", "4").stderr
+
+
+def test_files_list_what_a_plan_offloads(tmp_path: Path) -> None:
+    (tmp_path / "distsim.toml").write_text('offload = ["optimizer", "activations"]\nsequence_parallel = false\n')
+    told = piped("plan", *BOUGHT, folder=tmp_path)
+    assert told.returncode == 0 and "--offload optimizer,activations" in told.stdout
+
+
+def test_wrong_choices_are_told_as_typed() -> None:
+    wrong = run(*BOUGHT, "--offload", "optimiser")
+    assert wrong.returncode == 2 and wrong.stderr.startswith("error: --offload")

@@ -343,7 +343,7 @@ def test_options_of_other_commands_are_passed_over_with_a_note(tmp_path: Path) -
     """All commands read these files, and not each has every option."""
     asked = {"plan": ("plan", *ASKED), "search": ("search", "llama-7b", "--gpus", "8", "--tp", "1", "--json")}
     for command, written, name in (
-        ("plan", "compile = true", "compile"),
+        ("plan", "servers = 2", "servers"),
         ("search", 'stage_layers = "16,16"', "stage_layers"),
     ):
         plain = piped(*asked[command], folder=tmp_path)

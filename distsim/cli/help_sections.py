@@ -29,13 +29,16 @@ SEARCH: dict[str, tuple[str, ...]] = {
 PLAN: dict[str, tuple[str, ...]] = {
     "The run": ("tokens", "compute_optimal", "deadline", "budget", "seq", "decoder_seq", "sample_tokens",
                 "global_batch"),
-    "Hardware and software": ("gpu", "gpus", "cluster", "gpu_power", "framework", "cuda_graphs", "attention"),
+    "Hardware and software": ("gpu", "gpus", "cluster", "gpu_power", "framework", "compile", "cuda_graphs",
+                              "attention"),
     "Prices and energy": ("price", "provider", "price_age", "facility"),
     "Failures and checkpoints": ("failures", "storage", "checkpoint_every", "blocking", "keep", "spares", "stragglers",
                                  "pace", "preempted_every", "maintenance_every", "seed"),
     "Layouts to try": ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute",
-                       "cp_mode", "expert_overlap", "tp_comm_overlap", "margin"),
-    "Training": ("precision", "optimizer", "mtp", "loss", "expert_imbalance", "capacity_factor"),
+                       "recompute_layers", "schedule", "sequence_parallel", "cp_mode", "expert_overlap",
+                       "tp_comm_overlap", "loss_parallel", "offload", "offload_to", "margin"),
+    "Training": ("precision", "optimizer", "dropout", "mtp", "loss", "expert_imbalance", "capacity_factor", "no_sync",
+                 "clip"),
     "Fine-tuning": SECTIONS["Fine-tuning"],
 }  # fmt: skip
 PIPELINE: dict[str, tuple[str, ...]] = {

@@ -89,10 +89,14 @@ _FLAGS = {"sequence_parallel": "--sequence-parallel/--no-sequence-parallel", "dr
           "clip": "--clip/--no-clip"}  # fmt: skip
 
 
+def flags(name: str) -> str:
+    """A job option as it is typed, on and off where it is a switch."""
+    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
 def parameter(name: str, kind: Any, text: str) -> inspect.Parameter:
     """One job option as a parameter of a command."""
-    flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
-    annotation = Annotated[kind | None, typer.Option(flag, help=text, show_default=False)]
+    annotation = Annotated[kind | None, typer.Option(flags(name), help=text, show_default=False)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -179,10 +183,10 @@ def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     try:
         return Job.read(merged), origins
     except DistsimError as error:
-        raise _as_typed(error, options) from None
+        raise as_typed(error, options) from None
 
 
-def _as_typed(error: DistsimError, typed: dict[str, Any]) -> DistsimError:
+def as_typed(error: DistsimError, typed: dict[str, Any]) -> DistsimError:
     """An error that begins with an option of the command line, with its flag as it was typed."""
     name, _, rest = error.problem.partition(" ")
     if name.rstrip(":") not in JOB_OPTIONS or typed.get(name.rstrip(":")) is None:

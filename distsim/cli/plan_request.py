@@ -29,6 +29,9 @@ BOUNDED = {
     "zero_group": "sizes of the sharding group to try",
     "micro_batch": "micro-batches to try [default: 1,2,4,8,16; of short sequences larger ones]",
     "recompute": "recomputation to try: none,selective,full",
+    "recompute_layers": "layers per stage under full recomputation to try",
+    "schedule": "pipeline schedules to try, or all [default: 1f1b, interleaved-1f1b]",
+    "sequence_parallel": "sequence parallelism to try: on,off [default: as the framework does]",
 }
 JOB = {
     "seq": (int, "tokens per sequence [default: the model's context, at most 8192]"),
@@ -38,6 +41,9 @@ JOB = {
     "framework": (str, "software profile [default: megatron-core; of TPUs, Trainium and Gaudi their own]"),
     "precision": (str, "precision recipe [default: the framework's]"),
     "optimizer": (str, "optimizer [default: adamw]"),
+    "compile": (bool, "torch.compile, where the framework's profile says what it fuses [default: as the framework]"),
+    "offload": (str, "what leaves the GPU: none, optimizer, parameters, activations [default: none]"),
+    "offload_to": (str, "where offloaded states go: cpu, or on to nvme drives (DeepSpeed, ZeRO 3)"),
     "cuda_graphs": (str, "CUDA graphs: none, modules, iteration [default: the framework's recipe]"),
     "expert_overlap": (bool, "experts' exchanges beside computation [default: the framework's recipe]"),
     "tp_comm_overlap": (bool, "tensor parallel exchanges in tiles beside products [default: the framework's recipe]"),
@@ -45,10 +51,16 @@ JOB = {
     "capacity_factor": (float, "slots of an expert over the mean of its tokens"),
     "cp_mode": (str, "context parallel exchange: ring, all_gather, all_to_all [default: the framework's]"),
     "attention": (str, "attention kernel: flash or eager [default: flash]"),
+    "dropout": (bool, "the model's dropout [default: on, at the model's own rates]"),
+    "no_sync": (bool, "reduce gradients after the last micro-batch only [default: what the framework does]"),
+    "clip": (bool, "gradient norm over all ranks [default: what the framework does]"),
+    "loss_parallel": (bool, "logits stay sharded over tp through the loss [default: on]"),
     "mtp": (int, "layers of multi-token prediction that train with the rest [default: none]"),
     "loss": (str, "loss in place of the framework's: chunked, fused-linear, liger, cut"),
     "lora_rank": (int, "rank of LoRA adapters; only they train"),
     "lora_targets": (str, "products with an adapter: q,v, attention, mlp, all-linear …"),
+    "lora_dropout": (float, "dropout of the adapters' inputs [default: 0]"),
+    "lora_whole": (str, "what trains whole beside adapters: embedding, head, norms"),
     "quantize": (str, "how frozen weights are stored: none, nf4, nf4+experts …"),
 }
 
@@ -67,8 +79,10 @@ LOSSES = {
 
 
 def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:
-    flag = name.replace("_", "-")
-    option = typer.Option(f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}", help=text, show_default=False)
+    from distsim.cli.options import flags
+
+    flag = flags(name) if kind is bool else f"--{name.replace('_', '-')}"
+    option = typer.Option(flag, help=text, show_default=False)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
     )
@@ -99,12 +113,20 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     Job.read({"model": given["model"], **under})
     tell_unused({name: origins[name] for name in sorted(under.keys() - TAKEN.keys())}, "plan")
     under = {name: value for name, value in under.items() if name in TAKEN}
-    return given | {name: value if TAKEN[name] in (int, bool) else str(value) for name, value in under.items()}
+    return given | {name: value if TAKEN[name] in (int, bool) else _typed(value) for name, value in under.items()}
+
+
+def _typed(value: Any) -> str:
+    """A value of a file as the command line has it."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 def request_of(given: dict[str, Any]) -> Request:
     """The request from options as typed."""
     from distsim import catalog
+    from distsim.cli.options import as_typed
     from distsim.engine.jobs.models import load_model
     from distsim.engine.layouts.bounds import parse_bounds
     from distsim.engine.planner import Request, sequence_of, step_batch, tokens_for
@@ -115,7 +137,10 @@ def request_of(given: dict[str, Any]) -> Request:
     from distsim.units import DAY
 
     stated = {name: given[name] for name in JOB if given[name] is not None}
-    job = Job.read({"model": given["model"], **stated})
+    try:
+        job = Job.read({"model": given["model"], **stated})
+    except DistsimError as error:
+        raise as_typed(error, stated) from None
     model = load_model(job.model)
     if job.seq is None:
         job = job.model_copy(update={"seq": sequence_of(model)})

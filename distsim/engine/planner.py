@@ -21,6 +21,7 @@ from distsim.engine.plans.plan import Option, Wish
 from distsim.engine.plans.prices import STALE_DAYS, Quote, best, price_lists, quotes, recent
 from distsim.engine.plans.scope import Scope, usual_notes
 from distsim.engine.plans.smaller import Place, down_to_budget
+from distsim.engine.plans.unread import unread_notes
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.specs.facility import Facility
@@ -187,7 +188,8 @@ def make_plan(request: Request, watch: Watch | None = None) -> Plan:
     if scope.open_sizes and request.wish.dollars is not None:
         found = plans.cheapest_first([*found, *down_to_budget(found, request.wish, tried.more)])
     usual = usual_notes(request, model, len(listed) - len(offered)) if found else []
-    notes = (*usual, *scope.notes(tried.sizes),
+    unread = unread_notes(request.terms.job, request.terms.bounds, found)
+    notes = (*usual, *scope.notes(tried.sizes), *unread,
              *dict.fromkeys(note for option in found for note in option.candidate.notes))  # fmt: skip
     return Plan(request, model, scope.flops_per_token, tuple(found), notes, tuple(tried.sizes), lacking)
 

@@ -21,6 +21,8 @@ def step_command(made: Plan, option: Option) -> str:
     chosen: dict[str, Any] = {name: y[name] for name in DEGREES if y[name] > 1}
     if y["ep"] > 1 or y["etp"] > 1:
         chosen["etp"] = y["etp"]
+    if y["pp"] > 1 and y["schedule"] != ("interleaved-1f1b" if y["vpp"] > 1 else "1f1b"):
+        chosen["schedule"] = y["schedule"]
     chosen["zero"] = y["zero"]
     if y["zero"] and y["zero_group"] != y["dp"] * y["cp"]:
         chosen["zero_group"] = y["zero_group"]

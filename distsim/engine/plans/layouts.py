@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.jobs.drives import needs_shards
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts.bounds import Bounds, parse_bound
 from distsim.engine.layouts.fold import Shared, setup_at
@@ -61,7 +62,7 @@ def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bou
     if job.seq and job.seq > USUAL_SEQUENCE:
         words["cp"] = WIDE_SPACE["cp"]
     words["micro_batch"] = ",".join(map(str, micro_batches(job.seq or USUAL_SEQUENCE)))
-    words["zero"] = str(habits.get("zero", 1))
+    words["zero"] = "3" if needs_shards(job) else str(habits.get("zero", 1))
     words["sequence_parallel"] = "off" if habits.get("sequence_parallel") is False else "on"
     if not wide and cluster.domain < 8:
         words["tp"] = f"1..{cluster.domain}"

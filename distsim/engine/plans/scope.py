@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distsim import catalog
+from distsim.engine.jobs.drives import needs_shards, node_rates
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.graphs import OPEN
 from distsim.engine.jobs.hardware import limited
@@ -45,11 +46,13 @@ class Scope:
         """Raises DistsimError where nobody rents out what is asked for."""
         self.request = request
         self.sold = _sold(offered, request.sizes)
+        shards = needs_shards(request.terms.job)
         self.clusters, self.elsewhere = _running(_clusters(request, self.sold), request.terms.job)
-        first = {"cluster": self.clusters[0], "model": model.spec, "gpu_power": None}
+        first = {"cluster": self.clusters[0], "model": model.spec, "gpu_power": None, "zero": 3 if shards else None}
         job = request.terms.job.model_copy(update={**first, **OPEN})
         setup = resolve(job)
         self.flops_per_token = float(model_flops(setup))
+        self._idle = [note for note in setup.notes if note.startswith("--") and "has no effect" in note]
         self._lengths = length_notes(setup.model, setup.layout)
         self._tuning = tuning_notes(
             setup.tuning, setup.model, setup.kernels, setup.framework, setup.precision, job.lora_targets
@@ -66,7 +69,7 @@ class Scope:
 
     def notes(self, sizes: Sequence[int]) -> list[str]:
         """What has no adapter, what was asked for and has no price, and the ``sizes`` that were tried."""
-        told = [*self._lengths, *self._tuning, *self._limits(), *self._software()]
+        told = [*dict.fromkeys((*self._idle, *self._lengths, *self._tuning)), *self._limits(), *self._software()]
         terms = " or ".join(self.request.price_terms)
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
         named = {catalog.load("clusters", name).name for name in self.request.clusters}
@@ -171,7 +174,11 @@ def _agree(gpus: set[str], clusters: dict[str, str]) -> None:
 
 
 def _running(clusters: Sequence[str], job: Job) -> tuple[list[str], list[str]]:
-    """Clusters that the stated framework runs on, and why it does not run on the others."""
+    """Clusters that the stated framework runs on and whose nodes have what the job needs, and why the others do not."""
+    if job.offload_to == "nvme":
+        clusters, told = _with_drives(clusters)
+        able, left_out = _running(clusters, job.model_copy(update={"offload_to": None}))
+        return able, [*told, *left_out]
     if "framework" not in job.model_fields_set:
         return list(clusters), []
     framework = catalog.load("frameworks", job.framework)
@@ -185,6 +192,15 @@ def _running(clusters: Sequence[str], job: Job) -> tuple[list[str], list[str]]:
     if not able:
         raise DistsimError(told[0], "without --framework every accelerator is timed under software that it has")
     return able, [f"left out: {reason}" for reason in told]
+
+
+def _with_drives(clusters: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Clusters that say what their drives do, and a note on the others; where none does, all of them."""
+    able = [one for one in clusters if None not in node_rates(catalog.load("clusters", one))]
+    silent = [one for one in clusters if one not in able]
+    if not able or not silent:
+        return list(clusters), []
+    return able, [f"left out: {', '.join(silent)}, which do not say what their NVMe drives do"]
 
 
 def _rented(cluster: str, sold: dict[str, str]) -> str:
