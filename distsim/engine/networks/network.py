@@ -9,7 +9,7 @@ from distsim.formulas.collectives import RING
 GENERATIONS = {
     "pascal": 0, "volta": 0, "turing": 0, "ampere": 1, "ada": 1, "hopper": 2, "blackwell": 3, "blackwell-rtx": 3,
 }  # fmt: skip
-"""Rows of NCCL's tables by architecture: by compute capability, below 8.0, from 8.0, 9.0 and 10.0 (src/graph/tuning.cc)."""
+"""Rows of NCCL's tables by architecture: compute capability below 8.0, from 8.0, 9.0 and 10.0 (src/graph/tuning.cc)."""
 OTHER_GENERATION = GENERATIONS["ampere"]
 """The row of all others: other vendors' libraries have no tables of their own here, and what was measured of them is
 fitted beside this one. Of architectures that nobody knows a note tells it (engine/networks/unknown.py)."""
