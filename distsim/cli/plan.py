@@ -50,7 +50,7 @@ def plan(
     cluster: Annotated[Text, _option("--cluster", "clusters to look at, instead of --gpu")] = None,
     provider: Annotated[Text, _option("--provider", "price lists to use: names or TOML files [default: all]")] = None,
     price: Annotated[
-        str, _flag("--price", "on-demand, spot, reserved-1y, reserved-3y, reserved; several with commas, or all")
+        str, _flag("--price", "on-demand, spot, reserved-1y, reserved-3y, reserved, owned; several with commas, or all")
     ] = "on-demand",
     price_age: Annotated[
         Text, _option("--price-age", "how much older than the newest a price may be [default: 1y]")

@@ -16,6 +16,7 @@ from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.besides import USUAL_KEPT, Besides, besides
 from distsim.engine.plans.candidates import Terms, Watch, candidates
 from distsim.engine.plans.layouts import USUAL_SEQUENCE
+from distsim.engine.plans.owned import owned_hour, owned_quotes
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
 from distsim.engine.plans.plan import Option, Wish
 from distsim.engine.plans.prices import STALE_DAYS, Quote, best, price_lists, quotes, recent
@@ -26,7 +27,7 @@ from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.specs.facility import Facility
 from distsim.specs.job import Job
-from distsim.specs.price import Term
+from distsim.specs.price import OWNED, Term
 
 if TYPE_CHECKING:
     from distsim.engine.plans.campaign import Campaigns
@@ -92,8 +93,13 @@ class Plan:
         return plans.nearest(self.options, self.request.wish)
 
     def buying(self, option: Option) -> Ownership | None:
-        """Buying the machines of an option instead; None where no system price or no power is known."""
-        system = system_for(option.candidate.gpu, self.request.providers)
+        """Buying the machines of an option instead, or as the option says; None where no system price or no power is
+        known."""
+        one = option.candidate
+        system = system_for(one.gpu, self.request.providers)
+        if system is not None and option.quote.term == OWNED:
+            chip, cluster = catalog.load("gpus", one.gpu), catalog.load("clusters", one.cluster)
+            return owned_hour(chip, cluster, system, self.request.facility)
         if system is None or option.watts is None:
             return None
         draw = option.candidate.draw
@@ -179,6 +185,9 @@ def make_plan(request: Request, watch: Watch | None = None) -> Plan:
     lists = price_lists(request.providers)
     listed = [quote for term in request.price_terms for quote in quotes(lists, term)]
     offered = recent(listed, request.price_days)
+    outdated = len(listed) - len(offered)
+    if OWNED in request.price_terms:
+        offered += owned_quotes(request.clusters, request.facility, request.providers)
     scope = Scope(request, model, offered)
     places = scope.places()
     _check_tokens(request, model)
@@ -187,7 +196,7 @@ def make_plan(request: Request, watch: Watch | None = None) -> Plan:
     lacking = None if found else _nothing_found(request, model, places, tried.quotes)
     if scope.open_sizes and request.wish.dollars is not None:
         found = plans.cheapest_first([*found, *down_to_budget(found, request.wish, tried.more)])
-    usual = usual_notes(request, model, len(listed) - len(offered)) if found else []
+    usual = usual_notes(request, model, outdated) if found else []
     unread = unread_notes(request.terms.job, request.terms.bounds, found)
     notes = (*usual, *scope.notes(tried.sizes), *unread,
              *dict.fromkeys(note for option in found for note in option.candidate.notes))  # fmt: skip

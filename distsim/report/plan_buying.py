@@ -21,6 +21,12 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     """What a buyer has to know, a sentence each; the first is about one accelerator."""
     one = option.candidate
     parts = ", ".join(f"{dollars(cost)} {name}" for name, cost in own.parts.items() if cost)
+    bought = (
+        f"bought for {dollars(own.price)} ({own.item}, {dated(own.date, today)}, network included), an hour in use "
+        f"costs {dollars(own.owned_per_hour)} ({parts})"
+    )
+    if not own.rent_per_hour:
+        return [bought, f"all {option.bought_gpus:,} cost {dollars(own.price * option.bought_gpus)} to buy"]
     months = own.break_even_months
     never = months == float("inf")
     late = ", beyond its life" if not never and months > YEAR_MONTHS * house.lifetime_years else ""
@@ -30,8 +36,7 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     idle = own.rent_per_used_hour != own.rent_per_hour
     paid = f" ({dollars(own.rent_per_hour)} an hour, used or not)" if idle else ""
     return [
-        f"bought for {dollars(own.price)} ({own.item}, {dated(own.date, today)}, network included), an hour in use "
-        f"costs {dollars(own.owned_per_hour)} ({parts}) against {dollars(own.rent_per_used_hour)} of rent{paid}",
+        f"{bought} against {dollars(own.rent_per_used_hour)} of rent{paid}",
         f"buying pays off {when}; this run takes {takes}",
         f"all {one.gpus:,} of them cost {dollars(own.price * one.gpus)} to buy",
     ]
@@ -55,10 +60,12 @@ def buying_lines(made: Plan, option: Option, today: datetime.date, term: Style) 
     own, gpu = made.buying(option), option.candidate.gpu
     if own is None:
         return [f"{term.bold('Rent or buy')}: no price of a system with {gpu} is known"]
+    rents, house = own.rent_per_hour > 0, made.request.facility
     rows = [
         [str(one.year), *map(dollars, (one.buying, one.renting, one.buying_so_far, one.renting_so_far))]
         for one in own.years
     ]
-    house = made.request.facility
+    shown = [place for place, name in enumerate(HEAD) if rents or "rent" not in name]
+    table = columns([HEAD[place] for place in shown], [[row[place] for place in shown] for row in rows])
     told = "; ".join(sentences(own, option, house, today))
-    return [f"{term.bold('Rent or buy')}, per {gpu}: {told}", *columns(list(HEAD), rows), assumed(house)]
+    return [f"{term.bold('Rent or buy' if rents else 'Bought')}, per {gpu}: {told}", *table, assumed(house)]

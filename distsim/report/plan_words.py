@@ -12,6 +12,7 @@ from distsim.engine.planner import Plan
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.plan import Option
 from distsim.specs.dates import dated
+from distsim.specs.price import OWNED
 from distsim.units import DAY, KILOGRAMS_PER_TONNE, KWH_PER_MWH, days_words, decimal_bytes, duration
 
 FEW = 9.95
@@ -88,6 +89,13 @@ def owed(option: Option) -> str:
     whole, terms = option.committed_dollars, option.terms
     if whole is None:
         return ""
+    if option.quote.term == OWNED:
+        more = option.bought_gpus - option.candidate.gpus
+        idle = f", {more:,} of them more than this run uses" if more else ""
+        return (
+            f"{option.bought_gpus:,} accelerators cost {dollars(whole)} ({option.quote.instance}, network included"
+            f"{idle}); this run's hours are {dollars(option.dollars)} of what they cost over their life"
+        )
     paid = "the whole term" if terms == 1 else f"{terms} whole terms"
     return (
         f"{dollars(whole)} are owed for {paid} ({option.quote.term}), of which this run uses "
@@ -103,7 +111,8 @@ def owed_whole(option: Option) -> str:
 def unbeaten(found: Sequence[Option]) -> str:
     """What the options of the front have in common."""
     whole = ", reservations paid whole" if any(one.terms is not None for one in found) else ""
-    return f"nothing is both faster and cheaper{whole}"
+    owned = ", machines bought whole" if any(one.quote.term == OWNED for one in found) else ""
+    return f"nothing is both faster and cheaper{whole}{owned}"
 
 
 def standing_by(option: Option) -> str:
@@ -113,6 +122,8 @@ def standing_by(option: Option) -> str:
         return ""
     whole = option.spare_gpus == catalog.load("clusters", option.candidate.cluster).gpus_per_node
     nodes = f"{spares:,} {'node' if whole else 'instance'}{'' if spares == 1 else 's'}"
+    if option.quote.term == OWNED:
+        return f"{nodes} in reserve, {dollars(option.spare_dollars)} more to buy"
     return f"{nodes} in reserve, not billed; {dollars(option.spare_dollars)} more where you pay for them"
 
 

@@ -10,9 +10,11 @@ from distsim.specs.dates import StatedDate, age, span
 from distsim.specs.quantity import Count, Dollars, MaybeCount, Ratio
 
 USD = "USD"
-Term = Literal["on-demand", "spot", "reserved-1y", "reserved-3y", "reserved"]
+Term = Literal["on-demand", "spot", "reserved-1y", "reserved-3y", "reserved", "owned"]
 TERMS: tuple[Term, ...] = ("on-demand", "spot", "reserved-1y", "reserved-3y", "reserved")
-"""``reserved`` is a reservation whose length the source does not state."""
+"""Of rents; ``reserved`` is a reservation whose length the source does not state."""
+OWNED: Term = "owned"
+"""Of machines that are bought: what an hour of their use comes to."""
 MOST_PER_GPU_HOUR = 1000
 """Dollars; a higher rent is a slip: a node's, a month's, or another currency's."""
 Rate = Annotated[Dollars, Field(gt=0, le=MOST_PER_GPU_HOUR)]

@@ -36,6 +36,7 @@ class Ownership:
     """With its share of the network."""
     owned_per_hour: float
     rent_per_hour: float
+    """0 where there is none to compare with."""
     rent_per_used_hour: float
     """More than the rent of an hour where idle hours are paid too."""
     break_even_months: float
@@ -45,12 +46,12 @@ class Ownership:
     figures: Figures
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; a break-even that never comes is null."""
+        """Plain data; a break-even that never comes is null, and rent where there is none to compare with."""
         months = self.break_even_months
         return {
             "item": self.item, "date": self.date, "usd_per_gpu": self.price,
-            "owned_usd_per_gpu_hour": self.owned_per_hour, "rent_usd_per_gpu_hour": self.rent_per_hour,
-            "rent_usd_per_used_gpu_hour": self.rent_per_used_hour,
+            "owned_usd_per_gpu_hour": self.owned_per_hour, "rent_usd_per_gpu_hour": self.rent_per_hour or None,
+            "rent_usd_per_used_gpu_hour": self.rent_per_used_hour or None,
             "owned_usd_per_gpu_hour_parts": dict(self.parts),
             "break_even_months": None if months == float("inf") else months,
             "years": [vars(year) for year in self.years],

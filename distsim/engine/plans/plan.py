@@ -14,6 +14,7 @@ from distsim.engine.steps.intervals import LEVEL
 from distsim.errors import DistsimError
 from distsim.formulas import energy, money
 from distsim.specs.facility import Facility
+from distsim.specs.price import OWNED
 from distsim.units import DAY
 
 LONGEST_DAYS = 10 * 365.0
@@ -101,7 +102,10 @@ class Option:
 
     @property
     def committed_dollars(self) -> float | None:
-        """What a reservation of these machines costs over its whole terms; None where they are paid by the hour."""
+        """What a reservation of these machines costs over its whole terms, or what they cost to buy; None where they
+        are paid by the hour."""
+        if self.quote.term == OWNED:
+            return self.bought_gpus * self.quote.bought_dollars
         years = RESERVED_YEARS.get(self.quote.term)
         if years is None:
             return None
@@ -110,8 +114,13 @@ class Option:
 
     @property
     def payable_dollars(self) -> float:
-        """What has to be paid to run this: a reservation whole, else the rent of the run."""
+        """What has to be paid to run this: a reservation or machines whole, else the rent of the run."""
         return self.dollars if self.committed_dollars is None else self.committed_dollars
+
+    @property
+    def bought_gpus(self) -> int:
+        """Accelerators that have to be bought, which are sold by whole systems or racks."""
+        return -(-self.candidate.gpus // self.quote.bought_together) * self.quote.bought_together
 
     @property
     def spare_gpus(self) -> int:
@@ -122,8 +131,11 @@ class Option:
 
     @property
     def spare_dollars(self) -> float:
-        """What the spares would cost at the same rate, where whoever rents the others pays for them too."""
+        """What the spares would cost at the same rate, where whoever rents the others pays for them too; to buy, where
+        machines are bought."""
         spares = self.candidate.goodput.spares
+        if spares and self.quote.term == OWNED:
+            return spares * self.spare_gpus * self.quote.bought_dollars
         return self.dollars * spares * self.spare_gpus / self.candidate.gpus if spares else 0.0
 
     @property

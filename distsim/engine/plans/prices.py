@@ -11,7 +11,7 @@ from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.cluster import Cluster
 from distsim.specs.dates import age, dated, span
-from distsim.specs.price import TERMS, Offer, Price, Term
+from distsim.specs.price import OWNED, TERMS, Offer, Price, Term
 
 RESERVED_YEARS: dict[Term, int] = {"reserved-1y": 1, "reserved-3y": 3}
 """How long machines are paid for at a term, used or not; a reservation whose source is silent about it is not here."""
@@ -35,11 +35,15 @@ class Quote:
     doubt: str = ""
     cluster: str = ""
     """The preset that describes the instance and its network."""
+    bought_dollars: float = 0.0
+    """Price of one accelerator with its share of system and network, of machines that are bought."""
+    bought_together: int = 1
+    """How many are sold together."""
 
     @property
     def whose(self) -> str:
         """The provider, with the term where it is not the usual one."""
-        return self.provider if self.term == "on-demand" else f"{self.provider} ({self.term})"
+        return self.provider if self.term in ("on-demand", OWNED) else f"{self.provider} ({self.term})"
 
     @property
     def place(self) -> str:
@@ -60,22 +64,24 @@ class Quote:
         return {
             "provider": self.provider, "usd_per_gpu_hour": self.usd_per_gpu_hour, "date": self.date,
             "term": self.term, "instance": self.instance, "region": self.region, "source": self.source,
+            **({"bought_usd_per_gpu": self.bought_dollars} if self.term == OWNED else {}),
         }  # fmt: skip
 
 
 def term_of(word: str) -> Term:
     """The term a word means."""
-    for term in TERMS:
+    terms = (*TERMS, OWNED)
+    for term in terms:
         if word == term:
             return term
-    raise DistsimError(f"unknown price term {word!r}", did_you_mean(word, TERMS), f"terms: {', '.join(TERMS)}")
+    raise DistsimError(f"unknown price term {word!r}", did_you_mean(word, terms), f"terms: {', '.join(terms)}")
 
 
 def terms_of(text: str) -> tuple[Term, ...]:
     """One term, several with commas, or all."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if words == ["all"]:
-        return TERMS
+        return *TERMS, OWNED
     return tuple(dict.fromkeys(map(term_of, words or [text])))
 
 
@@ -85,8 +91,10 @@ def price_lists(providers: Sequence[str] = ()) -> list[Price]:
 
 
 def quotes(lists: Sequence[Price], term: Term, doubtful: bool = False) -> list[Quote]:
-    """Every rate of a term, in dollars; rows that their file doubts only when asked for."""
-    found = []
+    """Every rent of a term, in dollars; rows that their file doubts only when asked for."""
+    found: list[Quote] = []
+    if term == OWNED:
+        return found
     for prices in lists:
         for offer in prices.offers:
             rate = prices.usd_per_gpu_hour(offer, term)

@@ -20,7 +20,7 @@ from distsim.engine.plans.prices import RESERVED_YEARS, Quote, covers
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.job import Job
-from distsim.specs.price import TERMS
+from distsim.specs.price import OWNED, TERMS
 from distsim.units import DAY, GIGA, count, least_to_most
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
     ]  # fmt: skip
     if not chosen:
         asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
-        rest = [term for term in TERMS if term not in request.price_terms]
+        rest = [term for term in (*TERMS, OWNED) if term not in request.price_terms]
         other = f"other terms: --price {', '.join(rest)}; " if rest else ""
         raise DistsimError(
             f"nobody's {' or '.join(request.price_terms)} price for whole nodes of {asked} is known",
@@ -239,6 +239,13 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int) -> list[str
         notes.append(
             f"the budget is held against what has to be paid: of {' and '.join(bound)} the whole term or terms, of "
             "all else the rent of the run; options are ranked by the rent of the run"
+        )
+    if OWNED in request.price_terms:
+        house = request.facility
+        notes.append(
+            "owned: an hour in use costs its share of the price, of upkeep and of the hall, and electricity; machines "
+            f"are in use {house.utilisation:.0%} of {house.lifetime_years:g} years ({house.name}); a budget is held "
+            "against what they cost to buy, whole systems"
         )
     if "spot" in request.price_terms and request.terms.policy.node_preempted_every is None:
         notes.append(

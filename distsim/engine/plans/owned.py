@@ -1,0 +1,50 @@
+"""Machines that are bought, as quotes beside those of rent: what an hour in use costs their owner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distsim import catalog
+from distsim.engine.plans.energy import USUAL_UTILISATION, draw
+from distsim.engine.plans.ownership import Ownership, ownership, system_for
+from distsim.engine.plans.prices import Quote
+from distsim.specs.accelerator import Accelerator
+from distsim.specs.cluster import Cluster
+from distsim.specs.facility import Facility
+from distsim.specs.price import OWNED, Purchase
+
+BOUGHT = "purchase"
+"""Stands where a provider's name does."""
+
+
+def owned_quotes(clusters: Sequence[str], facility: Facility, lists: Sequence[str] = ()) -> list[Quote]:
+    """A quote for each accelerator that a system is sold with, in its usual node and in those of ``clusters`` that have
+    it. Whoever buys gets whole systems; of these any number of nodes works together."""
+    places = [*catalog.names("clusters"), *clusters]
+    found = {}
+    for name in catalog.names("gpus"):
+        gpu: Accelerator = catalog.load("gpus", name)
+        system = system_for(gpu.name, lists)
+        if system is None:
+            continue
+        asked = [one for one in clusters if catalog.load("gpus", catalog.load("clusters", one).gpu).name == gpu.name]
+        for place in dict.fromkeys((*filter(places.__contains__, [gpu.default_cluster or ""]), *asked)):
+            found[place] = _quote(gpu, system, place, facility)
+    return list(found.values())
+
+
+def owned_hour(gpu: Accelerator, cluster: Cluster, system: Purchase, facility: Facility) -> Ownership:
+    """What an accelerator of a system costs its owner, with the electricity that a usual step takes; without, where
+    nobody states what it draws."""
+    power = draw(gpu, cluster, USUAL_UTILISATION)
+    watts, rated = (0.0, None) if power is None else (power.mean(1.0), power.rated or None)
+    return ownership(system, 0.0, watts, facility, rated)
+
+
+def _quote(gpu: Accelerator, system: Purchase, place: str, facility: Facility) -> Quote:
+    cluster: Cluster = catalog.load("clusters", place)
+    own = owned_hour(gpu, cluster, system, facility)
+    return Quote(
+        BOUGHT, gpu.name, system.item, cluster.gpus_per_node, "", OWNED, own.owned_per_hour, system.date, system.source,
+        cluster=place, bought_dollars=own.price, bought_together=system.gpus or 1,
+    )  # fmt: skip

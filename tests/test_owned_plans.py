@@ -1,0 +1,88 @@
+"""Plans with machines that are bought: what an hour costs, what has to be paid, and what is said of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shell import piped
+
+from distsim import catalog
+from distsim.engine.plans.owned import BOUGHT, owned_hour, owned_quotes
+from distsim.engine.plans.ownership import system_for
+
+RUN = ["plan", "llama-2-7b", "--tokens", "300B", "--pp", "1", "--tp", "1"]
+
+
+def planned(*options: str, code: int = 0) -> str:
+    done = piped(*RUN, *options)
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+def found(*options: str) -> dict[str, Any]:
+    done = piped(*RUN, *options, "--json")
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_every_accelerator_that_a_system_is_sold_with_has_a_quote_of_its_hour() -> None:
+    house = catalog.load("facilities", "default")
+    quotes = owned_quotes((), house)
+    sold = {name for name in catalog.names("gpus") if system_for(name)}
+    assert {quote.gpu for quote in quotes} == sold >= {"h100-sxm", "gb200", "vr200"}
+    for quote in quotes:
+        system = system_for(quote.gpu)
+        assert system is not None and quote.provider == BOUGHT and quote.term == "owned"
+        own = owned_hour(catalog.load("gpus", quote.gpu), catalog.load("clusters", quote.cluster), system, house)
+        assert quote.usd_per_gpu_hour == pytest.approx(sum(own.parts.values()))
+        life = quote.usd_per_gpu_hour * house.lifetime_years * 8766 * house.utilisation
+        kept = quote.bought_dollars * (1 - house.residual_fraction)
+        assert kept < life < 2.5 * kept  # all that is written off comes back over its life, with what it costs to run
+        assert own.to_dict()["rent_usd_per_gpu_hour"] is None
+
+
+def test_whole_racks_have_to_be_paid_and_the_run_costs_its_hours() -> None:
+    options = found("--cluster", "vr200-nvl72", "--price", "owned", "--gpus", "72,80")["options"]
+    by_size = {one["gpus"]: one for one in options}
+    each = by_size[72]["price"]["bought_usd_per_gpu"]
+    assert by_size[72]["committed_dollars"] == pytest.approx(72 * each)
+    assert by_size[80]["committed_dollars"] == pytest.approx(144 * each) == by_size[80]["payable_dollars"]
+    for one in options:
+        assert one["dollars"] == pytest.approx(one["gpu_hours"] * one["price"]["usd_per_gpu_hour"])
+        assert one["dollars"] < one["payable_dollars"]
+
+
+def test_a_budget_is_held_against_what_machines_cost_to_buy() -> None:
+    bought = ["--gpu", "h100-sxm", "--gpus", "64", "--price", "owned"]
+    price = found(*bought)["options"][0]["payable_dollars"]
+    assert found(*bought, "--budget", str(price * 1.01))["met"]
+    assert "No option keeps" in planned(*bought, "--budget", str(price * 0.99), code=1)
+
+
+def test_bought_and_rented_machines_stand_side_by_side() -> None:
+    both = planned("--gpu", "h100-sxm", "--gpus", "64", "--price", "on-demand,owned")
+    assert "from purchase" in both and "Nebius" in both
+    assert "machines bought whole" in both and "an hour in use costs" in both
+    assert (
+        "Rent or buy" not in both.split("Where the money goes")[1]
+    )  # the cheapest is bought: nothing is left to choose
+
+
+def test_a_price_of_one_s_own_goes_before_all_others(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        'name = "mine"\nprovider = "our vendor"\ncurrency = "USD"\n[source]\nother = "a quote"\nchecked = 2026-11-01\n'
+        '[[purchases]]\nitem = "rack of ours"\nkind = "system"\ngpu = "gb300"\nprice = 4000000\ngpus = 72\n'
+        'date = "2026-11"\nsource = "their quote"\n'
+    )
+    options = found("--provider", str(mine), "--gpu", "gb300", "--price", "owned", "--gpus", "72")["options"]
+    assert options[0]["price"]["instance"] == "rack of ours"
+    house = catalog.load("facilities", "default")
+    assert options[0]["payable_dollars"] == pytest.approx(4e6 * (1 + house.network_fraction))
+
+
+def test_a_word_that_is_no_term_is_answered_with_this_one_too() -> None:
+    assert "owned" in planned("--price", "bought", code=2)
+    assert "owned" in planned("--price", "on-demand", "--cluster", "vr200-nvl72", code=2)
