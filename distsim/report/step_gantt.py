@@ -126,7 +126,8 @@ def _path(step: StepTimeline, stage: int, view: View) -> Iterable[Repeated]:
     names = {"F": "forward", "B": "backward", "I": "backward", "W": "weight"}
     found = [(Segment("compute", names[one.kind], "", one.begin, one.end), one.times, one.apart)
              for one in step.told(stage)]  # fmt: skip
-    return [*found, *((one, 1, 0.0) for one in _after(step, stage))]
+    every = [*found, *((one, 1, 0.0) for one in _after(step, stage))]
+    return [one for one in every if _shown(one, view)]
 
 
 def _after(step: StepTimeline, stage: int) -> list[Segment]:

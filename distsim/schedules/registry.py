@@ -4,7 +4,7 @@ import importlib
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError, did_you_mean
-from distsim.schedules import action, repeats
+from distsim.schedules import action
 from distsim.schedules.action import Schedule
 
 
@@ -101,8 +101,11 @@ def build(name: str, stages: int, micro: int, chunks: int | None = None, **optio
     both = kind.placement == "bidirectional"
     make = getattr(module, kind.function)
     orders = None
-    if not given and "times" not in kind.options and stages * micro * count > repeats.MANY_ACTIONS:
-        orders = repeats.by_rounds(lambda few: make(stages, few, count), stages, micro, 1 + both)
+    if not given and "times" not in kind.options:
+        from distsim.schedules import repeats  # a job without a pipeline builds no schedule
+
+        if stages * micro * count > repeats.MANY_ACTIONS:
+            orders = repeats.by_rounds(lambda few: make(stages, few, count), stages, micro, 1 + both)
     if orders is None:
         orders = make(stages, micro, count, **given)
     placement = getattr(action, kind.placement)(stages, count)

@@ -12,7 +12,8 @@ from distsim.schedules.action import Action, Orders
 from distsim.schedules.repeats import Repeats, further
 
 MANY = 16
-"""Micro-batches for each stage from which on it is worth to look whether they repeat."""
+"""Micro-batches for each stage from which on it is worth to look whether they repeat, and of which a stage may hold no
+more, as all those it holds are looked at."""
 NOTHING = 1e-9
 """Share of the longest pass by which times differ that only rounding tells apart."""
 
@@ -98,7 +99,7 @@ class _Greedy:
                 self._put(s, "F")
         for s in range(last, -1, -1):
             self._put(s, "I")
-        before = self._state() if self.micro > MANY * self.stages else None
+        before = self._state() if self.micro > MANY * self.stages >= self.limit else None
         done = 1
         while done < self.micro:
             done += 1

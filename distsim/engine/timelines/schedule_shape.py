@@ -14,7 +14,6 @@ from distsim.arrays import Number, each, maximum, where
 from distsim.engine.timelines.in_flight import flights_of
 from distsim.formulas.schedule_forms import FLIGHTS, PEAKS, VERSIONS, Setting
 from distsim.schedules.registry import SCHEDULES, build, find
-from distsim.schedules.repeats import short
 from distsim.specs.layout import Layout
 
 ANY_NUMBER = ("naive", "gpipe", "1f1b", "pipedream", "pipedream-2bw", "interleaved-1f1b", "looped-bfs", "zb-h1",
@@ -197,6 +196,8 @@ def _flights(name: str, stages: int, micro: Number, chunks: Number, stage: int) 
 @functools.lru_cache(maxsize=1024)
 def _counted(name: str, stages: int, micro: int, chunks: int) -> tuple[Flights, ...]:
     """The same of each stage, counted in the schedule's order; it takes whatever time the passes take."""
+    from distsim.schedules.repeats import short
+
     schedule = build(name, stages, _few(name, stages, micro), _usual(name, chunks))
 
     def whole(moments: Iterable[tuple[int, int]]) -> tuple[Flight, ...]:
