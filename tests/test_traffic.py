@@ -585,9 +585,8 @@ def test_gradients_of_what_ranks_hold_whole_are_summed_once_a_step() -> None:
 def test_no_clipping_is_told() -> None:
     """Frameworks that do not clip by themselves say that no norm is counted; those that always do count it."""
     job: dict[str, Any] = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 16, "zero": 3}
-    always, usual, asked = (
-        distsim.comm(framework=name, **job) for name in ("torchtitan", "prime-rl", "nemo-automodel")
-    )
+    usual, asked = (distsim.comm(framework=name, **job) for name in ("torchtitan", "nemo-automodel"))
+    always = distsim.comm(framework="megatron-core", **{**job, "zero": 1})
     whole = distsim.comm(framework="torch-ddp", **{**job, "zero": 0})  # every rank has all gradients
     assert not any("--clip" in note for note in whole.notes)
     assert any(row.purpose == "gradient norm" for row in always.collectives)
