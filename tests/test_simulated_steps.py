@@ -82,7 +82,7 @@ def test_chunks_of_unlike_kinds_are_told_and_drawn_one_by_one() -> None:
 
 def test_layers_paced_by_the_host_take_as_long_beside_the_head() -> None:
     """The head keeps the GPU busy, not the host: it does not shorten its stage's layers."""
-    job = {"model": "nemotron-3-nano-30b-a3b", "gpu": "h100-sxm", "gpus": 32, "tp": 8, "pp": 4, "vpp": 13,
+    job = {"model": "nemotron-3-nano-30b-a3b", "gpu": "h100-sxm", "gpus": 32, "tp": 8, "pp": 4, "vpp": 13, "ep": 8,
            "global_batch": 64, "seq": 4096}  # fmt: skip
     parts = timeline_of(distsim.step(**job)).parts
     shortest = [min(one["F"].now + one["B"].now for one in part.passes) for part in parts]

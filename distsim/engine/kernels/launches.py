@@ -59,12 +59,15 @@ FROZEN_KERNELS = 1
 """Kernels of the backward of a product whose weights are frozen."""
 CALL_KERNELS = 1.0
 """Host work of issuing one collective, in kernels: it has one, which the host issues like any other."""
-EXPERT_KERNELS = {"wide": (1, 2), "narrow": (4, 7)}
-"""Kernels of one expert in a loop over a rank's experts: its products; in 8 or 4 bits with the quantisation of its
-tokens or their gradients and the reordering of both operands' scales for each product."""
-LOOP_ISSUE = 0.03
-"""Host time of a kernel that a loop in compiled code issues, over that of an operation issued from Python: 5 us of 160
-(assumed)."""
+EXPERT_KERNELS = {"wide": ((1, 0), (2, 0)), "narrow": ((1, 3), (2, 5))}
+"""Kernels of one expert in a loop over a rank's experts, forward and backward: its products, and in 8 or 4 bits the
+quantisation of its tokens or their gradients and the reordering of both operands' scales for each product."""
+LOOP_PRODUCT_ISSUE = 0.15
+"""Host time of a product in such a loop of compiled code, over that of an operation issued from Python: 24 us of 160.
+cuBLASLt is asked for an algorithm each time, and inputs and outputs are cut and made for each expert (Transformer
+Engine's issue 1499). Runs of Qwen3-30B-A3B at one sequence a rank say 24 to 36 us (docs/findings/experts.md)."""
+LOOP_ISSUE = 0.05
+"""The same of a kernel of quantisation: 8 us; the same runs say 8 to 12."""
 DYNAMIC = (DISPATCH, *EXPERTS, EXPERT_ACTIVATION, COMBINE)
 """Operations whose shapes depend on where the router sends tokens, so that no graph of a module holds them."""
 AFTER_COUNTS = 0.25
@@ -99,15 +102,15 @@ class Launches(NamedTuple):
 def launches(setup: Setup, operation: Operation) -> Launches:
     """What an operation runs on the GPU and costs the host."""
     before, after = _single(setup, operation)
-    more, later = _each_expert(setup, operation)
+    (more, later), (more_issued, later_issued) = _each_expert(setup, operation)
     again, looped = expert_modules.launched(setup, operation, KERNELS[operation.kind])
     kernels = before + more + again[0], after + later + again[1]
     plain, (gaps, ring) = _plain(setup, operation), _ring_steps(setup, operation)
     slower = DETERMINISTIC_ISSUE if setup.kernels.deterministic else 1.0
     own = _adapter_issue(setup, operation) * _module_issue(setup, operation)
     issued = (
-        (before * own + plain[0] * PLAIN_ISSUE + more * LOOP_ISSUE + looped[0]) * slower,
-        (after * own + plain[1] * PLAIN_ISSUE + later * LOOP_ISSUE + looped[1]) * slower,
+        (before * own + plain[0] * PLAIN_ISSUE + more_issued + looped[0]) * slower,
+        (after * own + plain[1] * PLAIN_ISSUE + later_issued + looped[1]) * slower,
     )
     issued = issued[0] + ring[0] * PLAIN_ISSUE * slower, issued[1] + ring[1] * PLAIN_ISSUE * slower
     cast, sharded = _casts(setup, operation), _on_dtensors(setup, operation)
@@ -232,13 +235,17 @@ def _adapter_issue(setup: Setup, operation: Operation) -> float:
     return PARALLEL_LINEAR_ISSUE if any(one.held == "adapter" for one in operation.parameters) else 1.0
 
 
-def _each_expert(setup: Setup, operation: Operation) -> tuple[Number, Number]:
-    """Kernels that a loop over the rank's experts launches."""
-    if (operation.adapts or operation.name) not in EXPERTS or operation.kind != "matmul":
-        return 0.0, 0.0
-    if setup.kernels.expert_products != "loop":
-        return 0.0, 0.0
+def _each_expert(setup: Setup, operation: Operation) -> tuple[tuple[Number, Number], tuple[Number, Number]]:
+    """Kernels that a loop over the rank's experts launches, forward and backward, and what they cost the host."""
+    looped = setup.kernels.expert_products == "loop" and operation.kind == "matmul"
+    if not looped or (operation.adapts or operation.name) not in EXPERTS:
+        return (0.0, 0.0), (0.0, 0.0)
     experts = operation.shape[3]
     width = "narrow" if setup.precision.kept_input_bytes < setup.precision.activation_bytes else "wide"
     forward, backward = EXPERT_KERNELS[width]
-    return experts * forward, experts * (backward if operation.weight_gradient else backward / 2)
+    passes = (experts, forward), (experts if operation.weight_gradient else experts / 2, backward)
+    kernels, issued = (
+        tuple(times * (products * product + others * other) for times, (products, others) in passes)
+        for product, other in ((1.0, 1.0), (LOOP_PRODUCT_ISSUE, LOOP_ISSUE))
+    )
+    return (kernels[0], kernels[1]), (issued[0], issued[1])
