@@ -105,7 +105,7 @@ def _aliases(path: str, wanted: str) -> list[str]:
 @functools.lru_cache(maxsize=1024)
 def _alias_line(path: str, changed_ns: int) -> str:
     """The line of a file that states its aliases; empty where none does."""
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         match = _ALIASES.search(file.read())
     return match[0] if match else ""
 
@@ -235,7 +235,7 @@ def origin(kind: str, name: str) -> str:
 def _read(file: Path) -> dict[str, Any]:
     """The TOML of one file; an error says which line."""
     try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
+        data = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         raise DistsimError(f"not valid TOML: {error}", where=f"{file}:{line[1]}" if line else str(file)) from None
@@ -256,7 +256,7 @@ def tables(kind: str, name: str, wanted: Callable[[str], bool]) -> dict[str, Any
     """Those tables of a plain preset whose names are ``wanted``, the others unread: long files of many small tables."""
     file = path(kind, name)
     try:
-        first, *parts = re.split(r"(?m)^(?=\[)", file.read_text(encoding="utf-8"))
+        first, *parts = re.split(r"(?m)^(?=\[)", file.read_text(encoding="utf-8-sig"))
         chosen = [one for one in parts if wanted(one[1 : one.index("]")].replace('"', ""))]
         return tomllib.loads("".join([first, *chosen]))
     except (ValueError, OSError):  # no text, not TOML, or not that simple a file

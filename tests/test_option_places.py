@@ -109,3 +109,19 @@ def test_a_number_in_quotes_is_refused_in_a_model_of_either_format(tmp_path: Pat
         tmp_path, '{"model_type": "llama", "hidden_size": "4096"}', "memory", "./config.json", file="config.json"
     )
     assert "hidden_size is '4096'; a whole number" in done.stderr
+
+
+def test_files_from_windows_are_read(tmp_path: Path) -> None:
+    """Editors there start UTF-8 with a byte order mark, and end lines with a carriage return."""
+    mark = "\ufeff"
+    preset = catalog.path("gpus", "h100-sxm").read_text(encoding="utf-8").replace('name = "h100-sxm"', 'name = "mine"')
+    gpus = tmp_path / "presets" / "gpus"
+    gpus.mkdir(parents=True)
+    (gpus / "mine.toml").write_text(mark + preset, encoding="utf-8", newline="\r\n")
+    (tmp_path / "model.toml").write_text(
+        mark + catalog.path("models", "llama-7b").read_text(encoding="utf-8"), encoding="utf-8", newline="\r\n"
+    )
+    (tmp_path / "j.toml").write_text(mark + 'gpu = "mine"\nzero = 3\n', encoding="utf-8", newline="\r\n")
+    done = told(tmp_path, mark + "gpus = 16\r\n", "memory", "model.toml", "--job", "j.toml")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "on 16 x mine; dp 16, ZeRO 3;" in done.stdout

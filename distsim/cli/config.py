@@ -37,7 +37,7 @@ def user_file() -> Path:
 def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     """Job options of a TOML file, with underscores or hyphens; anything else in it is an error."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise DistsimError(f"cannot read the file: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:

@@ -81,7 +81,7 @@ def order(path: Path | None) -> list[str] | None:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise DistsimError(f"the order file has {path.stat().st_size:,} bytes", where=str(path))
-        return path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise DistsimError(f"cannot read the order: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:

@@ -10,7 +10,7 @@ from distsim.errors import DistsimError
 def read_text(path: str, wanted: str) -> str:
     """All of a file's text."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise DistsimError(f"cannot read {path}: {error.strerror}", wanted) from None
     except UnicodeDecodeError:

@@ -49,7 +49,7 @@ def read(path: str) -> list[Measurement]:
     """Rows of a file such as the shipped ``presets/runs/collectives.csv``."""
     found = []
     try:
-        with open(path, encoding="utf-8", newline="") as handle:
+        with open(path, encoding="utf-8-sig", newline="") as handle:
             reader = csv.DictReader(handle)
             if lacking := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
                 needed = f"needed: {', '.join(COLUMNS)}"
