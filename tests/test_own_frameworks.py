@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from shell import piped
 
 from distsim import catalog
 from distsim.engine.fitting.write import priors_of
@@ -59,7 +60,14 @@ def test_a_renamed_copy_is_timed_like_its_original(name: str, presets: Path) -> 
     assert (ours.interval, ours.correction) == (theirs.interval, theirs.correction)
     like = kin_of(theirs.setup.framework).like
     assert told(ours) == f"no run was fitted under the name 'ours': timed like {like}, as its preset says"
-    assert not told(theirs)
+
+
+@pytest.mark.parametrize("words", [("search", "gpt2", "--gpus", "8"), ("plan", "gpt2", "--tokens", "1B")])
+def test_searches_and_plans_tell_it_too(words: tuple[str, ...], presets: Path) -> None:
+    copied(presets, "torchtitan")
+    for name, times in (("ours", 1), ("torchtitan", 0)):
+        done = piped(*words, "--gpu", "h100-sxm", "--seq", "1024", "--framework", name)
+        assert (done.returncode, done.stderr.count("under the name 'ours': timed like torchtitan")) == (0, times)
 
 
 @pytest.mark.parametrize("name", [file.stem for file in sorted(SHIPPED.glob("*.toml"))])

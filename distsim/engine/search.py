@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from distsim import catalog
+from distsim.engine.jobs.framework_notes import unfitted
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.placement import placement_note
 from distsim.engine.jobs.resolve import Setup
@@ -99,8 +100,9 @@ def search(
             choice(one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
         kept, rents, interrupted,
-        (*base.notes, *lacking(base), *unknown_links(base.accelerator, base.cluster, max(request.gpus)), *notes,
-         *placed(best), *without_stages(base, max(request.gpus), request.bounds), *support_notes(request, best),
+        (*base.notes, *unfitted(base), *lacking(base),
+         *unknown_links(base.accelerator, base.cluster, max(request.gpus)), *notes, *placed(best),
+         *without_stages(base, max(request.gpus), request.bounds), *support_notes(request, best),
          *unused_profile(best), *unread_options(request, best), *pace_note(request, bool(rents))),
     )  # fmt: skip
 

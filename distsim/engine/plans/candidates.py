@@ -11,6 +11,7 @@ from distsim import catalog
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.footprint.states import states_of
 from distsim.engine.jobs.flops import trained_parameters
+from distsim.engine.jobs.framework_notes import unfitted
 from distsim.engine.jobs.lacking import lacking, own_software
 from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.jobs.resolve import Setup
@@ -175,7 +176,7 @@ def _notes(setup: Setup) -> tuple[str, ...]:
     """What a plan has to know of a cluster's accelerator."""
     chip = setup.accelerator
     of_links = unknown_links(chip, setup.cluster, setup.layout.gpus)
-    return (*filter(None, [unknown_architecture(chip)]), *of_links, *lacking(setup))
+    return (*filter(None, [unknown_architecture(chip)]), *of_links, *unfitted(setup), *lacking(setup))
 
 
 def _campaign_utilisation(report: StepReport, kept: Goodput) -> float | None:
