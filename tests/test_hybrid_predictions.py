@@ -149,3 +149,13 @@ def test_a_pipelines_last_stage_holds_the_modules() -> None:
             Job(model="nemotron-3-super", **{**SUPER, "pp": 4, "ep": 16, "vpp": 2, "global_batch": 256})
         ).seconds
     )
+
+
+def test_exchanges_of_a_further_loss_are_told_as_a_loss() -> None:
+    """Three sums over tensor parallel ranks for each loss: largest logit, sum of exponentials, target."""
+    reports = [distsim.comm(model="nemotron-3-super", **SUPER, tp=2, mtp=modules).to_dict() for modules in (0, 1, 2)]
+    calls = [
+        sum(one["calls"] for one in report["collectives"] if one["purpose"] == "tensor parallel loss")
+        for report in reports
+    ]
+    assert calls[0] and calls == [calls[0], 2 * calls[0], 3 * calls[0]]

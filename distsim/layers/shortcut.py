@@ -19,9 +19,7 @@ Feed = Callable[[Context, Tensor], list[Operation]]
 
 def twice(ctx: Context, half: Callable[[Feed], list[Operation]]) -> list[Operation]:
     """Both halves of a layer; ``half`` makes one around its MLP."""
-    # the addition of a shortcut is priced as any elementwise row
-    added = (row._replace(role="") for row in residual(ctx, "mlp.shortcut"))
-    return [*half(_experts_and_mlp), *map(_second, half(mlp)), *added]
+    return [*half(_experts_and_mlp), *map(_second, half(mlp)), *residual(ctx, "mlp.shortcut")]
 
 
 def _experts_and_mlp(ctx: Context, source: Tensor) -> list[Operation]:

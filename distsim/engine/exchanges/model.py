@@ -11,13 +11,10 @@ from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
 from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies
 from distsim.layers.ledger import Block, Collective, Operation, dropped_by
-from distsim.layers.names import COMBINE, DISPATCH, EMBEDDING, EXCHANGE, LOSS
+from distsim.layers.names import COMBINE, DISPATCH, EMBEDDING, EXCHANGE
 from distsim.specs.layout import Layout
 
-PURPOSES = {
-    DISPATCH: "expert dispatch", COMBINE: "expert combine", EXCHANGE: "context parallel",
-    LOSS: "tensor parallel loss",
-}  # fmt: skip
+PURPOSES = {DISPATCH: "expert dispatch", COMBINE: "expert combine", EXCHANGE: "context parallel"}
 """What people read of operations whose exchanges are no regions of tensor parallelism."""
 
 OWN_SHARE = 0.64
@@ -114,8 +111,9 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
     if part == "embedding" and operation.name != EMBEDDING:
         part = "layers"  # lookups of a second stack's words and of inputs of all layers are told with the layers
     ring = collective.group == "cp" and collective.op == "send_recv"
+    region = "tensor parallel " + ("loss" if operation.kind == "loss" else part)
     return Flow(
-        PURPOSES.get(operation.name, f"tensor parallel {part}"),
+        PURPOSES.get(operation.name, region),
         rules.ring_op if ring else collective.op,
         span_of(y, collective.group),
         dtype_name(each, setup.precision),
