@@ -92,6 +92,13 @@ class StepReport:
         return None if self.mfu is None else self.mfu * recompute_factor(self.work)
 
     @functools.cached_property
+    def host_wait_seconds(self) -> float:
+        """Of a step, what the GPU waits for a host that issues its kernels: less by so much if issuing took no time."""
+        free = self.timing.model_copy(update={"kernel_issue_seconds": 0.0})
+        computed = scaled(breakdown_of(self.work, free, self.correction.state), self.correction)
+        return max(self.seconds - sum(computed.values()), 0.0)
+
+    @functools.cached_property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the job and the accelerator."""
         found = (
@@ -127,7 +134,8 @@ class StepReport:
             "tokens_per_second_per_gpu": self.tokens_per_second / y.gpus,
             "model_flops_per_second_per_gpu": self.model_flops_per_second_per_gpu, "mfu": self.mfu, "hfu": self.hfu,
             "flops_convention": flops_convention(self.setup),
-            "breakdown": dict(self.breakdown), "peak_memory": self.memory.peak, "fits": self.memory.fits,
+            "breakdown": dict(self.breakdown), "host_wait_seconds": self.host_wait_seconds,
+            "peak_memory": self.memory.peak, "fits": self.memory.fits,
             "evidence": {"interval": self.interval.basis, "correction": math.exp(self.correction.logarithm) - 1,
                          "nearest_likeness": self.correction.nearest, "runs": list(self.correction.runs)},
             "notes": list(self.notes),

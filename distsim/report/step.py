@@ -22,6 +22,8 @@ INKS: dict[str, tuple[str, Colour]] = {
     "pipeline_transfer": ("P", YELLOW), "optimizer": ("O", PURPLE), "offload": ("L", SKY), "other": ("-", SKY),
 }  # fmt: skip
 WIDEST_BAR = 96
+HOST_SHARE = 0.05
+"""Of a step that waits for the host, from which that is told."""
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -59,9 +61,18 @@ def figures(report: StepReport, term: Style) -> list[str]:
             f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}", " ",
             f"({sums} + {attends})", term,
         ),
+        *_host(report),
         *_doubted(f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}", report, term),
         *_hosts(report, term),
     ]  # fmt: skip
+
+
+def _host(report: StepReport) -> list[str]:
+    """How long the GPU waits for the host, where that is worth a thought."""
+    share = report.host_wait_seconds / report.seconds
+    if share < HOST_SHARE:
+        return []
+    return [f"host        the GPU waits {duration(report.host_wait_seconds)} ({share:.0%}) for kernels to be issued"]
 
 
 def _hosts(report: StepReport, term: Style) -> list[str]:
