@@ -97,7 +97,7 @@ class Plan:
         known."""
         one = option.candidate
         system = system_for(one.gpu, self.request.providers)
-        if system is not None and option.quote.term == OWNED:
+        if system is not None and option.quote.owned:
             chip, cluster = catalog.load("gpus", one.gpu), catalog.load("clusters", one.cluster)
             return owned_hour(chip, cluster, system, self.request.facility)
         if system is None or option.watts is None:

@@ -194,9 +194,7 @@ def spread(shares: Shares, cell: Cell, start: float, end: float, at: Scale, time
         start, column = max(start, edge), column + 1
 
 
-def _spread_all(
-    shares: Shares, cell: Cell, once: tuple[float, float], at: Scale, times: int, apart: float
-) -> None:  # fmt: skip
+def _spread_all(shares: Shares, cell: Cell, once: tuple[float, float], at: Scale, times: int, apart: float) -> None:
     """What repeats, column by column: of all times that are before a column's end what is not before its start."""
     start, long = once[0], once[1] - once[0]
 

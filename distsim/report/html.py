@@ -31,7 +31,6 @@ from distsim.report.plan_words import (
     rate,
     unbeaten,
 )
-from distsim.specs.price import OWNED
 from distsim.units import DAY, KWH_PER_MWH, count, days_words, duration, least_to_most
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -116,7 +115,7 @@ def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html
     told += [paragraph(f"Besides the rent: {words}.") for words in (besides(made, chosen, today),) if words]
     told += [paragraph(words.capitalize(), ".") for words in fullness(chosen)]
     if owed(chosen):
-        word = "Bought. " if chosen.quote.term == OWNED else "Reserved. "
+        word = "Bought. " if chosen.quote.owned else "Reserved. "
         told.append(paragraph(element("strong", word), f"{owed(chosen)}."))
     told.append(paragraph(f"{made.notes[0][0].upper()}{made.notes[0][1:]}.", class_="soft"))
     return section("answer", "Answer", *told, paragraph("Layout: ", layout_words(chosen), "."))

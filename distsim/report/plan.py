@@ -33,7 +33,6 @@ from distsim.report.plan_words import (
 )
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
-from distsim.specs.price import OWNED as OWNED_TERM
 from distsim.units import DAY, KWH_PER_MWH, count, days_words, duration, least_to_most
 
 WIDEST_BAR = 80
@@ -97,9 +96,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
     within = "" if wish is None else f"; {kept(made, dates.share_within(wish * DAY))}"
     terms, mean = chosen.candidate.goodput, float(dates.failures.mean()) or chosen.interruptions
     few = number(mean, 0 if mean >= 10 else 1)
-    bound = (
-        [f"{'bought  ' if chosen.quote.term == OWNED_TERM else 'reserved'}    {owed(chosen)}"] if owed(chosen) else []
-    )
+    bound = [f"{'bought  ' if chosen.quote.owned else 'reserved'}    {owed(chosen)}"] if owed(chosen) else []
     tokens = [count(chosen.tokens / chosen.dollars_at(end)) for end in (chosen.days_high, chosen.days_low)]
     return [
         *told, "",
@@ -120,7 +117,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
 
 def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
     one, quote = option.candidate, option.quote
-    paid = "to buy" if quote.term == OWNED_TERM else "owed"
+    paid = "to buy" if quote.owned else "owed"
     whole = f" of {owed_whole(option)} {paid}" if option.committed_dollars is not None else ""
     return (
         f"{term.bold(word)}    {one.gpus:,} x {one.gpu} ({one.cluster}) from {quote.whose}: "

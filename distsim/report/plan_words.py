@@ -12,7 +12,6 @@ from distsim.engine.planner import Plan
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.plan import Option
 from distsim.specs.dates import dated
-from distsim.specs.price import OWNED
 from distsim.units import DAY, KILOGRAMS_PER_TONNE, KWH_PER_MWH, days_words, decimal_bytes, duration
 
 FEW = 9.95
@@ -89,7 +88,7 @@ def owed(option: Option) -> str:
     whole, terms = option.committed_dollars, option.terms
     if whole is None:
         return ""
-    if option.quote.term == OWNED:
+    if option.quote.owned:
         more = option.bought_gpus - option.candidate.gpus
         idle = f", {more:,} of them more than this run uses" if more else ""
         return (
@@ -111,7 +110,7 @@ def owed_whole(option: Option) -> str:
 def unbeaten(found: Sequence[Option]) -> str:
     """What the options of the front have in common."""
     whole = ", reservations paid whole" if any(one.terms is not None for one in found) else ""
-    owned = ", machines bought whole" if any(one.quote.term == OWNED for one in found) else ""
+    owned = ", machines bought whole" if any(one.quote.owned for one in found) else ""
     return f"nothing is both faster and cheaper{whole}{owned}"
 
 
@@ -122,7 +121,7 @@ def standing_by(option: Option) -> str:
         return ""
     whole = option.spare_gpus == catalog.load("clusters", option.candidate.cluster).gpus_per_node
     nodes = f"{spares:,} {'node' if whole else 'instance'}{'' if spares == 1 else 's'}"
-    if option.quote.term == OWNED:
+    if option.quote.owned:
         return f"{nodes} in reserve, {dollars(option.spare_dollars)} more to buy"
     return f"{nodes} in reserve, not billed; {dollars(option.spare_dollars)} more where you pay for them"
 

@@ -61,13 +61,13 @@ def figures(report: StepReport, term: Style) -> list[str]:
             f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}", " ",
             f"({sums} + {attends})", term,
         ),
-        *_host(report),
+        *_host_wait(report),
         *_doubted(f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}", report, term),
-        *_hosts(report, term),
+        *_host_memory(report, term),
     ]  # fmt: skip
 
 
-def _host(report: StepReport) -> list[str]:
+def _host_wait(report: StepReport) -> list[str]:
     """How long the GPU waits for the host, where that is worth a thought."""
     share = report.host_wait_seconds / report.seconds
     if share < HOST_SHARE:
@@ -75,7 +75,7 @@ def _host(report: StepReport) -> list[str]:
     return [f"host        the GPU waits {duration(report.host_wait_seconds)} ({share:.0%}) for kernels to be issued"]
 
 
-def _hosts(report: StepReport, term: Style) -> list[str]:
+def _host_memory(report: StepReport, term: Style) -> list[str]:
     """What offloading needs of a node's memory."""
     if not report.setup.offload:
         return []

@@ -15,6 +15,7 @@ TERMS: tuple[Term, ...] = ("on-demand", "spot", "reserved-1y", "reserved-3y", "r
 """Of rents; ``reserved`` is a reservation whose length the source does not state."""
 OWNED: Term = "owned"
 """Of machines that are bought: what an hour of their use comes to."""
+ALL_TERMS = (*TERMS, OWNED)
 MOST_PER_GPU_HOUR = 1000
 """Dollars; a higher rent is a slip: a node's, a month's, or another currency's."""
 Rate = Annotated[Dollars, Field(gt=0, le=MOST_PER_GPU_HOUR)]

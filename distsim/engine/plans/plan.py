@@ -14,7 +14,6 @@ from distsim.engine.steps.intervals import LEVEL
 from distsim.errors import DistsimError
 from distsim.formulas import energy, money
 from distsim.specs.facility import Facility
-from distsim.specs.price import OWNED
 from distsim.units import DAY
 
 LONGEST_DAYS = 10 * 365.0
@@ -104,7 +103,7 @@ class Option:
     def committed_dollars(self) -> float | None:
         """What a reservation of these machines costs over its whole terms, or what they cost to buy; None where they
         are paid by the hour."""
-        if self.quote.term == OWNED:
+        if self.quote.owned:
             return self.bought_gpus * self.quote.bought_dollars
         years = RESERVED_YEARS.get(self.quote.term)
         if years is None:
@@ -134,7 +133,7 @@ class Option:
         """What the spares would cost at the same rate, where whoever rents the others pays for them too; to buy, where
         machines are bought."""
         spares = self.candidate.goodput.spares
-        if spares and self.quote.term == OWNED:
+        if spares and self.quote.owned:
             return spares * self.spare_gpus * self.quote.bought_dollars
         return self.dollars * spares * self.spare_gpus / self.candidate.gpus if spares else 0.0
 

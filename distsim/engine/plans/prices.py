@@ -11,7 +11,7 @@ from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.cluster import Cluster
 from distsim.specs.dates import age, dated, span
-from distsim.specs.price import OWNED, TERMS, Offer, Price, Term
+from distsim.specs.price import ALL_TERMS, OWNED, Offer, Price, Term
 
 RESERVED_YEARS: dict[Term, int] = {"reserved-1y": 1, "reserved-3y": 3}
 """How long machines are paid for at a term, used or not; a reservation whose source is silent about it is not here."""
@@ -41,9 +41,14 @@ class Quote:
     """How many are sold together."""
 
     @property
+    def owned(self) -> bool:
+        """Whether the machines are bought, not rented."""
+        return self.term == OWNED
+
+    @property
     def whose(self) -> str:
         """The provider, with the term where it is not the usual one."""
-        return self.provider if self.term in ("on-demand", OWNED) else f"{self.provider} ({self.term})"
+        return self.provider if self.owned or self.term == "on-demand" else f"{self.provider} ({self.term})"
 
     @property
     def place(self) -> str:
@@ -64,24 +69,23 @@ class Quote:
         return {
             "provider": self.provider, "usd_per_gpu_hour": self.usd_per_gpu_hour, "date": self.date,
             "term": self.term, "instance": self.instance, "region": self.region, "source": self.source,
-            **({"bought_usd_per_gpu": self.bought_dollars} if self.term == OWNED else {}),
+            **({"bought_usd_per_gpu": self.bought_dollars} if self.owned else {}),
         }  # fmt: skip
 
 
 def term_of(word: str) -> Term:
     """The term a word means."""
-    terms = (*TERMS, OWNED)
-    for term in terms:
+    for term in ALL_TERMS:
         if word == term:
             return term
-    raise DistsimError(f"unknown price term {word!r}", did_you_mean(word, terms), f"terms: {', '.join(terms)}")
+    raise DistsimError(f"unknown price term {word!r}", did_you_mean(word, ALL_TERMS), f"terms: {', '.join(ALL_TERMS)}")
 
 
 def terms_of(text: str) -> tuple[Term, ...]:
     """One term, several with commas, or all."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if words == ["all"]:
-        return *TERMS, OWNED
+        return ALL_TERMS
     return tuple(dict.fromkeys(map(term_of, words or [text])))
 
 

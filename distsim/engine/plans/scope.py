@@ -20,7 +20,7 @@ from distsim.engine.plans.prices import RESERVED_YEARS, Quote, covers
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.job import Job
-from distsim.specs.price import OWNED, TERMS
+from distsim.specs.price import ALL_TERMS, OWNED
 from distsim.units import DAY, GIGA, count, least_to_most
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
     ]  # fmt: skip
     if not chosen:
         asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
-        rest = [term for term in (*TERMS, OWNED) if term not in request.price_terms]
+        rest = [term for term in ALL_TERMS if term not in request.price_terms]
         other = f"other terms: --price {', '.join(rest)}; " if rest else ""
         raise DistsimError(
             f"nobody's {' or '.join(request.price_terms)} price for whole nodes of {asked} is known",
