@@ -49,7 +49,7 @@ OF_MODEL = {
     "micro_batch": (int, "sequences per micro-batch [default: 1]"),
     "seq": (int, "tokens per sequence [default: the model's context]"),
     "recompute": (str, "none, selective or full"),
-    "framework": (str, "software profile [default: megatron-core]"),
+    "framework": (str, "software profile [default: megatron-core; of TPUs, Trainium and Gaudi their own]"),
     "cuda_graphs": (str, "CUDA graphs: none, modules, iteration"),
     "stage_layers": (str, "layers per stage or chunk, as distsim step takes them: 7,7,6,6,6"),
     "gpu_power": (str, "power limit of each accelerator in watts"),

@@ -198,7 +198,7 @@ def _saved_rows(block: Block, setup: Setup) -> Iterator[tuple[str, str, str, Any
 # What a value follows from where nobody states the option.
 _FOLLOWS = {
     "gpu": "default, or the cluster's", "cluster": "the GPU's usual", "gpus": "one node, or what the degrees need",
-    "gpu_power": "the cluster, or the GPU's preset",
+    "gpu_power": "the cluster, or the GPU's preset", "framework": "default, or the GPU's own",
     "dp": "gpus / (tp * pp * cp)", "etp": "tp and ep", "schedule": "pp and vpp", "stage_layers": "layers / pp",
     "mtp": "stage_layers", "decoder_seq": "the model",
     "zero_group": "dp * cp", "sequence_parallel": "tp > 1", "seq": "the model's context", "dropout": "the model",

@@ -32,7 +32,6 @@ def step_command(made: Plan, option: Option) -> str:
     if y["recompute"] == "full" and y["recompute_layers"] > 0:  # else all layers
         chosen["recompute_layers"] = y["recompute_layers"]
     stated.pop("model", None)
-    stated |= made.request.terms.software(one.cluster)
     where = {"cluster": one.cluster, "gpus": one.gpus}
     model = job.model if isinstance(job.model, str) else job.model.name
     return f"distsim step {shlex.quote(model)} {flags({**where, **stated, **unread(y), **chosen})}"

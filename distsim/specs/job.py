@@ -47,6 +47,7 @@ class Job(Spec):
     profile: str | None = None
     """Network factors of one's own machine: a TOML that ``distsim calibrate --nccl-tests`` wrote, or a links preset."""
     framework: str = "megatron-core"
+    """Where it is not stated, accelerators with a compiler of their own have their own (engine/jobs/software.py)."""
 
     tp: Degree = None
     pp: Degree = None
@@ -193,6 +194,11 @@ class Job(Spec):
         if named and options.get("mtp") not in (None, named):
             raise ValueError(f"stage_layers {text!r} has {named} MTP layers m, but mtp is {options['mtp']}")
         return {**options, "mtp": named} if named else options
+
+    @property
+    def names_framework(self) -> bool:
+        """Whether it says under which framework it runs; what that one does not run is then refused, else told."""
+        return "framework" in self.model_fields_set
 
     @field_validator("stage_layers", mode="before")
     @classmethod

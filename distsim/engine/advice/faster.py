@@ -148,7 +148,7 @@ def typed(old: Setup, new: Setup, options: dict[str, Any]) -> dict[str, Any]:
 
 def _refuse(job: Job, setup: Setup) -> None:
     """Raise what a framework that the user named does not have."""
-    if "framework" in job.model_fields_set:
+    if job.names_framework:
         refuse_unsupported(setup.framework, setup.model, setup.layout, setup.offload)
 
 

@@ -108,7 +108,7 @@ def _usual_notes(framework: Framework, layout: Layout, origins: Mapping[str, str
 def _wider_gradients(framework: Framework, precision: Precision, job: Job) -> list[str]:
     """A note for a job that names its framework and no recipe, where that framework's own has wider gradients."""
     usual = framework.usual.get(f"precision_{precision.name}")
-    named = "framework" in job.model_fields_set and job.precision is None and job.lora_rank is None
+    named = job.names_framework and job.precision is None and job.lora_rank is None
     if not named or usual is None or framework.stands_for:
         return []
     wide = catalog.load("precisions", str(usual)).gradient_bytes
@@ -122,7 +122,7 @@ def _wider_gradients(framework: Framework, precision: Precision, job: Job) -> li
 
 def beyond_default(setup: Setup) -> list[str]:
     """Notes on what the default framework, which nobody named, would refuse by name: its rules hold only then."""
-    if "framework" in setup.job.model_fields_set:
+    if setup.job.names_framework:
         return []
     found = lacks(setup.framework, setup.model, setup.layout, setup.offload)
     return [all_the_same(problem) for problem, _ in found]
@@ -139,7 +139,7 @@ def _other_optimizer(framework: Framework, job: Job) -> list[str]:
 def _composed_update(framework: Framework, job: Job, whole_model: bool) -> list[str]:
     """A note where torch's default stands for what a user may have fused, of a framework that he named."""
     fused = fused_instead(framework, job)
-    if not (fused and whole_model and "framework" in job.model_fields_set):
+    if not (fused and whole_model and job.names_framework):
         return []
     return [
         f"--optimizer {fused.removesuffix('-fused')} is torch's default (foreach), which makes temporaries as large as "

@@ -9,6 +9,7 @@ from distsim.errors import DistsimError
 from distsim.layers.attention_kernel import FLASH_WIDTH
 from distsim.specs.accelerator import Accelerator, Peak
 from distsim.specs.framework import Framework
+from distsim.specs.job import Job
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 
@@ -100,6 +101,12 @@ def own_software(chip: Accelerator) -> str | None:
     return {**COMPILED_ONLY, **GRAPHS}.get(chip.generation)
 
 
+def unnamed_software(chip: Accelerator, job: Job) -> str:
+    """A note on the framework that stands in where a job names none and the usual one does not run, or nothing."""
+    own = "" if job.names_framework else own_software(chip) or ""
+    return own and f"{chip.name} is timed under {own}: {job.framework} does not run on it; --framework sets another"
+
+
 def without_flash(chip: Accelerator, attention: str, kernel: str) -> str:
     """A note on a chip that the framework's flash attention is not written for, or nothing."""
     if attention != "flash" or kernel == NO_FLASH.get(chip.generation, kernel):
@@ -165,7 +172,8 @@ def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:
 def lacking(setup: Setup, timed: bool = True) -> tuple[str, ...]:
     """Notes on what of a job its accelerator does not have, with what is ``timed`` in its place."""
     chip, attention = setup.accelerator, setup.layout.attention
-    found = [other_software(chip, setup.framework), lacking_units(chip, setup.precision, timed)]
+    named = other_software(chip, setup.framework) if setup.job.names_framework else unnamed_software(chip, setup.job)
+    found = [named, lacking_units(chip, setup.precision, timed)]
     if timed:
         found += [
             rounded_products(chip, setup.precision, setup.framework), unasked_fp32(setup),

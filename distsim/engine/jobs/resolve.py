@@ -15,6 +15,7 @@ from distsim.engine.jobs.layout import check_capacity, layout_of, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import as_stored, job_kernels, optimizer_of, padded_vocab
+from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
 from distsim.engine.jobs.tuning import tuning_notes, tuning_of, tuning_options
 from distsim.engine.timelines.schedule_chunks import chunks_of_stages, settle_chunks
@@ -149,7 +150,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     ``overrides`` replaces loaded specs by name (accelerator, cluster, framework …), for replaying measured runs.
     """
     given = dict(overrides or {})
-    framework: Framework = given.get("framework") or catalog.load("frameworks", job.framework)
+    framework: Framework = given.get("framework") or framework_of(job)
     filled, origins = _fill(job, framework)
     chunks_of_stages(filled, origins)
     chunk_notes = settle_chunks(filled, origins, framework.supports)
@@ -158,7 +159,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     check_capacity(filled, model.name, model.experts)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     accelerator, cluster, limit_notes = hardware(filled, given)
-    refuse_drives(filled, framework if "framework" in job.model_fields_set else None, cluster)
+    refuse_drives(filled, framework if job.names_framework else None, cluster)
     filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
     layout, notes = layout_of(filled, model, cluster)
     notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored]
@@ -170,7 +171,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         )  # fmt: skip
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
     precision = catalog.load("precisions", filled["precision"])
-    if "framework" in job.model_fields_set and not given.get("framework"):
+    if job.names_framework and not given.get("framework"):
         refuse_unsupported(framework, model, layout, offload)
         refuse_missing_units(accelerator, precision, framework)
     framework = with_overlap(job, framework, bool(filled["compile"]))

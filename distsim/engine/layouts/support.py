@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from distsim import catalog
+from distsim.engine.jobs import software
 from distsim.engine.layouts.bounds import LARGEST, WORDS, Bound, Bounds
 from distsim.specs.framework import Framework
 from distsim.specs.support import Supports, all_the_same, unsupported
@@ -26,14 +26,14 @@ STAGES = (0, 1, 2, 3)
 
 def framework_of(request: Request) -> Framework:
     """The framework of a search."""
-    found: Framework = request.overrides.get("framework") or catalog.load("frameworks", request.job.framework)
+    found: Framework = request.overrides.get("framework") or software.framework_of(request.job)
     return found
 
 
 def lenient(request: Request) -> Request:
     """The same request; where nobody named the framework, what bounds name is not held against it."""
     lifted = {name: value for stated in request.bounds.given for name, value in LIFTED.get(stated, {}).items()}
-    if "framework" in request.job.model_fields_set or not lifted:
+    if request.job.names_framework or not lifted:
         return request
     framework = framework_of(request)
     update = {"supports": framework.supports.model_copy(update=lifted)}
@@ -57,9 +57,9 @@ def within(bounds: Bounds, supports: Supports, pp: int, no_sync: bool = False) -
 
 def notes(request: Request, found: tuple[Choice, ...]) -> list[str]:
     """What among the ranked layouts the framework does not run, though nobody named it; what was left out if it was."""
-    if "framework" in request.job.model_fields_set:
+    if request.job.names_framework:
         return list(_left_out(request))
-    framework: Framework = catalog.load("frameworks", request.job.framework)  # not what was made lenient
+    framework = software.framework_of(request.job)  # not what was made lenient
     setups = [one.report.setup for one in reversed(found)]
     told = {
         rule.dimensions: rule.problem(framework.name, framework.supports, one.model, one.layout)

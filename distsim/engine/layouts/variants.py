@@ -11,6 +11,7 @@ from distsim import catalog
 from distsim.engine.jobs.drives import goes_to, needs_shards
 from distsim.engine.jobs.graphs import OPEN, asked_kernels
 from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.software import framework_of
 from distsim.engine.layouts.bounds import LARGEST, parse_bound
 from distsim.errors import DistsimError
 from distsim.other_names import choice_meant
@@ -101,7 +102,7 @@ def parse_offloads(text: str, job: Job) -> tuple[str, ...]:
     """``none,optimizer,optimizer+activations`` (a plus joins what leaves the GPU together), or ``all``."""
     words = _words("offload", text, "none,optimizer,optimizer+activations")
     if words == [ALL]:
-        able = catalog.load("frameworks", job.framework).supports
+        able = framework_of(job).supports
         some = [kinds for count in range(1, len(OFFLOADS) + 1) for kinds in itertools.combinations(OFFLOADS, count)]
         return ("none", *(",".join(kinds) for kinds in some if leaves(able, kinds, job.gpus or SEVERAL)))
     found = []

@@ -12,7 +12,7 @@ from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.footprint.states import states_of
 from distsim.engine.jobs.flops import trained_parameters
 from distsim.engine.jobs.framework_notes import unfitted
-from distsim.engine.jobs.lacking import lacking, own_software
+from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import Bounds
@@ -77,17 +77,10 @@ class Terms:
     """How long the campaign trains."""
 
     def job_on(self, model: LoadedModel, cluster: str, gpus: int) -> Job:
-        """The job on so many accelerators of a cluster, its layout open; under their own software where it is not
-        said which."""
+        """The job on so many accelerators of a cluster, its layout open."""
         batch = self.batch.sequences(gpus)
         update = {"model": model.spec, "cluster": cluster, "gpus": gpus, "global_batch": batch}
-        update |= self.software(cluster)
         return self.job.model_copy(update=update)
-
-    def software(self, cluster: str) -> dict[str, str]:
-        """The framework of accelerators that the usual one does not run on; a stated one holds for all."""
-        own = own_software(catalog.load("gpus", catalog.load("clusters", cluster).gpu))
-        return {"framework": own} if own and "framework" not in self.job.model_fields_set else {}
 
 
 def candidate_setup(terms: Terms, model: LoadedModel, cluster: str, gpus: int, layout: Mapping[str, Any]) -> Setup:

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from distsim import catalog
 from distsim.engine.jobs.drives import needs_shards
 from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.software import framework_of
 from distsim.engine.layouts.bounds import Bounds, parse_bound
 from distsim.engine.layouts.fold import Shared, setup_at
 from distsim.engine.layouts.variants import unread
 from distsim.engine.search import Request, SearchReport, search
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
-from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 
 USUAL_SPACE = {
@@ -35,12 +34,6 @@ ALIKE = 0.01
 OPTIONS = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute", "recompute_layers",
            "sequence_parallel", "schedule")  # fmt: skip
 """What tells a layout apart, as options of a job; the stated ones bound the search."""
-
-
-def framework_of(job: Job) -> Framework:
-    """The framework of a plan's job."""
-    framework: Framework = catalog.load("frameworks", job.framework)
-    return framework
 
 
 def overrides_of(job: Job, cluster: Cluster) -> dict[str, Any]:

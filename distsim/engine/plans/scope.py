@@ -10,9 +10,10 @@ from distsim.engine.jobs.drives import needs_shards, node_rates
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.graphs import OPEN
 from distsim.engine.jobs.hardware import limited
-from distsim.engine.jobs.lacking import other_software, unit_refusal
+from distsim.engine.jobs.lacking import other_software, unit_refusal, unnamed_software
 from distsim.engine.jobs.models import LoadedModel, length_notes
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tuning import tuning_notes
 from distsim.engine.plans.energy import USUAL_UTILISATION
 from distsim.engine.plans.pace import campaign_pace
@@ -96,12 +97,9 @@ class Scope:
 
     def _software(self) -> list[str]:
         """Accelerators that have another framework than the rest, and those that the stated one does not run on."""
-        terms = self.request.terms
-        own = {self.sold[one]: name for one in self.clusters for name in terms.software(one).values()}
-        return [*self.elsewhere, *(
-            f"{gpu} is timed under {name}: {terms.job.framework} does not run on it; --framework sets one for all"
-            for gpu, name in own.items()
-        )]  # fmt: skip
+        job, chips = self.request.terms.job, dict.fromkeys(self.sold[one] for one in self.clusters)
+        told = [unnamed_software(catalog.load("gpus", chip), job) for chip in chips]
+        return [*self.elsewhere, *filter(None, told)]
 
     def _sizes(self, cluster: str) -> list[int]:
         """Accelerators to try: as asked, or powers of two around what the deadline needs."""
@@ -179,9 +177,9 @@ def _running(clusters: Sequence[str], job: Job) -> tuple[list[str], list[str]]:
         clusters, told = _with_drives(clusters)
         able, left_out = _running(clusters, job.model_copy(update={"offload_to": None}))
         return able, [*told, *left_out]
-    if "framework" not in job.model_fields_set:
+    if not job.names_framework:
         return list(clusters), []
-    framework = catalog.load("frameworks", job.framework)
+    framework = framework_of(job)
     recipe = job.precision and catalog.load("precisions", job.precision)
     reasons = {}
     for one in clusters:

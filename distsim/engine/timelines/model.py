@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from distsim import catalog
 from distsim.engine.exchanges.pipeline import messages
 from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.stages import build_stages, folded
 from distsim.engine.step import timing_of
 from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
@@ -39,7 +39,7 @@ def model_setup(
     job = Job.read({**stated, **degrees, "model": model, "global_batch": sequences * micro})
     if schedule is None or "framework" not in stated:
         return resolve(job)
-    framework = catalog.load("frameworks", job.framework)
+    framework = framework_of(job)
     any_schedule = framework.supports.model_copy(update={"schedules": None})
     setup = resolve(job, {"framework": framework.model_copy(update={"supports": any_schedule})})
     refuse_unsupported(setup.framework, setup.model, setup.layout, setup.offload)
