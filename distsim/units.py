@@ -73,9 +73,10 @@ LARGEST_NUMBER = 1e300
 """Beyond every quantity; whole numbers may be longer than floats."""
 
 
-def parse_time(text: str, where: str, units: tuple[str, ...] = ("d", "h", "min")) -> float:
-    """Seconds of a time with its unit; a bare number, which might be of days or hours, is refused."""
-    if text.strip().lstrip("+-").replace(".", "", 1).isdigit():
+def parse_time(text: Any, where: str, units: tuple[str, ...] = ("d", "h", "min")) -> float:
+    """Seconds of a time with its unit. A text that is a bare number, which might be of days or hours, is refused; a
+    program's number is of seconds."""
+    if isinstance(text, str) and text.strip().lstrip("+-").replace(".", "", 1).isdigit():
         *first, last = (f"{text}{unit}" for unit in units)
         raise DistsimError(f"{where} {text} has no unit", f"write e.g. {', '.join(first)} or {last}")
     return parse(text, "s", where)
@@ -101,6 +102,18 @@ def parse(value: Any, dimension: str, what: str = "value") -> float:
     if result != result or result in (float("inf"), float("-inf")):
         raise DistsimError(f"{what} {value!r} is not a finite number", f"write e.g. {_EXAMPLES[dimension]}")
     return result
+
+
+def parse_share(value: Any, option: str, what: str) -> float:
+    """``2%``, ``"0.02"`` or 0.02; nothing is 0. ``what`` it is a share of, in words."""
+    text = "0" if value is None else str(value).strip()
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = float("nan")
+    if not 0 <= share < 1:
+        raise DistsimError(f"--{option} {value} is no share {what}", "give 0 to 0.99, e.g. 0.05 or 5%")
+    return share
 
 
 def gib(size_bytes: float, digits: int = 2) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from shell import piped
 
 import distsim
 
@@ -84,3 +86,92 @@ def test_data_of_a_report_are_the_callers_own() -> None:
 def test_numbers_longer_than_floats_are_refused() -> None:
     with pytest.raises(distsim.DistsimError, match="not a finite number"):
         distsim.collective("all_reduce", gpus=8, bytes=10**400)
+
+
+SEARCH = {"gpu": "h100-sxm", "gpus": 8, "global_batch": 64}
+
+
+def test_a_search_answers_as_the_command_does() -> None:
+    found = distsim.search("llama-7b", **SEARCH, tp=[1, 2, 4], zero="0..1", sequence_parallel=True, within=60, top=3)
+    words = "search llama-7b --gpu h100-sxm --gpus 8 --global-batch 64 --tp 1,2,4 --zero 0..1 --sequence-parallel on"
+    told = json.loads(piped(*words.split(), "--within", "60s", "--top", "3", "--json").stdout)
+    ours = json.loads(json.dumps(found.to_dict()))
+    assert len(found.best) == 3
+    assert {**ours, "seconds": 0} == {**{name: told[name] for name in ours}, "seconds": 0}
+    assert repr(found).startswith("SearchReport(") and "llama-7b on 8 x h100-sxm" in repr(found)
+
+
+def test_what_a_job_states_bounds_its_search() -> None:
+    job = distsim.Job(model="llama-7b", **SEARCH, tp=2, zero=1)
+    assert {one.options["tp"] for one in distsim.search(job).best} == {2}
+    assert {one.options["tp"] for one in distsim.search(job, tp=4).best} == {4}
+
+
+def test_nothing_that_fits_is_an_answer() -> None:
+    found = distsim.search("llama-2-70b", gpu="h100-sxm", gpus=8, zero=0, global_batch=64)
+    assert not found.best and found.nearest
+
+
+def test_a_plan_answers_as_the_command_does() -> None:
+    made = distsim.plan(
+        "llama-2-7b", "100B", gpu=["h100-sxm", "a100"], gpus=[64], provider="aws", deadline="30d", budget=1e6,
+        tp=[1, 2], stragglers=0.01,
+    )  # fmt: skip
+    words = "plan llama-2-7b --tokens 100B --gpu h100-sxm,a100 --gpus 64 --provider aws --deadline 30d --budget 1M"
+    told = json.loads(piped(*words.split(), "--tp", "1,2", "--stragglers", "1%", "--json").stdout)
+    told.pop("campaigns")
+    assert json.loads(json.dumps(made.to_dict())) == told
+    assert made.cheapest is not None and repr(made.cheapest).startswith("Option(64 x ")
+
+
+def test_measured_runs_are_replayed(tmp_path: Path) -> None:
+    row = {
+        "id": "a",
+        "model": "llama-7b",
+        "gpu": "a100",
+        "n_gpus": "8",
+        "micro_batch": "1",
+        "global_batch": "8",
+        "seq_len": "2048",
+        "precision": "bf16",
+        "framework": "torchtitan",
+        "zero_stage": "3",
+        "step_time_s": "1.2",
+    }
+    (tmp_path / "runs.csv").write_text(f"{','.join(row)}\n{','.join(row.values())}\n", encoding="utf-8")
+    replayed = distsim.validate(tmp_path / "runs.csv")
+    assert replayed.summary.timed_rows == 1 and repr(replayed).startswith("Validation(1 runs, 0 skipped, median error")
+
+
+@pytest.mark.parametrize(
+    ("ask", "options", "told"),
+    [
+        (distsim.search, {"tpp": 2}, "unknown field 'tpp'"),
+        (distsim.search, {"tp": "x"}, "neither a whole number nor a range"),
+        (distsim.search, {"tp_mode": "2d"}, "a search does not take tp_mode"),
+        (distsim.search, {"top": 0}, "top 0 ranks nothing"),
+        (distsim.search, {"objective": "speed"}, "unknown objective"),
+        (distsim.search, {"deadline": "30d"}, "for how many tokens"),
+        (distsim.plan, {}, "no tokens given"),
+        (distsim.plan, {"tokens": "1T", "deadlin": "30d"}, "no option deadlin"),
+        (distsim.plan, {"tokens": "1T", "deadline": "30"}, "has no unit"),
+        (distsim.plan, {"tokens": "1T", "spares": "3"}, "no whole number"),
+        (distsim.plan, {"tokens": "1T", "pace": "fast"}, "is no number"),
+    ],
+)
+def test_wrong_questions_are_told(ask: Any, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(distsim.DistsimError, match=told):
+        ask("llama-7b", **options)
+
+
+def test_commands_and_library_take_the_same_options() -> None:
+    from distsim.cli import plan_request, search
+    from distsim.engine.layouts import searchable
+    from distsim.engine.plans import options
+
+    assert tuple(search.BOUNDED) == searchable.BOUNDED
+    assert (tuple(plan_request.BOUNDED), set(plan_request.JOB)) == (options.BOUNDED, set(options.JOB))
+    printed = {"json", "csv", "report", "explain", "top", "seed", "model", "tokens"}
+    from distsim.cli.plan import plan
+
+    assert set(inspect.signature(plan).parameters) - printed == set(options.DEFAULTS)

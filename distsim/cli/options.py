@@ -20,7 +20,10 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "cluster": (str, "cluster preset or TOML, instead of the GPU's usual node and network"),
     "gpu_power": (str, "power limit of each accelerator in watts: 500 or 500W [default: the cluster's, or none]"),
     "profile": (str, "network profile that distsim calibrate --nccl-tests wrote"),
-    "framework": (str, "software profile: kernels, overheads, defaults [default: megatron-core; of TPUs, Trainium, Gaudi their own]"),
+    "framework": (
+        str,
+        "software profile: kernels, overheads, defaults [default: megatron-core; of TPUs, Trainium, Gaudi their own]",
+    ),
     "tp": (int, "tensor parallel degree"),
     "pp": (int, "pipeline parallel degree (stages)"),
     "cp": (int, "context parallel degree"),

@@ -32,6 +32,8 @@ Facility = Annotated[
     str, _option("--facility", "PUE, power price, grid (distsim show facilities) [default: the preset default]")
 ]
 
+Blocking = Annotated[bool, _flag("--blocking-checkpoints", "training waits while a checkpoint is written")]
+
 
 @with_layouts
 def plan(
@@ -61,7 +63,7 @@ def plan(
     failures: Failures = "default",
     storage: Storage = "default",
     facility: Facility = "default",
-    blocking: Annotated[bool, _flag("--blocking-checkpoints", "training waits while a checkpoint is written")] = False,
+    blocking_checkpoints: Blocking = False,
     seed: Annotated[int, _flag("--seed", "seed of the simulated campaigns")] = 0,
     top: Annotated[int, _flag("--top", "how many options to list")] = 12,
     explain: Annotated[bool, _flag("--explain", "also print each term of the losses with its source")] = False,

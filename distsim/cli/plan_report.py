@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from distsim.engine.planner import Plan
 
 KINDS = (".html", ".htm")
-OTHER_FLAGS = {"blocking": "--blocking-checkpoints"}
 
 
 def check(text: str | None) -> Path | None:
@@ -58,6 +57,6 @@ def asked(command: Callable[..., None], given: Mapping[str, Any]) -> str:
         value = given[name]
         if name == "model" or value == parameter.default or name in ("json", "csv"):
             continue
-        flag = OTHER_FLAGS.get(name, f"--{name.replace('_', '-')}")
+        flag = f"--{name.replace('_', '-')}"
         words += [flag] if value is True else [flag, str(value)]
     return shlex.join(words)

@@ -13,10 +13,8 @@ from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
     from distsim.engine.planner import Request
-    from distsim.engine.plans.goodput import Policy
 
 MEMORY = {"margin": (str, "share of the memory that stays free, 0.05 or 5% [default: none]")}
-MOST_KEPT = 1_000_000
 STORED = {"keep": (int, "checkpoints that stay in storage [default: 10]")}
 BOUNDED = {
     "tp": "tensor parallel degrees to try: 8, 1..8 or 1,2,4 [default: 1..8]",
@@ -105,6 +103,7 @@ TAKEN = {name: kind for name, (kind, _) in JOB.items()} | dict.fromkeys(BOUNDED,
 def complete(given: dict[str, Any]) -> dict[str, Any]:
     """Options as typed, and under them those that stay, of which a plan takes what it can."""
     from distsim.cli.options import tell_unused, with_places
+    from distsim.engine.layouts.bounds import as_text
     from distsim.specs.job import Job
 
     typed = {name: given[name] for name in TAKEN}
@@ -113,120 +112,15 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     Job.read({"model": given["model"], **under})
     tell_unused({name: origins[name] for name in sorted(under.keys() - TAKEN.keys())}, "plan")
     under = {name: value for name, value in under.items() if name in TAKEN}
-    return given | {name: value if TAKEN[name] in (int, bool) else _typed(value) for name, value in under.items()}
-
-
-def _typed(value: Any) -> str:
-    """A value of a file as the command line has it."""
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+    return given | {name: value if TAKEN[name] in (int, bool) else as_text(value) for name, value in under.items()}
 
 
 def request_of(given: dict[str, Any]) -> Request:
     """The request from options as typed."""
-    from distsim import catalog
     from distsim.cli.options import as_typed
-    from distsim.engine.jobs.models import load_model
-    from distsim.engine.layouts.bounds import parse_bounds
-    from distsim.engine.planner import Request, sequence_of, step_batch, tokens_for
-    from distsim.engine.plans.candidates import Terms
-    from distsim.engine.plans.plan import Wish
-    from distsim.engine.plans.prices import STALE_DAYS, terms_of
-    from distsim.specs.job import Job
-    from distsim.units import DAY
+    from distsim.engine.plans.asked import request_of as made
 
-    stated = {name: given[name] for name in JOB if given[name] is not None}
     try:
-        job = Job.read({"model": given["model"], **stated})
+        return made(given)
     except DistsimError as error:
-        raise as_typed(error, stated) from None
-    model = load_model(job.model)
-    if job.seq is None:
-        job = job.model_copy(update={"seq": sequence_of(model)})
-    days, dollars = _quantity(given, "deadline", "s"), _quantity(given, "budget", "USD")
-    age = _quantity(given, "price_age", "s")
-    if age is not None and age <= 0:
-        raise DistsimError(f"--price-age {given['price_age']} leaves no price", "give more than 0, e.g. 6months")
-    tokens = tokens_for(_quantity(given, "tokens", "tokens"), given["compute_optimal"], model)
-    rates = catalog.load("failures", given["failures"])
-    planned = rates.planned / (rates.window / DAY) if rates.planned and rates.window else 0.0
-    return Request(
-        Terms(
-            job, step_batch(given["global_batch"], job, model, tokens), rates,
-            catalog.load("storage", given["storage"]), _policy(given, planned),
-            parse_bounds({name: given[name] for name in BOUNDED}, []),
-            0.0 if given["margin"] is None else share("margin", given["margin"], "of the memory"), tokens,
-        ),
-        tokens, Wish(None if days is None else days / DAY, dollars),
-        catalog.load("facilities", given["facility"]), terms_of(given["price"]), _words(given["gpu"]),
-        _words(given["cluster"]), _sizes(given["gpus"]), _words(given["provider"]), given["compute_optimal"],
-        _kept(given["keep"]), STALE_DAYS if age is None else age / DAY,
-    )  # fmt: skip
-
-
-def _kept(stated: int | None) -> int:
-    from distsim.engine.plans.besides import USUAL_KEPT
-
-    if stated is not None and not 0 <= stated <= MOST_KEPT:
-        raise DistsimError(f"--keep {stated} is out of range", f"valid: 0 to {MOST_KEPT:,}")
-    return USUAL_KEPT if stated is None else stated
-
-
-def _quantity(given: dict[str, Any], name: str, unit: str) -> float | None:
-    from distsim.units import parse, parse_time
-
-    text, option = given[name], f"--{name.replace('_', '-')}"
-    if text is None:
-        return None
-    return parse_time(text, option) if unit == "s" else parse(text, unit, option)
-
-
-def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:
-    """How the campaign guards itself, and what else slows it."""
-    from distsim.engine.plans.goodput import Policy
-    from distsim.engine.plans.pace import campaign_pace
-    from distsim.engine.plans.prices import terms_of
-    from distsim.units import DAY, HOUR, MINUTE
-
-    every = _quantity(given, "preempted_every", "s")
-    if every is not None and "spot" not in terms_of(given["price"]):
-        raise DistsimError("--preempted-every is about spot machines", "add --price spot, or leave it out")
-    if every is not None and every < MINUTE:
-        raise DistsimError(f"--preempted-every {given['preempted_every']} leaves no time to train", "e.g. 10d")
-    pause = _quantity(given, "maintenance_every", "s")
-    if pause is not None and pause < HOUR:
-        problem = f"--maintenance-every {given['maintenance_every']}: planned pauses are at least an hour apart"
-        raise DistsimError(problem, "write e.g. 7d")
-    if pause is not None:
-        pauses_per_day = DAY / pause
-    spread = share("stragglers", given["stragglers"], "of the mean speed")
-    return Policy(
-        asynchronous=not given["blocking"], interval_seconds=_quantity(given, "checkpoint_every", "s"),
-        spares=given["spares"], pauses_per_day=pauses_per_day, straggler_spread=spread,
-        node_preempted_every=every, pace=campaign_pace() if given["pace"] is None else given["pace"],
-    )  # fmt: skip
-
-
-def share(option: str, text: str | None, what: str) -> float:
-    """``2%`` or ``0.02``."""
-    if text is None:
-        return 0.0
-    bare = text.strip().removesuffix("%")
-    try:
-        value = float(bare) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        value = float("nan")
-    if not 0 <= value < 1:
-        raise DistsimError(f"--{option} {text} is no share {what}", "give 0 to 0.99, e.g. 2% or 0.02")
-    return value
-
-
-def _words(text: str | None) -> tuple[str, ...]:
-    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
-
-
-def _sizes(text: str | None) -> tuple[int, ...]:
-    from distsim.engine.layouts.bounds import gpu_counts
-
-    return gpu_counts(text) if text is not None else ()
+        raise as_typed(error, given) from None

@@ -14,6 +14,7 @@ from distsim.cli import search_options as own
 from distsim.cli.search_pool import Dask, Jobs, pool
 from distsim.cli.search_varied import Vary, run_varied
 from distsim.cli.signatures import splitting
+from distsim.engine.layouts.searchable import FIXED
 from distsim.errors import DistsimError
 from distsim.report import talk
 
@@ -43,13 +44,6 @@ BOUNDED: dict[str, str] = {
     "precision": "precision recipes to try: bf16,fp8, or all that GPU and framework have [default: one, as for step]",
     "offload": "what leaves the GPU, to try: none,optimizer,optimizer+activations, or all [default: none]",
 }
-FIXED = ("gpu", "cluster", "gpu_power", "profile", "framework", "seq", "decoder_seq", "sample_tokens", "attention",
-         "compile", "cuda_graphs", "expert_overlap", "tp_comm_overlap", "dropout", "optimizer", "mtp",
-         "lora_rank", "lora_targets", "lora_dropout", "lora_whole", "quantize", "loss", "loss_parallel", "no_sync",
-         "clip", "expert_imbalance", "capacity_factor", "cp_mode", "offload_to")  # fmt: skip
-"""Job options that hold for all layouts."""
-VARIED = {"global_batch": "batches", "precision": "precisions", "offload": "offloads"}
-"""Options of which a list is tried, with the names of the lists in a request."""
 
 
 def _command(function: Callable[..., None]) -> Callable[..., None]:
@@ -94,11 +88,12 @@ def search(
     """
     from distsim.cli.progress import Progress
     from distsim.cli.search_files import check, every_layout, write_ranked
+    from distsim.engine.layouts.asked import price_wish, training
     from distsim.engine.search import search as run
 
     asked = stated.get("gpus")
-    request = _request(stated, objective, within, margin, exclude or [], top, all_ranks, _wish(price, provider))
-    request = _training(request, tokens, deadline)
+    request = _request(stated, objective, within, margin, exclude or [], top, all_ranks, price_wish(price, provider))
+    request = training(request, tokens, deadline)
     if vary is not None:
         run_varied(request, vary, asked, pool(jobs, dask), {"--diff": diff, "--csv": csv, "--all": all_file}, json)
         return
@@ -131,106 +126,26 @@ def _request(
     stated: dict[str, Any], objective: str, within: str | None, margin: str, exclude: list[str], top: int,
     all_ranks: bool, price: Wish | None,
 ) -> Request:  # fmt: skip
-    from distsim.engine.layouts.bounds import parse_bounds
-    from distsim.engine.search import Request
-    from distsim.units import DAY, parse_time
+    from distsim.engine.layouts.asked import request_of
 
     limits = {name: stated.pop(name) for name in BOUNDED}
     job = _without_others(*shared.stated_job(stated))
-    for name in BOUNDED:  # a job file may fix what the command line leaves open
-        value = getattr(job, name)
-        if limits[name] is None and value is not None:
-            limits[name] = ("on" if value else "off") if isinstance(value, bool) else str(value)
-            if name == "offload":  # what a job moves together; a comma here means either
-                limits[name] = value.replace(",", "+")
-    gpus = limits.pop("gpus")
-    job, tried = _tried(job, {name: limits.pop(name) for name in VARIED})
-    seconds = float("inf") if within is None else parse_time(within, "--within", ("s", "ms"))
-    if seconds <= 0:
-        raise DistsimError(f"--within {within} leaves no time", "write e.g. --within 20s")
-    if within is not None and seconds > 365 * DAY:
-        raise DistsimError(f"--within {within} is more than a year for one step", "write e.g. --within 20s")
-    bounds = parse_bounds(limits, exclude)
-    share = _margin(margin)
-    plain = Request(job, _gpus(gpus, job), bounds, objective, share, seconds, top, price=price, all_ranks=all_ranks)
-    return replace(plain, **tried)
+    asked = request_of(job, limits, objective=objective, within=within, margin=margin, exclude=exclude)
+    return replace(asked, top=top, all_ranks=all_ranks, price=price)
 
 
 def _without_others(job: Job, origins: dict[str, str]) -> Job:
     """The job without options that a search does not have: an error in a job file, which is of this command, and a note
     on those of files that all commands read."""
-    named = sorted(job.model_fields_set - {"model", *FIXED, *BOUNDED})
-    stray = {name: origins.get(name, "") for name in named if getattr(job, name) is not None}
+    from distsim.engine.layouts.asked import unsearched
+
+    stray = {name: origins.get(name, "") for name in unsearched(job)}
     if own := [name for name, origin in stray.items() if origin.startswith("job file")]:
         raise DistsimError(
             f"a search does not take {', '.join(own)}", "leave it out; distsim step takes it for one layout"
         )
     shared.tell_unused(stray, "search")
     return job.model_copy(update=dict.fromkeys(stray))
-
-
-def _tried(job: Job, texts: dict[str, str | None]) -> tuple[Job, dict[str, Any]]:
-    """Batches, recipes and kinds of offloading to try, and the job with the first of each."""
-    from distsim.engine.layouts import variants
-
-    first: dict[str, Any] = dict.fromkeys(VARIED)
-    tried: dict[str, Any] = {}
-    for name, text in texts.items():
-        if text is not None:
-            found = variants.PARSERS[name](text, job)
-            first[name], tried[VARIED[name]] = found[0], found
-    if job.offload_to:  # one that goes there, if any does
-        from distsim.engine.jobs.drives import goes_to
-
-        there = (one for one in tried.get("offloads", ()) if goes_to(one, job.offload_to))
-        first["offload"] = next(there, first["offload"])
-    return job.model_copy(update=first), tried
-
-
-def _wish(price: str | None, provider: str | None) -> Wish | None:
-    """Whose prices are asked for; None where none are."""
-    from distsim.engine.layouts.money import wish_for
-
-    names = [name.strip() for name in (provider or "").split(",") if name.strip()]
-    if provider is not None and not names:
-        raise DistsimError(f"--provider {provider!r} names no price list", "see: distsim show prices")
-    return None if price is None and provider is None else wish_for(price, names)
-
-
-def _gpus(text: str | None, job: Any) -> tuple[int, ...]:
-    """Numbers of GPUs as asked for, or those of one node."""
-    from distsim.engine.layouts.bounds import gpu_counts
-    from distsim.engine.layouts.variants import base_setup
-
-    return (int(base_setup(job, 1).cluster.gpus_per_node),) if text is None else tuple(sorted(gpu_counts(text)))
-
-
-def _training(request: Request, tokens: str | None, deadline: str | None) -> Request:
-    """How much is to be trained, and in which time."""
-    from distsim.units import parse, parse_time
-
-    if tokens is None:
-        if deadline is not None:
-            raise DistsimError(f"--deadline {deadline} needs to know for how many tokens", "add e.g. --tokens 300B")
-        return request
-    made = {"tokens": parse(tokens, "tokens", "--tokens")}
-    if deadline is not None:
-        made["deadline"] = parse_time(deadline, "--deadline")
-    for name, value in made.items():
-        if value <= 0:
-            raise DistsimError(f"--{name} leaves nothing to search for", "write e.g. --tokens 300B --deadline 30d")
-    return replace(request, tokens=made["tokens"], deadline=made.get("deadline", request.deadline))
-
-
-def _margin(text: str) -> float:
-    """A share, as 0.05 or as 5%."""
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share < 1:
-        raise DistsimError(f"--margin {text} is no share of the memory", "give 0 to 0.99, e.g. 0.05 or 5%")
-    return share
 
 
 def _ranks(text: str | None, top: int) -> tuple[int, int] | None:

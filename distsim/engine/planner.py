@@ -58,7 +58,7 @@ class Request:
     """Prices so much older than the newest are left out."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """Options, cheapest first, and those that answer the wish."""
 
@@ -71,6 +71,9 @@ class Plan:
     """Numbers of accelerators that were tried."""
     infeasible: DistsimError | None = None
     """Why there are no options at all, though the question is right."""
+
+    def __repr__(self) -> str:
+        return f"Plan({self.model.name}, {self.request.tokens:g} tokens: {len(self.options)} options, {self.cheapest})"
 
     @property
     def pareto(self) -> list[int]:

@@ -64,7 +64,7 @@ def search(
     on other networks would compute again."""
     began = time.perf_counter()
     if request.objective not in OBJECTIVES:
-        near = did_you_mean(request.objective, OBJECTIVES)
+        near = did_you_mean(str(request.objective), OBJECTIVES)
         raise DistsimError(f"unknown objective {request.objective!r}", near, f"objectives: {', '.join(OBJECTIVES)}")
     if not 0 <= request.margin < 1:
         raise DistsimError(f"--margin {request.margin:g} is no share of the memory", "give 0 to 0.99, e.g. 0.05")

@@ -36,11 +36,16 @@ class Summary:
     memory_bias: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Validation:
     """The answer of ``distsim validate``."""
 
     replays: tuple[Replay, ...]
+
+    def __repr__(self) -> str:
+        told, median = self.summary, self.summary.median_abs_error
+        error = "" if median is None else f", median error {median:.1%}"
+        return f"Validation({told.rows} runs, {told.skipped} skipped{error})"
 
     @property
     def summary(self) -> Summary:
@@ -84,6 +89,12 @@ def shipped_runs() -> Path:
 def unseen_runs() -> Path:
     """Further measured runs that come with distsim, of sources that nothing was fitted to."""
     return catalog.path("runs", "unseen")
+
+
+def validate(runs: str | Path | None = None) -> Validation:
+    """Measured runs of a file, or those that come with distsim, held against predictions, as ``distsim validate``
+    does. Raises DistsimError for a file that is no table of runs."""
+    return validate_file(shipped_runs() if runs is None else Path(runs))
 
 
 def validate_file(path: Path, show: Show | None = None) -> Validation:

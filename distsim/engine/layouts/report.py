@@ -56,12 +56,15 @@ class Request:
     """Seconds in which they are to be trained, failures not counted."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Choice:
     """A layout that was found, computed again by itself."""
 
     report: StepReport
     found: Found
+
+    def __repr__(self) -> str:
+        return f"Choice({self.report!r})"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -84,7 +87,7 @@ class Choice:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SearchReport:
     """The answer of ``distsim search``."""
 
@@ -112,6 +115,10 @@ class SearchReport:
     notes: tuple[str, ...]
     families: dict[Any, search_alike.Alike] = field(default_factory=dict)
     prices: Prices = field(default_factory=Prices)
+
+    def __repr__(self) -> str:
+        first = f"best={self.best[0]!r}" if self.best else "nothing feasible"
+        return f"SearchReport({self.feasible:,} of {self.evaluated:,} layouts feasible: {first})"
 
     @property
     def limited(self) -> bool:

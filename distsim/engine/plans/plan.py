@@ -66,7 +66,7 @@ class Candidate:
         return tokens / self.tokens_per_step * step_seconds * self.goodput.stretch / DAY
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Option:
     """One way to train: a candidate at one provider's rate."""
 
@@ -82,6 +82,12 @@ class Option:
     energy_kwh: float | None
     tonnes_co2e: float | None
     tokens: float
+
+    def __repr__(self) -> str:
+        one = self.candidate
+        return (
+            f"Option({one.gpus} x {one.gpu}, {self.quote.provider}: days={self.days:.4g}, dollars={self.dollars:,.0f})"
+        )
 
     @property
     def tokens_per_dollar(self) -> float:

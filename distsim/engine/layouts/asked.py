@@ -1,0 +1,127 @@
+"""A search from its options as somebody states them: on the command line, or as keywords of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from distsim.engine.jobs.drives import goes_to
+from distsim.engine.layouts import variants
+from distsim.engine.layouts.bounds import as_text, gpu_counts, parse_bounds
+from distsim.engine.layouts.money import Wish, wish_for
+from distsim.engine.layouts.searchable import BOUNDED, FIXED, VARIED
+from distsim.engine.search import Request, SearchReport
+from distsim.engine.search import search as run
+from distsim.errors import DistsimError
+from distsim.specs.job import Job, job_of
+from distsim.specs.model import Model
+from distsim.units import DAY, parse, parse_share, parse_time
+
+MOST_RANKED = 1000
+
+
+def search(
+    job: Job | Model | str | None = None, *, objective: str = "throughput", within: Any = None, tokens: Any = None,
+    deadline: Any = None, margin: Any = None, exclude: str | Sequence[str] = (), top: int = 10, all_ranks: bool = False,
+    price: Any = None, provider: Any = None, **options: Any,
+) -> SearchReport:  # fmt: skip
+    """The best layouts of a model on a number of GPUs, as ``distsim search`` finds them.
+
+    ``job`` is a model with job options as keywords, or a whole Job, whose degrees then are the only ones that are
+    tried. What bounds the search takes one value, several or a range: ``tp=8``, ``tp=[1, 2, 4]``, ``tp="1..8"``.
+    Numbers are SI (seconds, tokens), texts have units: ``within="20s"``, ``tokens="2T"``. Raises DistsimError for what
+    does not exist, contradicts itself or allows no layout at all; that none fits is an answer (``best`` is empty).
+    """
+    limits = {name: as_text(options.pop(name)) for name in BOUNDED if options.get(name) is not None}
+    stated = job if isinstance(job, Job) and not options else job_of(job, options)
+    if other := unsearched(stated):
+        raise DistsimError(f"a search does not take {', '.join(other)}", "leave it out; distsim.step takes it")
+    if not isinstance(top, int) or not 1 <= top <= MOST_RANKED:
+        raise DistsimError(f"top {top} ranks nothing sensible", f"valid: 1 to {MOST_RANKED}")
+    left_out = [exclude] if isinstance(exclude, str) else exclude
+    request = request_of(stated, limits, objective=objective, within=within, margin=margin, exclude=left_out)
+    request = replace(request, top=top, all_ranks=all_ranks, price=price_wish(price, provider))
+    return run(training(request, tokens, deadline))
+
+
+def unsearched(job: Job) -> list[str]:
+    """Options that a job states and a search does not have."""
+    named = sorted(job.model_fields_set - {"model", *FIXED, *BOUNDED})
+    return [name for name in named if getattr(job, name) is not None]
+
+
+def request_of(
+    job: Job, limits: Mapping[str, str | None], *, objective: str = "throughput", within: Any = None,
+    margin: Any = None, exclude: Sequence[str] = (),
+) -> Request:  # fmt: skip
+    """The request for a job, with ``limits`` on its bounded options as texts; what it states itself bounds them
+    too."""
+    bounds = {name: limits.get(name) for name in BOUNDED}
+    for name in BOUNDED:
+        value = getattr(job, name)
+        if bounds[name] is None and value is not None:
+            # what a job moves together; a comma here means either
+            bounds[name] = value.replace(",", "+") if name == "offload" else as_text(value)
+    gpus = bounds.pop("gpus")
+    job, tried = _tried(job, {name: bounds.pop(name) for name in VARIED})
+    parsed = parse_bounds(bounds, list(exclude))
+    plain = Request(job, _gpus(gpus, job), parsed, objective, parse_share(margin, "margin", "of the memory"),
+                    _longest_step(within))  # fmt: skip
+    return replace(plain, **tried)
+
+
+def _longest_step(within: Any) -> float:
+    """Seconds that a step may take."""
+    if within is None:
+        return float("inf")
+    seconds = parse_time(within, "--within", ("s", "ms"))
+    if seconds <= 0:
+        raise DistsimError(f"--within {within} leaves no time", "write e.g. --within 20s")
+    if seconds > 365 * DAY:
+        raise DistsimError(f"--within {within} is more than a year for one step", "write e.g. --within 20s")
+    return seconds
+
+
+def _tried(job: Job, texts: Mapping[str, str | None]) -> tuple[Job, dict[str, Any]]:
+    """Batches, recipes and kinds of offloading to try, and the job with the first of each."""
+    first: dict[str, Any] = dict.fromkeys(VARIED)
+    tried: dict[str, Any] = {}
+    for name, text in texts.items():
+        if text is not None:
+            found = variants.PARSERS[name](text, job)
+            first[name], tried[VARIED[name]] = found[0], found
+    if job.offload_to:  # one that goes there, if any does
+        there = (one for one in tried.get("offloads", ()) if goes_to(one, job.offload_to))
+        first["offload"] = next(there, first["offload"])
+    return job.model_copy(update=first), tried
+
+
+def _gpus(text: str | None, job: Job) -> tuple[int, ...]:
+    """Numbers of GPUs as asked for, or those of one node."""
+    if text is None:
+        return (int(variants.base_setup(job, 1).cluster.gpus_per_node),)
+    return tuple(sorted(gpu_counts(text)))
+
+
+def price_wish(price: Any, provider: Any) -> Wish | None:
+    """Whose prices are asked for; None where none are."""
+    names = [name.strip() for name in (as_text(provider) or "").split(",") if name.strip()]
+    if provider is not None and not names:
+        raise DistsimError(f"--provider {provider!r} names no price list", "see: distsim show prices")
+    return None if price is None and provider is None else wish_for(as_text(price), names)
+
+
+def training(request: Request, tokens: Any, deadline: Any) -> Request:
+    """How much is to be trained, and in which time."""
+    if tokens is None:
+        if deadline is not None:
+            raise DistsimError(f"--deadline {deadline} needs to know for how many tokens", "add e.g. --tokens 300B")
+        return request
+    made = {"tokens": parse(tokens, "tokens", "--tokens")}
+    if deadline is not None:
+        made["deadline"] = parse_time(deadline, "--deadline")
+    for name, value in made.items():
+        if value <= 0:
+            raise DistsimError(f"--{name} leaves nothing to search for", "write e.g. --tokens 300B --deadline 30d")
+    return replace(request, tokens=made["tokens"], deadline=made.get("deadline", request.deadline))
