@@ -64,15 +64,7 @@ def framework_notes(
         )
     if framework.compiled_decoders and job.compile and model.causal and layout.attention == "flash":
         own.append(framework.compiled_decoders)
-    return [*own, *_no_attention(model, job), *_attention_notes(model, layout, kernels)]
-
-
-def _no_attention(model: Model, job: Job) -> list[str]:
-    """A note where nothing attends, so that no kernel of attention is chosen; Mamba's first scan is fused like it."""
-    scans = model.mamba is not None and model.mamba.step_rank
-    if job.attention is None or model.attention_layers or scans:
-        return []
-    return [f"--attention {job.attention} has no effect: {model.name} has no attention"]
+    return [*own, *_attention_notes(model, layout, kernels)]
 
 
 def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str]:

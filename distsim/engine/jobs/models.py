@@ -151,6 +151,17 @@ def length_notes(model: Model, layout: Layout, stated: bool = True) -> list[str]
     return notes
 
 
+def without_effect(model: Model, job: Job) -> list[str]:
+    """Options that a job states and nothing of its model reads."""
+    scans = model.mamba is not None and model.mamba.step_rank  # Mamba's first scan is fused like attention
+    told = []
+    if job.attention is not None and not model.attention_layers and not scans:
+        told.append(f"--attention {job.attention} has no effect: {model.name} has no attention")
+    if job.dropout is not None and not any((model.attention_dropout, model.hidden_dropout, model.embedding_dropout)):
+        told.append(f"--{'' if job.dropout else 'no-'}dropout has no effect: {model.name} has none")
+    return told
+
+
 def refuse_untimed(model: Model, attention: str, kernels: Kernels) -> None:
     """Raise DistsimError for what memory can be told of, and time cannot."""
     if model.recurrence and kernels.linear_attention == "composed":

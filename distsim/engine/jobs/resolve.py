@@ -12,7 +12,7 @@ from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
 from distsim.engine.jobs.lacking import refuse_missing_units
 from distsim.engine.jobs.layout import check_capacity, layout_of, usual_etp
-from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes
+from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import as_stored, job_kernels, optimizer_of, padded_vocab
 from distsim.engine.jobs.software import framework_of
@@ -181,9 +181,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     notes += left_out
     notes += framework_notes(framework, model, layout, kernels, origins, precision, job, tuning is None)
     notes += tuning_notes(tuning, model, kernels, framework, precision, job.lora_targets)
-    rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
-    if job.dropout is not None and not any(rates):
-        notes.append(f"--{'' if job.dropout else 'no-'}dropout has no effect: {model.name} has none")
+    notes += without_effect(model, job)
     chunks = chunk_layers(filled["stage_layers"], model, layout, framework)
     if note := placement_note(filled["stage_layers"], chunks, model, layout, framework):
         notes.append(note)

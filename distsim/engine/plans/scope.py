@@ -11,7 +11,7 @@ from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.graphs import OPEN
 from distsim.engine.jobs.hardware import limited
 from distsim.engine.jobs.lacking import other_software, unit_refusal, unnamed_software
-from distsim.engine.jobs.models import LoadedModel, length_notes
+from distsim.engine.jobs.models import LoadedModel, length_notes, without_effect
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tuning import tuning_notes
@@ -53,7 +53,7 @@ class Scope:
         job = request.terms.job.model_copy(update={**first, **OPEN})
         setup = resolve(job)
         self.flops_per_token = float(model_flops(setup))
-        self._idle = [note for note in setup.notes if note.startswith("--") and "has no effect" in note]
+        self._idle = without_effect(setup.model, job)
         self._lengths = length_notes(setup.model, setup.layout)
         self._tuning = tuning_notes(
             setup.tuning, setup.model, setup.kernels, setup.framework, setup.precision, job.lora_targets
