@@ -16,7 +16,7 @@ from distsim.engine.kernels.softmax_passes import (
     plain_torch,
 )
 from distsim.layers.ledger import Operation
-from distsim.layers.names import COMBINE, DISPATCH, EXCHANGE, EXPERT_ACTIVATION, EXPERTS, ROUTER
+from distsim.layers.names import COMBINE, DISPATCH, EMBEDDING, EXCHANGE, EXPERT_ACTIVATION, EXPERTS, HEAD, ROUTER
 from distsim.specs.timing import CORE_SECONDS, MODULE_SECONDS, OPERATION_SECONDS
 
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
@@ -221,7 +221,7 @@ def _casts(setup: Setup, operation: Operation) -> int:
 
 def _module_issue(setup: Setup, operation: Operation) -> float:
     """Host time of an operation where a layer of Transformer Engine stands in the place of torch's."""
-    ends = operation.role == "head" or operation.name.startswith(("head", "embedding"))
+    ends = operation.role == "head" or operation.name.startswith((HEAD, EMBEDDING))
     inside = operation.kind in IN_LAYERS and not ends
     return MODULE_ISSUE if inside and setup.kernels.modules == "transformer-engine" else 1.0
 
