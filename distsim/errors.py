@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 
 class DistsimError(Exception):
@@ -13,6 +14,10 @@ class DistsimError(Exception):
         self.hints = tuple(hint for hint in hints if hint)
         self.where = where
         super().__init__(self.text())
+
+    def __reduce__(self) -> tuple[Callable[..., DistsimError], tuple[str, ...]]:
+        """So that one of another process is whole in this."""
+        return partial(type(self), where=self.where), (self.problem, *self.hints)
 
     def text(self) -> str:
         """The message as the terminal shows it, one hint per indented line."""

@@ -171,7 +171,7 @@ def test_commands_and_library_take_the_same_options() -> None:
 
     assert tuple(search.BOUNDED) == searchable.BOUNDED
     assert (tuple(plan_request.BOUNDED), set(plan_request.JOB)) == (options.BOUNDED, set(options.JOB))
-    printed = {"json", "csv", "report", "explain", "top", "seed", "model", "tokens"}
+    printed = {"json", "csv", "report", "explain", "top", "seed", "model", "tokens", "jobs"}
     from distsim.cli.plan import plan
 
     assert set(inspect.signature(plan).parameters) - printed == set(options.DEFAULTS)

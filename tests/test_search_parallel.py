@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -151,6 +152,21 @@ def test_jobs_at_the_terminal() -> None:
     words = ("--gpus", "8", "--global-batch", "32", "--recompute", "none", "--json")
     one, two = (json.loads(piped("search", "llama-7b", *words, "--jobs", jobs).stdout) for jobs in ("1", "2"))
     assert {**one, "seconds": 0} == {**two, "seconds": 0}
+
+
+def test_a_plan_of_two_processes_is_that_of_one() -> None:
+    words = "plan llama-2-7b --tokens 100B --gpu a100,h100-sxm,l40s --gpus 16,32 --tp 1,2 --micro-batch 1 --json"
+    one, two = (piped(*words.split(), "--jobs", jobs) for jobs in ("1", "2"))
+    assert len(json.loads(one.stdout)["options"]) > 4
+    assert (one.stdout, one.stderr, one.returncode) == (two.stdout, two.stderr, two.returncode)
+
+
+def test_what_is_wrong_is_told_by_processes_too() -> None:
+    words = "plan llama-2-7b --tokens 100B --gpu h100-sxm --gpus 16,32 --tp 3 --provider aws"
+    one, two = (piped(*words.split(), "--jobs", jobs) for jobs in ("1", "2"))
+    assert one.returncode == two.returncode == 2 and one.stderr == two.stderr
+    error = pickle.loads(pickle.dumps(DistsimError("none", "try one", "or two", where="file.toml")))
+    assert (error.problem, error.hints, error.where) == ("none", ("try one", "or two"), "file.toml")
 
 
 @pytest.mark.parametrize("words", [

@@ -40,6 +40,7 @@ PLAN: dict[str, tuple[str, ...]] = {
     "Training": ("precision", "optimizer", "dropout", "mtp", "loss", "expert_imbalance", "capacity_factor", "no_sync",
                  "clip"),
     "Fine-tuning": SECTIONS["Fine-tuning"],
+    "Time of the plan": ("jobs",),
 }  # fmt: skip
 PIPELINE: dict[str, tuple[str, ...]] = {
     "Schedule": ("stages", "micro", "schedule", "chunks", "memory_limit", "group", "compare", "list_"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distsim.cli.plan_request import with_layouts
+from distsim.cli.search_pool import Jobs, processes
 from distsim.report import talk
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def plan(
     facility: Facility = "default",
     blocking_checkpoints: Blocking = False,
     seed: Annotated[int, _flag("--seed", "seed of the simulated campaigns")] = 0,
+    jobs: Jobs = 1,
     top: Annotated[int, _flag("--top", "how many options to list")] = 12,
     explain: Annotated[bool, _flag("--explain", "also print each term of the losses with its source")] = False,
     report: Annotated[Text, _option("--report", "also write the plan as one HTML page to this file")] = None,
@@ -84,7 +86,7 @@ def plan(
     _check(json and csv, top, seed)
     file = plan_report.check(report)
     given = complete(given)
-    made = _made(request_of(given))
+    made = _made(request_of(given), jobs)
     if file is not None and made.options:
         plan_report.write(file, made, plan, given)
     if json:
@@ -97,14 +99,15 @@ def plan(
         raise typer.Exit(1)
 
 
-def _made(request: Request) -> Plan:
+def _made(request: Request, jobs: int) -> Plan:
     """The plan, its notes told; that there is none at all is an answer, not a mistake."""
     from distsim.cli.progress import Progress
     from distsim.engine.planner import make_plan
 
     progress = Progress("clusters")
     try:
-        made = make_plan(request, progress.show)
+        with processes(jobs) as workers:
+            made = make_plan(request, progress.show, workers)
     finally:
         progress.clear()
     for note in made.notes:

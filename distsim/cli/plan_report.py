@@ -55,7 +55,7 @@ def asked(command: Callable[..., None], given: Mapping[str, Any]) -> str:
     words = ["distsim", command.__name__, str(given["model"])]
     for name, parameter in inspect.signature(command).parameters.items():
         value = given[name]
-        if name == "model" or value == parameter.default or name in ("json", "csv"):
+        if name == "model" or value == parameter.default or name in ("json", "csv", "jobs"):
             continue
         flag = f"--{name.replace('_', '-')}"
         words += [flag] if value is True else [flag, str(value)]

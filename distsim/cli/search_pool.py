@@ -1,4 +1,4 @@
-"""Where a search runs: in this process, in several, or on a Dask cluster."""
+"""Where a search or a plan runs: in this process, in several, or a search on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
     from distsim.engine.layouts.chunks import Pool
+    from distsim.engine.layouts.jobs import LocalPool
 
 Jobs = Annotated[int, typer.Option("--jobs", min=1, max=1024, help="processes that share the work")]
 Dask = Annotated[
@@ -20,21 +21,27 @@ Dask = Annotated[
 
 
 @contextlib.contextmanager
-def pool(jobs: int, dask: str | None) -> Iterator[Pool | None]:
-    """The workers that ``--jobs`` or ``--dask`` ask for, or None for this process alone."""
-    if dask is not None and jobs > 1:
-        raise DistsimError(f"--jobs {jobs} and --dask {dask} are two places for one search", "give one of the two")
-    if dask is None and jobs == 1:
+def processes(jobs: int) -> Iterator[LocalPool | None]:
+    """As many processes as ``--jobs`` asks for, or None for this one alone."""
+    if jobs == 1:
         yield None
-        return
-    if dask is not None:
-        from distsim.engine.layouts.dask import DaskPool
-
-        workers = DaskPool(dask)
-        with contextlib.closing(workers):
-            yield workers
         return
     from distsim.engine.layouts.jobs import LocalPool
 
     with contextlib.closing(LocalPool(jobs)) as local:
         yield local
+
+
+@contextlib.contextmanager
+def pool(jobs: int, dask: str | None) -> Iterator[Pool | None]:
+    """The workers that ``--jobs`` or ``--dask`` ask for, or None for this process alone."""
+    if dask is not None and jobs > 1:
+        raise DistsimError(f"--jobs {jobs} and --dask {dask} are two places for one search", "give one of the two")
+    if dask is None:
+        with processes(jobs) as local:
+            yield local
+        return
+    from distsim.engine.layouts.dask import DaskPool
+
+    with contextlib.closing(DaskPool(dask)) as workers:
+        yield workers

@@ -14,14 +14,14 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.plans import plan as plans
 from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.besides import USUAL_KEPT, Besides, besides
-from distsim.engine.plans.candidates import Terms, Watch, candidates
+from distsim.engine.plans.candidates import Place, Pool, Terms, Watch, candidates
 from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.owned import owned_hour, owned_quotes
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
 from distsim.engine.plans.plan import Option, Wish
 from distsim.engine.plans.prices import STALE_DAYS, Quote, best, price_lists, quotes, recent
 from distsim.engine.plans.scope import Scope, usual_notes
-from distsim.engine.plans.smaller import Place, down_to_budget
+from distsim.engine.plans.smaller import down_to_budget
 from distsim.engine.plans.unread import unread_notes
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
@@ -182,8 +182,9 @@ def finish_dates(option: Option, seed: int = 0) -> Campaigns:
 
 
 @catalog.settled()  # every offer names its accelerator, and every layout its hardware
-def make_plan(request: Request, watch: Watch | None = None) -> Plan:
-    """Time the clusters that are worth it and price them."""
+def make_plan(request: Request, watch: Watch | None = None, pool: Pool | None = None) -> Plan:
+    """Time the clusters that are worth it and price them; in a pool's processes if one is given, with the same
+    answer."""
     model = load_model(request.terms.job.model)
     lists = price_lists(request.providers)
     listed = [quote for term in request.price_terms for quote in quotes(lists, term)]
@@ -194,7 +195,7 @@ def make_plan(request: Request, watch: Watch | None = None) -> Plan:
     scope = Scope(request, model, offered)
     places = scope.places()
     _check_tokens(request, model)
-    tried = Tried(request, model, offered, watch)
+    tried = Tried(request, model, offered, watch, pool)
     found = tried.options(places)
     lacking = None if found else _nothing_found(request, model, places, tried.quotes)
     if scope.open_sizes and request.wish.dollars is not None:
@@ -209,8 +210,10 @@ def make_plan(request: Request, watch: Watch | None = None) -> Plan:
 class Tried:
     """Clusters of a size that were timed and priced."""
 
-    def __init__(self, request: Request, model: LoadedModel, offered: Sequence[Quote], watch: Watch | None) -> None:
-        self.request, self.model, self.offered, self.watch = request, model, offered, watch
+    def __init__(
+        self, request: Request, model: LoadedModel, offered: Sequence[Quote], watch: Watch | None, pool: Pool | None
+    ) -> None:  # fmt: skip
+        self.request, self.model, self.offered, self.watch, self.pool = request, model, offered, watch, pool
         self.places: list[Place] = []
         self.quotes: dict[Place, list[Quote]] = {}
         """Of those that a layout fits."""
@@ -218,7 +221,7 @@ class Tried:
     def options(self, places: Sequence[Place]) -> list[Option]:
         """Options of some more. Raises where what is asked for allows no layout on any of them."""
         self.places += places
-        made = candidates(self.request.terms, self.model, places, self.watch)
+        made = candidates(self.request.terms, self.model, places, self.watch, self.pool)
         self.quotes |= {(one.cluster, one.gpus): best(self.offered, one.cluster, one.gpus) for one in made}
         return plans.options(made, self.request.tokens, self.quotes, self.request.facility)
 

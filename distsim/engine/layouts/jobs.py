@@ -1,12 +1,13 @@
-"""Workers of a search on this machine: processes of their own, started afresh."""
+"""Workers on this machine: processes of their own, started afresh, that share a search or the clusters of a plan."""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 from distsim.engine.layouts.chunks import Chunk, Sifted, sift
 from distsim.errors import DistsimError
@@ -23,29 +24,34 @@ class LocalPool:
         self._executor: ProcessPoolExecutor | None = None
 
     def run(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Sifted]]:
-        """Sift chunks; fails only where workers keep dying."""
-        left = dict(enumerate(chunks))
+        """Sift chunks."""
+        return self.share(sift, chunks)
+
+    def share(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Each task's place with what the function, of a module, makes of it, in the order in which they are done;
+        fails only where workers keep dying."""
+        left = dict(enumerate(tasks))
         deaths = 0
         while left:
             try:
-                yield from self._round(left)
+                yield from self._round(function, left)
             except BrokenProcessPool:
                 self.close()
                 deaths += 1
                 if deaths == MOST_DEATHS:
                     raise DistsimError(
-                        f"processes of the search died {deaths} times; {len(left)} of {len(chunks)} chunks were left",
+                        f"processes of --jobs died {deaths} times; {len(left)} of {len(tasks)} parts were left",
                         "most likely memory ran out: use fewer with --jobs, or leave it out",
                     ) from None
 
-    def _round(self, left: dict[int, Chunk]) -> Iterator[tuple[int, Sifted]]:
+    def _round(self, function: Callable[[Any], Any], left: dict[int, Any]) -> Iterator[tuple[int, Any]]:
         futures = {}
         try:
-            futures = {self.executor.submit(sift, chunk): index for index, chunk in left.items()}
+            futures = {self.executor.submit(function, task): index for index, task in left.items()}
             for future in as_completed(futures):
-                sifted = future.result()
+                made = future.result()
                 del left[futures[future]]
-                yield futures[future], sifted
+                yield futures[future], made
         finally:
             for future in futures:
                 future.cancel()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from distsim import catalog
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
@@ -46,17 +46,19 @@ UNFELT: Mapping[str, Any] = {
 """Fields of a cluster that neither time nor memory of a layout depends on, left blank."""
 UNFELT_ON_CHIP: Mapping[str, Any] = {"host_memory": None, "storage": None}
 """Those that only a job feels which keeps something in host memory or on drives."""
-Place = tuple[Cluster, int]
-"""What layouts depend on: hardware, network and number of accelerators."""
+Hardware = tuple[Cluster, int]
+"""What layouts depend on: nodes, network and number of accelerators."""
+Place = tuple[str, int]
+"""A cluster by its name, and how many of its accelerators."""
 
 
 @dataclass
 class Known:
     """What the clusters of a plan have in common."""
 
-    shortlists: dict[Place, list[dict[str, Any]]] = field(default_factory=dict)
+    shortlists: dict[Hardware, list[dict[str, Any]]] = field(default_factory=dict)
     """Options of the fastest layouts."""
-    inside: dict[Place, tuple[Shared, Shared]] = field(default_factory=dict)
+    inside: dict[Hardware, tuple[Shared, Shared]] = field(default_factory=dict)
     """Computation and memory of the layouts that were searched, on any network."""
 
 
@@ -92,12 +94,22 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
     """The fastest layout that fits on so many accelerators, or None; clusters that are alike are searched once."""
     spec: Cluster = catalog.load("clusters", cluster)
     job = terms.job_on(model, cluster, gpus)
-    felt = spec.model_copy(update={**UNFELT, **({} if job.offload else UNFELT_ON_CHIP)})
+    felt = _felt(terms, spec)
     if (felt, gpus) not in known.shortlists:
-        inside = known.inside.setdefault((felt.model_copy(update={"network": None}), gpus), ({}, {}))
+        inside = known.inside.setdefault((_within(felt), gpus), ({}, {}))
         known.shortlists[felt, gpus] = best_options(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin, inside)
     timed = [step_of(candidate_setup(terms, model, cluster, gpus, layout)) for layout in known.shortlists[felt, gpus]]
     return _candidate(terms, model, cluster, sure_to_fit(timed)) if timed else None
+
+
+def _felt(terms: Terms, spec: Cluster) -> Cluster:
+    """What a step feels of a cluster."""
+    return spec.model_copy(update={**UNFELT, **({} if terms.job.offload else UNFELT_ON_CHIP)})
+
+
+def _within(felt: Cluster) -> Cluster:
+    """What it feels of the nodes."""
+    return felt.model_copy(update={"network": None})
 
 
 def sure_to_fit(timed: Sequence[StepReport]) -> StepReport:
@@ -179,21 +191,60 @@ def _campaign_utilisation(report: StepReport, kept: Goodput) -> float | None:
 
 Watch = Callable[[int, int], None]
 """Told how many clusters are done, and of how many."""
+Answer = Candidate | DistsimError | None
+"""The best layout of a place; what is wrong with the options there; or None where nothing fits."""
+
+
+class Pool(Protocol):
+    """Workers that share the clusters of a plan."""
+
+    def share(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Each task's place with what the function makes of it, in the order in which they are done."""
+
+
+class Part(NamedTuple):
+    """Places whose nodes are alike, which share what is computed inside them."""
+
+    terms: Terms
+    model: LoadedModel
+    places: tuple[Place, ...]
 
 
 def candidates(
-    terms: Terms, model: LoadedModel, places: Sequence[tuple[str, int]], watch: Watch | None = None
+    terms: Terms, model: LoadedModel, places: Sequence[Place], watch: Watch | None = None, pool: Pool | None = None
 ) -> list[Candidate]:
-    """The best layout for each (cluster, accelerators) that has one; raises where the options allow none anywhere."""
-    known = Known()
-    found, refusal = [], None
-    for done, (cluster, gpus) in enumerate(places):
-        if watch is not None:
-            watch(done, len(places))
+    """The best layout for each (cluster, accelerators) that has one, in their order whoever computes them; raises where
+    the options allow none anywhere."""
+    answers: dict[Place, Answer] = {}
+    tell = watch or (lambda done, whole: None)
+    tasks = parts(terms, model, places)
+    made = enumerate(map(answers_of, tasks)) if pool is None else pool.share(answers_of, tasks)
+    tell(0, len(places))
+    for index, found in made:
+        answers |= zip(tasks[index].places, found, strict=True)
+        tell(len(answers), len(places))
+    told = [answers[place] for place in places]
+    refusals = [one for one in told if isinstance(one, DistsimError)]
+    if refusals and len(refusals) == len(told):
+        raise refusals[-1]
+    return [one for one in told if isinstance(one, Candidate)]
+
+
+def parts(terms: Terms, model: LoadedModel, places: Sequence[Place]) -> list[Part]:
+    """Places by what they share: the inside of nodes."""
+    alike: dict[Hardware, list[Place]] = {}
+    for cluster, gpus in dict.fromkeys(places):
+        alike.setdefault((_within(_felt(terms, catalog.load("clusters", cluster))), gpus), []).append((cluster, gpus))
+    return [Part(terms, model, tuple(group)) for group in alike.values()]
+
+
+@catalog.settled()
+def answers_of(part: Part) -> list[Answer]:
+    """The answer of each place of a part."""
+    known, found = Known(), list[Answer]()
+    for cluster, gpus in part.places:
         try:
-            found.append(candidate(terms, model, cluster, gpus, known))
+            found.append(candidate(part.terms, part.model, cluster, gpus, known))
         except DistsimError as error:
-            refusal = error
-    if refusal is not None and not found:
-        raise refusal
-    return [one for one in found if one is not None]
+            found.append(error)
+    return found

@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from distsim import catalog
+from distsim.engine.plans.candidates import Place
 from distsim.engine.plans.plan import Option, Wish
-
-Place = tuple[str, int]
-"""A cluster and how many of its accelerators."""
 
 
 def down_to_budget(
