@@ -7,10 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from shell import piped
 
 import distsim
+from distsim.engine.layouts.asked import request_of as made
+from distsim.engine.planner import Request
+from distsim.engine.plans.asked import _checked, request_of
+from distsim.engine.plans.options import DEFAULTS
+from distsim.engine.search import search as search_for
+from distsim.engine.validate import Validation
 
 
 def test_public_names_are_complete_and_documented() -> None:
@@ -146,17 +153,17 @@ def test_measured_runs_are_replayed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ask", "options", "told"),
     [
-        (distsim.search, {"tpp": 2}, "unknown field 'tpp'"),
+        (distsim.search, {"tpp": 2}, "no option tpp"),
         (distsim.search, {"tp": "x"}, "neither a whole number nor a range"),
         (distsim.search, {"tp_mode": "2d"}, "a search does not take tp_mode"),
-        (distsim.search, {"top": 0}, "top 0 ranks nothing"),
+        (distsim.search, {"top": 0}, "top 0 is out of range"),
         (distsim.search, {"objective": "speed"}, "unknown objective"),
         (distsim.search, {"deadline": "30d"}, "for how many tokens"),
         (distsim.plan, {}, "no tokens given"),
         (distsim.plan, {"tokens": "1T", "deadlin": "30d"}, "no option deadlin"),
         (distsim.plan, {"tokens": "1T", "deadline": "30"}, "has no unit"),
-        (distsim.plan, {"tokens": "1T", "spares": "3"}, "no whole number"),
-        (distsim.plan, {"tokens": "1T", "pace": "fast"}, "is no number"),
+        (distsim.plan, {"tokens": "1T", "spares": "3"}, "is not a whole number"),
+        (distsim.plan, {"tokens": "1T", "pace": "fast"}, "is not a number"),
     ],
 )
 def test_wrong_questions_are_told(ask: Any, options: dict[str, Any], told: str) -> None:
@@ -175,3 +182,121 @@ def test_commands_and_library_take_the_same_options() -> None:
     from distsim.cli.plan import plan
 
     assert set(inspect.signature(plan).parameters) - printed == set(options.DEFAULTS)
+
+
+ODD = ["", "x", 5, [], ["a"], {}, float("nan"), float("inf"), -1, 0, True, numpy.int64(2), numpy.float32(1.5),
+       numpy.array([1, 2]), Path("nope"), b"x", object(), "8", 2.5, (1, 2), {"a": 1}, "1..2"]  # fmt: skip
+"""Values of which some suit an option, and the others must be told."""
+PLAIN: dict[str, tuple[Any, dict[str, Any]]] = {
+    "collective": (distsim.collective, {"op": "all_reduce", "gpus": 8}),
+    "pipeline": (distsim.pipeline, {"stages": 2, "micro": 4}),
+    "order": (distsim.pipeline, {"order": ["0F0 0B0", "1F0 1B0"]}),
+    "pipeline of a model": (distsim.pipeline, {"stages": 2, "micro": 4, "model": "llama-7b"}),
+    "memory": (distsim.memory, {"model": "llama-7b", "gpus": 8}),
+    "search": (lambda **options: distsim.search("llama-7b", **options), {
+        "gpu": "h100-sxm", "gpus": 8, "global_batch": 16, "zero": 1, "micro_batch": 1, "recompute": "none",
+        "tp": 1, "pp": 1, "cp": 1,
+    }),
+    "plan": (lambda **options: plan_request({**DEFAULTS, **options}), {"model": "llama-7b", "tokens": 1e12}),
+}  # fmt: skip
+OF_SEARCH = ("objective", "within", "tokens", "deadline", "margin", "exclude", "top", "all_ranks", "price", "provider",
+             "tp", "sequence_parallel", "schedule", "precision", "offload", "gpu", "framework")  # fmt: skip
+
+
+def plan_request(options: dict[str, Any]) -> Request:
+    """What a plan is asked, without the plan, which takes its time."""
+    stated = {name: _checked(name, value) for name, value in options.items() if value is not None}
+    return request_of({**DEFAULTS, **stated})
+
+
+def names(kind: str) -> list[str]:
+    if kind == "search":
+        return list(OF_SEARCH)
+    if kind == "memory":
+        return list(distsim.Job.model_fields)
+    if kind == "plan":
+        return list(DEFAULTS)
+    if kind == "pipeline of a model":
+        return ["tp", "cp", "gpu", "micro_batch", "seq"]
+    return [name for name in inspect.signature(PLAIN[kind][0]).parameters if name != "job"]
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_whatever_is_given_is_answered_or_told(kind: str) -> None:
+    ask, options = PLAIN[kind]
+    refused = 0
+    for name in names(kind):
+        for value in ODD:
+            try:
+                report = ask(**{**options, name: value})
+            except distsim.DistsimError:
+                refused += 1
+                continue
+            if hasattr(report, "to_dict"):
+                json.dumps(report.to_dict(), allow_nan=False)
+    assert refused > len(names(kind))
+
+
+def test_an_interrupt_stops_a_search_and_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("distsim.engine.search._walk", stop)
+    with pytest.raises(KeyboardInterrupt):
+        distsim.search("llama-7b", **SEARCH)
+    with pytest.raises(KeyboardInterrupt):
+        distsim.plan("llama-7b", "100B", gpu="h100-sxm", gpus=64, provider="aws")
+    assert search_for(made(distsim.Job(model="llama-7b", **SEARCH), {}), partly=True).interrupted
+
+
+def test_options_of_a_found_layout_are_all_that_its_step_needs() -> None:
+    tried = {"precision": ["bf16", "fp8"], "offload": ["none", "optimizer"], "zero": 1, "recompute": "none"}
+    found = distsim.search("llama-7b", **SEARCH, **tried)
+    for one in found.best:
+        assert None not in one.options.values()
+        assert distsim.step("llama-7b", **one.options).seconds == pytest.approx(one.seconds, rel=1e-12)
+
+
+def test_data_of_searches_and_replays_are_the_callers_own(tmp_path: Path) -> None:
+    found = distsim.search("llama-7b", **SEARCH)
+    seconds = found.best[0].seconds
+    found.to_dict()["layouts"][0]["breakdown"].clear()
+    assert found.best[0].seconds == seconds
+
+
+def test_a_model_may_be_a_path_or_loaded_everywhere(tmp_path: Path) -> None:
+    config = '{"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 2, "vocab_size": 1000}'
+    path = tmp_path / "config.json"
+    path.write_text(config, encoding="utf-8")
+    loaded = distsim.load_model(path)
+    seconds = distsim.step(loaded.spec, gpus=1, seq=128).seconds
+    for named in (path, str(path), loaded, loaded.spec):
+        assert distsim.load_model(named).parameters == loaded.parameters
+        assert distsim.step(distsim.Job(model=named, gpus=1, seq=128)).seconds == seconds
+        assert distsim.step(named, gpus=1, seq=128).seconds == seconds
+        assert distsim.search(named, gpus=1, seq=128, global_batch=1).best
+        assert distsim.pipeline(2, 4, model=named, seq=128).makespan > 0
+    assert distsim.plan(path, "1B", gpu="h100-sxm", gpus=8, provider="aws", seq=128).options
+
+
+def test_accelerator_and_cluster_of_a_collective_exclude_each_other() -> None:
+    with pytest.raises(distsim.DistsimError, match="both name the accelerator"):
+        distsim.collective("all_reduce", gpu="a100", gpus=16, cluster="p5.48xlarge")
+
+
+def test_runs_are_summarised_by_what_there_is() -> None:
+    with pytest.raises(distsim.DistsimError, match="did you mean framework"):
+        Validation(()).by("frameworks")
+
+
+def test_advice_on_a_search_makes_it_fit_or_quick_enough() -> None:
+    fits = distsim.advise(distsim.search("llama-2-70b", gpu="h100-sxm", gpus=8, global_batch=64, zero="0..1"))
+    assert fits and all(hasattr(one, "flags") for one in fits)
+    [quick] = distsim.advise(distsim.search("llama-7b", **SEARCH, within=0.3))
+    assert quick.seconds <= 0.3 and quick.options["gpus"] > 8
+    assert distsim.advise(distsim.search("llama-7b", **SEARCH)) == []
+
+
+def test_reports_of_everything_are_short() -> None:
+    for report in (distsim.pipeline(16, 128), distsim.search("llama-7b", **SEARCH).best[0]):
+        assert len(repr(report)) < 120 and {report}

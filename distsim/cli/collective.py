@@ -37,7 +37,7 @@ def price_collective(
     where, count = _place(cluster, gpu, gpus, links.get("gpus_per_node"))
     found: list[Collective] = [collective(op, bytes=one, gpus=count, **where, **links) for one in sizes(first, last)]
     unused = unused_by_group(links.get("profile"), op_named(op), group_on(gpus=count, **where, **links))
-    chip = catalog.load("gpus", where["gpu"])
+    chip = catalog.load("gpus", where["gpu"] if "gpu" in where else where["cluster"].gpu)
     of_links = unknown_links(chip, where.get("cluster"), count)
     notes = [note for note in (unknown_architecture(chip), *of_links, unused) if note]
     for note in notes:
@@ -83,7 +83,7 @@ def _place(
         spec = catalog.load("clusters", cluster)
         if gpu is not None:
             raise DistsimError(f"--gpu {gpu} and --cluster {cluster} both name the accelerator", "keep one of them")
-        return {"cluster": spec, "gpu": spec.gpu}, gpus or (spec.nodes or 1) * spec.gpus_per_node
+        return {"cluster": spec}, gpus or (spec.nodes or 1) * spec.gpus_per_node
     name = gpu or DEFAULT_GPU
     if gpus is None:
         gpus = gpus_per_node or catalog.usual_cluster(name).gpus_per_node

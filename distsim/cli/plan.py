@@ -131,16 +131,8 @@ def _check(both: bool, top: int, seed: int) -> None:
 def _print_json(made: Plan, seed: int) -> None:
     import json
 
-    from distsim.engine.planner import finish_dates
-    from distsim.units import DAY
-
-    answer = made.to_dict()
-    chosen = made.cheapest or (made.nearest[0] if made.nearest else None)
-    if chosen is not None:
-        dates, days = finish_dates(chosen, seed), made.request.wish.days
-        within = None if days is None else dates.share_within(days * DAY)
-        answer["campaigns"] = {**dates.to_dict(), "within_deadline": within}
-    typer.echo(json.dumps(answer, indent=1))
+    campaigns = made.campaigns(seed)
+    typer.echo(json.dumps({**made.to_dict(), **({} if campaigns is None else {"campaigns": campaigns})}, indent=1))
 
 
 def _print_csv(made: Plan) -> None:

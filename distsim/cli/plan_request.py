@@ -103,7 +103,7 @@ TAKEN = {name: kind for name, (kind, _) in JOB.items()} | dict.fromkeys(BOUNDED,
 def complete(given: dict[str, Any]) -> dict[str, Any]:
     """Options as typed, and under them those that stay, of which a plan takes what it can."""
     from distsim.cli.options import tell_unused, with_places
-    from distsim.engine.layouts.bounds import as_text
+    from distsim.keywords import as_text
     from distsim.specs.job import Job
 
     typed = {name: given[name] for name in TAKEN}
@@ -112,7 +112,9 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     Job.read({"model": given["model"], **under})
     tell_unused({name: origins[name] for name in sorted(under.keys() - TAKEN.keys())}, "plan")
     under = {name: value for name, value in under.items() if name in TAKEN}
-    return given | {name: value if TAKEN[name] in (int, bool) else as_text(value) for name, value in under.items()}
+    return given | {
+        name: value if TAKEN[name] in (int, bool) else as_text(name, value) for name, value in under.items()
+    }
 
 
 def request_of(given: dict[str, Any]) -> Request:

@@ -107,7 +107,7 @@ def search(
     check(all_file, "--all")
     progress = Progress()
     with pool(jobs, dask) as workers, every_layout(all_file, request) as every:
-        report = run(request, progress.show, every.add if every else None, workers)
+        report = run(request, progress.show, every.add if every else None, workers, partly=True)
         if every:
             every.dropped = report.interrupted
     progress.clear()

@@ -43,11 +43,11 @@ def validate(
     Example: distsim validate mine.csv --by framework
     """
     from distsim.cli.progress import shown
-    from distsim.engine.validate import GROUPS, shipped_runs, unseen_runs, validate_file
-    from distsim.errors import DistsimError, did_you_mean
+    from distsim.engine.validate import check_group, shipped_runs, unseen_runs, validate_file
+    from distsim.errors import DistsimError
 
-    if by is not None and by not in GROUPS:
-        raise DistsimError(f"cannot summarise by {by!r}", did_you_mean(by, GROUPS), f"groups: {', '.join(GROUPS)}")
+    if by is not None:
+        check_group(by)
     for flag, bar in (("--median", median), ("--memory-median", memory_median)):
         if bar is not None and not 0 <= bar < float("inf"):
             raise DistsimError(f"{flag} {bar:g} is no error", "give a share from 0 on, e.g. 0.05")

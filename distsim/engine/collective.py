@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from distsim import keywords
 from distsim.engine.networks import pricing
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.network import Group, Network, group_of
 from distsim.errors import DistsimError
 from distsim.preset_kinds import DEFAULT_GPU
 from distsim.units import GIB, parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distsim.specs.cluster import Cluster
 
 LARGEST = 2**50  # 1 PiB: beyond any buffer of one GPU, so a slip of units
 
@@ -38,28 +44,36 @@ class Collective:
 
 def collective(
     op: str,
-    gpu: str = DEFAULT_GPU,
+    gpu: str | Path | None = None,
     gpus: int = 8,
     bytes: int | float | str = GIB,
     gpus_per_node: int | None = None,
     internode_gbps_per_gpu: float | None = None,
     network: str | None = None,
-    cluster: Any = None,
+    cluster: str | Path | Cluster | None = None,
     backend: str | None = None,
     sharp: bool = False,
-    profile: str | None = None,
+    profile: str | Path | None = None,
 ) -> Collective:
     """Price one collective of ``gpus`` ranks, ``gpus_per_node`` of them on each node.
 
     ``bytes`` is the size as nccl-tests counts it, a number or a text like ``1GB``. ``network`` names a link class
     (``ib-ndr``, ``efa-v2``, ...) where the usual one for the GPU and rate is not meant; ``cluster`` is a cluster
-    preset's name or the spec itself; ``profile`` is a file of factors fitted to own measurements.
+    preset's name, a file or the spec itself, instead of ``gpu``; ``profile`` is a file of factors fitted to own
+    measurements. Raises DistsimError for what does not exist or makes no group.
     """
-    name = pricing.op_named(op)
-    group = group_on(
-        gpu, gpus, cluster, gpus_per_node=gpus_per_node, internode_gbps_per_gpu=internode_gbps_per_gpu, network=network,
-        backend=backend, sharp=sharp, profile=profile,
-    )  # fmt: skip
+    name = pricing.op_named(keywords.word("op", op))
+    if gpu is not None and cluster is not None:
+        raise DistsimError(f"gpu {gpu} and cluster {cluster} both name the accelerator", "keep one of them")
+    words = {"network": network, "backend": backend, "profile": profile}
+    stated: dict[str, Any] = {one: None if text is None else keywords.word(one, text) for one, text in words.items()}
+    if gpus_per_node is not None:
+        stated["gpus_per_node"] = keywords.whole("gpus_per_node", gpus_per_node, None)
+    if internode_gbps_per_gpu is not None:
+        stated["internode_gbps_per_gpu"] = keywords.number("internode_gbps_per_gpu", internode_gbps_per_gpu)
+    card = DEFAULT_GPU if gpu is None else keywords.word("gpu", gpu)
+    ranks, spec = keywords.whole("gpus", gpus, None), _cluster(cluster)
+    group = group_on(card, ranks, spec, sharp=keywords.switch("sharp", sharp), **stated)
     size = parse(bytes, "B", "bytes")
     _check_size(size)
     return priced(name, size, group)
@@ -76,12 +90,16 @@ def group_on(gpu: str = DEFAULT_GPU, gpus: int = 8, cluster: Any = None, **state
     return group
 
 
-def _cluster(cluster: Any) -> Any:
-    if not isinstance(cluster, str):
+def _cluster(cluster: Any) -> Cluster | None:
+    """The spec of a cluster, its preset or its file."""
+    from distsim.specs.cluster import Cluster
+
+    if cluster is None or isinstance(cluster, Cluster):
         return cluster
     from distsim import catalog
 
-    return catalog.load("clusters", cluster)
+    found: Cluster = catalog.load("clusters", keywords.word("cluster", cluster))
+    return found
 
 
 def _check_size(size: float) -> None:

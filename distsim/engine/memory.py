@@ -25,7 +25,7 @@ from distsim.engine.jobs.stages import Stage, build_stages, stage_at
 from distsim.engine.jobs.words import few
 from distsim.engine.timelines.schedule_shape import weight_versions
 from distsim.errors import DistsimError
-from distsim.specs.job import Job, job_of
+from distsim.specs.job import Job, Named, job_of
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "framework")
 
@@ -161,7 +161,7 @@ class MemoryReport:
         return found
 
 
-def memory(job: Job | str | None = None, /, **options: Any) -> MemoryReport:
+def memory(job: Job | Named | None = None, /, **options: Any) -> MemoryReport:
     """Where every byte goes for a job, given as a Job, or as its fields, the model first."""
     return memory_of(resolve(job_of(job, options)))
 

@@ -45,7 +45,7 @@ class Action(NamedTuple):
         return {key: value for key, value in self._asdict().items() if value is not None}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Pipeline:
     """A simulated schedule; peaks count whole stages. ``parts`` and ``timeline`` hold the raw result."""
 
@@ -66,6 +66,10 @@ class Pipeline:
     timeline: Timeline
     transfers: Transfers
     optimizer: tuple[tuple[float, float], ...] = ()
+
+    def __repr__(self) -> str:
+        of = f"{self.schedule}: {self.stages} stages, {self.micro} micro-batches"
+        return f"Pipeline({of}, makespan={self.makespan:.6g}, bubble_fraction={self.bubble_fraction:.4f})"
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
@@ -123,6 +127,8 @@ def pipeline(
     With ``model`` the times are those of its stages, and ``job`` are further options of it (gpu, tp, seq …).
     """
     given.check_words(p2p, fused)
+    given.check_rest(schedule=schedule, memory_limit=memory_limit, group=group, overlap=overlap, contention=contention)
+    hop = 0.0 if hop is None else hop
     times: PassTimes = (forward, backward, input_gradient, weight_gradient)
     if model is not None or job:
         named = None if order is not None else schedule or "1f1b"
@@ -153,8 +159,9 @@ def _given(
     placement: Sequence[int] | None, chains: Sequence[Sequence[int]] | None,
 ) -> tuple[Schedule, int, list[list[rendezvous.Step]] | None]:  # fmt: skip
     """A schedule that the user wrote, checked, and its messages if it names them."""
-    lines: Sequence[str] = order.splitlines() if isinstance(order, str) else order
+    lines = given.lines(order)
     programs = None
+    micro = None if micro is None else given.whole_number(micro, "micro-batches", "--micro 8")
     if rendezvous.is_program(lines):
         lines, programs = rendezvous.split(lines)
     parts = given.given_order(text.parse(lines), stages, chunks, placement, chains)
@@ -236,13 +243,13 @@ def _optimizer(timeline: Timeline, seconds: Time | None, sync: float | None) -> 
     if seconds is None:
         return ()
     stages = len(timeline.busy)
-    each = [seconds] * stages if isinstance(seconds, (int, float)) else list(seconds)
-    if len(each) != stages or not all(0 <= one <= given.LONGEST for one in (*each, sync or 0.0)):
+    each: list[Any] = list(seconds) if isinstance(seconds, (list, tuple)) else [seconds] * stages
+    if len(each) != stages or not all(map(given.is_time, (*each, 0.0 if sync is None else sync))):
         raise DistsimError(
             f"the optimizer step takes {seconds}", f"give a time from 0 to {given.LONGEST:g}, or {stages} of them"
         )
-    begins = timeline.last_end if sync is None else [timeline.makespan + sync] * stages
-    return tuple((begin, begin + step) for begin, step in zip(begins, each, strict=True))
+    begins = timeline.last_end if sync is None else [timeline.makespan + float(sync)] * stages
+    return tuple((begin, begin + float(step)) for begin, step in zip(begins, each, strict=True))
 
 
 def summarise(

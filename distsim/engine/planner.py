@@ -28,6 +28,7 @@ from distsim.formulas import scaling
 from distsim.specs.facility import Facility
 from distsim.specs.job import Job
 from distsim.specs.price import OWNED, Term
+from distsim.units import DAY
 
 if TYPE_CHECKING:
     from distsim.engine.plans.campaign import Campaigns
@@ -95,6 +96,19 @@ class Plan:
         """Those that miss the limits by least."""
         return plans.nearest(self.options, self.request.wish)
 
+    @property
+    def chosen(self) -> Option | None:
+        """The cheapest within the limits, or else the one that misses them by least."""
+        return self.cheapest or (self.nearest[0] if self.nearest else None)
+
+    def campaigns(self, seed: int = 0) -> dict[str, Any] | None:
+        """When the chosen option ends, in simulated campaigns, and the share of them that keeps to the deadline; None
+        where there is none."""
+        if self.chosen is None:
+            return None
+        dates, days = finish_dates(self.chosen, seed), self.request.wish.days
+        return {**dates.to_dict(), "within_deadline": None if days is None else dates.share_within(days * DAY)}
+
     def buying(self, option: Option) -> Ownership | None:
         """Buying the machines of an option instead, or as the option says; None where no system price or no power is
         known."""
@@ -123,7 +137,7 @@ class Plan:
         """As in the JSON contract, and more."""
         index = {id(option): position for position, option in enumerate(self.options)}
         pick = {"cheapest": self.cheapest, "fastest": self.fastest}
-        chosen = self.cheapest or (self.nearest[0] if self.nearest else None)
+        chosen = self.chosen
         buying = None if chosen is None else self.buying(chosen)
         return {
             "schema": "distsim.plan/1", "model": self.model.name, "tokens": self.request.tokens,

@@ -58,10 +58,11 @@ def search(
     every: Callable[[Block], None] | None = None,
     pool: Pool | None = None,
     shared: Shared | None = None,
+    partly: bool = False,
 ) -> SearchReport:
     """Evaluate all layouts, in a pool's processes if one is given, with the same answer; ``every`` is given each block
-    of them, but not from a pool. An interrupt ends the search with what it has. ``shared`` keeps what the same search
-    on other networks would compute again."""
+    of them, but not from a pool. ``shared`` keeps what the same search on other networks would compute again. With
+    ``partly`` an interrupt ends the search with what it has."""
     began = time.perf_counter()
     if request.objective not in OBJECTIVES:
         near = did_you_mean(str(request.objective), OBJECTIVES)
@@ -86,6 +87,8 @@ def search(
         _walk(request, batches, kept, watch, every, pool, shared)
         _simulate(request, batches, kept, every, notes)
     except KeyboardInterrupt:
+        if not partly:
+            raise
         interrupted = True
         notes.append("interrupted: the best of what was evaluated so far")
     if not kept.evaluated and not interrupted:

@@ -27,7 +27,7 @@ from distsim.engine.steps.compose import PARTS, compose, layout_numbers, stage_n
 from distsim.engine.steps.simulated import asynchronous_note, simulated_note
 from distsim.engine.steps.work import Work, work_of
 from distsim.formulas.flops import flops_utilisation
-from distsim.specs.job import Job, job_of
+from distsim.specs.job import Job, Named, job_of
 from distsim.specs.timing import PLAIN, Kin, Timing, combined
 
 
@@ -142,7 +142,7 @@ class StepReport:
         }  # fmt: skip
 
 
-def step(job: Job | str | None = None, /, **options: Any) -> StepReport:
+def step(job: Job | Named | None = None, /, **options: Any) -> StepReport:
     """How long one optimizer step of a job takes, given as a Job, or as its fields, the model first."""
     return step_of(resolve(job_of(job, options)))
 

@@ -24,7 +24,7 @@ from distsim.engine.networks.profile_use import unused_by_job
 from distsim.engine.networks.reach import refuse_beyond, straddling
 from distsim.engine.networks.unknown import unknown_links
 from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fraction
-from distsim.specs.job import Job, job_of
+from distsim.specs.job import Job, Named, job_of
 
 DIRECT = ("all_to_all", "scatter", "gather")
 PHASES = ("forward", "backward", "step")
@@ -130,7 +130,7 @@ class TrafficReport:
         }  # fmt: skip
 
 
-def comm(job: Job | str | None = None, /, **options: Any) -> TrafficReport:
+def comm(job: Job | Named | None = None, /, **options: Any) -> TrafficReport:
     """What crosses the links in one optimizer step of a job, given as a Job, or as its fields, the model first."""
     return comm_of(resolve(job_of(job, options)))
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distsim import catalog
+from distsim import catalog, keywords
 from distsim.engine.counted import Show, counted
 from distsim.engine.evidence import Replay, replay
 from distsim.engine.runs.profile import as_one_software
 from distsim.engine.runs.units import time_cell, unit_note
+from distsim.errors import DistsimError, did_you_mean
 from distsim.interop.runs import Run, odd_cells, read_runs
 
 GROUPS = ("source", "gpu", "framework", "model")
@@ -36,7 +37,7 @@ class Summary:
     memory_bias: float | None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Validation:
     """The answer of ``distsim validate``."""
 
@@ -63,7 +64,9 @@ class Validation:
         return [*odd_cells([one.run for one in self.replays]), *unit_note(timed), *([bare] if blank else [])]
 
     def by(self, group: str) -> dict[str, Summary]:
-        """Over the runs of each source, gpu, framework or model, the largest group first."""
+        """Over the runs of each source, gpu, framework or model, the largest group first. Raises DistsimError for
+        another group."""
+        check_group(group)
         groups: dict[str, list[Replay]] = defaultdict(list)
         for one in self.replays:
             groups[group_name(one.run, group)].append(one)
@@ -81,6 +84,13 @@ class Validation:
         return data
 
 
+def check_group(name: str) -> None:
+    """Raise for what runs are not summarised by."""
+    if name not in GROUPS:
+        near = did_you_mean(str(name), GROUPS)
+        raise DistsimError(f"cannot summarise by {name!r}", near, f"groups: {', '.join(GROUPS)}")
+
+
 def shipped_runs() -> Path:
     """The measured runs that come with distsim."""
     return catalog.path("runs", "published")
@@ -94,7 +104,7 @@ def unseen_runs() -> Path:
 def validate(runs: str | Path | None = None) -> Validation:
     """Measured runs of a file, or those that come with distsim, held against predictions, as ``distsim validate``
     does. Raises DistsimError for a file that is no table of runs."""
-    return validate_file(shipped_runs() if runs is None else Path(runs))
+    return validate_file(shipped_runs() if runs is None else Path(keywords.word("runs", runs)))
 
 
 def validate_file(path: Path, show: Show | None = None) -> Validation:
@@ -156,7 +166,7 @@ def _row(one: Replay) -> dict[str, Any]:
         **data,
         "measured": {"step_seconds": one.measured_seconds, "peak_memory": _whole(one.measured_peak)},
         "predicted": {"step_seconds": one.predicted_seconds, "peak_memory": _whole(one.predicted_peak)},
-        "interval": one.interval, "error": one.error, "memory_error": one.memory_error,
+        "interval": one.interval and dict(one.interval), "error": one.error, "memory_error": one.memory_error,
     }  # fmt: skip
 
 

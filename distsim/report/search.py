@@ -156,18 +156,13 @@ def nearest_lines(report: SearchReport, term: Style) -> list[str]:
 
 def command(one: Choice) -> str:
     """What a user types to see a layout in full."""
-    job = one.report.setup.job
-    defaults = one.report.setup.framework.defaults
+    job, defaults = one.report.setup.job, one.report.setup.framework.defaults
     chosen = {
         name: value for name, value in one.options.items()
         if name != "dp" and not (value == 1 and name in ("tp", "pp", "cp", "ep", "vpp") and name not in defaults)
     }  # fmt: skip
-    stated = {
-        name: getattr(job, name) for name in sorted(job.model_fields_set, key=list(type(job).model_fields).index)
-        if name not in ("model", "stage_layers", *one.options)
-    }  # fmt: skip
     model = job.model if isinstance(job.model, str) else job.model.name
-    return f"distsim step {shlex.quote(model)} {flags({**stated, **chosen})}"
+    return f"distsim step {shlex.quote(model)} {flags(chosen)}"
 
 
 def flags(options: Mapping[str, Any]) -> str:

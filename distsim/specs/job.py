@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, get_args, get_origin
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -164,6 +164,24 @@ class Job(Spec):
 
     @model_validator(mode="before")
     @classmethod
+    def _as_texts(cls, options: Any) -> Any:
+        """Paths name files, a loaded model is its description, and an empty text is none of these."""
+        if not isinstance(options, dict):
+            return options
+        plain = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+        for name, value in plain.items():
+            if isinstance(value, str) and not value.strip() and name in cls.model_fields:
+                raise ValueError(f"{name} is empty; name one, or leave it out")
+        model = plain.get("model")
+        if model is None:
+            return plain
+        model = getattr(model, "spec", model)  # of a model as load_model has it
+        if not isinstance(model, (str, dict, Model)):
+            raise ValueError(f"model {model!r} is neither a name nor a path nor a model")
+        return {**plain, "model": model}
+
+    @model_validator(mode="before")
+    @classmethod
     def _numbers_are_no_switches(cls, options: Any) -> Any:
         """``tp = true`` in a file is a slip, not one rank."""
         for name, value in options.items() if isinstance(options, dict) else ():
@@ -233,14 +251,29 @@ def _checksum(resolved: Mapping[str, Any]) -> str:
     return f"{zlib.crc32(json.dumps(resolved, sort_keys=True).encode()):08x}"
 
 
-def job_of(job: Job | Model | str | None, options: Mapping[str, Any]) -> Job:
+class HasSpec(Protocol):
+    """A model as ``load_model`` has it."""
+
+    @property
+    def spec(self) -> Model:
+        """Its description."""
+
+
+Named = str | os.PathLike[str] | Model | HasSpec
+"""What names a model: a preset, a file, its description, or that as it was loaded."""
+
+
+def job_of(job: Job | Named | None, options: Mapping[str, Any]) -> Job:
     """The job that a function of the library is asked about: given whole, or by its options, of which the model may
-    come first without its name."""
-    if isinstance(job, (str, os.PathLike, Model)):
+    come first without its name. What is None is not stated."""
+    options = {name: value for name, value in options.items() if value is not None}
+    if isinstance(job, (str, os.PathLike, Model)) or isinstance(getattr(job, "spec", None), Model):
         if "model" in options:
             raise DistsimError(f"the model is given twice: {job!r} and {options['model']!r}", "keep one of them")
-        return Job(**options, model=job if isinstance(job, Model) else os.fspath(job))
+        return Job(**{**options, "model": job})
     if job is None:
+        if "model" not in options:
+            raise DistsimError("no model named", "e.g.: llama-7b, first or as model=", "see: distsim show models")
         return Job(**options)
     if not isinstance(job, Job):
         kind = type(job).__name__

@@ -22,6 +22,7 @@ from distsim.specs.support import refuse_unsupported
 
 if TYPE_CHECKING:
     from distsim.engine.advice.mend import Mend
+    from distsim.engine.layouts.report import Choice, SearchReport
     from distsim.engine.memory import MemoryReport
 
 INTERLEAVED = "interleaved-1f1b"
@@ -52,19 +53,29 @@ class Faster(NamedTuple):
 def advise(report: StepReport) -> list[Faster]: ...
 @overload
 def advise(report: MemoryReport) -> list[Mend]: ...
-def advise(report: StepReport | MemoryReport) -> list[Faster] | list[Mend]:
-    """What would make a job faster, or, where it does not fit or only its memory was asked for, what makes it fit."""
+@overload
+def advise(report: SearchReport) -> list[Mend] | list[Choice]: ...
+def advise(report: StepReport | MemoryReport | SearchReport) -> list[Faster] | list[Mend] | list[Choice]:
+    """What would make a job faster, or, where it does not fit or only its memory was asked for, what makes it fit. Of a
+    search without layouts what makes its nearest miss fit, or the layout on more GPUs that is quick enough. Raises
+    DistsimError for other reports."""
     if isinstance(report, StepReport):
         with catalog.settled():
             return (faster if report.memory.fits else fitting)(report)
     from distsim.engine.advice.mend import mend
     from distsim.engine.memory import MemoryReport
 
-    if not isinstance(report, MemoryReport):
-        raise DistsimError(
-            f"no advice on a {type(report).__name__}", "give what distsim.step or distsim.memory returns"
-        )
-    return [] if report.fits else mend(report).fitting
+    if isinstance(report, MemoryReport):
+        return [] if report.fits else mend(report).fitting
+    if type(report).__name__ != "SearchReport":
+        told = "give what distsim.step, distsim.memory or distsim.search returns"
+        raise DistsimError(f"no advice on a {type(report).__name__}", told)
+    from distsim.engine.layouts.mend import Quick, mends
+
+    found = mends(report)
+    if isinstance(found, Quick):
+        return [] if found.enough is None else [found.enough]
+    return [] if found is None else found.fitting
 
 
 def _against(report: StepReport, setup: Setup, seconds: float) -> tuple[float, float]:

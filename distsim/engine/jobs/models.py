@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from distsim import keywords
 from distsim.errors import DistsimError
 from distsim.layers.network import count_parameters, network_parameters, plain_context
-from distsim.specs.job import Job
+from distsim.specs.job import Job, Named
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -48,13 +49,15 @@ class LoadedModel:
         }
 
 
-def load_model(name: str | Model) -> LoadedModel:
-    """The model that ``name`` stands for: a preset, a TOML path, or a Hugging Face config.json (or its folder)."""
-    if isinstance(name, Model):
-        return LoadedModel(name)
+def load_model(name: Named) -> LoadedModel:
+    """The model that ``name`` stands for: a preset, a TOML path, or a Hugging Face config.json (or its folder). Raises
+    DistsimError where there is none."""
+    spec = getattr(name, "spec", name)
+    if isinstance(spec, Model):
+        return LoadedModel(spec)
     from distsim.interop.models import read_model
 
-    return LoadedModel(read_model(name))
+    return LoadedModel(read_model(keywords.word("model", spec)))
 
 
 def as_asked(model: Model, layers: int, lora_rank: int | None, decoder_seq: int | None) -> Model:

@@ -8,40 +8,50 @@ from typing import Any
 
 from distsim.engine.jobs.drives import goes_to
 from distsim.engine.layouts import variants
-from distsim.engine.layouts.bounds import as_text, gpu_counts, parse_bounds
+from distsim.engine.layouts.bounds import gpu_counts, parse_bounds
 from distsim.engine.layouts.money import Wish, wish_for
 from distsim.engine.layouts.searchable import BOUNDED, FIXED, VARIED
 from distsim.engine.search import Request, SearchReport
 from distsim.engine.search import search as run
-from distsim.errors import DistsimError
-from distsim.specs.job import Job, job_of
-from distsim.specs.model import Model
+from distsim.errors import DistsimError, did_you_mean
+from distsim.keywords import as_text, switch, whole, word
+from distsim.specs.job import Job, Named, job_of
 from distsim.units import DAY, parse, parse_share, parse_time
 
 MOST_RANKED = 1000
+KEYWORDS = ("objective", "within", "tokens", "deadline", "margin", "exclude", "top", "all_ranks", "price", "provider")
+"""A search's own options."""
 
 
 def search(
-    job: Job | Model | str | None = None, *, objective: str = "throughput", within: Any = None, tokens: Any = None,
-    deadline: Any = None, margin: Any = None, exclude: str | Sequence[str] = (), top: int = 10, all_ranks: bool = False,
-    price: Any = None, provider: Any = None, **options: Any,
+    job: Job | Named | None = None, /, *, objective: str = "throughput", within: Any = None, tokens: Any = None,
+    deadline: Any = None, margin: Any = None, exclude: str | Sequence[str] | None = None, top: int = 10,
+    all_ranks: bool = False, price: Any = None, provider: Any = None, **options: Any,
 ) -> SearchReport:  # fmt: skip
-    """The best layouts of a model on a number of GPUs, as ``distsim search`` finds them.
+    """The best layouts of a model on a number of GPUs, as ``distsim search`` finds them (docs/search.md).
 
     ``job`` is a model with job options as keywords, or a whole Job, whose degrees then are the only ones that are
     tried. What bounds the search takes one value, several or a range: ``tp=8``, ``tp=[1, 2, 4]``, ``tp="1..8"``.
-    Numbers are SI (seconds, tokens), texts have units: ``within="20s"``, ``tokens="2T"``. Raises DistsimError for what
-    does not exist, contradicts itself or allows no layout at all; that none fits is an answer (``best`` is empty).
+    Numbers are SI (seconds, tokens, a share for ``margin``), texts have units: ``within="20s"``, ``tokens="2T"``.
+    Raises DistsimError for what does not exist, contradicts itself or allows no layout at all; that none fits is an
+    answer (``best`` is empty, ``nearest`` is not).
     """
-    limits = {name: as_text(options.pop(name)) for name in BOUNDED if options.get(name) is not None}
+    known = {*Job.model_fields, *KEYWORDS}
+    if unknown := [name for name in options if name not in known]:
+        raise DistsimError(f"a search has no option {unknown[0]}", did_you_mean(unknown[0], known))
+    options = {name: value for name, value in options.items() if value is not None}
+    limits = {name: as_text(name, options.pop(name)) for name in BOUNDED if name in options}
     stated = job if isinstance(job, Job) and not options else job_of(job, options)
     if other := unsearched(stated):
         raise DistsimError(f"a search does not take {', '.join(other)}", "leave it out; distsim.step takes it")
-    if not isinstance(top, int) or not 1 <= top <= MOST_RANKED:
-        raise DistsimError(f"top {top} ranks nothing sensible", f"valid: 1 to {MOST_RANKED}")
-    left_out = [exclude] if isinstance(exclude, str) else exclude
-    request = request_of(stated, limits, objective=objective, within=within, margin=margin, exclude=left_out)
-    request = replace(request, top=top, all_ranks=all_ranks, price=price_wish(price, provider))
+    if (ranked := whole("top", top)) > MOST_RANKED:
+        raise DistsimError(f"top {ranked} ranks nothing sensible", f"valid: 1 to {MOST_RANKED}")
+    several = isinstance(exclude, (list, tuple))
+    left_out = [word("exclude", one) for one in (() if exclude is None else exclude if several else (exclude,))]
+    request = request_of(stated, limits, objective=word("objective", objective), within=within, margin=margin,
+                         exclude=left_out)  # fmt: skip
+    wish = price_wish(*(None if one is None else as_text("price", one) for one in (price, provider)))
+    request = replace(request, top=ranked, all_ranks=switch("all_ranks", all_ranks), price=wish)
     return run(training(request, tokens, deadline))
 
 
@@ -62,7 +72,7 @@ def request_of(
         value = getattr(job, name)
         if bounds[name] is None and value is not None:
             # what a job moves together; a comma here means either
-            bounds[name] = value.replace(",", "+") if name == "offload" else as_text(value)
+            bounds[name] = value.replace(",", "+") if name == "offload" else as_text(name, value)
     gpus = bounds.pop("gpus")
     job, tried = _tried(job, {name: bounds.pop(name) for name in VARIED})
     parsed = parse_bounds(bounds, list(exclude))
@@ -104,12 +114,14 @@ def _gpus(text: str | None, job: Job) -> tuple[int, ...]:
     return tuple(sorted(gpu_counts(text)))
 
 
-def price_wish(price: Any, provider: Any) -> Wish | None:
+def price_wish(price: str | None, provider: str | None) -> Wish | None:
     """Whose prices are asked for; None where none are."""
-    names = [name.strip() for name in (as_text(provider) or "").split(",") if name.strip()]
+    if price is not None and not price.strip():
+        raise DistsimError("--price is empty", "name a term such as on-demand, or USD per GPU-hour")
+    names = [name.strip() for name in (provider or "").split(",") if name.strip()]
     if provider is not None and not names:
         raise DistsimError(f"--provider {provider!r} names no price list", "see: distsim show prices")
-    return None if price is None and provider is None else wish_for(as_text(price), names)
+    return None if price is None and provider is None else wish_for(price, names)
 
 
 def training(request: Request, tokens: Any, deadline: Any) -> Request:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from distsim.errors import DistsimError, did_you_mean
 from distsim.other_names import choice_meant
@@ -37,16 +36,6 @@ class Bound:
         if isinstance(value, str):
             return value in self.words
         return any(low <= value <= high for low, high in self.ranges)
-
-
-def as_text(value: Any) -> str | None:
-    """An option of a file or of a program as the command line has it: several values with commas, switches as on and
-    off."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, (list, tuple)):
-        return ",".join(as_text(one) or "" for one in value)
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 def parse_bound(name: str, text: str) -> Bound:

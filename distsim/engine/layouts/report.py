@@ -56,7 +56,7 @@ class Request:
     """Seconds in which they are to be trained, failures not counted."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Choice:
     """A layout that was found, computed again by itself."""
 
@@ -67,9 +67,18 @@ class Choice:
         return f"Choice({self.report!r})"
 
     @property
+    def seconds(self) -> float:
+        """Time of one optimizer step."""
+        return self.report.seconds
+
+    @property
     def options(self) -> dict[str, Any]:
-        """What a user types for it."""
-        return setup_at(self.report.setup, self.found.layout)
+        """All that a job of it states, besides the model."""
+        job = self.report.setup.job
+        layout = setup_at(self.report.setup, self.found.layout)
+        fields = job.model_fields_set - {"model", "stage_layers", *layout}
+        stated = {name: getattr(job, name) for name in type(job).model_fields if name in fields}
+        return {name: value for name, value in (stated | layout).items() if value is not None}
 
     @cached_property
     def simulated_seconds(self) -> float | None:
@@ -83,11 +92,11 @@ class Choice:
             "layout": report.setup.written(), "options": self.options, "seconds": report.seconds, "mfu": report.mfu,
             "simulated_seconds": self.simulated_seconds, "peak_memory": report.memory.peak,
             "tokens_per_second": report.tokens_per_second,
-            "breakdown": report.breakdown,
+            "breakdown": dict(report.breakdown),
         }  # fmt: skip
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class SearchReport:
     """The answer of ``distsim search``."""
 

@@ -181,7 +181,8 @@ class VaryReport:
 
 
 def vary(request: Request, name: str, text: str, watch: Watch | None = None, pool: Pool | None = None) -> VaryReport:
-    """Search once for each value of a field; a value that leaves no layout is reported, not raised."""
+    """Search once for each value of a field; a value that leaves no layout is reported, not raised. An interrupt ends
+    it with what it has."""
     field = field_of(name)
     base = base_setup(request.job, max(request.gpus))
     usual = field.usual(base)
@@ -210,7 +211,7 @@ def vary(request: Request, name: str, text: str, watch: Watch | None = None, poo
 
 def _point(request: Request, value: float, factor: float, watch: Watch | None, pool: Pool | None) -> Point:
     try:
-        return Point(value, factor, search(request, watch, pool=pool))
+        return Point(value, factor, search(request, watch, pool=pool, partly=True))
     except DistsimError as problem:
         return Point(value, factor, None, problem.problem)
 

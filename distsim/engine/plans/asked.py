@@ -5,43 +5,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from distsim import catalog
+from distsim import catalog, keywords
 from distsim.engine.jobs.models import load_model
-from distsim.engine.layouts.bounds import as_text, gpu_counts, parse_bounds
+from distsim.engine.layouts.bounds import gpu_counts, parse_bounds
 from distsim.engine.planner import Plan, Request, make_plan, sequence_of, step_batch, tokens_for
 from distsim.engine.plans.besides import USUAL_KEPT
 from distsim.engine.plans.candidates import Terms
 from distsim.engine.plans.goodput import Policy
-from distsim.engine.plans.options import BOUNDED, DEFAULTS, JOB, NUMBERS
+from distsim.engine.plans.options import BOUNDED, COUNTS, DEFAULTS, JOB, LISTS, PRESETS, SWITCHES
 from distsim.engine.plans.pace import campaign_pace
 from distsim.engine.plans.plan import Wish
 from distsim.engine.plans.prices import STALE_DAYS, terms_of
 from distsim.errors import DistsimError, did_you_mean
-from distsim.specs.job import Job
-from distsim.specs.model import Model
+from distsim.specs.job import Job, Named
 from distsim.units import DAY, HOUR, MINUTE, parse, parse_share, parse_time
 
 MOST_KEPT = 1_000_000
 
 
-def plan(model: str | Model, tokens: Any = None, **options: Any) -> Plan:
+def plan(model: Named, tokens: Any = None, **options: Any) -> Plan:
     """What to rent or buy to train ``model`` on ``tokens``, as ``distsim plan`` finds it; ``options`` are that
-    command's, with underscores.
+    command's, with underscores (docs/cli.md; those that only print or share work aside).
 
     What takes several values takes a list or the command line's text: ``gpu=["h100-sxm", "h200-sxm"]``,
-    ``gpus="64..512"``. Numbers are SI (seconds, tokens, dollars), texts have units: ``deadline="30d"``,
-    ``budget="5M"``. Raises DistsimError for what does not exist or contradicts itself; that no option keeps to the
-    limits is an answer (``cheapest`` is None, ``nearest`` has those that miss by least).
+    ``gpus="64..512"``. Numbers are SI (seconds, tokens, dollars, shares), texts have units: ``deadline="30d"``,
+    ``budget="5M"``. None is as not stated. Raises DistsimError for what does not exist or contradicts itself; that no
+    option keeps to the limits is an answer (``cheapest`` is None, ``nearest`` has those that miss by least).
     """
-    unknown = sorted(options.keys() - DEFAULTS.keys())
-    if unknown:
+    if unknown := [name for name in options if name not in DEFAULTS]:
         raise DistsimError(f"a plan has no option {unknown[0]}", did_you_mean(unknown[0], DEFAULTS))
-    for name, kinds in NUMBERS.items():
-        value = options.get(name)
-        if value is not None and (not isinstance(value, kinds) or value < 0):
-            whole = "whole " * (kinds is int)
-            raise DistsimError(f"{name} {value!r} is no {whole}number", "give 0 or more, or leave it out")
-    return make_plan(request_of({**DEFAULTS, **options, "model": model, "tokens": tokens}))
+    stated = {name: _checked(name, value) for name, value in options.items() if value is not None}
+    return make_plan(request_of({**DEFAULTS, **stated, "model": model, "tokens": tokens}))
+
+
+def _checked(name: str, value: Any) -> Any:
+    """An option as the command line has it, where that is a word, a number or a switch."""
+    if name in COUNTS:
+        return keywords.whole(name, value, 0 if name != "global_batch" else 1)
+    if name == "pace":
+        return keywords.number(name, value)
+    if name in SWITCHES:
+        return keywords.switch(name, value)
+    if name in LISTS:
+        return keywords.as_text(name, value)
+    return keywords.word(name, value) if name in PRESETS else value
 
 
 def request_of(given: Mapping[str, Any]) -> Request:
@@ -62,12 +69,12 @@ def request_of(given: Mapping[str, Any]) -> Request:
         Terms(
             job, step_batch(given["global_batch"], job, model, tokens), rates,
             catalog.load("storage", given["storage"]), _policy(given, planned),
-            parse_bounds({name: as_text(given[name]) for name in BOUNDED}, []),
+            parse_bounds({name: given[name] for name in BOUNDED}, []),
             parse_share(given["margin"], "margin", "of the memory"), tokens,
         ),
         tokens, Wish(None if days is None else days / DAY, dollars),
-        catalog.load("facilities", given["facility"]), terms_of(given["price"]), _words(given["gpu"]),
-        _words(given["cluster"]), _sizes(given["gpus"]), _words(given["provider"]), given["compute_optimal"],
+        catalog.load("facilities", given["facility"]), terms_of(given["price"]), _words("gpu", given),
+        _words("cluster", given), _sizes(given["gpus"]), _words("provider", given), given["compute_optimal"],
         _kept(given["keep"]), STALE_DAYS if age is None else age / DAY,
     )  # fmt: skip
 
@@ -106,10 +113,14 @@ def _policy(given: Mapping[str, Any], pauses_per_day: float) -> Policy:
     )  # fmt: skip
 
 
-def _words(names: Any) -> tuple[str, ...]:
-    return tuple(word.strip() for word in (as_text(names) or "").split(",") if word.strip())
+def _words(name: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names with commas between them; none where it is not stated."""
+    text = given[name]
+    names = tuple(word.strip() for word in (text or "").split(",") if word.strip())
+    if text is not None and not names:
+        raise DistsimError(f"--{name} {text!r} names none", "name one, or leave it out")
+    return names
 
 
-def _sizes(numbers: Any) -> tuple[int, ...]:
-    text = as_text(numbers)
+def _sizes(text: str | None) -> tuple[int, ...]:
     return gpu_counts(text) if text is not None else ()

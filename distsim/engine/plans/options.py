@@ -10,13 +10,16 @@ JOB = ("seq", "decoder_seq", "sample_tokens", "gpu_power", "framework", "precisi
        "cp_mode", "attention", "dropout", "no_sync", "clip", "loss_parallel", "mtp", "loss", "lora_rank",
        "lora_targets", "lora_dropout", "lora_whole", "quantize")  # fmt: skip
 """Job options that hold for all layouts."""
-NUMBERS: dict[str, Any] = {"global_batch": int, "spares": int, "keep": int, "pace": (int, float)}
-"""Those of a plan's own options that are bare numbers, with their types."""
+COUNTS = ("global_batch", "spares", "keep")
+"""A plan's own options that are whole numbers."""
+SWITCHES = ("compute_optimal", "blocking_checkpoints")
+LISTS = (*BOUNDED, "gpu", "gpus", "cluster", "provider", "price")
+"""Those that take several values, in a text with commas."""
+PRESETS = ("failures", "storage", "facility")
+QUANTITIES = ("deadline", "budget", "price_age", "checkpoint_every", "preempted_every", "maintenance_every")
+"""Those in seconds or dollars, or texts with a unit."""
+SHARES = ("margin", "stragglers")
 DEFAULTS: dict[str, Any] = {
-    **dict.fromkeys((*BOUNDED, *JOB, *NUMBERS)),
-    "compute_optimal": False, "deadline": None, "budget": None, "gpu": None, "gpus": None, "cluster": None,
-    "provider": None, "price": "on-demand", "price_age": None,
-    "failures": "default", "storage": "default", "facility": "default", "blocking_checkpoints": False,
-    "checkpoint_every": None, "stragglers": None, "preempted_every": None, "maintenance_every": None,
-    "margin": None,
+    **dict.fromkeys((*LISTS, *JOB, *COUNTS, *QUANTITIES, *SHARES, "pace")), **dict.fromkeys(SWITCHES, False),
+    **dict.fromkeys(PRESETS, "default"), "price": "on-demand",
 }  # fmt: skip

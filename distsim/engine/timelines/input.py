@@ -6,8 +6,10 @@ import operator
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from numbers import Real
+from types import NoneType
 from typing import Any
 
+from distsim import keywords
 from distsim.engine.timelines.wiring import Costs
 from distsim.errors import DistsimError
 from distsim.schedules.action import Action, Orders, Schedule
@@ -21,10 +23,39 @@ LONGEST = 1e15  # sums of longer times lose what tells them apart
 
 def check_words(p2p: str, fused: str | None) -> None:
     """Refuses unknown words for the two rules."""
+    keywords.word("p2p", p2p)
+    if fused is not None:
+        keywords.word("fused", fused)
     if p2p not in ("async", "rendezvous"):
         raise DistsimError(f"p2p is {p2p!r}", "it is async (pure delay) or rendezvous (both ends must have posted)")
     if fused not in (None, "atomic", "split"):
         raise DistsimError(f"fused is {fused!r}", "it is atomic (one result at the end) or split (half by half)")
+
+
+def check_rest(**values: Any) -> None:
+    """Refuses what is of another type than the option has."""
+    if not isinstance(values["schedule"], (str, NoneType)):
+        raise DistsimError(f"schedule is {values['schedule']!r}", "name one, e.g. 1f1b")
+    for name in ("memory_limit", "group"):
+        if values[name] is not None:
+            keywords.whole(name, values[name], None)
+    for name in ("overlap", "contention"):
+        keywords.switch(name, values[name])
+
+
+def lines(order: Any) -> list[str]:
+    """The lines of a given order, which is a text or a list of them."""
+    found = order.splitlines() if isinstance(order, str) else order
+    if not isinstance(found, (list, tuple)) or not all(isinstance(line, str) for line in found):
+        raise DistsimError(f"the order is {order!r}", "give a text or a list with one line per stage, e.g. 0F0 0B0")
+    return list(found)
+
+
+def _chunks(values: Any, name: str) -> list[int]:
+    """Whole numbers from 0 on, of any kind of list."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise DistsimError(f"{name} is {values!r}", "give a list of whole numbers")
+    return [keywords.whole(name, value, 0) for value in values]
 
 
 def refuse(problem: str, hint: str, **values: Any) -> None:
@@ -73,6 +104,7 @@ def per_chunk(value: Time, schedule: Schedule, name: str) -> list[float]:
     values = list(value)
     for one in values:
         _check_time(one, name)
+    values = [float(one) for one in values]
     if len(values) == len(placement):
         return values
     if len(values) == stages:
@@ -83,8 +115,13 @@ def per_chunk(value: Time, schedule: Schedule, name: str) -> list[float]:
     raise DistsimError(f"{name} lists {len(values)} times", f"give 1, {lengths}")
 
 
+def is_time(value: Any) -> bool:
+    """Whether it is a number of a time that a simulation can add up."""
+    return not isinstance(value, bool) and isinstance(value, Real) and 0 <= float(value) <= LONGEST
+
+
 def _check_time(value: Any, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= LONGEST:
+    if not is_time(value):
         raise DistsimError(f"{name} is {value!r}, which is not a time", f"give a number from 0 to {LONGEST:g}")
 
 
@@ -107,7 +144,7 @@ def costs(
         whole = [a + b for a, b in zip(first, second, strict=True)]
     _check_time(loss, "loss")
     for chain in schedule.chains:
-        ahead[chain[-1]] += loss
+        ahead[chain[-1]] += float(loss)
     fused = None if fused_time is None else per_chunk(fused_time, schedule, "fused time")
     return Costs(ahead, whole, first, second, fused)
 
@@ -123,12 +160,13 @@ def _rest(whole: list[float], part: list[float] | None) -> list[float]:
 def hops(value: Time, stages: int, wraps: bool) -> float | list[float]:
     """One delay for all links, or a list per link: ``stages`` of them, the last one from the last stage to the first,
     which may be left out where nothing wraps around."""
-    if isinstance(value, (int, float)):
+    if isinstance(value, str) or not isinstance(value, Iterable):
         _check_time(value, "hop")
-        return value
+        return float(value)
     links = list(value)
     for one in links:
         _check_time(one, "hop")
+    links = [float(one) for one in links]
     if len(links) == stages - 1 and (not wraps or stages == 2):
         return [*links, links[0] if stages == 2 else 0.0]
     if len(links) != stages:
@@ -157,21 +195,24 @@ def given_order(
     if stages is not None and whole_number(stages, "stages", "--stages 4") != count:
         raise DistsimError(f"the order has {count} lines for {stages} stages", "write one line per stage")
     named = [part for order in orders for a in order for part in ((a[1], a[3]) if a[0] == "FB" else (a[1],))]
-    size = max([*named, *(chunk for chain in chains or () for chunk in chain), count - 1], default=0) + 1
+    if chains is not None and (isinstance(chains, str) or not isinstance(chains, Iterable)):
+        raise DistsimError(f"chains are {chains!r}", "give lists of chunks, e.g. [[0, 1], [2, 3]]")
+    linked = [_chunks(chain, "chains") for chain in (() if chains is None else chains)]
+    size = max([*named, *(chunk for chain in linked for chunk in chain), count - 1], default=0) + 1
     if size > MOST_STAGES:
         raise DistsimError(f"the order names chunk {size - 1}", f"at most {MOST_STAGES} chunks are simulated")
-    places = [c % count for c in range(size)] if placement is None else list(placement)
+    places = [c % count for c in range(size)] if placement is None else _chunks(placement, "placement")
     if len(places) < size or any(not 0 <= place < count for place in places):
         raise DistsimError(
             f"the placement {','.join(map(str, places))} does not place {size} chunks on {count} stages",
             f"give {size} stages from 0 to {count - 1}, one per chunk",
         )
-    lines = [list(chain) for chain in chains] if chains else [list(range(len(places)))]
-    members = [chunk for chain in lines for chunk in chain]
+    linked = linked or [list(range(len(places)))]
+    members = [chunk for chain in linked for chunk in chain]
     if len(set(members)) != len(members) or any(not 0 <= chunk < len(places) for chunk in members):
         raise DistsimError(f"the chains name chunks twice, or chunks outside 0 to {len(places) - 1}")
-    whole = chunks if chunks is not None else max(1, len(places) // (count * len(lines)))
-    return Schedule("order", orders, places, lines, whole_number(whole, "chunks", "--chunks 1"), [1] * count)
+    whole = chunks if chunks is not None else max(1, len(places) // (count * len(linked)))
+    return Schedule("order", orders, places, linked, whole_number(whole, "chunks", "--chunks 1"), [1] * count)
 
 
 def split_fused(orders: Sequence[Sequence[Action]]) -> Orders:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from distsim import keywords
 from distsim.engine.exchanges.pipeline import messages
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
@@ -30,8 +31,8 @@ def model_setup(
     of the model run in two directions, the stages are those of one: the simulation puts two on each device.
     """
     stated = {name: value for name, value in options.items() if value is not None}
-    tp, sequences = stated.get("tp", 1), stated.get("micro_batch", 1)
-    gpus = tp * stages * stated.get("cp", 1)
+    tp, cp, sequences = (keywords.whole(name, stated.get(name, 1)) for name in ("tp", "cp", "micro_batch"))
+    gpus = tp * stages * cp
     degrees = {"pp": stages, "vpp": chunks or 1, "gpus": gpus}
     if schedule is not None and stages > 1 and find(schedule).placement != "bidirectional":
         degrees["vpp"] = chunks_for(schedule, chunks)

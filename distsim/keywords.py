@@ -1,0 +1,64 @@
+"""What a program states by keywords, checked before anything is computed: whatever was given, what is wrong with it is
+told as of a value on the command line."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+from distsim.errors import DistsimError
+
+
+def word(name: str, value: Any) -> str:
+    """A text, or a path as one; nothing empty."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise DistsimError(f"{name} {value!r} is not a text")
+    text = os.fspath(value)
+    if not isinstance(text, str) or not text.strip():
+        raise DistsimError(f"{name} {text!r} is empty", "name one, or leave it out")
+    return text
+
+
+def whole(name: str, value: Any, least: int | None = 1) -> int:
+    """A whole number, whatever kind of number it is of; without ``least`` others tell its range."""
+    count: int | None = None
+    if not isinstance(value, bool):
+        try:
+            count = int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
+        except TypeError:
+            count = None
+    if count is None:
+        raise DistsimError(f"{name} {value!r} is not a whole number", "" if least is None else f"give {least} or more")
+    if least is not None and count < least:
+        raise DistsimError(f"{name} {count} is out of range", f"give {least} or more")
+    return count
+
+
+def number(name: str, value: Any) -> float:
+    """A number; others tell its range."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise DistsimError(f"{name} {value!r} is not a number")
+    return value if isinstance(value, (int, float)) else float(value)
+
+
+def switch(name: str, value: Any) -> bool:
+    """True or false, of Python or of numpy."""
+    if type(value).__name__ not in ("bool", "bool_"):
+        raise DistsimError(f"{name} {value!r} is not true or false")
+    return bool(value)
+
+
+def as_text(name: str, value: Any) -> str:
+    """An option as the command line has it: several values with commas, switches as on and off, numbers as numbers."""
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    if type(value).__name__ in ("bool", "bool_"):
+        return "on" if value else "off"
+    if isinstance(value, Real):
+        return str(int(float(value)) if float(value).is_integer() else value)
+    if isinstance(value, Iterable) and not isinstance(value, (bytes, dict)):
+        return ",".join(as_text(name, one) for one in value)
+    raise DistsimError(f"{name} {value!r} is no value of an option", "give a number, a text or several in a list")
