@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import distsim
+from distsim import catalog
 from distsim.engine.networks import nccl
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.network import Factor, Group, Network, group_of
@@ -180,6 +181,15 @@ def test_sharp_is_only_used_where_the_cluster_has_it() -> None:
     without = distsim.collective("all_reduce", "h100-sxm", 64, 2**30, 8, 400)
     with_it = distsim.collective("all_reduce", "h100-sxm", 64, 2**30, 8, 400, sharp=True)
     assert "sharp" not in without.algorithm and with_it.seconds <= without.seconds
+
+
+@pytest.mark.parametrize("cluster", ["dgx-a100-80gb", "dgx-h100", "gb200-nvl72"])
+def test_sharp_sends_no_faster_than_a_node_reduces(cluster: str) -> None:
+    """Each GPU scatters and gathers what the switches of the network add up: over NVLink as in one node alone."""
+    node = catalog.load("clusters", cluster).domain
+    alone = distsim.collective("all_reduce", cluster=cluster, gpus=node, bytes=2**34)
+    many = distsim.collective("all_reduce", cluster=cluster, gpus=8 * node, bytes=2**34, sharp=True)
+    assert many.seconds > 0.99 * alone.seconds
 
 
 def test_gathers_of_one_gpu_per_node_may_use_trees() -> None:

@@ -130,3 +130,30 @@ def test_graphs_hold_a_rings_steps() -> None:
     graphed, plain = (_launched(framework=name).issued for name in ("nemo-mlperf", "nemo"))
     assert graphed == (1, 2) and plain[0] > graphed[0]
     assert _launched(framework="megatron-core", cuda_graphs="iteration").issued == (0, 0)
+
+
+@pytest.mark.parametrize("framework", ["megatron-core", "megatron-lm", "megatron-bridge", "nemo", "nemo-mlperf"])
+def test_transformer_engine_has_no_ring_in_windows_or_beside_sinks(framework: str) -> None:
+    windows = {"gpu": "h100-sxm", "gpus": 32, "tp": 4, "cp": 8, "seq": 32768, "framework": framework}
+    assert ops(distsim.comm("gemma-3-27b", **windows)) == {"all_gather", "reduce_scatter"}
+    assert ops(distsim.comm("gemma-3-27b", **windows, cp_mode="all_to_all")) == {"all_to_all"}
+    assert ops(distsim.comm("gpt-oss-20b", **windows | {"tp": 1})) == {"all_to_all"}
+    assert ops(distsim.comm("llama-3-8b", **windows)) == {"send_recv"}
+    with pytest.raises(DistsimError, match="use --cp-mode all_gather or all_to_all"):
+        distsim.step("gemma-3-27b", **windows, cp_mode="ring")
+    with pytest.raises(DistsimError, match="use --cp-mode all_to_all"):
+        distsim.step("gpt-oss-20b", **windows | {"tp": 1}, cp_mode="all_gather")
+
+
+def test_other_software_and_nobodys_keeps_the_ring_that_was_asked_for() -> None:
+    windows = {"model": "gemma-3-27b", "gpu": "h100-sxm", "gpus": 8, "cp": 8, "seq": 32768}
+    assert ops(distsim.comm(**windows, framework="fsdp")) == {"send_recv"}
+    asked = distsim.comm(**windows, cp_mode="ring")
+    assert ops(asked) == {"send_recv"} and any("no ring of context parallelism" in note for note in asked.notes)
+
+
+def test_a_search_of_a_model_with_sinks_trades_heads() -> None:
+    job = Job(model="gpt-oss-20b", gpu="h100-sxm", global_batch=8, seq=32768)
+    bounds = parse_bounds({"cp": "4..8", "tp": "1", "recompute": "none,full", "micro_batch": "1"}, [])
+    found = search(Request(job, (8,), bounds, top=20)).best
+    assert {one.report.setup.layout.cp_mode for one in found} == {"all_to_all"}

@@ -129,3 +129,19 @@ def test_every_command_tells_it(command: str, capsys: pytest.CaptureFixture[str]
          "--lora-rank", "8", "--lora-targets", "all-linear", *more])  # fmt: skip
     out = capsys.readouterr()
     assert "routed experts have no adapters" in " ".join((out.out + out.err).split())
+
+
+@pytest.mark.parametrize(("sequence_parallel", "share"), [(True, 8), (False, 1)])
+def test_what_a_scattered_product_adds_is_scattered_too(sequence_parallel: bool, share: int) -> None:
+    """Behind row-parallel products the adapter's output is scattered over the sequence before it is scaled and added."""
+    job = Job(model="llama-3-70b", gpu="h100-sxm", gpus=8, tp=8, seq=4096, lora_rank=16, framework="megatron-core",
+              sequence_parallel=sequence_parallel)  # fmt: skip
+    layer = build_stages(resolve(job))[0].usual_layer[0]
+    added = {one.name: one.shape[0] for one in layer.operations if one.name.endswith(".lora_add")}
+    assert added["attention.projection.lora_add"] == added["mlp.down.lora_add"] == 4096 * 8192 / share
+    assert added["attention.qkv.lora_add"] == 4096 * (8192 + 2 * 1024) / 8
+
+
+def test_adapters_of_a_sharded_layer_cost_less_than_training_it() -> None:
+    job = {"gpu": "h100-sxm", "gpus": 8, "tp": 8, "global_batch": 32, "seq": 4096, "micro_batch": 8}
+    assert distsim.step("llama-3-70b", **job, lora_rank=16).seconds < distsim.step("llama-3-70b", **job).seconds

@@ -101,7 +101,7 @@ def nvls_graph_rate(gpu_rate: Number, heads: Number) -> Number:
 
 @formula(unit="B/s", source=_TUNING)
 def nccl_collnet_direct_bandwidth(graph: Number, fan: Number, efficiency: Number) -> Number:
-    """Algorithm bandwidth of SHARP with direct exchange; ``fan`` is GPUs per channel."""
+    """Bus bandwidth of SHARP with direct exchange, twice what the algorithm has; ``fan`` is GPUs per channel."""
     return graph / maximum(fan - (fan - 1) / 2, 1) * efficiency
 
 

@@ -177,8 +177,9 @@ def _adapter(ctx: Context, tuning: Tuning, operation: Operation, label: str, wid
     """Down to the rank, up to the output's width, and added to it.
 
     Under tensor parallelism (Megatron) both matrices are sharded like the product's own input or output and, on the
-    other side, by rank or by output width, whose parts are exchanged. Each expert has its own, or all of a rank share
-    one.
+    other side, by rank or by output width, whose parts are exchanged. Behind a product whose output is scattered over
+    the sequence the adapter's is, too, before it is scaled and added (Megatron-Bridge peft/utils.py,
+    ParallelLinearAdapter), but for experts'. Each expert has its own, or all of a rank share one.
     """
     each_tokens, _, inner, copies = operation.shape
     tokens, row, group = each_tokens * copies, operation.name in ROW_PARALLEL, operation.parameters[0].group
@@ -201,7 +202,8 @@ def _adapter(ctx: Context, tuning: Tuning, operation: Operation, label: str, wid
     read = _inputs(ctx, tuning, operation, label)
     down = _product(tuning, f"{name}_a{label}", Size(tokens, inner, narrow, alike), read, group, exchanges)
     up = _product(tuning, f"{name}_b{label}", Size(tokens, rank, wide, alike), [hidden], group, outputs)
-    rows = [down, up, _added(ctx, tuning, f"{name}_add{label}", tokens, inner, width)]
+    parts = 1 + (shards - 1) * ctx.layout.sequence_parallel if row and group == "dense" else 1
+    rows = [down, up, _added(ctx, tuning, f"{name}_add{label}", Size(tokens, inner, width / parts))]
     return [row._replace(adapts=operation.name) for row in rows]
 
 
@@ -258,9 +260,10 @@ def _product(
     return product_row(name, size, each, saved, (weight,), collectives)
 
 
-def _added(ctx: Context, tuning: Tuning, name: str, tokens: Number, inner: Number, width: Number) -> Operation:
+def _added(ctx: Context, tuning: Tuning, name: str, size: Size) -> Operation:
     """Scaling and adding to the product's output; casting and dropping the input."""
     act, each = ctx.activation, tuning.product_bytes
+    tokens, inner, width = size.tokens, size.inner, size.outer
     read = tokens * width * (2 * each + act)
     written = tokens * width * (each + act)
     if _casts(ctx, tuning):

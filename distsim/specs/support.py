@@ -48,6 +48,8 @@ class Supports(Spec):
     """Sharding groups may be smaller than the data parallel ranks."""
     cp_chunks: Count = 1
     """Context parallelism cuts the sequence into so many chunks per rank (2: causal work is balanced)."""
+    windowed_ring: bool = True
+    """The ring of context parallelism attends in windows, and it and gathered keys beside sinks."""
     offload: tuple[Offload, ...] = OFFLOADS
     offload_optimizer: Literal["alone", "with parameters"] = "alone"
     """``with parameters``: torch moves shards to host memory, and the optimizer is where its shards are; an optimizer
@@ -112,6 +114,21 @@ def _degree(name: str, words: str) -> SupportRule:
         lambda f, s, m, y: f"{f} has no {words}, but {name} is {getattr(y, name)}",
         lambda s, m, y: f"leave --{name} out, or name another framework",
     )
+
+
+RING, GATHERED, TRADED = "ring", "all_gather", "all_to_all"
+
+
+def context_modes(supports: Supports, model: Model) -> tuple[str, ...]:
+    """How context parallel ranks of a framework may exchange what a model attends to, the usual way first."""
+    sinks = _has_sinks(model)
+    if supports.windowed_ring or (model.window is None and not sinks):
+        return (RING, GATHERED, TRADED)
+    return (TRADED,) if sinks else (GATHERED, TRADED)
+
+
+def _has_sinks(model: Model) -> bool:
+    return model.attention_sinks or bool(model.windowed and model.windowed.attention_sinks)
 
 
 SUPPORT_RULES: tuple[SupportRule, ...] = (
@@ -183,6 +200,16 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         lambda s, m, y: s.some_layers | (y.recompute_layers <= 0) | (y.recompute_layers * y.pp >= m.layers),
         lambda f, s, m, y: f"{f} computes all layers again or none, not {y.recompute_layers} of a stage",
         lambda s, m, y: "leave --recompute-layers out",
+    ),
+    SupportRule(
+        ("cp_mode",),
+        lambda s, m, y: (y.cp == 1) | (y.cp_mode in context_modes(s, m)),
+        lambda f, s, m, y: (
+            f"{f} has no {y.cp_mode} of context parallelism for {m.name}, which "
+            + ("has sinks of attention" if _has_sinks(m) else "attends in windows")
+        ),
+        lambda s, m, y: f"use --cp-mode {' or '.join(context_modes(s, m))}",
+        "windowed_ring",
     ),
     SupportRule(
         ("cp", "seq"),

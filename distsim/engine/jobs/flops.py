@@ -113,17 +113,22 @@ def attended(model: Model, seq: Number, reach: Number) -> tuple[Number, Number]:
         reach = reach + kind.terms * kind.rows / 2  # a score with each distance, and no sum over them
     if not model.encoder_layers:
         own = model.mtp_pattern.count("*") if model.mtp_pattern else 1
-        return model.attention_layers * _head_share(model) + model.mtp_trained * own, reach
+        return model.attention_layers * _head_share(model) + model.mtp_trained * own * _value_share(model), reach
     behind = model.decoder_context or 0
     decoders = model.layers - model.encoder_layers
     return 1, model.encoder_layers * seq + decoders * behind / seq * (behind * reach / seq + seq)
 
 
-def _head_share(model: Model) -> float:
-    """Width of all heads of a mean layer over the model's own, queries and values together."""
+def _value_share(model: Model) -> float:
+    """Width of queries and values together over twice that of queries."""
     latent = model.latent_attention
     width = model.value_dim if latent is None else latent.value_dim
-    values = 1.0 if width is None else (1 + width / model.head_dim) / 2
+    return 1.0 if width is None else (1 + width / model.head_dim) / 2
+
+
+def _head_share(model: Model) -> float:
+    """Width of all heads of a mean layer over the model's own, queries and values together."""
+    values = _value_share(model)
     if model.windowed is None and model.global_attention is None:
         return values
     own = [model.in_layer(layer) for layer in range(model.layers)]

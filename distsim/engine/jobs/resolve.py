@@ -31,7 +31,7 @@ from distsim.specs.model import Model
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 from distsim.specs.rules import broken
-from distsim.specs.support import refuse_unsupported
+from distsim.specs.support import context_modes, refuse_unsupported
 from distsim.specs.tuning import Tuning
 
 if TYPE_CHECKING:
@@ -158,6 +158,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     model, stored = as_stored(load_model(job.model).spec, framework)
     check_capacity(filled, model.name, model.experts)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
+    if origins.get("cp_mode") == "default":
+        filled["cp_mode"] = context_modes(framework.supports, model)[0]
     accelerator, cluster, limit_notes = hardware(filled, given)
     refuse_drives(filled, framework if job.names_framework else None, cluster)
     filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)

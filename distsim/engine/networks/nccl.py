@@ -226,8 +226,8 @@ def sharp(group: Group, graph: Graph) -> list[Candidate]:
     direct_latency = formulas.nccl_collnet_direct_latency(group.local, fan_out, *hops(group, "collnet_direct", SIMPLE))
     chain_latency = formulas.nccl_collnet_chain_latency(group.local, *hops(group, "collnet_chain", SIMPLE))
     across = where(many, graph.across, _NEVER)
-    fan = formulas.nccl_collnet_direct_bandwidth(1.0, 1, efficiency)
     half = formulas.nccl_tree_bandwidth(1.0)
+    fan = formulas.nccl_collnet_direct_bandwidth(1.0, 1, efficiency) * half
     return [
         Candidate("sharp_direct", "Simple", direct_latency, graph.inside * fan, across * fan),
         Candidate("sharp_chain", "Simple", chain_latency, graph.inside * half, across * half),

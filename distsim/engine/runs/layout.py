@@ -21,6 +21,7 @@ from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.rules import divisors, trades_heads
+from distsim.specs.support import RING, context_modes
 
 WIDEST = 8
 """GPUs that a tensor parallel group is taken to have at most where only the size of a replica is known."""
@@ -141,14 +142,12 @@ def drop_idle(options: dict[str, Any], model: Model) -> list[str]:
     return [f"{name} {value}" for name in idle if (value := options.pop(name, None) or 1) > 1]
 
 
-RING = "ring"
-
-
 def fit_context(options: dict[str, Any], run: Run, framework: Framework, model: Model) -> None:
     """How context parallel ranks exchange: as the row says, else as the framework does, else by ring; all-to-alls only
     where they divide the heads."""
     cp = options.get("cp") or 1
-    mode = context_mode(run) or framework.defaults.get("cp_mode", RING)
+    usual = context_modes(framework.supports, model)[0]
+    mode = context_mode(run) or framework.defaults.get("cp_mode", usual)
     if cp > 1:
         options["cp_mode"] = mode if trades_heads(model, mode, options.get("tp") or 1, cp) else RING
 
