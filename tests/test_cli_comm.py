@@ -84,6 +84,25 @@ def test_single_collective(capsys: pytest.CaptureFixture[str]) -> None:
     assert [one["bytes"] for one in data["sizes"]] == [10**9]
 
 
+def test_a_single_collective_runs_where_options_that_stay_say(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--collective", "all_reduce", "--bytes", "1MB")
+    (tmp_path / "distsim.toml").write_text('gpu = "h100-sxm"\ngpus = 16\n', encoding="utf-8")
+    assert "of 16 GPUs on 2 domains of h100-sxm" in answer(capsys, *words)
+    assert "of 16 GPUs on 2 domains of b200" in answer(capsys, *words, "--gpu", "b200")
+    assert "of 32 GPUs on 4 domains of dgx-a100" in answer(capsys, *words, "--cluster", "dgx-a100-80gb", "--gpus", "32")
+    (tmp_path / "distsim.toml").unlink()
+    monkeypatch.setenv("DISTSIM_GPU", "h100-sxm")
+    assert "of 8 GPUs on 1 domain of h100-sxm" in answer(capsys, *words)
+    assert "one collective has none" in answer(capsys, *words, "--show-config", code=2)
+
+
+def test_an_option_in_two_spellings_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "distsim.toml").write_text("micro_batch = 2\nmicro-batch = 4\n", encoding="utf-8")
+    assert "micro_batch is stated twice, also as micro-batch" in answer(capsys, "llama-7b", code=2)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -133,7 +133,7 @@ def test_every_command_tells_it(command: str, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(("sequence_parallel", "share"), [(True, 8), (False, 1)])
 def test_what_a_scattered_product_adds_is_scattered_too(sequence_parallel: bool, share: int) -> None:
-    """Behind row-parallel products the adapter's output is scattered over the sequence before it is scaled and added."""
+    """Behind row-parallel products an adapter has its output scattered over the sequence, then scales and adds it."""
     job = Job(model="llama-3-70b", gpu="h100-sxm", gpus=8, tp=8, seq=4096, lora_rank=16, framework="megatron-core",
               sequence_parallel=sequence_parallel)  # fmt: skip
     layer = build_stages(resolve(job))[0].usual_layer[0]

@@ -300,3 +300,19 @@ def test_advice_on_a_search_makes_it_fit_or_quick_enough() -> None:
 def test_reports_of_everything_are_short() -> None:
     for report in (distsim.pipeline(16, 128), distsim.search("llama-7b", **SEARCH).best[0]):
         assert len(repr(report)) < 120 and {report}
+
+
+def test_chunks_interleave_where_no_schedule_is_named() -> None:
+    assert distsim.pipeline(4, 8, chunks=2).makespan == distsim.pipeline(4, 8, "interleaved-1f1b", 2).makespan
+    assert distsim.pipeline(4, 8, chunks=1).schedule == distsim.pipeline(4, 8).schedule == "1f1b"
+    of_model = distsim.pipeline(4, 8, chunks=2, model="llama-7b")
+    assert of_model.makespan == distsim.pipeline(4, 8, "interleaved-1f1b", 2, model="llama-7b").makespan
+
+
+def test_what_makes_it_fit_tells_how_likely_it_does() -> None:
+    found = distsim.advise(distsim.step("llama-3-8b", gpus=2, gpu="rtx-4090", framework="huggingface", micro_batch=4))
+    assert found and all(0 < one.likely <= 1 for one in found)
+    report = distsim.memory("llama-7b", gpus=8, zero=2, micro_batch=16)
+    for one in distsim.advise(report):
+        again = distsim.memory("llama-7b", **{"gpus": 8, "zero": 2, "micro_batch": 16, **one.shown})
+        assert one.likely == again.known.fitting and one.to_dict()["likely"] == round(one.likely, 3)

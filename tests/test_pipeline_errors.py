@@ -21,7 +21,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("number of micro-batches is missing", {"stages": 4}),
     ("8,000,000,000 actions", {"stages": 4, "micro": 10**9}),
     ("actions", {"stages": 10**9, "micro": 1}),
-    ("cannot take 2 chunks", {"stages": 4, "micro": 8, "chunks": 2}),
+    ("cannot take 2 chunks", {"stages": 4, "micro": 8, "chunks": 2, "schedule": "1f1b"}),
     ("cannot take 3 chunks", {"stages": 4, "micro": 8, "chunks": 3, "schedule": "zb-v"}),
     ("micro % 4 == 0", {"stages": 4, "micro": 9, "schedule": "interleaved-1f1b"}),
     ("micro % 4 == 0", {"stages": 4, "micro": 9, "schedule": "interleaved-zb"}),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distsim.cli.options import job_command
+from distsim.cli.options import job_command, with_places
 from distsim.report import talk
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def _one(op: str, stated: dict[str, Any], single: dict[str, Any], json: bool, ex
         left.append("--explain")
     if left:
         raise DistsimError(f"--collective prices one collective; it takes no {', '.join(left)}", "leave them out")
+    merged, _ = with_places(place)
+    place = {name: merged.get(name) for name in place}
     size, sweep_from = single.pop("bytes"), single.pop("sweep_from")
     price_collective(op, size, sweep_from, json, **place, **single)
 

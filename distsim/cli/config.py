@@ -44,7 +44,13 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         raise DistsimError("is not text; TOML is needed", where=str(path)) from None
     except tomllib.TOMLDecodeError as error:
         raise DistsimError(f"not valid TOML: {error}", where=str(path)) from None
-    named = {name.replace("-", "_"): value for name, value in data.items()}
+    named: dict[str, Any] = {}
+    for spelling, value in data.items():
+        name = spelling.replace("-", "_")
+        if name in named:
+            raise DistsimError(f"{name} is stated twice, also as {name.replace('_', '-')}", "keep one of them",
+                               where=str(path))  # fmt: skip
+        named[name] = value
     for name in named:
         if name not in known:
             from distsim.other_names import meant

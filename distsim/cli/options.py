@@ -138,6 +138,8 @@ def job_command(function: Callable[..., None]) -> Callable[..., None]:
         rest = {name: value for name, value in values.items() if name not in own_names}
         show = rest.pop("show_config", False)
         if "stated" in taken and any(mine.get(name) is not None for name in JOBLESS):
+            if show:
+                raise DistsimError("--show-config shows a job, and one collective has none", "leave it out")
             function(None, {}, rest, **mine)
             return
         job, origins = stated_job(rest)

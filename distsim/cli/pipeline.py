@@ -41,6 +41,8 @@ def pipeline(
 
     if list_:
         return _list(json)
+    from distsim.schedules.registry import usual
+
     options.check_svg(svg)
     how = {"--p2p rendezvous": p2p == "rendezvous", "--blocking": blocking, "--contention": contention}
     options.refuse_idle(sync, optimizer, how, hop is not None or model is not None)
@@ -48,7 +50,7 @@ def pipeline(
     each = None if compare else options.chunks_of(chunks, placement, stages)
     shape = {"stages": stages, "micro": micro, "chunks": each}
     options.refuse_two_times(model, balance)
-    named = None if compare or order else schedule or "1f1b"
+    named = None if compare or order else schedule or usual(each)
     under = options.complete(model, job)
     times, setup = options.times_of_model(model, shape, named, under, times)
     given: dict[str, Any] = {

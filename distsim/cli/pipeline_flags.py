@@ -13,7 +13,9 @@ from distsim.preset_kinds import DEFAULT_GPU
 
 Stages = Annotated[int | None, typer.Option(help="stages (devices in a row)")]
 Micro = Annotated[int | None, typer.Option(help="micro-batches, of both directions together")]
-Schedule = Annotated[str | None, typer.Option(help="schedule's name, see --list [default: 1f1b]")]
+Schedule = Annotated[
+    str | None, typer.Option(help="its name, see --list [default: 1f1b; interleaved-1f1b of --chunks]")
+]
 Chunks = Annotated[int | None, typer.Option(help="model chunks per stage")]
 Forward = Annotated[
     str | None, typer.Option(help="time of a forward: one number, or per stage or chunk: 1,1,2 [default: 1]")

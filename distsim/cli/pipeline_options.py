@@ -218,7 +218,7 @@ def balanced(given: dict[str, Any], text: str) -> Partition:
     from distsim.engine.timelines.input import whole_number
     from distsim.engine.timelines.partition_chunks import split_over
     from distsim.schedules import action
-    from distsim.schedules.registry import chunks_for, find
+    from distsim.schedules.registry import chunks_for, find, usual
 
     if given["order"] is not None:
         raise DistsimError("--balance and --order exclude each other", "leave one of them out")
@@ -226,7 +226,7 @@ def balanced(given: dict[str, Any], text: str) -> Partition:
         if isinstance(given[name], list):
             raise DistsimError(f"--{name.replace('_', '-')} lists times, and --balance makes them", "give one number")
     stages = whole_number(given["stages"] or 0, "the number of stages", "--stages 4")
-    name = given["schedule"] or "1f1b"
+    name = given["schedule"] or usual(given["chunks"])
     chunks, kind = chunks_for(name, given["chunks"]), find(name).placement
     both = kind == "bidirectional"
     # with two directions a device holds a stage of the model and the one that mirrors it

@@ -131,13 +131,15 @@ def pipeline(
     hop = 0.0 if hop is None else hop
     times: PassTimes = (forward, backward, input_gradient, weight_gradient)
     if model is not None or job:
-        named = None if order is not None else schedule or "1f1b"
         each = given.stated_chunks(chunks, placement, stages)
+        named = None if order is not None else schedule or registry.usual(chunks)
         times, hop = _of_model(model, stages, micro, each, named, (*times, hop or None), job)
     programs = None
     if order is None:
         given.refuse("a named schedule takes no {}", "only a given order does", placement=placement, chains=chains)
-        parts, total = _named(stages, micro, schedule or "1f1b", chunks, times, hop, memory_limit, group)
+        parts, total = _named(
+            stages, micro, schedule or registry.usual(chunks), chunks, times, hop, memory_limit, group
+        )
     else:
         only_named = {"schedule": schedule, "memory_limit": memory_limit, "group": group}
         given.refuse("a given order takes no {}", "only a named schedule does", **only_named)

@@ -149,16 +149,16 @@ def mend_lines(mended: Mended, term: Style) -> list[str]:
     """What would make the job fit, smallest change first."""
     if not mended.fitting:
         return _nothing_fits(mended, term)
-    header = ["add to the command", "peak", "capacity", "what changes"]
-    rows = [["", "GiB", "GiB", ""], *(_mend_row(found) for found in mended.fitting)]
-    made = columns(header, rows, left=(0, 3))
+    header = ["add to the command", "peak", "capacity", "would fit", "what changes"]
+    rows = [["", "GiB", "GiB", "of runs", ""], *(_mend_row(found) for found in mended.fitting)]
+    made = columns(header, rows, left=(0, 4))
     if max(map(len, made)) > term.width:  # the flags say it all
-        made = columns(header[:3], [row[:3] for row in rows])
+        made = columns(header[:4], [row[:4] for row in rows])
     return ["What makes it fit, smallest change first (each computed):", *(term.plain(line) for line in made)]
 
 
 def _mend_row(found: Mend) -> list[str]:
-    return [found.flags, number(found.report.peak), number(found.limit), found.words]
+    return [found.flags, number(found.report.peak), number(found.limit), f"{found.likely:.0%}", found.words]
 
 
 def _nothing_fits(mended: Mended, term: Style) -> list[str]:

@@ -127,12 +127,13 @@ def quicker_lines(report: StepReport, quicker: Sequence[Faster], term: Style) ->
     fits = report.memory.fits  # else more GPUs may take more sequences a step, so that its time alone says little
     title = "Faster, with the same GPUs and global batch" if fits else "What makes it fit, most tokens per second first"
     rows = [
-        [one.words, duration(one.seconds), f"{-one.gain:+.1%}" if fits else f"{one.tokens_per_second:,.0f}",
+        [one.words, duration(one.seconds),
+         *([f"{-one.gain:+.1%}"] if fits else [f"{one.tokens_per_second:,.0f}", f"{one.likely:.0%}"]),
          " ".join(flag(name, value) for name, value in one.options.items())]
         for one in quicker
     ]  # fmt: skip
-    head = ["step", "" if fits else "tokens/s", ""]
-    made = columns(["", *head], rows, left=(0, 3))
+    head = ["step", *([""] if fits else ["tokens/s", "would fit"]), ""]
+    made = columns(["", *head], rows, left=(0, len(head)))
     if max(map(len, made)) > term.width:  # the flags say it all
-        made = columns(head, [row[1:] for row in rows], left=(2,))
+        made = columns(head, [row[1:] for row in rows], left=(len(head) - 1,))
     return [term.bold(title), *made]

@@ -74,6 +74,11 @@ def find(name: str) -> Kind:
     return kind
 
 
+def usual(chunks: Any) -> str:
+    """The schedule that runs where none is named: of several chunks per stage the one that interleaves them."""
+    return "interleaved-1f1b" if isinstance(chunks, int) and chunks > 1 else "1f1b"
+
+
 def chunks_for(name: str, chunks: int | None) -> int:
     """Chunks per stage: the given number, if the schedule can take it, or the schedule's usual one."""
     kind = find(name)

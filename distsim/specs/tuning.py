@@ -99,7 +99,8 @@ def targets_named(text: str) -> str:
     for word in text.replace(",", " ").replace("+", " ").lower().split():
         plain = word if word in LETTERS else word.removesuffix("_proj")
         if plain not in LETTERS and plain not in GROUPS:
-            near = did_you_mean(word, (*LETTERS, *GROUPS, *(f"{letter}_proj" for letter in _ATTENTION + _MLP)))
+            known = (*LETTERS, *GROUPS, *(f"{letter}_proj" for letter in _ATTENTION + _MLP))
+            near = did_you_mean(word, [one for one in known if len(one) > 1])
             raise ValueError(f"{word!r} is not a choice; {near or f'choices, joined by commas: {_CHOICES}'}")
         found |= set(GROUPS.get(plain, (plain,)))
     if not found:

@@ -43,6 +43,8 @@ class Faster(NamedTuple):
     """Share of the time per sequence that it saves; negative where it costs time."""
     peak: int
     tokens_per_second: float
+    likely: float
+    """Share of measured runs with such a peak that would fit."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -113,7 +115,7 @@ def faster(report: StepReport, most: int = 3) -> list[Faster]:
         memory = memory_of(setup)
         if memory.fits:
             gain, rate = _against(report, setup, seconds)
-            found[kind] = Faster(words, shown, seconds, gain, memory.peak, rate)
+            found[kind] = Faster(words, shown, seconds, gain, memory.peak, rate, memory.known.fitting)
     return list(found.values())
 
 
@@ -134,7 +136,7 @@ def fitting(report: StepReport, most: int = 6) -> list[Faster]:
         except DistsimError:  # it has the memory, and nothing that joins it
             continue
         gain, rate = _against(report, setup, seconds)
-        found.append(Faster(words, one.shown, seconds, gain, one.report.peak, rate))
+        found.append(Faster(words, one.shown, seconds, gain, one.report.peak, rate, one.likely))
     return sorted(found, key=lambda one: -one.tokens_per_second)
 
 

@@ -44,6 +44,11 @@ class Mend(NamedTuple):
         return self.report.peak <= self.limit and self.report.fits_hosts
 
     @property
+    def likely(self) -> float:
+        """Share of measured runs with such a peak that would fit."""
+        return self.report.known.fitting
+
+    @property
     def effort(self) -> float:
         """How far this is from the job as stated; only its order means something."""
         return sum(change.effort for change in self.changes)
@@ -74,7 +79,7 @@ class Mend(NamedTuple):
         """Plain data."""
         report = self.report
         return {"flags": self.flags, "words": self.words, "peak": report.peak, "capacity": round(self.limit),
-                "fits": self.fits, "gpus": report.setup.layout.gpus}  # fmt: skip
+                "fits": self.fits, "likely": round(self.likely, 3), "gpus": report.setup.layout.gpus}  # fmt: skip
 
 
 class Mended(NamedTuple):

@@ -34,7 +34,7 @@ def _named(filled: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Acceler
     usual: Accelerator = catalog.load("gpus", cluster.gpu)
     if filled["cluster"] and filled["gpu"] and usual.name != accelerator.name:
         raise DistsimError(
-            f"cluster {cluster.name} has {usual.name}, but --gpu says {accelerator.name}",
+            f"cluster {cluster.name} has {usual.name}, but gpu is {accelerator.name}",
             "give one of the two, or a cluster with that GPU",
         )
     return accelerator, cluster
@@ -47,7 +47,7 @@ def limited(chip: Accelerator, cluster: Cluster, watts: float | None) -> tuple[A
         return chip, []
     from distsim.engine.plans.energy import profile_of
 
-    told = f"gpu_power {limit:g} W of cluster {cluster.name}" if watts is None else f"--gpu-power {limit:g}"
+    told = f"gpu_power {limit:.12g} W of cluster {cluster.name}" if watts is None else f"--gpu-power {limit:.12g}"
     rated = chip.rated_power or chip.power
     if rated is None:
         raise DistsimError(

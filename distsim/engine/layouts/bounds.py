@@ -123,8 +123,9 @@ def parse_bounds(options: dict[str, str | None], excluded: list[str]) -> Bounds:
             name, equals, value = part.partition("=")
             name = name.strip().lstrip("-").replace("-", "_")
             if not equals or name not in DIMENSIONS:
+                near = "" if name in DIMENSIONS else did_you_mean(name, DIMENSIONS)
                 raise DistsimError(
-                    f"--exclude {text!r} does not name a dimension and its values", did_you_mean(name, DIMENSIONS),
+                    f"--exclude {text!r} does not name a dimension and its values", near,
                     "write e.g. --exclude tp=16..64 or, for a combination, --exclude 'tp=8 pp=1'",
                 )  # fmt: skip
             rule[name] = parse_bound(name, value)
