@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim import catalog
 from distsim.arrays import ceil_div, maximum, minimum, round_up, where
 from distsim.cli.app import run
 
@@ -601,3 +602,14 @@ def test_explained_products_come_to_what_stands_below(
         assert found == pytest.approx(float(told[1].replace(",", "")), abs=1), filled
         checked += 1
     assert checked >= 4
+
+
+def test_help_tells_no_default_that_a_framework_overrides() -> None:
+    from distsim.cli.options import JOB_OPTIONS
+    from distsim.cli.plan_request import JOB
+
+    theirs = {name for one in catalog.names("frameworks") for name in catalog.load("frameworks", one).defaults}
+    assert {"precision", "zero", "compile", "recompute", "attention"} <= theirs
+    for told in (JOB_OPTIONS, JOB):
+        for name in theirs & told.keys():
+            assert "framework's" in told[name][1] or "[default" not in told[name][1], name

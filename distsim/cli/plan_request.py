@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from distsim.cli.options import JOB_OPTIONS
 from distsim.cli.signatures import splitting
+from distsim.engine.plans.options import JOB as OF_JOB
 from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
@@ -31,36 +33,9 @@ BOUNDED = {
     "schedule": "pipeline schedules to try, or all [default: 1f1b, interleaved-1f1b]",
     "sequence_parallel": "sequence parallelism to try: on,off [default: as the framework does]",
 }
-JOB = {
-    "seq": (int, "tokens per sequence [default: the model's context, at most 8192]"),
-    "decoder_seq": (int, "tokens per sequence of a decoder behind an encoder [default: the model's]"),
-    "sample_tokens": (int, "mean tokens of the samples packed into a sequence [default: one]"),
-    "gpu_power": (str, "power limit of each accelerator in watts: 500 or 500W [default: the cluster's, or none]"),
-    "framework": (str, "software profile [default: megatron-core; of TPUs, Trainium and Gaudi their own]"),
-    "precision": (str, "precision recipe [default: the framework's]"),
-    "optimizer": (str, "optimizer [default: adamw]"),
-    "compile": (bool, "torch.compile, where the framework's profile says what it fuses [default: as the framework]"),
-    "offload": (str, "what leaves the GPU: none, optimizer, parameters, activations [default: none]"),
-    "offload_to": (str, "where offloaded states go: cpu, or on to nvme drives (DeepSpeed, ZeRO 3)"),
-    "cuda_graphs": (str, "CUDA graphs: none, modules, iteration [default: the framework's recipe]"),
-    "expert_overlap": (bool, "experts' exchanges beside computation [default: the framework's recipe]"),
-    "tp_comm_overlap": (bool, "tensor parallel exchanges in tiles beside products [default: the framework's recipe]"),
-    "expert_imbalance": (float, "tokens of the busiest expert rank over the mean [default: as for step]"),
-    "capacity_factor": (float, "slots of an expert over the mean of its tokens"),
-    "cp_mode": (str, "context parallel exchange: ring, all_gather, all_to_all [default: the framework's]"),
-    "attention": (str, "attention kernel: flash or eager [default: flash]"),
-    "dropout": (bool, "the model's dropout [default: on, at the model's own rates]"),
-    "no_sync": (bool, "reduce gradients after the last micro-batch only [default: what the framework does]"),
-    "clip": (bool, "gradient norm over all ranks [default: what the framework does]"),
-    "loss_parallel": (bool, "logits stay sharded over tp through the loss [default: on]"),
-    "mtp": (int, "layers of multi-token prediction that train with the rest [default: none]"),
-    "loss": (str, "loss in place of the framework's: chunked, fused-linear, liger, cut"),
-    "lora_rank": (int, "rank of LoRA adapters; only they train"),
-    "lora_targets": (str, "products with an adapter: q,v, attention, mlp, all-linear …"),
-    "lora_dropout": (float, "dropout of the adapters' inputs [default: 0]"),
-    "lora_whole": (str, "what trains whole beside adapters: embedding, head, norms"),
-    "quantize": (str, "how frozen weights are stored: none, nf4, nf4+experts …"),
-}
+UNLIKE = {"seq": (int, "tokens per sequence [default: the model's context, at most 8192]")}
+"""Job options that a plan fills otherwise than one job does."""
+JOB = {name: UNLIKE.get(name, JOB_OPTIONS[name]) for name in OF_JOB}
 
 
 LOSSES = {
@@ -112,9 +87,8 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     Job.read({"model": given["model"], **under})
     tell_unused({name: origins[name] for name in sorted(under.keys() - TAKEN.keys())}, "plan")
     under = {name: value for name, value in under.items() if name in TAKEN}
-    return given | {
-        name: value if TAKEN[name] in (int, bool) else as_text(name, value) for name, value in under.items()
-    }
+    plain = (int, bool)
+    return given | {name: value if TAKEN[name] in plain else as_text(name, value) for name, value in under.items()}
 
 
 def request_of(given: dict[str, Any]) -> Request:
