@@ -716,7 +716,7 @@ def test_options_of_a_step_hold_for_a_plan(options: tuple[str, ...]) -> None:
 
 def test_options_that_no_layout_reads_are_told() -> None:
     for given, words in (
-        (("--no-loss-parallel", "--tp", "1"), "--loss-parallel has no effect: tp is 1 in every option"),
+        (("--no-loss-parallel", "--tp", "1"), "--no-loss-parallel has no effect: tp is 1 in every option"),
         (("--schedule", "1f1b", "--pp", "1"), "--schedule has no effect: pp is 1 in every option"),
         (("--no-dropout",), "--no-dropout has no effect: llama-7b has none"),
         (("--cp-mode", "ring"), "--cp-mode has no effect: cp is 1 in every option"),

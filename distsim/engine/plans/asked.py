@@ -17,6 +17,7 @@ from distsim.engine.plans.pace import campaign_pace
 from distsim.engine.plans.plan import Wish
 from distsim.engine.plans.prices import STALE_DAYS, terms_of
 from distsim.errors import DistsimError, did_you_mean
+from distsim.specs.flags import flag
 from distsim.specs.job import Job, Named
 from distsim.units import DAY, HOUR, MINUTE, parse, parse_share, parse_time
 
@@ -86,7 +87,7 @@ def _kept(stated: int | None) -> int:
 
 
 def _quantity(given: Mapping[str, Any], name: str, unit: str) -> float | None:
-    text, option = given[name], f"--{name.replace('_', '-')}"
+    text, option = given[name], flag(name)
     if text is None:
         return None
     return parse_time(text, option) if unit == "s" else parse(text, unit, option)
