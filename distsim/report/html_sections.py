@@ -8,14 +8,16 @@ from collections.abc import Iterator
 
 import distsim
 from distsim.engine.figures import Figure
-from distsim.engine.planner import Plan
+from distsim.engine.planner import Plan, Request
 from distsim.engine.plans.details import Details
 from distsim.engine.plans.energy import profile_of
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.prices import STALE_DAYS
+from distsim.engine.plans.scope import paid_for
 from distsim.report.markup import Html, datum, element, items, paragraph, section, table
 from distsim.report.plan_words import saving, standing_by
 from distsim.specs.base import Sourced
+from distsim.specs.price import OWNED
 from distsim.units import count, decimal_bytes, duration, gib
 
 
@@ -62,17 +64,27 @@ def prices(made: Plan, today: datetime.date) -> Html:
         for quote in used
     ]  # fmt: skip
     head = ["accelerator", "from", "instance", "region", "per GPU-hour", "date", "age", "source"]
-    old = made.request.price_days
+    terms = made.request.price_terms
     return section(
         "prices", "Prices, their age and their source",
         paragraph(
-            f"Term: {', '.join(made.request.price_terms)}; rent of accelerators only. A date that is only a month or "
-            f"a year makes the price at most as old as its first day. Prices more than {old:,.0f} days older than the "
-            "newest known one "
-            f"are left out{'' if old == STALE_DAYS else ', as asked'}. Ask for quotes before you decide."
+            f"Term: {', '.join(terms)}; {paid_for(terms)}, nothing else. A date that is only a month or a year makes "
+            f"the price at most as old as its first day. {_oldest(made.request)} Ask for quotes before you decide."
         ),
         table("Prices reckoned with", head, rows, (0, 1, 2, 3, 5, 6, 7)),
     )  # fmt: skip
+
+
+def _oldest(request: Request) -> str:
+    """Which prices are too old to be reckoned with."""
+    if request.price_days is not None:
+        return (
+            f"Prices more than {request.price_days:,.10g} days older than the newest known one are left out, as asked."
+        )
+    rents = f"Rents more than {STALE_DAYS} days older than the newest known one are left out."
+    if request.price_terms == (OWNED,):
+        return "Prices to buy are taken whatever their age."
+    return f"{rents} Prices to buy are taken whatever their age." if OWNED in request.price_terms else rents
 
 
 def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:

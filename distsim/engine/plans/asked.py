@@ -15,7 +15,7 @@ from distsim.engine.plans.goodput import Policy
 from distsim.engine.plans.options import BOUNDED, COUNTS, DEFAULTS, JOB, LISTS, PRESETS, SWITCHES
 from distsim.engine.plans.pace import campaign_pace
 from distsim.engine.plans.plan import Wish
-from distsim.engine.plans.prices import STALE_DAYS, terms_of
+from distsim.engine.plans.prices import terms_of
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.flags import flag
 from distsim.specs.job import Job, Named
@@ -76,7 +76,7 @@ def request_of(given: Mapping[str, Any]) -> Request:
         tokens, Wish(None if days is None else days / DAY, dollars),
         catalog.load("facilities", given["facility"]), terms_of(given["price"]), _words("gpu", given),
         _words("cluster", given), _sizes(given["gpus"]), _words("provider", given), given["compute_optimal"],
-        _kept(given["keep"]), STALE_DAYS if age is None else age / DAY,
+        _kept(given["keep"]), None if age is None else age / DAY,
     )  # fmt: skip
 
 

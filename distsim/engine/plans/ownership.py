@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from distsim import catalog
 from distsim.engine.figures import Figures
+from distsim.engine.plans.prices import day
 from distsim.formulas import money
 from distsim.specs.dates import span
 from distsim.specs.facility import Facility
@@ -58,11 +60,12 @@ class Ownership:
         }  # fmt: skip
 
 
-def system_for(gpu: str, lists: Sequence[str] = ()) -> Purchase | None:
+def system_for(gpu: str, lists: Sequence[str] = (), since: float = -math.inf) -> Purchase | None:
     """The newest price of a system with an accelerator, in dollars, whole clusters before bare nodes; from the lists
-    named if they have one, else from all that are known. None when none is."""
+    named if they have one, else from all that are known. None when none is from ``since``, the ordinal of a day, on."""
     for names in (lists, catalog.names("prices")):
-        found = [one for name in names for one in _systems(catalog.load("prices", name), gpu)]
+        priced = [one for name in names for one in _systems(catalog.load("prices", name), gpu)]
+        found = [one for one in priced if day(one.date) >= since]
         if found:
             return max(found, key=lambda one: (one.with_network, span(one.date)[1]))
     return None
