@@ -23,10 +23,11 @@ from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.planner import finish_dates
 from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.candidates import checkpoint_bytes_per_parameter, sure_to_fit
+from distsim.engine.plans.choice import Wish, cheapest, fastest, nearest, pareto
 from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.layouts import ALIKE, best_options, micro_batches, overrides_of, space, with_options
-from distsim.engine.plans.plan import Candidate, Option, Wish, cheapest, fastest, nearest, options, pareto
+from distsim.engine.plans.plan import Candidate, Option, cheapest_first, options
 from distsim.engine.plans.prices import Quote
 from distsim.engine.plans.smaller import Place, down_to_budget
 from distsim.engine.search import Request, search
@@ -109,6 +110,24 @@ def test_limits_choose() -> None:
     close = nearest(found, Wish(days=3.5), 2)
     assert close[0].candidate.gpus == 32
     assert Wish(days=3.5).lacks(close[0]) == "0.2 days too late"
+    assert Wish(days=1.5).lacks(close[0]) == "2.2 days too late"
+    assert Wish(days=1.5).lacks(replace(close[0], days=1.75)) == "6.0 h too late"
+    assert Wish(days=30).lacks(replace(close[0], days=30.01)) == "14.4 min too late"
+
+
+def test_days_that_no_measurement_tells_apart_are_the_same() -> None:
+    """Of those within 1% of the fastest the cheapest is the fastest, and stands for them on the front."""
+    [first, *_] = plans()
+    found = cheapest_first([
+        replace(first, days=days, dollars=dollars)
+        for days, dollars in ((10.0, 300.0), (10.09, 100.0), (10.05, 200.0), (10.2, 99.0), (20.0, 50.0), (20.1, 49.0))
+    ])  # fmt: skip
+    assert [found[index].days for index in pareto(found)] == [10.09, 10.2, 20.1]
+    quick = fastest(found, Wish())
+    assert quick is not None and quick.days == 10.09
+    rich = fastest(found, Wish(days=10.08))
+    assert rich is not None and rich.dollars == 200
+    assert pareto([]) == [] and fastest([], Wish()) is None
 
 
 def test_more_tokens_cost_more_in_proportion() -> None:

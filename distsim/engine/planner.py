@@ -11,16 +11,18 @@ from distsim import catalog
 from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.jobs.models import LoadedModel, load_model
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
 from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.besides import USUAL_KEPT, Besides, besides
 from distsim.engine.plans.candidates import Place, Pool, Terms, Watch, candidates
+from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.no_option import nothing_found
 from distsim.engine.plans.offers import Offers, offers
 from distsim.engine.plans.owned import owned_hour
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
-from distsim.engine.plans.plan import Candidate, Option, Wish
+from distsim.engine.plans.plan import Candidate, Option
 from distsim.engine.plans.prices import Quote, best
 from distsim.engine.plans.scope import Scope, usual_notes
 from distsim.engine.plans.smaller import down_to_budget
@@ -83,22 +85,22 @@ class Plan:
     @property
     def pareto(self) -> list[int]:
         """Indices of options that none beats in days and what has to be paid."""
-        return plans.pareto(self.options)
+        return choice.pareto(self.options)
 
     @property
     def cheapest(self) -> Option | None:
         """Cheapest within the limits."""
-        return plans.cheapest(self.options, self.request.wish)
+        return choice.cheapest(self.options, self.request.wish)
 
     @property
     def fastest(self) -> Option | None:
         """Fastest within the limits."""
-        return plans.fastest(self.options, self.request.wish)
+        return choice.fastest(self.options, self.request.wish)
 
     @property
     def nearest(self) -> list[Option]:
         """Those that miss the limits by least."""
-        return plans.nearest(self.options, self.request.wish)
+        return choice.nearest(self.options, self.request.wish)
 
     @property
     def chosen(self) -> Option | None:

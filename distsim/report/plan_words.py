@@ -10,6 +10,7 @@ from distsim import catalog
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.planner import Plan
 from distsim.engine.plans.goodput import Goodput
+from distsim.engine.plans.layouts import ALIKE
 from distsim.engine.plans.plan import Option
 from distsim.specs.dates import dated
 from distsim.units import DAY, KILOGRAMS_PER_TONNE, KWH_PER_MWH, days_words, decimal_bytes, duration
@@ -111,7 +112,7 @@ def unbeaten(found: Sequence[Option]) -> str:
     """What the options of the front have in common."""
     whole = ", reservations paid whole" if any(one.terms is not None for one in found) else ""
     owned = ", machines bought whole" if any(one.quote.owned for one in found) else ""
-    return f"nothing is both faster and cheaper{whole}{owned}"
+    return f"nothing is both faster and cheaper, days within {ALIKE:.0%} as the same{whole}{owned}"
 
 
 def standing_by(option: Option) -> str:

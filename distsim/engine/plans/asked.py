@@ -11,10 +11,10 @@ from distsim.engine.layouts.bounds import gpu_counts, parse_bounds
 from distsim.engine.planner import Plan, Request, make_plan, sequence_of, step_batch, tokens_for
 from distsim.engine.plans.besides import USUAL_KEPT
 from distsim.engine.plans.candidates import Terms
+from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.goodput import Policy
 from distsim.engine.plans.options import BOUNDED, COUNTS, DEFAULTS, JOB, LISTS, PRESETS, SWITCHES
 from distsim.engine.plans.pace import campaign_pace
-from distsim.engine.plans.plan import Wish
 from distsim.engine.plans.prices import terms_of
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.flags import flag
