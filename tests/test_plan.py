@@ -36,7 +36,7 @@ from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.report.plan import money_shares
 from distsim.report.plan_plot import pareto_lines
-from distsim.report.plan_words import number, owed
+from distsim.report.plan_words import number, owed, standing_by
 from distsim.report.style import Style
 from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job
@@ -337,13 +337,15 @@ def test_a_run_longer_than_its_reservation_owes_another_term() -> None:
 def test_nothing_on_the_front_is_beaten_in_what_has_to_be_paid() -> None:
     """A reservation of 16 GPUs at half the rate of rented ones is paid for a year, 73 times as long as it is used."""
     rates = {("c", 16): [quote(2.0), replace(quote(1.0, "R"), term="reserved-1y")], ("c", 32): [quote(2.0)]}
-    found = options([made(16, 4.0), made(32, 3.0)], 86_400e6, rates, HOUSE)
+    rates["c", 64] = [quote(3.0)]
+    found = options([made(16, 4.0), made(32, 3.0), made(64, 3.0)], 86_400e6, rates, HOUSE)
     assert found[0].quote.provider == "R"  # cheapest by the rent of the run
     assert [found[index].candidate.gpus for index in pareto(found)] == [32, 16]
     assert all(found[index].terms is None for index in pareto(found))
     plot = pareto_lines(found, pareto(found), Style(100, 0, False))
     assert "reservations paid whole" in " ".join(" ".join(plot).split())
-    assert "not shown: 1 that cost more than that" in plot[-1]
+    assert re.fullmatch(r"  not shown: 1 over \$[\d,]+", plot[-1])
+    assert pareto_lines(found[:3], pareto(found[:3]), Style(100, 0, False)) == []  # two are shown
 
 
 def test_what_limits_are_held_against_is_told() -> None:
@@ -382,6 +384,10 @@ def test_a_spare_is_an_instance_where_the_job_is_on_one_that_is_less_than_a_node
     two = replace(made(16, 4.0, cluster="nebius-h100"), goodput=replace(made(16, 4.0).goodput, spares=2))
     [nodes] = options([two], 86_400e6, {("nebius-h100", 16): [quote(2.0)]}, HOUSE)
     assert (nodes.spare_gpus, nodes.spare_dollars) == (8, pytest.approx(nodes.dollars))
+    bound = {("nebius-h100", 16): [replace(quote(1.5), term="reserved-1y")]}
+    [year] = options([two], 86_400e6, bound, HOUSE)
+    assert year.spare_dollars == pytest.approx(2 * 8 * 1.5 * 8_760)  # paid whole, as the others are
+    assert standing_by(year).endswith("more where you pay for them, the whole term")
 
 
 def test_where_a_price_holds_is_told() -> None:

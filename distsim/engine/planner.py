@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.jobs.models import LoadedModel, load_model
-from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
 from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.besides import USUAL_KEPT, Besides, besides
-from distsim.engine.plans.candidates import Place, Pool, Terms, Watch, candidates
+from distsim.engine.plans.candidates import Place, Pool, Terms, Watch, candidate_setup, candidates
 from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.no_option import nothing_found
@@ -30,7 +30,7 @@ from distsim.engine.plans.unread import unread_notes
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.specs.facility import Facility
-from distsim.specs.job import Job
+from distsim.specs.job import Job, stated_of
 from distsim.specs.price import Term
 from distsim.units import DAY
 
@@ -115,6 +115,11 @@ class Plan:
         dates, days = finish_dates(self.chosen, seed), self.request.wish.days
         return {**dates.to_dict(), "within_deadline": None if days is None else dates.share_within(days * DAY)}
 
+    def setup(self, option: Option) -> Setup:
+        """The job of an option in its layout, nothing open."""
+        one = option.candidate
+        return candidate_setup(self.request.terms, self.model, one.cluster, one.gpus, one.layout)
+
     def buying(self, option: Option) -> Ownership | None:
         """Buying the machines of an option instead, or as the option says; None where no system price or no power is
         known."""
@@ -147,6 +152,7 @@ class Plan:
         buying = None if chosen is None else self.buying(chosen)
         return {
             "schema": "distsim.plan/1", "model": self.model.name, "tokens": self.request.tokens,
+            "job": stated_of(self.request.terms.job),
             "global_batch": None if chosen is None else chosen.candidate.global_batch,
             "options": [option.to_dict() for option in self.options],
             "pareto": self.pareto,

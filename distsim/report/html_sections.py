@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import platform
 from collections.abc import Iterator
 
@@ -14,6 +15,7 @@ from distsim.engine.plans.energy import profile_of
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.prices import STALE_DAYS
 from distsim.engine.plans.scope import paid_for
+from distsim.report.job_words import trained_words
 from distsim.report.markup import Html, datum, element, items, paragraph, section, table
 from distsim.report.plan_words import saving, standing_by
 from distsim.specs.base import Sourced
@@ -44,7 +46,8 @@ def losses(made: Plan, option: Option) -> Html:
 
 def _row(one: Figure) -> list[str]:
     value = float(one.value)
-    return [one.label, datum(value, _value(value, one.unit)), element("code", one.formula or "stated"), one.source]
+    shown = "never" if value == math.inf else datum(value, _value(value, one.unit))
+    return [one.label, shown, element("code", one.formula or "stated"), one.source]
 
 
 def _value(value: float, unit: str) -> str:
@@ -100,6 +103,7 @@ def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
         f"per step ({count(option.candidate.tokens_per_step)} tokens): "
         f"{request.tokens / option.candidate.tokens_per_step:,.0f} steps of {duration(option.candidate.step_seconds)}.",
         f"Software profile {setup.framework.name}, precision {setup.precision.name}, optimizer {setup.optimizer.name}.",
+        *(f"{words[0].upper()}{words[1:]}, nothing else." for words in trained_words(setup)),
         *([] if setup.gpu_power is None else [f"Accelerators under a power limit of {setup.gpu_power:g} W."]),
         f"Failures: preset {faults.name}; one per {duration(kept.mean_time_between_failures)} on "
         f"{kept.gpus:,} accelerators; {standing_by(option) or 'no spare nodes'}. {faults.notes}",

@@ -17,6 +17,8 @@ from distsim.units import DAY, KILOGRAMS_PER_TONNE, KWH_PER_MWH, days_words, dec
 
 FEW = 9.95
 """What has two digits before the point when it is rounded."""
+BEYOND = "✗"
+"""Marks an option that is beyond the limits; ``x`` where that cannot be shown."""
 LEAST_TOLD = 0.01
 """Dollars below which an amount is told as less than that, not as nothing."""
 
@@ -115,6 +117,12 @@ def unbeaten(found: Sequence[Option]) -> str:
     return f"nothing is both faster and cheaper, days within {ALIKE:.0%} as the same{whole}{owned}"
 
 
+def outside(made: Plan, shown: Sequence[Option], before: str) -> str:
+    """What a mark at options beyond the limits means, after ``before``; nothing where all that are shown keep to
+    them."""
+    return "" if all(map(made.request.wish.met, shown)) else f"{before}outside the limits"
+
+
 def standing_by(option: Option) -> str:
     """Spares and what they would cost, which is in no other amount; nothing where there are none."""
     spares = option.candidate.goodput.spares
@@ -124,7 +132,9 @@ def standing_by(option: Option) -> str:
     nodes = f"{spares:,} {'node' if whole else 'instance'}{'' if spares == 1 else 's'}"
     if option.quote.owned:
         return f"{nodes} in reserve, {dollars(option.spare_dollars)} more to buy"
-    return f"{nodes} in reserve, not billed; {dollars(option.spare_dollars)} more where you pay for them"
+    terms = option.terms
+    bound = "" if terms is None else ", the whole term" if terms == 1 else f", {terms} whole terms"
+    return f"{nodes} in reserve, not billed; {dollars(option.spare_dollars)} more where you pay for them{bound}"
 
 
 def fullness(option: Option) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.layouts.money import Rent
 from distsim.engine.search import Choice, SearchReport
+from distsim.report.job_words import trained_words
 from distsim.report.memory import number
 from distsim.report.plan_words import dollars
 from distsim.report.prose import folded
@@ -48,6 +49,7 @@ def head(report: SearchReport, term: Style) -> list[str]:
     batches = " or ".join(f"{batch:,}" for batch in report.batches)
     until = " until interrupted" if report.interrupted else ""
     words = f"{base.framework.name}, {recipes}, {base.layout.seq:,} tokens, global batch {batches}"
+    words = "; ".join([words, *trained_words(base)])
     fits = f"{report.fitting:,} fit {gib(report.limit)}"
     if report.limited:
         fits += f", {report.feasible:,} of them within {limit_words(report)}"

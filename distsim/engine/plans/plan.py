@@ -136,12 +136,12 @@ class Option:
 
     @property
     def spare_dollars(self) -> float:
-        """What the spares would cost at the same rate, where whoever rents the others pays for them too; to buy, where
-        machines are bought."""
+        """What the spares would cost at the same rate, where whoever rents the others pays for them too: of a
+        reservation over its whole terms; to buy, where machines are bought."""
         spares = self.candidate.goodput.spares
         if spares and self.quote.owned:
             return spares * self.spare_gpus * self.quote.bought_dollars
-        return self.dollars * spares * self.spare_gpus / self.candidate.gpus if spares else 0.0
+        return self.payable_dollars * spares * self.spare_gpus / self.candidate.gpus if spares else 0.0
 
     @property
     def interruptions(self) -> float:

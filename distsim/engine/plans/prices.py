@@ -73,12 +73,12 @@ class Quote:
         }  # fmt: skip
 
 
-def term_of(word: str) -> Term:
-    """The term a word means."""
-    for term in ALL_TERMS:
+def term_of(word: str, known: Sequence[Term] = ALL_TERMS) -> Term:
+    """The term a word means, of those that a command knows."""
+    for term in known:
         if word == term:
             return term
-    raise DistsimError(f"unknown price term {word!r}", did_you_mean(word, ALL_TERMS), f"terms: {', '.join(ALL_TERMS)}")
+    raise DistsimError(f"unknown price term {word!r}", did_you_mean(word, known), f"terms: {', '.join(known)}")
 
 
 def terms_of(text: str) -> tuple[Term, ...]:
