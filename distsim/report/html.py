@@ -110,7 +110,7 @@ def _answer(made: Plan, chosen: Option, setup: Setup, seed: int, today: datetime
     if quickest is not None and faster(quickest, chosen):
         told.append(paragraph(
             f"Fastest{within}: {quickest.candidate.gpus:,} × {quickest.candidate.gpu} from "
-            f"{quickest.quote.whose}: {days(quickest.days)}, {dollars(quickest.dollars)}."
+            f"{quickest.quote.whose}: {days(quickest.days)}, {dollars(quickest.dollars)}{_whole(quickest)}."
         ))  # fmt: skip
     dates = finish_dates(chosen, seed)
     p10, p50, p90 = (days(dates.quantile(share) / DAY) for share in (0.1, 0.5, 0.9))
@@ -128,6 +128,12 @@ def _answer(made: Plan, chosen: Option, setup: Setup, seed: int, today: datetime
     told.append(paragraph(f"{made.notes[0][0].upper()}{made.notes[0][1:]}.", class_="soft"))
     told += [paragraph(f"{words[0].upper()}{words[1:]}, nothing else.") for words in trained_words(setup)]
     return section("answer", "Answer", *told, paragraph("Layout: ", layout_words(chosen), "."))
+
+
+def _whole(option: Option) -> str:
+    """What has to be paid where that is more than the run's hours."""
+    paid = "to buy" if option.quote.owned else "owed"
+    return "" if option.committed_dollars is None else f" of {owed_whole(option)} {paid}"
 
 
 def _misses(made: Plan) -> Html:
