@@ -109,6 +109,8 @@ def test_an_option_in_two_spellings_is_refused(capsys: pytest.CaptureFixture[str
         ((), "no model named"),
         (("llama-7b", "--bytes", "1GB"), "only with --collective"),
         (("--collective", "all_reduce", "--tp", "4"), "takes no --tp"),
+        (("--collective", "all_reduce", "--no-sequence-parallel"), "takes no --no-sequence-parallel"),
+        (("--collective", "all_reduce", "--sync-every-micro-batch"), "takes no --sync-every-micro-batch"),
         (("llama-7b", "--collective", "all_reduce"), "takes no"),
         (("--collective", "everything"), "unknown collective"),
         (("llama-7b", "--gpus", "8", "--cp-mode", "ring"), "no effect with cp 1"),
@@ -233,3 +235,11 @@ def test_zero_2_says_when_parameters_are_gathered(
     row = next(line for line in told_of.splitlines() if line.startswith("2 *"))
     assert told in row
     assert ("forward" in told_of) == (framework == "fsdp")
+
+
+def test_a_switch_without_effect_is_named_as_it_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["comm", "llama-7b", "--gpus", "8", "--global-batch", "8"]
+    assert run([*words, "--sync-every-micro-batch", "--no-loss-parallel"]) == 0
+    told = capsys.readouterr().err
+    assert "--sync-every-micro-batch has no effect with one micro-batch per step" in told
+    assert "--no-loss-parallel has no effect with tp 1" in told

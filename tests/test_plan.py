@@ -23,10 +23,11 @@ from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.planner import finish_dates
 from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.candidates import checkpoint_bytes_per_parameter, sure_to_fit
+from distsim.engine.plans.choice import Wish, cheapest, fastest, nearest, pareto
 from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.layouts import ALIKE, best_options, micro_batches, overrides_of, space, with_options
-from distsim.engine.plans.plan import Candidate, Option, Wish, cheapest, fastest, nearest, options, pareto
+from distsim.engine.plans.plan import Candidate, Option, cheapest_first, options
 from distsim.engine.plans.prices import Quote
 from distsim.engine.plans.smaller import Place, down_to_budget
 from distsim.engine.search import Request, search
@@ -35,7 +36,7 @@ from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.report.plan import money_shares
 from distsim.report.plan_plot import pareto_lines
-from distsim.report.plan_words import number, owed
+from distsim.report.plan_words import number, owed, standing_by
 from distsim.report.style import Style
 from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job
@@ -109,6 +110,24 @@ def test_limits_choose() -> None:
     close = nearest(found, Wish(days=3.5), 2)
     assert close[0].candidate.gpus == 32
     assert Wish(days=3.5).lacks(close[0]) == "0.2 days too late"
+    assert Wish(days=1.5).lacks(close[0]) == "2.2 days too late"
+    assert Wish(days=1.5).lacks(replace(close[0], days=1.75)) == "6.0 h too late"
+    assert Wish(days=30).lacks(replace(close[0], days=30.01)) == "14.4 min too late"
+
+
+def test_days_that_no_measurement_tells_apart_are_the_same() -> None:
+    """Of those within 1% of the fastest the cheapest is the fastest, and stands for them on the front."""
+    [first, *_] = plans()
+    found = cheapest_first([
+        replace(first, days=days, dollars=dollars)
+        for days, dollars in ((10.0, 300.0), (10.09, 100.0), (10.05, 200.0), (10.2, 99.0), (20.0, 50.0), (20.1, 49.0))
+    ])  # fmt: skip
+    assert [found[index].days for index in pareto(found)] == [10.09, 10.2, 20.1]
+    quick = fastest(found, Wish())
+    assert quick is not None and quick.days == 10.09
+    rich = fastest(found, Wish(days=10.08))
+    assert rich is not None and rich.dollars == 200
+    assert pareto([]) == [] and fastest([], Wish()) is None
 
 
 def test_more_tokens_cost_more_in_proportion() -> None:
@@ -318,13 +337,15 @@ def test_a_run_longer_than_its_reservation_owes_another_term() -> None:
 def test_nothing_on_the_front_is_beaten_in_what_has_to_be_paid() -> None:
     """A reservation of 16 GPUs at half the rate of rented ones is paid for a year, 73 times as long as it is used."""
     rates = {("c", 16): [quote(2.0), replace(quote(1.0, "R"), term="reserved-1y")], ("c", 32): [quote(2.0)]}
-    found = options([made(16, 4.0), made(32, 3.0)], 86_400e6, rates, HOUSE)
+    rates["c", 64] = [quote(3.0)]
+    found = options([made(16, 4.0), made(32, 3.0), made(64, 3.0)], 86_400e6, rates, HOUSE)
     assert found[0].quote.provider == "R"  # cheapest by the rent of the run
     assert [found[index].candidate.gpus for index in pareto(found)] == [32, 16]
     assert all(found[index].terms is None for index in pareto(found))
     plot = pareto_lines(found, pareto(found), Style(100, 0, False))
     assert "reservations paid whole" in " ".join(" ".join(plot).split())
-    assert "not shown: 1 that cost more than that" in plot[-1]
+    assert re.fullmatch(r"  not shown: 1 over \$[\d,]+", plot[-1])
+    assert pareto_lines(found[:3], pareto(found[:3]), Style(100, 0, False)) == []  # two are shown
 
 
 def test_what_limits_are_held_against_is_told() -> None:
@@ -363,6 +384,10 @@ def test_a_spare_is_an_instance_where_the_job_is_on_one_that_is_less_than_a_node
     two = replace(made(16, 4.0, cluster="nebius-h100"), goodput=replace(made(16, 4.0).goodput, spares=2))
     [nodes] = options([two], 86_400e6, {("nebius-h100", 16): [quote(2.0)]}, HOUSE)
     assert (nodes.spare_gpus, nodes.spare_dollars) == (8, pytest.approx(nodes.dollars))
+    bound = {("nebius-h100", 16): [replace(quote(1.5), term="reserved-1y")]}
+    [year] = options([two], 86_400e6, bound, HOUSE)
+    assert year.spare_dollars == pytest.approx(2 * 8 * 1.5 * 8_760)  # paid whole, as the others are
+    assert standing_by(year).endswith("more where you pay for them, the whole term")
 
 
 def test_where_a_price_holds_is_told() -> None:
@@ -716,7 +741,7 @@ def test_options_of_a_step_hold_for_a_plan(options: tuple[str, ...]) -> None:
 
 def test_options_that_no_layout_reads_are_told() -> None:
     for given, words in (
-        (("--no-loss-parallel", "--tp", "1"), "--loss-parallel has no effect: tp is 1 in every option"),
+        (("--no-loss-parallel", "--tp", "1"), "--no-loss-parallel has no effect: tp is 1 in every option"),
         (("--schedule", "1f1b", "--pp", "1"), "--schedule has no effect: pp is 1 in every option"),
         (("--no-dropout",), "--no-dropout has no effect: llama-7b has none"),
         (("--cp-mode", "ring"), "--cp-mode has no effect: cp is 1 in every option"),

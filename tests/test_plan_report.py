@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from shell import Done, piped
 
 from distsim.catalog import load
-from distsim.cli import plan_report
+from distsim.cli import plan, plan_report
+from distsim.cli.options import JOB_OPTIONS
 from distsim.engine.plans.ownership import ownership
 from distsim.errors import DistsimError
 from distsim.report.html_cash import cash
@@ -149,6 +152,30 @@ def test_it_tells_what_the_json_tells(page: Page, written: tuple[Path, dict[str,
         assert note[1:] in page.words
     for words in ("distsim 0.", "Python 3.", "distsim plan llama-2-70b --tokens 2T", "Terms of the goodput", "micro-b"):
         assert words in page.words
+
+
+def given_by(words: list[str]) -> dict[str, Any]:
+    """Options of a plan as its command reads them."""
+    app = typer.Typer()
+    app.command()(plan.plan)
+    return typer.main.get_command(app).make_context("plan", words).params
+
+
+@pytest.mark.parametrize("switched", [False, True])
+def test_the_command_on_the_page_asks_for_the_same_again(switched: bool) -> None:
+    """Every switch turned on and off, and values that a shell would take apart."""
+    given = given_by(["llama-2-7b"])
+    for name, value in given.items():
+        if isinstance(value, bool) or (value is None and name in JOB_OPTIONS and JOB_OPTIONS[name][0] is bool):
+            given[name] = switched
+    given |= {"json": False, "csv": False, "sequence_parallel": "on,off", "tokens": "300B", "gpus": "64,128"}
+    given |= {"lora_dropout": 0.0, "top": 7, "report": "our plan.html", "price": "all"}
+    assert {"dropout", "clip", "no_sync", "loss_parallel"} < {
+        name for name, value in given.items() if value is switched
+    }
+    distsim, command, *words = shlex.split(plan_report.asked(plan.plan, given))
+    assert (distsim, command) == ("distsim", "plan")
+    assert given_by(words) == given
 
 
 def test_memory_of_the_page_is_that_of_distsim_memory(page: Page, written: tuple[Path, dict[str, Any]]) -> None:

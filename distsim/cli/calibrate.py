@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from distsim.report import talk
+from distsim.specs.flags import flag
 
 Text = str | None
 
 
-def _option(flag: str, text: str) -> Any:
-    return typer.Option(flag, help=text, show_default=False)
+def _option(typed: str, text: str) -> Any:
+    return typer.Option(typed, help=text, show_default=False)
 
 
 def calibrate(
@@ -72,8 +73,8 @@ def _refuse_network(**asked: Any) -> None:
     from distsim.errors import DistsimError
 
     if given := next((name for name, value in asked.items() if value is not None), None):
-        flag = f"--{given.replace('_', '-')}"
-        raise DistsimError(f"{flag} is for --nccl-tests", "RUNS say what they ran on; --folder says where it goes")
+        says = "RUNS say what they ran on; --folder says where it goes"
+        raise DistsimError(f"{flag(given)} is for --nccl-tests", says)
 
 
 def _runs(runs: Path, folder: Path, alone: bool, json: bool) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from distsim.cli.options import job_command, with_places
 from distsim.report import talk
+from distsim.specs.flags import flag
 
 if TYPE_CHECKING:
     from distsim.engine.traffic import TrafficReport
@@ -60,7 +61,7 @@ def _one(op: str, stated: dict[str, Any], single: dict[str, Any], json: bool, ex
     from distsim.errors import DistsimError
 
     place = {name: stated.pop(name, None) for name in ("gpu", "gpus", "cluster", "profile")}
-    left = ["MODEL" if name == "model" else f"--{name.replace('_', '-')}" for name, value in stated.items()
+    left = ["MODEL" if name == "model" else flag(name, value) for name, value in stated.items()
             if value is not None]  # fmt: skip
     if explain:
         left.append("--explain")
@@ -76,7 +77,7 @@ def _refuse(single: dict[str, Any]) -> None:
     from distsim.errors import DistsimError
 
     flags = {"sweep_from": "--from"}
-    stated = [flags.get(name, f"--{name.replace('_', '-')}") for name, value in single.items() if value is not None]
+    stated = [flags.get(name, flag(name)) for name, value in single.items() if value is not None]
     if stated:
         raise DistsimError(f"{', '.join(stated)}: only with --collective", "e.g. --collective all_reduce --bytes 1GB")
 

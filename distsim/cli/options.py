@@ -12,6 +12,7 @@ import typer
 from distsim.cli.signatures import with_signature
 from distsim.errors import DistsimError
 from distsim.preset_kinds import DEFAULT_GPU
+from distsim.specs.flags import flag, switch
 
 # name -> (type, help). The names are Job's fields; the flags follow from them.
 JOB_OPTIONS: dict[str, tuple[Any, str]] = {
@@ -91,26 +92,17 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "sync_gbps": (float, "Gb/s of a replica's link to the others with local-sgd, shared by all its ranks"),
     "servers": (int, "parameter servers [default: each worker serves its share]"),
 }
-_FLAGS = {"sequence_parallel": "--sequence-parallel/--no-sequence-parallel", "dropout": "--dropout/--no-dropout",
-          "compile": "--compile/--no-compile", "expert_overlap": "--expert-overlap/--no-expert-overlap",
-          "tp_comm_overlap": "--tp-comm-overlap/--no-tp-comm-overlap",
-          "loss_parallel": "--loss-parallel/--no-loss-parallel", "no_sync": "--no-sync/--sync-every-micro-batch",
-          "clip": "--clip/--no-clip"}  # fmt: skip
-
-
-def flags(name: str) -> str:
-    """A job option as it is typed, on and off where it is a switch."""
-    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
 def parameter(name: str, kind: Any, text: str) -> inspect.Parameter:
     """One job option as a parameter of a command."""
-    annotation = Annotated[kind | None, typer.Option(flags(name), help=text, show_default=False)]
+    typed = switch(name) if kind is bool else flag(name)
+    annotation = Annotated[kind | None, typer.Option(typed, help=text, show_default=False)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _flag(name: str, flag: str, kind: Any, text: str) -> inspect.Parameter:
-    option = typer.Option(flag, help=text, show_default=False)
+def _own(name: str, typed: str, kind: Any, text: str) -> inspect.Parameter:
+    option = typer.Option(typed, help=text, show_default=False)
     default = False if kind is bool else None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
 
@@ -121,8 +113,8 @@ MODEL = inspect.Parameter(
         str | None, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json", show_default=False)
     ],
 )  # fmt: skip
-JOB_FILE = _flag("job", "--job", Path | None, "TOML file with any of these options; the command line wins")
-SHOW_CONFIG = _flag("show_config", "--show-config", bool, "print every option with where it comes from, and stop")
+JOB_FILE = _own("job", "--job", Path | None, "TOML file with any of these options; the command line wins")
+SHOW_CONFIG = _own("show_config", "--show-config", bool, "print every option with where it comes from, and stop")
 
 
 JOBLESS = ("collective", "bytes", "sweep_from")
@@ -199,10 +191,11 @@ def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
 
 def as_typed(error: DistsimError, typed: dict[str, Any]) -> DistsimError:
     """An error that begins with an option of the command line, with its flag as it was typed."""
-    name, _, rest = error.problem.partition(" ")
-    if name.rstrip(":") not in JOB_OPTIONS or typed.get(name.rstrip(":")) is None:
+    first, _, rest = error.problem.partition(" ")
+    name = first.rstrip(":")
+    if name not in JOB_OPTIONS or typed.get(name) is None:
         return error
-    return DistsimError(f"--{name.replace('_', '-')} {rest}", *error.hints)
+    return DistsimError(f"{flag(name, typed[name])}{first[len(name) :]} {rest}", *error.hints)
 
 
 def _show_config(job: Any, origins: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim.errors import DistsimError
 from distsim.report import talk
+from distsim.specs.flags import flag
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
@@ -110,7 +111,7 @@ def times_of_model(
     """The times of ``--model`` with its setup, or those given where no model is named; both at once are refused."""
     if model is None:
         return given, None
-    own = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    own = [flag(name) for name, value in given.items() if value]
     if own:
         raise DistsimError(f"--model and {', '.join(own)} exclude each other", "leave one of them out")
     lacking = [f"--{name}" for name in ("stages", "micro") if not shape[name]]
@@ -177,7 +178,7 @@ OF_THE_PIPELINE = ("model", "pp", "vpp", "gpus", "dp", "global_batch", "schedule
 def complete(model: str | None, job: dict[str, Any]) -> dict[str, Any]:
     """Job options as typed, and under them those that stay; none without a model."""
     if model is None:
-        typed = [f"--{name.replace('_', '-')}" for name, value in job.items() if value is not None]
+        typed = [flag(name, value) for name, value in job.items() if value is not None]
         if typed:
             raise DistsimError(f"{', '.join(typed)}: only with --model", "e.g. --model llama-70b")
         return {}
@@ -197,7 +198,7 @@ def refuse_idle(sync: bool, optimizer: float | None, transfers: dict[str, bool],
     """Refuses what cannot have an effect; ``transfers`` are the options of how they run, where any is ``delayed``."""
     if not sync and optimizer is None:
         raise DistsimError("--no-sync has no effect without an optimizer step", "give its time, e.g. --optimizer 0.5")
-    idle = [flag for flag, stated in transfers.items() if stated and not delayed]
+    idle = [one for one, stated in transfers.items() if stated and not delayed]
     if idle:
         does = "has" if len(idle) == 1 else "have"
         raise DistsimError(
@@ -207,7 +208,7 @@ def refuse_idle(sync: bool, optimizer: float | None, transfers: dict[str, bool],
 
 def refuse_with_compare(given: dict[str, Any]) -> None:
     """``--compare`` runs all schedules, so options of a single one would say nothing."""
-    named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
+    named = [flag(name) for name, value in given.items() if value is not None]
     if named:
         raise DistsimError(f"{', '.join(named)} and --compare exclude each other", "leave one of them out")
 
@@ -224,7 +225,7 @@ def balanced(given: dict[str, Any], text: str) -> Partition:
         raise DistsimError("--balance and --order exclude each other", "leave one of them out")
     for name in ("forward", "backward", "input_gradient", "weight_gradient"):
         if isinstance(given[name], list):
-            raise DistsimError(f"--{name.replace('_', '-')} lists times, and --balance makes them", "give one number")
+            raise DistsimError(f"{flag(name)} lists times, and --balance makes them", "give one number")
     stages = whole_number(given["stages"] or 0, "the number of stages", "--stages 4")
     name = given["schedule"] or usual(given["chunks"])
     chunks, kind = chunks_for(name, given["chunks"]), find(name).placement

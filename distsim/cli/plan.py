@@ -56,7 +56,7 @@ def plan(
         str, _flag("--price", "on-demand, spot, reserved-1y, reserved-3y, reserved, owned; several with commas, or all")
     ] = "on-demand",
     price_age: Annotated[
-        Text, _option("--price-age", "how much older than the newest a price may be [default: 1y]")
+        Text, _option("--price-age", "how much older than the newest a price may be [default: 1y, of rents alone]")
     ] = None,
     global_batch: Annotated[
         int | None, _option("--global-batch", "sequences per step [default: grows with the cluster]")

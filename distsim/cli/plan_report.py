@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from distsim.cli.whole_file import check_suffix, whole
 from distsim.errors import DistsimError
 from distsim.report import talk
+from distsim.specs.flags import words as option
 
 if TYPE_CHECKING:
     from distsim.engine.planner import Plan
@@ -57,6 +58,5 @@ def asked(command: Callable[..., None], given: Mapping[str, Any]) -> str:
         value = given[name]
         if name == "model" or value == parameter.default or name in ("json", "csv", "jobs"):
             continue
-        flag = f"--{name.replace('_', '-')}"
-        words += [flag] if value is True else [flag, str(value)]
+        words += option(name, value)
     return shlex.join(words)

@@ -12,6 +12,7 @@ from distsim.cli.options import JOB_OPTIONS
 from distsim.cli.signatures import splitting
 from distsim.engine.plans.options import JOB as OF_JOB
 from distsim.errors import DistsimError
+from distsim.specs.flags import flag, switch
 
 if TYPE_CHECKING:
     from distsim.engine.planner import Request
@@ -52,10 +53,7 @@ LOSSES = {
 
 
 def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:
-    from distsim.cli.options import flags
-
-    flag = flags(name) if kind is bool else f"--{name.replace('_', '-')}"
-    option = typer.Option(flag, help=text, show_default=False)
+    option = typer.Option(switch(name) if kind is bool else flag(name), help=text, show_default=False)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
     )

@@ -17,6 +17,7 @@ from distsim.cli.signatures import splitting
 from distsim.engine.layouts.searchable import FIXED
 from distsim.errors import DistsimError
 from distsim.report import talk
+from distsim.specs.flags import flag
 
 if TYPE_CHECKING:
     from distsim.engine.layouts.money import Wish
@@ -50,7 +51,7 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
     """Give ``function(stated, **own)`` MODEL, the bounds and the job options that a search takes."""
     bounds = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
-            str | None, typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=False)
+            str | None, typer.Option(flag(name), help=text, show_default=False)
         ])
         for name, text in BOUNDED.items()
     ]  # fmt: skip

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.jobs.models import LoadedModel, load_model
-from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
 from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.besides import USUAL_KEPT, Besides, besides
-from distsim.engine.plans.candidates import Place, Pool, Terms, Watch, candidates
+from distsim.engine.plans.candidates import Place, Pool, Terms, Watch, candidate_setup, candidates
+from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.layouts import USUAL_SEQUENCE
-from distsim.engine.plans.owned import owned_hour, owned_quotes
+from distsim.engine.plans.no_option import nothing_found
+from distsim.engine.plans.offers import Offers, offers
+from distsim.engine.plans.owned import owned_hour
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
-from distsim.engine.plans.plan import Option, Wish
-from distsim.engine.plans.prices import STALE_DAYS, Quote, best, price_lists, quotes, recent
+from distsim.engine.plans.plan import Candidate, Option
+from distsim.engine.plans.prices import Quote, best
 from distsim.engine.plans.scope import Scope, usual_notes
 from distsim.engine.plans.smaller import down_to_budget
 from distsim.engine.plans.unread import unread_notes
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.specs.facility import Facility
-from distsim.specs.job import Job
-from distsim.specs.price import OWNED, Term
+from distsim.specs.job import Job, stated_of
+from distsim.specs.price import Term
 from distsim.units import DAY
 
 if TYPE_CHECKING:
@@ -55,8 +59,8 @@ class Request:
     compute_optimal: bool = False
     kept: int = USUAL_KEPT
     """Checkpoints that stay in storage."""
-    price_days: float = STALE_DAYS
-    """Prices so much older than the newest are left out."""
+    price_days: float | None = None
+    """Prices so much older than the newest are left out; None for rents older than a year."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,6 +76,8 @@ class Plan:
     """Numbers of accelerators that were tried."""
     infeasible: DistsimError | None = None
     """Why there are no options at all, though the question is right."""
+    since: float = -math.inf
+    """Ordinal of the day from which on prices of systems are reckoned with."""
 
     def __repr__(self) -> str:
         return f"Plan({self.model.name}, {self.request.tokens:g} tokens: {len(self.options)} options, {self.cheapest})"
@@ -79,22 +85,22 @@ class Plan:
     @property
     def pareto(self) -> list[int]:
         """Indices of options that none beats in days and what has to be paid."""
-        return plans.pareto(self.options)
+        return choice.pareto(self.options)
 
     @property
     def cheapest(self) -> Option | None:
         """Cheapest within the limits."""
-        return plans.cheapest(self.options, self.request.wish)
+        return choice.cheapest(self.options, self.request.wish)
 
     @property
     def fastest(self) -> Option | None:
         """Fastest within the limits."""
-        return plans.fastest(self.options, self.request.wish)
+        return choice.fastest(self.options, self.request.wish)
 
     @property
     def nearest(self) -> list[Option]:
         """Those that miss the limits by least."""
-        return plans.nearest(self.options, self.request.wish)
+        return choice.nearest(self.options, self.request.wish)
 
     @property
     def chosen(self) -> Option | None:
@@ -109,11 +115,16 @@ class Plan:
         dates, days = finish_dates(self.chosen, seed), self.request.wish.days
         return {**dates.to_dict(), "within_deadline": None if days is None else dates.share_within(days * DAY)}
 
+    def setup(self, option: Option) -> Setup:
+        """The job of an option in its layout, nothing open."""
+        one = option.candidate
+        return candidate_setup(self.request.terms, self.model, one.cluster, one.gpus, one.layout)
+
     def buying(self, option: Option) -> Ownership | None:
         """Buying the machines of an option instead, or as the option says; None where no system price or no power is
         known."""
         one = option.candidate
-        system = system_for(one.gpu, self.request.providers)
+        system = system_for(one.gpu, self.request.providers, self.since)
         if system is not None and option.quote.owned:
             chip, cluster = catalog.load("gpus", one.gpu), catalog.load("clusters", one.cluster)
             return owned_hour(chip, cluster, system, self.request.facility)
@@ -141,6 +152,7 @@ class Plan:
         buying = None if chosen is None else self.buying(chosen)
         return {
             "schema": "distsim.plan/1", "model": self.model.name, "tokens": self.request.tokens,
+            "job": stated_of(self.request.terms.job),
             "global_batch": None if chosen is None else chosen.candidate.global_batch,
             "options": [option.to_dict() for option in self.options],
             "pareto": self.pareto,
@@ -200,25 +212,32 @@ def make_plan(request: Request, watch: Watch | None = None, pool: Pool | None = 
     """Time the clusters that are worth it and price them; in a pool's processes if one is given, with the same
     answer."""
     model = load_model(request.terms.job.model)
-    lists = price_lists(request.providers)
-    listed = [quote for term in request.price_terms for quote in quotes(lists, term)]
-    offered = recent(listed, request.price_days)
-    outdated = len(listed) - len(offered)
-    if OWNED in request.price_terms:
-        offered += owned_quotes(request.clusters, request.facility, request.providers)
-    scope = Scope(request, model, offered)
+    prices = offers(request)
+    scope = _scope(request, model, prices)
     places = scope.places()
     _check_tokens(request, model)
-    tried = Tried(request, model, offered, watch, pool)
+    tried = Tried(request, model, prices.known, watch, pool)
     found = tried.options(places)
-    lacking = None if found else _nothing_found(request, model, places, tried.quotes)
+    lacking = None if found else nothing_found(request, model.name, places, tried.made, tried.quotes)
     if scope.open_sizes and request.wish.dollars is not None:
         found = plans.cheapest_first([*found, *down_to_budget(found, request.wish, tried.more)])
-    usual = usual_notes(request, model, outdated) if found else []
+    usual = usual_notes(request, model, prices.left_out) if found else []
     unread = unread_notes(request.terms.job, request.terms.bounds, found)
-    notes = (*usual, *scope.notes(tried.sizes), *unread,
-             *dict.fromkeys(note for option in found for note in option.candidate.notes))  # fmt: skip
-    return Plan(request, model, scope.flops_per_token, tuple(found), notes, tuple(tried.sizes), lacking)
+    of_chips = (note for option in found for note in option.candidate.notes)
+    notes = tuple(dict.fromkeys((*usual, *scope.notes(tried.sizes), *unread, *of_chips)))
+    sizes = tuple(tried.sizes)
+    return Plan(request, model, scope.flops_per_token, tuple(found), notes, sizes, lacking, prices.since)
+
+
+def _scope(request: Request, model: LoadedModel, prices: Offers) -> Scope:
+    """What to try. Raises where nobody offers what is asked for, or only at prices that are too old."""
+    try:
+        return Scope(request, model, prices.known)
+    except DistsimError:
+        if prices.left_out:
+            Scope(request, model, prices.every)  # which raises too, unless older prices would do
+            raise prices.too_old(request) from None
+        raise
 
 
 class Tried:
@@ -229,6 +248,7 @@ class Tried:
     ) -> None:  # fmt: skip
         self.request, self.model, self.offered, self.watch, self.pool = request, model, offered, watch, pool
         self.places: list[Place] = []
+        self.made: list[Candidate] = []
         self.quotes: dict[Place, list[Quote]] = {}
         """Of those that a layout fits."""
 
@@ -236,6 +256,7 @@ class Tried:
         """Options of some more. Raises where what is asked for allows no layout on any of them."""
         self.places += places
         made = candidates(self.request.terms, self.model, places, self.watch, self.pool)
+        self.made += made
         self.quotes |= {(one.cluster, one.gpus): best(self.offered, one.cluster, one.gpus) for one in made}
         return plans.options(made, self.request.tokens, self.quotes, self.request.facility)
 
@@ -250,33 +271,6 @@ class Tried:
     def sizes(self) -> list[int]:
         """How many accelerators were tried."""
         return sorted({gpus for _, gpus in self.places})
-
-
-def _nothing_found(
-    request: Request, model: LoadedModel, places: Sequence[tuple[str, int]],
-    known: Mapping[tuple[str, int], Sequence[Quote]],
-) -> DistsimError:  # fmt: skip
-    """Why there is no option: nothing fits, or it takes for ever. Raises where nobody rents out so many."""
-    if not known:
-        return DistsimError(
-            f"no layout of {model.name} fits any cluster that was tried: {', '.join(sorted({c for c, _ in places}))}",
-            "try more accelerators with --gpus, or accelerators with more memory",
-        )
-    if not any(known.values()):
-        nodes = sorted({catalog.load("clusters", cluster).gpus_per_node for cluster, _ in known})
-        sizes = ", ".join(map(str, sorted({gpus for _, gpus in known})))
-        raise DistsimError(
-            f"nobody rents out {sizes} accelerators as whole nodes of {' or '.join(map(str, nodes))}",
-            f"use whole nodes: --gpus {_whole_nodes(request.sizes, nodes[0])}",
-        )
-    often = request.terms.policy.node_preempted_every is not None
-    mend = "machines are taken away too often for so many of them" if often else "use more accelerators: --gpus 4096"
-    return DistsimError(f"every plan takes more than {plans.LONGEST_DAYS / 365:.0f} years", mend)
-
-
-def _whole_nodes(sizes: Sequence[int], node: int) -> str:
-    """The counts nearest to those asked for that are whole nodes."""
-    return ",".join(str(max(round(size / node), 1) * node) for size in sizes) or str(node)
 
 
 def _check_tokens(request: Request, model: LoadedModel) -> None:

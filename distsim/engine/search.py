@@ -38,6 +38,7 @@ from distsim.engine.networks.unknown import unknown_links
 from distsim.engine.plans.batch import USUAL_STEP_TOKENS
 from distsim.engine.plans.pace import campaign_pace
 from distsim.errors import DistsimError, did_you_mean
+from distsim.specs.flags import flag
 from distsim.units import count
 
 KEPT = 64
@@ -126,9 +127,9 @@ def unused_profile(best: Sequence[Choice]) -> list[str]:
 def unread_options(request: Request, best: Sequence[Choice]) -> list[str]:
     """A note for each option that the job states and none of the best layouts reads."""
     return [
-        f"--{option.replace('_', '-')} has no effect: {degree} is 1 in every layout that is shown"
+        f"{flag(option, stated)} has no effect: {degree} is 1 in every layout that is shown"
         for degree, option in READ_BEYOND_ONE.items()
-        if best and getattr(request.job, option) is not None
+        if best and (stated := getattr(request.job, option)) is not None
         and all(getattr(one.report.setup.layout, degree) == 1 for one in best)
     ]  # fmt: skip
 

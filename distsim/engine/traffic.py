@@ -24,6 +24,7 @@ from distsim.engine.networks.profile_use import unused_by_job
 from distsim.engine.networks.reach import refuse_beyond, straddling
 from distsim.engine.networks.unknown import unknown_links
 from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fraction
+from distsim.specs.flags import flag
 from distsim.specs.job import Job, Named, job_of
 
 DIRECT = ("all_to_all", "scatter", "gather")
@@ -153,11 +154,11 @@ def _notes(setup: Setup, exchange: Exchange) -> list[str]:
     y, job = setup.layout, setup.job
     notes = timed_notes(setup.job, "traffic")
     if job.no_sync is not None and y.micro_batches == 1:
-        notes.append("--no-sync has no effect with one micro-batch per step")
+        notes.append(f"{flag('no_sync', job.no_sync)} has no effect with one micro-batch per step")
     elif job.no_sync is False and reduces_last(setup):
-        notes.append(f"--sync-every-micro-batch has no effect with pp {y.pp}: torch's stages reduce after the last one")
+        notes.append(f"{flag('no_sync', False)} has no effect with pp {y.pp}: torch's stages reduce after the last one")
     if job.loss_parallel is not None and y.tp == 1:
-        notes.append("--loss-parallel has no effect with tp 1")
+        notes.append(f"{flag('loss_parallel', job.loss_parallel)} has no effect with tp 1")
     if job.clip is None and not exchange.clip and (y.zero * (y.dp * y.cp - 1) + y.tp * y.pp) > 1:
         name, usual = setup.framework.name, setup.framework.usual.get("clip")
         clips = f"{name}'s usual configurations clip" if usual else f"{name} clips where its user asks"

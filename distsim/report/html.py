@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 
+from distsim.engine.jobs.resolve import Setup
 from distsim.engine.planner import Plan, finish_dates
+from distsim.engine.plans.choice import faster
 from distsim.engine.plans.details import details
 from distsim.engine.plans.plan import Option
 from distsim.report import html_layout, html_sections
@@ -12,10 +14,13 @@ from distsim.report.html_cash import cash
 from distsim.report.html_figures import figure, key, money_bar
 from distsim.report.html_scatter import lettered, round_dollars, scatter, shown
 from distsim.report.html_style import CSS
+from distsim.report.job_words import trained_words
 from distsim.report.markup import Html, datum, element, items, joined, paragraph, section, table
 from distsim.report.plan import PARTS, layout_words, money_shares
-from distsim.report.plan_buying import HEAD, assumed, sentences
+from distsim.report.plan_buying import assumed, cash_of_years, heading, no_price, sentences
+from distsim.report.plan_plot import dearest
 from distsim.report.plan_words import (
+    BEYOND,
     besides,
     carbon,
     days,
@@ -26,6 +31,7 @@ from distsim.report.plan_words import (
     interval,
     kept,
     number,
+    outside,
     owed,
     owed_whole,
     rate,
@@ -37,7 +43,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may load for the page: nothing but the style inside it."""
 CONTENTS = {
     "answer": "Answer", "options": "Options", "trade": "Days against dollars", "money": "Where the money goes",
-    "buying": "Rent or buy", "memory": "Memory", "pipeline": "Pipeline", "losses": "Losses", "prices": "Prices",
+    "buying": "", "memory": "Memory", "pipeline": "Pipeline", "losses": "Losses", "prices": "Prices",
     "assumptions": "Assumptions", "sources": "Versions and sources",
 }  # fmt: skip
 
@@ -46,11 +52,12 @@ def page(made: Plan, seed: int, top: int, today: datetime.date, asked: str = "")
     """The whole page. ``asked`` is the command that led to it."""
     chosen = made.cheapest or made.nearest[0]
     inside = details(made, chosen)
-    title = f"Training {made.model.name}: which accelerators, how long, at what price"
+    whose = "" if inside.setup.tuning is None else "adapters of "
+    title = f"Training {whose}{made.model.name}: which accelerators, how long, at what price"
     body = [
-        element("h1", title), paragraph(*_question(made, today), class_="soft"), _contents(),
+        element("h1", title), paragraph(*_question(made, inside.setup, today), class_="soft"), _contents(chosen),
         element("main", "\n", joined([
-            _answer(made, chosen, seed, today), _options(made, chosen, top), _trade(made, chosen),
+            _answer(made, chosen, inside.setup, seed, today), _options(made, chosen, top), _trade(made, chosen),
             _money(chosen), _buying(made, chosen, today), html_layout.memory(chosen, inside),
             html_layout.pipeline(inside), html_sections.losses(made, chosen),
             html_sections.prices(made, today), html_sections.assumptions(made, chosen, inside, seed),
@@ -67,21 +74,22 @@ def page(made: Plan, seed: int, top: int, today: datetime.date, asked: str = "")
     return f"<!DOCTYPE html>\n{whole}\n"
 
 
-def _question(made: Plan, today: datetime.date) -> list[str]:
+def _question(made: Plan, setup: Setup, today: datetime.date) -> list[str]:
     wish = made.request.wish
     limits = [] if wish.days is None else [f"within {days_words(wish.days)}"]
     limits += [] if wish.dollars is None else [f"for at most {round_dollars(wish.dollars)}"]
     told = f"{count(made.model.parameters)} parameters, {count(made.request.tokens)} tokens"
     asked = f", {' and '.join(limits)}" if limits else ", no deadline, no budget"
-    return [f"{told}{asked}; estimated on ", element("time", today.isoformat(), datetime=today.isoformat())]
+    trains = "".join(f"; {words}" for words in trained_words(setup))
+    return [f"{told}{asked}{trains}; estimated on ", element("time", today.isoformat(), datetime=today.isoformat())]
 
 
-def _contents() -> Html:
-    links = items(element("a", name, href=f"#{place}") for place, name in CONTENTS.items())
+def _contents(chosen: Option) -> Html:
+    links = items(element("a", name or heading(chosen), href=f"#{place}") for place, name in CONTENTS.items())
     return element("nav", links, aria_label="Contents")
 
 
-def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html:
+def _answer(made: Plan, chosen: Option, setup: Setup, seed: int, today: datetime.date) -> Html:
     one, quote = chosen.candidate, chosen.quote
     what = f"{one.gpus:,} × {one.gpu} ({one.cluster}) from {quote.whose}"
     cost = f"{days(chosen.days)}, {dollars(chosen.dollars)}"
@@ -91,18 +99,18 @@ def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html
             paragraph(element("strong", "No option keeps to the limits."),
                       f" Tried: {least_to_most(made.sizes)} accelerators. Nearest: ", what, f": {cost}, {price}.",
                       class_="answer no"),
-            table("Nearest options, and what each lacks", ["option", "from", "days", "dollars", "lacks"],
-                  [_miss(made, option) for option in made.nearest], (0, 1, 4)),
+            _misses(made),
         ]  # fmt: skip
     else:
-        told = [paragraph("Cheapest: rent ", element("strong", what), " for about ", element("strong", cost),
+        how = "buy" if quote.owned else "rent"
+        told = [paragraph(f"Cheapest: {how} ", element("strong", what), " for about ", element("strong", cost),
                           f", {price}.", class_="answer")]  # fmt: skip
     wish, quickest = made.request.wish, made.fastest
     within = "" if wish.days is None and wish.dollars is None else " within the limits"
-    if quickest is not None and quickest is not chosen:
+    if quickest is not None and faster(quickest, chosen):
         told.append(paragraph(
             f"Fastest{within}: {quickest.candidate.gpus:,} × {quickest.candidate.gpu} from "
-            f"{quickest.quote.whose}: {days(quickest.days)}, {dollars(quickest.dollars)}."
+            f"{quickest.quote.whose}: {days(quickest.days)}, {dollars(quickest.dollars)}{_whole(quickest)}."
         ))  # fmt: skip
     dates = finish_dates(chosen, seed)
     p10, p50, p90 = (days(dates.quantile(share) / DAY) for share in (0.1, 0.5, 0.9))
@@ -112,26 +120,44 @@ def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html
         f"({len(dates.seconds):,} simulated campaigns, step time uncertain, {dates.failures.mean():,.1f} failures each "
         f"on average, seed {seed})."
     )]  # fmt: skip
-    told += [paragraph(f"Besides the rent: {words}.") for words in (besides(made, chosen, today),) if words]
+    told += [paragraph(f"Besides: {words}.") for words in (besides(made, chosen, today),) if words]
     told += [paragraph(words.capitalize(), ".") for words in fullness(chosen)]
     if owed(chosen):
         word = "Bought. " if chosen.quote.owned else "Reserved. "
         told.append(paragraph(element("strong", word), f"{owed(chosen)}."))
     told.append(paragraph(f"{made.notes[0][0].upper()}{made.notes[0][1:]}.", class_="soft"))
+    told += [paragraph(f"{words[0].upper()}{words[1:]}, nothing else.") for words in trained_words(setup)]
     return section("answer", "Answer", *told, paragraph("Layout: ", layout_words(chosen), "."))
 
 
-def _miss(made: Plan, option: Option) -> list[str]:
-    one = option.candidate
-    return [f"{one.gpus:,} × {one.gpu}", option.quote.whose, datum(option.days, number(option.days)),
-            datum(option.dollars, dollars(option.dollars)), made.request.wish.lacks(option)]  # fmt: skip
+def _whole(option: Option) -> str:
+    """What has to be paid where that is more than the run's hours."""
+    paid = "to buy" if option.quote.owned else "owed"
+    return "" if option.committed_dollars is None else f" of {owed_whole(option)} {paid}"
+
+
+def _misses(made: Plan) -> Html:
+    bound = any(one.committed_dollars is not None for one in made.nearest)
+    head = ["option", "from", "days", "dollars", *(["owed"] if bound else []), "lacks"]
+    rows = [
+        [f"{one.candidate.gpus:,} × {one.candidate.gpu}", one.quote.whose, datum(one.days, number(one.days)),
+         datum(one.dollars, dollars(one.dollars)), *([_owed(one)] if bound else []), made.request.wish.lacks(one)]
+        for one in made.nearest
+    ]  # fmt: skip
+    return table("Nearest options, and what each lacks", head, rows, (0, 1, len(head) - 1))
+
+
+def _owed(option: Option) -> str:
+    """What is owed in all, for a cell."""
+    whole = option.committed_dollars
+    return owed_whole(option) if whole is None else datum(whole, owed_whole(option))
 
 
 def _tiles(option: Option) -> Html:
     """The figures to remember."""
     terms = option.candidate.goodput
     told = (
-        ("Rent", dollars(option.dollars), f"90 % interval {interval(option)}"),
+        ("Cost" if option.quote.owned else "Rent", dollars(option.dollars), f"90 % interval {interval(option)}"),
         ("Duration", days(option.days), f"90 % interval {days(option.days_low)} to {days(option.days_high)}"),
         ("GPU-hours", gpu_hours(option), f"{count(option.tokens_per_dollar)} tokens per dollar"),
         ("Goodput", f"{terms.fraction:.1%}", f"one failure per {duration(terms.mean_time_between_failures)}"),
@@ -156,18 +182,19 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
         option = made.options[index]
         one, quote = option.candidate, option.quote
         mark = f"{letters.get(index, '●' if index in front else '')}{' ★' if option is chosen else ''}"
+        mark += "" if made.request.wish.met(option) else f" {BEYOND}"
         rows.append([
             element("span", mark, class_="chosen") if option is chosen else mark, f"{one.gpus:,}", one.gpu, one.cluster,
             quote.whose, datum(quote.usd_per_gpu_hour, f"{quote.usd_per_gpu_hour:,.2f}"),
             datum(option.days, number(option.days)), f"{number(option.days_low)}–{number(option.days_high)}",
             datum(option.gpu_hours, gpu_hours(option)), datum(option.dollars, dollars(option.dollars)),
-            *([datum(option.committed_dollars, owed_whole(option))] if reserved else []),
+            *([_owed(option)] if reserved else []),
             datum(option.energy_kwh, number((option.energy_kwh or 0) / KWH_PER_MWH, 0)), f"{one.goodput.fraction:.1%}",
             "-" if one.mfu is None else f"{one.mfu:.0%}",
         ])  # fmt: skip
     caption = (
         f"{len(rows)} of {len(made.options)} options, cheapest first. ★ the option shown below; letters: "
-        f"{unbeaten(made.options)}"
+        f"{unbeaten(made.options)}{outside(made, [made.options[index] for index in listed], f'; {BEYOND} ')}"
     )
     return section("options", "Options", table(caption, head, rows, (0, 2, 3, 4)))
 
@@ -175,7 +202,7 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
 def _trade(made: Plan, chosen: Option) -> Html:
     hidden = len(made.options) - len(shown(made, chosen))
     many = "1 option costs" if hidden == 1 else f"{hidden} options cost"
-    more = f" {many} more than the plot shows." if hidden else ""
+    more = f" {many} more than {dollars(dearest(made.options))} and are beaten: not shown." if hidden else ""
     caption = (
         f"Both scales are logarithmic. Squares with letters: {unbeaten(made.options)}; circles: the other "
         f"options; the large ring: the option shown on this page.{more}"
@@ -191,26 +218,24 @@ def _money(option: Option) -> Html:
         for name, (letter, colour) in PARTS.items() if shares[name] >= 5e-4
     ]  # fmt: skip
     caption = f"{dollars(option.dollars)} by what the accelerators did while they were paid"
+    paid = "cost" if option.quote.owned else "rent"
     return section(
         "money", "Where the money goes", figure(caption, money_bar(option)),
-        table("Shares of the rent", ["", "part", "share", "dollars"], rows, (0, 1)),
+        table(f"Shares of the {paid}", ["", "part", "share", "dollars"], rows, (0, 1)),
     )  # fmt: skip
 
 
 def _buying(made: Plan, option: Option, today: datetime.date) -> Html:
     own = made.buying(option)
-    title = "Rent or buy"
+    title = heading(option)
     if own is None:
-        known = f"No price of a system with {option.candidate.gpu} is known."
-        return section("buying", title, paragraph(known))
+        why = no_price(made, option)
+        return section("buying", title, paragraph(f"{why[0].upper()}{why[1:]}."))
     house = made.request.facility
     told = [f"{one[0].upper()}{one[1:]}." for one in (*sentences(own, option, house, today), assumed(house))]
-    rows = [
-        [str(one.year), *(datum(value, dollars(value)) for value in
-                          (one.buying, one.renting, one.buying_so_far, one.renting_so_far))]
-        for one in own.years
-    ]  # fmt: skip
+    head, cells = cash_of_years(own)
+    rows = [[str(year), *(datum(value, dollars(value)) for value in amounts)] for year, amounts in cells]
     caption = "Dollars so far per accelerator; bought on the first day, sold at the end of its life"
     plot = [] if (drawn := cash(own)) is None else [figure(caption, drawn)]
-    years = table("Cash of each year per accelerator", list(HEAD), rows)
+    years = table("Cash of each year per accelerator", head, rows)
     return section("buying", f"{title}, per {option.candidate.gpu}", *map(paragraph, told), *plot, years)

@@ -1,4 +1,4 @@
-"""Cash so far of renting and of buying one accelerator, as SVG: where the lines cross, buying has paid off."""
+"""Cash so far of buying one accelerator and of renting one, as SVG: where the lines cross, buying has paid off."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def cash(own: Ownership) -> Html | None:
         return None
     running = own.years[0].buying - own.price
     buying = [(0.0, own.price), (years, own.price + years * running), (years, end.buying_so_far)]
-    renting = [(0.0, 0.0), (years, end.renting_so_far)]
+    renting = [(0.0, 0.0), (years, end.renting_so_far)] if own.rented else []
     paper = _paper(years, max(amount for _, amount in (*buying, *renting)))
-    parts = [
-        *_scale(paper), *_crossing(own, paper),
-        *_line("buying", buying, "step", paper), *_line("renting", renting, "other", paper),
-    ]  # fmt: skip
-    words = f"After {years} years buying has cost {dollars(end.buying_so_far)}, the machine sold; renting "
-    words += dollars(end.renting_so_far)
-    return drawing("cash", WIDTH, HEIGHT, "Dollars so far of buying and of renting one accelerator", words, parts)
+    parts = [*_scale(paper), *_crossing(own, paper), *_line("buying", buying, "step", paper)]
+    words = f"After {years} years buying has cost {dollars(end.buying_so_far)}, the machine sold"
+    if own.rented:
+        parts += _line("renting", renting, "other", paper)
+        words += f"; renting {dollars(end.renting_so_far)}"
+    title = f"Dollars so far of buying{' and of renting' if own.rented else ''} one accelerator"
+    return drawing("cash", WIDTH, HEIGHT, title, words, parts)
 
 
 def _paper(years: int, most: float) -> Paper:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import datetime
+import math
 import platform
 from collections.abc import Iterator
 
 import distsim
 from distsim.engine.figures import Figure
-from distsim.engine.planner import Plan
+from distsim.engine.planner import Plan, Request
 from distsim.engine.plans.details import Details
 from distsim.engine.plans.energy import profile_of
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.prices import STALE_DAYS
+from distsim.engine.plans.scope import paid_for
+from distsim.report.job_words import trained_words
 from distsim.report.markup import Html, datum, element, items, paragraph, section, table
 from distsim.report.plan_words import saving, standing_by
 from distsim.specs.base import Sourced
+from distsim.specs.price import OWNED
 from distsim.units import count, decimal_bytes, duration, gib
 
 
@@ -42,7 +46,8 @@ def losses(made: Plan, option: Option) -> Html:
 
 def _row(one: Figure) -> list[str]:
     value = float(one.value)
-    return [one.label, datum(value, _value(value, one.unit)), element("code", one.formula or "stated"), one.source]
+    shown = "never" if value == math.inf else datum(value, _value(value, one.unit))
+    return [one.label, shown, element("code", one.formula or "stated"), one.source]
 
 
 def _value(value: float, unit: str) -> str:
@@ -62,17 +67,27 @@ def prices(made: Plan, today: datetime.date) -> Html:
         for quote in used
     ]  # fmt: skip
     head = ["accelerator", "from", "instance", "region", "per GPU-hour", "date", "age", "source"]
-    old = made.request.price_days
+    terms = made.request.price_terms
     return section(
         "prices", "Prices, their age and their source",
         paragraph(
-            f"Term: {', '.join(made.request.price_terms)}; rent of accelerators only. A date that is only a month or "
-            f"a year makes the price at most as old as its first day. Prices more than {old:,.0f} days older than the "
-            "newest known one "
-            f"are left out{'' if old == STALE_DAYS else ', as asked'}. Ask for quotes before you decide."
+            f"Term: {', '.join(terms)}; {paid_for(terms)}, nothing else. A date that is only a month or a year makes "
+            f"the price at most as old as its first day. {_oldest(made.request)} Ask for quotes before you decide."
         ),
         table("Prices reckoned with", head, rows, (0, 1, 2, 3, 5, 6, 7)),
     )  # fmt: skip
+
+
+def _oldest(request: Request) -> str:
+    """Which prices are too old to be reckoned with."""
+    if request.price_days is not None:
+        return (
+            f"Prices more than {request.price_days:,.10g} days older than the newest known one are left out, as asked."
+        )
+    rents = f"Rents more than {STALE_DAYS} days older than the newest known one are left out."
+    if request.price_terms == (OWNED,):
+        return "Prices to buy are taken whatever their age."
+    return f"{rents} Prices to buy are taken whatever their age." if OWNED in request.price_terms else rents
 
 
 def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
@@ -88,6 +103,7 @@ def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
         f"per step ({count(option.candidate.tokens_per_step)} tokens): "
         f"{request.tokens / option.candidate.tokens_per_step:,.0f} steps of {duration(option.candidate.step_seconds)}.",
         f"Software profile {setup.framework.name}, precision {setup.precision.name}, optimizer {setup.optimizer.name}.",
+        *(f"{words[0].upper()}{words[1:]}, nothing else." for words in trained_words(setup)),
         *([] if setup.gpu_power is None else [f"Accelerators under a power limit of {setup.gpu_power:g} W."]),
         f"Failures: preset {faults.name}; one per {duration(kept.mean_time_between_failures)} on "
         f"{kept.gpus:,} accelerators; {standing_by(option) or 'no spare nodes'}. {faults.notes}",

@@ -24,7 +24,7 @@ def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
         ", ".join(_layout_words(setup)),
         f"{times} of {y.micro_batch:,} x {y.seq:,} tokens{packed} per rank and step",
         ", ".join(_software_words(setup)),
-        *_tuning_words(setup),
+        *trained_words(setup),
     ]
     return flowed([term.plain(part) for part in parts], "; ", term.width)
 
@@ -75,7 +75,7 @@ def _offload_words(setup: Setup) -> list[str]:
     return [f"{' and '.join(kinds)} {place}" for kinds, place in places if kinds]
 
 
-def _tuning_words(setup: Setup) -> list[str]:
+def trained_words(setup: Setup) -> list[str]:
     """What trains, where that is not everything."""
     tuning = setup.tuning
     if tuning is None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import csv
 import datetime
 import io
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from distsim.engine.planner import Plan, finish_dates
+from distsim.engine.plans.choice import faster
 from distsim.engine.plans.plan import Option
+from distsim.report.job_words import trained_words
 from distsim.report.plan_buying import buying_lines
 from distsim.report.plan_plot import pareto_lines
 from distsim.report.plan_step import DEGREES, step_command
 from distsim.report.plan_words import (
+    BEYOND,
     besides,
     carbon,
     days,
@@ -24,6 +28,7 @@ from distsim.report.plan_words import (
     interval,
     kept,
     number,
+    outside,
     owed,
     owed_whole,
     rate,
@@ -59,7 +64,8 @@ def lines(made: Plan, seed: int, top: int, today: datetime.date, term: Style) ->
     else:
         told += [*folded(_summary(made, chosen, seed, today, term)), f"the step    {step_command(made, chosen)}", ""]
     told += [*table(made, top, today, term), ""]
-    told += [*plot, ""] if (plot := pareto_lines(made.options, made.pareto, term)) else []
+    named = [one for one in (chosen, made.fastest) if one is not None]
+    told += [*plot, ""] if (plot := pareto_lines(made.options, made.pareto, term, named)) else []
     told += [*money_lines(chosen, term), "", *folded(buying_lines(made, chosen, today, term), 4)]
     return told + folded(_scaling(made, chosen), 4)
 
@@ -72,7 +78,8 @@ def _question(made: Plan, term: Style) -> list[str]:
     batches = _batches(made)
     return [
         f"{term.bold(made.model.name)}: {size} parameters, {amount} tokens, "
-        f"{batches} sequence{'' if batches == '1' else 's'} per step{', ' if limits else ''}{' and '.join(limits)}",
+        f"{batches} sequence{'' if batches == '1' else 's'} per step{', ' if limits else ''}{' and '.join(limits)}"
+        f"{''.join(f'; {words}' for words in trained_words(made.setup(made.options[0])))}",
         f"prices {', '.join(made.request.price_terms)}; failures {terms.failures.name}; "
         f"checkpoints to storage {terms.storage.name}; "
         f"facility {made.request.facility.name} (PUE {made.request.facility.pue:g})"
@@ -88,13 +95,13 @@ def _batches(made: Plan) -> str:
 def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: Style) -> list[str]:
     told = [_pick("cheapest", chosen, today, term)]
     quickest = made.fastest
-    if quickest is not None and quickest is not chosen:
+    if quickest is not None and faster(quickest, chosen):
         told.append(_pick("fastest ", quickest, today, term))
     dates = finish_dates(chosen, seed)
     p10, p50, p90 = (days(dates.quantile(share) / DAY) for share in (0.1, 0.5, 0.9))
     wish = made.request.wish.days
     within = "" if wish is None else f"; {kept(made, dates.share_within(wish * DAY))}"
-    terms, mean = chosen.candidate.goodput, float(dates.failures.mean()) or chosen.interruptions
+    terms, mean = chosen.candidate.goodput, chosen.interruptions
     few = number(mean, 0 if mean >= 10 else 1)
     bound = [f"{'bought  ' if chosen.quote.owned else 'reserved'}    {owed(chosen)}"] if owed(chosen) else []
     tokens = [count(chosen.tokens / chosen.dollars_at(end)) for end in (chosen.days_high, chosen.days_low)]
@@ -133,23 +140,27 @@ def layout_words(option: Option) -> str:
 
 
 def _misses(made: Plan, term: Style) -> list[str]:
+    bound = any(one.committed_dollars is not None for one in made.nearest)
     rows = [
         [f"{one.candidate.gpus:,} x {one.candidate.gpu}", one.quote.whose, number(one.days), dollars(one.dollars),
-         made.request.wish.lacks(one)]
+         *([owed_whole(one)] if bound else []), made.request.wish.lacks(one)]
         for one in made.nearest
     ]  # fmt: skip
-    head = ["nearest", "from", "days", "dollars", "what it lacks"]
-    lines = columns(head, rows, left=(0, 1, 4))
+    head = ["nearest", "from", "days", "dollars", *([OWED] if bound else []), "what it lacks"]
+    lines = columns(head, rows, left=(0, 1, len(head) - 1))
     tried = f" Tried: {least_to_most(made.sizes)} accelerators."
     return [term.ink("No option keeps to the limits.", VERMILLION) + tried, *folded(lines, lines[0].index(head[-1]))]
 
 
 def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
     """The cheapest options, with those of the Pareto front marked; a narrow terminal gets fewer columns."""
-    front, mark = set(made.pareto), term.choose("●", "*")
+    front, mark, beyond = set(made.pareto), term.choose("●", "*"), term.choose(BEYOND, "x")
+    shown = made.options[:top]
     rows = [
-        {"": mark if index in front else "", **_cells(option, today)} for index, option in enumerate(made.options[:top])
-    ]
+        {"": (mark if index in front else "") + ("" if made.request.wish.met(option) else beyond),
+         **_cells(option, today)}
+        for index, option in enumerate(shown)
+    ]  # fmt: skip
     head = [name for name in rows[0] if name not in WHERE_ANY or any(row[name] != "-" for row in rows)]
     left = {"", "accelerator", "cluster", "from", "region", "price age"}
     told: list[str] = []
@@ -161,7 +172,8 @@ def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
             break
     more = len(made.options) - len(rows)
     tail = [f"{more} more: --top {len(made.options)}, --csv or --json"] if more > 0 else []
-    return [f"{term.bold('Options')}, cheapest first; {mark} {unbeaten(made.options)}", *told, *tail]
+    limits = outside(made, shown, f"; {beyond} ")
+    return [f"{term.bold('Options')}, cheapest first; {mark} {unbeaten(made.options)}{limits}", *told, *tail]
 
 
 def _cells(option: Option, today: datetime.date) -> dict[str, str]:
@@ -225,7 +237,7 @@ def explained(made: Plan, term: Style) -> list[str]:
     chosen = made.cheapest or made.nearest[0]
     draw, own = chosen.candidate.draw, made.buying(chosen)
     figures = [*chosen.candidate.goodput.figures, *(draw.figures if draw else []), *(own.figures if own else [])]
-    rows = [[one.label, _plain(one.value), one.unit] for one in figures]
+    rows = [[one.label, _plain(one.value), "" if one.value == math.inf else one.unit] for one in figures]
     head, *told = columns(["term", "value", "unit"], rows, left=(0, 2))
     answer = [term.bold(f"Terms of {chosen.candidate.gpus:,} x {chosen.candidate.gpu}"), head.rstrip()]
     for row, one in zip(told, figures, strict=True):
@@ -236,6 +248,8 @@ def explained(made: Plan, term: Style) -> list[str]:
 
 def _plain(value: float) -> str:
     """Six digits without an exponent."""
+    if value == math.inf:
+        return "never"
     text = f"{value:.6g}"
     return text if "e" not in text else f"{value:,.0f}" if abs(value) >= 1 else f"{value:.9f}".rstrip("0")
 

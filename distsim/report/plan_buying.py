@@ -15,6 +15,8 @@ from distsim.specs.facility import Facility
 from distsim.units import DAY, YEAR, YEAR_MONTHS
 
 HEAD = ("year", "buying", "renting", "buying so far", "renting so far")
+AMOUNTS = ("buying", "renting", "buying_so_far", "renting_so_far")
+"""Fields of a year in the columns after the first."""
 
 
 def sentences(own: Ownership, option: Option, house: Facility, today: datetime.date) -> list[str]:
@@ -25,8 +27,8 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
         f"bought for {dollars(own.price)} ({own.item}, {dated(own.date, today)}, network included), an hour in use "
         f"costs {dollars(own.owned_per_hour)} ({parts})"
     )
-    if not own.rent_per_hour:
-        return [bought, f"all {option.bought_gpus:,} cost {dollars(own.price * option.bought_gpus)} to buy"]
+    if not own.rented:
+        return [bought, *_together(own, option.bought_gpus)]
     months = own.break_even_months
     never = months == float("inf")
     late = ", beyond its life" if not never and months > YEAR_MONTHS * house.lifetime_years else ""
@@ -38,8 +40,13 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     return [
         f"{bought} against {dollars(own.rent_per_used_hour)} of rent{paid}",
         f"buying pays off {when}; this run takes {takes}",
-        f"all {one.gpus:,} of them cost {dollars(own.price * one.gpus)} to buy",
+        *_together(own, one.gpus),
     ]
+
+
+def _together(own: Ownership, gpus: int) -> list[str]:
+    """The price of all machines, which is told already of a single one."""
+    return [f"all {gpus:,} of them cost {dollars(own.price * gpus)} to buy"] if gpus > 1 else []
 
 
 def assumed(house: Facility) -> str:
@@ -57,15 +64,29 @@ def assumed(house: Facility) -> str:
 
 def buying_lines(made: Plan, option: Option, today: datetime.date, term: Style) -> Sequence[str]:
     """The section on the terminal."""
-    own, gpu = made.buying(option), option.candidate.gpu
+    own, title = made.buying(option), term.bold(heading(option))
     if own is None:
-        return [f"{term.bold('Rent or buy')}: no price of a system with {gpu} is known"]
-    rents, house = own.rent_per_hour > 0, made.request.facility
-    rows = [
-        [str(one.year), *map(dollars, (one.buying, one.renting, one.buying_so_far, one.renting_so_far))]
-        for one in own.years
-    ]
-    shown = [place for place, name in enumerate(HEAD) if rents or "rent" not in name]
-    table = columns([HEAD[place] for place in shown], [[row[place] for place in shown] for row in rows])
+        return [f"{title}: {no_price(made, option)}"]
+    house = made.request.facility
+    head, years = cash_of_years(own)
+    table = columns(head, [[str(year), *map(dollars, amounts)] for year, amounts in years])
     told = "; ".join(sentences(own, option, house, today))
-    return [f"{term.bold('Rent or buy' if rents else 'Bought')}, per {gpu}: {told}", *table, assumed(house)]
+    return [f"{title}, per {option.candidate.gpu}: {told}", *table, assumed(house)]
+
+
+def heading(option: Option) -> str:
+    """Of the section: machines that are bought leave nothing to choose."""
+    return "Bought" if option.quote.owned else "Rent or buy"
+
+
+def no_price(made: Plan, option: Option) -> str:
+    """Why there is nothing to compare a rent with."""
+    new = "" if made.request.price_days is None else " that is new enough"
+    return f"no price{new} of a system with {option.candidate.gpu} is known"
+
+
+def cash_of_years(own: Ownership) -> tuple[list[str], list[tuple[int, list[float]]]]:
+    """Heads of columns, and each year with its dollars; without those of a rent where there is none."""
+    shown = [place for place, name in enumerate(AMOUNTS) if own.rented or "rent" not in name]
+    years = [(one.year, [getattr(one, AMOUNTS[place]) for place in shown]) for one in own.years]
+    return [HEAD[0], *(HEAD[place + 1] for place in shown)], years

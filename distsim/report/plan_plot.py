@@ -17,19 +17,23 @@ NARROWEST = 20
 FEWEST = 3
 """Fewer different options are seen as well in the table."""
 DEAREST = 8.0
-"""Options dearer than that many times the cheapest would only squeeze the plot; they are counted below it."""
+"""Options dearer than that many times the cheapest would only squeeze the plot: those that others beat are counted
+below it."""
 
 
-def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style) -> list[str]:
-    """The plot of options, logarithmic both ways, and what each letter of the front stands for."""
-    if len({(one.days, one.payable_dollars) for one in found}) < FEWEST:
+def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style, named: Sequence[Option] = ()) -> list[str]:
+    """The plot of options, logarithmic both ways, and what each letter of the front stands for. The front is in it,
+    however dear, and so are the options that are ``named`` elsewhere."""
+    most = dearest(found)
+    kept = {id(one) for one in (*(found[index] for index in front), *named)}
+    places = [index for index, one in enumerate(found) if one.payable_dollars <= most or id(one) in kept]
+    shown = [found[index] for index in places]
+    if len({(one.days, one.payable_dollars) for one in shown}) < FEWEST:
         return []
     width = max(NARROWEST, min(COLUMNS, term.width - 4))
-    most = dearest(found)
-    shown = [one for one in found if one.payable_dollars <= most]
-    cells = {index: _cell(shown, one, width) for index, one in enumerate(found) if one.payable_dollars <= most}
+    cells = {index: _cell(shown, found[index], width) for index in places}
     grid = dict.fromkeys(cells.values(), term.choose("·", "."))
-    letters = dict(zip((index for index in front if index in cells), string.ascii_lowercase, strict=False))
+    letters = dict(zip(front, string.ascii_lowercase, strict=False))
     for index, letter in letters.items():
         grid[cells[index]] = term.ink(letter, GREEN)
     rows = [
@@ -43,7 +47,7 @@ def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style) -> 
     return [
         *folded([title], indent=4), f"  ${max(cost):,.0f}", *rows, f"  +{'-' * width}",
         f"  ${min(cost):,.0f}   {left} {right:>{max(width - len(left), len(right))}}", *legend,
-        *([f"  not shown: {len(found) - len(shown)} that cost more than that"] if len(found) > len(shown) else []),
+        *([f"  not shown: {len(found) - len(shown)} over ${most:,.0f}"] if len(found) > len(shown) else []),
     ]  # fmt: skip
 
 

@@ -8,14 +8,13 @@ from typing import Any
 from distsim.engine.layouts.variants import unread
 from distsim.engine.planner import Plan
 from distsim.engine.plans.plan import Option
+from distsim.specs.flags import typed
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")
 
 
 def step_command(made: Plan, option: Option) -> str:
     """``distsim step`` with everything that the plan chose."""
-    from distsim.report.search import flags  # which itself tells dollars as a plan does
-
     job, one, y = made.request.terms.job, option.candidate, option.candidate.layout
     stated = {name: getattr(job, name) for name in type(job).model_fields if name in job.model_fields_set}
     chosen: dict[str, Any] = {name: y[name] for name in DEGREES if y[name] > 1}
@@ -34,4 +33,4 @@ def step_command(made: Plan, option: Option) -> str:
     stated.pop("model", None)
     where = {"cluster": one.cluster, "gpus": one.gpus}
     model = job.model if isinstance(job.model, str) else job.model.name
-    return f"distsim step {shlex.quote(model)} {flags({**where, **stated, **unread(y), **chosen})}"
+    return f"distsim step {shlex.quote(model)} {typed({**where, **stated, **unread(y), **chosen})}"

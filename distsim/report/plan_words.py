@@ -10,12 +10,15 @@ from distsim import catalog
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.planner import Plan
 from distsim.engine.plans.goodput import Goodput
+from distsim.engine.plans.layouts import ALIKE
 from distsim.engine.plans.plan import Option
 from distsim.specs.dates import dated
 from distsim.units import DAY, KILOGRAMS_PER_TONNE, KWH_PER_MWH, days_words, decimal_bytes, duration
 
 FEW = 9.95
 """What has two digits before the point when it is rounded."""
+BEYOND = "✗"
+"""Marks an option that is beyond the limits; ``x`` where that cannot be shown."""
 LEAST_TOLD = 0.01
 """Dollars below which an amount is told as less than that, not as nothing."""
 
@@ -111,7 +114,13 @@ def unbeaten(found: Sequence[Option]) -> str:
     """What the options of the front have in common."""
     whole = ", reservations paid whole" if any(one.terms is not None for one in found) else ""
     owned = ", machines bought whole" if any(one.quote.owned for one in found) else ""
-    return f"nothing is both faster and cheaper{whole}{owned}"
+    return f"nothing is both faster and cheaper, days within {ALIKE:.0%} as the same{whole}{owned}"
+
+
+def outside(made: Plan, shown: Sequence[Option], before: str) -> str:
+    """What a mark at options beyond the limits means, after ``before``; nothing where all that are shown keep to
+    them."""
+    return "" if all(map(made.request.wish.met, shown)) else f"{before}outside the limits"
 
 
 def standing_by(option: Option) -> str:
@@ -123,7 +132,9 @@ def standing_by(option: Option) -> str:
     nodes = f"{spares:,} {'node' if whole else 'instance'}{'' if spares == 1 else 's'}"
     if option.quote.owned:
         return f"{nodes} in reserve, {dollars(option.spare_dollars)} more to buy"
-    return f"{nodes} in reserve, not billed; {dollars(option.spare_dollars)} more where you pay for them"
+    terms = option.terms
+    bound = "" if terms is None else ", the whole term" if terms == 1 else f", {terms} whole terms"
+    return f"{nodes} in reserve, not billed; {dollars(option.spare_dollars)} more where you pay for them{bound}"
 
 
 def fullness(option: Option) -> list[str]:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import datetime
 import math
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.layouts.money import Rent
 from distsim.engine.search import Choice, SearchReport
+from distsim.report.job_words import trained_words
 from distsim.report.memory import number
 from distsim.report.plan_words import dollars
 from distsim.report.prose import folded
 from distsim.report.search_plot import plot
 from distsim.report.search_table import DEGREES, recompute_word, table
 from distsim.report.style import VERMILLION, Style, columns
+from distsim.specs.flags import typed
 from distsim.units import DAY, count, days_words, duration, gib, stated
-
-NEGATIVE = {"no_sync": "--sync-every-micro-batch"}
-"""Flags whose opposite is not their name with ``no-``."""
 
 
 def lines(report: SearchReport, term: Style) -> list[str]:
@@ -51,6 +49,7 @@ def head(report: SearchReport, term: Style) -> list[str]:
     batches = " or ".join(f"{batch:,}" for batch in report.batches)
     until = " until interrupted" if report.interrupted else ""
     words = f"{base.framework.name}, {recipes}, {base.layout.seq:,} tokens, global batch {batches}"
+    words = "; ".join([words, *trained_words(base)])
     fits = f"{report.fitting:,} fit {gib(report.limit)}"
     if report.limited:
         fits += f", {report.feasible:,} of them within {limit_words(report)}"
@@ -162,20 +161,7 @@ def command(one: Choice) -> str:
         if name != "dp" and not (value == 1 and name in ("tp", "pp", "cp", "ep", "vpp") and name not in defaults)
     }  # fmt: skip
     model = job.model if isinstance(job.model, str) else job.model.name
-    return f"distsim step {shlex.quote(model)} {flags(chosen)}"
-
-
-def flags(options: Mapping[str, Any]) -> str:
-    """Options as a user types them; what is None is left out."""
-    words = []
-    for name, value in options.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(f"--{flag}" if value else NEGATIVE.get(name, f"--no-{flag}"))
-        elif value is not None:
-            text = str(value).removesuffix(".0") if isinstance(value, float) else str(value)
-            words.append(f"--{flag} {shlex.quote(text)}")
-    return " ".join(words)
+    return f"distsim step {shlex.quote(model)} {typed(chosen)}"
 
 
 def diff_lines(report: SearchReport, first: int, second: int) -> list[str]:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from distsim.engine.advice.faster import Faster
 from distsim.engine.footprint.peak_error import TIGHT
 from distsim.engine.jobs.flops import reads_less
-from distsim.engine.jobs.words import flag
 from distsim.engine.step import StepReport
 from distsim.engine.steps.compose import PARTS
 from distsim.report.job_words import job_lines
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, bare, columns
+from distsim.specs.flags import typed
 from distsim.units import decimal_bytes, duration, gib
 
 INKS: dict[str, tuple[str, Colour]] = {
@@ -129,7 +129,7 @@ def quicker_lines(report: StepReport, quicker: Sequence[Faster], term: Style) ->
     rows = [
         [one.words, duration(one.seconds),
          *([f"{-one.gain:+.1%}"] if fits else [f"{one.tokens_per_second:,.0f}", f"{one.likely:.0%}"]),
-         " ".join(flag(name, value) for name, value in one.options.items())]
+         typed(one.options)]
         for one in quicker
     ]  # fmt: skip
     head = ["step", *([""] if fits else ["tokens/s", "would fit"]), ""]

@@ -240,8 +240,12 @@ class Job(Spec):
 
 def as_written(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
     """What a job was resolved to, with the options that it states, and a checksum by which changes are noticed."""
-    stated = job.model_dump(mode="json", include=set(job.model_fields_set), exclude_none=True)
-    return {**resolved, STATED: stated, CHECKSUM: _checksum(resolved)}
+    return {**resolved, STATED: stated_of(job), CHECKSUM: _checksum(resolved)}
+
+
+def stated_of(job: Job) -> dict[str, Any]:
+    """The options that a job states, as plain data."""
+    return job.model_dump(mode="json", include=set(job.model_fields_set), exclude_none=True)
 
 
 def _checksum(resolved: Mapping[str, Any]) -> str:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from distsim import catalog
 from distsim.engine.advice.changes import Change, changes, some_layers, together
 from distsim.engine.jobs.resolve import Setup, resolve
-from distsim.engine.jobs.words import flag
 from distsim.engine.memory import MemoryReport, memory_unless
 from distsim.engine.networks.reach import refuse_beyond
 from distsim.errors import DistsimError
+from distsim.specs.flags import typed
 
 MOST_AT_ONCE = 4
 """Changes combined before giving up: more would be another job."""
@@ -61,7 +61,7 @@ class Mend(NamedTuple):
     @property
     def flags(self) -> str:
         """What to add to the command line."""
-        return " ".join(flag(name, value) for name, value in self.shown.items())
+        return typed(self.shown)
 
     @property
     def words(self) -> str:

@@ -7,6 +7,7 @@ from distsim.arrays import Number, minimum, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.errors import DistsimError
 from distsim.specs.cuts import traded_heads
+from distsim.specs.flags import flag
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors, listed, trades_heads
@@ -231,9 +232,9 @@ def _compression(setup: Setup) -> tuple[str, int]:
     return kind, int(rank or 0)
 
 
-def _check_replicas(y: Layout, flag: str) -> None:
+def _check_replicas(y: Layout, option: str) -> None:
     if y.dp * y.cp == 1:
-        raise DistsimError(f"{flag} has no effect with one data parallel rank", "add --gpus or leave it out")
+        raise DistsimError(f"{option} has no effect with one data parallel rank", "add --gpus or leave it out")
 
 
 def _check_sync(setup: Setup) -> None:
@@ -241,8 +242,8 @@ def _check_sync(setup: Setup) -> None:
     sync = job.sync or "allreduce"
     for name, wanted in (("sync_every", "local-sgd"), ("sync_gbps", "local-sgd"), ("servers", "parameter-server")):
         if getattr(job, name) is not None and sync != wanted:
-            flag = f"--{name.replace('_', '-')} {getattr(job, name):g}"
-            raise DistsimError(f"{flag} has no effect with --sync {sync}", f"add --sync {wanted}")
+            typed = f"{flag(name)} {getattr(job, name):g}"
+            raise DistsimError(f"{typed} has no effect with --sync {sync}", f"add --sync {wanted}")
     if sync == "allreduce":
         return
     _check_replicas(y, f"--sync {sync}")
@@ -276,7 +277,7 @@ def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> 
     if waiting and "no_sync" in stated:  # so are gradients that wait
         stated.remove("no_sync")
     return [
-        *(f"--{name.replace('_', '-')} is counted in traffic, not in memory" for name in stated),
+        *(f"{flag(name, getattr(job, name))} is counted in traffic, not in memory" for name in stated),
         *timed_notes(job, "memory"),
     ]
 
@@ -284,5 +285,5 @@ def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> 
 def timed_notes(job: Job, counted: str) -> list[str]:
     """A note for each option that a job states and that what is ``counted`` does not depend on, only time."""
     held = {"cuda_graphs"} if counted == "memory" and job.cuda_graphs == "iteration" else set()
-    stated = [name.replace("_", "-") for name in TIMED_ONLY if getattr(job, name) is not None and name not in held]
-    return [f"--{name} is counted in time, not in {counted}" for name in stated]
+    stated = [name for name in TIMED_ONLY if getattr(job, name) is not None and name not in held]
+    return [f"{flag(name, getattr(job, name))} is counted in time, not in {counted}" for name in stated]

@@ -9,6 +9,7 @@ from distsim.arrays import round_up
 from distsim.engine.jobs.models import length_notes, packed_samples
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
+from distsim.specs.flags import flag
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -53,8 +54,8 @@ def check_capacity(options: Mapping[str, Any], model: str, experts: Experts | No
     """Raise DistsimError for a capacity factor or an imbalance that nothing reads, or that contradict each other."""
     for name in ("capacity_factor", "expert_imbalance"):
         if options[name] is not None and experts is None:
-            flag = f"--{name.replace('_', '-')} {options[name]:g}"
-            raise DistsimError(f"{flag} has no effect: {model} has no experts", "leave it out")
+            typed = f"{flag(name)} {options[name]:g}"
+            raise DistsimError(f"{typed} has no effect: {model} has no experts", "leave it out")
     factor = options["capacity_factor"]
     if factor is None:
         return

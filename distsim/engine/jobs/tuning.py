@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Parameter
+from distsim.specs.flags import flag
 from distsim.specs.framework import Framework
 from distsim.specs.kernels import Kernels
 from distsim.specs.model import Model
@@ -134,9 +135,8 @@ def _refuse_without_rank(stated: Any) -> None:
             continue
         if name == "quantize":
             quantization_of(value)  # an unknown name is the first thing to mend
-        flag = f"--{name.replace('_', '-')} {value}"
         why = "freezes weights that nothing would then train" if name == "quantize" else "has no effect"
-        raise DistsimError(f"{flag} {why} without adapters", "add --lora-rank 16, or leave it out")
+        raise DistsimError(f"{flag(name)} {value} {why} without adapters", "add --lora-rank 16, or leave it out")
 
 
 def _plain(precision: Precision, each: float) -> Precision:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from distsim.errors import DistsimError, did_you_mean
 from distsim.other_names import choice_meant
+from distsim.specs.flags import flag
 
 NUMBERS = ("gpus", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch", "recompute_layers")
 USUAL = ("1f1b", "gpipe", "interleaved-1f1b")
@@ -41,34 +42,34 @@ class Bound:
 def parse_bound(name: str, text: str) -> Bound:
     """``8``, ``1..8``, ``1,2,4``, ``4..`` or words."""
     parts = [part.strip().lower() for part in text.split(",") if part.strip()]
-    flag = f"--{name.replace('_', '-')} {text}"
+    option = f"{flag(name)} {text}"
     if not parts:
-        raise DistsimError(f"{flag!r} names no value", "write e.g. 8, 1..8 or 1,2,4")
+        raise DistsimError(f"{option!r} names no value", "write e.g. 8, 1..8 or 1,2,4")
     if name in WORDS:
         parts = list(WORDS[name]) if parts == ["all"] else parts
         for part in parts:
             if part not in WORDS[name]:
                 raise DistsimError(
-                    f"{flag}: {part!r} is not a choice of a search", choice_meant(part, WORDS[name]),
+                    f"{option}: {part!r} is not a choice of a search", choice_meant(part, WORDS[name]),
                     f"choices: {', '.join(WORDS[name])}",
                 )  # fmt: skip
         return Bound(text, words=tuple(parts))
-    return Bound(text, tuple(_range(flag, part, 0 if name == "zero" else 1) for part in parts))
+    return Bound(text, tuple(_range(option, part, 0 if name == "zero" else 1) for part in parts))
 
 
 LARGEST = 10_000_000
 
 
-def _range(flag: str, part: str, least: int) -> tuple[int, int]:
+def _range(option: str, part: str, least: int) -> tuple[int, int]:
     low, dots, high = part.partition("..")
     ends = (low or str(least), high or str(LARGEST)) if dots else (low, low)
     if not all(end.isdigit() for end in ends) or part == "..":
-        raise DistsimError(f"{flag}: {part!r} is neither a whole number nor a range", "write e.g. 8, 1..8 or 1,2,4")
+        raise DistsimError(f"{option}: {part!r} is neither a whole number nor a range", "write e.g. 8, 1..8 or 1,2,4")
     first, last = int(ends[0]), int(ends[1])
     if first > last:
-        raise DistsimError(f"{flag}: the range {part} is empty", f"write {last}..{first}")
+        raise DistsimError(f"{option}: the range {part} is empty", f"write {last}..{first}")
     if first < least or first > LARGEST:
-        raise DistsimError(f"{flag}: {first:,} is out of range", f"the least is {least}, the largest {LARGEST:,}")
+        raise DistsimError(f"{option}: {first:,} is out of range", f"the least is {least}, the largest {LARGEST:,}")
     return first, last
 
 

@@ -11,6 +11,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import WORDS, Bounds
 from distsim.engine.layouts.space import Group, groups
 from distsim.errors import DistsimError
+from distsim.specs.flags import flag
 from distsim.specs.layout import Layout
 from distsim.specs.support import Supports, unsupported
 from distsim.units import gib
@@ -27,7 +28,7 @@ def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> Dist
     def allowed_by(some: Bounds, setup: Setup = base) -> list[Group]:
         return [group for one in batches for group in groups(setup, gpus, one, some, WORDS["schedule"])]
 
-    stated = [f"--{name.replace('_', '-')} {bound.text}" for name, bound in bounds.given.items()]
+    stated = [f"{flag(name)} {bound.text}" for name, bound in bounds.given.items()]
     stated += ["--exclude"] * bool(bounds.excluded)
     if base.offload and base.cluster.host_memory is not None and allowed_by(bounds):
         drives = drive_capacity(base)
@@ -43,13 +44,13 @@ def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> Dist
         allowed = values_of(allowed_by(Bounds(others, bounds.excluded)), name)
         if allowed:
             shown = ", ".join(map(str, allowed[:12])) + (", …" if len(allowed) > 12 else "")
-            hints.append(f"instead of --{name.replace('_', '-')} {bound.text}, the rest would allow: {shown}")
+            hints.append(f"instead of {flag(name)} {bound.text}, the rest would allow: {shown}")
     if bounds.excluded and allowed_by(Bounds(bounds.given)):
         hints.append("without --exclude there are layouts")
     for name in ("expert_overlap", "cuda_graphs"):
         unasked = replace(base, job=base.job.model_copy(update={name: None}))
         if getattr(base.job, name) is not None and allowed_by(bounds, unasked):
-            hints.append(f"without --{name.replace('_', '-')} there are layouts")
+            hints.append(f"without {flag(name, getattr(base.job, name))} there are layouts")
     open_framework = base.framework.model_copy(update={"supports": Supports()})
     anywhere = allowed_by(bounds, replace(base, framework=open_framework))
     if anywhere:

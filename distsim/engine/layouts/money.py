@@ -15,7 +15,7 @@ from distsim.engine.plans.prices import RESERVED_YEARS, STALE_DAYS, Quote, cover
 from distsim.errors import DistsimError
 from distsim.formulas import money
 from distsim.specs.cluster import Cluster
-from distsim.specs.price import MOST_PER_GPU_HOUR, TERMS
+from distsim.specs.price import MOST_PER_GPU_HOUR, OWNED, TERMS
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,10 @@ def wish_for(price: str | None, providers: Sequence[str]) -> Wish:
     try:
         own = float((price or "").removeprefix("$"))
     except ValueError:
-        return Wish(term_of(price or Wish.term), tuple(providers))
+        if price == OWNED:
+            problem = "a search reckons with rents, not with machines that are bought"
+            raise DistsimError(problem, "distsim plan --price owned does") from None
+        return Wish(term_of(price or Wish.term, TERMS), tuple(providers))
     if not 0 < own <= MOST_PER_GPU_HOUR:
         raise DistsimError(
             f"--price {price} is no rate per GPU and hour", f"valid: more than 0, at most {MOST_PER_GPU_HOUR} USD",

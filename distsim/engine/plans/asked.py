@@ -11,12 +11,13 @@ from distsim.engine.layouts.bounds import gpu_counts, parse_bounds
 from distsim.engine.planner import Plan, Request, make_plan, sequence_of, step_batch, tokens_for
 from distsim.engine.plans.besides import USUAL_KEPT
 from distsim.engine.plans.candidates import Terms
+from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.goodput import Policy
 from distsim.engine.plans.options import BOUNDED, COUNTS, DEFAULTS, JOB, LISTS, PRESETS, SWITCHES
 from distsim.engine.plans.pace import campaign_pace
-from distsim.engine.plans.plan import Wish
-from distsim.engine.plans.prices import STALE_DAYS, terms_of
+from distsim.engine.plans.prices import terms_of
 from distsim.errors import DistsimError, did_you_mean
+from distsim.specs.flags import flag
 from distsim.specs.job import Job, Named
 from distsim.units import DAY, HOUR, MINUTE, parse, parse_share, parse_time
 
@@ -75,7 +76,7 @@ def request_of(given: Mapping[str, Any]) -> Request:
         tokens, Wish(None if days is None else days / DAY, dollars),
         catalog.load("facilities", given["facility"]), terms_of(given["price"]), _words("gpu", given),
         _words("cluster", given), _sizes(given["gpus"]), _words("provider", given), given["compute_optimal"],
-        _kept(given["keep"]), STALE_DAYS if age is None else age / DAY,
+        _kept(given["keep"]), None if age is None else age / DAY,
     )  # fmt: skip
 
 
@@ -86,7 +87,7 @@ def _kept(stated: int | None) -> int:
 
 
 def _quantity(given: Mapping[str, Any], name: str, unit: str) -> float | None:
-    text, option = given[name], f"--{name.replace('_', '-')}"
+    text, option = given[name], flag(name)
     if text is None:
         return None
     return parse_time(text, option) if unit == "s" else parse(text, unit, option)

@@ -8,7 +8,6 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.pipeline import Pipeline, pipeline
 from distsim.engine.planner import Plan
-from distsim.engine.plans.candidates import candidate_setup
 from distsim.engine.plans.plan import Option
 from distsim.engine.timelines.model import pass_times
 
@@ -30,8 +29,7 @@ class Details:
 
 def details(made: Plan, option: Option) -> Details:
     """Memory and pipeline of an option's layout, by the functions that chose it."""
-    one = option.candidate
-    setup = candidate_setup(made.request.terms, made.model, one.cluster, one.gpus, one.layout)
+    setup = made.setup(option)
     y = setup.layout
     if y.pp == 1:
         return Details(setup, memory_of(setup), None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from distsim import catalog
@@ -17,20 +18,29 @@ BOUGHT = "purchase"
 """Stands where a provider's name does."""
 
 
-def owned_quotes(clusters: Sequence[str], facility: Facility, lists: Sequence[str] = ()) -> list[Quote]:
+def owned_quotes(
+    clusters: Sequence[str], facility: Facility, lists: Sequence[str] = (), since: float = -math.inf
+) -> list[Quote]:
     """A quote for each accelerator that a system is sold with, in its usual node and in those of ``clusters`` that have
-    it. Whoever buys gets whole systems; of these any number of nodes works together."""
+    it. Whoever buys gets whole systems; of these any number of nodes works together. ``since``, the ordinal of a day,
+    leaves out older prices."""
     places = [*catalog.names("clusters"), *clusters]
     found = {}
     for name in catalog.names("gpus"):
         gpu: Accelerator = catalog.load("gpus", name)
-        system = system_for(gpu.name, lists)
+        system = system_for(gpu.name, lists, since)
         if system is None:
             continue
         asked = [one for one in clusters if catalog.load("gpus", catalog.load("clusters", one).gpu).name == gpu.name]
         for place in dict.fromkeys((*filter(places.__contains__, [gpu.default_cluster or ""]), *asked)):
             found[place] = _quote(gpu, system, place, facility)
     return list(found.values())
+
+
+def sold_systems(lists: Sequence[str] = ()) -> list[Purchase]:
+    """All systems with a price, of named price lists and of those that are known."""
+    files = dict.fromkeys((*lists, *catalog.names("prices")))
+    return [one for name in files for one in catalog.load("prices", name).purchases if one.kind == "system"]
 
 
 def owned_hour(gpu: Accelerator, cluster: Cluster, system: Purchase, facility: Facility) -> Ownership:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from distsim import catalog
 from distsim.engine.figures import Figures
+from distsim.engine.plans.prices import day
 from distsim.formulas import money
 from distsim.specs.dates import span
 from distsim.specs.facility import Facility
@@ -45,24 +47,31 @@ class Ownership:
     """What makes up an owned hour in use."""
     figures: Figures
 
+    @property
+    def rented(self) -> bool:
+        """Whether there is a rent to compare with."""
+        return self.rent_per_hour > 0
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data; a break-even that never comes is null, and rent where there is none to compare with."""
         months = self.break_even_months
+        unknown = {} if self.rented else {"renting": None, "renting_so_far": None}
         return {
             "item": self.item, "date": self.date, "usd_per_gpu": self.price,
             "owned_usd_per_gpu_hour": self.owned_per_hour, "rent_usd_per_gpu_hour": self.rent_per_hour or None,
             "rent_usd_per_used_gpu_hour": self.rent_per_used_hour or None,
             "owned_usd_per_gpu_hour_parts": dict(self.parts),
             "break_even_months": None if months == float("inf") else months,
-            "years": [vars(year) for year in self.years],
+            "years": [{**vars(year), **unknown} for year in self.years],
         }  # fmt: skip
 
 
-def system_for(gpu: str, lists: Sequence[str] = ()) -> Purchase | None:
+def system_for(gpu: str, lists: Sequence[str] = (), since: float = -math.inf) -> Purchase | None:
     """The newest price of a system with an accelerator, in dollars, whole clusters before bare nodes; from the lists
-    named if they have one, else from all that are known. None when none is."""
+    named if they have one, else from all that are known. None when none is from ``since``, the ordinal of a day, on."""
     for names in (lists, catalog.names("prices")):
-        found = [one for name in names for one in _systems(catalog.load("prices", name), gpu)]
+        priced = [one for name in names for one in _systems(catalog.load("prices", name), gpu)]
+        found = [one for one in priced if day(one.date) >= since]
         if found:
             return max(found, key=lambda one: (one.with_network, span(one.date)[1]))
     return None
@@ -101,7 +110,7 @@ def ownership(
         "owned, per hour in use", money.owned_dollars_per_used_hour, depreciation_per_hour=worn,
         standing_per_hour=upkeep + hall, power_per_used_hour=power, utilisation=facility.utilisation,
     )  # fmt: skip
-    months = figures.use(
+    months = math.inf if not rent else figures.use(
         "break-even", money.break_even_months, price=price, rent_per_hour=rent, power_per_used_hour=power,
         standing_per_hour=upkeep + hall, utilisation=facility.utilisation,
     )  # fmt: skip

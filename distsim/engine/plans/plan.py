@@ -136,12 +136,12 @@ class Option:
 
     @property
     def spare_dollars(self) -> float:
-        """What the spares would cost at the same rate, where whoever rents the others pays for them too; to buy, where
-        machines are bought."""
+        """What the spares would cost at the same rate, where whoever rents the others pays for them too: of a
+        reservation over its whole terms; to buy, where machines are bought."""
         spares = self.candidate.goodput.spares
         if spares and self.quote.owned:
             return spares * self.spare_gpus * self.quote.bought_dollars
-        return self.dollars * spares * self.spare_gpus / self.candidate.gpus if spares else 0.0
+        return self.payable_dollars * spares * self.spare_gpus / self.candidate.gpus if spares else 0.0
 
     @property
     def interruptions(self) -> float:
@@ -218,80 +218,3 @@ def _option(one: Candidate, quote: Quote, tokens: float, facility: Facility) -> 
         float(money.rent_dollars(hours, quote.usd_per_gpu_hour)), watts, kwh,
         None if grid is None or kwh is None else float(energy.emitted_tonnes(kwh, grid)), tokens,
     )  # fmt: skip
-
-
-def pareto(found: Sequence[Option]) -> list[int]:
-    """Indices of the options that no other beats in both days and what has to be paid, fastest first."""
-    front: list[int] = []
-    cheapest = float("inf")
-    for index in sorted(range(len(found)), key=lambda i: (found[i].days, found[i].payable_dollars)):
-        if found[index].payable_dollars < cheapest:
-            front.append(index)
-            cheapest = found[index].payable_dollars
-    return front
-
-
-def whole_terms(terms: int) -> str:
-    """What is paid of a reservation, before ``owed``."""
-    return "the whole term is" if terms == 1 else f"{terms} whole terms are"
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What the plan has to keep to; None asks for nothing. The budget holds for all that has to be paid: who reserves
-    for a year owes the year, however short the run."""
-
-    days: float | None = None
-    dollars: float | None = None
-
-    def __post_init__(self) -> None:
-        """A limit of nothing is a slip."""
-        for name, value, most, unit in (("deadline", self.days, 36_500, "days"), ("budget", self.dollars, 1e12, "USD")):
-            if value is not None and not 0 < value <= most:
-                raise DistsimError(
-                    f"a {name} of {value:g} {unit} is out of range", f"valid: more than 0, at most {most:,.0f} {unit}"
-                )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The limits with the fields of an option that are held against them."""
-        return {"days": self.days, "dollars": self.dollars, "compared": {"days": "days", "dollars": "payable_dollars"}}
-
-    def met(self, option: Option) -> bool:
-        """Whether an option keeps to both limits."""
-        return (self.days is None or option.days <= self.days) and (
-            self.dollars is None or option.payable_dollars <= self.dollars
-        )
-
-    def excess(self, option: Option) -> float:
-        """How far an option is beyond the limits: 1 where one is missed by its double."""
-        late = 0.0 if self.days is None else max(option.days / self.days - 1, 0)
-        dear = 0.0 if self.dollars is None else max(option.payable_dollars / self.dollars - 1, 0)
-        return late + dear
-
-    def lacks(self, option: Option) -> str:
-        """What an option lacks, in words."""
-        words = []
-        if self.days is not None and option.days > self.days:
-            words.append(f"{option.days - self.days:,.1f} days too late")
-        if self.dollars is not None and option.payable_dollars > self.dollars:
-            whole = "" if option.terms is None else f", as {whole_terms(option.terms)} owed"
-            words.append(f"${option.payable_dollars - self.dollars:,.0f} too dear{whole}")
-        return ", ".join(words)
-
-
-def cheapest(found: Sequence[Option], wish: Wish) -> Option | None:
-    """The cheapest option that keeps to the limits."""
-    return min((one for one in found if wish.met(one)), key=lambda one: (one.dollars, one.days), default=None)
-
-
-def fastest(found: Sequence[Option], wish: Wish) -> Option | None:
-    """The fastest option that keeps to the limits."""
-    return min((one for one in found if wish.met(one)), key=lambda one: (one.days, one.dollars), default=None)
-
-
-def nearest(found: Sequence[Option], wish: Wish, count: int = 3) -> list[Option]:
-    """The options that miss the limits by least, one per cluster and size."""
-    chosen: dict[tuple[str, int], Option] = {}
-    for one in sorted(found, key=wish.excess):
-        chosen.setdefault((one.candidate.cluster, one.candidate.gpus), one)
-    return list(chosen.values())[:count]

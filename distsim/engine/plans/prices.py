@@ -73,12 +73,12 @@ class Quote:
         }  # fmt: skip
 
 
-def term_of(word: str) -> Term:
-    """The term a word means."""
-    for term in ALL_TERMS:
+def term_of(word: str, known: Sequence[Term] = ALL_TERMS) -> Term:
+    """The term a word means, of those that a command knows."""
+    for term in known:
         if word == term:
             return term
-    raise DistsimError(f"unknown price term {word!r}", did_you_mean(word, ALL_TERMS), f"terms: {', '.join(ALL_TERMS)}")
+    raise DistsimError(f"unknown price term {word!r}", did_you_mean(word, known), f"terms: {', '.join(known)}")
 
 
 def terms_of(text: str) -> tuple[Term, ...]:
@@ -110,12 +110,18 @@ def quotes(lists: Sequence[Price], term: Term, doubtful: bool = False) -> list[Q
 def recent(found: Sequence[Quote], days: float = STALE_DAYS) -> list[Quote]:
     """Quotes not much older than the newest one, or than today where that is yet to come; a date given by a year counts
     as the middle of that year."""
-    newest = min(max((_day(one) for one in found), default=0.0), datetime.date.today().toordinal())
-    return [one for one in found if newest - _day(one) <= days]
+    newest = today_at_most([one.date for one in found])
+    return [one for one in found if newest - day(one.date) <= days]
 
 
-def _day(quote: Quote) -> float:
-    first, last = span(quote.date)
+def today_at_most(dates: Sequence[str]) -> float:
+    """Ordinal of the newest day of some stated dates, or today's where that is yet to come."""
+    return min(max(map(day, dates), default=0.0), datetime.date.today().toordinal())
+
+
+def day(date: str) -> float:
+    """Ordinal of a stated date, in the middle of the days that it can mean."""
+    first, last = span(date)
     return (first.toordinal() + last.toordinal()) / 2
 
 
@@ -155,6 +161,6 @@ def best(candidates: Sequence[Quote], cluster: str, gpus: int) -> list[Quote]:
         if one.cluster == cluster and covers(one, gpus, spec) and gpus % one.gpus_per_instance == 0
     ]  # fmt: skip
     chosen: dict[tuple[str, Term], Quote] = {}
-    for one in sorted(fitting, key=lambda quote: (quote.usd_per_gpu_hour, -_day(quote))):
+    for one in sorted(fitting, key=lambda quote: (quote.usd_per_gpu_hour, -day(quote.date))):
         chosen.setdefault((one.provider, one.term), one)
     return list(chosen.values())

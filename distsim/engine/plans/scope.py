@@ -17,11 +17,11 @@ from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tuning import tuning_notes
 from distsim.engine.plans.energy import USUAL_UTILISATION
 from distsim.engine.plans.pace import campaign_pace
-from distsim.engine.plans.prices import RESERVED_YEARS, Quote, covers
+from distsim.engine.plans.prices import RESERVED_YEARS, STALE_DAYS, Quote, covers
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.job import Job
-from distsim.specs.price import ALL_TERMS, OWNED
+from distsim.specs.price import ALL_TERMS, OWNED, Term
 from distsim.units import DAY, GIGA, count, least_to_most
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class Scope:
         named = {catalog.load("clusters", name).name for name in self.request.clusters}
         missing = sorted((wanted - set(self.sold.values())) | (named - set(self.sold)))
         if missing:
-            told.append(f"no {terms} price for whole nodes of {', '.join(missing)} is known: left out")
+            new = "" if self.request.price_days is None else " that is new enough"
+            told.append(f"no {terms} price{new} for whole nodes of {', '.join(missing)} is known: left out")
         if self.open_sizes:
             told.append(_sizes_words(sizes, self.request.wish.dollars is not None))
         if not self.request.sizes and any(max(self._needed(name)) > LARGEST_CLUSTER for name in self.clusters):
@@ -214,11 +215,19 @@ def _can_train(gpu: str) -> bool:
     return able and accelerator.vendor in GPU_VENDORS
 
 
+def paid_for(terms: Sequence[Term]) -> str:
+    """What the dollars of a plan are paid for, at its price terms."""
+    hours = "what the hours of bought accelerators cost"
+    if OWNED not in terms:
+        return "the rent of accelerators"
+    return hours if len(terms) == 1 else f"the rent of accelerators, or {hours}"
+
+
 def usual_notes(request: Request, model: LoadedModel, left_out: int) -> list[str]:
     """What every reader of a plan has to know; ``left_out`` prices were too old."""
     notes = [
-        "dollars are the rent of accelerators: storage and egress stand besides where they have a price, support and "
-        "taxes are not in it; nobody asked whether so many are to be had",
+        f"dollars are {paid_for(request.price_terms)}: storage and egress stand besides where they have a price, "
+        "support and taxes are not in it; nobody asked whether so many are to be had",
     ]
     if (pace := campaign_pace()) == request.terms.policy.pace:
         notes.append(f"steps take {pace:g} times as long as a benchmark's, as in published campaigns; --pace sets it")
@@ -226,8 +235,12 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int) -> list[str
         notes.append(request.terms.batch.words)
     if request.terms.job.seq is not None and request.terms.job.seq < model.spec.context:
         notes.append(f"sequences of {request.terms.job.seq:,} tokens, the model's context is {model.spec.context:,}")
-    if left_out:
-        notes.append(f"{left_out} prices are over {request.price_days:.0f} days older than the newest and left out")
+    if left_out and request.price_days is None:
+        notes.append(f"{left_out} prices of rent are over {STALE_DAYS} days older than the newest and left out")
+    elif left_out:
+        notes.append(f"{left_out} prices are over {request.price_days:g} days older than the newest and left out")
+    if OWNED in request.price_terms and request.price_days is None:
+        notes.append("prices to buy are few and taken whatever their age; --price-age sets a limit for them too")
     if request.compute_optimal:
         notes.append(
             f"{count(request.tokens)} tokens are compute-optimal for {count(model.parameters)} parameters "

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from distsim import catalog
 from distsim.engine.plans.candidates import Place
-from distsim.engine.plans.plan import Option, Wish
+from distsim.engine.plans.choice import Wish
+from distsim.engine.plans.plan import Option
 
 
 def down_to_budget(

@@ -1,0 +1,114 @@
+"""Which options of a plan are worth a look: the limits that it keeps to, the front, the cheapest, fastest and nearest.
+Days that differ by no more than those of one layout that is measured twice are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distsim.engine.plans.layouts import ALIKE
+from distsim.engine.plans.plan import Option
+from distsim.errors import DistsimError
+from distsim.units import DAY, duration
+
+SHORT_DAYS = 2
+"""Deadlines below that are missed by hours."""
+
+
+def as_fast(found: Sequence[Option]) -> list[Option]:
+    """Of some options the fastest, and those that take as long as far as anybody can tell."""
+    quickest = min((one.days for one in found), default=0.0)
+    return [one for one in found if one.days <= quickest * (1 + ALIKE)]
+
+
+def pareto(found: Sequence[Option]) -> list[int]:
+    """Indices of the options that no other beats in both days and what has to be paid, fastest first: of those that
+    are as fast as the fastest the cheapest; of what costs less than that the same again, and so on."""
+    places = {id(one): index for index, one in enumerate(found)}
+    front: list[int] = []
+    left = list(found)
+    while left:
+        best = min(as_fast(left), key=lambda one: (one.payable_dollars, one.days))
+        front.append(places[id(best)])
+        left = [one for one in left if one.payable_dollars < best.payable_dollars]
+    return front
+
+
+def whole_terms(terms: int) -> str:
+    """What is paid of a reservation, before ``owed``."""
+    return "the whole term is" if terms == 1 else f"{terms} whole terms are"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the plan has to keep to; None asks for nothing. The budget holds for all that has to be paid: who reserves
+    for a year owes the year, however short the run."""
+
+    days: float | None = None
+    dollars: float | None = None
+
+    def __post_init__(self) -> None:
+        """A limit of nothing is a slip."""
+        for name, value, most, unit in (("deadline", self.days, 36_500, "days"), ("budget", self.dollars, 1e12, "USD")):
+            if value is not None and not 0 < value <= most:
+                raise DistsimError(
+                    f"a {name} of {value:g} {unit} is out of range", f"valid: more than 0, at most {most:,.0f} {unit}"
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The limits with the fields of an option that are held against them."""
+        return {"days": self.days, "dollars": self.dollars, "compared": {"days": "days", "dollars": "payable_dollars"}}
+
+    def met(self, option: Option) -> bool:
+        """Whether an option keeps to both limits."""
+        return (self.days is None or option.days <= self.days) and (
+            self.dollars is None or option.payable_dollars <= self.dollars
+        )
+
+    def excess(self, option: Option) -> float:
+        """How far an option is beyond the limits: 1 where one is missed by its double."""
+        late = 0.0 if self.days is None else max(option.days / self.days - 1, 0)
+        dear = 0.0 if self.dollars is None else max(option.payable_dollars / self.dollars - 1, 0)
+        return late + dear
+
+    def lacks(self, option: Option) -> str:
+        """What an option lacks, in words."""
+        words = []
+        if self.days is not None and option.days > self.days:
+            words.append(f"{_late(option.days - self.days, self.days)} too late")
+        if self.dollars is not None and option.payable_dollars > self.dollars:
+            whole = "" if option.terms is None else f", as {whole_terms(option.terms)} owed"
+            whole = ", as machines are bought whole" if option.quote.owned else whole
+            words.append(f"${option.payable_dollars - self.dollars:,.0f} too dear{whole}")
+        return ", ".join(words)
+
+
+def _late(days: float, deadline: float) -> str:
+    """By how much a deadline is missed."""
+    small = deadline < SHORT_DAYS or days < 0.05
+    return duration(days * DAY) if small else f"{days:,.1f} days"
+
+
+def cheapest(found: Sequence[Option], wish: Wish) -> Option | None:
+    """The cheapest option that keeps to the limits."""
+    return min((one for one in found if wish.met(one)), key=lambda one: (one.dollars, one.days), default=None)
+
+
+def fastest(found: Sequence[Option], wish: Wish) -> Option | None:
+    """The fastest option that keeps to the limits; of those as fast, the cheapest in what has to be paid."""
+    quick = as_fast([one for one in found if wish.met(one)])
+    return min(quick, key=lambda one: (one.payable_dollars, one.dollars, one.days), default=None)
+
+
+def faster(one: Option, other: Option) -> bool:
+    """Whether an option is faster than another by so much that it can be told."""
+    return one.days * (1 + ALIKE) < other.days
+
+
+def nearest(found: Sequence[Option], wish: Wish, count: int = 3) -> list[Option]:
+    """The options that miss the limits by least, one per cluster and size."""
+    chosen: dict[tuple[str, int], Option] = {}
+    for one in sorted(found, key=wish.excess):
+        chosen.setdefault((one.candidate.cluster, one.candidate.gpus), one)
+    return list(chosen.values())[:count]

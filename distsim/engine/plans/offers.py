@@ -1,0 +1,57 @@
+"""The prices that a plan reckons with: rents of the terms asked for and machines to buy, without those out of date."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from distsim.engine.plans.owned import owned_quotes, sold_systems
+from distsim.engine.plans.prices import Quote, day, price_lists, quotes, recent, today_at_most
+from distsim.errors import DistsimError
+from distsim.specs.price import OWNED
+
+if TYPE_CHECKING:
+    from distsim.engine.planner import Request
+
+
+class Offers(NamedTuple):
+    """Quotes of a plan."""
+
+    every: list[Quote]
+    """Of any age."""
+    known: list[Quote]
+    """Those that are not out of date."""
+    since: float = float("-inf")
+    """Ordinal of a day: prices of systems from before it are not reckoned with."""
+
+    @property
+    def left_out(self) -> int:
+        """How many are too old."""
+        return len(self.every) - len(self.known)
+
+    def too_old(self, request: Request) -> DistsimError:
+        """Told where the prices that are left answer nothing that all together would."""
+        terms, asked = " or ".join(request.price_terms), ", ".join([*request.gpus, *request.clusters])
+        stated = request.price_days is not None
+        why = f"--price-age {request.price_days:g}d" if stated else "an age of a year at most"
+        return DistsimError(
+            f"{why} leaves no {terms} price{f' of {asked}' if asked else ''}",
+            f"give {'a longer' if stated else 'one, e.g.'} --price-age{'' if stated else ' 3y'}, or prices of your own "
+            "with --provider; distsim show prices tells their dates",
+        )
+
+
+def offers(request: Request) -> Offers:
+    """By default rents a year older than the newest are left out, and none of the prices to buy, which are few; a
+    stated age holds for both, from the newest of both on."""
+    lists = price_lists(request.providers)
+    rents = [quote for term in request.price_terms for quote in quotes(lists, term)]
+    buys = OWNED in request.price_terms
+    bought = owned_quotes(request.clusters, request.facility, request.providers) if buys else []
+    if request.price_days is None:
+        return Offers([*rents, *bought], [*recent(rents), *bought])
+    dates = [*(quote.date for quote in rents), *((one.date for one in sold_systems(request.providers)) if buys else ())]
+    since = today_at_most(dates) - request.price_days
+    kept = [quote for quote in rents if day(quote.date) >= since]
+    if buys:
+        kept += owned_quotes(request.clusters, request.facility, request.providers, since)
+    return Offers([*rents, *bought], kept, since)

@@ -1,0 +1,191 @@
+"""Which prices a plan reckons with, why it may have no option at all, and which of its options are worth telling."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import distsim
+from distsim.engine.planner import Plan
+from distsim.engine.plans.prices import day
+from distsim.errors import DistsimError
+from distsim.report import html, html_sections
+from distsim.report.plan import explained, lines, table
+from distsim.report.search import head
+from distsim.report.style import style
+
+TODAY = datetime.date(2026, 11, 1)
+RUN: dict[str, Any] = {"model": "llama-2-7b", "tokens": "300B", "gpu": "h100-sxm", "gpus": "64", "tp": 1, "pp": 1}
+
+
+def planned(**options: Any) -> Plan:
+    return distsim.plan(**{**RUN, **options})
+
+
+def told(made: Plan) -> str:
+    """What the terminal shows, on one line."""
+    return " ".join(" ".join(lines(made, 0, 12, TODAY, style())).split())
+
+
+def paged(made: Plan) -> str:
+    """The words of the page."""
+    return " ".join(re.sub(r"<[^>]*>", " ", html.page(made, 0, 12, TODAY)).split())
+
+
+def test_a_stated_age_holds_for_prices_to_buy_too() -> None:
+    with pytest.raises(DistsimError, match="--price-age 30d leaves no owned price of h100-sxm"):
+        planned(price="owned", price_age="30d")
+    both = planned(price="on-demand,owned", price_age="200d")
+    newest = max(day(one.quote.date) for one in both.options)
+    assert {one.quote.term for one in both.options} == {"on-demand"}
+    assert min(day(one.quote.date) for one in both.options) >= newest - 200
+    assert "prices to buy" not in " ".join(both.notes)
+    assert both.buying(both.options[0]) is None  # its price is as old
+    assert "Prices more than 200 days older than the newest known one are left out, as asked." in paged(both)
+
+
+def test_rents_that_are_too_old_are_told_as_that() -> None:
+    with pytest.raises(DistsimError, match="--price-age 1d leaves no on-demand price of b300-sxm") as refused:
+        planned(gpu="b300-sxm", price_age="1d")
+    assert "a longer --price-age" in refused.value.hints[0]
+
+
+def test_by_default_prices_to_buy_are_taken_whatever_their_age_and_nothing_else_is_said() -> None:
+    both = planned(price="on-demand,owned")
+    assert "owned" in {one.quote.term for one in both.options}
+    assert any(re.fullmatch(r"\d+ prices of rent are over 365 days older than the newest and left out", one)
+               for one in both.notes)  # fmt: skip
+    assert any(one.startswith("prices to buy are few and taken whatever their age") for one in both.notes)
+    page = str(html_sections.prices(both, TODAY))
+    assert "Rents more than 365 days older than the newest known one are left out. Prices to buy are taken" in page
+    alone = planned(price="owned")
+    assert not [one for one in alone.notes if "left out" in one]
+    assert "left out" not in str(html_sections.prices(alone, TODAY))
+
+
+def test_too_many_accelerators_are_not_answered_with_more() -> None:
+    made = distsim.plan("llama-2-7b", "300B", gpu="h100-sxm", gpus="10000000")
+    assert made.infeasible is not None
+    assert "no plan ends: something fails every 18.0 s on 10,000,000 x h100-sxm" in made.infeasible.problem
+    fewer = re.search(r"use fewer of them, about --gpus (\d+)", made.infeasible.hints[0])
+    assert fewer and distsim.plan("llama-2-7b", "300B", gpu="h100-sxm", gpus=fewer[1]).options
+
+
+def test_too_few_accelerators_are_answered_with_as_many_as_arithmetic_asks_for() -> None:
+    asked: dict[str, Any] = {"model": "llama-3.1-405b", "gpu": "h100-sxm", "pp": 16, "tp": 8, "provider": "nebius"}
+    few = distsim.plan(tokens=1e15, gpus="4096", **asked)
+    assert few.infeasible is not None
+    more = re.search(r"--gpus (\d+)", few.infeasible.hints[0])
+    assert more and int(more[1]) > 4096
+    assert distsim.plan(tokens=1e15, gpus=more[1], **asked).options
+    never = distsim.plan(tokens=1e17, gpus="4096", **asked)
+    assert never.infeasible is not None and "--gpus" not in " ".join(never.infeasible.hints)
+    assert "would fail too often: train on fewer tokens" in never.infeasible.hints[0]
+
+
+@pytest.fixture(scope="module")
+def bought() -> Plan:
+    return planned(price="owned", budget="300k")
+
+
+def test_what_is_bought_is_not_worded_as_rent() -> None:
+    made = planned(price="owned")
+    words = paged(made)
+    assert "Cheapest: buy 64 × h100-sxm" in words and "Shares of the cost" in words
+    assert "Bought, per h100-sxm" in words and "Rent or buy" not in words
+    for none in (" Rent ", "renting", "the rent of acc", "break-even", "inf "):
+        assert none not in words, none
+    shown = "\n".join(explained(made, style()))
+    assert "owned, per hour in use" in shown and "break-even" not in shown
+    assert made.notes[0].startswith("dollars are what the hours of bought accelerators cost")
+    buying = made.to_dict()["buying"]
+    assert {(year["renting"], year["renting_so_far"]) for year in buying["years"]} == {(None, None)}
+    assert buying["years"][0]["buying"] > 0
+
+
+def test_rent_is_still_held_against_buying() -> None:
+    made = planned(provider="nebius")
+    words = paged(made)
+    for some in ("Cheapest: rent 64", "Shares of the rent", "Rent or buy, per h100", "renting so far", "break-even"):
+        assert some in words, some
+    assert made.to_dict()["buying"]["years"][0]["renting"] > 0
+    never = replace(made, options=tuple(replace(one, quote=replace(one.quote, usd_per_gpu_hour=0.01))
+                                        for one in made.options))  # fmt: skip
+    assert re.search(r"break-even +never$", "\n".join(explained(never, style())), re.MULTILINE)
+    assert "break-even never" in paged(never)
+
+
+def test_what_is_owed_stands_beside_what_is_too_dear(bought: Plan) -> None:
+    assert "dollars owed what it lacks" in told(bought)
+    assert re.search(
+        r"purchase 4\.\d \$\d+k \$3\.12M \$2,8\d\d,\d+ too dear, as machines are bought whole", told(bought)
+    )
+    assert "dollars owed lacks" in paged(bought) and "$3.12M" in paged(bought)
+
+
+def test_rows_beyond_the_limits_are_marked() -> None:
+    free, tight = planned(provider="nebius,lambda"), planned(provider="nebius,lambda", budget="25k")
+    rows = [line for line in "\n".join(table(tight, 12, TODAY, style())).splitlines() if "h100-sxm" in line]
+    assert len(rows) == len(tight.options) > 1
+    for row, option in zip(rows, tight.options, strict=True):
+        assert row.split()[0].endswith(("x", "✗")) != tight.request.wish.met(option), row
+    assert "outside the limits" in told(tight) and "✗ outside the limits" in paged(tight)
+    assert "outside the limits" not in told(free) + paged(free)
+
+
+def test_the_front_is_in_the_plot_however_dear() -> None:
+    made = distsim.plan("llama-2-7b", "300B", deadline="14d", gpu="h200-sxm,b200-sxm", price="reserved-1y,reserved-3y",
+                        tp=1, pp=1)  # fmt: skip
+    dearest = max(made.options[index].payable_dollars for index in made.pareto)
+    assert dearest > 8 * min(one.payable_dollars for one in made.options)
+    shown = lines(made, 0, 6, TODAY, style())
+    letters = [line for line in shown if re.match(r"  [a-z]  [\d.]+ (days|h|min), \$", line)]
+    assert len(letters) == len(made.pareto)
+    assert f"${dearest:,.0f}" in letters[0]
+
+
+def test_expected_failures_are_the_option_s_own() -> None:
+    made = distsim.plan("llama-3.1-405b", "1T", gpu="h100-sxm", gpus="2048", tp=8, pp=16, provider="nebius")
+    option = made.options[0]
+    found = re.search(r"failures ([\d.]+) expected, one per ([\d.]+) (h|days)", told(made))
+    assert found
+    between = float(found[2]) * (1 if found[3] == "days" else 1 / 24)
+    assert float(found[1]) == pytest.approx(option.days / between, abs=0.6)
+    assert float(found[1]) == pytest.approx(option.interruptions, abs=0.5)
+
+
+def test_that_only_adapters_train_is_told_everywhere() -> None:
+    words = "adapters of rank 16 on nf4 weights (q, v) train"
+    tuned = planned(lora_rank=16, quantize="nf4", framework="huggingface", clip=False)
+    assert words in told(tuned)
+    page = paged(tuned)
+    assert "Training adapters of llama-2-7b: which accelerators" in page and f"; {words}; estimated on" in page
+    assert page.count(f"A{words[1:]}, nothing else.") == 2  # the answer and the assumptions
+    job = tuned.to_dict()["job"]
+    assert job == {"model": "llama-2-7b", "framework": "huggingface", "seq": 4096, "lora_rank": 16, "quantize": "nf4",
+                   "clip": False}  # fmt: skip
+    assert "adapters of" not in told(planned(provider="nebius")) + paged(planned(provider="nebius"))
+    report = distsim.search("llama-2-7b", gpus="8", lora_rank=16, quantize="nf4", framework="huggingface")
+    assert words in " ".join(" ".join(head(report, style())).split())
+
+
+def test_nothing_is_told_twice() -> None:
+    notes = distsim.plan("llama-3-8b", "100B", gpu="tpu-v5p", gpus="64", tp=1, pp=1).notes
+    assert len(set(notes)) == len(notes)
+    assert sum("tpu-v5p is timed under maxtext" in note for note in notes) == 1
+
+
+def test_a_single_accelerator_is_not_told_as_all_of_them() -> None:
+    assert "all 1 of them" not in told(distsim.plan("gpt2", "1B", gpu="h100-sxm", gpus="1"))
+    assert "all 64 of them cost" in told(planned(provider="nebius"))
+
+
+@pytest.mark.parametrize(("price", "problem"), [("free", "unknown price term"), ("owned", "machines that are bought")])
+def test_a_search_is_not_offered_terms_that_it_does_not_know(price: str, problem: str) -> None:
+    with pytest.raises(DistsimError, match=problem) as refused:
+        distsim.search("llama-2-7b", gpus="8", price=price)
+    assert price == "owned" or "owned" not in refused.value.text()
