@@ -34,6 +34,7 @@ HOW = "python benchmarks/replays.py --docs"
 HOW_FITTED = f"python benchmarks/replays.py --fits (minutes), then {HOW}; make calibrate does both"
 ADAPTERS = ("lora", "qlora")
 ODD_SOURCE = "vinjn/nanotron-ultrascale-playbook"
+SUMMED_SOURCE, NODE = "VIA-Research/vTrain", 8
 FAMILIES = {"megatron": "Megatron and its relatives", "torch": "plain torch and its trainers", "jax": "JAX"}
 
 Kept = dict[str, Any]
@@ -147,12 +148,21 @@ def fits(known: Kept) -> str:
 def replayed(replays: Sequence[Replay], known: Kept) -> str:
     """Step times: shipped runs as `distsim validate` tells them."""
     names = {"one run left out at a time (`distsim validate`)": scored(replays),
+             **{f"of these, {words}": scored(some) for words, some in _summed(replays).items()},
              "sources that nothing was fitted to (`distsim validate --unseen`)": known["unseen"]}  # fmt: skip
     rows = [[name, f"{one['runs']:,}", str(one["sources"]),
              *(percent(one[key]) for key in ("median", "p90", "source_mean", "covered"))]
             for name, one in names.items()]  # fmt: skip
     head = ["", "runs", "sources", "median", "90th percentile", "mean of source medians", "inside their intervals"]
     return table(head, rows)
+
+
+def _summed(replays: Sequence[Replay]) -> dict[str, list[Replay]]:
+    """The data set whose times of single nodes are sums, not measurements, by what they are."""
+    some = [one for one in replays if one.run.source == SUMMED_SOURCE]
+    alone = [(one.run.number("n_gpus") or 0) <= NODE for one in some]
+    told = {"vTrain's on one node": True, "vTrain's on several": False}
+    return {words: [one for one, it in zip(some, alone, strict=True) if it is asked] for words, asked in told.items()}
 
 
 def sources(replays: Sequence[Replay], known: Kept) -> str:
