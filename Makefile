@@ -11,7 +11,7 @@ help:
 	@echo "make demo    where every gigabyte of LLaMA-7B goes, and what mends a job that is too big"
 	@echo "make bench   start-up and speed"
 	@echo "make calibrate-links   presets/links/factors.toml from the measured collectives"
-	@echo "make calibrate   presets/timing from the measured runs"
+	@echo "make calibrate   presets/timing from the measured runs, and what docs tell of them"
 	@echo "make docs    docs/cli.md and docs/formulas.md, generated"
 
 $(STAMP): pyproject.toml
@@ -44,8 +44,11 @@ calibrate-links: $(STAMP)
 	$(BIN)/python -m distsim.engine.fitting.links presets/runs/collectives.csv presets/links/factors.toml
 
 calibrate: $(STAMP)
-	$(BIN)/distsim calibrate presets/runs/published.csv --folder presets/timing
+	$(BIN)/python benchmarks/replays.py --fits
 	$(BIN)/python -m distsim.engine.fitting.peaks presets/timing/peaks.toml presets/runs/published.csv presets/runs/unseen.csv
+	$(BIN)/python benchmarks/replays.py --docs
+	$(BIN)/python benchmarks/published_bars.py --docs
+	$(BIN)/python benchmarks/whole_runs.py --docs
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py

@@ -1,7 +1,7 @@
 """Accelerator-hours of whole training runs, published and predicted: python benchmarks/whole_runs.py [FILE.csv]
 
 With --fit instead of a file, the pace of campaigns is fitted to the shipped runs first and written to presets/timing;
-with --docs the table in docs/plan.md gets what came out.
+with --docs the table in docs/plan.md and what is told beneath it get what came out, and the lines of docs/prices.md.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ import numpy
 
 from distsim import catalog
 from distsim.engine.fitting.write import spread
-from distsim.engine.plans.pace import PACE, campaign_pace, fitted_pace, left_one_out
+from distsim.engine.plans.pace import PACE, campaign_ends, campaign_pace, fitted_pace, left_one_out
 from distsim.engine.plans.whole_runs import WholeRun, median_error, shipped, whole_runs
 
 PAGE = Path(__file__).parent.parent / "docs" / "plan.md"
+MARK = re.compile(r"(<!-- whole runs -->\n).*?(<!-- end -->)", re.DOTALL)
+METERED = {"olmo-7b": "OLMo 7B, A100", "olmo-2-7b": "OLMo 2 7B, H100", "olmo-2-13b": "OLMo 2 13B, H100"}
+"""Runs whose energy was measured, as docs/prices.md names them."""
 HEAD = f"{'run':<20} {'layout':<9} {'hours':<11} {'published':>11} {'steps':>11} {'goodput':>11} {'error':>6}"
 
 
@@ -43,7 +46,7 @@ def table_row(one: WholeRun) -> str:
     cells = [run.id, run.text("layout") or "", run.text("hours_count") or "", f"{one.published or 0:,.0f}"]
     if one.reason:
         return "| " + " | ".join([*cells, "", "", "beyond the chip's peak"]) + " |"
-    error = f"{one.error or 0:+.0%}".replace("-", "−").replace("%", " %")
+    error = percent(one.error or 0, "+")
     return "| " + " | ".join([*cells, f"{one.of_steps:,.0f}", f"{one.with_failures:,.0f}", error]) + " |"
 
 
@@ -52,7 +55,47 @@ def put_table(found: list[WholeRun]) -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     known = {one.run.id: table_row(one) for one in found if one.published}
     told = [known.get(line.split("|")[1].strip(), line) if line.startswith("| ") else line for line in lines]
-    PAGE.write_text("\n".join(told) + "\n", encoding="utf-8")
+    page = MARK.sub(lambda mark: f"{mark[1]}\n{summary(found)}\n\n{mark[2]}", "\n".join(told) + "\n")
+    PAGE.write_text(page, encoding="utf-8")
+
+
+def put_energy(found: list[WholeRun]) -> None:
+    """Write the errors of measured energy to docs/prices.md."""
+    page = PAGE.with_name("prices.md")
+    text = page.read_text(encoding="utf-8")
+    for run, told in energy(found).items():
+        text = re.sub(rf"(?m)^(\| {METERED[run]} \|.*\| )[^|]*( \|)$", rf"\g<1>{told}\g<2>", text)
+    page.write_text(text, encoding="utf-8")
+
+
+def percent(error: float, sign: str = "") -> str:
+    """An error as the docs have it."""
+    return f"{error:{sign}.0%}".replace("-", "−").replace("%", " %")
+
+
+def energy(found: list[WholeRun]) -> dict[str, str]:
+    """Errors of measured energy."""
+    return {one.run.id: percent(one.energy_error, "+") for one in found if one.energy_error is not None}
+
+
+def summary(found: list[WholeRun]) -> str:
+    """The paragraph beneath the table in docs/plan.md."""
+    judged = [one for one in found if one.error is not None]
+    known = [one for one in judged if one.run.text("layout") == "known"]
+    searched = [one for one in judged if one.run.text("layout") != "known"]
+    others = statistics.median(map(abs, left_one_out([one.published / one.judged for one in judged])))
+    low, high = campaign_ends(1.0, 1.0)
+    short, seven, thirteen = (energy(found)[run] for run in METERED)
+    inside = sum(one.covered is True for one in judged)
+    every, own, guessed = (percent(median_error(some)) for some in (judged, known, searched))
+    return (
+        f"Median of the absolute errors: {every} over {len(judged)} runs, and {percent(others)} where each run is held "
+        f"against the pace that all others have; {own} over the {len(known)} with a known layout, {guessed} over the "
+        f"{len(searched)} with a searched one. In the intervals of their steps lie {inside} of {len(judged)}. "
+        f"Plans take the wider of two intervals, that of a step and that of these runs, 90 % of which took {low:.2f} "
+        f"to {high:.2f} times the hours that the pace of all the others gives. Measured energy of the accelerators: "
+        f"OLMo 7B {short}, OLMo 2 7B {seven}, 13B {thirteen} ([prices](prices.md))."
+    )
 
 
 def main() -> None:
@@ -79,6 +122,7 @@ def main() -> None:
             print(f"median error, {name}: {median_error(judged):.0%} ({told})")
     if "--docs" in sys.argv:
         put_table(found)
+        put_energy(found)
 
 
 def write(ratios: list[float]) -> None:

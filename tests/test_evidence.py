@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from distsim.engine.runs.layout import assumed_layout, possible_degrees
 from distsim.engine.runs.memory import held_by
 from distsim.engine.runs.profile import checkpointed, trained_whole
 from distsim.engine.runs.setup import setup_of
-from distsim.engine.validate import quantile, shipped_runs, summarise
+from distsim.engine.validate import quantile, shipped_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run, measured_step_seconds, read_runs
 from distsim.interop.runs.peaks import measured_peak_bytes
@@ -29,7 +28,7 @@ from distsim.specs.job import Job
 from distsim.units import GIB
 
 RUNS = read_runs(shipped_runs())
-# framework -> (every n-th row, bar on the median error of peak memory); see docs/evidence.md for the whole table
+# framework -> (every n-th row, bar on the median error of peak memory); tests/test_docs_replays.py holds the table
 BARS = {"megatron-lm": (2, 0.04), "megatron-deepspeed": (1, 0.06), "nemo-mlperf": (1, 0.06), "nanotron": (12, 0.08),
         "deepspeed": (1, 0.1)}  # fmt: skip
 
@@ -45,23 +44,6 @@ def test_peak_memory_against_measured_runs(framework: str) -> None:
     errors = [abs(e) for one in rows[::every] if (e := replay(one).memory_error) is not None]
     assert len(errors) >= 7
     assert statistics.median(errors) <= bar
-
-
-def test_the_docs_have_these_errors_of_peaks() -> None:
-    """Of every source but the two largest, which take long; `distsim validate --by source` prints them all."""
-    page = (Path(__file__).parent.parent / "docs" / "evidence.md").read_text(encoding="utf-8")
-    told = re.findall(r"^\| ([\w./-]+) \| [\w-]+ \| (\d+) \| (\S+) \| (\S+) \| (\S+) \|$", page, re.MULTILINE)
-    assert len(told) >= 15
-    for source, *figures in told:
-        if int(figures[0]) > 100:
-            continue
-        rows = [run for run in RUNS if run.source == source and run.number("mem_peak_gb_per_gpu")]
-        summary = summarise([replay(run) for run in rows])
-        found = (summary.memory_median_abs_error, summary.memory_p90_abs_error, summary.memory_bias)
-        assert figures == [
-            str(summary.memory_rows),
-            *(f"{one:{sign}.1%}" for one, sign in zip(found, ("", "", "+"), strict=True)),
-        ]
 
 
 A_RUN = {"model": "llama-2-7b", "seq_len": 4096, "micro_batch": 1, "global_batch": 64, "precision": "bf16",

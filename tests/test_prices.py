@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import datetime
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ from distsim.specs.job import Job
 from distsim.specs.price import Price
 
 ORACLE = Path(__file__).parent / "oracles" / "prices.csv"  # rents as published, each row with date and source
+PURCHASES = ORACLE.with_name("purchase_prices.csv")  # prices of machines, and what running them costs, as published
 TERMS = {"od_gpu_hr": "on_demand", "spot_gpu_hr": "spot", "reserved_3y_gpu_hr": "reserved_3y"}
+NUMBER = re.compile(r"\d[\d,]*\.?\d*")
+NO_PURCHASES = ("InfiniBand cluster cost per H100", "object storage")  # a share of another price; a rent
 LISTS = [catalog.load("prices", name) for name in catalog.names("prices")]
 
 
@@ -48,6 +52,28 @@ def test_every_published_rent_is_there() -> None:
                 if row[column] and not special and (row["source"], row["date"], term, float(row[column])) not in known:
                     missing.append((row["provider"], row["instance"], column))
     assert not missing
+
+
+def test_every_published_purchase_is_there() -> None:
+    """But for figures that somebody recalled; power prices and PUE are figures of facilities."""
+    bought = [one for prices in LISTS for one in prices.purchases]
+    facilities = [catalog.load("facilities", name) for name in catalog.names("facilities")]
+    running = {figure for one in facilities for figure in (one.pue, one.usd_per_kwh)}
+    missing, found = [], 0
+    with PURCHASES.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            stated = {float(one.replace(",", "")) for one in NUMBER.findall(row["value"] + row["source"])}
+            if row["kind"] in ("power price", "facility"):
+                known = stated & running
+            elif row["kind"].endswith(" price") and row["status"] == "seen" and row["item"] not in NO_PURCHASES:
+                same = [one for one in bought if (one.date, one.source) == (row["date"], row["source"])]
+                known = {one.low for one in same if {one.low, one.high} <= stated}
+            else:
+                continue
+            found += 1
+            missing += [] if known else [row["item"]]
+    assert not missing
+    assert found == 51
 
 
 def test_figures_that_several_sources_confirm() -> None:

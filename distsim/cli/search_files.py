@@ -48,8 +48,8 @@ def check(path: Path | None, flag: str, kinds: tuple[str, ...] = KINDS) -> None:
 
 @contextlib.contextmanager
 def every_layout(path: Path | None, request: Request) -> Iterator[Any]:
-    """Takes each block of layouts into a file, whole or not at all; None where there is no path. Its ``drop`` leaves
-    the file out."""
+    """Takes each block of layouts into a file, whole or not at all; None where there is no path. Its ``dropped``
+    leaves the file out."""
     if path is None:
         yield None
         return

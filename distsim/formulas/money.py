@@ -90,8 +90,8 @@ def book_value(price: Number, residual_fraction: Number, lifetime_years: Number,
 def owned_dollars_per_used_hour(
     depreciation_per_hour: Number, standing_per_hour: Number, power_per_used_hour: Number, utilisation: Number
 ) -> Number:
-    """Cost of one used hour of an owned machine; the idle hours are paid by the used ones. ``standing`` are upkeep and
-    hall."""
+    """Cost of one used hour of an owned machine; the idle hours are paid by the used ones. ``standing_per_hour``
+    are upkeep and hall."""
     return (depreciation_per_hour + standing_per_hour) / utilisation + power_per_used_hour
 
 

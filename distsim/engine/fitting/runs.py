@@ -59,6 +59,8 @@ class Calibration:
     scores: dict[str, Score]
     own: tuple[Example, ...] = ()
     """The user's."""
+    source_out: tuple[float, ...] = ()
+    """Of each example, predicted over measured as a logarithm, by a fit without its source."""
 
     @property
     def assumed(self) -> dict[str, int]:
@@ -176,7 +178,7 @@ def calibrate(
                          nearest_states(examples, after) == PLAIN, _unread(others)))  # fmt: skip
     write_evidence(folder / FOLDER, marked, after)
     return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores,
-                       tuple(own.examples) if mine else ())  # fmt: skip
+                       tuple(own.examples) if mine else (), tuple(map(float, far.residuals)))  # fmt: skip
 
 
 def _unseen(fitted: Fit, examples: Sequence[Example]) -> list[tuple[Example, float]]:
