@@ -38,8 +38,8 @@ class Collective:
     bus_bandwidth: float
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields by name; ``seconds``, bytes and bytes per second."""
-        return asdict(self)
+        """All fields by name; ``seconds``, whole bytes and bytes per second."""
+        return {**asdict(self), "wire_bytes_per_rank": round(self.wire_bytes_per_rank)}
 
 
 def collective(

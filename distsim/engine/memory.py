@@ -143,13 +143,18 @@ class MemoryReport:
         """How far measured runs were from their predicted peaks, and so whether this one fits."""
         return peak_error(self.peak, self.capacity)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What stderr says of it."""
+        return self.setup.notes
+
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
         return {
             "schema": "distsim.memory/1", "job": self.setup.written(),
             "stages": [stage.to_dict() for stage in self.stages], "peak": self.peak, "capacity": self.capacity,
             "headroom": self.headroom, "fits": self.fits, "peak_interval": self.known.to_dict(),
-            **self._hosts(), "notes": list(self.setup.notes),
+            **self._hosts(), "notes": list(self.notes),
         }  # fmt: skip
 
     def _hosts(self) -> dict[str, Any]:
@@ -162,7 +167,8 @@ class MemoryReport:
 
 
 def memory(job: Job | Named | None = None, /, **options: Any) -> MemoryReport:
-    """Where every byte goes for a job, given as a Job, or as its fields, the model first."""
+    """Where every byte goes for a job, given as a Job, or as its fields, the model first: ``peak`` and ``capacity`` in
+    bytes, and each of its ``stages``. Raises DistsimError for what does not exist or does not fit together."""
     return memory_of(resolve(job_of(job, options)))
 
 

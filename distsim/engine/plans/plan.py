@@ -90,6 +90,26 @@ class Option:
         )
 
     @property
+    def gpu(self) -> str:
+        """Its accelerator."""
+        return self.candidate.gpu
+
+    @property
+    def gpus(self) -> int:
+        """How many of them."""
+        return self.candidate.gpus
+
+    @property
+    def cluster(self) -> str:
+        """The preset or file of their nodes and network."""
+        return self.candidate.cluster
+
+    @property
+    def step_seconds(self) -> float:
+        """Time of one optimizer step, as a benchmark has it."""
+        return self.candidate.step_seconds
+
+    @property
     def tokens_per_dollar(self) -> float:
         """Tokens trained for one dollar of rent."""
         return self.tokens / self.dollars
