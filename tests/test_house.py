@@ -239,9 +239,6 @@ def test_formulas_work_on_arrays_as_on_numbers(name: str) -> None:
     numpy.testing.assert_allclose(together, one_by_one, rtol=1e-12)
 
 
-PRESETS = sorted((ROOT / "presets").rglob("*.toml"))
-
-
 @pytest.mark.parametrize("kind", [kind for kind in preset_kinds.KINDS if kind != "runs"])
 def test_every_preset_has_a_source(kind: str) -> None:
     for path in sorted((ROOT / "presets" / kind).glob("*.toml")):

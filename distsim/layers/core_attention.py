@@ -55,11 +55,10 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
     key, value, mask = with_mask(ctx, query, key, value)
     saved = [output]
     packed = layout.seq / layout.together if layout.sample_tokens and ctx.kernels.packed == "lengths" else 1
-    if ctx.kernels.attention_lse:
-        padded = layout.tokens
-        if ctx.kernels.sdpa and sdpa_choice(ctx) == "efficient":
-            padded = layout.micro_batch * round_up(queries, EFFICIENT_ROWS)
-        saved.append(Tensor("attention.lse", padded * heads, LSE_BYTES, "s b a/t"))
+    padded = layout.tokens
+    if ctx.kernels.sdpa and sdpa_choice(ctx) == "efficient":
+        padded = layout.micro_batch * round_up(queries, EFFICIENT_ROWS)
+    saved.append(Tensor("attention.lse", padded * heads, LSE_BYTES, "s b a/t"))
     if ctx.kernels.sdpa:
         saved.append(Tensor("attention.rng", 1, RNG_BYTES, "seed"))
     return [
@@ -212,7 +211,7 @@ def _products(ctx: Context, read: Heads, output: Tensor, flops: Number, math: bo
         role="scores",
     )  # fmt: skip
     wider = [t._replace(bytes_each=FP32_BYTES - raw.bytes_each) for t in kept if t.name == COMPOSED]
-    multiplied = (raw,) * (ctx.kernels.softmax_kernel == "steps" and ctx.kernels.softmax_product)
+    multiplied = (raw,) * (ctx.kernels.softmax_kernel == "steps")  # torch's kernels write weights times gradients
     softmax = Operation(
         "attention.softmax", "elementwise", 0, 0, raw.size_bytes, weights.size_bytes, (raw.elements,),
         tuple(kept), transient_backward=(raw, raw, *multiplied, *wider, *wider), recompute_class="core_attention",

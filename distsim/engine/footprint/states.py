@@ -90,9 +90,9 @@ def element_bytes(setup: Setup, precision: Precision, parameter: Parameter, stat
 
 def state_bytes(setup: Setup, precision: Precision, parameter: Parameter) -> Number:
     """Optimizer bytes of one parameter tensor, with its master copy, before sharding."""
-    optimizer, counter = setup.optimizer, setup.framework.buffers.step_counter_bytes
-    total: Number = parameter.elements * precision.master_bytes * optimizer.master_copy
-    for state in states_of(optimizer, parameter):
+    counter = setup.framework.buffers.step_counter_bytes
+    total: Number = parameter.elements * precision.master_bytes
+    for state in states_of(setup.optimizer, parameter):
         each = element_bytes(setup, precision, parameter, state)
         total = total + parameter.elements * each
         if state.shape == "scalar":
