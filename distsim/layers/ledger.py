@@ -19,6 +19,7 @@ Kind = Literal["matmul", "attention", "elementwise", "norm", "embedding", "loss"
                "unpack", "scan"]  # fmt: skip
 ParameterKind = Literal["matrix", "embedding", "vector"]
 Held = Literal["trained", "whole", "adapter", "frozen", "quantised"]
+FIXED: tuple[Held, ...] = ("frozen", "quantised")
 """Why a parameter is there: ``whole`` and ``adapter`` train where all else is frozen."""
 
 RATE_GRADIENT_ONLY = ".unrated"
@@ -63,7 +64,7 @@ class Parameter(NamedTuple):
     @property
     def trains(self) -> bool:
         """Whether it has a gradient and optimizer states."""
-        return self.held not in ("frozen", "quantised")
+        return self.held not in FIXED
 
 
 class Collective(NamedTuple):
