@@ -168,6 +168,7 @@ def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_
             before[index],
             per_head=True,
             affine=model.qk_norm != "unit",
+            role="head norm",
         )
         for index, which in enumerate(("query", "key")[: len(before)])
     ]

@@ -72,7 +72,7 @@ def compressed_attention(ctx: Context, source: Tensor) -> list[Operation]:
         linear(ctx, "attention.key", own, model.hidden, width, source, sharded=False, cast_input=True,
                collectives=_gathered(ctx, width)),
         norm(ctx, "attention.key_norm", own, width, key._replace(name="attention.key_raw", elements=own * width),
-             per_head=True),
+             per_head=True, role="head norm"),
     ]  # fmt: skip
     if ratio:
         rows += compressor(ctx, "attention.compressed", source, ratio, width, table.chooses(ctx.layer))
@@ -95,10 +95,11 @@ def _queries(ctx: Context, table: CompressedAttention, source: Tensor, latent: T
     entered = column_collectives(ctx, width=rank) if ctx.kernels.regather_input else ()
     return [
         linear(ctx, "attention.query_down", own, ctx.model.hidden, rank, source, sharded=False, cast_input=True),
-        norm(ctx, "attention.query_latent_norm", own, rank, before, per_head=True),
+        norm(ctx, "attention.query_latent_norm", own, rank, before, per_head=True, role="latent norm"),
         linear(ctx, "attention.query_up", ctx.layout.tokens, rank, raw.elements / ctx.layout.tokens, latent,
                collectives=entered),
-        norm(ctx, "attention.query_norm", raw.elements / width, width, raw, per_head=True, affine=False),
+        norm(ctx, "attention.query_norm", raw.elements / width, width, raw, per_head=True, affine=False,
+             role="head norm"),
     ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from distsim.layers.hyper_connections import collected
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
-from distsim.layers.names import HEAD, HEAD_WEIGHT, LOSS
+from distsim.layers.names import HEAD, HEAD_WEIGHT, LOSS, UNUSED
 from distsim.layers.norm import norm
 from distsim.layers.prediction import own_positions, pooler, positions, told_width, transform
 from distsim.layers.tensor_parallel import column_collectives
@@ -104,7 +104,7 @@ def _with_unused(operations: list[Operation], unused: int) -> list[Operation]:
     if not unused:
         return operations
     first = operations[0]
-    held = Parameter("head.unused.weight", unused, "vector", tensor_parallel=False)
+    held = Parameter(UNUSED, unused, "vector", tensor_parallel=False)
     return [first._replace(parameters=(*first.parameters, held)), *operations[1:]]
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-Role = Literal["", "heads", "core", "scores", "softmax", "residual", "activation", "head", "stream weights"]
+Role = Literal["", "heads", "core", "scores", "softmax", "residual", "activation", "head", "stream weights",
+               "head norm", "latent norm", "index norm", "norm gate"]  # fmt: skip
 """What a row does, where that decides what it costs: splitting into heads and rotating them, all of attention in one
 kernel, scores by themselves, their softmax, the addition to the residual stream, an activation function, an output
-layer, the weights of residual streams. Names of such rows tell whose they are."""
+layer, the weights of residual streams; norms within heads, of latents, of an indexer, and products that make the gate
+of a norm of the residual stream. Names of such rows tell whose they are."""
 EXCHANGE = "attention.exchange"
 """What context parallel ranks send each other."""
 QKV, MLP_UP, MLP_ACTIVATION = "attention.qkv", "mlp.up", "mlp.activation"
@@ -22,6 +24,8 @@ EMBEDDING_WEIGHT, HEAD_WEIGHT = "embedding.weight", "head.weight"
 """The table of words, and the output layer's matrix."""
 CROSS = "cross"
 """Begins the names of a decoder's attention to an encoder, which no positions bias."""
+UNUSED = "head.unused.weight"
+"""What stands in the head and no loss reads."""
 IDLE = ".idle"
 """Ends the name of an expert's parameter that nothing reads."""
 PROJECTIONS = ("embedding.patches", "embedding.frames", "embedding.convolution")
