@@ -20,8 +20,11 @@ import pytest
 
 import distsim.formulas
 from distsim import catalog, preset_kinds
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.formula import REGISTRY
 from distsim.specs.base import Sourced
+from distsim.specs.job import Job
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "distsim"
@@ -146,6 +149,53 @@ def test_physics_does_not_read_what_people_do(path: Path) -> None:
             asked = [node.func.value]
         words = [one for one in asked if isinstance(one, ast.Attribute) and one.attr == "purpose"]
         assert not words, f"{path}:{node.lineno}: {ast.unparse(node)}" if isinstance(node, ast.expr) else path
+
+
+LEDGERS = (
+    ("llama-3.1-8b", "torchtitan"), ("gpt2", "plain-torch"), ("bert-base", "huggingface"), ("t5-small", "huggingface"),
+    ("clip-vit-base-patch32", "huggingface"), ("whisper-tiny", "huggingface"), ("qwen1.5-moe-a2.7b", "huggingface"),
+    ("ernie-4.5-21b-a3b", "megatron-core"), ("deepseek-v3.2", "torchtitan"), ("deepseek-v4-flash", "megatron-core"),
+    ("gemma-2-2b", "huggingface"), ("jamba-v0.1", "megatron-core"), ("kimi-linear-48b-a3b", "megatron-core"),
+)  # fmt: skip
+"""Networks of all kinds, for the names of their rows, tensors and parameters."""
+OWN_WORDS = ("jobs/flops.py",)
+"""Whose names of parameters are written there still."""
+
+
+@functools.cache
+def names_of_ledgers() -> frozenset[str]:
+    found: set[str] = set()
+    for model, framework in LEDGERS:
+        attention = "eager" if framework in ("plain-torch", "huggingface") else None
+        setup = resolve(Job(model=model, gpu="h100-sxm", gpus=1, framework=framework, attention=attention))
+        rows = [row for stage in build_stages(setup) for row, _ in stage.operations()]
+        for row in rows:
+            tensors = (*row.saved, *row.transient_forward, *row.transient_backward)
+            found |= {row.name, *(one.name for one in (*tensors, *row.parameters))}
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_names_of_the_ledger_are_written_once(path: Path) -> None:
+    """Rows, tensors and parameters are known in the engine by the constants of layers/names.py: whole names of several
+    words, and what names begin or end with."""
+    if str(path).endswith(OWN_WORDS):
+        return
+    told = {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}  # sentences beside the code
+    for node in nodes(path):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in told:
+            continue
+        assert not names_a_row(node.value), f"{path}:{node.lineno}: {node.value!r}"
+
+
+def names_a_row(text: str) -> bool:
+    """Whether it is a name of several words, or how one begins or ends."""
+    known = names_of_ledgers()
+    if text.startswith(".") and len(text) > 1:
+        return any(name.endswith(text) for name in known)
+    if text.endswith(".") and len(text) > 1:
+        return any(name.startswith(text) for name in known)
+    return "." in text and text in known
 
 
 UNIT_CONSTANTS = {1024, 2**20, 2**30, 2**40, 3600, 86400, 10**3 * 10**6, 10**12, 10**15}

@@ -89,8 +89,7 @@ def replay(run: Run) -> Replay:
     except MissingCell as missing:
         return Replay(run, reason=str(missing))
     except DistsimError as error:
-        near = next((hint for hint in error.hints if hint.startswith("did you mean")), "")
-        return Replay(run, reason="; ".join(filter(None, (error.problem, near))))
+        return Replay(run, reason="; ".join(filter(None, (error.problem, error.near))))
     if not math.isfinite(timed[0]):
         return Replay(run, reason="its sizes give no finite step time")
     seconds = measured_seconds(run, setup)

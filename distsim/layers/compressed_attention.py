@@ -20,6 +20,7 @@ from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES
 from distsim.layers.indexer import fixed, target_scores
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
 from distsim.layers.linear import Weights, linear
+from distsim.layers.names import PROBABILITIES
 from distsim.layers.norm import norm
 from distsim.layers.sparse_attention import HEAD_TILE
 from distsim.layers.tensor_parallel import column_collectives, row_collectives, sequence_gathers
@@ -180,7 +181,7 @@ def _composed(ctx: Context, table: CompressedAttention, query: Tensor, key: Tens
     copies = Tensor("attention.key_copies", (key.elements + further.elements) * heads, act, "s b a d/t")
     again = copies._replace(name="attention.value_copies")
     scores = Tensor("attention.scores", elements, act, "b a s s/t")
-    weights = Tensor("attention.probabilities", elements + samples * heads * rows, act, "b a s s/t")
+    weights = Tensor(f"attention{PROBABILITIES}", elements + samples * heads * rows, act, "b a s s/t")
     largest = Tensor("attention.row_maximum", samples * heads * rows, INDEX_BYTES, "b a s/t index")
     output = Tensor("attention.core_output", query.elements, act, "s b a d/t")
     shape = (samples, heads, rows, columns, width, width)
