@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim.layers.core_attention import rope_table
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
-from distsim.layers.names import DROPOUT_MASK, EMBEDDING, EMBEDDING_WEIGHT, RELATIVE_BIAS, TEXT
+from distsim.layers.names import DROPOUT_MASK, EMBEDDING, EMBEDDING_WEIGHT, TEXT
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import boundary_bytes
 from distsim.specs.model import Model
@@ -110,7 +110,7 @@ def _positions(ctx: Context) -> list[Parameter]:
     if rows:
         biases = rows * model.heads / ctx.layout.tp
         stacks = 2 if model.encoder_layers else 1
-        found.append(Parameter(RELATIVE_BIAS, stacks * biases, "embedding", rows))
+        found.append(Parameter("embedding.relative_bias", stacks * biases, "embedding", rows))
     return found
 
 

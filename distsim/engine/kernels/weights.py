@@ -21,7 +21,7 @@ from distsim.formulas.compute import (
 )
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.layers.ledger import Parameter
-from distsim.layers.names import POSITION_BIAS, RELATIVE_BIAS, SCORE_BIAS
+from distsim.layers.names import POSITION_BIAS, SCORE_BIAS
 from distsim.specs.accelerator import HostLink
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
@@ -216,8 +216,7 @@ def _hooks(setup: Setup, stage: Stage) -> Number:
 def _modules(setup: Setup, stage: Stage) -> Number:
     """Modules with parameters of their own."""
     together = setup.kernels.expert_modules == "one"
-    beside = (SCORE_BIAS, POSITION_BIAS, RELATIVE_BIAS)
     return sum(
         (1 if together and one.group == "expert" else one.copies) * count
-        for one, count in stage.parameters if not (one.is_bias or one.name.endswith(beside))
+        for one, count in stage.parameters if not (one.is_bias or one.name.endswith((SCORE_BIAS, POSITION_BIAS)))
     )  # fmt: skip
