@@ -81,14 +81,22 @@ def imports(path: Path) -> list[tuple[str, bool]]:
     return list(_imports(module.body, True))
 
 
+MODULES = {
+    ".".join(("distsim", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in FILES
+}
+STILL_INSIDE = ("cli/plan.py",)
+"""Files that import late what they load anyway, still."""
+
+
 def _imports(body: list[ast.stmt], at_top: bool) -> Iterator[tuple[str, bool]]:
     for node in body:
         if isinstance(node, ast.Import):
             yield from ((alias.name, at_top) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module, at_top
-            if node.module == "distsim":
-                yield from ((f"distsim.{alias.name}", at_top) for alias in node.names)
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from ((name, at_top) for name in names if node.module == "distsim" or name in MODULES)
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             yield from _imports(node.orelse, at_top)
         else:
@@ -107,6 +115,40 @@ def test_imports_point_one_way(path: Path) -> None:
         if parts[0] != "distsim" or len(parts) == 1 or parts[1] not in FLOORS:
             continue
         assert parts[1] == mine or FLOORS[parts[1]] <= FLOORS[mine], f"{path} imports {module}"
+
+
+@functools.cache
+def loaded_with(module: str) -> frozenset[str]:
+    """All modules of the package that are imported when one is."""
+    found, waiting = set[str](), [module]
+    while waiting:
+        path = MODULES.get(waiting.pop())
+        new = {one for one, at_top in targets(path) if at_top} - found if path is not None else set[str]()
+        found |= new
+        waiting += new
+    return frozenset(found)
+
+
+def targets(path: Path) -> Iterator[tuple[str, bool]]:
+    """Modules of the package that a file imports, and whether it does when it is itself: of ``from room import file``
+    the file."""
+    of_names = {module for module, _ in imports(path)}
+    for module, at_top in imports(path):
+        files = {one for one in of_names if one.startswith(f"{module}.") and one in MODULES}
+        if module in MODULES and not (files and MODULES[module].name == "__init__.py"):
+            yield module, at_top
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_wait_only_where_that_saves_something(path: Path) -> None:
+    """An import stands inside a function where the file would not load the module anyway, or the two import each
+    other."""
+    if str(path).endswith(STILL_INSIDE):
+        return
+    mine = next(name for name, file in MODULES.items() if file == path)
+    late = {module for module, at_top in targets(path) if not at_top}
+    idle = {module for module in late & loaded_with(mine) if mine not in loaded_with(module)}
+    assert not idle, f"{path} imports inside a function what it loads anyway: {', '.join(sorted(idle))}"
 
 
 @pytest.mark.parametrize("library", ROOMS_OF)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from distsim.engine.jobs.flops import least_flops, peak_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees
@@ -124,8 +125,6 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
 
 def check_possible(setup: Setup, seconds: float | None) -> None:
     """Raise MissingCell where a row's own cells contradict each other: its speed is beyond the chip's peak."""
-    from distsim.engine.jobs.flops import least_flops, peak_of
-
     y, peak = setup.layout, peak_of(setup)
     if seconds and peak and least_flops(setup) * y.step_tokens / y.gpus / seconds > POSSIBLE * peak:
         raise MissingCell(f"seq_len {y.seq} and the measured speed contradict each other: beyond the chip's peak rate")
