@@ -94,9 +94,8 @@ def _imports(body: list[ast.stmt], at_top: bool) -> Iterator[tuple[str, bool]]:
         if isinstance(node, ast.Import):
             yield from ((alias.name, at_top) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module, at_top
-            names = (f"{node.module}.{alias.name}" for alias in node.names)
-            yield from ((name, at_top) for name in names if node.module == "distsim" or name in MODULES)
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from ((name if name in MODULES else node.module, at_top) for name in names)
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             yield from _imports(node.orelse, at_top)
         else:
@@ -119,24 +118,15 @@ def test_imports_point_one_way(path: Path) -> None:
 
 @functools.cache
 def loaded_with(module: str) -> frozenset[str]:
-    """All modules of the package that are imported when one is."""
+    """All modules of the package that are imported when one is, its rooms among them."""
     found, waiting = set[str](), [module]
     while waiting:
-        path = MODULES.get(waiting.pop())
-        new = {one for one, at_top in targets(path) if at_top} - found if path is not None else set[str]()
+        one = waiting.pop()
+        asked = {name for name, at_top in imports(MODULES[one]) if at_top} | {one.rpartition(".")[0]}
+        new = (asked & MODULES.keys()) - found
         found |= new
         waiting += new
     return frozenset(found)
-
-
-def targets(path: Path) -> Iterator[tuple[str, bool]]:
-    """Modules of the package that a file imports, and whether it does when it is itself: of ``from room import file``
-    the file."""
-    of_names = {module for module, _ in imports(path)}
-    for module, at_top in imports(path):
-        files = {one for one in of_names if one.startswith(f"{module}.") and one in MODULES}
-        if module in MODULES and not (files and MODULES[module].name == "__init__.py"):
-            yield module, at_top
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -146,7 +136,7 @@ def test_imports_wait_only_where_that_saves_something(path: Path) -> None:
     if str(path).endswith(STILL_INSIDE):
         return
     mine = next(name for name, file in MODULES.items() if file == path)
-    late = {module for module, at_top in targets(path) if not at_top}
+    late = {module for module, at_top in imports(path) if not at_top and module in MODULES}
     idle = {module for module in late & loaded_with(mine) if mine not in loaded_with(module)}
     assert not idle, f"{path} imports inside a function what it loads anyway: {', '.join(sorted(idle))}"
 

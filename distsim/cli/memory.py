@@ -86,7 +86,7 @@ def _print_explained(report: MemoryReport, stage: int | None, origins: dict[str,
 
 
 def _print_tables(report: MemoryReport, every: bool) -> None:
-    from distsim.engine.compare import zero_stages
+    from distsim.engine.zero_stages import zero_stages
     from distsim.report.memory import lines, mend_lines, zero_lines
 
     term = style()

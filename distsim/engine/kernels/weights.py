@@ -9,7 +9,6 @@ from typing import NamedTuple
 from distsim.arrays import Number, minimum, some, where
 from distsim.engine.exchanges.exchange import exchange_of, gathers, gathers_once
 from distsim.engine.footprint.states import element_bytes, gradients_in_host, in_buckets, sharding_group, states_of
-from distsim.engine.jobs.generations import of_generation
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes, recipe_of, reduced_in
@@ -22,7 +21,7 @@ from distsim.formulas.compute import (
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.layers.ledger import Parameter
 from distsim.layers.names import POSITION_BIAS, SCORE_BIAS
-from distsim.specs.accelerator import HostLink
+from distsim.specs.accelerator import HostLink, of_generation
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 from distsim.units import FP32_BYTES
