@@ -56,8 +56,8 @@ from distsim.layers.names import (
 from distsim.units import FP32_BYTES
 
 NORM_BACKWARD = 2.5
-"""The same of a norm: one kernel reads the output's gradient and the input and writes the input's gradient, another
-reads both again for the weight's gradient."""
+"""What a norm's backward moves over its forward: one kernel reads the output's gradient and the input and writes the
+input's gradient, another reads both again for the weight's gradient, so five tensors to forward's two."""
 ONCE_MORE = ("adapter", "unpack")
 """Kinds whose backward moves what forward moves."""
 
