@@ -77,7 +77,7 @@ def _in_folder(where: str, folder: str, kind: str) -> dict[str, tuple[str, str]]
     found: dict[str, tuple[str, str]] = {}
     for entry in sorted(os.listdir(folder)):
         if entry.endswith(suffix) and not entry.startswith("."):
-            found.setdefault(_plain(entry[: -len(suffix)]), (where, os.path.join(folder, entry)))
+            found.setdefault(plain(entry[: -len(suffix)]), (where, os.path.join(folder, entry)))
     return found
 
 
@@ -95,7 +95,7 @@ def _aliases(path: str, wanted: str) -> list[str]:
     """Aliases stated in a file that mentions ``wanted``; a broken file has none until it is asked for itself."""
     try:
         line = _alias_line(path, os.stat(path).st_mtime_ns)
-        if wanted not in _plain(line):
+        if wanted not in plain(line):
             return []
         return [str(one) for one in tomllib.loads(line).get("aliases", ())]
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -115,11 +115,11 @@ def aliases(kind: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, (_, path) in _files(kind_of(kind)).items():
         for alias in _aliases(path, ""):
-            found.setdefault(_plain(alias), name)
+            found.setdefault(plain(alias), name)
     return found
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """Lower case with hyphens for blanks and underscores: how names are compared."""
     return re.sub(r"[\s_]+", "-", name.strip().lower())
 
@@ -146,10 +146,10 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
         return found
     if _looks_like_path(name):
         raise DistsimError(f"no file {name!r}", did_you_mean(Path(name).stem, names(kind)) or _list_hint(kind))
-    cluster = f"it is a cluster: --cluster {_plain(name)}" if kind == "gpus" and knows("clusters", name) else ""
+    cluster = f"it is a cluster: --cluster {plain(name)}" if kind == "gpus" and knows("clusters", name) else ""
     raise DistsimError(
         f"unknown {SPOKEN.get(kind, kind.removesuffix('s'))} {name!r}",
-        cluster or _near(kind, _plain(name)),
+        cluster or _near(kind, plain(name)),
         _list_hint(kind),
     )
 
@@ -174,7 +174,7 @@ def _place(kind: str, name: str) -> tuple[str, Path] | None:
 def _looked_for(kind: str, name: str) -> tuple[str, Path] | None:
     if _looks_like_path(name):
         return ("path", Path(name)) if Path(name).is_file() else None
-    wanted = _plain(name)
+    wanted = plain(name)
     for where, folder in folders(kind):  # the plain file name needs no listing of the folder
         exact = os.path.join(folder, wanted + SUFFIXES.get(kind, ".toml"))
         if os.path.isfile(exact):
@@ -195,7 +195,7 @@ def _listed(kind: str, wanted: str) -> Listing:
     found = dict(files)
     for place in files.values():
         for alias in _aliases(place[1], wanted if known is None else ""):
-            found.setdefault(_plain(alias), place)
+            found.setdefault(plain(alias), place)
     if known is not None:
         known.listings[kind] = found
     return found

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+NEAR = "did you mean"
+"""How a hint begins that names what is like a wrong word."""
+
 
 class DistsimError(Exception):
     """Wrong input. ``problem`` names what is wrong with the numbers in it, ``hints`` what would be right."""
@@ -18,6 +21,11 @@ class DistsimError(Exception):
     def __reduce__(self) -> tuple[Callable[..., DistsimError], tuple[str, ...]]:
         """So that one of another process is whole in this."""
         return partial(type(self), where=self.where), (self.problem, *self.hints)
+
+    @property
+    def near(self) -> str:
+        """The hint that names what may have been meant; empty where nothing is like it."""
+        return next((hint for hint in self.hints if hint.startswith(NEAR)), "")
 
     def text(self) -> str:
         """The message as the terminal shows it, one hint per indented line."""
@@ -36,7 +44,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3, least: float = 0.5)
 def did_you_mean(name: str, known: Iterable[str], least: float = 0.5) -> str:
     """A hint line with the nearest names, or an empty string when none is near."""
     near = nearest(name, known, least=least)
-    return f"did you mean {', '.join(near)}?" if near else ""
+    return f"{NEAR} {', '.join(near)}?" if near else ""
 
 
 def slipped(name: str, meant: str) -> bool:

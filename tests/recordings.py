@@ -5,8 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage, build_stages
+from distsim.layers.ledger import Operation
 
 
-def as_recorded(setup: Setup) -> Setup:
-    """The job without the product that a softmax's backward makes on a GPU (tests/test_plain_kernels.py)."""
-    return replace(setup, kernels=setup.kernels.model_copy(update={"softmax_product": False}))
+def recorded_stage(setup: Setup) -> Stage:
+    """A job's first stage without the product that a softmax's backward makes on a GPU (tests/test_plain_kernels.py):
+    a third tensor as large as the scores."""
+    stage = build_stages(setup)[0]
+    if setup.kernels.softmax_kernel != "steps":
+        return stage
+    layers = [
+        (block._replace(operations=tuple(_recorded(one) for one in block.operations)), count)
+        for block, count in stage.layers
+    ]
+    return replace(stage, layers=tuple(layers))
+
+
+def _recorded(operation: Operation) -> Operation:
+    """A row as fake tensors have it, for which no kernel runs."""
+    if operation.name != "attention.softmax":
+        return operation
+    scores, gradient, product, *rest = operation.transient_backward
+    assert scores == gradient == product
+    return operation._replace(transient_backward=(scores, gradient, *rest))

@@ -27,7 +27,7 @@ from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 
-MEGATRON_2022 = Kernels(norm_statistics=False, attention_lse=False)
+MEGATRON_2022 = Kernels(norm_statistics=False)
 SHAPES = {"22b": (6144, 64), "gpt3-175b": (12288, 96), "530b": (20480, 128), "1t": (25600, 160)}
 SEQ, BATCH, TP = 2048, 2, 8
 

@@ -164,11 +164,12 @@ def test_every_run_is_found_in_its_table_and_left_out() -> None:
     from distsim.engine.runs.years import run_year
 
     wanted = {"nemo-0030", "mbridge-0097", "mbridge-0242", "dgxc-0178", "vtrain-0001", "foundry-0023", "titan-0057"}
-    for row in read_runs(PUBLISHED):
-        if row.id in wanted:
-            setup = setup_of(row)
-            known = next(one for one in evidence(kin_of(setup.framework)) if one.run == row.id)
-            assert correction_of(setup, row.id, run_year(row), row.source).logarithm == known.alone, row.id
+    seen = {row.id: row for row in read_runs(PUBLISHED) if row.id in wanted}
+    assert set(seen) == wanted
+    for row in seen.values():
+        setup = setup_of(row)
+        known = next(one for one in evidence(kin_of(setup.framework)) if one.run == row.id)
+        assert correction_of(setup, row.id, run_year(row), row.source).logarithm == known.alone, row.id
 
 
 def test_rows_that_contradict_themselves_are_skipped() -> None:

@@ -90,7 +90,7 @@ def test_ring_all_reduce_sends_what_the_law_says_and_sums_everything(ranks: int)
 def test_recursive_doubling_counts(ranks: int) -> None:
     net, held = recursive_doubling(ranks)
     assert all(content == set(range(ranks)) for content in held)
-    assert net.sent == pytest.approx([formulas.recursive_doubling_wire_bytes(SIZE, ranks)] * ranks)
+    assert net.sent == pytest.approx([math.log2(ranks) * SIZE] * ranks)  # whole vectors, in few rounds
     assert net.seconds == pytest.approx(formulas.recursive_doubling_all_reduce_seconds(SIZE, ranks, HOP, RATE))
 
 

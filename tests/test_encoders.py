@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ledgers import one_gpu
-from recordings import as_recorded
+from recordings import recorded_stage
 
 from distsim import catalog
 from distsim.engine.figures import Figures
@@ -72,12 +72,12 @@ def _masked(name: str, layers: int | None = None) -> Model:
 def test_against_torch(row: dict[str, str]) -> None:
     """What layers of BERT and its likes keep in 16 bits to the byte; peaks of all within 3 %, of these 0.3 %."""
     batch, exact = int(row["micro_batch"]), row["model"] in EXACT
-    setup = as_recorded(one_gpu(
+    setup = one_gpu(
         _masked(row["model"], int(row["layers"])), seq=int(row["seq"]), micro_batch=batch, global_batch=batch,
         attention="eager" if row["attn_impl"] == "eager" else "flash", precision=PRECISION[row["dtype_scheme"]],
         recompute=row["recompute"],
-    ))  # fmt: skip
-    stage = build_stages(setup)[0]
+    )  # fmt: skip
+    stage = recorded_stage(setup)
     saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
     if row["dtype_scheme"] == "bf16" and exact:
         assert saved.per_layer == int(row["saved_layer_mid"])

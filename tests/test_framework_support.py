@@ -21,7 +21,7 @@ from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, read_runs
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
-from distsim.specs.support import OFFLOADS, Supports, leaves, offload_words, unsupported
+from distsim.specs.support import Supports, leaves, offload_words, unsupported
 
 SMALL = ("llama-7b", "--gpus", "8", "--global-batch", "32", "--recompute", "none", "--sequence-parallel", "on")
 
@@ -210,12 +210,6 @@ def test_an_optimizer_in_host_memory_without_its_parameters_is_for_one_gpu_in_to
     tried = parse_offloads("all", Job(model="llama-7b", framework="fsdp", gpus=8))
     assert tried == ("none", "activations", "optimizer,parameters", "optimizer,parameters,activations")
     resolve(Job(model="llama-7b", framework="torch-ddp", gpus=1, offload="optimizer"))
-
-
-def test_offload_names_are_those_of_the_job() -> None:
-    from distsim.specs import job
-
-    assert set(OFFLOADS) == set(job.OFFLOADS)
 
 
 def test_a_rule_with_a_source_of_its_own_shows_that_alone() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from distsim import catalog
 from distsim.engine.kernels.plain_costs import LANES
+from distsim.engine.networks.links import link_rate, network_for
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import PEAK_DTYPES, Accelerator
 from distsim.specs.cluster import Cluster, Network
@@ -115,7 +116,11 @@ def test_bandwidth_and_peak_are_of_one_order() -> None:
 
 @pytest.mark.parametrize("name", MEASURED_ON)
 def test_accelerators_of_published_measurements_are_there(name: str) -> None:
-    assert catalog.usual_cluster(name).fabric.kind
+    """In a node of their own kind, whose links carry what the accelerator's do, or its slot's."""
+    card, node, joined = catalog.load("gpus", name), catalog.usual_cluster(name), network_for(name)
+    assert catalog.load("gpus", node.gpu).name == card.name
+    most = link_rate(card, node) or card.host.rate
+    assert 0.1 * most < joined.intra_rate <= most
 
 
 def test_usual_cluster_carries_the_accelerator_and_its_link() -> None:

@@ -20,8 +20,11 @@ import pytest
 
 import distsim.formulas
 from distsim import catalog, preset_kinds
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.formula import REGISTRY
 from distsim.specs.base import Sourced
+from distsim.specs.job import Job
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "distsim"
@@ -78,14 +81,19 @@ def imports(path: Path) -> list[tuple[str, bool]]:
     return list(_imports(module.body, True))
 
 
+MODULES = {
+    ".".join(("distsim", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in FILES
+}
+
+
 def _imports(body: list[ast.stmt], at_top: bool) -> Iterator[tuple[str, bool]]:
     for node in body:
         if isinstance(node, ast.Import):
             yield from ((alias.name, at_top) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module, at_top
-            if node.module == "distsim":
-                yield from ((f"distsim.{alias.name}", at_top) for alias in node.names)
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from ((name if name in MODULES else node.module, at_top) for name in names)
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             yield from _imports(node.orelse, at_top)
         else:
@@ -118,6 +126,29 @@ def test_the_page_on_design_names_every_room() -> None:
     assert rooms <= set(re.findall(r"`(\w+)(?:\.py)?`", page))
 
 
+@functools.cache
+def loaded_with(module: str) -> frozenset[str]:
+    """All modules of the package that are imported when one is, its rooms among them."""
+    found, waiting = set[str](), [module]
+    while waiting:
+        one = waiting.pop()
+        asked = {name for name, at_top in imports(MODULES[one]) if at_top} | {one.rpartition(".")[0]}
+        new = (asked & MODULES.keys()) - found
+        found |= new
+        waiting += new
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_wait_only_where_that_saves_something(path: Path) -> None:
+    """An import stands inside a function where the file would not load the module anyway, or the two import each
+    other."""
+    mine = next(name for name, file in MODULES.items() if file == path)
+    late = {module for module, at_top in imports(path) if not at_top and module in MODULES}
+    idle = {module for module in late & loaded_with(mine) if mine not in loaded_with(module)}
+    assert not idle, f"{path} imports inside a function what it loads anyway: {', '.join(sorted(idle))}"
+
+
 @pytest.mark.parametrize("library", ROOMS_OF)
 def test_one_library_one_room(library: str) -> None:
     for path in FILES:
@@ -147,17 +178,77 @@ def test_every_file_says_what_it_is(path: Path) -> None:
 
 
 ENGINE = [path for path in FILES if room(path) == "engine"]
+SHOWN = {
+    "traffic.py": {"Row", "purposes"},  # rows of a table, those of one purpose together
+    "exchanges/offloading.py": {"Flow"},
+    "steps/passes.py": {"track.run", "self.beside"},  # what a timeline calls its bars
+    "steps/timeline.py": {"track.run"},
+}
+"""Files of the engine that hand on what an exchange is called to be printed, and to whom."""
 
 
 @pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_physics_does_not_read_what_people_do(path: Path) -> None:
-    """Nothing in the engine compares the purpose of an exchange or parses it: its role and place are typed."""
+    """Nothing in the engine compares the purpose of an exchange, parses it, looks anything up by it or hands it to a
+    function that could, but to print it: its role and place are typed."""
+    shown = SHOWN.get(str(path.relative_to(PACKAGE / "engine")), set())
     for node in nodes(path):
-        asked = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            asked = [node.func.value]
+        asked: list[ast.expr] = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        if isinstance(node, ast.Call):
+            asked = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+            if ast.unparse(node.func) not in shown:
+                asked += [*node.args, *(one.value for one in node.keywords if one.arg != "purpose")]
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) not in shown:
+            asked = [node.slice]
         words = [one for one in asked if isinstance(one, ast.Attribute) and one.attr == "purpose"]
         assert not words, f"{path}:{node.lineno}: {ast.unparse(node)}" if isinstance(node, ast.expr) else path
+
+
+LEDGERS = (
+    ("llama-3.1-8b", "torchtitan"), ("gpt2", "plain-torch"), ("bert-base", "huggingface"), ("t5-small", "huggingface"),
+    ("clip-vit-base-patch32", "huggingface"), ("whisper-tiny", "huggingface"), ("qwen1.5-moe-a2.7b", "huggingface"),
+    ("ernie-4.5-21b-a3b", "megatron-core"), ("deepseek-v3.2", "torchtitan"), ("deepseek-v4-flash", "megatron-core"),
+    ("gemma-2-2b", "huggingface"), ("jamba-v0.1", "megatron-core"), ("kimi-linear-48b-a3b", "megatron-core"),
+)  # fmt: skip
+"""Networks of all kinds, for the names of their rows, tensors and parameters."""
+OWN_WORDS = ("jobs/flops.py",)
+"""Whose names of parameters are written there still."""
+
+
+@functools.cache
+def names_of_ledgers() -> frozenset[str]:
+    found: set[str] = set()
+    for model, framework in LEDGERS:
+        attention = "eager" if framework in ("plain-torch", "huggingface") else None
+        setup = resolve(Job(model=model, gpu="h100-sxm", gpus=1, framework=framework, attention=attention))
+        rows = [row for stage in build_stages(setup) for row, _ in stage.operations()]
+        for row in rows:
+            tensors = (*row.saved, *row.transient_forward, *row.transient_backward)
+            found |= {row.name, *(one.name for one in (*tensors, *row.parameters))}
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_names_of_the_ledger_are_written_once(path: Path) -> None:
+    """Rows, tensors and parameters are known in the engine by the constants of layers/names.py: whole names of several
+    words, and what names begin or end with."""
+    if str(path).endswith(OWN_WORDS):
+        return
+    told = {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}  # sentences beside the code
+    for node in nodes(path):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in told:
+            continue
+        assert not names_a_row(node.value), f"{path}:{node.lineno}: {node.value!r}"
+
+
+def names_a_row(text: str) -> bool:
+    """Whether it is a name of several words, or how one begins or ends."""
+    known = names_of_ledgers()
+    if text.startswith(".") and len(text) > 1:
+        return any(name.endswith(text) for name in known)
+    if text.endswith(".") and len(text) > 1:
+        return any(name.startswith(text) for name in known)
+    return "." in text and text in known
 
 
 UNIT_CONSTANTS = {1024, 2**20, 2**30, 2**40, 3600, 86400, 10**3 * 10**6, 10**12, 10**15}
@@ -249,9 +340,6 @@ def test_formulas_work_on_arrays_as_on_numbers(name: str) -> None:
     with numpy.errstate(all="ignore"):
         together = numpy.broadcast_to(function(**arrays), (len(kept),))
     numpy.testing.assert_allclose(together, one_by_one, rtol=1e-12)
-
-
-PRESETS = sorted((ROOT / "presets").rglob("*.toml"))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in preset_kinds.KINDS if kind != "runs"])

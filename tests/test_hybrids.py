@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import as_recorded
+from recordings import recorded_stage
 from test_saved_tensors import PRECISION
 from test_search import same_somewhere
 
@@ -40,7 +40,7 @@ PEFT = json.loads((ORACLES / "peft_counts.json").read_text())
 
 def _setup(config: dict[str, Any] | str, **options: Any) -> Setup:
     model = config if isinstance(config, str) else read_config(config).model
-    return as_recorded(resolve(Job(model=model, gpu="h200-sxm", gpus=1, framework="huggingface", **options)))
+    return resolve(Job(model=model, gpu="h200-sxm", gpus=1, framework="huggingface", **options))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["case"])
@@ -52,7 +52,7 @@ def test_what_torch_keeps(row: dict[str, str]) -> None:
         attention="eager" if row["attn_impl"] == "eager" else "flash", precision=PRECISION[row["dtype_scheme"]],
         lora_rank=int(rank) if rank else None, lora_targets=targets.replace("+", ",") or None,
     )  # fmt: skip
-    stage = build_stages(setup)[0]
+    stage = recorded_stage(setup)
     saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
     if row["recompute"] == "none":
         kind = layer_kind(setup.model, setup.model.layers // 2)

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 import distsim
+from distsim import catalog
 from distsim.cli.app import run
+from distsim.engine.fitting.links import factor_for, is_intra
+from distsim.engine.fitting.nccl_tests import fit
+from distsim.engine.networks.link_factors import factors
+from distsim.engine.networks.links import network_for
+from distsim.interop.nccl_tests import NcclTests, Sample
 
 ON_P5 = ("--cluster", "p5.48xlarge", "--gpus", "16")
 ONE = ("comm", "--collective", "all_reduce", "--bytes", "1GB")
@@ -105,3 +111,29 @@ def test_wrong_factors_are_named(
     told = capsys.readouterr()
     assert words in told.err and "mine.toml" in told.err
     assert not told.out
+
+
+def test_links_inside_a_domain_are_told_from_networks_on_every_chip() -> None:
+    """Also UALink, and Gaudi's links, which are Ethernet as a network between nodes may be."""
+    networks = [network_for(name) for name in catalog.names("gpus")]
+    assert {"ualink-rack", "on-chip-ethernet"} <= {one.inside for one in networks}
+    assert all(is_intra(f"{one.inside}/all_reduce") and not is_intra(f"{one.inter}/all_reduce") for one in networks)
+    shipped = factors()
+    assert factor_for(shipped, "ualink/all_reduce") == shipped["other-intra/all_reduce"]
+
+
+@pytest.mark.parametrize(("gpu", "link", "domain"), [("mi455x", "ualink-rack", 72), ("gaudi2", "on-chip-ethernet", 8)])
+def test_factors_of_links_inside_are_fitted_before_those_of_the_network(gpu: str, link: str, domain: int) -> None:
+    """What one domain is slow by is not laid to the network that joins two, whose rings also run inside."""
+    network = network_for(gpu, None, 400, "ethernet")
+    samples = [
+        Sample("all_reduce", ranks, nodes, 2**power, 1e-4 + 2**power * 2 / (share * network.intra_rate))
+        for ranks, nodes, share in (
+            (2 * domain, 2 * domain // network.node, 0.05),
+            (domain, domain // network.node, 0.5),
+        )
+        for power in range(26, 37)
+    ]
+    found = fit(NcclTests(tuple(samples), ""), gpu, None, 400, "ethernet").factors
+    assert list(found) == [f"{link}/all_reduce", "ethernet/all_reduce"]
+    assert found[f"{link}/all_reduce"].bandwidth == pytest.approx(0.5, rel=0.15)

@@ -7,10 +7,11 @@ from functools import cache
 
 import numpy
 import pytest
+from test_schedule_shape import ramp_share
 
 import distsim
 from distsim.engine.timelines.lengths import ROUNDS, longest_paths
-from distsim.engine.timelines.ramps import UNEVEN, ramp_share, uneven_number, uneven_ramp
+from distsim.engine.timelines.ramps import UNEVEN, uneven_number, uneven_ramp
 from distsim.errors import DistsimError
 from distsim.formulas.schedule_forms import FORMS, Setting
 from distsim.schedules.registry import SCHEDULES

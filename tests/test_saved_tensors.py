@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import as_recorded
+from recordings import recorded_stage
 
 from distsim import catalog
 from distsim.engine.figures import Figures
@@ -107,8 +107,8 @@ def setup_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], tupl
             recompute=RECOMPUTE[row["recompute"]],
             optimizer="adamw-foreach" if unfused else row["optimizer"],
         )
-        setup = as_recorded(resolve(job))
-        return setup, build_stages(setup)[0]
+        setup = resolve(job)
+        return setup, recorded_stage(setup)
 
     return build
 

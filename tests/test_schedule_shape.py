@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 import distsim
-from distsim.engine.timelines.ramps import EVEN, even_ramp, ramp_share
+from distsim.engine.timelines.ramps import EVEN, THIRD, even_ramp, uneven_number, uneven_ramp
 from distsim.engine.timelines.schedule_shape import ANY_NUMBER, ROUNDS, STEADY, in_flight
 from distsim.errors import DistsimError
 from distsim.schedules.registry import SCHEDULES
@@ -14,6 +14,17 @@ from distsim.specs.layout import Layout
 from distsim.specs.rules import interleaves
 
 NAMES = [name for name in SCHEDULES if name != "zb-auto"]
+
+
+def ramp_share(
+    schedule: str, stages: int, micro: int, chunks: int, forward: float = THIRD, weights: float = THIRD
+) -> float:
+    """What a named schedule idles over what 1F1B does with as many chunks, by the shares of a micro-batch that are its
+    forward and its weights' gradients."""
+    number = uneven_number(schedule, stages)
+    if number:
+        return float(uneven_ramp(number, stages, micro, chunks, forward, weights))
+    return float(even_ramp(schedule, stages, micro, chunks))
 
 
 @pytest.mark.parametrize("name", NAMES)

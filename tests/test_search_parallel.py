@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 from shell import piped
 
+from distsim.engine.counted import Show
 from distsim.engine.layouts import chunks as search_chunks
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.bounds import Bounds, parse_bounds
 from distsim.engine.layouts.chunks import Chunk, Pool, Sifted, chunks, sift
 from distsim.engine.layouts.fold import places
-from distsim.engine.layouts.jobs import MOST_DEATHS, LocalPool
+from distsim.engine.layouts.processes import MOST_DEATHS, LocalPool
 from distsim.engine.layouts.ranking import OBJECTIVES, Objective
 from distsim.engine.layouts.space import groups
-from distsim.engine.search import KEPT, Request, Watch, _walk, base_setup, search
+from distsim.engine.search import KEPT, Request, _walk, base_setup, search
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 
@@ -41,7 +42,7 @@ def alone(request: Request) -> list[Any]:
     return known
 
 
-def answer(request: Request, pool: Pool | None = None, watch: Watch | None = None) -> list[Any]:
+def answer(request: Request, pool: Pool | None = None, watch: Show | None = None) -> list[Any]:
     """All that a search keeps, floats with all their bits: numbers of layouts, and lists in their order."""
     limit = base_setup(request.job, 8).accelerator.capacity * (1 - request.margin)
     kept = Kept(limit, Objective(request.objective), request.within, KEPT, 32)
@@ -122,7 +123,7 @@ def test_a_process_that_dies_loses_nothing(pool: LocalPool) -> None:
 
 
 def test_processes_that_keep_dying_are_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distsim.engine.layouts.jobs.sift", _die)
+    monkeypatch.setattr("distsim.engine.layouts.processes.sift", _die)
     with pytest.raises(DistsimError, match=f"died {MOST_DEATHS} times"):
         answer(REQUEST, LocalPool(1))
 

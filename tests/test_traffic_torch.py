@@ -12,6 +12,8 @@ import pytest
 
 import distsim
 from distsim import catalog
+from distsim.engine.exchanges.exchange import exchange_of
+from distsim.engine.exchanges.model import replicated_gradient_flows
 from distsim.engine.footprint.stored import shared_elements
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.resolve import resolve
@@ -19,6 +21,7 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.engine.runs.profile import framework_of
 from distsim.engine.traffic import TrafficReport, comm_of
 from distsim.interop.runs import Run
+from distsim.layers.names import UNUSED
 from distsim.specs.job import Job
 from distsim.specs.traffic import Traffic
 
@@ -188,3 +191,30 @@ def test_the_fullest_rank_holds_whole_experts() -> None:
     assert any("the 8 of a layer are filled up to 64" in note for note in report.setup.notes)
     assert found["parameters"] == found["gradients"] == pytest.approx(22_649_405_952, rel=1e-3)
     assert found["optimizer"] == pytest.approx(45_298_960_896, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "reduced"),
+    [
+        ("a.x-k2-light", {"attention.norm", "mlp.norm", *(f"{norm}.norm.gate_{way}" for norm in ("attention", "mlp")
+                                                          for way in ("down", "up"))}),
+        ("mistral-large-4", {"attention.norm", "mlp.norm"}), ("qwen3-8b", {"attention.norm", "mlp.norm"}),
+        ("esm2-650m", {"attention.norm", "mlp.norm"}),
+    ],
+)  # fmt: skip
+def test_gradients_of_what_reads_cut_tokens_are_reduced_between_tensor_parallel_ranks(
+    name: str, reduced: set[str]
+) -> None:
+    """Norms of the residual stream with their gates: not those of latents, of heads, of an indexer (each rank has all
+    tokens of its own), nor what no loss reads."""
+    setup = resolve(Job(model=name, gpu="h100-sxm", gpus=2, tp=2, framework="torchtitan"))
+    (stage,) = build_stages(setup)
+    flows = replicated_gradient_flows(setup, exchange_of(setup), stage)
+    moved = sum(flow.bytes_logical * flow.calls for flow in flows if flow.phase == "step")
+    reads = setup.framework.traffic.replicated_gradient_reads
+    ends = {"final_norm", "embedding.norm", "head.transform.norm"}
+    elements = sum(
+        count * one.elements for row, count in stage.operations() for one in row.parameters
+        if row.name in reduced | ends and one.name != UNUSED
+    )  # fmt: skip
+    assert moved == reads * elements * setup.precision.gradient_bytes

@@ -6,6 +6,8 @@ import importlib
 import os
 import sys
 
+from distsim import __version__
+
 TYPE_CHECKING = False  # typing itself is left out: plain help costs no more than the interpreter
 if TYPE_CHECKING:
     from typing import Any
@@ -54,8 +56,6 @@ def help_text() -> str:
 
 
 def _version() -> str:
-    from distsim import __version__
-
     return f"distsim {__version__}"
 
 

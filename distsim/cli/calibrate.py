@@ -7,14 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from distsim.cli.signatures import option
 from distsim.report import talk
 from distsim.specs.flags import flag
 
 Text = str | None
-
-
-def _option(typed: str, text: str) -> Any:
-    return typer.Option(typed, help=text, show_default=False)
 
 
 def calibrate(
@@ -22,22 +19,22 @@ def calibrate(
         Path | None, typer.Argument(help="a runs.csv of measured training runs (docs/runs.md)", show_default=False)
     ] = None,
     folder: Annotated[
-        Path | None, _option("--folder", "with RUNS: where the presets go [default: presets/timing]")
+        Path | None, option("--folder", "with RUNS: where the presets go [default: presets/timing]")
     ] = None,
     alone: Annotated[bool, typer.Option("--alone", help="with RUNS: leave the shipped runs out of the fit")] = False,
-    nccl_tests: Annotated[Text, _option("--nccl-tests", "output of nccl-tests, text or JSON")] = None,
-    gpu: Annotated[Text, _option("--gpu", "accelerator it ran on, in its usual node and network")] = None,
-    cluster: Annotated[Text, _option("--cluster", "cluster it ran on, instead of --gpu")] = None,
+    nccl_tests: Annotated[Text, option("--nccl-tests", "output of nccl-tests, text or JSON")] = None,
+    gpu: Annotated[Text, option("--gpu", "accelerator it ran on, in its usual node and network")] = None,
+    cluster: Annotated[Text, option("--cluster", "cluster it ran on, instead of --gpu")] = None,
     gpus_per_node: Annotated[
-        int | None, _option("--gpus-per-node", "[default: as the file lists its ranks, or its usual node]")
+        int | None, option("--gpus-per-node", "[default: as the file lists its ranks, or its usual node]")
     ] = None,
     internode_gbps_per_gpu: Annotated[
-        float | None, _option("--internode-gbps-per-gpu", "network rate per GPU in Gb/s")
+        float | None, option("--internode-gbps-per-gpu", "network rate per GPU in Gb/s")
     ] = None,
-    network: Annotated[Text, _option("--network", "link class between nodes, e.g. ib-ndr [default: the usual]")] = None,
-    collective: Annotated[Text, _option("--collective", "where the file does not name it, e.g. all_reduce")] = None,
-    ranks: Annotated[int | None, _option("--ranks", "where the file does not list them")] = None,
-    output: Annotated[Text, _option("--output", "TOML to write: a network profile for --profile")] = None,
+    network: Annotated[Text, option("--network", "link class between nodes, e.g. ib-ndr [default: the usual]")] = None,
+    collective: Annotated[Text, option("--collective", "where the file does not name it, e.g. all_reduce")] = None,
+    ranks: Annotated[int | None, option("--ranks", "where the file does not list them")] = None,
+    output: Annotated[Text, option("--output", "TOML to write: a network profile for --profile")] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON to stdout")] = False,
 ) -> None:
     """Fit the step-time model to measured runs, or a network profile to the output of nccl-tests.

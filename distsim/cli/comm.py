@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distsim.cli.options import job_command, with_places
+from distsim.errors import DistsimError
 from distsim.report import talk
+from distsim.report.style import style
 from distsim.specs.flags import flag
 
 if TYPE_CHECKING:
@@ -58,7 +60,6 @@ def comm(
 
 def _one(op: str, stated: dict[str, Any], single: dict[str, Any], json: bool, explain: bool) -> None:
     from distsim.cli.collective import price_collective
-    from distsim.errors import DistsimError
 
     place = {name: stated.pop(name, None) for name in ("gpu", "gpus", "cluster", "profile")}
     left = ["MODEL" if name == "model" else flag(name, value) for name, value in stated.items()
@@ -74,8 +75,6 @@ def _one(op: str, stated: dict[str, Any], single: dict[str, Any], json: bool, ex
 
 
 def _refuse(single: dict[str, Any]) -> None:
-    from distsim.errors import DistsimError
-
     flags = {"sweep_from": "--from"}
     stated = [flags.get(name, flag(name)) for name, value in single.items() if value is not None]
     if stated:
@@ -111,7 +110,6 @@ def _print_json(report: TrafficReport, explain: bool) -> None:
 def _print_explained(report: TrafficReport, origins: dict[str, str]) -> None:
     from distsim.report.comm_explain import lines
     from distsim.report.explain import option_lines, wrapped
-    from distsim.report.style import style
 
     term = style()
     for line in [*lines(report, term), "", *option_lines(report.setup, origins)]:
@@ -122,7 +120,6 @@ def _print_explained(report: TrafficReport, origins: dict[str, str]) -> None:
 def _print_tables(report: TrafficReport) -> None:
     from distsim.engine.exchanges.compare import sync_cost, zero_traffic
     from distsim.report.comm import lines
-    from distsim.report.style import style
 
     y = report.setup.layout
     zero = zero_traffic(report) if y.dp * y.cp > 1 else []

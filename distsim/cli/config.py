@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distsim.errors import DistsimError
+from distsim.errors import DistsimError, nearest
 
 PROJECT_FILE = "distsim.toml"
 # Either of two says what the other would: the one stated closer to the command line silences the other.
@@ -76,7 +76,6 @@ def _tell_unknown(known: Mapping[str, Any]) -> None:
     """A note on each variable that is named like an option and is none."""
     variables = {f"{PREFIX}{name.upper()}" for name in known} | OTHERS
     for name in sorted(name for name in os.environ if name.startswith(PREFIX) and name not in variables):
-        from distsim.errors import nearest
         from distsim.report import talk
 
         near = nearest(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in variables], least=MEANT)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distsim.cli.options import job_command
+from distsim.errors import DistsimError
 from distsim.report import talk
+from distsim.report.style import style
 
 if TYPE_CHECKING:
     from distsim.engine.memory import MemoryReport
@@ -52,8 +54,6 @@ def memory(
 
 
 def _check_stage(stage: int | None, explain: bool, count: int) -> None:
-    from distsim.errors import DistsimError
-
     if stage is not None and not explain:
         raise DistsimError(f"--stage {stage} has no effect without --explain", "add --explain")
     if stage is not None and not 0 <= stage < count:
@@ -79,7 +79,6 @@ def _print_json(report: MemoryReport, explain: bool) -> None:
 def _print_explained(report: MemoryReport, stage: int | None, origins: dict[str, str]) -> None:
     from distsim.report.explain import memory_lines, option_lines
     from distsim.report.memory import verdict
-    from distsim.report.style import style
 
     term = style()
     chosen = report.worst if stage is None else report.stages[stage]
@@ -87,9 +86,8 @@ def _print_explained(report: MemoryReport, stage: int | None, origins: dict[str,
 
 
 def _print_tables(report: MemoryReport, every: bool) -> None:
-    from distsim.engine.compare import zero_stages
+    from distsim.engine.zero_stages import zero_stages
     from distsim.report.memory import lines, mend_lines, zero_lines
-    from distsim.report.style import style
 
     term = style()
     made = lines(report, term, every)

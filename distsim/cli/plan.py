@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distsim.cli.plan_request import with_layouts
+from distsim.cli.plan_request import complete, request_of, with_layouts
 from distsim.cli.search_pool import Jobs, processes
 from distsim.report import talk
 
@@ -81,7 +81,6 @@ def plan(
     """  # fmt: skip
     given = {**locals(), **stated}
     from distsim.cli import plan_report
-    from distsim.cli.plan_request import complete, request_of
 
     _check(json and csv, top, seed)
     file = plan_report.check(report)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distsim.cli.options import JOB_OPTIONS
+from distsim.cli.options import JOB_OPTIONS, as_typed, tell_unused, with_places
 from distsim.cli.signatures import splitting
 from distsim.engine.plans.options import JOB as OF_JOB
 from distsim.errors import DistsimError
@@ -75,7 +75,6 @@ TAKEN = {name: kind for name, (kind, _) in JOB.items()} | dict.fromkeys(BOUNDED,
 
 def complete(given: dict[str, Any]) -> dict[str, Any]:
     """Options as typed, and under them those that stay, of which a plan takes what it can."""
-    from distsim.cli.options import tell_unused, with_places
     from distsim.keywords import as_text
     from distsim.specs.job import Job
 
@@ -91,7 +90,6 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
 
 def request_of(given: dict[str, Any]) -> Request:
     """The request from options as typed."""
-    from distsim.cli.options import as_typed
     from distsim.engine.plans.asked import request_of as made
 
     try:

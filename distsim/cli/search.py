@@ -17,6 +17,7 @@ from distsim.cli.signatures import splitting
 from distsim.engine.layouts.searchable import FIXED
 from distsim.errors import DistsimError
 from distsim.report import talk
+from distsim.report.style import style
 from distsim.specs.flags import flag
 
 if TYPE_CHECKING:
@@ -169,7 +170,6 @@ def _print(report: SearchReport, as_json: bool, ranks: tuple[int, int] | None) -
         return
     from distsim.report import search_mend
     from distsim.report.search import diff_lines, lines
-    from distsim.report.style import style
 
     term = style()
     made = [*lines(report, term), *search_mend.lines(report, mended, term)]

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-
-def _option(flag: str, text: str) -> Any:
-    return typer.Option(flag, help=text, show_default=False)
-
+from distsim.cli.signatures import option
 
 Objective = Annotated[str, typer.Option("--objective", help="throughput, memory, cost-per-token or fewest-gpus")]
-Within = Annotated[str | None, _option("--within", "longest step that will do, e.g. 20s")]
-Tokens = Annotated[str | None, _option("--tokens", "tokens to train on: days (and dollars) of each layout, e.g. 2T")]
-Deadline = Annotated[str | None, _option("--deadline", "the longest that --tokens may take, failures aside, e.g. 30d")]
+Within = Annotated[str | None, option("--within", "longest step that will do, e.g. 20s")]
+Tokens = Annotated[str | None, option("--tokens", "tokens to train on: days (and dollars) of each layout, e.g. 2T")]
+Deadline = Annotated[str | None, option("--deadline", "the longest that --tokens may take, failures aside, e.g. 30d")]
 Margin = Annotated[str, typer.Option("--margin", help="share of the memory that stays free, 0.05 or 5%")]
 Exclude = Annotated[
-    list[str] | None, _option("--exclude", "leave out values or combinations: tp=16..64, 'tp=8 pp=1'")
+    list[str] | None, option("--exclude", "leave out values or combinations: tp=16..64, 'tp=8 pp=1'")
 ]  # fmt: skip
 Top = Annotated[int, typer.Option("--top", min=1, max=1000, help="how many layouts to rank")]
 AllRanks = Annotated[
     bool, typer.Option("--all-ranks", help="rank layouts that differ in ZeRO or recomputation alone each by itself")
 ]
-Diff = Annotated[str | None, _option("--diff", "two ranks side by side, e.g. 1,2")]
+Diff = Annotated[str | None, option("--diff", "two ranks side by side, e.g. 1,2")]
 Price = Annotated[
     str | None,
-    _option("--price", "show cost: on-demand, spot, reserved-1y, reserved-3y, reserved, or your own USD per GPU-hour"),
+    option("--price", "show cost: on-demand, spot, reserved-1y, reserved-3y, reserved, or your own USD per GPU-hour"),
 ]
-Provider = Annotated[str | None, _option("--provider", "price lists to use: names or TOML files [default: all]")]
-Csv = Annotated[Path | None, _option("--csv", "also write the ranked layouts to a CSV file")]
-All = Annotated[Path | None, _option("--all", "also write every layout to a .csv or .parquet file")]
+Provider = Annotated[str | None, option("--provider", "price lists to use: names or TOML files [default: all]")]
+Csv = Annotated[Path | None, option("--csv", "also write the ranked layouts to a CSV file")]
+All = Annotated[Path | None, option("--all", "also write every layout to a .csv or .parquet file")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON (seconds, bytes) instead of tables")]

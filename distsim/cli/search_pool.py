@@ -12,7 +12,7 @@ from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
     from distsim.engine.layouts.chunks import Pool
-    from distsim.engine.layouts.jobs import LocalPool
+    from distsim.engine.layouts.processes import LocalPool
 
 Jobs = Annotated[int, typer.Option("--jobs", min=1, max=1024, help="processes that share the work")]
 Dask = Annotated[
@@ -26,7 +26,7 @@ def processes(jobs: int) -> Iterator[LocalPool | None]:
     if jobs == 1:
         yield None
         return
-    from distsim.engine.layouts.jobs import LocalPool
+    from distsim.engine.layouts.processes import LocalPool
 
     with contextlib.closing(LocalPool(jobs)) as local:
         yield local

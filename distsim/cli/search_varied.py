@@ -9,6 +9,7 @@ import typer
 
 from distsim.errors import DistsimError
 from distsim.report import talk
+from distsim.report.style import style
 
 if TYPE_CHECKING:
     from distsim.engine.layouts.chunks import Pool
@@ -55,7 +56,6 @@ def run_varied(
         typer.echo(json.dumps(report.to_dict(), indent=1))
     else:
         from distsim.report.search_vary import lines
-        from distsim.report.style import style
 
         term = style()
         typer.echo("\n".join(term.plain(line) for line in lines(report, term)), color=True)

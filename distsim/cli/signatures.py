@@ -6,6 +6,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import typer
+
+
+def option(flag: str, text: str) -> Any:
+    """An option whose help says what holds where it is not given."""
+    return typer.Option(flag, help=text, show_default=False)
+
 
 def with_signature(
     command: Callable[..., None], parameters: Sequence[inspect.Parameter], function: Callable[..., None]

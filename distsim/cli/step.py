@@ -9,6 +9,7 @@ import typer
 
 from distsim.cli.options import job_command
 from distsim.report import talk
+from distsim.report.style import style
 
 NO_ARGS_IS_HELP = False
 
@@ -78,7 +79,6 @@ def step(
 def _print(report: Any, explain: bool, origins: dict[str, str]) -> None:
     from distsim.engine.advice.faster import advise
     from distsim.report.step import lines
-    from distsim.report.style import style
 
     term = style()
     made = lines(report, advise(report), term)

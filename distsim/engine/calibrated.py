@@ -11,6 +11,8 @@ from distsim import catalog
 from distsim.errors import DistsimError
 
 KIND, FITTED = "timing", "fitted"
+LEVEL = 0.9
+"""Share of measured runs that a range of time or memory holds."""
 Answer = TypeVar("Answer")
 
 

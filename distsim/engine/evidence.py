@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from distsim.engine.jobs.flops import least_flops, peak_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees
@@ -89,8 +90,7 @@ def replay(run: Run) -> Replay:
     except MissingCell as missing:
         return Replay(run, reason=str(missing))
     except DistsimError as error:
-        near = next((hint for hint in error.hints if hint.startswith("did you mean")), "")
-        return Replay(run, reason="; ".join(filter(None, (error.problem, near))))
+        return Replay(run, reason="; ".join(filter(None, (error.problem, error.near))))
     if not math.isfinite(timed[0]):
         return Replay(run, reason="its sizes give no finite step time")
     seconds = measured_seconds(run, setup)
@@ -125,8 +125,6 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
 
 def check_possible(setup: Setup, seconds: float | None) -> None:
     """Raise MissingCell where a row's own cells contradict each other: its speed is beyond the chip's peak."""
-    from distsim.engine.jobs.flops import least_flops, peak_of
-
     y, peak = setup.layout, peak_of(setup)
     if seconds and peak and least_flops(setup) * y.step_tokens / y.gpus / seconds > POSSIBLE * peak:
         raise MissingCell(f"seq_len {y.seq} and the measured speed contradict each other: beyond the chip's peak rate")

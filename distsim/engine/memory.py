@@ -15,9 +15,8 @@ from distsim.engine.footprint.moments import moments_of
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.peak_error import PeakError, peak_error
 from distsim.engine.footprint.saved import Saved, saved_of
-from distsim.engine.footprint.states import States, states, stored
+from distsim.engine.footprint.states import States, filled_experts, states, stored
 from distsim.engine.footprint.weight_passes import Waiting, waiting_at_peak
-from distsim.engine.jobs.filled import filled_experts
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve

@@ -13,6 +13,7 @@ from distsim.engine.timelines.input import Time
 from distsim.engine.timelines.timeline import Timeline, simulate
 from distsim.engine.timelines.wiring import Costs, Transfers
 from distsim.errors import DistsimError
+from distsim.formulas.bubbles import bubble_fraction
 from distsim.schedules import registry, text
 from distsim.schedules.action import Schedule
 from distsim.schedules.repeats import short
@@ -267,7 +268,7 @@ def summarise(
     v = parts.chunks
     return Pipeline(
         schedule=parts.name, stages=stages, micro=micro, chunks=v, makespan=makespan,
-        bubble_fraction=max(0.0, 1.0 - sum(busy) / (stages * makespan)) if makespan else 0.0,  # sums round
+        bubble_fraction=max(0.0, bubble_fraction(stages * makespan, sum(busy))) if makespan else 0.0,  # sums round
         span_bubble_fraction=max(0.0, (span - max(busy)) / span) if span else 0.0,
         idle=tuple(max(0.0, makespan - one) for one in busy), busy=tuple(busy),
         peak_in_flight=tuple(most / v if v > 1 else most for most, _ in held),

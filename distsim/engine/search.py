@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from distsim import catalog
+from distsim.engine.counted import Show
 from distsim.engine.jobs.framework_notes import unfitted
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.placement import placement_note
@@ -48,14 +49,10 @@ SPARE = 3
 """More than asked are computed again, so that the order is that of their own numbers."""
 
 
-Watch = Callable[[int, int], None]
-"""Told how many layouts are done, and of how many."""
-
-
 @catalog.settled()  # each layout that is shown is resolved again, with the same presets
 def search(
     request: Request,
-    watch: Watch | None = None,
+    watch: Show | None = None,
     every: Callable[[Block], None] | None = None,
     pool: Pool | None = None,
     shared: Shared | None = None,
@@ -166,7 +163,7 @@ def _almost(kept: Kept, most: int = 5) -> list[Found]:
 
 
 def _walk(
-    request: Request, batches: Sequence[int], kept: Kept, watch: Watch | None, every: Callable[[Block], None] | None,
+    request: Request, batches: Sequence[int], kept: Kept, watch: Show | None, every: Callable[[Block], None] | None,
     pool: Pool | None, shared: Shared | None = None,
 ) -> None:  # fmt: skip
     prices = Prices()

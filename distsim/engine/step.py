@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from distsim.engine.calibrated import FITTED, calibrated, kept_while_fitted
-from distsim.engine.jobs.filled import filled_experts
+from distsim.engine.footprint.states import filled_experts
 from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
 from distsim.engine.jobs.framework_notes import beyond_default, unfitted
 from distsim.engine.jobs.kin import kin_of

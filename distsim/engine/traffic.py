@@ -13,7 +13,7 @@ from distsim.engine.exchanges.exchange import Exchange, exchange_of, reduces_las
 from distsim.engine.exchanges.flows import Flow, Role
 from distsim.engine.exchanges.hidden import beside_each, hidden_fraction
 from distsim.engine.exchanges.offloading import DOWN, READ, UP, WRITE
-from distsim.engine.jobs.filled import filled_experts
+from distsim.engine.footprint.states import filled_experts
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve

@@ -16,9 +16,9 @@ _DERIVED = "derived from the order; held against the event simulation"
 
 
 @formula(unit="1", source="share of stage time that idles")
-def bubble_fraction(makespan_seconds: Number, busy_seconds: Number) -> Number:
-    """One minus the mean busy time of a stage over the makespan."""
-    return 1 - busy_seconds / makespan_seconds
+def bubble_fraction(stage_seconds: Number, busy_seconds: Number) -> Number:
+    """One minus the time that stages compute over the time that they have: the makespan on each of them."""
+    return 1 - busy_seconds / stage_seconds
 
 
 @formula(unit="s", source=_DERIVED)
@@ -33,26 +33,12 @@ def gpipe_makespan(stages: Number, micro: Number, forward: Number, backward: Num
     return (micro + stages - 1) * (forward + backward) + 2 * (stages - 1) * hop
 
 
-@formula(unit="s", source=_DERIVED)
-def gpipe_uneven_makespan(
-    sum_forward: Number, longest_forward: Number, sum_backward: Number, longest_backward: Number, micro: Number
-) -> Number:
-    """GPipe on uneven stages (sums and maxima over stages, no hop); exact always."""
-    return sum_forward + sum_backward + (micro - 1) * (longest_forward + longest_backward)
-
-
 @formula(unit="s", source=f"{_MEGATRON}.1; the hop term is {_DERIVED}")
 def one_f_one_b_makespan(stages: Number, micro: Number, forward: Number, backward: Number, hop: Number = 0.0) -> Number:
     """1F1B with flush, for any number of micro-batches. In-order 1F1B pays (p-1)/p round trips per micro-batch, not
     only the two ramps."""
     trips = (stages - 1) + (micro - 1) - ceil_div(micro - 1, stages)
     return (micro + stages - 1) * (forward + backward) + where(stages > 1, 2 * hop * trips, 0)
-
-
-@formula(unit="s", source=_DERIVED)
-def one_f_one_b_uneven_bound(sum_both: Number, longest_both: Number, micro: Number) -> Number:
-    """Upper bound of 1F1B on uneven stages without hops; exact where the last stage is the slowest in both."""
-    return sum_both + (micro - 1) * longest_both
 
 
 @formula(unit="s", source=f"{_MEGATRON}.2; m < p is {_DERIVED}")

@@ -48,12 +48,6 @@ def send_recv_wire_bytes(size_bytes: Number, ranks: Number) -> Number:
     return where(ranks > 1, size_bytes, 0 * size_bytes)
 
 
-@formula(unit="B", source=_THAKUR)
-def recursive_doubling_wire_bytes(size_bytes: Number, ranks: Number) -> Number:
-    """Bytes one rank sends when whole vectors are exchanged in log2(n) rounds; few messages, more bytes."""
-    return ceil_log2(ranks) * size_bytes
-
-
 @formula(unit="1", source="NVIDIA nccl-tests doc/PERFORMANCE.md")
 def all_reduce_bus_factor(ranks: Number) -> Number:
     """Bus bandwidth over algorithm bandwidth of an all-reduce."""

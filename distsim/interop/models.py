@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distsim.errors import DistsimError
+from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.model import Model
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ def reading_notes(name: str) -> list[str]:
     file = config_file(str(name))
     if file is None:
         return _preset_notes(str(name))
-    from distsim.errors import did_you_mean
     from distsim.interop.huggingface import read_config_file
     from distsim.interop.huggingface.aliases import NAMES
 
@@ -116,7 +115,6 @@ def _preset_notes(name: str) -> list[str]:
 
 
 def _unknown_family(model: Model) -> Iterator[str]:
-    from distsim.errors import did_you_mean
     from distsim.interop.huggingface.families import LIKE, UNREAD, supported
 
     known = (*supported(), *UNREAD)
@@ -127,7 +125,6 @@ def _unknown_family(model: Model) -> Iterator[str]:
 
 
 def _unknown_activation(model: Model) -> Iterator[str]:
-    from distsim.errors import did_you_mean
     from distsim.interop.huggingface.aliases import ACTIVATIONS
 
     if model.activation not in ACTIVATIONS:

@@ -9,7 +9,6 @@ from distsim.errors import DistsimError
 from distsim.interop.text_file import read_text
 
 _INFO = re.compile(r"NCCL INFO (.*)$")
-_RANK = re.compile(r"\[(\d+)\] NCCL INFO")
 _CHANNEL = re.compile(r"Channel (\d+)/(\d+)\s*:\s*([\d\s]+)$")
 _RING = re.compile(r"Ring (\d+)\s*:\s*(\d+)\s*->\s*(\d+)\s*->\s*(\d+)")
 _TREES = re.compile(r"^Trees\s+(.*)$")

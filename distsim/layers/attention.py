@@ -8,7 +8,7 @@ from distsim.layers.context_parallel import beside_gathered, context_exchange
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Bias, Weights, linear
-from distsim.layers.names import QKV
+from distsim.layers.names import DROPOUT_MASK, QKV
 from distsim.layers.norm import inner_norm, norm, shared
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import MASK_BYTES
@@ -124,7 +124,7 @@ def residual(ctx: Context, name: str) -> list[Operation]:
     elements = ctx.sharded_tokens * ctx.model.hidden
     saved: tuple[Tensor, ...] = ()
     if ctx.dropout and ctx.model.hidden_dropout:
-        saved = (Tensor(f"{name}.dropout_mask", elements, MASK_BYTES, "s b h mask"),)
+        saved = (Tensor(f"{name}{DROPOUT_MASK}", elements, MASK_BYTES, "s b h mask"),)
     if name == "attention.residual":
         saved += framework_copies(ctx)
     act = ctx.precision.stream_bytes
@@ -168,6 +168,7 @@ def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_
             before[index],
             per_head=True,
             affine=model.qk_norm != "unit",
+            role="head norm",
         )
         for index, which in enumerate(("query", "key")[: len(before)])
     ]

@@ -27,8 +27,8 @@ def block_indexer(ctx: Context) -> list[Operation]:
     rows_of = [
         linear(ctx, "attention.index.query", tokens, hidden, heads * width, None, sharded=False),
         linear(ctx, "attention.index.key", tokens, hidden, width, None, sharded=False),
-        norm(ctx, "attention.index.query_norm", tokens * heads, width, queries, per_head=True),
-        norm(ctx, "attention.index.key_norm", tokens, width, keys, per_head=True),
+        norm(ctx, "attention.index.query_norm", tokens * heads, width, queries, per_head=True, role="index norm"),
+        norm(ctx, "attention.index.key_norm", tokens, width, keys, per_head=True, role="index norm"),
         Operation(
             "attention.index.scores", "attention", 2 * scores * width, 2 * 2 * scores * width,
             queries.size_bytes + keys.size_bytes, scores / index.block * FP32_BYTES,

@@ -20,6 +20,7 @@ from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES
 from distsim.layers.indexer import fixed, target_scores
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
 from distsim.layers.linear import Weights, linear
+from distsim.layers.names import PROBABILITIES
 from distsim.layers.norm import norm
 from distsim.layers.sparse_attention import HEAD_TILE
 from distsim.layers.tensor_parallel import column_collectives, row_collectives, sequence_gathers
@@ -72,7 +73,7 @@ def compressed_attention(ctx: Context, source: Tensor) -> list[Operation]:
         linear(ctx, "attention.key", own, model.hidden, width, source, sharded=False, cast_input=True,
                collectives=_gathered(ctx, width)),
         norm(ctx, "attention.key_norm", own, width, key._replace(name="attention.key_raw", elements=own * width),
-             per_head=True),
+             per_head=True, role="head norm"),
     ]  # fmt: skip
     if ratio:
         rows += compressor(ctx, "attention.compressed", source, ratio, width, table.chooses(ctx.layer))
@@ -95,10 +96,11 @@ def _queries(ctx: Context, table: CompressedAttention, source: Tensor, latent: T
     entered = column_collectives(ctx, width=rank) if ctx.kernels.regather_input else ()
     return [
         linear(ctx, "attention.query_down", own, ctx.model.hidden, rank, source, sharded=False, cast_input=True),
-        norm(ctx, "attention.query_latent_norm", own, rank, before, per_head=True),
+        norm(ctx, "attention.query_latent_norm", own, rank, before, per_head=True, role="latent norm"),
         linear(ctx, "attention.query_up", ctx.layout.tokens, rank, raw.elements / ctx.layout.tokens, latent,
                collectives=entered),
-        norm(ctx, "attention.query_norm", raw.elements / width, width, raw, per_head=True, affine=False),
+        norm(ctx, "attention.query_norm", raw.elements / width, width, raw, per_head=True, affine=False,
+             role="head norm"),
     ]  # fmt: skip
 
 
@@ -179,7 +181,7 @@ def _composed(ctx: Context, table: CompressedAttention, query: Tensor, key: Tens
     copies = Tensor("attention.key_copies", (key.elements + further.elements) * heads, act, "s b a d/t")
     again = copies._replace(name="attention.value_copies")
     scores = Tensor("attention.scores", elements, act, "b a s s/t")
-    weights = Tensor("attention.probabilities", elements + samples * heads * rows, act, "b a s s/t")
+    weights = Tensor(f"attention{PROBABILITIES}", elements + samples * heads * rows, act, "b a s s/t")
     largest = Tensor("attention.row_maximum", samples * heads * rows, INDEX_BYTES, "b a s/t index")
     output = Tensor("attention.core_output", query.elements, act, "s b a d/t")
     shape = (samples, heads, rows, columns, width, width)

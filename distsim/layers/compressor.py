@@ -6,6 +6,7 @@ from __future__ import annotations
 from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
+from distsim.layers.names import POSITION_BIAS
 from distsim.layers.norm import norm
 from distsim.units import FP32_BYTES
 
@@ -29,7 +30,7 @@ def compressor(ctx: Context, name: str, source: Tensor, ratio: int, width: Numbe
             Tensor(f"{name}.windows", 2 * own * wide, act, "s b 2d"),
         )
     pooled = Tensor(f"{name}.raw", own / ratio * width, act, "s/r b d")
-    bias = Parameter(f"{name}.position_bias", ratio * wide, "vector", tensor_parallel=False)
+    bias = Parameter(f"{name}{POSITION_BIAS}", ratio * wide, "vector", tensor_parallel=False)
     return [
         *projections,
         Operation(

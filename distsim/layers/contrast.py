@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
-from distsim.layers.names import LOSS
+from distsim.layers.names import LOSS, UPCAST
 from distsim.layers.norm import norm
 from distsim.units import FP32_BYTES
 
@@ -48,6 +48,6 @@ def _loss(ctx: Context) -> Operation:
         saved.append(Tensor("loss.log_softmax_fp32", 2 * logits, wide, "b b fp32"))
     return Operation(
         LOSS, "loss", bytes_read=logits * act, bytes_written=logits * wide, shape=(batch, batch), saved=tuple(saved),
-        transient_backward=(Tensor("loss.upcast", logits, wide, "b b fp32"),),
+        transient_backward=(Tensor(UPCAST, logits, wide, "b b fp32"),),
         parameters=(Parameter("loss.temperature", 1, "vector", tensor_parallel=False),),
     )  # fmt: skip

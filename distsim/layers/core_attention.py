@@ -7,6 +7,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, maximum, minimum, round_up, where
 from distsim.layers.attention_kernel import all_keys, casts_keys, sdpa_choice, with_mask
 from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.layers.names import DROPOUT_MASK, PROBABILITIES, SOFTCAP, WIDE_PROBABILITIES
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
@@ -14,7 +15,7 @@ from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 LSE_BYTES = 4  # flash and memory-efficient kernels keep one fp32 log-sum-exp per head and query token
 EFFICIENT_ROWS = 32  # the memory-efficient kernel pads its log-sum-exp to a multiple of this
 RNG_BYTES = 24  # seed and offset of a flash call: uint64[2] and one more
-COMPOSED = "attention.probabilities_fp32"
+COMPOSED = f"attention{WIDE_PROBABILITIES}"
 FLASH_BACKWARD = 2.5  # two products forward, five backward (Dao 2022, FlashAttention, appendix B)
 
 
@@ -55,11 +56,10 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
     key, value, mask = with_mask(ctx, query, key, value)
     saved = [output]
     packed = layout.seq / layout.together if layout.sample_tokens and ctx.kernels.packed == "lengths" else 1
-    if ctx.kernels.attention_lse:
-        padded = layout.tokens
-        if ctx.kernels.sdpa and sdpa_choice(ctx) == "efficient":
-            padded = layout.micro_batch * round_up(queries, EFFICIENT_ROWS)
-        saved.append(Tensor("attention.lse", padded * heads, LSE_BYTES, "s b a/t"))
+    padded = layout.tokens
+    if ctx.kernels.sdpa and sdpa_choice(ctx) == "efficient":
+        padded = layout.micro_batch * round_up(queries, EFFICIENT_ROWS)
+    saved.append(Tensor("attention.lse", padded * heads, LSE_BYTES, "s b a/t"))
     if ctx.kernels.sdpa:
         saved.append(Tensor("attention.rng", 1, RNG_BYTES, "seed"))
     return [
@@ -169,16 +169,16 @@ def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]
     scores = plain + rows * (sinks in ("shifted", "column"))
     upcast = ctx.kernels.softmax == "eager" or ctx.precision.autocast
     raw = Tensor("attention.scores", scores, FP32_BYTES if upcast else act, "b a s s/t")
-    weights = Tensor("attention.probabilities", scores, raw.bytes_each, "b a s s/t")
+    weights = Tensor(f"attention{PROBABILITIES}", scores, raw.bytes_each, "b a s s/t")
     kept = [weights]
     if model.attention_softcap:
-        kept.append(Tensor("attention.softcap", scores, act, "b a s s/t"))
+        kept.append(Tensor(f"attention{SOFTCAP}", scores, act, "b a s s/t"))
     if sinks == "shifted":
         kept.append(Tensor("attention.row_maximum", rows, INDEX_BYTES, "b a s/t index"))
     if sinks == "scale":
         kept += _sink_scale(ctx, rows, scores)
     if ctx.dropout and model.attention_dropout:
-        kept.append(Tensor("attention.dropout_mask", scores, MASK_BYTES, "b a s s/t mask"))
+        kept.append(Tensor(f"attention{DROPOUT_MASK}", scores, MASK_BYTES, "b a s s/t mask"))
         weights = Tensor("attention.dropped", scores, act, "b a s s/t")
     elif weights.bytes_each != act:
         weights = Tensor("attention.probabilities_cast", plain if sinks == "column" else scores, act, "b a s s/t")
@@ -212,7 +212,7 @@ def _products(ctx: Context, read: Heads, output: Tensor, flops: Number, math: bo
         role="scores",
     )  # fmt: skip
     wider = [t._replace(bytes_each=FP32_BYTES - raw.bytes_each) for t in kept if t.name == COMPOSED]
-    multiplied = (raw,) * (ctx.kernels.softmax_kernel == "steps" and ctx.kernels.softmax_product)
+    multiplied = (raw,) * (ctx.kernels.softmax_kernel == "steps")  # torch's kernels write weights times gradients
     softmax = Operation(
         "attention.softmax", "elementwise", 0, 0, raw.size_bytes, weights.size_bytes, (raw.elements,),
         tuple(kept), transient_backward=(raw, raw, *multiplied, *wider, *wider), recompute_class="core_attention",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim.layers.core_attention import rope_table
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
-from distsim.layers.names import EMBEDDING, EMBEDDING_WEIGHT
+from distsim.layers.names import DROPOUT_MASK, EMBEDDING, EMBEDDING_WEIGHT, TEXT
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import boundary_bytes
 from distsim.specs.model import Model
@@ -35,7 +35,7 @@ def embedding(ctx: Context) -> list[Operation]:
         source = Tensor("embedding.narrow", tokens * width, ctx.precision.kept_input_bytes, "s b w")
         rows.append(linear(ctx, "embedding.project_in", tokens, width, model.hidden, source, bias=bias, sharded=False))
     if model.text:
-        rows.append(_lookup(behind)._replace(name="embedding.text"))
+        rows.append(_lookup(behind)._replace(name=TEXT))
     if model.disentangled:
         from distsim.layers.disentangled import distance_table
 
@@ -118,7 +118,7 @@ def _masks(ctx: Context, name: str) -> list[Tensor]:
     """The mask of dropout after an embedding."""
     if not (ctx.dropout and ctx.model.embedding_dropout):
         return []
-    return [Tensor(f"{name}.dropout_mask", ctx.sharded_tokens * table_width(ctx.model), MASK_BYTES, "s b h mask")]
+    return [Tensor(f"{name}{DROPOUT_MASK}", ctx.sharded_tokens * table_width(ctx.model), MASK_BYTES, "s b h mask")]
 
 
 def _dropped(ctx: Context) -> list[Operation]:

@@ -19,12 +19,12 @@ def norm_gate(ctx: Context, name: str) -> list[Operation]:
     after = Tensor(f"{name}.gate_activated", rows * rank, kept, "s b r")
     gate = Tensor(f"{name}.gate", rows * hidden, FP32_BYTES, "s b h fp32")
     return [
-        linear(ctx, f"{name}.gate_down", rows, hidden, rank, whole, sharded=False),
+        linear(ctx, f"{name}.gate_down", rows, hidden, rank, whole, sharded=False)._replace(role="norm gate"),
         Operation(
             f"{name}.gate_activation", "elementwise", bytes_read=before.size_bytes, bytes_written=before.size_bytes,
             shape=(rows * rank,), saved=(before,), recompute_class="activation",
         ),
-        linear(ctx, f"{name}.gate_up", rows, rank, hidden, after, sharded=False),
+        linear(ctx, f"{name}.gate_up", rows, rank, hidden, after, sharded=False)._replace(role="norm gate"),
         Operation(
             f"{name}.gate", "elementwise", bytes_read=2 * whole.size_bytes, bytes_written=whole.size_bytes,
             shape=(rows * hidden,), saved=(whole, gate), transient_backward=(gate,), recompute_class="norm",

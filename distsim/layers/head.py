@@ -7,7 +7,7 @@ from distsim.layers.hyper_connections import collected
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
-from distsim.layers.names import HEAD, HEAD_WEIGHT, LOSS
+from distsim.layers.names import DROPOUT_MASK, HEAD, HEAD_WEIGHT, LOSS, SOFTCAP, UNUSED, UPCAST
 from distsim.layers.norm import norm
 from distsim.layers.prediction import own_positions, pooler, positions, told_width, transform
 from distsim.layers.tensor_parallel import column_collectives
@@ -68,7 +68,7 @@ def _end_dropout(ctx: Context, name: str) -> list[Operation]:
     if not (ctx.model.positions == "relative" and ctx.dropout and ctx.model.hidden_dropout):
         return []
     elements, each = ctx.sharded_tokens * ctx.model.hidden, ctx.precision.stream_bytes
-    mask = Tensor(f"{name}.dropout_mask", elements, MASK_BYTES, "s b h mask")
+    mask = Tensor(f"{name}{DROPOUT_MASK}", elements, MASK_BYTES, "s b h mask")
     return [
         Operation(
             f"{name}.dropout", "elementwise", bytes_read=elements * each, bytes_written=elements * each,
@@ -104,7 +104,7 @@ def _with_unused(operations: list[Operation], unused: int) -> list[Operation]:
     if not unused:
         return operations
     first = operations[0]
-    held = Parameter("head.unused.weight", unused, "vector", tensor_parallel=False)
+    held = Parameter(UNUSED, unused, "vector", tensor_parallel=False)
     return [first._replace(parameters=(*first.parameters, held)), *operations[1:]]
 
 
@@ -136,11 +136,11 @@ def _loss(ctx: Context) -> Operation:
     if eager:
         saved += [Tensor("loss.targets", everywhere, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, wide, "1")]
     if (ctx.model.attention_softcap or ctx.model.logit_softcap) and (eager or kernels.compiler == "none"):
-        saved.append(Tensor("loss.softcap", logits, act, "s b v/t"))
+        saved.append(Tensor(f"{LOSS}{SOFTCAP}", logits, act, "s b v/t"))
     half = Tensor("loss.logits", logits, act, "s b v/t")
     if not eager and kernels.loss_transit_bytes is not None:
         half = half._replace(bytes_each=kernels.loss_transit_bytes)
-    upcast = Tensor("loss.upcast", logits, wide, "s b v/t fp32")
+    upcast = Tensor(UPCAST, logits, wide, "s b v/t fp32")
     # eager: bf16 logits and their fp32 upcast are alive when the log-softmax is made; in backward the fp32
     # gradients of the log-softmax and of its input, which is 16 bits wide where nothing was upcast
     forward = (half, upcast) if eager and act != wide else (half,)

@@ -47,6 +47,7 @@ def indexer(ctx: Context, latent: Tensor | None) -> list[Operation]:
                 Parameter(f"attention.index.{what}", size, "vector", tensor_parallel=False)
                 for what, size in vectors.items()
             ),
+            role="index norm",
         ),
         (_sparse_scores if reads_chosen(ctx.model, layout, ctx.kernels) else _scores)(
             ctx, (samples, heads, rows, seen, width, width), queries.size_bytes + keys.size_bytes,

@@ -9,6 +9,7 @@ from distsim.arrays import where
 from distsim.layers.attention import residual
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
+from distsim.layers.names import PREACTIVATION
 from distsim.layers.norm import norm
 from distsim.units import FP32_BYTES
 
@@ -65,7 +66,7 @@ def branch(ctx: Context) -> list[Operation]:
     stream, narrow = tokens * model.hidden, tokens * inputs.width
     whole = _all_layers(ctx)._replace(name="layer_input.gradients")
     slicing = Operation(SLICE, "elementwise", bytes_written=whole.size_bytes, shape=(whole.elements,))
-    before = Tensor("layer_input.preactivation", narrow, act, "s b w")
+    before = Tensor(f"layer_input{PREACTIVATION}", narrow, act, "s b w")
     own = [before]
     if ctx.kernels.activation == "eager":
         own.append(before._replace(name="layer_input.activated"))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple, Self
 
 from distsim.arrays import Number, some, where
-from distsim.layers.names import Role
+from distsim.layers.names import BIAS, PREACTIVATION, Role
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -20,7 +20,7 @@ Kind = Literal["matmul", "attention", "elementwise", "norm", "embedding", "loss"
 ParameterKind = Literal["matrix", "embedding", "vector"]
 Held = Literal["trained", "whole", "adapter", "frozen", "quantised"]
 """Why a parameter is there: ``whole`` and ``adapter`` train where all else is frozen."""
-
+FIXED: tuple[Held, ...] = ("frozen", "quantised")
 RATE_GRADIENT_ONLY = ".unrated"
 """How names of tensors end that only the gradient of a learned rate reads, which nobody needs where it is frozen."""
 
@@ -63,7 +63,12 @@ class Parameter(NamedTuple):
     @property
     def trains(self) -> bool:
         """Whether it has a gradient and optimizer states."""
-        return self.held not in ("frozen", "quantised")
+        return self.held not in FIXED
+
+    @property
+    def is_bias(self) -> bool:
+        """Whether it is added to what a product or norm makes."""
+        return self.name.endswith(BIAS)
 
 
 class Collective(NamedTuple):
@@ -181,8 +186,8 @@ def dropped_by(operation: Operation, kinds: tuple[str, ...]) -> bool:
 
 
 MADE = (("query_up", ("query",)), ("kv_up", ("key", "value")), ("activation", ("product",)), ("norm", ("input",)),
-        ("dispatch", ("experts.input",)), ("experts.up", ("experts.preactivation",)),
-        ("shared.up", ("shared.preactivation",)))  # fmt: skip
+        ("dispatch", ("experts.input",)), ("experts.up", (f"experts{PREACTIVATION}",)),
+        ("shared.up", (f"shared{PREACTIVATION}",)))  # fmt: skip
 """How the last words of an operation's name become those of what it makes, where other operations keep that."""
 
 
@@ -202,7 +207,7 @@ def _read(operation: Operation) -> Iterable[str]:
         return (tensor.name for tensor in operation.saved)
     if operation.kind == "norm":
         return (tensor.name for tensor in operation.saved if not tensor.name.startswith(operation.name + "."))
-    return (tensor.name for tensor in operation.saved if tensor.name.endswith(".preactivation"))
+    return (tensor.name for tensor in operation.saved if tensor.name.endswith(PREACTIVATION))
 
 
 class Again(NamedTuple):
@@ -292,7 +297,3 @@ def parameters_of(operations: Iterable[Operation]) -> list[Parameter]:
 def flops_forward(operations: Iterable[Operation]) -> Number:
     """Floating-point operations of one forward pass."""
     return sum(operation.flops_forward for operation in operations)
-
-
-__all__ = ["Block", "Collective", "Context", "Held", "Operation", "Parameter", "Tensor", "distinct_saved",
-           "flops_forward", "parameters_of", "saved_bytes", "weight_copy_bytes"]  # fmt: skip

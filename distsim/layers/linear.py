@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from distsim.arrays import Number
 from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+from distsim.layers.names import INPUT_CAST
 
 
 class Size(NamedTuple):
@@ -72,7 +73,7 @@ def linear(
     )  # fmt: skip
     parameters = (weight, _bias(weight, f"{name}.bias", size, bias)) if bias else (weight,)
     if kept_input is not None and cast_input and ctx.precision.autocast:
-        kept_input = kept_input._replace(elements=kept_input.elements * modules, name=f"{name}.input_cast")
+        kept_input = kept_input._replace(elements=kept_input.elements * modules, name=f"{name}{INPUT_CAST}")
     saved = [] if kept_input is None else [kept_input]
     if ctx.precision.autocast:
         saved.append(weight_cast(name, size, ctx.activation))

@@ -81,7 +81,7 @@ def _queries(ctx: Context, mla: LatentAttention, source: Tensor, outer: Number) 
     return [
         linear(ctx, "attention.query_down", own, hidden, mla.q_rank, source, sharded=False, bias=ctx.model.qkv_bias,
                cast_input=True),
-        norm(ctx, "attention.query_latent_norm", own, mla.q_rank, raw, per_head=True),
+        norm(ctx, "attention.query_latent_norm", own, mla.q_rank, raw, per_head=True, role="latent norm"),
         linear(ctx, "attention.query_up", tokens, together * mla.q_rank, outer, read,
                collectives=_entered(ctx, together * mla.q_rank)),
         *(indexer(ctx, latent) if mla.chooses(ctx.layer) else []),
@@ -111,7 +111,7 @@ def _keys_and_values(ctx: Context, mla: LatentAttention, source: Tensor, outer: 
         linear(ctx, "attention.kv_down", own, ctx.model.hidden, mla.kv_rank + mla.rope_dim, source, sharded=False,
                bias=ctx.model.qkv_bias, cast_input=True,
                collectives=sequence_gathers(ctx, mla.rope_dim) if latents else column_collectives(ctx)),
-        norm(ctx, "attention.kv_latent_norm", own, mla.kv_rank, raw, per_head=True),
+        norm(ctx, "attention.kv_latent_norm", own, mla.kv_rank, raw, per_head=True, role="latent norm"),
         *([norm(ctx, "attention.key_rope_norm", own, mla.rope_dim, rotated, per_head=True)] if mla.rope_norm else []),
         linear(ctx, "attention.kv_up", ctx.layout.tokens, mla.kv_rank, outer, latent,
                collectives=_entered(ctx, mla.kv_rank)),

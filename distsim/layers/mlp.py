@@ -6,6 +6,7 @@ from distsim.arrays import Number
 from distsim.layers.attention import residual
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Bias, Weights, linear
+from distsim.layers.names import DROPOUT_MASK, PREACTIVATION
 from distsim.layers.norm import inner_norm
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import FP32_BYTES, MASK_BYTES
@@ -90,7 +91,7 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
     """The activation function, with the product by the gate where there is one."""
     model, act, kernels = ctx.model, ctx.activation, ctx.kernels
     elements = tokens * inner
-    before = Tensor(f"{name}.preactivation", elements, act, "s b f/t")
+    before = Tensor(f"{name}{PREACTIVATION}", elements, act, "s b f/t")
     saved: list[Tensor] = []
     if model.gated:
         saved.append(before._replace(elements=2 * elements, shape="s b 2f/t"))
@@ -112,7 +113,7 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
     if _squares_wide(ctx):
         saved.append(before._replace(name=f"{name}.square_input", bytes_each=FP32_BYTES))
     if ctx.dropout and model.mlp_dropout:
-        saved.append(Tensor(f"{name}.dropout_mask", elements, MASK_BYTES, "s b f/t mask"))
+        saved.append(Tensor(f"{name}{DROPOUT_MASK}", elements, MASK_BYTES, "s b f/t mask"))
     reads = 2 if model.gated else 1
     passing = ERF_PASSING if model.activation == "gelu_erf" and kernels.activation == "eager" else 0
     return Operation(

@@ -8,7 +8,7 @@ from distsim.layers.attention import residual
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import mlp
-from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS, IDLE
+from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS, IDLE, PREACTIVATION
 from distsim.layers.router import ROUTER_BYTES, router
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
@@ -153,7 +153,7 @@ def _indices(ctx: Context, routed: Number) -> tuple[Tensor, ...]:
 
 def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation:
     act, elements, model = ctx.activation, routed * inner, ctx.model
-    saved = [Tensor("mlp.experts.preactivation", elements * (2 if model.gated else 1), act, "k s b 2f")]
+    saved = [Tensor(f"mlp.experts{PREACTIVATION}", elements * (2 if model.gated else 1), act, "k s b 2f")]
     if ctx.kernels.activation != "fused" and model.gated:
         own = ctx.kernels.expert_gate_tensors
         beside = ctx.kernels.gate_tensors if own is None else own

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-Role = Literal["", "heads", "core", "scores", "softmax", "residual", "activation", "head", "stream weights"]
+Role = Literal["", "heads", "core", "scores", "softmax", "residual", "activation", "head", "stream weights",
+               "head norm", "latent norm", "index norm", "norm gate"]  # fmt: skip
 """What a row does, where that decides what it costs: splitting into heads and rotating them, all of attention in one
 kernel, scores by themselves, their softmax, the addition to the residual stream, an activation function, an output
-layer, the weights of residual streams. Names of such rows tell whose they are."""
+layer, the weights of residual streams; norms within heads, of latents, of an indexer, and products that make the gate
+of a norm of the residual stream. Names of such rows tell whose they are."""
 EXCHANGE = "attention.exchange"
 """What context parallel ranks send each other."""
+QUERY, KEY, VALUE = "attention.query", "attention.key", "attention.value"
+"""What attention multiplies."""
 QKV, MLP_UP, MLP_ACTIVATION = "attention.qkv", "mlp.up", "mlp.activation"
 ROUTER, DISPATCH, COMBINE = "mlp.router", "mlp.dispatch", "mlp.combine"
 EXPERTS = ("mlp.experts.up", "mlp.experts.down")
@@ -18,12 +22,26 @@ EXPERTS = ("mlp.experts.up", "mlp.experts.down")
 EXPERT_ACTIVATION = "mlp.experts.activation"
 EMBEDDING, HEAD, LOSS = "embedding", "head", "loss"
 """The lookup of words, the output layer and its loss; those of multi-token prediction have names of their own."""
+TEXT = "embedding.text"
+"""The lookup of a second stack's words."""
+TRANSFORM, POOLER, SENTENCE, SHARED_GATE = "head.transform", "head.pooler", "head.sentence", "mlp.shared.gate"
+"""Small products of encoders' heads, and the one that weighs a shared expert."""
+UPCAST = "loss.upcast"
+"""Logits in fp32, which a loss makes of narrow ones."""
 EMBEDDING_WEIGHT, HEAD_WEIGHT = "embedding.weight", "head.weight"
 """The table of words, and the output layer's matrix."""
 CROSS = "cross"
 """Begins the names of a decoder's attention to an encoder, which no positions bias."""
+UNUSED = "head.unused.weight"
+"""What stands in the head and no loss reads."""
 IDLE = ".idle"
 """Ends the name of an expert's parameter that nothing reads."""
+WEIGHT, BIAS, SCORE_BIAS, POSITION_BIAS = ".weight", ".bias", ".score_bias", ".position_bias"
+"""End the names of a product's or norm's parameters; of what is added to routers' scores, and by position."""
+DROPOUT_MASK, INPUT_CAST, PREACTIVATION = ".dropout_mask", ".input_cast", ".preactivation"
+"""End the names of what dropout keeps, of a product's input as autocast made it, and of an activation's input."""
+SOFTCAP, PROBABILITIES, WIDE_PROBABILITIES = ".softcap", ".probabilities", ".probabilities_fp32"
+"""End the names of what attention keeps step by step: scores with a cap, and their softmax."""
 PROJECTIONS = ("embedding.patches", "embedding.frames", "embedding.convolution")
 """How the names of products begin that stand in the embedding, and yet count as work."""
 SECOND = "second."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
+from distsim.layers.names import Role
 from distsim.units import FP32_BYTES
 
 STATISTIC_BYTES = 4  # fp32 mean or reciprocal deviation per row, in every fused kernel
@@ -19,6 +20,7 @@ def norm(
     per_head: bool = False,
     affine: bool = True,
     bias: bool = True,
+    role: Role = "",
 ) -> Operation:
     """A layernorm or RMSNorm of ``rows x width``; ``source`` is its input, kept where no other row keeps it.
 
@@ -47,6 +49,7 @@ def norm(
         transient_backward=_gradients(ctx, name, rows * width, source, rms),
         parameters=tuple(parameters),
         recompute_class="norm",
+        role=role,
     )
 
 

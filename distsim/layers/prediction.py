@@ -9,6 +9,7 @@ from __future__ import annotations
 from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
+from distsim.layers.names import PREACTIVATION, TRANSFORM
 from distsim.layers.norm import norm
 from distsim.layers.pointwise import pointwise
 from distsim.specs.model import Model
@@ -42,7 +43,7 @@ def transform(ctx: Context) -> list[Operation]:
     rows, hidden, width, act = own_positions(ctx), model.hidden, told_width(model), ctx.activation
     bias = model.mlp_bias if out.transform_bias is None else out.transform_bias
     source = Tensor("head.transform.input", rows * hidden, act, "s b h")
-    before = Tensor("head.transform.preactivation", rows * width, act, "s b h")
+    before = Tensor(f"{TRANSFORM}{PREACTIVATION}", rows * width, act, "s b h")
     found = [
         linear(ctx, "head.transform", rows, hidden, width, source, bias=bias, sharded=False, cast_input=True),
         pointwise("head.transform.activation", before, "activation"),

@@ -42,7 +42,7 @@ def _grouped(operation: Operation) -> bool:
 
 
 def _biased(operation: Operation) -> bool:
-    return any(parameter.name.endswith(".bias") for parameter in operation.parameters)
+    return any(parameter.is_bias for parameter in operation.parameters)
 
 
 def kept_by_kind(operation: Operation) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
-from distsim.layers.names import ROUTER
+from distsim.layers.names import ROUTER, SCORE_BIAS
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
 ROUTER_BYTES = FP32_BYTES  # routing is done in fp32
@@ -30,7 +30,7 @@ def router(ctx: Context, source: Tensor) -> Operation:
     if experts.router_bias:
         weights.append(Parameter("mlp.router.bias", experts.choices, "vector", tensor_parallel=False))
     if experts.score_bias:
-        weights.append(Parameter("mlp.router.score_bias", experts.choices, "vector", tensor_parallel=False))
+        weights.append(Parameter(f"{ROUTER}{SCORE_BIAS}", experts.choices, "vector", tensor_parallel=False))
     saved = [
         *(() if ctx.kernels.router_fp32 else (source,)),
         Tensor("mlp.router.probabilities", tokens * experts.choices, ROUTER_BYTES, "s b E"),

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distsim import units
+from distsim.report.style import ASCII_LEVELS, LEVELS
 
 if TYPE_CHECKING:
     from distsim.engine.collective import Collective
 
-_BARS = " ▁▂▃▄▅▆▇█"
-_PLAIN_BARS = " .:-=+*#@"
 _HEIGHT = 8
 WIDEST_BAR, AXIS = 3, 11
 """Characters of a bar, and left of the first one."""
@@ -54,7 +53,7 @@ def plot(found: Sequence[Collective], unicode: bool = True, columns: int = WIDES
     top = max((one.bus_bandwidth for one in found), default=0.0)
     if top <= 0:
         return ""
-    bars = _BARS if unicode else _PLAIN_BARS
+    bars = LEVELS if unicode else ASCII_LEVELS
     steps = len(bars) - 1
     heights = [round(one.bus_bandwidth / top * _HEIGHT * steps) for one in found]
     lines = []

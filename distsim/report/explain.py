@@ -13,6 +13,7 @@ from typing import Any
 from distsim import arrays
 from distsim.engine.figures import Figure
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import MemoryReport, StageMemory
 from distsim.formula import REGISTRY
 from distsim.layers.ledger import Block, distinct_saved, dropped_by
@@ -143,8 +144,6 @@ def wrapped(line: str) -> list[str]:
 
 def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
     """The rows of a usual layer: what each operation keeps for backward, and the parameters it owns."""
-    from distsim.engine.jobs.stages import build_stages
-
     built = build_stages(setup)[stage]
     if not built.layers:
         yield f"Stage {stage} holds no layer."

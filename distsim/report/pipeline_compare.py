@@ -9,10 +9,9 @@ from distsim.engine.pipeline import Pipeline
 from distsim.report import gantt
 from distsim.report.gantt import Line, Span, show_count, show_seconds, show_time
 from distsim.report.pipeline_text import Show, count, wrapped
+from distsim.report.style import ASCII_LEVELS, LEVELS
 from distsim.schedules.registry import SCHEDULES
 
-_SPARKS = " ▁▂▃▄▅▆▇█"
-_SPARKS_ASCII = " .:-=+*#@"
 _MOST_SPARK, _LEAST_SPARK = 40, 8
 _FAR = 2.5  # schedules that take longer than this many times the best do not set the spark-lines' scale
 _WIDE = 100
@@ -89,7 +88,7 @@ def _notes(reports: list[Pipeline], wide: bool) -> list[str]:
 def spark(report: Pipeline, columns: int, longest: float, unicode: bool) -> str:
     """Busy stages over time, from none to all; a schedule that ends earlier has a shorter line, and one that runs far
     longer than the scale is cut off with a mark."""
-    levels = _SPARKS if unicode else _SPARKS_ASCII
+    levels = LEVELS if unicode else ASCII_LEVELS
     bins = [0.0] * columns
     if not longest:
         return ""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from distsim.report import terminal
 
 PIPED_WIDTH = 100  # columns of a chart when nothing limits the line
+LEVELS, ASCII_LEVELS = " ▁▂▃▄▅▆▇█", " .:-=+*#@"  # a character filled from nothing to all of it
 
 
 class Colour(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 Action = tuple[Any, ...]
 Orders = list[list[Action]]
 
-FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, FUSED = "F", "B", "I", "W", "FB"
+INPUT_GRADIENT, WEIGHT_GRADIENT = "I", "W"
 
 
 class Schedule(NamedTuple):

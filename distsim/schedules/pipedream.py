@@ -15,8 +15,3 @@ def order(stages: int, micro: int, chunks: int = 1) -> Orders:
 def weight_versions(stages: int, micro: int) -> list[int]:
     """Stage s keeps one version of its weights for each mini-batch in flight: stages - s of them."""
     return [min(micro, stages - s) for s in range(stages)]
-
-
-def version_used(stage: int, micro: int, stages: int) -> int:
-    """The number of updates in the weights that mini-batch ``micro`` sees, in its forward and in its backward."""
-    return max(0, micro - (stages - 1 - stage))

@@ -1,5 +1,6 @@
 """One accelerator: its memory, its peaks, its links, and where each figure comes from."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -43,6 +44,13 @@ class ScaleUpLink(Spec):
     links: MaybeCount = None
     bridge: bool = False
     """True when the link only joins a few cards (NVLink bridges of PCIe cards), where a cluster says ``bridged``."""
+
+
+def of_generation(table: Mapping[int, float], generation: int) -> float:
+    """The entry of the last known generation of PCIe up to this one, and the first one's for hosts before all that are
+    known: a later host is taken to be no better than what is known. Whoever asks says what an unstated generation
+    counts as."""
+    return table[max((one for one in table if one <= generation), default=min(table))]
 
 
 class HostLink(Spec):

@@ -9,12 +9,11 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from distsim.errors import DistsimError
 from distsim.specs import stage_layers
 from distsim.specs.base import Spec, explain
+from distsim.specs.layout import OFFLOADS
 from distsim.specs.model import Model
 from distsim.specs.quantity import MaybeFraction, Once, Watts
 from distsim.specs.tuning import WHOLE, targets_named
 
-OFFLOADS = ("optimizer", "parameters", "activations")
-"""What can live in host memory instead of the GPU's."""
 SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "tp_comm_overlap", "dropout", "loss_parallel", "no_sync",
             "clip")  # fmt: skip
 EXAMPLES = {"gpu_power": "500", "stage_layers": '"7,8,8,9"'}

@@ -55,9 +55,6 @@ class Kernels(Spec):
     softmax_kernel: Literal["one", "compiled", "steps"] = "one"
     """One kernel with scale and mask, one for each of its reductions, as XLA makes them, or plain torch's steps: scale,
     mask, softmax, casts (engine/kernels/passes.py)."""
-    softmax_product: bool = True
-    """A plain softmax's backward multiplies weights by their gradients into a tensor of their own first, as torch's
-    kernels do; recordings of fake tensors, for which no kernel runs, have none."""
     mask_chosen: bool = False
     """Steps of a softmax in which a causal mask chooses between scores and the least number, beside the mask that is
     added (GPT-2 and its like in transformers)."""
@@ -115,8 +112,6 @@ class Kernels(Spec):
     attention_format: Literal["wide", "fp8", "mxfp8"] = "wide"
     """Flash attention in the activations' format, or in 8 bits with a scale per tensor or per block, where the chip's
     kernels are known to gain by it; only its time differs."""
-    attention_lse: bool = True
-    """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
     rope: Literal["fused", "eager"] = "fused"
     """``eager`` rotation makes new query and key tensors, and keeps tables of cosines and sines."""
     rope_complex: bool = False

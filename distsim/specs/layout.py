@@ -1,8 +1,15 @@
 """How a job is spread over ranks: plain numbers, or numpy arrays over many layouts at once."""
 
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from distsim.arrays import Number
+
+ZERO_STAGES = (0, 1, 2, 3)
+"""What ZeRO shards: nothing, optimizer states, gradients too, parameters too."""
+SHARDS_ALL = 3
+Offload = Literal["optimizer", "parameters", "activations"]
+OFFLOADS: tuple[Offload, ...] = ("optimizer", "parameters", "activations")
+"""What can live in host memory instead of the GPU's."""
 
 
 class Layout(NamedTuple):

@@ -24,12 +24,10 @@ class State(Spec):
 
 
 class Optimizer(Sourced):
-    """The states an optimizer keeps beside the master copy."""
+    """The states an optimizer keeps beside the precision recipe's master copy, which all use (8-bit ones too)."""
 
     aliases: tuple[str, ...] = ()
     states: tuple[State, ...] = ()
-    master_copy: bool = True
-    """Uses the precision recipe's fp32 master copy (8-bit optimizers on bf16 weights do too)."""
     passes: Factor = 1
     """Memory traffic of the update over that of a fused one."""
     accesses: Amount = 0

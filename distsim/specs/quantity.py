@@ -69,7 +69,6 @@ Seconds = Annotated[float, BeforeValidator(_number("s")), Field(ge=0)]
 Watts = Annotated[float, BeforeValidator(_number("W")), Field(gt=0)]
 Ratio = Annotated[float, BeforeValidator(_number("1")), Field(ge=0)]
 Part = Annotated[float, BeforeValidator(_number("1")), Field(ge=0, le=1)]
-Tokens = Annotated[int, BeforeValidator(_whole("tokens")), Field(gt=0)]
 WireFormat = Annotated[str, BeforeValidator(_wire_format)]
 Dollars = Annotated[float, BeforeValidator(_number("USD")), Field(ge=0)]
 

@@ -9,16 +9,13 @@ from distsim.arrays import Number
 from distsim.errors import DistsimError
 from distsim.specs.base import Spec
 from distsim.specs.cuts import common_kv_heads
-from distsim.specs.layout import Layout
+from distsim.specs.layout import OFFLOADS, ZERO_STAGES, Layout, Offload
 from distsim.specs.model import Model
 from distsim.specs.quantity import Count
 from distsim.specs.rules import divisors, enough_to_interleave, in_rounds, listed, multiples_of_stages
 
 if TYPE_CHECKING:
     from distsim.specs.framework import Framework
-
-Offload = Literal["optimizer", "parameters", "activations"]
-OFFLOADS: tuple[Offload, ...] = ("optimizer", "parameters", "activations")
 
 
 class Supports(Spec):
@@ -39,7 +36,7 @@ class Supports(Spec):
     interleaving: Literal["any", "enough", "multiples", "rounds"] = "any"
     """Micro-batches that interleaved 1F1B takes: ``enough`` is at least as many as stages (Megatron-LM, which now deals
     them in groups of a size to choose), ``multiples`` of the stages, or equal ``rounds`` (torch)."""
-    zero: tuple[int, ...] = (0, 1, 2, 3)
+    zero: tuple[int, ...] = ZERO_STAGES
     pipeline_zero: int = Field(default=3, ge=0, le=3)
     """The highest ZeRO stage that goes with pipeline stages."""
     no_sync_zero: int = Field(default=3, ge=0, le=3)

@@ -16,14 +16,15 @@ from distsim.specs.stage_layers import BALANCED
 from distsim.specs.support import leaves
 
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
-# Products in 16 bits are what most jobs run, and save time too.
+# Products in 16 bits are what most jobs run, and save time too. Assumed: they say what is tried and shown
+# first; what a change saves is computed.
 EFFORTS = {
     "sequence parallel": 1.0, "zero": 1.0, "loss": 1.0, "update": 1.0, "micro_batch": 1.0, "sixteen bits": 1.5,
     "recompute": 2.0, "ep": 2.1, "tp": 2.2, "pp": 2.4, "cp": 2.6, "offload": 3.0, "optimizer": 4.0, "precision": 4.1,
     "quantize": 4.2, "adapters": 4.5, "gpus": 5.0, "gpu": 6.0,
 }  # fmt: skip
 PER_STEP = {"gpus": 1.0, "offload": 0.3}
-"""Further effort for each value of a family beyond its first; a tenth where not stated."""
+"""Further effort for each value of a family beyond its first; a tenth where not stated. Assumed."""
 SMALL_STATES = ("adamw-8bit", "lion", "adafactor")
 WITH_MASTER = ("bf16", "bf16-fp32-grads", "amp-bf16", "fsdp-bf16")
 """Recipes of bf16 products whose weights or master copy are fp32."""

@@ -11,6 +11,7 @@ from distsim.engine.jobs.lacking import sixteen_bits, without_flash
 from distsim.engine.jobs.profile import fused_instead, losses_for
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.tp_overlap import overlapped
+from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.networks.reach import refuse_beyond
 from distsim.engine.step import StepReport, seconds_of
 from distsim.errors import DistsimError
@@ -65,7 +66,6 @@ def advise(report: StepReport | MemoryReport | SearchReport) -> list[Faster] | l
         with catalog.settled():
             return (faster if report.memory.fits else fitting)(report)
     from distsim.engine.advice.mend import mend
-    from distsim.engine.memory import MemoryReport
 
     if isinstance(report, MemoryReport):
         return [] if report.fits else mend(report).fitting
@@ -88,8 +88,6 @@ def _against(report: StepReport, setup: Setup, seconds: float) -> tuple[float, f
 
 def faster(report: StepReport, most: int = 3) -> list[Faster]:
     """The changes that save most among those that fit memory, best first, at most one of each kind."""
-    from distsim.engine.memory import memory_of
-
     tried: list[tuple[float, str, str, dict[str, Any], Setup]] = []
     reached = dict.fromkeys(GROWING, report.seconds)
     same = {name: getattr(report.setup, name) for name in ("accelerator", "cluster", "framework")}

@@ -11,7 +11,7 @@ from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
 from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies
 from distsim.layers.ledger import Block, Collective, Operation, dropped_by
-from distsim.layers.names import COMBINE, DISPATCH, EMBEDDING, EXCHANGE
+from distsim.layers.names import COMBINE, DISPATCH, EMBEDDING, EXCHANGE, UNUSED
 from distsim.specs.layout import Layout
 
 PURPOSES = {DISPATCH: "expert dispatch", COMBINE: "expert combine", EXCHANGE: "context parallel"}
@@ -129,19 +129,20 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
 def replicated_gradient_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """Under sequence parallelism, gradients of what every tp rank holds whole (norms, routers, products that make
     latents, biases behind a region) are sums over tp; those of norms within heads are so without it too (Megatron-LM,
-    core/distributed/finalize_model_grads.py). torch's DTensors reduce those of norms, whose inputs alone are cut; FSDP
-    does so as it reduces a gradient over shards, of what has been added up until then (torch _fsdp_param.py)."""
+    core/distributed/finalize_model_grads.py). torch's DTensors reduce those of norms of the residual stream and of what
+    gates them, whose inputs alone are cut; FSDP does so as it reduces a gradient over shards, of what has been added up
+    until then (torch _fsdp_param.py)."""
     y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
     on = where(y.tp > 1, y.sequence_parallel, 0)
-    whole = [(p, count) for op, count in stage.operations() if op.kind in ("norm", "matmul") for p in op.parameters
+    whole = [(op, p, count) for op, count in stage.operations() if op.kind in ("norm", "matmul") for p in op.parameters
              if p.trains and not p.tensor_parallel and p.group != "expert"]  # fmt: skip
     span, purpose = span_of(y, "tp"), "replicated gradients"
     if not rules.replicated_gradient_reads:
-        each = [parameter.elements * count * _summed(parameter.name, on) for parameter, count in whole]
+        each = [parameter.elements * count * _summed(row, on) for row, parameter, count in whole]
         size = sum(each) * precision.gradient_bytes
         name = dtype_name(precision.gradient_bytes, precision)
         return [Flow(purpose, "all_reduce", span, name, "step", where(y.tp > 1, 1, 0), size)]
-    held = [(p, count) for p, count in whole if "norm" in p.name and "latent" not in p.name and not _in_heads(p.name)]
+    held = [(parameter, count) for row, parameter, count in whole if _of_cut_tokens(row) and parameter.name != UNUSED]
     sharded = where(y.zero >= 2, where(y.zero_group > 1, 1, 0), 0)
     waits, wide = where(gradients_wait(setup, exchange), 1, 0), precision.reduce_dtype
     syncs = exchange.syncs(y.micro_batches) * (1 - waits)
@@ -158,11 +159,14 @@ def replicated_gradient_flows(setup: Setup, exchange: Exchange, stage: Stage) ->
     return flows
 
 
-def _in_heads(name: str) -> bool:
-    """Whether a parameter is that of a norm of heads' queries or keys."""
-    return name.startswith(("attention.query_norm", "attention.key_norm"))
+def _of_cut_tokens(row: Operation) -> bool:
+    """Whether a row's inputs are cut among tensor parallel ranks in torch: the residual stream's, not what attention
+    makes of it."""
+    return row.role == "norm gate" or (
+        row.kind == "norm" and row.role not in ("head norm", "latent norm", "index norm")
+    )
 
 
-def _summed(name: str, sequence_parallel: Number) -> Number:
-    """1 where tensor parallel ranks have parts of a parameter's gradient: of their tokens, or of their heads."""
-    return 1 if _in_heads(name) else sequence_parallel
+def _summed(row: Operation, sequence_parallel: Number) -> Number:
+    """1 where tensor parallel ranks have parts of a row's gradients: of their tokens, or of their heads."""
+    return 1 if row.role == "head norm" else sequence_parallel

@@ -23,12 +23,24 @@ ROW = 0.1
 SHARED = 0.05
 """Part of that which all runs of one source have in common, whatever their layout: 20 runs tell nearly as much."""
 HUBER = 0.08
-"""Runs that lie farther off than this pull no harder."""
+"""Runs that lie farther off than this (somewhat less than ``ROW``) pull no harder; assumed, as are the two above."""
 BUSY = 0.05
 OFFSET, OFFSET_HUBER = 0.1, 0.1
 """How far all runs of one source may lie from the model for reasons of their own (cluster, settings without a cell);
 and where that pulls no harder. Fitted beside the numbers and not kept: no odd source bends what holds for all."""
 STEPS = 15
+DAMPING, RISE, FALL, LEAST_DAMPING = 0.05, 4.0, 3.0, 1e-3
+"""Levenberg-Marquardt: damping at the start, as a share of the diagonal; what it grows by where a step makes things
+worse and shrinks by where it helps; and the least of it, over that of the start. Usual values, assumed: they change how
+fast the least loss is found."""
+TRIES = 6
+"""Dampings that a step is tried with before the fit counts as done."""
+LONGEST_STEP = 0.7
+"""No factor changes by more than about two (its logarithm) in one step, within which derivatives hold; assumed."""
+SETTLED = 1e-4
+"""A step that lowers the loss by less than this share of it is the last; assumed."""
+NUDGE = 1e-4
+"""Of a logarithm, for derivatives by differences: far below any factor's spread, far above rounding."""
 
 # How far (in logarithms) a number may plausibly lie from its prior: at once, by architecture, by family of frameworks,
 # by framework, by framework and architecture.
@@ -162,16 +174,17 @@ def fit(table: Table, start: Fit | None = None) -> Fit:
         drawn = np.append(ridge, huber_pull(vector[count:], OFFSET_HUBER) / OFFSET**2)
         hessian = (jacobian * pull[:, None]).T @ jacobian + np.diag(drawn)
         gradient = jacobian.T @ (pull * rest) + drawn * vector
-        for _ in range(6):
-            step = np.clip(np.linalg.solve(hessian + 0.05 * lam * np.diag(np.diag(hessian)), -gradient), -0.7, 0.7)
+        for _ in range(TRIES):
+            damped = hessian + DAMPING * lam * np.diag(np.diag(hessian))
+            step = np.clip(np.linalg.solve(damped, -gradient), -LONGEST_STEP, LONGEST_STEP)
             now, _ = loss(vector + step)
             if now < best:
                 break
-            lam *= 4
+            lam *= RISE
         else:
             break
-        done = best - now < 1e-4 * best
-        vector, lam = vector + step, max(lam / 3, 1e-3)
+        done = best - now < SETTLED * best
+        vector, lam = vector + step, max(lam / FALL, LEAST_DAMPING)
         if done:
             break
     return Fit(factors, vector[:count])
@@ -190,7 +203,7 @@ def _jacobian(table: Table, factors: Factors, vector: Any, index: dict[str, Any]
     found = np.zeros((len(table.examples), len(vector) + 1))
     rows = np.arange(len(table.examples))
     for name in NAMES:
-        slope = (table.log_predicted({**base, name: base[name] * np.exp(1e-4)}) - at) / 1e-4
+        slope = (table.log_predicted({**base, name: base[name] * np.exp(NUDGE)}) - at) / NUDGE
         for level in range(len(LEVELS)):
             found[rows, index[name][:, level]] += slope
     return found[:, :-1]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distsim.engine.fitting.links_rows import Batch, Measurement, batches, read
+from distsim.engine.networks.links import fabrics
 from distsim.engine.networks.network import Factor
 
 PULL = 0.04  # weight of one octave away from the common factor, against a mean absolute log error
@@ -160,8 +161,8 @@ def _touched(wanted: set[str], place: str, family: str) -> bool:
 
 
 def is_intra(key: str) -> bool:
-    """True for links inside a domain."""
-    return key.startswith(("nvlink", "pcie", "xgmi", "xelink", "hccs", "none", "neuronlink", "ici"))
+    """True for links inside a domain: all but the classes of networks, whose names no such link's factors have."""
+    return key.split("/")[0] not in (*fabrics()["network"], "other-inter")
 
 
 def factor_for(factors: Mapping[str, Factor], key: str) -> Factor:

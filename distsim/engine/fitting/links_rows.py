@@ -109,10 +109,10 @@ def batches(rows: Iterable[Measurement], cluster: Any = None) -> list[Batch]:
         network = group.network._replace(factors={})
         group = group._replace(network=network)
         family = FAMILIES[op]
-        link = f"{network.inter if group.nodes > 1 else network.intra}/{family}"
+        link = f"{network.inter if group.nodes > 1 else network.inside}/{family}"
         terms = _terms(op, sizes, group)
         rings = network.nvlink and network.generation < NVLS_GENERATION
-        found.append(Batch(link, f"{network.intra}/{family}", source, tuple(members), terms, measured, rings))
+        found.append(Batch(link, f"{network.inside}/{family}", source, tuple(members), terms, measured, rings))
     return found
 
 

@@ -36,10 +36,10 @@ from distsim.engine.runs.units import beyond, time_cell, unit_note
 from distsim.engine.runs.years import run_year
 from distsim.engine.validate import shipped_runs, unseen_runs
 from distsim.errors import DistsimError
-from distsim.interop.runs import MissingCell, Run, odd_cells, read_runs
+from distsim.interop.runs import TIMES, MissingCell, Run, odd_cells, read_runs
 from distsim.specs.timing import PLAIN
 
-NO_TIME = "step_time_s, tokens_per_s_per_gpu, samples_per_s are blank, and no FLOP/s of a named count"
+NO_TIME = f"{', '.join(TIMES)} are blank, and no FLOP/s of a named count"
 FIRST_RATIO = "first_predicted_over_measured"
 """Column of the shipped runs that nothing is fitted to: the step time predicted before anybody had read the run, over
 the measured one."""

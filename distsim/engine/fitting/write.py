@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distsim import catalog
+from distsim.engine.calibrated import LEVEL
 from distsim.engine.counted import Show, counted
 from distsim.engine.fitting.fit import Fit, fit, unfitted
 from distsim.engine.fitting.table import Example, Table
@@ -25,7 +26,6 @@ from distsim.engine.runs.likeness import Correction
 from distsim.engine.steps.intervals import (
     ELSEWHERE,
     FEW_SOURCES,
-    LEVEL,
     PACES,
     RESIDUALS,
     elsewhere_names,

@@ -25,6 +25,7 @@ from distsim.formulas.states import parameter_bytes_per_rank
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.last import for_parts_of_last
 from distsim.layers.ledger import Block, Parameter, parameters_of
+from distsim.layers.names import UPCAST
 
 SMALL_WORKSPACES = ("pascal", "volta", "turing", "ampere", "ada")
 """Chips before compute capability 9, for which cuBLAS and Transformer Engine take 4 to 8 MiB instead of 32."""
@@ -287,7 +288,7 @@ def split_bytes(setup: Setup, stage: Stage) -> Number:
     if setup.kernels.loss_holds_logits != "narrow" or stage.head is None:
         return 0.0
     made = (tensor for operation in stage.head.operations for tensor in operation.transient_forward)
-    return sum(tensor.size_bytes for tensor in made if tensor.name == "loss.upcast")
+    return sum(tensor.size_bytes for tensor in made if tensor.name == UPCAST)
 
 
 def fragmentation_bytes(
@@ -295,6 +296,5 @@ def fragmentation_bytes(
 ) -> Number:
     """What the caching allocator holds beyond what is allocated: a share of all that comes and goes, or of a part, but
     not less than blocks that are known to lie idle, and the same share of buffers."""
-    source = setup.framework.source_of("overhead") or "preset"
-    slack = slack_of(setup)
+    slack, source = slack_of(setup), setup.framework.source_of("overhead") or "preset"
     return figures.note("fragmentation", slack * buffers + maximum(slack * churning, least), "B", source)

@@ -44,7 +44,7 @@ def kept_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Nu
         ranks=y.zero_group, layer_block_bytes=layers, loss_block_bytes=loss, loss_blocks_bytes=loss + others,
         table_bytes=table,
     )  # fmt: skip
-    made = held.optimizer - elements * precision.master_bytes * setup.optimizer.master_copy / y.zero_group
+    made = held.optimizer - elements * precision.master_bytes / y.zero_group
     taken = figures.note("states of the first step in their place", minimum(gathered, made), "B", KEPT)
     return beyond + where(gathers, gathered - taken, 0)
 

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from distsim.arrays import Number, largest, maximum
 
 STEP = "optimizer step"
+AT_LOSS = ("loss", "loss backward")
+"""Forward and backward."""
 
 
 class Moment(NamedTuple):

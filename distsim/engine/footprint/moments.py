@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim.arrays import Number, maximum, minimum, plus, product, take, where
 from distsim.engine.footprint.backward import elements
 from distsim.engine.footprint.buffers import head_gradient_bytes, reduced_unit_bytes, resharded_bytes, waiting_bytes
-from distsim.engine.footprint.moment import STEP, Moment
+from distsim.engine.footprint.moment import AT_LOSS, STEP, Moment
 from distsim.engine.footprint.saved import Saved, layer_saved_bytes
 from distsim.engine.footprint.stage_step import StageStep, unless_zero
 from distsim.engine.footprint.states import States
@@ -13,6 +13,7 @@ from distsim.engine.footprint.update import update_bytes
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.layers.ledger import Block, Operation, saved_bytes, weight_copy_bytes
+from distsim.layers.names import TEXT
 
 
 def _transit(operation: Operation, forward: bool) -> Number:
@@ -27,7 +28,7 @@ def _parameters(block: Block | None) -> Number:
 def _entry(stage: Stage) -> Number:
     """Parameters whose gradients come last: the embedding's, but for a second stack's, which runs backward first."""
     rows = () if stage.embedding is None else stage.embedding.operations
-    return sum(elements(operation) for operation in rows if operation.name != "embedding.text")
+    return sum(elements(operation) for operation in rows if operation.name != TEXT)
 
 
 def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[Moment]:
@@ -38,8 +39,8 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
     if stage.head is not None:
         loss = stage.head.operations[-1]
         head_copies = weight_copy_bytes(stage.head.operations)
-        step.add("loss", alive + copies + head_copies + _transit(loss, True))
-        step.add("loss backward", alive + copies + head_copies + _transit(loss, False))
+        for name, forward in zip(AT_LOSS, (True, False), strict=True):
+            step.add(name, alive + copies + head_copies + _transit(loss, forward))
     else:
         step.add("forward end", alive + copies)
     if stage.layers:

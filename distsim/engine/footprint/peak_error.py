@@ -4,12 +4,12 @@ import functools
 from typing import Any, NamedTuple
 
 from distsim import catalog
+from distsim.engine.calibrated import LEVEL
 
 PRESET = "peaks"
 TABLE = "measured_over_predicted"
 STEPS = 20
 """Quantiles that the table holds lie this many to one apart, from the least ratio to the largest."""
-LEVEL = 0.9
 TIGHT = 0.6
 """Less than this share of measured runs that would fit, a job may well not."""
 ROOM = 0.1

@@ -11,7 +11,7 @@ from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.exchanges.exchange import stays_whole
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.drives import Away, away
-from distsim.engine.footprint.stored import shared_elements
+from distsim.engine.footprint.stored import filling_of, shared_elements
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
 from distsim.engine.kernels.narrow import NARROW, narrow_weight
@@ -63,6 +63,20 @@ def sharding_group(layout: Layout, group: str) -> Number:
     return minimum(layout.expert_data_parallel, maximum(layout.zero_group * layout.tp // (layout.ep * layout.etp), 1))
 
 
+def filled_experts(setup: Setup) -> tuple[str, ...]:
+    """A note where so many ranks share experts that some hold whole ones, and all gather what fills the others up."""
+    y, filling, experts = setup.layout, filling_of(setup), setup.model.experts
+    if experts is None or filling.padding != "parameter" or filling.by_columns or y.zero < 2:
+        return ()
+    ranks, local = sharding_group(y, "expert"), experts.count // y.ep
+    if ranks <= local:
+        return ()
+    words = f"FSDP2 shards by expert: the {local} of a layer are filled up to {ranks}, one for each rank"
+    if not setup.framework.traffic.experts_by_columns:
+        return (words,)
+    return (f"{words}; with --ep {setup.framework.name} cuts inside experts",)
+
+
 def of_layers(parameter: Parameter) -> bool:
     """Whether a parameter is a matrix of a layer, as Muon takes them: output layers are Adam's, like embeddings."""
     return parameter.kind == "matrix" and not parameter.name.startswith("head")
@@ -90,9 +104,9 @@ def element_bytes(setup: Setup, precision: Precision, parameter: Parameter, stat
 
 def state_bytes(setup: Setup, precision: Precision, parameter: Parameter) -> Number:
     """Optimizer bytes of one parameter tensor, with its master copy, before sharding."""
-    optimizer, counter = setup.optimizer, setup.framework.buffers.step_counter_bytes
-    total: Number = parameter.elements * precision.master_bytes * optimizer.master_copy
-    for state in states_of(optimizer, parameter):
+    counter = setup.framework.buffers.step_counter_bytes
+    total: Number = parameter.elements * precision.master_bytes
+    for state in states_of(setup.optimizer, parameter):
         each = element_bytes(setup, precision, parameter, state)
         total = total + parameter.elements * each
         if state.shape == "scalar":

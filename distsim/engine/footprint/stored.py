@@ -10,7 +10,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.formulas.traffic import padded_elements
 from distsim.last import for_equal, for_last
-from distsim.layers.ledger import Block, Operation, Parameter
+from distsim.layers.ledger import FIXED, Block, Operation, Parameter
 
 
 class Stored(NamedTuple):
@@ -29,7 +29,7 @@ class Stored(NamedTuple):
     @property
     def trains(self) -> bool:
         """Whether it has a gradient."""
-        return self.held not in ("frozen", "quantised")
+        return self.held not in FIXED
 
 
 class Unit(NamedTuple):

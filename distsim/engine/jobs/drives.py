@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim.arrays import Number, minimum
-from distsim.engine.jobs.generations import of_generation
 from distsim.errors import DistsimError
+from distsim.specs.accelerator import of_generation
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job

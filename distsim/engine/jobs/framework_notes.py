@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from distsim import catalog
-from distsim.engine.jobs.profile import FULL, fused_instead, has_words, least_zero
+from distsim.engine.jobs.profile import fused_instead, has_words, least_zero
 from distsim.layers.attention_kernel import reads_chosen, reads_window
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels
-from distsim.specs.layout import Layout
+from distsim.specs.layout import SHARDS_ALL, Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.support import all_the_same, lacks
@@ -91,7 +91,7 @@ def _usual_notes(framework: Framework, layout: Layout, origins: Mapping[str, str
     name, usual = framework.name, framework.usual.get("zero", 0)
     if framework.stands_for:
         return [f"nobody trains with {name}, which replays published sums; use --framework {framework.stands_for}"]
-    if usual < FULL or origins.get("zero") != "default" or layout.dp * layout.cp == 1:
+    if usual < SHARDS_ALL or origins.get("zero") != "default" or layout.dp * layout.cp == 1:
         return []
     usual = framework.usual.get("pipelined_zero", usual) if layout.pp > 1 else usual
     return [f"--zero not given: 0 taken, every GPU holds all states; {name} usually runs with --zero {usual}"]

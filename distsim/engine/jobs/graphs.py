@@ -35,6 +35,7 @@ OPEN = {"expert_overlap": None}
 WORDS = {"graphs": "CUDA graphs of modules", "expert_overlap": "overlapped exchanges of experts"}
 HALF_BYTES = 2
 ABLE = "megatron-core"
+"""A framework that has all of these, to name where another one has not."""
 
 
 def graphed(graphs: str, chip: Accelerator) -> dict[str, Any]:

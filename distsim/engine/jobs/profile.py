@@ -22,8 +22,6 @@ BY_DEFAULT = "-foreach"
 """What torch takes where nobody says and all tensors are on the GPU (torch 2.13 optim/optimizer.py,
 _default_to_fused_or_foreach). In host memory it updates one tensor after the other, at the rates that offloaded updates
 were measured with."""
-FULL = 3
-"""ZeRO stage that shards all states."""
 
 
 def optimizer_of(framework: Framework, name: str, on_host: bool = False) -> Optimizer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distsim.arrays import Number
+from distsim.engine.jobs.graphs import ABLE
 from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from distsim.specs.framework import Framework
     from distsim.specs.job import Job
 
-ABLE = "megatron-core"
 ON, OFF = "--tp-comm-overlap", "--no-tp-comm-overlap"
 
 

@@ -26,7 +26,7 @@ KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise":
 ``adapter`` is all of an adapter but its products: cast, drop, scale, add."""
 ROUTER_KERNELS = (12, 8)
 """What a router composed of plain operations launches beside its product: scores in fp32, the best of them, masks,
-counts, auxiliary loss."""
+counts, auxiliary loss. Assumed, of the number of such steps; no source gives it."""
 PLAIN_ISSUE = OPERATION_SECONDS / CORE_SECONDS
 """Host time of a plain operation of torch, over that of one that goes through a module of Megatron or Transformer
 Engine."""

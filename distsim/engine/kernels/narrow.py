@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from distsim.engine.jobs.resolve import Setup
+from distsim.layers.names import HEAD, POOLER, ROUTER, SENTENCE, SHARED_GATE, TRANSFORM, WEIGHT
 
 NARROW = ("fp8", "fp4")
 INPUTS = "embedding"
 """How tables and projections of inputs are called."""
 PREDICTION = "mtp"
 """How the names of rows of multi-token prediction begin."""
-WIDE_PRODUCTS = ("head", "head.transform", "head.pooler", "head.sentence", "mlp.router", "mlp.shared.gate")
+WIDE_PRODUCTS = (HEAD, TRANSFORM, POOLER, SENTENCE, ROUTER, SHARED_GATE)
 """Output layers and routers, which are no modules of Transformer Engine (NVIDIA/Megatron-LM core)."""
 
 
@@ -38,4 +39,4 @@ def wide_share(setup: Setup) -> float:
 def narrow_weight(name: str, matrix: bool) -> bool:
     """Whether a recipe of 8 or 4 bits holds or copies a tensor in them: the ``matrix`` of a product, but of no wide
     one; embeddings, norms and biases stay as they are."""
-    return matrix and not stays_wide(name.removesuffix(".weight"))
+    return matrix and not stays_wide(name.removesuffix(WEIGHT))

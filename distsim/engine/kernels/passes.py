@@ -39,12 +39,25 @@ from distsim.engine.kernels.softmax_passes import plain_torch, softmax_bytes
 from distsim.layers.layer_inputs import SLICE
 from distsim.layers.ledger import Operation
 from distsim.layers.mlp import COMPOSED_ACTIVATIONS
-from distsim.layers.names import COMBINE, DISPATCH, EXCHANGE, EXPERT_ACTIVATION, MLP_ACTIVATION, MLP_UP, QKV
+from distsim.layers.names import (
+    COMBINE,
+    DISPATCH,
+    DROPOUT_MASK,
+    EXCHANGE,
+    EXPERT_ACTIVATION,
+    INPUT_CAST,
+    KEY,
+    MLP_ACTIVATION,
+    MLP_UP,
+    QKV,
+    QUERY,
+    VALUE,
+)
 from distsim.units import FP32_BYTES
 
 NORM_BACKWARD = 2.5
-"""The same of a norm: one kernel reads the output's gradient and the input and writes the input's gradient, another
-reads both again for the weight's gradient."""
+"""What a norm's backward moves over its forward: one kernel reads the output's gradient and the input and writes the
+input's gradient, another reads both again for the weight's gradient, so five tensors to forward's two."""
 ONCE_MORE = ("adapter", "unpack")
 """Kinds whose backward moves what forward moves."""
 
@@ -137,7 +150,7 @@ def _residual_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]
     """The addition to the residual stream, whose backward adds the gradients of both ways; dropout before it, which
     plain torch writes and reads again, and whose backward reads and writes what its gradient is made of."""
     added = operation.bytes_read + operation.bytes_written
-    masks = [tensor.size_bytes for tensor in operation.saved if tensor.name.endswith(".dropout_mask")]
+    masks = [tensor.size_bytes for tensor in operation.saved if tensor.name.endswith(DROPOUT_MASK)]
     mask, dropped = sum(masks), 2 * operation.bytes_written * bool(masks)
     return added + mask + dropped * int(plain_torch(setup)), added + mask + dropped
 
@@ -148,7 +161,7 @@ def _head_copies(setup: Setup, operation: Operation) -> Number:
     if setup.layout.attention != "eager" or not plain_torch(setup):
         return 0.0
     sizes = {tensor.name: tensor.size_bytes for tensor in operation.saved}
-    query, key, value = (sizes.get(f"attention.{name}", 0.0) for name in ("query", "key", "value"))
+    query, key, value = (sizes.get(name, 0.0) for name in PACKED)
     if setup.model.positions == "rotary":
         return 2 * (value + query + key * (setup.model.kv_heads < setup.model.heads))
     return 2 * (query + key + value + query)
@@ -168,7 +181,7 @@ def bias_bytes(setup: Setup, operation: Operation) -> Number:
 
 def _biases(operation: Operation, trained: bool = False) -> Number:
     """Elements of a product's biases, or of those that train."""
-    biases = (p for p in operation.parameters if p.name.endswith(".bias"))
+    biases = (p for p in operation.parameters if p.is_bias)
     return sum(p.elements for p in biases if p.trains or not trained)
 
 
@@ -181,7 +194,7 @@ def bias_gradient_bytes(setup: Setup, operation: Operation) -> Number:
 
 def bias_sums(setup: Setup, operation: Operation) -> int:
     """Kernels of plain torch that sum gradients of outputs over all tokens for those of biases."""
-    biased = any(p.name.endswith(".bias") and p.trains for p in operation.parameters)
+    biased = any(p.is_bias and p.trains for p in operation.parameters)
     return matrices(setup, operation) if biased and plain_torch(setup) and not fuses_neighbours(setup) else 0
 
 
@@ -194,7 +207,7 @@ def input_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         tokens, _, inner, copies = operation.shape
         more = matrices(setup, operation) - 1
         return 0.0, SUMMED * more * tokens * inner * copies * setup.precision.activation_bytes
-    cast = sum(tensor.elements for tensor in operation.saved if tensor.name.endswith(".input_cast"))
+    cast = sum(tensor.elements for tensor in operation.saved if tensor.name.endswith(INPUT_CAST))
     each = FP32_BYTES + setup.precision.activation_bytes
     tokens, _, inner, copies = operation.shape
     sums = SUMMED * FP32_BYTES * maximum(cast - tokens * inner * copies, 0.0)
@@ -218,8 +231,8 @@ def fused_share(setup: Setup, operation: Operation) -> float:
     return 1.0 if apart or called else kernels.pass_share
 
 
-ROTATED = ("attention.query", "attention.key")
-PACKED = (*ROTATED, "attention.value")
+ROTATED = (QUERY, KEY)
+PACKED = (*ROTATED, VALUE)
 
 
 def clamped(setup: Setup, operation: Operation) -> bool:

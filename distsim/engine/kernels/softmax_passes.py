@@ -7,7 +7,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.plain_costs import COMPOSED_PACE, SOFTCAP_PASSES, SOFTMAX_PER_CYCLE, Pace, slowed
 from distsim.layers import core_attention
 from distsim.layers.ledger import Operation
-from distsim.layers.names import CROSS
+from distsim.layers.names import CROSS, DROPOUT_MASK, PROBABILITIES, SOFTCAP, WIDE_PROBABILITIES
 from distsim.units import FP32_BYTES
 
 # Bytes per score that a softmax composed in fp32 moves beyond a fused one, forward and backward. Forward: cast (6),
@@ -30,7 +30,7 @@ FILLED_PER_CYCLE = 1.65
 """Scores that a unit of the chip masks a cycle at most where their mask is repeated for all heads, whatever their
 format, stated as SOFTMAX_PER_CYCLE: 201 million take an H100 586 us in bf16 and 676 in fp32, beside the copy into which
 they are written (profile of "gpt2 by hand" in benchmarks/gpu)."""
-STEPS_KEPT = (".probabilities", ".dropout_mask", ".softcap", ".probabilities_fp32")
+STEPS_KEPT = (PROBABILITIES, DROPOUT_MASK, SOFTCAP, WIDE_PROBABILITIES)
 """Ends of the names of what is kept of self- or cross-attention that the steps of ``_steps_bytes`` already move."""
 SOFTMAX_STEPS_KERNELS = (3, 4)
 """Launches beyond that of a softmax, forward and backward, where plain torch scales, masks and casts: about as many of
@@ -57,7 +57,7 @@ def _kept_bytes(operation: Operation) -> tuple[Number, Number]:
     scores, written = operation.bytes_read, operation.bytes_written
     saved = [tensor for tensor in operation.saved if tensor.name != core_attention.COMPOSED]
     kept = sum(tensor.size_bytes for tensor in saved)
-    mask = sum(tensor.size_bytes for tensor in saved if tensor.name.endswith(".dropout_mask"))
+    mask = sum(tensor.size_bytes for tensor in saved if tensor.name.endswith(DROPOUT_MASK))
     softmax = kept - mask
     forward, backward = scores + 2 * softmax + mask + written, 2 * written + mask + 2 * scores + softmax
     if len(saved) > 1:
@@ -96,7 +96,7 @@ def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     read = narrow if masked < wide and setup.precision.math == "fp16" else wide
     cast, returned = (masked + read) * (read > masked), (narrow + masked) * (masked > narrow)
     chosen, given = 2 * narrow * setup.kernels.mask_chosen, (wide + narrow) * (wide > narrow)
-    mask = sum(tensor.elements for tensor in operation.saved if tensor.name.endswith(".dropout_mask"))
+    mask = sum(tensor.elements for tensor in operation.saved if tensor.name.endswith(DROPOUT_MASK))
     dropped = 2 * wide * mask + mask
     besides = sum(tensor.size_bytes for tensor in operation.saved if not tensor.name.endswith(STEPS_KEPT))
     summed = (narrow + masked) * slowed(COMPOSED_PACE, setup.accelerator) * (masks and not fills)

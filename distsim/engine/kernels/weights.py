@@ -9,7 +9,6 @@ from typing import NamedTuple
 from distsim.arrays import Number, minimum, some, where
 from distsim.engine.exchanges.exchange import exchange_of, gathers, gathers_once
 from distsim.engine.footprint.states import element_bytes, gradients_in_host, in_buckets, sharding_group, states_of
-from distsim.engine.jobs.generations import of_generation
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes, recipe_of, reduced_in
@@ -21,7 +20,8 @@ from distsim.formulas.compute import (
 )
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.layers.ledger import Parameter
-from distsim.specs.accelerator import HostLink
+from distsim.layers.names import POSITION_BIAS, SCORE_BIAS
+from distsim.specs.accelerator import HostLink, of_generation
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 from distsim.units import FP32_BYTES
@@ -217,5 +217,5 @@ def _modules(setup: Setup, stage: Stage) -> Number:
     together = setup.kernels.expert_modules == "one"
     return sum(
         (1 if together and one.group == "expert" else one.copies) * count
-        for one, count in stage.parameters if not one.name.endswith("bias")
+        for one, count in stage.parameters if not (one.is_bias or one.name.endswith((SCORE_BIAS, POSITION_BIAS)))
     )  # fmt: skip

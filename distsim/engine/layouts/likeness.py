@@ -24,9 +24,9 @@ from distsim.engine.runs.likeness import (
     shared,
 )
 from distsim.engine.runs.own_runs import OWN, kind_of_stage
+from distsim.specs.layout import ZERO_STAGES
 from distsim.specs.timing import PLAIN
 
-STAGES = (0, 1, 2, 3)
 RECOMPUTATIONS = ("none", "selective", "full")
 
 
@@ -75,7 +75,7 @@ def _summed(runs: dict[Likeness, float], numbers: list[Any], names: tuple[str, .
         near = alike(numpy.sqrt(squared + unlike))
         sums[named] = sums[named] + weight * shared(near, run.names[-1] == names[-1] == OWN)
     total: Any = 0.0
-    kinds = [kind_of_stage(str(one)) if names[-1] == OWN else str(one) for one in STAGES]
+    kinds = [kind_of_stage(str(one)) if names[-1] == OWN else str(one) for one in ZERO_STAGES]
     for (stage, word), found in sums.items():
         stages = numpy.take(found, [int(one != stage) for one in kinds], axis=ZERO)
         total = total + numpy.take(stages, [int(one != word) for one in RECOMPUTATIONS], axis=AGAIN)

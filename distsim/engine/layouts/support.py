@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 from distsim.engine.jobs import software
 from distsim.engine.layouts.bounds import LARGEST, WORDS, Bound, Bounds
 from distsim.specs.framework import Framework
+from distsim.specs.layout import SHARDS_ALL, ZERO_STAGES
 from distsim.specs.support import Supports, all_the_same, unsupported
 
 if TYPE_CHECKING:
     from distsim.engine.search import Choice, Request
 
 LIFTED: dict[str, dict[str, Any]] = {
-    "schedule": {"schedules": None}, "zero": {"zero": (0, 1, 2, 3), "pipeline_zero": 3},
+    "schedule": {"schedules": None}, "zero": {"zero": ZERO_STAGES, "pipeline_zero": SHARDS_ALL},
     "zero_group": {"zero_group": True}, "tp": {"tp": True, "copied_kv_heads": True}, "pp": {"pp": True},
     "cp": {"cp": True, "cp_chunks": 1}, "ep": {"ep": True}, "recompute_layers": {"some_layers": True},
     "sequence_parallel": {"whole_sequence_experts": True},
 }  # fmt: skip
 """What a stated bound lifts, where the framework is only the default."""
-STAGES = (0, 1, 2, 3)
 
 
 def framework_of(request: Request) -> Framework:
@@ -42,12 +42,12 @@ def lenient(request: Request) -> Request:
 
 def within(bounds: Bounds, supports: Supports, pp: int, no_sync: bool = False) -> Bounds:
     """Bounds that also leave out what a framework does not run on so many stages, or with reductions put off."""
-    most = min(supports.pipeline_zero if pp > 1 else STAGES[-1], supports.no_sync_zero if no_sync else STAGES[-1])
+    most = min(supports.pipeline_zero if pp > 1 else SHARDS_ALL, supports.no_sync_zero if no_sync else SHARDS_ALL)
     rules: dict[str, Bound] = {}
     for name in ("tp", "pp", "cp", "ep"):
         if not getattr(supports, name):
             rules[name] = Bound("", ((2, LARGEST),))
-    lacking = [stage for stage in STAGES if stage and (stage not in supports.zero or stage > most)]
+    lacking = [stage for stage in ZERO_STAGES if stage and (stage not in supports.zero or stage > most)]
     if lacking:
         rules["zero"] = Bound("", tuple((stage, stage) for stage in lacking))
     if pp > 1 and supports.schedules is not None:
@@ -76,7 +76,7 @@ def _left_out(request: Request) -> Iterator[str]:
     lacking = [one for one in words if supports.schedules is not None and one not in supports.schedules]
     if lacking:
         yield f"{framework.name} has no pipeline schedule {', '.join(lacking)}: left out"
-    stages = [stage for stage in STAGES if "zero" in given and given["zero"].allows(stage)]
+    stages = [stage for stage in ZERO_STAGES if "zero" in given and given["zero"].allows(stage)]
     missing = [str(stage) for stage in stages if stage not in supports.zero]
     if missing:
         yield f"{framework.name} has no ZeRO {', '.join(missing)}: left out"

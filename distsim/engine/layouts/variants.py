@@ -17,7 +17,8 @@ from distsim.errors import DistsimError
 from distsim.other_names import choice_meant
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
-from distsim.specs.job import OFFLOADS, Job
+from distsim.specs.job import Job
+from distsim.specs.layout import OFFLOADS
 from distsim.specs.support import leaves
 
 ALL = "all"

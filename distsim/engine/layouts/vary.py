@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from distsim.engine.counted import Show
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.chunks import Pool
 from distsim.engine.networks.links import link_rate, network_for
-from distsim.engine.search import Choice, Request, SearchReport, Watch, base_setup, search, usual_batch
+from distsim.engine.search import Choice, Request, SearchReport, base_setup, search, usual_batch
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.accelerator import PEAK_DTYPES
 from distsim.units import parse
@@ -180,7 +181,7 @@ class VaryReport:
         }  # fmt: skip
 
 
-def vary(request: Request, name: str, text: str, watch: Watch | None = None, pool: Pool | None = None) -> VaryReport:
+def vary(request: Request, name: str, text: str, watch: Show | None = None, pool: Pool | None = None) -> VaryReport:
     """Search once for each value of a field; a value that leaves no layout is reported, not raised. An interrupt ends
     it with what it has."""
     field = field_of(name)
@@ -209,7 +210,7 @@ def vary(request: Request, name: str, text: str, watch: Watch | None = None, poo
     return VaryReport(name, field.unit, request, base, tuple(points), tuple(dict.fromkeys(notes)), interrupted)
 
 
-def _point(request: Request, value: float, factor: float, watch: Watch | None, pool: Pool | None) -> Point:
+def _point(request: Request, value: float, factor: float, watch: Show | None, pool: Pool | None) -> Point:
     try:
         return Point(value, factor, search(request, watch, pool=pool, partly=True))
     except DistsimError as problem:

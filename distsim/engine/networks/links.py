@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from distsim.engine.jobs.generations import of_generation
 from distsim.engine.networks.link_factors import profiled
 from distsim.engine.networks.network import GENERATIONS, OTHER_GENERATION, Bridge, Factor, Network
 from distsim.errors import DistsimError, did_you_mean
 from distsim.formulas.collectives import RING
+from distsim.specs.accelerator import of_generation
 from distsim.units import BITS_PER_BYTE, GIGA, MICROSECOND
 
 FABRICS = "fabrics"

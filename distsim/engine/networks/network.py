@@ -14,7 +14,7 @@ OTHER_GENERATION = GENERATIONS["ampere"]
 """The row of all others: other vendors' libraries have no tables of their own here, and what was measured of them is
 fitted beside this one. Of architectures that nobody knows a note tells it (engine/networks/unknown.py)."""
 ON_CHIP_NICS = "ethernet"
-"""The kind of link whose ports are NICs of the chip itself (Gaudi)."""
+"""The kind of link whose ports are NICs of the chip itself (Gaudi); networks between domains have a class so named."""
 NVLS_GENERATION = 2  # Hopper is the first whose switch reduces (NCCL 2.30.7, src/transport/nvls.cc)
 
 
@@ -91,6 +91,12 @@ class Network(NamedTuple):
     def nvlink(self) -> bool:
         """True when all GPUs of a domain are joined by NVLink (or an equal of it)."""
         return self.intra != "none" and not self.intra.startswith("pcie")
+
+    @property
+    def inside(self) -> str:
+        """What measured factors of the links inside a domain are kept under: their class, or where a network has the
+        same one, a name of their own."""
+        return f"on-chip-{self.intra}" if self.intra == ON_CHIP_NICS else self.intra
 
     @property
     def channelled(self) -> bool:

@@ -133,7 +133,7 @@ def across_factor(group: Group, family: str) -> Factor:
 
 def _inside_key(network: Network, family: str) -> str:
     """Whose factors hold inside a domain: those of its links, or of all links that nobody measured."""
-    own = f"{network.intra}/{family}"
+    own = f"{network.inside}/{family}"
     return own if own in network.factors else f"other-intra/{family}"
 
 

@@ -132,7 +132,7 @@ def checkpoint_bytes_per_parameter(setup: Setup) -> float:
         for one, elements in trained for state in states_of(optimizer, one) if state.shape == "full"
     )  # fmt: skip
     each = states / sum(elements for _, elements in trained)
-    return float(precision.parameter_bytes + precision.master_bytes * optimizer.master_copy + each)
+    return float(precision.parameter_bytes + precision.master_bytes + each)
 
 
 def checkpoint_of(report: StepReport, parameters: int) -> Checkpoint:

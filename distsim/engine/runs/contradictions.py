@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim.engine.jobs.flops import stated_flops
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.memory import OWN_SUM
-from distsim.interop.runs import Run
+from distsim.interop.runs import TIMES, Run
 from distsim.interop.runs.peaks import measured_peak_bytes
 from distsim.interop.runs.sharding import contradicted_sharding
 from distsim.units import GIB, GIGA, TERA
@@ -71,7 +71,7 @@ def _accumulation(run: Run, setup: Setup) -> str:
 def _rates(run: Run, setup: Setup) -> str:
     """The first cell of a rate counts, as ``measured_seconds`` reads them."""
     y = setup.layout
-    cells = {name: run.positive(name) for name in ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")}
+    cells = {name: run.positive(name) for name in TIMES}
     seconds, tokens, samples = cells.values()
     times = [seconds, tokens and y.step_tokens / (tokens * y.gpus), samples and y.global_batch / samples]
     told = [(name, time) for name, time in zip(cells, times, strict=True) if time]

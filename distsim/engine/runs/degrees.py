@@ -14,10 +14,10 @@ from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.models import model_of
-from distsim.interop.runs.sharding import FULL, HYBRID
+from distsim.interop.runs.sharding import HYBRID
 from distsim.interop.runs.tuning import spread_options
 from distsim.specs.framework import Framework
-from distsim.specs.layout import Layout
+from distsim.specs.layout import SHARDS_ALL, Layout
 from distsim.specs.rules import divisors
 from distsim.specs.support import unsupported
 
@@ -99,8 +99,8 @@ def _more_than_one(run: Run, **degrees: int) -> Degrees:
 def _sharding_to_fit(run: Run, framework: Framework) -> list[list[Degrees]]:
     """Replicas, else parameters sharded, where the framework trains models whole and nobody says which."""
     open_stage = run_notes.zero_stage(run) is None and not _sharded(run, framework)
-    shards = trains_whole(framework) and FULL in framework.supports.zero
-    return [[{}], [{"zero": FULL}]] if open_stage and shards else []
+    shards = trains_whole(framework) and SHARDS_ALL in framework.supports.zero
+    return [[{}], [{"zero": SHARDS_ALL}]] if open_stage and shards else []
 
 
 def first_that_fits(ways: list[list[Degrees]], build: Callable[[Degrees], Setup]) -> Setup:
@@ -177,10 +177,10 @@ def assumed_degrees(run: Run, layout: Layout, framework: Framework) -> str:
         told.append(f"{_and(names)} blank: taken as {filled}, {why}")
     elif layout.dp > 1 and unstated(run, framework):
         told.append(f"{_and([*unstated(run, framework), 'dp'])} blank: taken as dp {layout.dp}")
-    if layout.zero == FULL and _sharding_to_fit(run, framework):
+    if layout.zero == SHARDS_ALL and _sharding_to_fit(run, framework):
         usual = framework.usual.get("zero")
         small = f"ZeRO {usual} does" if usual else "replicas do"
-        told.append(f"zero_stage is blank and {small} not fit: taken as ZeRO {FULL}")
+        told.append(f"zero_stage is blank and {small} not fit: taken as ZeRO {SHARDS_ALL}")
     return "; ".join(told)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.footprint.moment import AT_LOSS
 from distsim.engine.jobs.placement import by_compute
 from distsim.engine.jobs.profile import with_kernels
 from distsim.engine.jobs.resolve import Setup
@@ -95,7 +96,7 @@ def _with_kept_samples(setup: Setup, last: StageMemory, mean: int, counts: str) 
     back before it fails."""
     loss = head(setup.context()._replace(layout=setup.layout.with_(seq=mean)))[-1]
     kept = sum(tensor.size_bytes for tensor in (*loss.saved, *loss.transient_forward))
-    during = max(moment.total for moment in last.moments if moment.name.startswith("loss"))
+    during = max(moment.total for moment in last.moments if moment.name in AT_LOSS)
     highest = next(moment.total for moment in last.moments if moment.name == last.peak_moment)
     grown = float(last.counted(counts) - highest + during + kept * setup.framework.overhead.kept_samples)
     return min(grown, setup.accelerator.capacity)

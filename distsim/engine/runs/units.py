@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from distsim.engine.runs.likeness import FARTHEST
-from distsim.interop.runs import Run
+from distsim.interop.runs import TIMES, Run
 from distsim.units import HOUR
 
 USUAL = 4.0
@@ -15,8 +15,7 @@ USUAL = 4.0
 the slowest, nanotron's sweep, takes 2.1 times before any fit."""
 NEAR = 3.0
 """A factor may be this far from that of a unit to be told as it."""
-TIME = "step_time_s"
-RATES = ("tokens_per_s_per_gpu", "samples_per_s")
+TIME, *RATES = TIMES
 UNITS = {1e3: "milliseconds", 1e6: "microseconds", 1 / 60: "minutes", 1 / HOUR: "hours"}
 """Units of time by what they make of seconds."""
 RATE_UNITS = {1e3: "in thousands", 1 / 60: "per minute", 1 / HOUR: "per hour"}
@@ -25,7 +24,7 @@ RATE_UNITS = {1e3: "in thousands", 1 / 60: "per minute", 1 / HOUR: "per hour"}
 
 def time_cell(run: Run) -> str:
     """The cell that the step time comes from, as ``measured_seconds`` reads them."""
-    return next((name for name in (TIME, *RATES) if run.positive(name)), "tflops_per_gpu_reported")
+    return next((name for name in TIMES if run.positive(name)), "tflops_per_gpu_reported")
 
 
 def unit_of(cell: str, ratio: float) -> str:

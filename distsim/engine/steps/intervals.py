@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from distsim.engine.calibrated import LEVEL as LEVEL
 from distsim.engine.calibrated import calibrated, kept_while_fitted
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.runs.likeness import Correction, own_count
@@ -20,7 +21,6 @@ from distsim.engine.steps.stage_seconds import products_of
 from distsim.engine.steps.work import Work
 from distsim.specs.timing import Kin
 
-LEVEL = 0.9
 RESIDUALS = "residuals"
 ELSEWHERE = "elsewhere"
 FEW_RUNS = 12

@@ -32,6 +32,7 @@ from distsim.engine.steps.passes import (
     weight_pass,
 )
 from distsim.engine.steps.work import LINKS, kind_of, kinds_of
+from distsim.schedules.registry import find
 from distsim.schedules.repeats import timed
 
 PASSES = {"F": forward_pass, "B": backward_pass, "I": lambda content: backward_pass(content, False), "W": weight_pass}
@@ -194,8 +195,6 @@ def timeline_of(report: StepReport) -> StepTimeline:
 
 
 def _chunks(schedule: str, vpp: int) -> int:
-    from distsim.schedules.registry import find
-
     return find(schedule).default_chunks if vpp == 1 else vpp
 
 

@@ -64,16 +64,6 @@ def uneven_ramp(
     return found
 
 
-def ramp_share(
-    schedule: str, stages: int, micro: int, chunks: int, forward: Number = THIRD, weights: Number = THIRD
-) -> Number:
-    """What a named schedule idles over what 1F1B does with as many chunks, by the shares of a micro-batch that are its
-    forward and its weights' gradients."""
-    number = uneven_number(schedule, stages)
-    return uneven_ramp(number, stages, micro, chunks, forward, weights) if number else even_ramp(
-        schedule, stages, micro, chunks)  # fmt: skip
-
-
 def _even(name: str, stages: int, micro: Number, chunks: Number) -> Number:
     return (FORMS[name].makespan(Setting(stages, micro, chunks, THIRD, THIRD, THIRD)) - micro) * chunks / (stages - 1)
 

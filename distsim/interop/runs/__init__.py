@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from distsim.interop.runs.table import COLUMNS, MissingCell, Run, measured_step_seconds, odd_cells, read_runs
+from distsim.interop.runs.table import COLUMNS, TIMES, MissingCell, Run, measured_step_seconds, odd_cells, read_runs
 
-__all__ = ["COLUMNS", "MissingCell", "Run", "measured_step_seconds", "odd_cells", "read_runs"]
+__all__ = ["COLUMNS", "TIMES", "MissingCell", "Run", "measured_step_seconds", "odd_cells", "read_runs"]

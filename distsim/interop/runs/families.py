@@ -7,6 +7,8 @@ import re
 from typing import Any
 
 from distsim.errors import DistsimError
+from distsim.interop.huggingface import read_config
+from distsim.interop.huggingface.families import supported
 from distsim.interop.huggingface.refused import REFUSED
 from distsim.interop.runs.table import MissingCell
 
@@ -160,8 +162,6 @@ def known_family(family: str) -> str | None:
 def text_family(family: str) -> str:
     """The family as configurations of its text alone name it (llama4_text), where a row names that of the whole
     (llama4): what frameworks run otherwise goes by that name."""
-    from distsim.interop.huggingface.families import supported
-
     text = re.sub(r"[\s-]+", "_", family.strip().lower()) + "_text"
     return text if text in supported() else family
 
@@ -169,8 +169,6 @@ def text_family(family: str) -> str:
 @functools.cache
 def _configured(name: str) -> Traits | None:
     """Traits of a family whose configurations are read, as these have them where they say nothing but a shape."""
-    from distsim.interop.huggingface import read_config
-    from distsim.interop.huggingface.families import supported
 
     plain = {one.replace("_", "").replace("-", ""): one for one in supported()}
     family = plain.get(name.replace("-", ""))

@@ -95,7 +95,8 @@ def _described(run: Run) -> Model:
 def _meant(run: Run) -> str:
     """The model's name; MLPerf's BERT is the large one (mlcommons/training_policies, benchmarks)."""
     name = run.text("model") or "?"
-    large = _plain(name) == "bert" and re.search("mlperf|mlcommons", f"{run.text('source')} {run.text('framework')}")
+    told = f"{run.text('source')} {run.text('framework')}"
+    large = catalog.plain(name) == "bert" and re.search("mlperf|mlcommons", told)
     return "bert-large" if large else name
 
 
@@ -130,18 +131,14 @@ _KINDS = re.compile(
 
 def without_prediction(run: Run) -> bool:
     """Whether a row's model name says that its multi-token prediction did not train."""
-    found = _KINDS.search(_plain(run.text("model") or ""))
+    found = _KINDS.search(catalog.plain(run.text("model") or ""))
     return found is not None and found[1] is not None
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\s_]+", "-", name.strip().lower())
 
 
 @functools.lru_cache(maxsize=1024)
 def _preset(name: str) -> Model | None:
     """The preset that a row's model name stands for, trying the name without what follows it."""
-    plain = _plain(name)
+    plain = catalog.plain(name)
     candidates = [
         plain,
         _KINDS.sub("", plain),

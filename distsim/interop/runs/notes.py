@@ -7,10 +7,10 @@ import re
 
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
-from distsim.interop.runs.sharding import FULL, by_torch, stated_stage
+from distsim.interop.runs.sharding import by_torch, stated_stage
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.interop.runs.tuning import lengths_of
-from distsim.specs.job import OFFLOADS
+from distsim.specs.layout import OFFLOADS, SHARDS_ALL
 
 ON_DEEPSPEED = "full-parameter"
 """How notes name what QwenLM/Qwen's finetune_ds.sh does: ZeRO 3, with a master copy."""
@@ -108,9 +108,9 @@ def offloaded(run: Run) -> str | None:
     lower = (run.text("offload") or told).lower()
     if lower in _NOTHING_OFFLOADED or "not stated" in lower:
         return None
-    found = [kind for kind in OFFLOADS if kind[:5] in lower]
+    found: list[str] = [kind for kind in OFFLOADS if kind[:5] in lower]
     if lower in _SHARDS_OFFLOADED:
-        found = ["optimizer", "parameters"] if zero_stage(run) == FULL else ["optimizer"]
+        found = ["optimizer", "parameters"] if zero_stage(run) == SHARDS_ALL else ["optimizer"]
     found = found or next((list(kinds) for words, kinds in _OFFLOADERS if hit(words, lower)), [])
     if not found or "fine-grained" in lower:
         raise MissingCell(f"offload {lower!r} does not say what is moved")
@@ -230,7 +230,7 @@ def zero_stage(run: Run) -> int | None:
     GPUs."""
     scripted = ON_DEEPSPEED in run.notes.lower()
     stage = stated_stage(run)
-    return FULL if stage is None and scripted else stage
+    return SHARDS_ALL if stage is None and scripted else stage
 
 
 def check_lengths(run: Run) -> None:

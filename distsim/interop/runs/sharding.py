@@ -7,9 +7,8 @@ import re
 from distsim.interop.runs.denials import BEFORE, affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
+from distsim.specs.layout import SHARDS_ALL
 
-FULL = 3
-"""ZeRO stage that shards parameters."""
 _NUMBERED = re.compile(r"(?:\bz|zero)[\s_=:-]*(?:stage)?[\s_=:-]*([0-3])(?!\d)|\bstage[\s_=:-]*([0-3])(?!\d)", re.I)
 _ZERO = re.compile(r"(?:\bz|zero)[\s_=:-]*(?:stage)?[\s_=:-]*([0-3])(?![\d.]\d|\d)", re.I)
 """The same in names of software, whose versions and stages of training are no stages of ZeRO."""
@@ -19,9 +18,9 @@ _WORDS = tuple(
          0),
         (r"shard[ _-]grad[ _-]op|shard_zero2|optim_grads(?!_params)|reshard\w*[\s=:]*(?:never|false)\b", 2),
         (r"(?:full|hybrid)[ _-]shard|optim_grads_params|zero-?infinity|zero\+\+|\bhsdp|\bdp_shard|dp_replicate",
-         FULL),
+         SHARDS_ALL),
         (r"^(?:megatron-?fsdp )?optim$|distributed.optimizer", 1),
-        (r"(?=fsdp)" + BEFORE + r"(?:\b|(?<=_))fsdp(?:\d\b|v\d\b|\b|=)|fully.?sharded", FULL),
+        (r"(?=fsdp)" + BEFORE + r"(?:\b|(?<=_))fsdp(?:\d\b|v\d\b|\b|=)|fully.?sharded", SHARDS_ALL),
     )
 )  # fmt: skip
 """What they shard and the stage of ZeRO that does as much; FSDP alone shards everything (torch's FULL_SHARD, JAX's

@@ -32,6 +32,8 @@ WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precisi
          "optimizer", "offload", "framework", "cp_mode", "flops_kind", "mem_kind", "finetune_kind",
          "lora_targets", "notes")  # fmt: skip
 """Columns of text."""
+TIMES = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")
+"""Columns that tell the time of a step; of a row that has several the first one counts."""
 COLUMNS = (*WORDS, *COUNTS, *MEASURED, *FROM_ZERO, *FLAGS)
 DELIMITERS = (";", "\t", "|")
 """What spreadsheets write where a comma is the decimal sign, and between copied cells."""
@@ -201,8 +203,7 @@ def odd_cells(runs: Sequence[Run], most: int = 5) -> list[str]:
 
 def _uncounted_rates(runs: Sequence[Run]) -> list[str]:
     """A note where rows give a rate of FLOPs and nothing else, and do not say which FLOPs."""
-    times = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")
-    counted = (*times, "mfu_pct", "hfu_pct")
+    counted = (*TIMES, "mfu_pct", "hfu_pct")
     lines = [
         run.line for run in runs
         if run.positive("tflops_per_gpu_reported") and not (run.text("flops_kind") or any(map(run.positive, counted)))
@@ -234,7 +235,7 @@ def _odd_numbers(runs: Sequence[Run], most: int) -> list[str]:
 
 def measured_step_seconds(run: Run, global_batch: int, seq: int, gpus: int) -> float | None:
     """Time of one optimizer step: as printed, or exactly converted from a throughput."""
-    seconds, tokens, samples = map(run.positive, ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s"))
+    seconds, tokens, samples = map(run.positive, TIMES)
     if seconds:
         return seconds
     if tokens:
