@@ -8,7 +8,9 @@ import typer
 
 from distsim.cli.plan_request import complete, request_of, with_layouts
 from distsim.cli.search_pool import Jobs, processes
+from distsim.errors import DistsimError
 from distsim.report import talk
+from distsim.report.style import style
 
 if TYPE_CHECKING:
     from distsim.engine.planner import Plan, Request
@@ -117,8 +119,6 @@ def _made(request: Request, jobs: int) -> Plan:
 
 
 def _check(both: bool, top: int, seed: int) -> None:
-    from distsim.errors import DistsimError
-
     if both:
         raise DistsimError("--json and --csv are both given", "keep one of them")
     if not 1 <= top <= 10_000:
@@ -145,7 +145,6 @@ def _print(made: Plan, seed: int, top: int, explain: bool) -> None:
     import datetime
 
     from distsim.report.plan import explained, lines
-    from distsim.report.style import style
 
     term = style()
     told = lines(made, seed, top, datetime.date.today(), term)
