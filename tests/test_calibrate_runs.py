@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from distsim.engine.fitting.write import score, spread
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.step import step_of, timed
-from distsim.engine.steps.intervals import residuals_of
 from distsim.engine.validate import unseen_runs, validate_file
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run, read_runs
@@ -131,14 +129,6 @@ def test_unread_runs_are_as_far_off_as_before_they_were_read() -> None:
     strange = replace(read[0][0], id="nobody's")
     assert _unread([(strange, 0.25)]) == [(strange, 0.25)]
     assert len(runs) > 0.9 * len(list(csv.DictReader(unseen_runs().open())))
-
-
-def test_docs_tell_the_intervals_of_jobs() -> None:
-    told = re.findall(r"between (\d\.\d\d) and (\d\.\d\d) times", (ROOT / "docs/step.md").read_text())
-    names = [f"elsewhere busy fitted {family}" for family in ("megatron", "torch", "jax")]
-    names += [f"elsewhere {pace} fitted" for pace in ("half-busy", "waiting")]
-    groups = residuals_of(tuple(names))["groups"]
-    assert told == [(f"{math.exp(-groups[n]['over']):.2f}", f"{math.exp(groups[n]['under']):.2f}") for n in names]
 
 
 def test_families_of_frameworks_and_chips_nobody_measured_have_intervals_of_their_own() -> None:

@@ -95,7 +95,7 @@ def test_the_command_line_says_what_is_assumed(capsys: pytest.CaptureFixture[str
         assert run(["step", *words, *more, "--explain"]) in (0, 1)
         assert text in " ".join(capsys.readouterr().out.split())
     assert run(["memory", *words, "--no-tp-comm-overlap"]) in (0, 1)
-    assert "--tp-comm-overlap is counted in time, not in memory" in capsys.readouterr().err
+    assert "--no-tp-comm-overlap is counted in time, not in memory" in capsys.readouterr().err
 
 
 def test_a_search_and_a_file_can_say_it(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
