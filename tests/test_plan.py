@@ -215,9 +215,7 @@ def test_tables_csv_and_explanations() -> None:
     assert int(rows[0]["tp"]) * int(rows[0]["pp"]) * int(rows[0]["dp"]) == int(rows[0]["gpus"])
 
 
-@pytest.mark.parametrize(
-    ("model", "gpus"), [("llama-3-8b", 64), ("mixtral-8x7b", 256), ("llama-2-70b", 512)]
-)
+@pytest.mark.parametrize(("model", "gpus"), [("llama-3-8b", 64), ("mixtral-8x7b", 256), ("llama-2-70b", 512)])
 def test_what_a_cluster_takes_does_not_depend_on_the_others(model: str, gpus: int) -> None:
     asked = (model, "--tokens", "1T", "--gpus", str(gpus), "--json")
     together = json.loads(run(*asked, "--gpu", "h100-sxm").stdout)["options"]
