@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import re
@@ -169,12 +170,18 @@ def run(*words: str, command: str = "plan", **environment: str) -> Done:
     return piped(command, *words, **environment)
 
 
+@functools.cache
+def known(*words: str) -> Done:
+    """What several tests ask, asked once."""
+    return run(*words)
+
+
 ASKED = ("llama-2-7b", "--tokens", "2T", "--gpu", "h100-sxm", "--gpus", "256,512")
 
 
 @pytest.fixture(scope="module")
 def answer() -> dict[str, Any]:
-    done = run(*ASKED, "--json", "--deadline", "30d")
+    done = known(*ASKED, "--json", "--deadline", "30d")
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     return told
@@ -205,10 +212,10 @@ def test_llama_2_70b_takes_what_it_took() -> None:
 
 
 def test_tables_csv_and_explanations() -> None:
-    text = run(*ASKED, "--explain", "--top", "3").stdout
+    text = known(*ASKED, "--explain", "--top", "3").stdout
     for words in ("cheapest", "Where the money goes", "Rent or buy", "Terms of", "price age", "Kokolis"):
         assert words in text
-    rows = list(csv.DictReader(io.StringIO(run(*ASKED, "--csv").stdout)))
+    rows = list(csv.DictReader(io.StringIO(known(*ASKED, "--csv").stdout)))
     assert rows
     assert float(rows[0]["dollars"]) == min(float(row["dollars"]) for row in rows)
     assert any(row["pareto"] == "1" for row in rows)
@@ -240,7 +247,7 @@ def test_clusters_that_are_alike_are_searched_once(monkeypatch: pytest.MonkeyPat
 
 
 def test_limits_that_nothing_meets() -> None:
-    done = run(*ASKED, "--deadline", "2d", "--budget", "100k")
+    done = known(*ASKED, "--deadline", "2d", "--budget", "100k")
     assert done.returncode == 1
     assert "No option keeps to the limits" in done.stdout
     assert "days too late" in done.stdout
@@ -485,10 +492,10 @@ def test_your_own_prices(tmp_path: Path) -> None:
         'on_demand = 1.25\ndate = "2026-11-01"\nsource = "our contract"\n',
         encoding="utf-8",
     )
-    done = run(*ASKED, "--json", "--provider", str(own))
+    done = known(*ASKED, "--json", "--provider", str(own))
     assert {option["price"]["usd_per_gpu_hour"] for option in json.loads(done.stdout)["options"]} == {1.25}
     own.write_text(own.read_text(encoding="utf-8").replace('date = "2026-11-01"\n', ""), encoding="utf-8")
-    refused = run(*ASKED, "--provider", str(own))
+    refused = known(*ASKED, "--provider", str(own))
     assert refused.returncode == 2
     assert "date' is missing" in refused.stderr
 
@@ -556,11 +563,11 @@ def test_the_command_shows_the_step_of_the_plan(words: tuple[str, ...]) -> None:
 
 def test_layouts_keep_to_what_is_asked() -> None:
     words = ("--tp", "2", "--pp", "2,4", "--micro-batch", "1", "--recompute", "full", "--json")
-    for option in json.loads(run(*ASKED, *words).stdout)["options"]:
+    for option in json.loads(known(*ASKED, *words).stdout)["options"]:
         y = option["layout"]
         assert (y["tp"], y["micro_batch"], y["recompute"]) == (2, 1, "full")
         assert y["pp"] in (2, 4)
-    refused = run(*ASKED, "--tp", "3")
+    refused = known(*ASKED, "--tp", "3")
     assert refused.returncode == 2
     assert "obeys --tp 3" in refused.stderr
 
@@ -604,7 +611,7 @@ def test_the_batch_grows_with_the_cluster() -> None:
     assert StepBatch(4096, stated=7).sequences(16384) == 7
     assert StepBatch(4096, most_tokens=30e6, sparse=True).sequences(512) == 8192  # experts see few of the tokens each
     assert scaling.good_batch_tokens(6 * 67e9 * 2e12) == pytest.approx(19.2e6, rel=0.02)
-    assert "4M tokens per step" in run(*ASKED).stderr
+    assert "4M tokens per step" in known(*ASKED).stderr
 
 
 def test_spot_machines_that_are_taken_away() -> None:
@@ -620,7 +627,7 @@ def test_spot_machines_that_are_taken_away() -> None:
 def test_terms_side_by_side() -> None:
     """Each provider at each term; spot machines alone are taken away."""
     words = ("--price", "on-demand,spot", "--preempted-every", "5d", "--json")
-    options = json.loads(run(*ASKED, *words).stdout)["options"]
+    options = json.loads(known(*ASKED, *words).stdout)["options"]
     assert {option["price"]["term"] for option in options} == {"on-demand", "spot"}
     kept = {(one["price"]["provider"], one["cluster"], one["gpus"], one["price"]["term"]): one for one in options}
     pairs = [(one, kept.get((*key[:3], "spot"))) for key, one in kept.items() if key[3] == "on-demand"]
@@ -629,17 +636,17 @@ def test_terms_side_by_side() -> None:
     for steady, spot in both:
         assert spot["goodput"] < steady["goodput"]
         assert spot["step_seconds"] == steady["step_seconds"]
-    assert "unknown price term 'spott'" in run(*ASKED, "--price", "on-demand,spott").stderr
+    assert "unknown price term 'spott'" in known(*ASKED, "--price", "on-demand,spott").stderr
 
 
 def test_planned_maintenance_costs_its_time() -> None:
     """Ten minutes every hour; nothing is lost besides."""
-    none, often = (json.loads(run(*ASKED, *more, "--json").stdout) for more in ((), ("--maintenance-every", "1h")))
+    none, often = (json.loads(known(*ASKED, *more, "--json").stdout) for more in ((), ("--maintenance-every", "1h")))
     assert often["options"][0]["days"] / none["options"][0]["days"] == pytest.approx(1 + 10 / 60, rel=1e-6)
 
 
 def test_stragglers_set_the_pace() -> None:
-    even, uneven = (json.loads(run(*ASKED, *more, "--json").stdout) for more in ((), ("--stragglers", "2%")))
+    even, uneven = (json.loads(known(*ASKED, *more, "--json").stdout) for more in ((), ("--stragglers", "2%")))
     slower = uneven["options"][0]["days"] / even["options"][0]["days"]
     assert slower == pytest.approx(1 + 0.02 * 2.9, rel=0.01)  # the slowest of 256: about 2.9 deviations
 
@@ -697,7 +704,7 @@ def test_sentences_fold_to_the_terminal() -> None:
     text = run(*ASKED, "--top", "3", COLUMNS="72").stdout
     sentences = text.split("Options, cheapest first")[0]
     assert max(len(line) for line in sentences.splitlines() if not line.startswith("the step")) <= 72
-    assert max(map(len, run(*ASKED, "--top", "3").stdout.splitlines())) > 110
+    assert max(map(len, known(*ASKED, "--top", "3").stdout.splitlines())) > 110
 
 
 def test_parts_of_nodes_are_told_apart_from_plans_that_take_for_ever() -> None:
@@ -734,7 +741,7 @@ def test_options_of_a_step_hold_for_a_plan(options: tuple[str, ...]) -> None:
     words = shlex.split(told.removeprefix("the step").strip())[2:]
     again = json.loads(run(*words, "--json", command="step").stdout)
     assert again["seconds"] == pytest.approx(answer["options"][answer["cheapest"]]["step_seconds"], rel=1e-9)
-    assert answer["options"][0] != json.loads(run(*BOUGHT, "--json").stdout)["options"][0]
+    assert answer["options"][0] != json.loads(known(*BOUGHT, "--json").stdout)["options"][0]
 
 
 def test_options_that_no_layout_reads_are_told() -> None:
