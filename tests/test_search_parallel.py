@@ -156,7 +156,9 @@ def test_jobs_at_the_terminal() -> None:
 
 
 def test_a_plan_of_two_processes_is_that_of_one() -> None:
-    words = "plan llama-2-7b --tokens 100B --gpu a100,h100-sxm --gpus 16,32 --provider aws,nebius --json --tp 1,2 --pp 1"
+    words = (
+        "plan llama-2-7b --tokens 100B --gpu a100,h100-sxm --gpus 16,32 --provider aws,nebius --json --tp 1,2 --pp 1"
+    )
     one, two = (piped(*words.split(), "--jobs", jobs) for jobs in ("1", "2"))
     assert len(json.loads(one.stdout)["options"]) > 2
     assert (one.stdout, one.stderr, one.returncode) == (two.stdout, two.stderr, two.returncode)
