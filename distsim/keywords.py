@@ -22,14 +22,19 @@ def word(name: str, value: Any) -> str:
     return text
 
 
+def integer(value: Any) -> int | None:
+    """A whole number, whatever kind of number it is of; None where it is none."""
+    if is_switch(value):
+        return None
+    try:
+        return int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
+    except TypeError:
+        return None
+
+
 def whole(name: str, value: Any, least: int | None = 1) -> int:
-    """A whole number, whatever kind of number it is of; without ``least`` others tell its range."""
-    count: int | None = None
-    if not isinstance(value, bool):
-        try:
-            count = int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
-        except TypeError:
-            count = None
+    """A whole number; without ``least`` others tell its range."""
+    count = integer(value)
     if count is None:
         raise DistsimError(f"{name} {value!r} is not a whole number", "" if least is None else f"give {least} or more")
     if least is not None and count < least:
@@ -39,14 +44,19 @@ def whole(name: str, value: Any, least: int | None = 1) -> int:
 
 def number(name: str, value: Any) -> float:
     """A number; others tell its range."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if is_switch(value) or not isinstance(value, Real):
         raise DistsimError(f"{name} {value!r} is not a number")
     return value if isinstance(value, (int, float)) else float(value)
 
 
+def is_switch(value: Any) -> bool:
+    """Whether it is true or false, of Python or of numpy, which need not be loaded."""
+    return type(value).__name__ in ("bool", "bool_")
+
+
 def switch(name: str, value: Any) -> bool:
-    """True or false, of Python or of numpy."""
-    if type(value).__name__ not in ("bool", "bool_"):
+    """True or false."""
+    if not is_switch(value):
         raise DistsimError(f"{name} {value!r} is not true or false")
     return bool(value)
 
@@ -55,7 +65,7 @@ def as_text(name: str, value: Any) -> str:
     """An option as the command line has it: several values with commas, switches as on and off, numbers as numbers."""
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
-    if type(value).__name__ in ("bool", "bool_"):
+    if is_switch(value):
         return "on" if value else "off"
     if isinstance(value, Real):
         return str(int(float(value)) if float(value).is_integer() else value)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import load
 
 from distsim.engine.validate import shipped_runs, summarise, validate_file
 
@@ -17,11 +17,7 @@ MEDIAN, P90 = 0.03, 0.15
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("replays_script", ROOT / "benchmarks" / "replays.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("benchmarks/replays.py")
 
 
 def test_what_is_kept_of_fits_is_of_the_shipped_one(script: ModuleType) -> None:

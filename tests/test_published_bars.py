@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import statistics
-from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-SCRIPT = Path(__file__).parent.parent / "benchmarks" / "published_bars.py"
+from scripts import load
 
 
 @pytest.fixture(scope="module")
 def bars() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("published_bars", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("benchmarks/published_bars.py")
 
 
 def test_korthikantis_eight_step_times(bars: ModuleType) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from scripts import load
 
 from distsim.engine.plans.pace import campaign_ends, campaign_pace
 from distsim.engine.plans.whole_runs import WholeRun, median_error, shipped, whole_run, whole_runs
@@ -37,10 +37,7 @@ def test_hours_within_fifteen_per_cent_in_the_median(found: list[WholeRun]) -> N
 
 def test_the_docs_have_these_hours(found: list[WholeRun]) -> None:
     """`python benchmarks/whole_runs.py --docs` writes the table."""
-    spec = importlib.util.spec_from_file_location("whole_runs_script", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = load("benchmarks/whole_runs.py")
     text = script.PAGE.read_text(encoding="utf-8")
     page = text.splitlines()
     assert script.MARK.search(text) and script.summary(found) in page

@@ -84,7 +84,7 @@ def _place(
         if gpu is not None:
             raise DistsimError(f"--gpu {gpu} and --cluster {cluster} both name the accelerator", "keep one of them")
         return {"cluster": spec}, gpus or (spec.nodes or 1) * spec.gpus_per_node
-    name = gpu or DEFAULT_GPU
+    name = DEFAULT_GPU if gpu is None else gpu
     if gpus is None:
         gpus = gpus_per_node or catalog.usual_cluster(name).gpus_per_node
     return {"gpu": name}, gpus

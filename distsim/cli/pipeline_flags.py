@@ -14,7 +14,7 @@ from distsim.preset_kinds import DEFAULT_GPU
 Stages = Annotated[int | None, typer.Option(help="stages (devices in a row)")]
 Micro = Annotated[int | None, typer.Option(help="micro-batches, of both directions together")]
 Schedule = Annotated[
-    str | None, typer.Option(help="its name, see --list [default: 1f1b; interleaved-1f1b of --chunks]")
+    str | None, typer.Option(help="its name, see --list [default: 1f1b, or interleaved-1f1b with --chunks]")
 ]
 Chunks = Annotated[int | None, typer.Option(help="model chunks per stage")]
 Forward = Annotated[

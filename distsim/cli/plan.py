@@ -8,6 +8,7 @@ import typer
 
 from distsim.cli.plan_request import complete, request_of, with_layouts
 from distsim.cli.search_pool import Jobs, processes
+from distsim.cli.signatures import option
 from distsim.errors import DistsimError
 from distsim.report import talk
 from distsim.report.style import style
@@ -19,20 +20,16 @@ NO_ARGS_IS_HELP = True
 Text = str | None
 
 
-def _option(flag: str, text: str) -> Any:
-    return typer.Option(flag, help=text, show_default=False)
-
-
 def _flag(flag: str, text: str) -> Any:
     return typer.Option(flag, help=text)
 
 
-Failures = Annotated[str, _option("--failures", "failure rates (distsim show failures) [default: the preset default]")]
+Failures = Annotated[str, option("--failures", "failure rates (distsim show failures) [default: the preset default]")]
 Storage = Annotated[
-    str, _option("--storage", "where checkpoints go (distsim show storage) [default: the preset default]")
+    str, option("--storage", "where checkpoints go (distsim show storage) [default: the preset default]")
 ]
 Facility = Annotated[
-    str, _option("--facility", "PUE, power price, grid (distsim show facilities) [default: the preset default]")
+    str, option("--facility", "PUE, power price, grid (distsim show facilities) [default: the preset default]")
 ]
 
 Blocking = Annotated[bool, _flag("--blocking-checkpoints", "training waits while a checkpoint is written")]
@@ -42,26 +39,24 @@ Blocking = Annotated[bool, _flag("--blocking-checkpoints", "training waits while
 def plan(
     stated: dict[str, Any],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json")],
-    tokens: Annotated[Text, _option("--tokens", "tokens to train on, e.g. 2T or 300B")] = None,
+    tokens: Annotated[Text, option("--tokens", "tokens to train on, e.g. 2T or 300B")] = None,
     compute_optimal: Annotated[bool, _flag("--compute-optimal", "Chinchilla's tokens, instead of --tokens")] = False,
-    deadline: Annotated[Text, _option("--deadline", "the longest it may take, e.g. 30d")] = None,
+    deadline: Annotated[Text, option("--deadline", "the longest it may take, e.g. 30d")] = None,
     budget: Annotated[
-        Text, _option("--budget", "the most it may cost in US dollars, e.g. 5M; reservations count whole")
+        Text, option("--budget", "the most it may cost in US dollars, e.g. 5M; reservations count whole")
     ] = None,
-    gpu: Annotated[
-        Text, _option("--gpu", "accelerators to look at, e.g. h100-sxm,h200-sxm [default: all GPUs]")
-    ] = None,
-    gpus: Annotated[Text, _option("--gpus", "how many: 512,1024; 64..512 doubles [default: for the deadline]")] = None,
-    cluster: Annotated[Text, _option("--cluster", "clusters to look at, instead of --gpu")] = None,
-    provider: Annotated[Text, _option("--provider", "price lists to use: names or TOML files [default: all]")] = None,
+    gpu: Annotated[Text, option("--gpu", "accelerators to look at, e.g. h100-sxm,h200-sxm [default: all GPUs]")] = None,
+    gpus: Annotated[Text, option("--gpus", "how many: 512,1024; 64..512 doubles [default: for the deadline]")] = None,
+    cluster: Annotated[Text, option("--cluster", "clusters to look at, instead of --gpu")] = None,
+    provider: Annotated[Text, option("--provider", "price lists to use: names or TOML files [default: all]")] = None,
     price: Annotated[
         str, _flag("--price", "on-demand, spot, reserved-1y, reserved-3y, reserved, owned; several with commas, or all")
     ] = "on-demand",
     price_age: Annotated[
-        Text, _option("--price-age", "how much older than the newest a price may be [default: 1y, of rents alone]")
+        Text, option("--price-age", "how much older than the newest a price may be [default: 1y, of rents alone]")
     ] = None,
     global_batch: Annotated[
-        int | None, _option("--global-batch", "sequences per step [default: grows with the cluster]")
+        int | None, option("--global-batch", "sequences per step [default: grows with the cluster]")
     ] = None,
     failures: Failures = "default",
     storage: Storage = "default",
@@ -71,7 +66,7 @@ def plan(
     jobs: Jobs = 1,
     top: Annotated[int, _flag("--top", "how many options to list")] = 12,
     explain: Annotated[bool, _flag("--explain", "also print each term of the losses with its source")] = False,
-    report: Annotated[Text, _option("--report", "also write the plan as one HTML page to this file")] = None,
+    report: Annotated[Text, option("--report", "also write the plan as one HTML page to this file")] = None,
     json: Annotated[bool, _flag("--json", "print JSON instead of tables")] = False,
     csv: Annotated[bool, _flag("--csv", "print the options as CSV instead of tables")] = False,
 ) -> None:

@@ -114,7 +114,7 @@ class Pipeline:
 def pipeline(
     stages: int | None = None, micro: int | None = None, schedule: str | None = None, chunks: int | None = None,
     forward: Time | None = None, backward: Time | None = None, input_gradient: Time | None = None,
-    weight_gradient: Time | None = None, hop: Time = 0.0, p2p: str = "async",
+    weight_gradient: Time | None = None, hop: Time | None = 0.0, p2p: str = "async",
     order: str | Sequence[str] | None = None, placement: Sequence[int] | None = None,
     chains: Sequence[Sequence[int]] | None = None, fused: str | None = None, fused_time: Time | None = None,
     memory_limit: int | None = None, group: int | None = None, loss: float = 0.0,
@@ -127,20 +127,20 @@ def pipeline(
     adds the optimizer step at the end; with ``optimizer_sync`` (seconds, None for none) all stages first agree on it.
     With ``model`` the times are those of its stages, and ``job`` are further options of it (gpu, tp, seq …).
     """
-    given.check_words(p2p, fused)
-    given.check_rest(schedule=schedule, memory_limit=memory_limit, group=group, overlap=overlap, contention=contention)
+    given.check_words(p2p, fused, schedule)
+    given.check_numbers(memory_limit=memory_limit, group=group)
+    given.check_switches(overlap=overlap, contention=contention)
     hop = 0.0 if hop is None else hop
+    name = schedule or registry.usual(chunks)
     times: PassTimes = (forward, backward, input_gradient, weight_gradient)
     if model is not None or job:
         each = given.stated_chunks(chunks, placement, stages)
-        named = None if order is not None else schedule or registry.usual(chunks)
+        named = None if order is not None else name
         times, hop = _of_model(model, stages, micro, each, named, (*times, hop or None), job)
     programs = None
     if order is None:
         given.refuse("a named schedule takes no {}", "only a given order does", placement=placement, chains=chains)
-        parts, total = _named(
-            stages, micro, schedule or registry.usual(chunks), chunks, times, hop, memory_limit, group
-        )
+        parts, total = _named(stages, micro, name, chunks, times, hop, memory_limit, group)
     else:
         only_named = {"schedule": schedule, "memory_limit": memory_limit, "group": group}
         given.refuse("a given order takes no {}", "only a named schedule does", **only_named)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
+from distsim.engine.counted import Show
 from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.jobs.models import LoadedModel, load_model
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -15,7 +16,7 @@ from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
 from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.besides import USUAL_KEPT, Besides, besides
-from distsim.engine.plans.candidates import Place, Pool, Terms, Watch, candidate_setup, candidates
+from distsim.engine.plans.candidates import Place, Pool, Terms, candidate_setup, candidates
 from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.no_option import nothing_found
@@ -208,7 +209,7 @@ def finish_dates(option: Option, seed: int = 0) -> Campaigns:
 
 
 @catalog.settled()  # every offer names its accelerator, and every layout its hardware
-def make_plan(request: Request, watch: Watch | None = None, pool: Pool | None = None) -> Plan:
+def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = None) -> Plan:
     """Time the clusters that are worth it and price them; in a pool's processes if one is given, with the same
     answer."""
     model = load_model(request.terms.job.model)
@@ -244,7 +245,7 @@ class Tried:
     """Clusters of a size that were timed and priced."""
 
     def __init__(
-        self, request: Request, model: LoadedModel, offered: Sequence[Quote], watch: Watch | None, pool: Pool | None
+        self, request: Request, model: LoadedModel, offered: Sequence[Quote], watch: Show | None, pool: Pool | None
     ) -> None:  # fmt: skip
         self.request, self.model, self.offered, self.watch, self.pool = request, model, offered, watch, pool
         self.places: list[Place] = []

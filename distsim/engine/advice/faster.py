@@ -24,7 +24,6 @@ from distsim.specs.support import refuse_unsupported
 if TYPE_CHECKING:
     from distsim.engine.advice.mend import Mend
     from distsim.engine.layouts.report import Choice, SearchReport
-    from distsim.engine.memory import MemoryReport
 
 INTERLEAVED = "interleaved-1f1b"
 LEAST_GAIN = 0.005
@@ -69,11 +68,12 @@ def advise(report: StepReport | MemoryReport | SearchReport) -> list[Faster] | l
 
     if isinstance(report, MemoryReport):
         return [] if report.fits else mend(report).fitting
-    if type(report).__name__ != "SearchReport":
+    from distsim.engine.layouts.mend import Quick, mends
+    from distsim.engine.search import SearchReport
+
+    if not isinstance(report, SearchReport):
         told = "give what distsim.step, distsim.memory or distsim.search returns"
         raise DistsimError(f"no advice on a {type(report).__name__}", told)
-    from distsim.engine.layouts.mend import Quick, mends
-
     found = mends(report)
     if isinstance(found, Quick):
         return [] if found.enough is None else [found.enough]

@@ -9,6 +9,7 @@ from typing import Any
 from distsim import keywords
 from distsim.errors import DistsimError
 from distsim.layers.network import count_parameters, network_parameters, plain_context
+from distsim.specs.flags import flag
 from distsim.specs.job import Job, Named
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
@@ -161,7 +162,7 @@ def without_effect(model: Model, job: Job) -> list[str]:
     if job.attention is not None and not model.attention_layers and not scans:
         told.append(f"--attention {job.attention} has no effect: {model.name} has no attention")
     if job.dropout is not None and not any((model.attention_dropout, model.hidden_dropout, model.embedding_dropout)):
-        told.append(f"--{'' if job.dropout else 'no-'}dropout has no effect: {model.name} has none")
+        told.append(f"{flag('dropout', job.dropout)} has no effect: {model.name} has none")
     return told
 
 

@@ -16,7 +16,7 @@ from distsim.engine.search import search as run
 from distsim.errors import DistsimError, did_you_mean
 from distsim.keywords import as_text, switch, whole, word
 from distsim.specs.job import Job, Named, job_of
-from distsim.units import DAY, parse, parse_share, parse_time
+from distsim.units import YEAR, parse, parse_share, parse_time
 
 MOST_RANKED = 1000
 KEYWORDS = ("objective", "within", "tokens", "deadline", "margin", "exclude", "top", "all_ranks", "price", "provider")
@@ -88,7 +88,7 @@ def _longest_step(within: Any) -> float:
     seconds = parse_time(within, "--within", ("s", "ms"))
     if seconds <= 0:
         raise DistsimError(f"--within {within} leaves no time", "write e.g. --within 20s")
-    if seconds > 365 * DAY:
+    if seconds > YEAR:
         raise DistsimError(f"--within {within} is more than a year for one step", "write e.g. --within 20s")
     return seconds
 

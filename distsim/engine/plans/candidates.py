@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from distsim import catalog
+from distsim.engine.counted import Show
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.footprint.states import states_of
 from distsim.engine.jobs.flops import trained_parameters
@@ -189,8 +190,6 @@ def _campaign_utilisation(report: StepReport, kept: Goodput) -> float | None:
     return None if report.mfu is None else report.mfu / kept.slow_steps
 
 
-Watch = Callable[[int, int], None]
-"""Told how many clusters are done, and of how many."""
 Answer = Candidate | DistsimError | None
 """The best layout of a place; what is wrong with the options there; or None where nothing fits."""
 
@@ -211,7 +210,7 @@ class Part(NamedTuple):
 
 
 def candidates(
-    terms: Terms, model: LoadedModel, places: Sequence[Place], watch: Watch | None = None, pool: Pool | None = None
+    terms: Terms, model: LoadedModel, places: Sequence[Place], watch: Show | None = None, pool: Pool | None = None
 ) -> list[Candidate]:
     """The best layout for each (cluster, accelerators) that has one, in their order whoever computes them; raises where
     the options allow none anywhere."""

@@ -12,6 +12,7 @@ from distsim.engine.jobs.software import framework_of
 from distsim.engine.layouts.bounds import Bounds, parse_bound
 from distsim.engine.layouts.fold import Shared, setup_at
 from distsim.engine.layouts.variants import unread
+from distsim.engine.plans.options import BOUNDED
 from distsim.engine.search import Request, SearchReport, search
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
@@ -31,9 +32,6 @@ MICRO_BATCH_TOKENS = USUAL_MICRO_BATCH * USUAL_SEQUENCE
 """Sequences in the largest micro-batch that is tried, or of short ones as many tokens."""
 ALIKE = 0.01
 """Share of the step time that tells nothing: one layout measured twice differs by 0.5 to 2%."""
-OPTIONS = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute", "recompute_layers",
-           "sequence_parallel", "schedule")  # fmt: skip
-"""What tells a layout apart, as options of a job; the stated ones bound the search."""
 
 
 def overrides_of(job: Job, cluster: Cluster) -> dict[str, Any]:
@@ -81,7 +79,7 @@ def best_options(
             continue
         if found.best:
             every = [*(one.options for one in found.best), roomiest(found)]
-            shown = [{name: options.get(name) for name in OPTIONS} for options in every]
+            shown = [{name: options.get(name) for name in BOUNDED} for options in every]
             return [one for place, one in enumerate(shown) if one not in shown[:place]]
         refusal = None
     if refusal is not None:
@@ -99,5 +97,5 @@ def roomiest(found: SearchReport) -> dict[str, Any]:
 
 def with_options(job: Job, cluster: Cluster, options: Mapping[str, Any]) -> Setup:
     """A job with the options of a layout, as a setup."""
-    update = {name: options[name] for name in OPTIONS} | unread(options)
+    update = {name: options[name] for name in BOUNDED} | unread(options)
     return resolve(job.model_copy(update=update), overrides_of(job, cluster))

@@ -12,12 +12,12 @@ from distsim.engine.plans.plan import LONGEST_DAYS, Candidate
 from distsim.engine.plans.prices import Quote
 from distsim.errors import DistsimError
 from distsim.formulas.goodput import daly_interval_seconds, wall_over_work
-from distsim.units import DAY, duration
+from distsim.units import DAY, YEAR, duration
 
 if TYPE_CHECKING:
     from distsim.engine.planner import Request
 
-YEAR_DAYS = 365.0
+YEAR_DAYS = YEAR / DAY
 YEARS = f"{LONGEST_DAYS / YEAR_DAYS:.0f} years"
 
 
@@ -60,12 +60,9 @@ def _for_ever(request: Request, priced: Sequence[Candidate]) -> DistsimError:
             f"every plan takes more than {YEARS}: {one.gpus:,} x {one.gpu} compute for {work / YEAR_DAYS:,.0f} years"
         )
         if not sizes:
-            enough = work * one.gpus / LARGEST <= LONGEST_DAYS
-            why = (
-                "so many as it takes would fail too often"
-                if enough
-                else f"no number up to {LARGEST:,} of them would do"
-            )
+            why = f"no number up to {LARGEST:,} of them would do"
+            if work * one.gpus / LARGEST <= LONGEST_DAYS:
+                why = "so many as it takes would fail too often"
             return DistsimError(problem, f"{why}: train on fewer tokens, or a smaller model")
         return DistsimError(problem, f"by arithmetic so many would do, if nothing gets slower: --gpus {min(sizes)}")
     taken = request.terms.policy.node_preempted_every is not None and one.goodput is one.spot

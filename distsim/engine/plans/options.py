@@ -4,7 +4,7 @@ from typing import Any
 
 BOUNDED = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute", "recompute_layers",
            "schedule", "sequence_parallel")  # fmt: skip
-"""Job options of which several values are tried."""
+"""Job options that tell a layout apart, of which several values are tried."""
 JOB = ("seq", "decoder_seq", "sample_tokens", "gpu_power", "framework", "precision", "optimizer", "compile", "offload",
        "offload_to", "cuda_graphs", "expert_overlap", "tp_comm_overlap", "expert_imbalance", "capacity_factor",
        "cp_mode", "attention", "dropout", "no_sync", "clip", "loss_parallel", "mtp", "loss", "lora_rank",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from numbers import Real
@@ -21,26 +20,27 @@ MOST_STAGES = 16_384
 LONGEST = 1e15  # sums of longer times lose what tells them apart
 
 
-def check_words(p2p: str, fused: str | None) -> None:
-    """Refuses unknown words for the two rules."""
-    keywords.word("p2p", p2p)
-    if fused is not None:
-        keywords.word("fused", fused)
-    if p2p not in ("async", "rendezvous"):
+def check_words(p2p: str, fused: str | None, schedule: str | None) -> None:
+    """Refuses unknown words for the two rules, and a schedule that is no name."""
+    if not isinstance(p2p, str) or p2p not in ("async", "rendezvous"):
         raise DistsimError(f"p2p is {p2p!r}", "it is async (pure delay) or rendezvous (both ends must have posted)")
-    if fused not in (None, "atomic", "split"):
+    if not isinstance(fused, (str, NoneType)) or fused not in (None, "atomic", "split"):
         raise DistsimError(f"fused is {fused!r}", "it is atomic (one result at the end) or split (half by half)")
+    if not isinstance(schedule, (str, NoneType)):
+        raise DistsimError(f"schedule is {schedule!r}", "name one, e.g. 1f1b")
 
 
-def check_rest(**values: Any) -> None:
-    """Refuses what is of another type than the option has."""
-    if not isinstance(values["schedule"], (str, NoneType)):
-        raise DistsimError(f"schedule is {values['schedule']!r}", "name one, e.g. 1f1b")
-    for name in ("memory_limit", "group"):
-        if values[name] is not None:
-            keywords.whole(name, values[name], None)
-    for name in ("overlap", "contention"):
-        keywords.switch(name, values[name])
+def check_numbers(**counts: Any) -> None:
+    """Refuses what is no whole number; who reads one knows its range."""
+    for name, value in counts.items():
+        if value is not None:
+            keywords.whole(name, value, None)
+
+
+def check_switches(**stated: Any) -> None:
+    """Refuses what is neither true nor false."""
+    for name, value in stated.items():
+        keywords.switch(name, value)
 
 
 def lines(order: Any) -> list[str]:
@@ -67,11 +67,8 @@ def refuse(problem: str, hint: str, **values: Any) -> None:
 
 def whole_number(value: Any, name: str, example: str) -> int:
     """A count of at least 1."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = None
-    if count is None or isinstance(value, bool):
+    count = keywords.integer(value)
+    if count is None:
         raise DistsimError(f"{name} is {value!r}, not a whole number", f"try {example}")
     if count < 1:
         raise DistsimError(f"{name} is {count}", f"a pipeline has at least 1; try {example}")
