@@ -173,7 +173,8 @@ def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
     more = len(made.options) - len(rows)
     tail = [f"{more} more: --top {len(made.options)}, --csv or --json"] if more > 0 else []
     limits = outside(made, shown, f"; {beyond} ")
-    return [f"{term.bold('Options')}, cheapest first; {mark} {unbeaten(made.options)}{limits}", *told, *tail]
+    title = f"{term.bold('Options')}, cheapest first; {mark} {unbeaten(made.options)}{limits}"
+    return [*folded([title], indent=4), *told, *tail]
 
 
 def _cells(option: Option, today: datetime.date) -> dict[str, str]:
