@@ -44,9 +44,8 @@ def maximum(*values: Number) -> Number:
 
 
 def largest(values: Iterable[Number]) -> Number:
-    """The same of any number of them: of one, itself."""
-    first, *others = values
-    return maximum(first, *others) if others else first
+    """The same of any number of them, of which no two need be in memory at once: of one, itself."""
+    return functools.reduce(maximum, values)
 
 
 def minimum(*values: Number) -> Number:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from typing import Any
@@ -46,10 +47,17 @@ def words(job: dict[str, Any]) -> list[str]:
     return [job["model"], *(word for pair in flags.items() for word in pair)]
 
 
-def answer(command: str, job: dict[str, Any], *more: str) -> Any:
-    done = piped(command, *words(job), *more, "--json")
+@functools.cache
+def told(*asked: str) -> str:
+    """What several tests ask, asked once."""
+    done = piped(*asked)
     assert done.returncode in (0, 1), done.stderr
-    return json.loads(done.stdout) if done.stdout else None
+    return done.stdout
+
+
+def answer(command: str, job: dict[str, Any], *more: str) -> Any:
+    text = told(command, *words(job), *more, "--json")
+    return json.loads(text) if text else None
 
 
 def resolved(job: dict[str, Any]) -> dict[str, Any]:

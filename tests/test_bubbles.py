@@ -15,13 +15,17 @@ from distsim.schedules import registry
 STAGES = (1, 2, 3, 4, 5, 8)
 MICRO = (*range(1, 13), 16, 24)
 TIMES = ((1.0, 1.0, 1.0), (1.0, 0.5, 0.5), (1.0, 1.2, 0.6), (1.0, 0.8, 1.3), (2.0, 1.0, 0.5), (0.4, 1.0, 2.0))
+HOPS = (0.0, 0.1, 0.5, 3.0)
 
 
 def settings(name: str) -> list[Setting]:
     kind = registry.find(name)
     chunks = (1, 2, 3, 4) if kind.most is None and kind.least == 1 else (kind.least,)
-    hops = (0.0, 0.1, 0.5, 3.0) if name in ("naive", "gpipe", "1f1b", "interleaved-1f1b", "looped-bfs") else (0.0,)
-    return [Setting(p, m, v, *times, hop) for p, m, v, times, hop in product(STAGES, MICRO, chunks, TIMES, hops)]
+    lengths = [(times, 0.0) for times in TIMES]
+    if name in ("naive", "gpipe", "1f1b", "interleaved-1f1b", "looped-bfs"):
+        # each of the times with two hops, each hop with three of them
+        lengths = [(times, HOPS[(n + more) % len(HOPS)]) for n, times in enumerate(TIMES) for more in (0, n // 4 + 1)]
+    return [Setting(p, m, v, *times, hop) for p, m, v, (times, hop) in product(STAGES, MICRO, chunks, lengths)]
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -78,7 +78,7 @@ def _subset(tmp_path: Path, count: int) -> Path:
 
 
 def test_calibrate_is_reproducible_and_says_how_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = _subset(tmp_path, 40)
+    runs = _subset(tmp_path, 20)
     for name in ("one", "two"):
         assert run(["calibrate", str(runs), "--alone", "--folder", str(tmp_path / name), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out.split("}\n{")[0] + "}")

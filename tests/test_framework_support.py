@@ -1,4 +1,4 @@
-"""What a framework can run: measured runs keep to it, one layout is refused, a search leaves it out."""
+"""What a framework can run: one layout is refused, a search leaves it out; tests/test_replays.py has measured runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from distsim.cli.app import run
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.layouts.variants import parse_offloads
-from distsim.engine.runs.setup import setup_of
-from distsim.engine.validate import shipped_runs
 from distsim.errors import DistsimError
-from distsim.interop.runs import MissingCell, read_runs
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
 from distsim.specs.support import Supports, leaves, offload_words, unsupported
@@ -52,26 +49,6 @@ def test_the_table_of_the_docs_is_that_of_the_presets() -> None:
         zero, offload = ", ".join(map(str, s.zero)), offload_words(s)
         row = f"| {name} | {lacks} | {zero} | {piped} | {schedules} | {offload} |"
         assert (row in page) == (s != Supports()), row
-
-
-@pytest.mark.slow
-@catalog.settled()
-def test_no_measured_run_did_what_its_framework_is_said_not_to_run() -> None:
-    told = ("framework", "tp", "pp", "vpp", "cp", "ep", "zero_stage", "offload", "seq_len", "n_gpus")
-    rows = {tuple(row.text(name) for name in told): row for row in read_runs(shipped_runs())}
-    seen = 0
-    for row in rows.values():
-        try:
-            setup = setup_of(row)
-        except (MissingCell, DistsimError):
-            continue
-        if not row.text("zero_stage") and not row.text("pp"):
-            continue  # the row does not say
-        supports = setup.framework.supports
-        assert not unsupported(supports, setup.model, setup.layout), row.id
-        assert set(setup.offload) <= set(supports.offload), row.id
-        seen += 1
-    assert seen > 200
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,7 @@ def known(*words: str) -> Done:
 
 
 ASKED = ("llama-2-7b", "--tokens", "2T", "--gpu", "h100-sxm", "--gpus", "256,512")
+FEW = (*ASKED, "--provider", "nebius")
 
 
 @pytest.fixture(scope="module")
@@ -273,8 +274,7 @@ def test_no_size_is_left_untried_before_a_budget_is_refused() -> None:
     asked = ("llama-2-70b", "--tokens", "2T", "--cluster", "nebius-b200", "--budget")
     poor = run(*asked, "1.2M", "--json")
     answer = json.loads(poor.stdout)
-    assert (poor.returncode, answer["sizes"][0], answer["cheapest"]) == (1, 8, None)
-    assert "Tried: 8 to 2,048 accelerators." in run(*asked, "1.2M").stdout
+    assert (poor.returncode, answer["sizes"], answer["cheapest"]) == (1, [2**k for k in range(3, 12)], None)
     assert min(option["dollars"] for option in answer["options"]) > 1.2e6
     hopeless = json.loads(run(*asked, "500k", "--json").stdout)
     assert hopeless["sizes"] == [256, 512, 1024, 2048]
@@ -369,7 +369,7 @@ def test_what_limits_are_held_against_is_told() -> None:
 
 
 def test_days_follow_from_steps_and_spare_nodes_are_priced_apart() -> None:
-    asked = ("llama-2-7b", "--tokens", "100B", "--gpu", "h100-sxm", "--gpus", "64")
+    asked = ("llama-2-7b", "--tokens", "100B", "--gpu", "h100-sxm", "--gpus", "64", "--provider", "nebius")
     few, many = (json.loads(run(*asked, "--spares", spares, "--json").stdout)["options"][0] for spares in ("1", "3"))
     steps = 100e9 / (few["global_batch"] * few["layout"]["seq"])
     assert few["days"] * 86_400 == pytest.approx(steps * few["step_seconds"] * few["pace"] / few["goodput"], rel=1e-6)
@@ -641,12 +641,12 @@ def test_terms_side_by_side() -> None:
 
 def test_planned_maintenance_costs_its_time() -> None:
     """Ten minutes every hour; nothing is lost besides."""
-    none, often = (json.loads(known(*ASKED, *more, "--json").stdout) for more in ((), ("--maintenance-every", "1h")))
+    none, often = (json.loads(known(*FEW, *more, "--json").stdout) for more in ((), ("--maintenance-every", "1h")))
     assert often["options"][0]["days"] / none["options"][0]["days"] == pytest.approx(1 + 10 / 60, rel=1e-6)
 
 
 def test_stragglers_set_the_pace() -> None:
-    even, uneven = (json.loads(known(*ASKED, *more, "--json").stdout) for more in ((), ("--stragglers", "2%")))
+    even, uneven = (json.loads(known(*FEW, *more, "--json").stdout) for more in ((), ("--stragglers", "2%")))
     slower = uneven["options"][0]["days"] / even["options"][0]["days"]
     assert slower == pytest.approx(1 + 0.02 * 2.9, rel=0.01)  # the slowest of 256: about 2.9 deviations
 
@@ -666,7 +666,7 @@ def test_nobody_rents_out_part_of_a_node() -> None:
 def test_short_sequences_come_in_large_micro_batches() -> None:
     """A micro-batch is as many tokens at 512 as at 8,192: 16 sequences of BERT leave a B200 idle."""
     assert [micro_batches(seq)[-1] for seq in (196, 512, 2048, 8192, 131_072)] == [512, 256, 64, 16, 16]
-    words = ("bert-large", "--tokens", "137B", "--gpu", "b200-sxm", "--gpus", "8", "--json")
+    words = ("bert-large", "--tokens", "137B", "--gpu", "b200-sxm", "--gpus", "8", "--provider", "nebius", "--json")
     free, small = (
         json.loads(run(*words, *more).stdout)["options"][0] for more in ((), ("--micro-batch", "1,2,4,8,16"))
     )
@@ -701,16 +701,16 @@ def test_slices_of_tpus_are_planned() -> None:
 
 
 def test_sentences_fold_to_the_terminal() -> None:
-    text = run(*ASKED, "--top", "3", COLUMNS="72").stdout
+    text = run(*FEW, "--top", "3", COLUMNS="72").stdout
     sentences = text.split("Options, cheapest first")[0]
     assert max(len(line) for line in sentences.splitlines() if not line.startswith("the step")) <= 72
-    assert max(map(len, known(*ASKED, "--top", "3").stdout.splitlines())) > 110
+    assert max(map(len, run(*FEW, "--top", "3").stdout.splitlines())) > 110
 
 
 def test_parts_of_nodes_are_told_apart_from_plans_that_take_for_ever() -> None:
     parts, ages = (
         run("llama-3-8b", "--gpu", "h100-sxm", *more.split())
-        for more in ("--tokens 1T --gpus 6,12", "--tokens 1000T --gpus 8")
+        for more in ("--tokens 1T --gpus 6,12", "--tokens 1000T --gpus 8 --provider nebius")
     )
     assert (parts.returncode, ages.returncode) == (2, 1)
     assert not parts.stdout

@@ -17,7 +17,7 @@ Margin = Annotated[str, typer.Option("--margin", help="share of the memory that 
 Exclude = Annotated[
     list[str] | None, option("--exclude", "leave out values or combinations: tp=16..64, 'tp=8 pp=1'")
 ]  # fmt: skip
-Top = Annotated[int, typer.Option("--top", min=1, max=1000, help="how many layouts to rank")]
+Top = Annotated[int, typer.Option("--top", min=1, max=1000, metavar="<int>", help="how many layouts to rank")]
 AllRanks = Annotated[
     bool, typer.Option("--all-ranks", help="rank layouts that differ in ZeRO or recomputation alone each by itself")
 ]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from distsim.engine.layouts.chunks import Pool
     from distsim.engine.layouts.processes import LocalPool
 
-Jobs = Annotated[int, typer.Option("--jobs", min=1, max=1024, help="processes that share the work")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, max=1024, metavar="<int>", help="processes that share the work")]
 Dask = Annotated[
     str | None, typer.Option("--dask", help="address of a Dask scheduler that shares the work", show_default=False)
 ]

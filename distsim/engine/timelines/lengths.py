@@ -27,7 +27,7 @@ OFFSETS = (0.11, 0.13, 0.17)
 """What keeps ratios off each other's ties, where two paths are as long."""
 SMALL = 1e-6
 """What a length is changed by to count how often the longest path has it."""
-MOST_NUMBERS = 2**24
+MOST_NUMBERS = 2**23
 """That one simulation keeps: ends of all actions at some ratios."""
 
 
