@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from distsim.engine.jobs.flops import least_flops, peak_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.cluster import assumed_node
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees
 from distsim.engine.runs.evaluation import told_evaluation
@@ -17,8 +18,10 @@ from distsim.engine.runs.memory import peak_of_run
 from distsim.engine.runs.profile import assumed_software
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.software import assumed_recompute
+from distsim.engine.runs.stages import assumed_stage
 from distsim.engine.runs.units import beyond, time_cell
 from distsim.engine.runs.years import run_year
+from distsim.engine.runs.zeropp import assumed_zeropp
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs import notes as run_notes
@@ -112,12 +115,13 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
     it takes for granted of the job alone, not how cells were spelt and whose profile stands for what ran it."""
     told = (
         *((suffixes_read(run.cells), assumed_chip(run), assumed_software(run, setup)) if software else ()),
-        assumed_model(run), assumed_attention(run), assumed_recompute(run, setup.framework),
+        assumed_node(run), assumed_model(run), assumed_attention(run), assumed_recompute(run, setup.framework),
         run_notes.assumed_offload(run, bool(setup.drives)), assumed_rank(run, setup.framework.usual_tuning),
         assumed_layout(run, setup.layout, setup.framework)
         or assumed_degrees(run, setup.layout, setup.framework),
+        assumed_stage(run, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
-        assumed_context(run, setup.layout.cp, setup.layout.cp_mode),
+        assumed_zeropp(run, setup), assumed_context(run, setup.layout.cp, setup.layout.cp_mode),
         assumed_batch(run, setup.framework, setup.layout.micro_batch), assumed_to_fit(run, setup),
     )  # fmt: skip
     return "; ".join(words for words in told if words)

@@ -39,7 +39,9 @@ from distsim.engine.runs.profile import (
     usual_of,
 )
 from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
+from distsim.engine.runs.stages import stage_under
 from distsim.engine.runs.years import run_year
+from distsim.engine.runs.zeropp import compressed
 from distsim.interop.runs import MissingCell, Run, loss_notes
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.chips import with_chip
@@ -113,7 +115,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
     setup = unpacked_then(run, recomputing_as_recipes(run, checkpointed(run, trained_whole(run, setup))))
-    setup = to_drives(run, partly_offloaded(run, setup))
+    setup = compressed(run, to_drives(run, partly_offloaded(run, setup)))
     return fitting(setup) if not again and recomputes_until_fits(setup) else setup
 
 
@@ -150,7 +152,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     run_notes.check_lengths(run)
     options: dict[str, Any] = {
         "gpu": run_notes.gpu_of(run), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
-        "global_batch": run.count("global_batch"), "zero": run_notes.zero_stage(run),
+        "global_batch": run.count("global_batch"), "zero": stage_under(run, framework),
         "sequence_parallel": run.flag("sequence_parallel"),
     }  # fmt: skip
     options["gpu_power"] = run.positive("gpu_power")
