@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from distsim.engine.evidence import Replay, replay
+from distsim.engine.memory import memory_of
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.families import known_family, traits_of, usual_vocab
@@ -208,7 +209,16 @@ def test_mixed_precision_of_a_chip_without_bf16() -> None:
         ("ckpt", "full", -1), ("full recompute", "full", -1), ("activation checkpointing", "full", -1),
         ("disabled", "none", 0), ("no AC", "none", 0), ("1/2", "full", 16), ("0.5", "full", 16), (".25", "full", 8),
         ("20 layers", "full", 20), ("full (20 layers)", "full", 20), ("recompute_num_layers=10", "full", 10),
-        ("recompute_num_layers=1", "full", -1),
+        ("recompute_num_layers=1", "full", -1), ("full (uniform)", "full", -1), ("full/uniform/1", "full", -1),
+        ("uniform, 1 layer", "full", -1), ("full, 4 layers", "full", 4), ("full (all layers)", "full", -1),
+        ("full activation", "full", -1), ("AC full", "full", -1), ("full + offload", "full", -1),
+        ("none (default)", "none", 0), ("no gradient checkpointing", "none", 0), ("-", "none", 0),
+        ("10 layers/stage", "full", 10), ("layer_norm", "selective", 0), ("unsloth", "full", -1),
+        ("other:full uniform 1 layer", "full", -1), ("other:full 4 of 20 layers", "full", 6),
+        ("other:block num_layers=4", "full", 4), ("other:5 layers per stage", "full", 5),
+        ("selective (2)", "full", 16), ("other:selective (every 2 layers)", "full", 16),
+        ("every other layer", "full", 16), ("other:selective layer", "full", 16), ("selective 4", "full", 8),
+        ("nothing_saveable", "full", -1), ("other:everything_saveable", "none", 0),
     ],
 )  # fmt: skip
 def test_recomputation_by_other_names(cell: str, recompute: str, layers: int) -> None:
@@ -245,6 +255,18 @@ def test_the_mlp_of_a_model_with_experts_is_that_of_its_dense_layers() -> None:
     assert setup_of(_run(**mixture, recompute="moe")).kernels.kept == ("qkv", "context", "out")
     assert setup_of(_run(**mixture, recompute="mlp")).recompute == "none"
     assert "mlp left out" in _replay(**mixture, recompute="mlp").assumed
+    shape = {
+        **dict.fromkeys(BASE_SHAPE, ""),
+        "model": "deepseek-v3",
+        "framework": "megatron-bridge",
+        "n_gpus": 256,
+        "dp": 256,
+        "global_batch": 256,
+    }
+    again = setup_of(_run(**shape, recompute="mlp"))
+    assert again.kernels.selective == ("mlp.up", "mlp.activation", "mlp.down")
+    without = setup_of(_run(**shape, recompute="none"))
+    assert memory_of(again).stages[0].saved.layers < memory_of(without).stages[0].saved.layers
     assert "moe left out" in _replay(recompute="mlp, moe").assumed
 
 
@@ -283,6 +305,20 @@ def test_blocks_are_counted_for_each_chunk() -> None:
 def test_what_leaves_recomputation_open_is_refused_with_the_choices(cell: str) -> None:
     reason = _replay(recompute=cell).reason
     assert repr(cell) in reason and "block:N" in reason and "core_attn" in reason
+
+
+@pytest.mark.parametrize("cell", ["dots_saveable", "other:checkpoint_dots", "dots_with_no_batch_dims_saveable"])
+def test_policies_of_jax_by_name(cell: str) -> None:
+    found = setup_of(_run(framework="maxtext", recompute=cell))
+    assert found.recompute == "selective" and found.kernels.kept == ("qkv", "out", "up", "down")
+
+
+def test_words_that_are_not_understood_are_told() -> None:
+    """``selective`` among them had been enough."""
+    assert "taken as selective" in _replay(recompute="other:selective + full 5 layers").assumed
+    assert "taken as where nobody says" in _replay(recompute="memory budget 0.5").assumed
+    assert not _replay(recompute="other:selective").assumed
+    assert not _replay(recompute="other:selective (op)", framework="torchtitan").assumed
 
 
 def test_a_policy_that_nobody_knows_is_said_to_be_left_out() -> None:

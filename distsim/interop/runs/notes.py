@@ -217,11 +217,9 @@ def masks_densely(run: Run) -> bool:
     return hit(_DENSE_MASK, run.notes) is not None
 
 
-def recompute_options(run: Run, layers: int) -> dict[str, str | int]:
-    """What of ``layers`` on a stage is computed again, where the cell says something."""
+def recompute_options(run: Run) -> dict[str, str]:
+    """What is computed again by a cell in words that nobody knows, where it says something."""
     cell = (run.text("recompute") or "").lower()
-    if "selective layer" in cell:  # every second one, whole
-        return {"recompute": "full", "recompute_layers": layers // 2} if layers > 1 else {"recompute": "none"}
     return {"recompute": "selective" if "selective" in cell or "minimal" in cell else cell} if cell else {}
 
 
