@@ -29,7 +29,7 @@ from distsim.interop.runs.attention import assumed_attention
 from distsim.interop.runs.chips import assumed_chip, with_chip
 from distsim.interop.runs.context import assumed_context
 from distsim.interop.runs.models import assumed_model
-from distsim.interop.runs.numbers import suffixes_read
+from distsim.interop.runs.numbers import dropped, suffixes_read
 from distsim.interop.runs.peaks import assumed_unit
 from distsim.interop.runs.sharding import assumed_sharding
 from distsim.interop.runs.tuning import assumed_rank, slowest_tokens
@@ -115,7 +115,8 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
     it takes for granted of the job alone, not how cells were spelt and whose profile stands for what ran it."""
     told = (
         *((suffixes_read(run.cells), assumed_chip(run), assumed_software(run, setup)) if software else ()),
-        assumed_node(run), assumed_model(run), assumed_attention(run), assumed_recompute(run, setup.framework),
+        dropped(run.cells), assumed_node(run), assumed_model(run), assumed_attention(run),
+        assumed_recompute(run, setup.framework),
         run_notes.assumed_offload(run, bool(setup.drives)), assumed_rank(run, setup.framework.usual_tuning),
         assumed_layout(run, setup.layout, setup.framework)
         or assumed_degrees(run, setup.layout, setup.framework),

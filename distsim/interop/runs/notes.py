@@ -188,10 +188,10 @@ def compiled(run: Run) -> bool:
 
 def pipeline_options(run: Run) -> dict[str, str]:
     """Schedule, placement of layers and of the vocabulary, where a pipeline's notes name one that is not the usual."""
-    notes = run.notes
+    notes, cell = run.notes, run.text("pp") or ""
     if (run.count("pp") or 1) == 1:
         return {}
-    named = [name for name, words in _SCHEDULES if hit(words, notes)]
+    named = [name for name, words in _SCHEDULES if hit(words, notes) or hit(words, cell)]
     found = {"schedule": named[0]} if len(named) == 1 else {}
     if shared := hit(_VOCABULARY, notes):
         found["vocab_parallel"] = shared[1].lower()
