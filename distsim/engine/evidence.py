@@ -32,7 +32,7 @@ from distsim.interop.runs.models import assumed_model
 from distsim.interop.runs.numbers import dropped, suffixes_read
 from distsim.interop.runs.peaks import assumed_unit
 from distsim.interop.runs.sharding import assumed_sharding
-from distsim.interop.runs.tuning import assumed_rank, slowest_tokens
+from distsim.interop.runs.tuning import assumed_kind, assumed_rank, slowest_tokens
 
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
@@ -117,7 +117,8 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
         *((suffixes_read(run.cells), assumed_chip(run), assumed_software(run, setup)) if software else ()),
         dropped(run.cells), assumed_node(run), assumed_model(run), assumed_attention(run),
         assumed_recompute(run, setup.framework),
-        run_notes.assumed_offload(run, bool(setup.drives)), assumed_rank(run, setup.framework.usual_tuning),
+        run_notes.assumed_offload(run, bool(setup.drives)), assumed_kind(run),
+        assumed_rank(run, setup.framework.usual_tuning),
         assumed_layout(run, setup.layout, setup.framework)
         or assumed_degrees(run, setup.layout, setup.framework),
         assumed_stage(run, setup.framework),

@@ -22,6 +22,7 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.names import (
     HALF_AUTOCAST,
     MIXED,
+    NARROW_IN_MEMORY,
     PRECISIONS,
     fuses_update,
     loops_over_tensors,
@@ -30,6 +31,7 @@ from distsim.interop.runs.names import (
     rounds_products,
 )
 from distsim.interop.runs.sharding import by_torch
+from distsim.interop.runs.tuning import has_adapters
 from distsim.specs.framework import Framework
 
 TF32_UNTIL = 2022.5
@@ -205,6 +207,8 @@ def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
     cell = re.sub(r"[\s_]+", "-", (run.text("precision") or "").lower())
     if not cell or f"precision_{cell}" in framework.usual:
         return cell or None, ""
+    if NARROW_IN_MEMORY.search(cell) and has_adapters(run):
+        return None, ""  # of the frozen weights
     if cell in MIXED:
         wide = "bf16" if _has_bf16(run) else "fp16"
         return wide, f"precision {cell!r} names no format: timed as {wide}"
@@ -215,6 +219,8 @@ def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
     if catalog.knows("precisions", cell):
         return str(catalog.load("precisions", cell).name), ""
     like = precision_like(cell)
+    if like in PRECISIONS and f"precision_{like}" not in framework.usual:
+        like = PRECISIONS[like]
     return like, f"precision {cell!r} is no recipe of distsim: {f'timed as {like}' if like else 'taken as blank'}"
 
 

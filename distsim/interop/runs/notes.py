@@ -150,8 +150,9 @@ def blocking(run: Run) -> bool:
 
 
 def gradients_of(run: Run) -> str | None:
-    """The format in which notes say that gradients are accumulated and reduced; where they tell of both, the first."""
-    notes = run.notes
+    """The format in which the cell of precision or notes say that gradients are accumulated and reduced; where they
+    tell of both, the first."""
+    notes = f"{run.text('precision') or ''}; {run.notes}"
     found = [(one.start(), kind) for words, kind in ((_WIDE_GRADIENTS, "fp32"), (_NARROW_GRADIENTS, "bf16"))
              if (one := hit(words, notes))]  # fmt: skip
     return min(found)[1] if found else None
@@ -163,8 +164,8 @@ def composes_activations(run: Run) -> bool:
 
 
 def scaled_by_rows(run: Run) -> str:
-    """What notes say of the scales of 8-bit products, as the end of a recipe's name."""
-    notes = run.notes
+    """What notes or the cell say of the scales of 8-bit products, as the end of a recipe's name."""
+    notes = f"{run.text('precision') or ''}; {run.notes}"
     return "_rowwise_gw_hp" if "rowwise_with_gw_hp" in notes else "_rowwise" if "rowwise" in notes else ""
 
 

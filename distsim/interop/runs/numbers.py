@@ -60,6 +60,8 @@ _WITH_UNIT = {name: re.compile(rf"{_NUMBER}\s*(?P<unit>{unit})?{_BRACKET}", re.I
 _REMARKED = re.compile(_NUMBER + _BRACKET)
 _OTHER_COUNT = re.compile(r"\b(?:total|all|sum|aggregate|global|overall|node|cluster|hosts?)\b", re.IGNORECASE)
 """Remarks by which a measured figure is not that of the column."""
+_RANK = re.compile(r"(?:r(?:ank)?[\s=:]*)?(\d{1,5})(?:\s*/\s*\d+|[\s,;(/]*(?:lora[-_ ])?(?:a|alpha)[\s=:]*\d+\)?)?")
+"""A rank of adapters with its alpha."""
 _COMPILED = re.compile(r"compile|inductor|autotune|dynamo|per[- ](?:block|layer)")
 _DENIED = re.compile(r"\b(?:no|not|without|off|false|never)\b")
 LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero_stage", "sequence_parallel", "micro_batch", "grad_accum",
@@ -139,6 +141,8 @@ def _spoken(name: str, text: str) -> float | None:
         return parse(text.upper(), "tokens") / GIGA
     if name == "mem_peak_gb_per_gpu":
         return float(size[1]) if (size := _PEAK.fullmatch(lower)) else None
+    if name == "lora_rank":
+        return float(rank[1]) if (rank := _RANK.fullmatch(lower)) else None
     found = _SUFFIXED.fullmatch(text)
     if name not in (*COUNTS, *MEASURED):
         return None
