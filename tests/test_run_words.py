@@ -281,11 +281,62 @@ def test_flash_attention_by_name_takes_windows_without_a_mask(cell: str, mask: s
     ("cell", "moved"),
     [("no", ()), ("0", ()), ("False", ()), ("zero-offload", ("optimizer",)), ("cpu_adam", ("optimizer",)),
      ("ZeRO-Infinity", ("optimizer", "parameters")), ("cpu", ("optimizer", "parameters")),
-     ("True", ("optimizer", "parameters")), ("optimizer cpu", ("optimizer",))],
+     ("True", ("optimizer", "parameters")), ("optimizer cpu", ("optimizer",)), ("-", ()),
+     ("CPU offload (FSDP2)", ("optimizer", "parameters")), ("FSDP cpu_offload", ("optimizer", "parameters")),
+     ("all", ("optimizer", "parameters")), ("cpu_offloading_num_layers=2", ("activations",))],
 )  # fmt: skip
 def test_offloading_by_other_names(cell: str, moved: tuple[str, ...]) -> None:
     found = setup_of(_run(offload=cell, framework="deepspeed", zero_stage=3))
     assert set(found.offload) == set(moved)
+
+
+@pytest.mark.parametrize("kind", ["zero3_offload", "ZeRO stage 3 + CPU offload", "full_shard auto_wrap offload"])
+def test_offloading_that_the_kind_of_shards_names(kind: str) -> None:
+    assert set(setup_of(_run(fsdp_kind=kind, framework="huggingface")).offload) == {"optimizer", "parameters"}
+
+
+@pytest.mark.parametrize(
+    "cell", ["activation (core_attn, expert_fc1)", "fine-grained activation", "moe_act", "gradients"]
+)
+def test_single_modules_that_leave_are_not_described(cell: str) -> None:
+    assert "does not say what is moved" in _replay(offload=cell).reason
+
+
+def test_shares_that_leave() -> None:
+    assert setup_of(_run(offload="activations (30%)")).offload_share == pytest.approx(0.3)
+    assert setup_of(_run(offload="cpu_offloading_num_layers=8")).offload_share == pytest.approx(0.25)
+    assert "all of it taken to leave" in _replay(offload="optimizer (50%)").assumed
+
+
+@pytest.mark.parametrize(
+    ("cell", "preset", "told"),
+    [("adamw 4bit", "adamw-4bit", False), ("adamw_torch_8bit", "adamw-8bit-torchao", False),
+     ("bnb 8-bit adam", "adamw-8bit", False), ("Sophia", "sophia", False), ("GaLore", "adamw", True),
+     ("SOAP", "adamw", True), ("1-bit Adam", "adamw", True), ("adamw bf16 moments", "adamw", True),
+     ("AdamW (distributed optimizer)", "adamw", False), ("FooBar", "adamw", True), ("n/a", "adamw", False)],
+)  # fmt: skip
+def test_optimizers_by_other_names(cell: str, preset: str, told: bool) -> None:
+    """What no preset describes had been AdamW, and nothing said so."""
+    found = _replay(optimizer=cell)
+    assert found.setup is not None and found.setup.optimizer.name == preset
+    assert (f"optimizer {cell!r}: taken as adamw" in found.assumed) == told
+
+
+@pytest.mark.parametrize("notes", ["no MTP", "MTP disabled", "mtp_num_layers=0", "without multi-token prediction"])
+def test_notes_that_deny_a_prediction(notes: str) -> None:
+    shape = {**dict.fromkeys(BASE_SHAPE, ""), "model": "deepseek-v3", "framework": "megatron-bridge", "n_gpus": 256,
+             "dp": 256, "global_batch": 256}  # fmt: skip
+    assert setup_of(_run(**shape)).layout.dp == 256 and setup_of(_run(**shape)).job.mtp == 1
+    assert not setup_of(_run(**shape, notes=notes)).job.mtp
+
+
+def test_chunks_of_stages_that_were_filled_in_say_something() -> None:
+    row = {**dict.fromkeys(BASE_SHAPE, ""), "model": "llama-3.1-70b", "n_gpus": 64, "tp": 4, "pp": "", "cp": 2,
+           "vpp": 5, "dp": 2, "global_batch": 128, "framework": "megatron-bridge", "step_time_s": 30}  # fmt: skip
+    found = _replay(**row)
+    assert found.setup is not None and (found.setup.layout.pp, found.setup.layout.vpp) == (4, 5)
+    assert "says nothing" not in found.assumed
+    assert "vpp 5 says nothing here" in _replay(**{**row, "pp": 1, "dp": 8}).assumed
 
 
 def test_what_is_offloaded_where_only_its_software_is_named_is_said() -> None:

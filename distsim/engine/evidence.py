@@ -24,12 +24,13 @@ from distsim.engine.runs.years import run_year
 from distsim.engine.runs.zeropp import assumed_zeropp
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
-from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import assumed_attention
 from distsim.interop.runs.chips import assumed_chip, with_chip
 from distsim.interop.runs.context import assumed_context
 from distsim.interop.runs.models import assumed_model
+from distsim.interop.runs.names import assumed_optimizer
 from distsim.interop.runs.numbers import dropped, suffixes_read
+from distsim.interop.runs.offloads import assumed_offload
 from distsim.interop.runs.peaks import assumed_unit
 from distsim.interop.runs.sharding import assumed_sharding
 from distsim.interop.runs.tuning import assumed_kind, assumed_rank, slowest_tokens
@@ -103,7 +104,8 @@ def replay(run: Run) -> Replay:
         return Replay(run, str(contradiction), setup, seconds, predicted_seconds=timed[0])
     measured = believed_peak(run, setup)
     odd_time = beyond(time_cell(run), seconds / timed[0]) if seconds else ""
-    said = (assumed_of(run, setup), told_evaluation(run, setup), idle_degrees(run, setup.model), overruled(run, setup),
+    said = (assumed_of(run, setup), told_evaluation(run, setup),
+            idle_degrees(run, setup.model, setup.layout.pp), overruled(run, setup),
             small_share(run, setup), assumed_unit(run, setup.accelerator.capacity), too_large(setup, predicted),
             odd_time)  # fmt: skip
     told = "; ".join(words for words in said if words)
@@ -114,10 +116,9 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all. Without ``software``, what
     it takes for granted of the job alone, not how cells were spelt and whose profile stands for what ran it."""
     told = (
-        *((suffixes_read(run.cells), assumed_chip(run), assumed_software(run, setup)) if software else ()),
+        *(_spelt(run, setup) if software else ()),
         dropped(run.cells), assumed_node(run), assumed_model(run), assumed_attention(run),
-        assumed_recompute(run, setup.framework),
-        run_notes.assumed_offload(run, bool(setup.drives)), assumed_kind(run),
+        assumed_recompute(run, setup.framework), assumed_offload(run, bool(setup.drives)), assumed_kind(run),
         assumed_rank(run, setup.framework.usual_tuning),
         assumed_layout(run, setup.layout, setup.framework)
         or assumed_degrees(run, setup.layout, setup.framework),
@@ -127,6 +128,14 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
         assumed_batch(run, setup.framework, setup.layout.micro_batch), assumed_to_fit(run, setup),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
+
+
+def _spelt(run: Run, setup: Setup) -> tuple[str, ...]:
+    """How cells were spelt, and what stands for software and an optimizer that nothing describes."""
+    return (
+        suffixes_read(run.cells), assumed_chip(run), assumed_software(run, setup),
+        assumed_optimizer(run, setup.optimizer.name),
+    )  # fmt: skip
 
 
 def check_possible(setup: Setup, seconds: float | None) -> None:

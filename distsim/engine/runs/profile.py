@@ -30,6 +30,7 @@ from distsim.interop.runs.names import (
     precision_like,
     rounds_products,
 )
+from distsim.interop.runs.offloads import offloaded
 from distsim.interop.runs.sharding import by_torch
 from distsim.interop.runs.tuning import has_adapters
 from distsim.specs.framework import Framework
@@ -264,7 +265,7 @@ def updated_by(run: Run, framework: Framework, named: str | None) -> str | None:
     name, own = named or "adamw", framework.optimizers.get(named or "adamw", "")
     if framework.usual.get("trainer_or_loop") and run_notes.own_loop(run) and name in ("adam", "adamw"):
         own = f"{name}{BY_DEFAULT}"
-    if not own.endswith(BY_DEFAULT) or "optimizer" in (run_notes.offloaded(run) or ""):
+    if not own.endswith(BY_DEFAULT) or "optimizer" in (offloaded(run) or ""):
         return named
     if fuses_update(run):
         return f"{name}-fused"

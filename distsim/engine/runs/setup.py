@@ -47,6 +47,7 @@ from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.chips import with_chip
 from distsim.interop.runs.models import model_of, without_prediction
 from distsim.interop.runs.names import optimizer_named
+from distsim.interop.runs.offloads import offloaded
 from distsim.interop.runs.sharding import reduces_once
 from distsim.interop.runs.tuning import (
     lengths_of,
@@ -164,6 +165,6 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     options.update(run_notes.pipeline_options(run))
     options["loss"] = loss_notes.loss_of(run, framework.supports.losses)
     named = optimizer_named(run.text("optimizer"))
-    options["offload"], options["no_sync"] = run_notes.offloaded(run), reduces_once(run)
+    options["offload"], options["no_sync"] = offloaded(run), reduces_once(run)
     options["optimizer"] = updated_by(run, framework, framework.usual.get(f"optimizer_{named}", named))
     return {name: value for name, value in options.items() if value is not None}

@@ -8,6 +8,7 @@ import re
 from distsim import catalog
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
+from distsim.interop.runs.numbers import BLANK
 from distsim.interop.runs.table import Run
 
 _XLA, _MEGATRON, _TORCH = "maxtext", "megatron-core", "fsdp"
@@ -116,15 +117,37 @@ def rounds_products(words: str) -> bool | None:
 
 
 def optimizer_named(text: str | None) -> str | None:
-    """The preset that a cell means: by its longest name in it, in 8 bits where it says so; all other kinds of Adam are
-    as AdamW."""
+    """The preset that a cell means: by its longest name in it, in 8 or 4 bits where it says so; all other kinds of Adam
+    are as AdamW."""
     if not text:
         return None
     lower, known = text.lower(), _optimizers()
-    narrow = "8bit" in lower or "8-bit" in lower
+    narrow = re.search(r"(?<!\d)([48])[-_ ]?bit", lower)
     plain = (name for name in known if "-" not in name and name not in ("adam", "adamw"))
     name = next((one for one in plain if one in lower), "adamw" if narrow or "adam" in lower else None)
-    return f"{name}-8bit" if narrow and f"{name}-8bit" in known else name
+    if narrow is None:
+        return name
+    of_torch = "-torchao" if re.search(r"torch|\bao\b", lower) else ""
+    few = [f"{name}-{narrow[1]}bit{own}" for own in (of_torch, "")]
+    return next((one for one in few if one in known), name)
+
+
+_OTHER_OPTIMIZERS = re.compile(
+    r"lomo|galore|apollo|badam|adam[-_ ]?mini|\bcame\b|shampoo|\bsoap\b|(?<!\d)1[-_ ]?bit|one[-_ ]?bit|0/1|"
+    r"zero[-_ ]?one|ademamix|schedule[-_ ]?free|stable[-_ ]?adam|\bmars\b|\badan\b|adopt|prodigy|"
+    r"(?:bf16|fp16|fp8|narrow)[-_ ](?:moments?|states?)",
+    re.IGNORECASE,
+)
+"""Optimizers of other states or exchanges than any preset's."""
+
+
+def assumed_optimizer(run: Run, taken: str) -> str:
+    """What an optimizer that no preset describes is ``taken`` as."""
+    text = run.text("optimizer") or ""
+    known = optimizer_named(text) is not None or text.lower() in ("", *BLANK)
+    if known and not _OTHER_OPTIMIZERS.search(text):
+        return ""
+    return f"optimizer {text[:40]!r}: taken as {taken}"
 
 
 _FUSED = re.compile(affirmed(r"fused[-_ ]?(?:torch[-_ ]?)?adamw?|adamw?(?:_torch)?[-_ ]fused"), re.IGNORECASE)
