@@ -8,6 +8,7 @@ import pytest
 
 from distsim.engine.evidence import Replay, replay
 from distsim.engine.memory import memory_of
+from distsim.engine.runs.profile import assumed_profile
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.families import known_family, traits_of, usual_vocab
@@ -192,6 +193,13 @@ def test_precisions_by_other_names(cell: str, recipe: str, said: str) -> None:
     found = _replay(precision=cell)
     assert found.setup is not None and found.setup.precision.name == recipe
     assert (said in found.assumed) if said else not found.assumed
+
+
+@pytest.mark.parametrize(
+    ("cell", "name"), [("llmfoundry", "llm-foundry"), ("MosaicML", "llm-foundry"), ("BigNLP", "nemo")]
+)
+def test_frameworks_by_their_other_names(cell: str, name: str) -> None:
+    assert setup_of(_run(framework=cell)).framework.name == name and not assumed_profile(_run(framework=cell))
 
 
 def test_mixed_precision_of_a_chip_without_bf16() -> None:

@@ -25,6 +25,7 @@ from distsim.engine.runs.zeropp import assumed_zeropp
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.attention import assumed_attention
+from distsim.interop.runs.blanks import filled
 from distsim.interop.runs.chips import assumed_chip, with_chip
 from distsim.interop.runs.context import assumed_context
 from distsim.interop.runs.models import assumed_model
@@ -87,7 +88,7 @@ def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
     try:
         run.refuse_slips()
-        run = with_chip(run)
+        run = filled(with_chip(run))
         setup = setup_of(run)
         predicted = peak_of_run(run, setup, run_year(run))
         timed = _timed(setup, run)

@@ -44,6 +44,7 @@ from distsim.engine.runs.years import run_year
 from distsim.engine.runs.zeropp import compressed
 from distsim.interop.runs import MissingCell, Run, loss_notes
 from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.blanks import filled
 from distsim.interop.runs.chips import with_chip
 from distsim.interop.runs.models import model_of, without_prediction
 from distsim.interop.runs.names import optimizer_named
@@ -66,7 +67,7 @@ from distsim.specs.model import Model
 def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
-    run = with_chip(run)
+    run = filled(with_chip(run))
     return evaluating(run, as_it_ran(run, _laid_out(run, more)))
 
 
