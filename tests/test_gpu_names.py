@@ -46,7 +46,8 @@ def test_other_spellings_of_gpus(told: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     "told",
-    ["RTX 4090D", "GB200-NVL36", "A800 40GB", "ironwood-256", "910B1", "910B4", "Trainium", "TPU v5", "V100-SXM", "RTX 6000", "L40 24GB", "A100 30GB", "H100-PCIe-94GB",
+    ["RTX 4090D", "GB200-NVL36", "A800 40GB", "ironwood-256",
+     "910B1", "910B4", "Trainium", "TPU v5", "V100-SXM", "RTX 6000", "L40 24GB", "A100 30GB", "H100-PCIe-94GB",
      "A100-SXM5", "H100-SXM4", "A30-SXM", "H100 (A100)", "A100 (p5)", "A100 (30GB)", "H100 (v2)", "v100-32", "8x",
      "40GB", "()", "a" + "-8gb" * 900, "x8 " * 900],
     ids=lambda told: told[:20],

@@ -74,7 +74,7 @@ _LIKE_LORA = re.compile(r"dora|longlora")
 """Kinds that do more than LoRA (DoRA's norms of whole weights, LongLoRA's trained embeddings)."""
 _PROJECTED = re.compile(r"galore|apollo|badam|lomo|flora")
 """Optimizers that stand for a way to fine-tune: all weights train."""
-_PACKED = re.compile(r"^q|loftq|[48]-?bit|int[48]|nf4|gptq|bnb|nvfp4")
+_FEW_BITS = re.compile(r"^q|loftq|[48]-?bit|int[48]|nf4|gptq|bnb|nvfp4")
 
 
 class Lengths(NamedTuple):
@@ -119,7 +119,7 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
         found = next((name for pattern, name in _QUANTISED[3:] if re.search(pattern, notes)), packed)
     cells = f"{kind} {_packed_precision(run)}".strip()
     found = next((name for pattern, name in _QUANTISED if re.search(pattern, cells)), found)
-    if found and (_PACKED.search(cells) or weights):
+    if found and (_FEW_BITS.search(cells) or weights):
         options["quantize"] = found + "+experts" * ("quantize_moe_experts" in notes)
     return options
 
