@@ -15,7 +15,7 @@ MONTH = YEAR / YEAR_MONTHS
 """As it is billed: 730 hours."""
 STATED_MONTH = 30 * DAY
 """What somebody means who types ``3 months``."""
-MICROSECOND = 1e-6
+MILLISECOND, MICROSECOND = 1e-3, 1e-6
 GIGA, TERA = 1e9, 1e12
 WATTS_PER_KILOWATT = KWH_PER_MWH = KILOGRAMS_PER_TONNE = 1000.0
 BITS_PER_BYTE, FP32_BYTES = 8, 4

@@ -142,3 +142,31 @@ def test_held_logits_split_a_block_that_backward_wants_whole() -> None:
     (stage,) = build_stages(replace(setup, kernels=kernels))
     assert split_bytes(replace(setup, kernels=kernels), stage) == 4 * 512 * 151936
     assert split_bytes(setup, stage) == 0
+
+
+@pytest.mark.parametrize(
+    ("cells", "packed"),
+    [
+        ({}, None), ({"finetune_kind": "int8 lora"}, "int8"), ({"finetune_kind": "8bit-lora"}, "int8"),
+        ({"finetune_kind": "4-bit"}, "nf4"), ({"finetune_kind": "loftq"}, "nf4"), ({"precision": "nf4"}, "nf4"),
+        ({"precision": "4bit"}, "nf4"), ({"finetune_kind": "qlora"}, "nf4"), ({"finetune_kind": "rslora"}, None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_frozen_weights_of_few_bits(cells: dict[str, str], packed: str | None) -> None:
+    found = _replay(**cells)
+    assert found.setup is not None and found.setup.tuning is not None and not found.assumed
+    assert found.setup.job.quantize == packed
+
+
+@pytest.mark.parametrize("kind", ["prefix", "p-tuning", "freeze", "ia3", "bitfit", "lisa"])
+def test_ways_to_fine_tune_that_are_not_described(kind: str) -> None:
+    """They had been full fine-tuning."""
+    assert f"finetune_kind {kind!r}" in _replay(finetune_kind=kind).reason
+
+
+def test_kinds_of_adapters_in_other_words() -> None:
+    assert _targets(finetune_kind="lora (all linear)") == _targets(notes="all-linear")
+    for cell in ("r=16", "16/32", "r16 alpha 32"):
+        assert _setup(lora_rank=cell).job.lora_rank == 16
+    assert _replay(finetune_kind="DoRA").assumed == "finetune_kind 'DoRA': taken as LoRA"

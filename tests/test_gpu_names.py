@@ -33,6 +33,8 @@ def _replay(gpu: str, **cells: str) -> Replay:
         ("AMD Instinct MI300X OAM", "mi300x"), ("MI300X 192GB", "mi300x"), ("RTX4090", "rtx-4090"),
         ("RTX 4090 24GB", "rtx-4090"), ("B200 192GB", "b200-sxm"), ("H200-SXM5-141GB", "h200-sxm"),
         ("H100 SXM5 94GB", "h100-sxm-94gb"), ("A100-SXM-64GB", "a100-sxm4-64gb"), ("H100 64GB", "h100-sxm-64gb"),
+        ("TPU v7", "tpu-v7x"), ("tpu-ironwood", "tpu-v7x"), ("TPU Trillium", "tpu-v6e"), ("DGXH200", "h200-sxm"),
+        ("rtx-pro-6000-server", "rtx-pro-6000"), ("HL-325L", "gaudi3"),
     ],
 )  # fmt: skip
 def test_other_spellings_of_gpus(told: str, name: str) -> None:
@@ -44,7 +46,8 @@ def test_other_spellings_of_gpus(told: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     "told",
-    ["910B1", "910B4", "Trainium", "TPU v5", "V100-SXM", "RTX 6000", "L40 24GB", "A100 30GB", "H100-PCIe-94GB",
+    ["RTX 4090D", "GB200-NVL36", "A800 40GB", "ironwood-256",
+     "910B1", "910B4", "Trainium", "TPU v5", "V100-SXM", "RTX 6000", "L40 24GB", "A100 30GB", "H100-PCIe-94GB",
      "A100-SXM5", "H100-SXM4", "A30-SXM", "H100 (A100)", "A100 (p5)", "A100 (30GB)", "H100 (v2)", "v100-32", "8x",
      "40GB", "()", "a" + "-8gb" * 900, "x8 " * 900],
     ids=lambda told: told[:20],
@@ -89,7 +92,8 @@ def test_a_cluster_in_the_cell_gives_its_node(told: str, gpu: str, cluster: str)
 @pytest.mark.parametrize(
     ("told", "gpu", "count"),
     [("v5e-256", "tpu-v5e", 256), ("v6e-256", "tpu-v6e", 256), ("TPU v5p-256", "tpu-v5p", 128),
-     ("v5litepod-256", "tpu-v5e", 256), ("v4-128", "tpu-v4", 64)],
+     ("v5litepod-256", "tpu-v5e", 256), ("v4-128", "tpu-v4", 64),
+     ("tpu7x-128", "tpu-v7x", 64)],
 )  # fmt: skip
 def test_slices_of_tpus_say_how_many(told: str, gpu: str, count: int) -> None:
     """Up to v5p by TensorCores, two a chip."""

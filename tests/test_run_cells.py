@@ -6,6 +6,7 @@ import pytest
 
 from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.memory import counts_of
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.years import run_year
 from distsim.interop.runs import MissingCell, Run, measured_step_seconds
@@ -41,7 +42,7 @@ def test_adapters_by_other_words(cells: dict[str, str]) -> None:
 )
 def test_the_kind_of_fsdp_says_what_is_sharded(kind: str, zero: int) -> None:
     assert _setup(fsdp_kind=kind).layout.zero == zero
-    assert _setup(fsdp_kind=kind, zero_stage="1").layout.zero == 1
+    assert _setup(fsdp_kind=kind, zero_stage="2").layout.zero == 2
 
 
 @pytest.mark.parametrize(
@@ -174,6 +175,12 @@ def test_a_peak_that_the_card_cannot_hold_is_none() -> None:
         ("zero_stage", "DeepSpeed ZeRO stage 2", 2), ("vocab", "256k", 256_000), ("seq_len", "2k", 2048),
         ("seq_len", "1M", 1_048_576), ("global_batch", "1.5K", 1536), ("tokens_per_s_per_gpu", "12.5k", 12_500),
         ("n_params_b", "6.74B", 6.74), ("n_params_b", "350M", 0.35), ("mfu_pct", "41%", 41),
+        ("global_batch", "128 sequences", 128), ("cp", "2 (ring)", 2), ("cp", "2 a2a", 2), ("tp", "4 (SP)", 4),
+        ("step_time_s", "14.3 s", 14.3), ("step_time_s", "14300 ms", 14.3), ("step_time_s", "~14.3", 14.3),
+        ("tokens_per_s_per_gpu", "1100 tok/s", 1100), ("n_gpus", "64 GPUs", 64), ("seq_len", "8k tokens", 8192),
+        ("mem_peak_gb_per_gpu", "70 GB (reserved)", 70), ("zero_stage", "3 (hpZ 8)", 3), ("compile", "inductor", 1),
+        ("compile", "max-autotune", 1), ("compile", "torch.compile", 1), ("compile", "no torch.compile", 0),
+        ("tokens_per_s_per_gpu", "70400 (total)", None), ("step_time_s", "0.07 it/s", None), ("tp", "4x2", None),
         ("compile", "maybe", None), ("zero_stage", "ZeRO++", None), ("zero_stage", "z1.5", None), ("tp", "yes", None),
         ("seq_len", "9" * 99 + "k", None),
     ],
@@ -202,3 +209,20 @@ def test_cells_of_parts_that_a_model_lacks() -> None:
     told = replay(Run({**ROW, "decoder_seq": "512", "capacity_factor": "1.25", "step_time_s": "5"}, 2)).assumed
     assert "decoder_seq has no effect" in told and "capacity_factor has no effect: llama-3-8b has no experts" in told
     assert "no effect" not in replay(Run({**ROW, "step_time_s": "5"}, 2)).assumed
+
+
+def test_a_layout_cell_without_a_number_is_told() -> None:
+    """The note on stderr alone had said that what is usual took its place."""
+    for cells in ({"tp": "4x2"}, {"global_batch": "4M"}, {"cp": "two"}):
+        ((cell, text),) = cells.items()
+        assert f"{cell} {text!r} is no number: taken as blank" in replay(Run({**ROW, **cells}, 2)).assumed
+    assert not replay(Run({**ROW, "vpp": "-", "cp": "n/a"}, 2)).assumed
+
+
+def test_what_stands_beside_a_number_is_read() -> None:
+    job = {"framework": "megatron-core", "n_gpus": "8", "step_time_s": "9"}
+    assert _setup(**job, cp="2 (a2a)").layout.cp_mode == "all_to_all"
+    assert _setup(**job, cp="2 (ring)").layout.cp_mode == "ring"
+    assert _setup(**{**job, "pp": "4 (zb-h1)", "global_batch": "64"}).layout.schedule == "zb-h1"
+    peak = {**ROW, "mem_peak_gb_per_gpu": "70 GB (reserved)"}
+    assert counts_of(Run(peak, 2), _setup()) == "reserved"

@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 
 from distsim import catalog
+from distsim.engine.evidence import replay
+from distsim.engine.jobs.resolve import resolve
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.profile import framework_of, precision_of
 from distsim.engine.runs.setup import setup_of
+from distsim.engine.step import seconds_of, timed
+from distsim.engine.timelines.model import pass_times
+from distsim.errors import DistsimError
 from distsim.interop.runs import Run
+from distsim.specs.job import Job
 
 ROW = {"id": "a", "model": "llama-2-7b", "gpu": "a100-sxm4-80gb", "n_gpus": "16", "seq_len": "2048", "micro_batch": "2",
        "global_batch": "64", "precision": "bf16", "framework": "megatron-deepspeed", "year": "2024"}  # fmt: skip
@@ -62,3 +68,28 @@ def test_gradients_of_deepspeed_in_bf16(zero: str, size: int) -> None:
     """BF16_Optimizer adds up in fp32 beside them, and runs without ZeRO."""
     run = Run({**ROW, "zero_stage": zero}, 2)
     assert catalog.load("precisions", precision_of(run, framework_of(run))).gradient_bytes == size
+
+
+CARDS = {**ROW, "model": "llama-3.2-1b", "gpu": "rtx-3090", "n_gpus": "8", "framework": "torch-ddp", "step_time_s": "3"}
+
+
+def test_cards_without_a_network_are_one_node() -> None:
+    found = replay(Run(CARDS, 2))
+    assert "one node of 8" in found.assumed and found.predicted_seconds is not None
+    stated = replay(Run({**CARDS, "gpus_per_node": "8"}, 2))
+    assert "one node" not in stated.assumed
+    assert found.predicted_seconds == pytest.approx(stated.predicted_seconds)
+
+
+@pytest.mark.parametrize("cells", [{"gpus_per_node": "4"}, {"n_gpus": "32"}], ids=str)
+def test_nodes_that_nothing_joins_are_no_machine(cells: dict[str, str]) -> None:
+    """Their steps had come to 1e40 seconds."""
+    assert "internode_gbps_per_gpu is blank" in replay(Run({**CARDS, **cells}, 2)).reason
+    assert not replay(Run({**CARDS, **cells, "internode_gbps_per_gpu": "10"}, 2)).reason
+
+
+def test_no_command_prices_what_nothing_joins() -> None:
+    job = Job(model="llama-3.2-1b", gpu="rtx-3090", gpus=8, pp=8, global_batch=8, seq=2048)
+    for asked in (seconds_of, timed, pass_times):
+        with pytest.raises(DistsimError, match="need a network"):
+            asked(resolve(job))

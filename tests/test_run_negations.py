@@ -17,7 +17,8 @@ from distsim.interop.runs.graphs import graphs_of
 from distsim.interop.runs.loss_notes import loss_of
 from distsim.interop.runs.names import nearest_profile
 from distsim.interop.runs.peaks import measured_peak_bytes
-from distsim.interop.runs.sharding import hybrid_group, stated_stage
+from distsim.interop.runs.sharding import stated_stage
+from distsim.interop.runs.sharding_groups import hybrid_group
 from distsim.interop.runs.tuning import tuning_options
 from distsim.units import GIB
 

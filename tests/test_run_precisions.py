@@ -55,3 +55,20 @@ def test_autocast_to_half_keeps_fp32_weights_in_torch(cell: str) -> None:
         assert catalog.load("precisions", _recipe(cell, framework=framework)).parameter_bytes == 4
     assert _recipe("fp16", framework="torch-ddp") == "fp16"
     assert catalog.load("precisions", _recipe("fp16-amp", framework="megatron-lm")).parameter_bytes == 2
+
+
+@pytest.mark.parametrize(
+    ("framework", "cell", "recipe"),
+    [
+        ("torchtitan", "float8", "torchao-tensorwise"), ("torchtitan", "torchao float8", "torchao-tensorwise"),
+        ("torchtitan", "float8-tensorwise-all-gather", "torchao-tensorwise"),
+        ("torchtitan", "bf16 + float8", "torchao-tensorwise"), ("torchtitan", "fp8 (rowwise)", "torchao-rowwise"),
+        ("maxtext", "aqt_int8", "jax-int8"), ("maxtext", "AQT int8", "jax-int8"), ("maxtext", "int8w", "jax-bf16"),
+        ("fsdp", "nvfp4+mxfp8", "nvfp4"), ("fsdp", "fp8/nvfp4", "nvfp4"), ("torch-ddp", "bf16_full", "pure-bf16"),
+        ("torch-ddp", "bf16 (full)", "pure-bf16"), ("torch-ddp", "apex O1", "amp-fp16"), ("torch-ddp", "O2", "fp16"),
+        ("megatron-core", "bf16 params, fp32 grads", "bf16-fp32-grads"),
+    ],
+)  # fmt: skip
+def test_formats_by_other_words(framework: str, cell: str, recipe: str) -> None:
+    """The first word that was known had decided, or none was."""
+    assert _recipe(cell, framework=framework) == recipe

@@ -61,6 +61,11 @@ def test_what_is_not_understood_or_contradicts_is_told() -> None:
         ("HSDP", 8, "taken as 8"), ("FSDP HYBRID_SHARD", 8, "taken as 8"), ("HSDP shard 16", 16, ""),
         ("HSDP, shard degree = 16", 16, ""), ("HSDP replicate 4 shard 16", 16, ""), ("HSDP replicate=2", 32, ""),
         ("HSDP shard 24", 64, "does not divide 64"), ("FSDP group=16", 64, ""),
+        ("HSDP 16x4", 4, "16 copies of 4 shards"),
+        ("HSDP 8x8", 8, ""), ("HSDP 16 replicas", 4, ""), ("HSDP (16 replicas x 4 shards)", 4, ""),
+        ("FSDP 16 x DP 4", 16, ""), ("FSDP 16 DP 4", 16, ""),
+        ("DDP 4 x FSDP 16", 16, ""), ("FSDP16xDDP4", 16, ""), ("FSDP2 x DP 64", 64, ""), ("FSDP1", 64, ""),
+        ("FSDP 16 x DP 8", 64, ""), ("FSDP2 fully_shard mesh (4,16)", 16, "4 copies"), ("MiCS 16", 16, ""),
     ],
 )  # fmt: skip
 def test_groups_that_share_a_copy(kind: str, group: int, told: str) -> None:
@@ -70,3 +75,27 @@ def test_groups_that_share_a_copy(kind: str, group: int, told: str) -> None:
     assert (found.setup.layout.zero, found.setup.layout.zero_group) == (3, group)
     assert told in found.assumed and (found.assumed if told else not found.assumed)
     assert assumed_of(found.run, found.setup) == found.assumed
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [("ZeRO++", "qwz,hpz,qgz"), ("ZeRO++ (qwZ, hpZ)", "qwz,hpz"), ("ZeRO-3 hpZ=8", "hpz"), ("ZeRO-3", None)],
+)
+def test_parts_of_zero_plus_plus(kind: str, parts: str | None) -> None:
+    found = _replay(fsdp_kind=kind)
+    assert found.setup is not None and found.setup.job.zeropp == parts and not found.assumed
+    assert found.setup.layout.zero == 3
+
+
+def test_parts_that_a_layout_cannot_have_are_told() -> None:
+    found = _replay(fsdp_kind="ZeRO++", n_gpus="8", dp="8", step_time_s="50")
+    assert found.setup is not None and found.setup.job.zeropp is None
+    assert "qwz,hpz,qgz of ZeRO++ left out" in found.assumed
+
+
+def test_a_stage_that_software_lacks_is_the_next() -> None:
+    """The search for degrees had taken tp 8 and pp 8: any layout with several replicas has no such stage."""
+    blank = {"tp": "", "pp": "", "dp": "", "framework": "torchtitan", "model": "llama-3.1-8b"}
+    found = _replay(**blank, zero_stage="1")
+    assert found.setup is not None and (found.setup.layout.zero, found.setup.layout.tp) == (2, 1)
+    assert "torchtitan has no ZeRO 1: taken as ZeRO 2" in found.assumed

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from distsim.engine.evidence import Replay, replay
+from distsim.engine.memory import memory_of
+from distsim.engine.runs.profile import assumed_profile
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.families import known_family, traits_of, usual_vocab
@@ -193,6 +195,13 @@ def test_precisions_by_other_names(cell: str, recipe: str, said: str) -> None:
     assert (said in found.assumed) if said else not found.assumed
 
 
+@pytest.mark.parametrize(
+    ("cell", "name"), [("llmfoundry", "llm-foundry"), ("MosaicML", "llm-foundry"), ("BigNLP", "nemo")]
+)
+def test_frameworks_by_their_other_names(cell: str, name: str) -> None:
+    assert setup_of(_run(framework=cell)).framework.name == name and not assumed_profile(_run(framework=cell))
+
+
 def test_mixed_precision_of_a_chip_without_bf16() -> None:
     assert setup_of(_run(precision="amp", gpu="v100-sxm2-32gb")).precision.name == "fp16"
 
@@ -208,7 +217,16 @@ def test_mixed_precision_of_a_chip_without_bf16() -> None:
         ("ckpt", "full", -1), ("full recompute", "full", -1), ("activation checkpointing", "full", -1),
         ("disabled", "none", 0), ("no AC", "none", 0), ("1/2", "full", 16), ("0.5", "full", 16), (".25", "full", 8),
         ("20 layers", "full", 20), ("full (20 layers)", "full", 20), ("recompute_num_layers=10", "full", 10),
-        ("recompute_num_layers=1", "full", -1),
+        ("recompute_num_layers=1", "full", -1), ("full (uniform)", "full", -1), ("full/uniform/1", "full", -1),
+        ("uniform, 1 layer", "full", -1), ("full, 4 layers", "full", 4), ("full (all layers)", "full", -1),
+        ("full activation", "full", -1), ("AC full", "full", -1), ("full + offload", "full", -1),
+        ("none (default)", "none", 0), ("no gradient checkpointing", "none", 0), ("-", "none", 0),
+        ("10 layers/stage", "full", 10), ("layer_norm", "selective", 0), ("unsloth", "full", -1),
+        ("other:full uniform 1 layer", "full", -1), ("other:full 4 of 20 layers", "full", 6),
+        ("other:block num_layers=4", "full", 4), ("other:5 layers per stage", "full", 5),
+        ("selective (2)", "full", 16), ("other:selective (every 2 layers)", "full", 16),
+        ("every other layer", "full", 16), ("other:selective layer", "full", 16), ("selective 4", "full", 8),
+        ("nothing_saveable", "full", -1), ("other:everything_saveable", "none", 0),
     ],
 )  # fmt: skip
 def test_recomputation_by_other_names(cell: str, recompute: str, layers: int) -> None:
@@ -245,6 +263,18 @@ def test_the_mlp_of_a_model_with_experts_is_that_of_its_dense_layers() -> None:
     assert setup_of(_run(**mixture, recompute="moe")).kernels.kept == ("qkv", "context", "out")
     assert setup_of(_run(**mixture, recompute="mlp")).recompute == "none"
     assert "mlp left out" in _replay(**mixture, recompute="mlp").assumed
+    shape = {
+        **dict.fromkeys(BASE_SHAPE, ""),
+        "model": "deepseek-v3",
+        "framework": "megatron-bridge",
+        "n_gpus": 256,
+        "dp": 256,
+        "global_batch": 256,
+    }
+    again = setup_of(_run(**shape, recompute="mlp"))
+    assert again.kernels.selective == ("mlp.up", "mlp.activation", "mlp.down")
+    without = setup_of(_run(**shape, recompute="none"))
+    assert memory_of(again).stages[0].saved.layers < memory_of(without).stages[0].saved.layers
     assert "moe left out" in _replay(recompute="mlp, moe").assumed
 
 
@@ -259,11 +289,62 @@ def test_flash_attention_by_name_takes_windows_without_a_mask(cell: str, mask: s
     ("cell", "moved"),
     [("no", ()), ("0", ()), ("False", ()), ("zero-offload", ("optimizer",)), ("cpu_adam", ("optimizer",)),
      ("ZeRO-Infinity", ("optimizer", "parameters")), ("cpu", ("optimizer", "parameters")),
-     ("True", ("optimizer", "parameters")), ("optimizer cpu", ("optimizer",))],
+     ("True", ("optimizer", "parameters")), ("optimizer cpu", ("optimizer",)), ("-", ()),
+     ("CPU offload (FSDP2)", ("optimizer", "parameters")), ("FSDP cpu_offload", ("optimizer", "parameters")),
+     ("all", ("optimizer", "parameters")), ("cpu_offloading_num_layers=2", ("activations",))],
 )  # fmt: skip
 def test_offloading_by_other_names(cell: str, moved: tuple[str, ...]) -> None:
     found = setup_of(_run(offload=cell, framework="deepspeed", zero_stage=3))
     assert set(found.offload) == set(moved)
+
+
+@pytest.mark.parametrize("kind", ["zero3_offload", "ZeRO stage 3 + CPU offload", "full_shard auto_wrap offload"])
+def test_offloading_that_the_kind_of_shards_names(kind: str) -> None:
+    assert set(setup_of(_run(fsdp_kind=kind, framework="huggingface")).offload) == {"optimizer", "parameters"}
+
+
+@pytest.mark.parametrize(
+    "cell", ["activation (core_attn, expert_fc1)", "fine-grained activation", "moe_act", "gradients"]
+)
+def test_single_modules_that_leave_are_not_described(cell: str) -> None:
+    assert "does not say what is moved" in _replay(offload=cell).reason
+
+
+def test_shares_that_leave() -> None:
+    assert setup_of(_run(offload="activations (30%)")).offload_share == pytest.approx(0.3)
+    assert setup_of(_run(offload="cpu_offloading_num_layers=8")).offload_share == pytest.approx(0.25)
+    assert "all of it taken to leave" in _replay(offload="optimizer (50%)").assumed
+
+
+@pytest.mark.parametrize(
+    ("cell", "preset", "told"),
+    [("adamw 4bit", "adamw-4bit", False), ("adamw_torch_8bit", "adamw-8bit-torchao", False),
+     ("bnb 8-bit adam", "adamw-8bit", False), ("Sophia", "sophia", False), ("GaLore", "adamw", True),
+     ("SOAP", "adamw", True), ("1-bit Adam", "adamw", True), ("adamw bf16 moments", "adamw", True),
+     ("AdamW (distributed optimizer)", "adamw", False), ("FooBar", "adamw", True), ("n/a", "adamw", False)],
+)  # fmt: skip
+def test_optimizers_by_other_names(cell: str, preset: str, told: bool) -> None:
+    """What no preset describes had been AdamW, and nothing said so."""
+    found = _replay(optimizer=cell)
+    assert found.setup is not None and found.setup.optimizer.name == preset
+    assert (f"optimizer {cell!r}: taken as adamw" in found.assumed) == told
+
+
+@pytest.mark.parametrize("notes", ["no MTP", "MTP disabled", "mtp_num_layers=0", "without multi-token prediction"])
+def test_notes_that_deny_a_prediction(notes: str) -> None:
+    shape = {**dict.fromkeys(BASE_SHAPE, ""), "model": "deepseek-v3", "framework": "megatron-bridge", "n_gpus": 256,
+             "dp": 256, "global_batch": 256}  # fmt: skip
+    assert setup_of(_run(**shape)).layout.dp == 256 and setup_of(_run(**shape)).job.mtp == 1
+    assert not setup_of(_run(**shape, notes=notes)).job.mtp
+
+
+def test_chunks_of_stages_that_were_filled_in_say_something() -> None:
+    row = {**dict.fromkeys(BASE_SHAPE, ""), "model": "llama-3.1-70b", "n_gpus": 64, "tp": 4, "pp": "", "cp": 2,
+           "vpp": 5, "dp": 2, "global_batch": 128, "framework": "megatron-bridge", "step_time_s": 30}  # fmt: skip
+    found = _replay(**row)
+    assert found.setup is not None and (found.setup.layout.pp, found.setup.layout.vpp) == (4, 5)
+    assert "says nothing" not in found.assumed
+    assert "vpp 5 says nothing here" in _replay(**{**row, "pp": 1, "dp": 8}).assumed
 
 
 def test_what_is_offloaded_where_only_its_software_is_named_is_said() -> None:
@@ -283,6 +364,20 @@ def test_blocks_are_counted_for_each_chunk() -> None:
 def test_what_leaves_recomputation_open_is_refused_with_the_choices(cell: str) -> None:
     reason = _replay(recompute=cell).reason
     assert repr(cell) in reason and "block:N" in reason and "core_attn" in reason
+
+
+@pytest.mark.parametrize("cell", ["dots_saveable", "other:checkpoint_dots", "dots_with_no_batch_dims_saveable"])
+def test_policies_of_jax_by_name(cell: str) -> None:
+    found = setup_of(_run(framework="maxtext", recompute=cell))
+    assert found.recompute == "selective" and found.kernels.kept == ("qkv", "out", "up", "down")
+
+
+def test_words_that_are_not_understood_are_told() -> None:
+    """``selective`` among them had been enough."""
+    assert "taken as selective" in _replay(recompute="other:selective + full 5 layers").assumed
+    assert "taken as where nobody says" in _replay(recompute="memory budget 0.5").assumed
+    assert not _replay(recompute="other:selective").assumed
+    assert not _replay(recompute="other:selective (op)", framework="torchtitan").assumed
 
 
 def test_a_policy_that_nobody_knows_is_said_to_be_left_out() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from distsim.engine.jobs.flops import least_flops, peak_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.cluster import assumed_node
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees
 from distsim.engine.runs.evaluation import told_evaluation
@@ -17,19 +18,23 @@ from distsim.engine.runs.memory import peak_of_run
 from distsim.engine.runs.profile import assumed_software
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.software import assumed_recompute
+from distsim.engine.runs.stages import assumed_stage
 from distsim.engine.runs.units import beyond, time_cell
 from distsim.engine.runs.years import run_year
+from distsim.engine.runs.zeropp import assumed_zeropp
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
-from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import assumed_attention
+from distsim.interop.runs.blanks import filled
 from distsim.interop.runs.chips import assumed_chip, with_chip
 from distsim.interop.runs.context import assumed_context
 from distsim.interop.runs.models import assumed_model
-from distsim.interop.runs.numbers import suffixes_read
+from distsim.interop.runs.names import assumed_optimizer
+from distsim.interop.runs.numbers import dropped, suffixes_read
+from distsim.interop.runs.offloads import assumed_offload
 from distsim.interop.runs.peaks import assumed_unit
 from distsim.interop.runs.sharding import assumed_sharding
-from distsim.interop.runs.tuning import assumed_rank, slowest_tokens
+from distsim.interop.runs.tuning import assumed_kind, assumed_rank, slowest_tokens
 
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
@@ -83,7 +88,7 @@ def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
     try:
         run.refuse_slips()
-        run = with_chip(run)
+        run = filled(with_chip(run))
         setup = setup_of(run)
         predicted = peak_of_run(run, setup, run_year(run))
         timed = _timed(setup, run)
@@ -100,7 +105,8 @@ def replay(run: Run) -> Replay:
         return Replay(run, str(contradiction), setup, seconds, predicted_seconds=timed[0])
     measured = believed_peak(run, setup)
     odd_time = beyond(time_cell(run), seconds / timed[0]) if seconds else ""
-    said = (assumed_of(run, setup), told_evaluation(run, setup), idle_degrees(run, setup.model), overruled(run, setup),
+    said = (assumed_of(run, setup), told_evaluation(run, setup),
+            idle_degrees(run, setup.model, setup.layout.pp), overruled(run, setup),
             small_share(run, setup), assumed_unit(run, setup.accelerator.capacity), too_large(setup, predicted),
             odd_time)  # fmt: skip
     told = "; ".join(words for words in said if words)
@@ -111,16 +117,26 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all. Without ``software``, what
     it takes for granted of the job alone, not how cells were spelt and whose profile stands for what ran it."""
     told = (
-        *((suffixes_read(run.cells), assumed_chip(run), assumed_software(run, setup)) if software else ()),
-        assumed_model(run), assumed_attention(run), assumed_recompute(run, setup.framework),
-        run_notes.assumed_offload(run, bool(setup.drives)), assumed_rank(run, setup.framework.usual_tuning),
+        *(_spelt(run, setup) if software else ()),
+        dropped(run.cells), assumed_node(run), assumed_model(run), assumed_attention(run),
+        assumed_recompute(run, setup.framework), assumed_offload(run, bool(setup.drives)), assumed_kind(run),
+        assumed_rank(run, setup.framework.usual_tuning),
         assumed_layout(run, setup.layout, setup.framework)
         or assumed_degrees(run, setup.layout, setup.framework),
+        assumed_stage(run, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
-        assumed_context(run, setup.layout.cp, setup.layout.cp_mode),
+        assumed_zeropp(run, setup), assumed_context(run, setup.layout.cp, setup.layout.cp_mode),
         assumed_batch(run, setup.framework, setup.layout.micro_batch), assumed_to_fit(run, setup),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
+
+
+def _spelt(run: Run, setup: Setup) -> tuple[str, ...]:
+    """How cells were spelt, and what stands for software and an optimizer that nothing describes."""
+    return (
+        suffixes_read(run.cells), assumed_chip(run), assumed_software(run, setup),
+        assumed_optimizer(run, setup.optimizer.name),
+    )  # fmt: skip
 
 
 def check_possible(setup: Setup, seconds: float | None) -> None:

@@ -20,7 +20,7 @@ from distsim.engine.kernels.alignment import odd_vocabulary
 from distsim.engine.kernels.weights import few_threads
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.networks.profile_use import unused_by_job
-from distsim.engine.networks.reach import refuse_beyond, straddling
+from distsim.engine.networks.reach import refuse_beyond, refuse_unjoined, straddling
 from distsim.engine.networks.unknown import unknown_links
 from distsim.engine.runs.likeness import Correction, correction_of, unlike_own
 from distsim.engine.steps.compose import PARTS, compose, layout_numbers, stage_numbers
@@ -183,6 +183,7 @@ def timed(setup: Setup, run: str = "", year: float | None = None, source: str = 
     ``source`` who measured it."""
     from distsim.engine.steps.intervals import interval_of
 
+    refuse_unjoined(setup, setup.layout.gpus)
     correction = correction_of(setup, run, year, source)
     work = work_of(setup)
     seconds = sum(scaled(breakdown_of(work, timing_of(setup), correction.state), correction).values())
@@ -191,6 +192,7 @@ def timed(setup: Setup, run: str = "", year: float | None = None, source: str = 
 
 def seconds_of(setup: Setup) -> float:
     """The step time alone."""
+    refuse_unjoined(setup, setup.layout.gpus)
     correction = correction_of(setup)
     return sum(scaled(breakdown_of(work_of(setup), timing_of(setup), correction.state), correction).values())
 

@@ -12,12 +12,13 @@ _MAKERS = re.compile(
 )
 """What drivers, vendors and makers of nodes say around a GPU's name, as in NVIDIA H100 80GB HBM3 and DGX A100."""
 _JOINED = (
+    (re.compile(r"^(?:dgx|hgx)(?=[a-z]+\d)"), ""),
     (re.compile(r"^tpu-?v?(?=\d)"), "tpu-v"),
     (re.compile(r"^(rtx|gtx|rx|ascend)-?(?=a?\d)"), r"\1-"),
     (re.compile(r"^(mi|gaudi|trainium)-(?=\d)"), r"\1"),
     (re.compile(r"\b(\d+)-?g(?:ib?|b)?(?=-|$)"), r"\1gb"),
 )
-"""Words that are written together or apart: TPUv5e, RTX4090, Gaudi 2, 80G."""
+"""Words that are written together or apart: TPUv5e, DGXH200, RTX4090, Gaudi 2, 80G."""
 _SIZE_FIRST = re.compile(r"^(.+?)-(\d+gb)-(sxm\d?|pcie|nvl)$")
 _SOCKET = re.compile(r"^(h\d+-(?:\d+gb-)?sxm)5\b|^(b\d+-(?:\d+gb-)?sxm)6\b")
 """Hopper's modules are SXM5, Blackwell's SXM6."""

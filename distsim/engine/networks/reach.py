@@ -11,12 +11,18 @@ from distsim.errors import DistsimError
 
 def refuse_beyond(setup: Setup, gpus: int) -> None:
     """Raise for more GPUs than the machine has, and for nodes that nothing joins: no link would carry their traffic."""
-    cluster, network = setup.cluster, network_of(setup)
+    cluster = setup.cluster
     if cluster.nodes is not None and gpus > cluster.nodes * cluster.gpus_per_node:
         most = cluster.nodes * cluster.gpus_per_node
         raise DistsimError(
             f"{gpus} GPUs do not fit cluster {cluster.name}, which has {most}", f"use --gpus {most} or fewer"
         )
+    refuse_unjoined(setup, gpus)
+
+
+def refuse_unjoined(setup: Setup, gpus: int) -> None:
+    """Raise for GPUs on several nodes that nothing joins, whose traffic would take forever."""
+    cluster, network = setup.cluster, network_of(setup)
     if gpus > network.domain and network.nic_rate <= 0:
         raise DistsimError(
             f"{gpus} GPUs in nodes of {network.domain} need a network, and cluster {cluster.name} states none",

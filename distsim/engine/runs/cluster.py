@@ -9,7 +9,7 @@ from functools import lru_cache
 from distsim import catalog
 from distsim.engine.networks.links import fabrics
 from distsim.errors import DistsimError
-from distsim.interop.runs import Run
+from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.chips import cluster_in
 from distsim.interop.runs.hits import hit
 from distsim.specs.cluster import Cluster
@@ -27,13 +27,21 @@ _SLOTS = re.compile(r"\bpci-?e[- ](?:gen(?:eration)?[- ]?([3-6])\b|([3-6])\.0)",
 """How notes and descriptions of systems (accelerator_host_interconnect of MLPerf) name what slots carry."""
 ROUNDING = 0.01
 """Of link rates as presets print them."""
+LARGEST_NODE = 16
+"""Cards that one host has at most: NVIDIA's DGX-2, Google's a2-megagpu-16g."""
 HOMES = {"bigscience-workshop/": "Jean Zay"}
 """Publishers that measured on one machine."""
 
 
 def cluster_of(run: Run) -> Cluster | None:
     """The machine that notes, publisher or the GPU's cell name, or the GPU's usual node, with the row's own count of
-    GPUs and network rate where it gives them."""
+    GPUs and network rate where it gives them. Raises MissingCell where its nodes have no network and it has several."""
+    found = _machine(run)
+    return None if found is None else _joined(run, found)
+
+
+def _machine(run: Run) -> Cluster | None:
+    """One node of a row and its network, if it has one."""
     name = run.text("gpu")
     assert name is not None
     told = " ".join((run.notes, *(home for who, home in HOMES.items() if run.source.startswith(who))))
@@ -47,10 +55,30 @@ def cluster_of(run: Run) -> Cluster | None:
     per_node = run.count("gpus_per_node")
     if per_node is not None and per_node > usual.domain and _all_to_all(usual):
         per_node = usual.domain  # a server of several boards, whose links all go to neighbours on the board
-    rate = run.number("internode_gbps_per_gpu")
+    rate = run.positive("internode_gbps_per_gpu")
     if per_node is None and rate is None:
         return usual
     return usual.adapted(per_node, parse(f"{rate} Gb/s", "B/s") if rate else None)
+
+
+def _joined(run: Run, cluster: Cluster) -> Cluster:
+    """The cluster where something joins its nodes; else one node of all of a row's GPUs, if one may have so many and
+    the row does not say how many a node has. Raises MissingCell for others: no link would carry their traffic."""
+    gpus = run.count("n_gpus") or 1
+    if cluster.network is not None or gpus <= cluster.domain:
+        return cluster
+    if run.count("gpus_per_node") is None and gpus <= LARGEST_NODE:
+        return cluster.adapted(gpus)
+    raise MissingCell(
+        f"internode_gbps_per_gpu is blank: nodes of {cluster.gpus_per_node} {cluster.gpu} have no network"
+    )
+
+
+def assumed_node(run: Run) -> str:
+    """A node that is taken to be larger than usual, since nothing joins two."""
+    usual = _machine(run)
+    grown = usual is not None and _joined(run, usual) is not usual
+    return f"gpus_per_node is blank: taken as one node of {run.count('n_gpus')}" if grown else ""
 
 
 def _by_name(told: str, gpu: str) -> str | None:

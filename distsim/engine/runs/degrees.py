@@ -10,11 +10,12 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.layout import SHARDED, WIDEST, trains_whole, unstated
+from distsim.engine.runs.stages import stage_under
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.models import model_of
-from distsim.interop.runs.sharding import HYBRID
+from distsim.interop.runs.sharding_groups import HYBRID, groups_in
 from distsim.interop.runs.tuning import spread_options
 from distsim.specs.framework import Framework
 from distsim.specs.layout import SHARDS_ALL, Layout
@@ -39,7 +40,7 @@ def _told(run: Run) -> dict[str, int | None]:
 
 
 def _sharded(run: Run, framework: Framework) -> bool:
-    stage = run_notes.zero_stage(run)
+    stage = stage_under(run, framework)
     return (framework.usual.get("zero") or 0 if stage is None else stage) >= SHARDED
 
 
@@ -61,7 +62,8 @@ def _by_replicas(run: Run, framework: Framework) -> list[list[Degrees]]:
     blank = [name for name in ("tp", "pp") if told[name] is None and getattr(framework.supports, name)]
     split = _splits(framework) or any((told[name] or 1) > 1 for name in ("tp", "pp"))
     shards = dp == 1 and _sharded(run, framework)  # of one replica, on all GPUs
-    groups = shards or HYBRID.search(run.text("fsdp_kind") or "") or framework.family == AXES
+    kind = run.text("fsdp_kind") or ""
+    groups = shards or HYBRID.search(kind) or groups_in(kind).copies or framework.family == AXES
     rest = gpus // known
     if not dp or not blank or not split or groups or gpus % known or rest in (1, run.count("ep")):
         return []  # as many as experts' ranks: dp then counts the replicas of experts
@@ -136,8 +138,11 @@ class _Tried:
     def _runnable(self, degrees: Degrees) -> Setup | None:
         """The setup where its framework runs what was filled in."""
         setup = self._built(degrees)
-        lacking = setup and degrees and unsupported(setup.framework.supports, setup.model, setup.layout)
-        return None if lacking else setup
+        if setup is None or not degrees:
+            return setup
+        known = setup.framework.supports  # not asked of what the row states
+        supports = known.model_copy(update={"zero": (*known.zero, setup.job.zero)}) if "zero" not in degrees else known
+        return None if unsupported(supports, setup.model, setup.layout) else setup
 
     def _built(self, degrees: Degrees) -> Setup | None:
         """The setup; None where it is no layout. Raises what other degrees do not mend."""

@@ -228,9 +228,9 @@ def assumed_layout(run: Run, layout: Layout, framework: Framework | None = None)
     return f"layout is blank: taken as {told} from batch and accumulation" if taken else ""
 
 
-def idle_degrees(run: Run, model: Model) -> str:
-    """Which cells of a row say nothing for its layout."""
-    dropped = drop_idle({name: run.count(name) for name in ("pp", "vpp", "etp")}, model)
+def idle_degrees(run: Run, model: Model, stages: int) -> str:
+    """Which cells of a row say nothing for its layout of so many ``stages``."""
+    dropped = drop_idle({"pp": stages, **{name: run.count(name) for name in ("vpp", "etp")}}, model)
     return f"{' and '.join(dropped)} says nothing here: left out" if dropped else ""
 
 

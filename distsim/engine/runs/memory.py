@@ -109,7 +109,8 @@ def _states_and_activations(stage: StageMemory) -> float:
 
 def counts_of(run: Run, setup: Setup) -> str:
     """What the run's figure counts: as its row says, else its notes, else as its framework prints it."""
-    kind, notes = ((run.text(name) or "").lower() for name in ("mem_kind", "notes"))
+    kind, cell, notes = ((run.text(name) or "").lower() for name in ("mem_kind", "mem_peak_gb_per_gpu", "notes"))
+    kind = kind or cell
     said = next((count for count, words in COUNTERS.items() if hit(words, kind)), None)
     if said is None and run.source.startswith(RESERVED):
         return "reserved"

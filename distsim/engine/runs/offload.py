@@ -9,7 +9,7 @@ from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.resolve import Setup
 from distsim.interop.runs import Run
 from distsim.interop.runs.hits import hit
-from distsim.interop.runs.notes import on_drives
+from distsim.interop.runs.offloads import LAYERS, offloaded_share, on_drives
 
 _SHARE = re.compile(
     r"\boffload(?:ing|ed)?[-_ ](?:activations?[-_ ])?(?:ratio|share|fraction)[ =:]*"
@@ -17,18 +17,16 @@ _SHARE = re.compile(
     r"\b(?P<percent>\d{1,3}(?:\.\d+)?) ?% of (?:the |its )?activations (?:is |are |were |go(?:es)? )?(?:offloaded|to)",
     re.IGNORECASE,
 )
-_LAYERS = re.compile(r"\bcpu[-_ ]offloading[-_ ]num[-_ ]layers[ =:]*(\d{1,4})\b", re.IGNORECASE)
-"""Megatron's layers whose activations Transformer Engine copies to the host, of those of a stage."""
 
 
 def partly_offloaded(run: Run, setup: Setup) -> Setup:
-    """The setup with the share of activations that the notes say is offloaded."""
+    """The setup with the share of activations that the cell or the notes say is offloaded."""
     if "activations" not in setup.offload:
         return setup
-    share = 1.0
+    share = offloaded_share(run) or 1.0
     if found := hit(_SHARE, run.notes):
         share = float(found["part"]) if found["part"] else float(found["percent"]) / 100
-    elif found := hit(_LAYERS, run.notes):
+    elif found := hit(LAYERS, f"{run.text('offload') or ''}; {run.notes}"):
         share = int(found[1]) / max(setup.stage_layers)
     return replace(setup, offload_share=min(share, 1.0))
 

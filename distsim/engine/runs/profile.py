@@ -22,6 +22,7 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.names import (
     HALF_AUTOCAST,
     MIXED,
+    NARROW_IN_MEMORY,
     PRECISIONS,
     fuses_update,
     loops_over_tensors,
@@ -29,7 +30,9 @@ from distsim.interop.runs.names import (
     precision_like,
     rounds_products,
 )
+from distsim.interop.runs.offloads import offloaded
 from distsim.interop.runs.sharding import by_torch
+from distsim.interop.runs.tuning import has_adapters
 from distsim.specs.framework import Framework
 
 TF32_UNTIL = 2022.5
@@ -205,6 +208,8 @@ def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
     cell = re.sub(r"[\s_]+", "-", (run.text("precision") or "").lower())
     if not cell or f"precision_{cell}" in framework.usual:
         return cell or None, ""
+    if NARROW_IN_MEMORY.search(cell) and has_adapters(run):
+        return None, ""  # of the frozen weights
     if cell in MIXED:
         wide = "bf16" if _has_bf16(run) else "fp16"
         return wide, f"precision {cell!r} names no format: timed as {wide}"
@@ -215,6 +220,8 @@ def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
     if catalog.knows("precisions", cell):
         return str(catalog.load("precisions", cell).name), ""
     like = precision_like(cell)
+    if like in PRECISIONS and f"precision_{like}" not in framework.usual:
+        like = PRECISIONS[like]
     return like, f"precision {cell!r} is no recipe of distsim: {f'timed as {like}' if like else 'taken as blank'}"
 
 
@@ -258,7 +265,7 @@ def updated_by(run: Run, framework: Framework, named: str | None) -> str | None:
     name, own = named or "adamw", framework.optimizers.get(named or "adamw", "")
     if framework.usual.get("trainer_or_loop") and run_notes.own_loop(run) and name in ("adam", "adamw"):
         own = f"{name}{BY_DEFAULT}"
-    if not own.endswith(BY_DEFAULT) or "optimizer" in (run_notes.offloaded(run) or ""):
+    if not own.endswith(BY_DEFAULT) or "optimizer" in (offloaded(run) or ""):
         return named
     if fuses_update(run):
         return f"{name}-fused"

@@ -39,12 +39,16 @@ from distsim.engine.runs.profile import (
     usual_of,
 )
 from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
+from distsim.engine.runs.stages import stage_under
 from distsim.engine.runs.years import run_year
+from distsim.engine.runs.zeropp import compressed
 from distsim.interop.runs import MissingCell, Run, loss_notes
 from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.blanks import filled
 from distsim.interop.runs.chips import with_chip
 from distsim.interop.runs.models import model_of, without_prediction
 from distsim.interop.runs.names import optimizer_named
+from distsim.interop.runs.offloads import offloaded
 from distsim.interop.runs.sharding import reduces_once
 from distsim.interop.runs.tuning import (
     lengths_of,
@@ -63,7 +67,7 @@ from distsim.specs.model import Model
 def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
-    run = with_chip(run)
+    run = filled(with_chip(run))
     return evaluating(run, as_it_ran(run, _laid_out(run, more)))
 
 
@@ -113,7 +117,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
     setup = unpacked_then(run, recomputing_as_recipes(run, checkpointed(run, trained_whole(run, setup))))
-    setup = to_drives(run, partly_offloaded(run, setup))
+    setup = compressed(run, to_drives(run, partly_offloaded(run, setup)))
     return fitting(setup) if not again and recomputes_until_fits(setup) else setup
 
 
@@ -150,7 +154,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     run_notes.check_lengths(run)
     options: dict[str, Any] = {
         "gpu": run_notes.gpu_of(run), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
-        "global_batch": run.count("global_batch"), "zero": run_notes.zero_stage(run),
+        "global_batch": run.count("global_batch"), "zero": stage_under(run, framework),
         "sequence_parallel": run.flag("sequence_parallel"),
     }  # fmt: skip
     options["gpu_power"] = run.positive("gpu_power")
@@ -162,6 +166,6 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     options.update(run_notes.pipeline_options(run))
     options["loss"] = loss_notes.loss_of(run, framework.supports.losses)
     named = optimizer_named(run.text("optimizer"))
-    options["offload"], options["no_sync"] = run_notes.offloaded(run), reduces_once(run)
+    options["offload"], options["no_sync"] = offloaded(run), reduces_once(run)
     options["optimizer"] = updated_by(run, framework, framework.usual.get(f"optimizer_{named}", named))
     return {name: value for name, value in options.items() if value is not None}

@@ -13,7 +13,7 @@ from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import model_of
 from distsim.interop.runs.recompute import Said, said_by, unknown
-from distsim.interop.runs.sharding import hybrid_group
+from distsim.interop.runs.sharding_groups import hybrid_group
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 
@@ -30,6 +30,9 @@ INSTANCES = "multi_dist_optimizer_instances"
 WITHIN_SLICE = ("within slice", "ici_fsdp_parallelism=-1")
 """How sources say that shards stay in one domain of fast links (a TPU slice), with replicas across."""
 OTHER = "other:"
+POLICY = re.compile(r"^remat[-_ ]policy\s*[=:]?\s*")
+SIMPLE = ("selective", "minimal")
+"""Words for what software's own selective recomputation is."""
 PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama", "foundation-model-stack/fms-fsdp": "fms-fsdp",
               "VIA-Research/vTrain data/ground_truth_single": "vtrain"}  # fmt: skip
 """Sources whose runs are of their own software, or composed as no software runs (presets/frameworks/vtrain.toml)."""
@@ -84,8 +87,8 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     """What the cell says: one of the framework's own policies, or what it means of ``layers`` on a stage. Raises
     MissingCell where it does not say what is computed again."""
     cell = (run.text("recompute") or "").lower()
-    plain = cell.removeprefix(OTHER)
-    policy = framework.remat.get(plain)
+    plain = POLICY.sub("", cell.removeprefix(OTHER))
+    policy = framework.remat.get(re.sub(r"[\s-]+", "_", plain))
     if policy is not None:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
         moved = {"offloads": "all" if policy.inputs else "products"} if policy.offload else {}
@@ -94,16 +97,18 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
         model = model_of(run)
         shared = model.experts is not None and model.experts.shared > 0
         parts = {"experts": model.experts is not None, "latent attention": model.latent_attention is not None,
-                 "shared experts": shared}  # fmt: skip
+                 "shared experts": shared,
+                 "dense layers": model.experts is not None and bool(model.experts.dense_layers)}  # fmt: skip
         if said := said_by(plain, layers, run.count("vpp") or 1, [part for part, has in parts.items() if has]):
             return said
-    words = run_notes.recompute_options(run, layers)
+    words = run_notes.recompute_options(run)
     if str(words.get("recompute")) == cell and cell not in ("", "selective"):
         if not cell.startswith(OTHER):
             raise unknown(cell)
         taken = "what fits" if framework.usual.get("recompute_until_fits") else "where nobody says"
         return Said({}, assumed=f"recompute {cell!r} is no policy of {framework.name}: taken as {taken}")
-    return Said(words)
+    told = plain in SIMPLE or not plain
+    return Said(words, assumed="" if told else f"recompute {cell!r}: taken as {words['recompute']}")
 
 
 def assumed_recompute(run: Run, framework: Framework) -> str:

@@ -9,6 +9,7 @@ from distsim.engine.exchanges.pipeline import messages
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.stages import build_stages, folded
+from distsim.engine.networks.reach import refuse_unjoined
 from distsim.engine.step import timing_of
 from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.content import chunk_shares
@@ -61,6 +62,7 @@ def pass_times(setup: Setup) -> dict[str, Any]:
     """Forward, input gradient, weight gradient and full backward, in seconds, of every stage, or where stages hold
     several of every chunk in model order: the first with the embedding, the last with head and loss, whichever stages
     hold these. And the longest hop."""
+    refuse_unjoined(setup, setup.layout.gpus)
     timing, y = timing_of(setup).model_dump(), layout_numbers(setup)
     work, hops = work_of(setup), [0.0]
     pp = int(y["pp"])

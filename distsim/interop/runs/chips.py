@@ -14,9 +14,10 @@ from distsim.specs.gpu_names import BRACKETED
 TOLD = "gpu as told"
 """The cell as the table has it, beside the preset's name; no column is called so, whose names have no blanks."""
 _TIMES = re.compile(r"(?P<many>\d{1,6})\s*[x×*]\s*(?P<name>[a-z].*)|(?P<last>.+?)\s*[x×*]\s*(?P<times>\d{1,6})", re.I)
-_SLICE = re.compile(r"(?:tpu[-\s]*)?(v(?:2|3|4|5e|5litepod|5p|6e))-(\d{1,6})", re.IGNORECASE)
-_CORES = ("v2", "v3", "v4", "v5p")
-"""Generations whose slices are named by TensorCores, two a chip; later ones by chips (cloud.google.com/tpu/docs)."""
+_SLICE = re.compile(r"(?:tpu[-\s]*)?(v(?:2|3|4|5e|5litepod|5p|6e)|(?<=tpu)7x)-(\d{1,6})", re.IGNORECASE)
+_CORES = ("v2", "v3", "v4", "v5p", "7x")
+"""Generations whose slices are named by TensorCores, two a chip; v5e and v6e by chips (cloud.google.com/tpu/docs;
+tpu7x-128 is 4x4x4 chips, AI-Hypercomputer/xpk)."""
 _MACHINES = (
     (re.compile(r"\bmarenostrum[- ]?5\b|\bMN5\b", re.IGNORECASE), "h100-sxm-64gb"),
     (re.compile(r"\bleonardo\b", re.IGNORECASE), "a100-sxm4-64gb"),
@@ -41,9 +42,9 @@ def chip_in(cell: str) -> Chip | None:
     if catalog.knows("clusters", cell):
         cluster = catalog.load("clusters", cell)
         return Chip(_name(cluster.gpu), cluster.name)
-    if (found := _SLICE.fullmatch(cell)) and catalog.knows("gpus", found[1]):
+    if (found := _SLICE.fullmatch(cell)) and catalog.knows("gpus", chip := f"tpu-{found[1]}"):
         size = int(found[2])
-        return Chip(_name(found[1]), None, size // 2 if found[1].lower() in _CORES else size)
+        return Chip(_name(chip), None, size // 2 if found[1].lower() in _CORES else size)
     if (found := _TIMES.fullmatch(cell)) and catalog.knows("gpus", inner := found["name"] or found["last"]):
         return Chip(_name(inner), None, int(found["many"] or found["times"]))
     if found := BRACKETED.match(cell):

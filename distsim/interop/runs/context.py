@@ -31,7 +31,7 @@ def context_mode(run: Run) -> str | None:
         return _only(column)
     notes = run.notes
     said = "; ".join(found[0] for pattern in _IN_NOTES for found in pattern.finditer(notes))
-    return next(filter(None, map(_only, (run.text("attention"), run.text("framework"), said))), None)
+    return next(filter(None, map(_only, (run.text("cp"), run.text("attention"), run.text("framework"), said))), None)
 
 
 def _only(words: str | None) -> str | None:

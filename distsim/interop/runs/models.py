@@ -129,10 +129,17 @@ _KINDS = re.compile(
 """Ends of a model's name that say how it was trained, not what it is."""
 
 
+_NO_PREDICTION = re.compile(
+    r"\b(?:no|without) (?:MTP|multi-?token prediction)\b|\bMTP (?:is |was |layers? )?(?:disabled|off|not used)\b|"
+    r"\bmtp[-_ ]num[-_ ]layers[ =:]*(?:0|none|null)\b",
+    re.IGNORECASE,
+)
+
+
 def without_prediction(run: Run) -> bool:
-    """Whether a row's model name says that its multi-token prediction did not train."""
+    """Whether a row's model name or its notes say that its multi-token prediction did not train."""
     found = _KINDS.search(catalog.plain(run.text("model") or ""))
-    return found is not None and found[1] is not None
+    return (found is not None and found[1] is not None) or hit(_NO_PREDICTION, run.notes) is not None
 
 
 @functools.lru_cache(maxsize=1024)

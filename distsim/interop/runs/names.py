@@ -8,6 +8,7 @@ import re
 from distsim import catalog
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
+from distsim.interop.runs.numbers import BLANK
 from distsim.interop.runs.table import Run
 
 _XLA, _MEGATRON, _TORCH = "maxtext", "megatron-core", "fsdp"
@@ -55,17 +56,23 @@ PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
     "int8": "fp8", "tf32": "tf32", "32": "fp32", "16": "fp16", "16-mixed": "fp16", "fp16-amp": "fp16",
     "amp-fp16": "fp16", "bf16-amp": "bf16", "bf16-true": "pure-bf16", "32-true": "fp32",
-    "16-true": "pure-fp16", "fp16-true": "pure-fp16",
+    "16-true": "pure-fp16", "fp16-true": "pure-fp16", "float8": "fp8",
+    **dict.fromkeys(("bf16-full", "bf16-(full)", "(full)-bf16"), "pure-bf16"),
+    **dict.fromkeys(("fp16-full", "fp16-(full)"), "pure-fp16"),
+    **{f"{of}{level}": recipe for of in ("", "amp-", "apex-", "apex-amp-")
+       for level, recipe in (("o0", "fp32"), ("o1", "fp16"), ("o2", "fp16"), ("o3", "pure-fp16"))},
 }  # fmt: skip
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name. ``tf32`` is
-fp32 in memory with products on TF32 units where there are any."""
-HALF_AUTOCAST = ("fp16-amp", "amp-fp16", "16-mixed")
+fp32 in memory with products on TF32 units where there are any. Apex's levels (its amp/frontend.py): O1 casts at each
+operation, O2 holds fp16 weights with an fp32 copy."""
+HALF_AUTOCAST = ("fp16-amp", "amp-fp16", "16-mixed", "o1", "amp-o1", "apex-o1", "apex-amp-o1")
 """Cells that mean torch's autocast to fp16 around fp32 weights where a program is torch's."""
 MIXED = ("amp", "mixed", "mixed-precision", "autocast")
 """Cells that name a way, not a format."""
 LIKE_PRECISIONS = tuple(
     (re.compile(words), recipe) for words, recipe in (
-        (r"mx.?fp8|fp8.?mx", "mxfp8"), (r"fp4", "nvfp4"), (r"fp8|e4m3|e5m2", "fp8"), (r"bf16|bfloat", "bf16"),
+        (r"fp4", "nvfp4"), (r"mx.?fp8|fp8.?mx", "mxfp8"), (r"fp8|float8|e4m3|e5m2", "fp8"), (r"int8(?!w)", "int8"),
+        (r"bf16|bfloat", "bf16"),
         (r"fp16|float16|half", "fp16"), (r"tf32|tensorfloat", "tf32"),
         (r"fp32|float32|single", "fp32"),
     )
@@ -73,7 +80,7 @@ LIKE_PRECISIONS = tuple(
 """Other cells by the format that they name, the narrowest first: how blocks are scaled is not told apart."""
 _TF32 = r"(?:allow_)?tf32(?![- ](?:peak|rate|t?flop))|(?:set_)?float32_matmul_precision\W{0,4}(?:high|medium)\b"
 _NAMES_TF32, _HAS_TF32 = (re.compile(words, re.IGNORECASE) for words in (rf"\b(?:{_TF32})", affirmed(_TF32)))
-NARROW_IN_MEMORY = re.compile(r"nf4|int4|int8.?weight|w\d+a16|gptq|awq")
+NARROW_IN_MEMORY = re.compile(r"nf4|int4|4-?bit|int8.?weight|w\d+a16|gptq|awq")
 """What only frozen weights have."""
 
 
@@ -110,15 +117,37 @@ def rounds_products(words: str) -> bool | None:
 
 
 def optimizer_named(text: str | None) -> str | None:
-    """The preset that a cell means: by its longest name in it, in 8 bits where it says so; all other kinds of Adam are
-    as AdamW."""
+    """The preset that a cell means: by its longest name in it, in 8 or 4 bits where it says so; all other kinds of Adam
+    are as AdamW."""
     if not text:
         return None
     lower, known = text.lower(), _optimizers()
-    narrow = "8bit" in lower or "8-bit" in lower
+    narrow = re.search(r"(?<!\d)([48])[-_ ]?bit", lower)
     plain = (name for name in known if "-" not in name and name not in ("adam", "adamw"))
     name = next((one for one in plain if one in lower), "adamw" if narrow or "adam" in lower else None)
-    return f"{name}-8bit" if narrow and f"{name}-8bit" in known else name
+    if narrow is None:
+        return name
+    of_torch = "-torchao" if re.search(r"torch|\bao\b", lower) else ""
+    few = [f"{name}-{narrow[1]}bit{own}" for own in (of_torch, "")]
+    return next((one for one in few if one in known), name)
+
+
+_OTHER_OPTIMIZERS = re.compile(
+    r"lomo|galore|apollo|badam|adam[-_ ]?mini|\bcame\b|shampoo|\bsoap\b|(?<!\d)1[-_ ]?bit|one[-_ ]?bit|0/1|"
+    r"zero[-_ ]?one|ademamix|schedule[-_ ]?free|stable[-_ ]?adam|\bmars\b|\badan\b|adopt|prodigy|"
+    r"(?:bf16|fp16|fp8|narrow)[-_ ](?:moments?|states?)",
+    re.IGNORECASE,
+)
+"""Optimizers of other states or exchanges than any preset's."""
+
+
+def assumed_optimizer(run: Run, taken: str) -> str:
+    """What an optimizer that no preset describes is ``taken`` as."""
+    text = run.text("optimizer") or ""
+    known = optimizer_named(text) is not None or text.lower() in ("", *BLANK)
+    if known and not _OTHER_OPTIMIZERS.search(text):
+        return ""
+    return f"optimizer {text[:40]!r}: taken as {taken}"
 
 
 _FUSED = re.compile(affirmed(r"fused[-_ ]?(?:torch[-_ ]?)?adamw?|adamw?(?:_torch)?[-_ ]fused"), re.IGNORECASE)

@@ -7,10 +7,10 @@ import re
 
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
-from distsim.interop.runs.sharding import by_torch, stated_stage
+from distsim.interop.runs.sharding import stated_stage
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.interop.runs.tuning import lengths_of
-from distsim.specs.layout import OFFLOADS, SHARDS_ALL
+from distsim.specs.layout import SHARDS_ALL
 
 ON_DEEPSPEED = "full-parameter"
 """How notes name what QwenLM/Qwen's finetune_ds.sh does: ZeRO 3, with a master copy."""
@@ -27,18 +27,6 @@ _TORCHTITAN = re.compile(r"\bGPUs, torchtitan\b")
 """What benchmarks of a library ran."""
 _HUGGING_FACE = re.compile(r"section: HF \+ Deepspeed", re.IGNORECASE)
 """A table of Hugging Face's models on DeepSpeed among those of Megatron."""
-_FULL_OFFLOAD = re.compile(r"\bfull offload\b", re.IGNORECASE)
-"""Optimizer states and parameters in host memory (DeepSpeed's ZeRO-Infinity, without NVMe)."""
-_NOTHING_OFFLOADED = ("none", "no", "0", "false", "off", "n", "disabled")
-_SHARDS_OFFLOADED = (
-    "cpu", "cpu offload", "cpu_offload", "cpu-offload", "cpuoffload", "1", "true", "yes", "on", "nvme", "nvme offload",
-)  # fmt: skip
-"""Cells that name all that FSDP or ZeRO shards."""
-_OFFLOADERS = (
-    (re.compile(r"zero[-_ ]?infinity"), ("optimizer", "parameters")),
-    (re.compile(r"zero[-_ ]?offload|cpu[-_ ]?adam"), ("optimizer",)),
-)
-"""DeepSpeed's names for what leaves the GPU (deepspeed.ai, ZeRO-Offload and ZeRO-Infinity)."""
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
 _COMPILED_NARROW = "pytorch/torchtitan"
 """Who compiles wherever products take 8 bits, though its table of 2024 names no compiler: torchtitan's
@@ -101,39 +89,6 @@ def framework_name(run: Run) -> str | None:
     return "deepspeed" if hit(_HUGGING_FACE, notes) else run.text("framework")
 
 
-def offloaded(run: Run) -> str | None:
-    """What the cell says was in host memory, or optimizer and parameters where it is blank and the notes say that all
-    was; raises MissingCell when the cell only says that something was."""
-    told = "optimizer, parameters" if hit(_FULL_OFFLOAD, run.notes) else "none"
-    lower = (run.text("offload") or told).lower()
-    if lower in _NOTHING_OFFLOADED or "not stated" in lower:
-        return None
-    found: list[str] = [kind for kind in OFFLOADS if kind[:5] in lower]
-    if lower in _SHARDS_OFFLOADED:
-        found = ["optimizer", "parameters"] if zero_stage(run) == SHARDS_ALL else ["optimizer"]
-    found = found or next((list(kinds) for words, kinds in _OFFLOADERS if hit(words, lower)), [])
-    if not found or "fine-grained" in lower:
-        raise MissingCell(f"offload {lower!r} does not say what is moved")
-    if "parameters" in found and by_torch(run):
-        found = [kind for kind in OFFLOADS if kind in {*found, "optimizer"}]  # CPUOffload: it works where shards are
-    return ",".join(found)
-
-
-def on_drives(run: Run) -> bool:
-    """Whether the cell says that what leaves the GPU goes on to NVMe drives."""
-    return "nvme" in (run.text("offload") or "").lower()
-
-
-def assumed_offload(run: Run, drives: bool) -> str:
-    """What was taken to be in host memory: where the cell names DeepSpeed's way, which may write to NVMe too, or
-    ``drives`` whose rates nobody knows."""
-    cell = run.text("offload") or ""
-    moved = " and ".join(_OFFLOADERS[0][1])
-    if on_drives(run):
-        return "" if drives else f"offload {cell!r}: taken to be in host memory"
-    return f"offload {cell!r}: {moved} taken to be in host memory" if _OFFLOADERS[0][0].search(cell.lower()) else ""
-
-
 def exchanges_in_bf16(run: Run) -> bool:
     """Whether gradients are reduced in 16 bits too (Composer's mixed precision PURE, not DEFAULT)."""
     return "MP mode PURE" in run.notes
@@ -150,8 +105,9 @@ def blocking(run: Run) -> bool:
 
 
 def gradients_of(run: Run) -> str | None:
-    """The format in which notes say that gradients are accumulated and reduced; where they tell of both, the first."""
-    notes = run.notes
+    """The format in which the cell of precision or notes say that gradients are accumulated and reduced; where they
+    tell of both, the first."""
+    notes = f"{run.text('precision') or ''}; {run.notes}"
     found = [(one.start(), kind) for words, kind in ((_WIDE_GRADIENTS, "fp32"), (_NARROW_GRADIENTS, "bf16"))
              if (one := hit(words, notes))]  # fmt: skip
     return min(found)[1] if found else None
@@ -163,8 +119,8 @@ def composes_activations(run: Run) -> bool:
 
 
 def scaled_by_rows(run: Run) -> str:
-    """What notes say of the scales of 8-bit products, as the end of a recipe's name."""
-    notes = run.notes
+    """What notes or the cell say of the scales of 8-bit products, as the end of a recipe's name."""
+    notes = f"{run.text('precision') or ''}; {run.notes}"
     return "_rowwise_gw_hp" if "rowwise_with_gw_hp" in notes else "_rowwise" if "rowwise" in notes else ""
 
 
@@ -188,10 +144,10 @@ def compiled(run: Run) -> bool:
 
 def pipeline_options(run: Run) -> dict[str, str]:
     """Schedule, placement of layers and of the vocabulary, where a pipeline's notes name one that is not the usual."""
-    notes = run.notes
+    notes, cell = run.notes, run.text("pp") or ""
     if (run.count("pp") or 1) == 1:
         return {}
-    named = [name for name, words in _SCHEDULES if hit(words, notes)]
+    named = [name for name, words in _SCHEDULES if hit(words, notes) or hit(words, cell)]
     found = {"schedule": named[0]} if len(named) == 1 else {}
     if shared := hit(_VOCABULARY, notes):
         found["vocab_parallel"] = shared[1].lower()
@@ -217,11 +173,9 @@ def masks_densely(run: Run) -> bool:
     return hit(_DENSE_MASK, run.notes) is not None
 
 
-def recompute_options(run: Run, layers: int) -> dict[str, str | int]:
-    """What of ``layers`` on a stage is computed again, where the cell says something."""
+def recompute_options(run: Run) -> dict[str, str]:
+    """What is computed again by a cell in words that nobody knows, where it says something."""
     cell = (run.text("recompute") or "").lower()
-    if "selective layer" in cell:  # every second one, whole
-        return {"recompute": "full", "recompute_layers": layers // 2} if layers > 1 else {"recompute": "none"}
     return {"recompute": "selective" if "selective" in cell or "minimal" in cell else cell} if cell else {}
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from distsim.units import GIGA, KIB, MIB, parse
+from distsim.units import GIGA, KIB, MIB, MILLISECOND, parse
 
 COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "n_experts", "top_k", "moe_ffn_hidden",
           "seq_len", "decoder_seq", "n_gpus", "gpus_per_node", "tp", "pp", "vpp", "cp", "ep", "etp", "dp",
@@ -30,16 +30,51 @@ NO = ("false", "no", "n", "off", "f", "disabled", "none")
 _STAGE = re.compile(r"(?:deepspeed[-\s]*)?(?:zero|stage|z)[-_\s]*(?:stage[-_\s]*)?([0-3])(?![\d.])", re.IGNORECASE)
 _SUFFIXED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([km])", re.IGNORECASE)
 _PARAMETERS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([bm])", re.IGNORECASE)
-_PEAK = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(?:[gm]i?b?|bytes?|b|%)")
+_PEAK = re.compile(r"[~≈]?\s*(\d{1,15}(?:\.\d{1,9})?)\s*(?:(?:[gm]i?b?|bytes?|b|%)\s*(?:\([^()]*\))?|\([^()]*\))")
 """A figure with its unit, which interop/runs/peaks.py reads."""
 POWERS_OF_TWO = ("seq_len", "hidden", "moe_ffn_hidden", "ffn_hidden", "global_batch", "n_gpus")
 """Columns whose k is 1,024: lengths, widths and batches are powers of two; vocabularies and rates count thousands."""
 MOST_SEQUENCES = 64 * KIB
 """Of a batch (LAMB, You et al. 2020); more, as in 4M, are tokens."""
+_NUMBER = r"[~≈]?\s*(?P<head>-?\d[\d.,]*(?:e[+-]?\d{1,3})?\s?(?:[kmKM](?![a-zA-Z]))?)"
+_BRACKET = r"\s*(?:[(\[](?P<bracket>[^()\[\]]*)[)\]])?"
+_PER = r"\s*(?:/|per)\s*"
+_EACH = rf"(?:{_PER}(?:gpu|device|chip|card|accelerator))?"
+_SECOND = r"s(?:ec(?:ond)?s?)?"
+_SEQUENCES = r"sequences?|seqs?|samples?"
+_UNITS_OF = {
+    "global_batch": _SEQUENCES, "micro_batch": _SEQUENCES, "grad_accum": r"(?:micro-?)?(?:steps?|batche?s?)",
+    "seq_len": "tokens?", "decoder_seq": "tokens?", "n_gpus": "gpus?|chips?|devices?|accelerators?|cards?",
+    "gpus_per_node": "gpus?|chips?|devices?|cards?", "layers": "layers?",
+    "cp": "ring|p2p|a2a|ulysses|all[-_ ]?gather|all[-_ ]?to[-_ ]?all",
+    "internode_gbps_per_gpu": r"gb(?:it)?(?:/s|ps)", "gpu_power": "w(?:atts?)?", "n_params_b": "billions?",
+    "step_time_s": rf"{_SECOND}(?:{_PER}(?:it(?:er(?:ation)?)?|step))?|ms|milliseconds?",
+    "tokens_per_s_per_gpu": rf"(?:tokens?|toks?){_PER}{_SECOND}{_EACH}",
+    "samples_per_s": rf"(?:{_SEQUENCES}){_PER}{_SECOND}",
+    "tflops_per_gpu_reported": rf"tflops?(?:{_PER}s)?{_EACH}",
+    "mfu_pct": "%", "hfu_pct": "%",
+}  # fmt: skip
+"""What may stand behind a number of a column: its unit."""
+_WITH_UNIT = {name: re.compile(rf"{_NUMBER}\s*(?P<unit>{unit})?{_BRACKET}", re.IGNORECASE)
+              for name, unit in _UNITS_OF.items()}  # fmt: skip
+_REMARKED = re.compile(_NUMBER + _BRACKET)
+_OTHER_COUNT = re.compile(r"\b(?:total|all|sum|aggregate|global|overall|node|cluster|hosts?)\b", re.IGNORECASE)
+"""Remarks by which a measured figure is not that of the column."""
+_RANK = re.compile(r"(?:r(?:ank)?[\s=:]*)?(\d{1,5})(?:\s*/\s*\d+|[\s,;(/]*(?:lora[-_ ])?(?:a|alpha)[\s=:]*\d+\)?)?")
+"""A rank of adapters with its alpha."""
+_COMPILED = re.compile(r"compile|inductor|autotune|dynamo|per[- ](?:block|layer)")
+_DENIED = re.compile(r"\b(?:no|not|without|off|false|never)\b")
+LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero_stage", "sequence_parallel", "micro_batch", "grad_accum",
+          "global_batch", "gpus_per_node", "internode_gbps_per_gpu", "compile")  # fmt: skip
+"""Columns whose blank cells take what is usual."""
+BLANK = ("-", "--", "n/a", "na", "none", "null", "nan", "?")
+"""Words for a blank cell."""
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 _POINTS = re.compile(r"-?\d{1,3}(\.\d{3})+(,\d+)?")
 """Thousands where commas are decimal."""
+_LED = re.compile(r"(\d[\d.,]*\d)(\s*[a-zA-Z(\[%/].*)")
+"""A number before its unit."""
 _POINT = re.compile(r"-?\d+\.(\d{1,2}|\d{4,})")
 """A decimal point that separates no thousands."""
 
@@ -70,7 +105,10 @@ def plain_numbers(cells: dict[str, str], marks: Marks) -> dict[str, str]:
     """Cells whose numbers are written as spreadsheets do: 1,42 or 5.762 where commas are decimal, 6,900."""
     for name in (*MEASURED, *COUNTS):
         text = cells.get(name, "").strip()
-        if marks.thousand_points and _POINTS.fullmatch(text):
+        if led := _LED.fullmatch(text):
+            inner = plain_numbers({name: led[1]}, marks)[name]
+            cells[name] = f"{inner}{led[2]}" if inner != led[1] else text
+        elif marks.thousand_points and _POINTS.fullmatch(text):
             cells[name] = text.replace(".", "").replace(",", ".")
         elif marks.decimal_commas and _DECIMAL_COMMA.fullmatch(text):
             cells[name] = text.replace(",", ".")
@@ -92,21 +130,46 @@ def _spoken(name: str, text: str) -> float | None:
     """What words say: yes and no, ZeRO-3, 256k, 6.7B parameters."""
     lower = text.lower()
     if name in FLAGS:
+        if name == "compile" and _COMPILED.search(lower):
+            return 0.0 if _DENIED.search(lower) else 1.0
         return 1.0 if lower in YES else 0.0 if lower in NO else None
     if name == "zero_stage":
         stage = _STAGE.match(text)
-        return float(stage[1]) if stage else 0.0 if lower in (*NO, "ddp") else None
+        told = stage or re.fullmatch(r"([0-3])\s*[(\[][^()]*[)\]]", text)
+        return float(told[1]) if told else 0.0 if lower in (*NO, "ddp") else None
     if name == "n_params_b" and _PARAMETERS.fullmatch(text):
         return parse(text.upper(), "tokens") / GIGA
     if name == "mem_peak_gb_per_gpu":
         return float(size[1]) if (size := _PEAK.fullmatch(lower)) else None
+    if name == "lora_rank":
+        return float(rank[1]) if (rank := _RANK.fullmatch(lower)) else None
     found = _SUFFIXED.fullmatch(text)
-    if found is None or name not in (*COUNTS, *MEASURED):
+    if name not in (*COUNTS, *MEASURED):
         return None
+    if found is None:
+        return _with_unit(name, text)
     if name in POWERS_OF_TWO:
         count = float(found[1]) * (KIB if found[2].lower() == "k" else MIB)
         return None if name == "global_batch" and count > MOST_SEQUENCES else count
     return parse(text.upper(), "tokens")
+
+
+def _with_unit(name: str, text: str) -> float | None:
+    """A number before the unit of its column, a remark in brackets, or both."""
+    found = _WITH_UNIT.get(name, _REMARKED).fullmatch(text)
+    if found is None or (name in MEASURED and _OTHER_COUNT.search(found["bracket"] or "")):
+        return None
+    head = found["head"].strip()
+    value = number_in(name, head) if head != text else None
+    thousandths = name == "step_time_s" and (found["unit"] or "").lower().startswith("m")
+    return value if value is None or not thousandths else value * MILLISECOND
+
+
+def dropped(cells: Mapping[str, str]) -> str:
+    """Cells of a layout that hold no number, and count as blank."""
+    texts = ((name, (cells.get(name) or "").strip()) for name in LAYOUT)
+    odd = ((name, text) for name, text in texts if text.lower() not in ("", *BLANK) and number_in(name, text) is None)
+    return "; ".join(f"{name} {text[:20]!r} is no number: taken as blank" for name, text in odd)
 
 
 def suffixes_read(cells: Mapping[str, str]) -> str:

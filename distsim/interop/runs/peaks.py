@@ -46,6 +46,7 @@ def measured_peak_bytes(run: Run, decimal: bool = False, capacity: float | None 
 
 def _is_share(run: Run) -> bool:
     cell, kind = ((run.text(name) or "").lower() for name in (CELL, KIND))
+    cell = cell.partition("(")[0].strip()
     return bool(_SHARE.search(cell)) or (cell[-1:].isdigit() and bool(_SHARE_OF_KIND.search(kind)))
 
 

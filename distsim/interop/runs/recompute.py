@@ -18,11 +18,19 @@ WHOLE = ("full", "true", "yes", "on", "1", "all", "uniform", "full-uniform", "fu
          *(f"{what}-{how}" for what in ("full", "activation", "gradient", "full-activation", "full-gradient")
            for how in _HOW))  # fmt: skip
 NOTHING = ("none", "false", "no", "off", "0", "disabled", "disable", "never", "without", "no-remat",
-           *(f"no-{how}" for how in _HOW))  # fmt: skip
-SELECTIVE = ("sel", "sac", "selective-activation-checkpointing", *(f"selective-{how}" for how in _HOW))
-BY_OPERATION = ("op", "op-sac", "sac-op", "sac-(op)", "per-op", "per-op-sac")
+           *(f"no-{what}{how}" for what in ("", "activation-", "gradient-") for how in _HOW))  # fmt: skip
+SELECTIVE = ("sel", "sac", *(f"selective-{what}{how}" for what in ("", "activation-") for how in _HOW))
+BY_OPERATION = {"op", "per", "sac", "ac", "selective", "level"}
 """torchtitan's selective checkpointing, which keeps what products give."""
-OPEN = ("auto", "automatic", "default")
+OPEN = ("auto", "automatic", "default", "-", "n/a", "na", "unknown")
+BUDGET = re.compile(r"(?:activation-)?memory-budget")
+"""torch.compile's activation_memory_budget, whose choice of operations is the compiler's."""
+OF_JAX: dict[str, tuple[str, tuple[str, ...] | None]] = {
+    "everything-saveable": ("none", None), "nothing-saveable": ("full", None),
+    **dict.fromkeys(("dots-saveable", "checkpoint-dots", "dots-with-no-batch-dims-saveable",
+                     "checkpoint-dots-with-no-batch-dims"), ("selective", ("qkv", "out", "up", "down"))),
+}  # fmt: skip
+"""jax.checkpoint_policies by name, with the products that they keep (kernels of attention are no dots)."""
 UNIFORM = re.compile(r"(?:full[-:])?uniform[-:]?(\d{1,4})$")
 BLOCK = re.compile(r"(?:full[-:])?block[-:](\d{1,4})$")
 SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%$")
@@ -30,10 +38,21 @@ FRACTION = re.compile(r"(?:full-)?(\d{1,3})/(\d{1,3})(?:-(?:of-)?(?:the-)?layers
 PART = re.compile(r"(0?\.\d{1,4})$")
 LAYERS = re.compile(r"(?:full-?)?\(?(?:first-)?(\d{1,4})-layers?\)?$")
 NUMBERED = re.compile(r"(?:full-?)?\(?(?:recompute-)?num-layers[-=:]*(\d{1,4})\)?$")
-EVERY = re.compile(r"every-(?:(other)|(\d{1,4}))(?:st|nd|rd|th)?(?:-layers?)?$")
+EVERY = re.compile(r"(?:(?:selective|sac)-)?(?:layers?-)?every-(?:(other)|(\d{1,4}))(?:st|nd|rd|th)?(?:-layers?)?$")
+SELECTED = re.compile(r"(?:selective|sac)(?:-(?:ac-)?option)?(?:-layers?(?:-(\d{1,4}))?|-(\d{1,4})(?:-layers?)?)$")
+"""torchtitan's selective_ac_option: each so many-th layer is computed again, the usual second where it is a word."""
+SHARED = re.compile(r"(?:selective-|full-)?(\d{1,3})-of-(?:the-)?(\d{1,3})(?:-layers)?$")
+REMARK = re.compile(r"([a-z0-9-]+?)-?\((.+)\)$")
+NO_REMARK = re.compile(r"\d(?!\d*$)|%|\b(?:except|but|last|first|half|some|part\w*|only|or)\b")
+_METHODS = {"full", "uniform", "block", "layer", "layers"}
+_AROUND = {"activation", "activations", "gradient", "granularity", "method", "num", "per", "each", "stage", "virtual",
+           "chunk", "pipeline", "model", "of", "the", "first", "all", "transformer", *_HOW}  # fmt: skip
+_HOST = {"offload", "offloading", "offloaded", "cpu"}
+"""Words beside a method and a number of layers, which change neither, and of what goes to the host besides."""
 MODULES = {
     "core-attn": "core_attention", "core-attention": "core_attention", "attn": "core_attention",
-    "attention": "core_attention", "layernorm": "norm", "norm": "norm", "norms": "norm", "rmsnorm": "norm",
+    "attention": "core_attention", "layernorm": "norm", "layer-norm": "norm", "rms-norm": "norm",
+    "norm": "norm", "norms": "norm", "rmsnorm": "norm",
     "mlp-act": "activation", "act": "activation", "activation": "activation", "swiglu": "activation",
     "gelu": "activation", "mlp-activation": "activation", "activation-func": "activation",
     "mlp-activation-func": "activation", "activation-function": "activation",
@@ -43,13 +62,16 @@ MODULES = {
 OWN_MODULES = {
     "moe-act": ("experts", ("mlp.experts.activation",)),
     "mla-up-proj": ("latent attention", ("attention.query_up", "attention.kv_up")),
+    "mlp": ("dense layers", ("mlp.up", "mlp.activation", "mlp.down")),
     "shared-experts": ("shared experts", ("mlp.shared.up", "mlp.shared.activation", "mlp.shared.down")),
 }
 """Parts that only layers with such a thing have, as names of operations that it knows too (NVIDIA/Megatron-LM
-core/transformer/moe/experts.py and moe_layer.py, core/transformer/multi_latent_attention.py)."""
+core/transformer/moe/experts.py and moe_layer.py, core/transformer/multi_latent_attention.py): ``mlp`` of models with
+experts is that of their layers without."""
 OTHERS = ("mlp", "moe")
 """Parts that it does not know."""
-NAMED = (*MODULES, *OWN_MODULES, *OTHERS)
+_MOVES = re.compile(r"[-+,]*(?:with-)?(?:fine-grained-)?(?:activation-)?offload(?:ing)?$")
+NAMED = tuple(dict.fromkeys((*MODULES, *OWN_MODULES, *OTHERS)))
 NORM_BEFORE_EXPERTS, NORM_BEFORE_LATENT = "mlp.norm", "attention.norm"
 """The norms that Megatron's ``layernorm`` computes again: those that are modules of their own, as before experts and
 latent attention. Elsewhere Transformer Engine's products have them (core/transformer/transformer_layer.py,
@@ -86,17 +108,41 @@ def said_by(cell: str, layers: int, chunks: int = 1, has: Collection[str] = ()) 
     latent attention or shared experts; None where they are of another kind. Raises MissingCell where they leave open
     what is computed again."""
     word = re.sub(r"[\s_]+", "-", cell.strip().lower()).removesuffix("-only")
-    if word in WHOLE:
-        return Said({"recompute": "full"})
-    if word in NOTHING:
-        return Said({"recompute": "none"})
-    if word in SELECTIVE:
-        return Said({"recompute": "selective"})
-    if word in BY_OPERATION:
+    flat = re.sub(r"(?<!\d)/+|/+(?!\d)|[-\s,;:()\[\]=+&]+", "-", word).strip("-")
+    return (
+        _whole(cell, word)
+        or _layers(cell, word, flat, layers, chunks)
+        or _modules(cell, word, has)
+        or _remarked(cell, word)
+    )
+
+
+def _whole(cell: str, word: str) -> Said | None:
+    """One word for what is computed again."""
+    for kind, words in (("full", WHOLE), ("none", NOTHING), ("selective", SELECTIVE)):
+        if word in words:
+            return Said({"recompute": kind})
+    named = set(re.findall("[a-z]+", word))
+    if "op" in named <= BY_OPERATION:
         return Said({"recompute": "selective"}, {"selective": ("op",)})
-    if word in OPEN:
+    if word in OPEN or BUDGET.match(word):
         return Said({}, assumed=f"recompute {cell!r}: taken as where nobody says")
-    return _layers(cell, word, layers, chunks) or _modules(cell, word, has)
+    if word == "unsloth":
+        return Said({"recompute": "full"}, assumed=f"recompute {cell!r}: copies to the host left out")
+    if (policy := OF_JAX.get(word)) is None:
+        return None
+    kind, kept = policy
+    return Said({"recompute": kind}, {"kept": kept} if kept else {})
+
+
+def _remarked(cell: str, word: str) -> Said | None:
+    """One such word with others in brackets, which tell of no part."""
+    found = REMARK.match(word)
+    said = found and not NO_REMARK.search(found[2]) and _whole(cell, found[1])
+    if not found or not said:
+        return None
+    known = said.assumed or found[2] == "default"
+    return said if known else said._replace(assumed=f"recompute {cell!r}: taken as {found[1]}")
 
 
 def unknown(cell: str) -> MissingCell:
@@ -104,7 +150,7 @@ def unknown(cell: str) -> MissingCell:
     return MissingCell(f"recompute {cell!r} does not say what is computed again; {CHOICES}")
 
 
-def _layers(cell: str, word: str, layers: int, chunks: int) -> Said | None:
+def _layers(cell: str, word: str, flat: str, layers: int, chunks: int) -> Said | None:
     """So many layers of a stage, each of them whole."""
     if found := UNIFORM.match(word):
         several = int(found[1]) > 1
@@ -112,7 +158,9 @@ def _layers(cell: str, word: str, layers: int, chunks: int) -> Said | None:
         return Said({"recompute": "full"}, assumed=note)
     count = _count(word, layers, chunks)
     if count is None:
-        return None
+        count = _selected(flat, layers)
+    if count is None:
+        return _worded(cell, flat, layers, chunks)
     if count <= 0:
         return Said({"recompute": "none"})
     note = f"recompute {cell!r}: taken as block:{count // chunks}" if count > 1 and NUMBERED.match(word) else ""
@@ -133,14 +181,57 @@ def _count(word: str, layers: int, chunks: int) -> int | None:
         return round(layers * float(found[1]))
     if (found := FRACTION.match(word)) and int(found[2]):
         return round(layers * int(found[1]) / int(found[2]))
-    if found := EVERY.match(word):
-        return layers // max(int(found[2] or 2), 1)
     return None
+
+
+def _selected(flat: str, layers: int) -> int | None:
+    """Every so many-th of a stage's layers, or a share of them; None where a cell names none."""
+    if found := EVERY.match(flat):
+        return layers // max(int(found[2] or 2), 1)
+    if found := SELECTED.match(flat):
+        return layers // max(int(found[1] or found[2] or 2), 1)
+    if (found := SHARED.match(flat)) and int(found[2]):
+        return round(layers * int(found[1]) / int(found[2]))
+    return None
+
+
+def _worded(cell: str, flat: str, layers: int, chunks: int) -> Said | None:
+    """Megatron's method and a number of layers in any order; None where there is more, or less."""
+    parts = flat.split("-")
+    words, numbers = {one for one in parts if not one.isdecimal()}, [one for one in parts if one.isdecimal()]
+    method = words & _METHODS
+    if not method or words - _METHODS - _AROUND - _HOST or len(numbers) > 2 or any(len(one) > 4 for one in numbers):
+        return None
+    note = f"recompute {cell!r}: copies to the host left out" if words & _HOST else ""
+    whole = Said({"recompute": "full"}, assumed=note)
+    if not numbers:
+        return whole if method & {"full", "uniform"} and "block" not in method else None
+    first, last = int(numbers[0]), int(numbers[-1])
+    if len(numbers) == 2:
+        count = round(layers * first / last) if "of" in words and last else None
+    elif "uniform" in method or ("num" in words and "block" not in method and first == 1):
+        kept = f"recompute {cell!r}: inputs of all layers are kept, not of one in {first}" if first > 1 else ""
+        return whole._replace(assumed=note or kept)
+    elif "block" in method or "num" in words:
+        count = first * chunks
+    elif method & {"layer", "layers"}:
+        count = first * (chunks if words & {"virtual", "chunk"} else 1)
+    else:
+        count = None
+    if count is None:
+        return None
+    return (
+        Said({"recompute": "full", "recompute_layers": count}, assumed=note)
+        if 0 < count < layers
+        else (whole if count else Said({"recompute": "none"}))
+    )
 
 
 def _modules(cell: str, word: str, has: Collection[str]) -> Said | None:
     """Parts of every layer. ``mlp`` is that of layers without experts (Megatron-LM), ``moe`` that of layers with."""
-    named = [one for one in re.split(r"[^a-z-]+|-?modules?-?|(?<![a-z])selective-?", word) if one.strip("-")]
+    word, moves = _MOVES.subn("", word)
+    named = [one for one in re.split(r"[^a-z-]+|-?modules?-?|(?<![a-z])(?:selective|recompute)-?", word)
+             if one.strip("-")]  # fmt: skip
     parts = [one.strip("-") for one in named]
     if not parts or any(one not in NAMED for one in _split(parts)):
         return None
@@ -153,10 +244,14 @@ def _modules(cell: str, word: str, has: Collection[str]) -> Said | None:
     whole = feeding in parts
     rest = [one for one in parts if one in OTHERS and one != feeding]
     for one, (where, names) in OWN_MODULES.items():
-        if one in parts and (where not in has or (whole and one == "mla-up-proj")):
-            rest.append(one)
-        elif one in parts:
+        if one not in parts or one == feeding:
+            continue
+        if where in has and not (whole and one == "mla-up-proj"):
             kinds = (*kinds, *names)
+            rest = [other for other in rest if other != one]
+        elif one not in rest:
+            rest.append(one)
+    rest += ["copies to the host"] * moves
     note = f"recompute {cell!r}: {', '.join(rest)} left out" if rest else ""
     if whole:  # all else of a layer is computed again but products that are named to be kept
         kept = tuple(one for one in BUT_MLP if one != "context" or "core_attention" not in kinds)

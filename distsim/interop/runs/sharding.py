@@ -6,6 +6,7 @@ import re
 
 from distsim.interop.runs.denials import BEFORE, affirmed
 from distsim.interop.runs.hits import hit
+from distsim.interop.runs.sharding_groups import assumed_groups, grouped_words
 from distsim.interop.runs.table import Run
 from distsim.specs.layout import SHARDS_ALL
 
@@ -17,29 +18,21 @@ _WORDS = tuple(
         (r"no[ _-]?(?:t )?(?:shard|fsdp)|(?:no|without) distributed.optimizer|^(?:ddp|none|no|off|false)$|\bFSDP=1\b",
          0),
         (r"shard[ _-]grad[ _-]op|shard_zero2|optim_grads(?!_params)|reshard\w*[\s=:]*(?:never|false)\b", 2),
-        (r"(?:full|hybrid)[ _-]shard|optim_grads_params|zero-?infinity|zero\+\+|\bhsdp|\bdp_shard|dp_replicate",
-         SHARDS_ALL),
+        (r"(?:full|hybrid)[ _-]shard|optim_grads_params|zero-?infinity|zero\+\+|\bmics(?![a-z])|\bhp-?z\b|\bhsdp|"
+         r"\bdp_shard|dp_replicate", SHARDS_ALL),
         (r"^(?:megatron-?fsdp )?optim$|distributed.optimizer", 1),
-        (r"(?=fsdp)" + BEFORE + r"(?:\b|(?<=_))fsdp(?:\d\b|v\d\b|\b|=)|fully.?sharded", SHARDS_ALL),
+        (r"(?=fsdp)" + BEFORE + r"(?:\b|(?<=_))fsdp(?:\d+(?:\b|x)|v\d\b|\b|=)|fully.?shard", SHARDS_ALL),
     )
 )  # fmt: skip
 """What they shard and the stage of ZeRO that does as much; FSDP alone shards everything (torch's FULL_SHARD, JAX's
 axis), if it has more than one rank. Megatron-FSDP's data_parallel_sharding_strategy: optim, optim_grads,
 optim_grads_params."""
 _DDP = re.compile(r"(?<![a-z])ddp|distributed.?data.?parallel", re.IGNORECASE)
-HYBRID = re.compile(r"\bhsdp|hybrid[ _-]shard|\bdp_(?:shard|replicate)", re.IGNORECASE)
-"""Shards in groups, copies across them: within a node where nobody says more (torch's ShardingStrategy)."""
 _TORCH = re.compile(
     r"fsdp|(?:full|hybrid)[ _-]shard|shard[ _-]grad|\bhsdp|reshard|fully.?sharded|\bdp_(?:shard|replicate)",
     re.IGNORECASE,
 )
 """Words of torch's way to shard, not of DeepSpeed's."""
-_SIZE = r"\w*(?:[\s=:-]+(?:group|size|degree|of|over|in))*[\s=:-]*(\d{1,9})"
-_GROUP = re.compile(
-    rf"(?:shard(?!_zero)|group){_SIZE}|\bhsdp[\s=:(-]*(\d{{1,9}})(?![\s-]*(?:repl|cop|x))", re.IGNORECASE
-)
-_COPIES = re.compile(rf"replicat{_SIZE}|(\d{{1,9}})[\s-]*(?:replica|cop(?:y|ies))", re.IGNORECASE)
-
 _REDUCED = r"\b(?:all-?reduce|reduce-?scatter|reductions?|reduce[sd]?|synchroni[sz]\w*)\b[^;,]{0,30}\b"
 _MICRO = "micro-?(?:batch|step)"
 _EACH = re.compile(_REDUCED + rf"(?:in|after|for|at) (?:every|each) {_MICRO}", re.IGNORECASE)
@@ -61,6 +54,23 @@ def reduces_once(run: Run) -> bool | None:
     if hit(_EACH, notes) or hit(_DENIED, notes):
         return False
     return True if any(hit(words, notes) for words in (_ONCE, _LAST, _SWITCHED)) else None
+
+
+_ZEROPP = re.compile(r"zero(?:[ _-]?3)?\+\+", re.IGNORECASE)
+_PARTS = tuple(
+    (name, re.compile(words, re.IGNORECASE)) for name, words in (
+        ("qwz", r"\bq-?wz\b|quantized_weights"), ("hpz", r"\bhp-?z(?![a-z])(?!\W*1\b)|hpz_partition_size\W*(?!1\b)\d"),
+        ("qgz", r"\bq-?gz\b|quantized_gradients"),
+    )
+)  # fmt: skip
+"""DeepSpeed's names for the parts of ZeRO++ (arXiv:2306.10209; runtime/zero/config.py)."""
+
+
+def zeropp_parts(run: Run) -> str:
+    """The parts of ZeRO++ that cells name, all where they name it alone; nothing where they name none."""
+    words = " ".join(run.text(name) or "" for name in ("fsdp_kind", "framework", "zero_stage"))
+    named = [name for name, pattern in _PARTS if pattern.search(words)]
+    return ",".join(named or ([name for name, _ in _PARTS] if _ZEROPP.search(words) else []))
 
 
 def stage_in(words: str) -> int | None:
@@ -93,51 +103,12 @@ def by_torch(run: Run) -> bool:
     return any(_TORCH.search(run.text(name) or "") for name in ("fsdp_kind", "framework"))
 
 
-def _hybrid(run: Run) -> str:
-    """The words of groups that share one copy, of whichever cell has them."""
-    cells = (run.text("fsdp_kind") or "", run.text("framework") or "")
-    return next((cell for cell in cells if HYBRID.search(cell)), "")
-
-
-def _told(words: str) -> tuple[int, int]:
-    """Copies and ranks that share one, as words say; 0 where they do not."""
-    copies, group = (
-        next((int(size) for found in pattern.finditer(words) for size in found.groups() if size), 0)
-        for pattern in (_COPIES, _GROUP)
-    )
-    return copies, group
-
-
-def hybrid_group(run: Run, dp: int, node: int) -> int | None:
-    """Ranks of ``dp`` that share one copy where cells name groups: as told, else those in a ``node``."""
-    words = _hybrid(run)
-    if not words:
-        return None
-    copies, group = _told(words)
-    size = group or (dp // copies if copies else node)
-    return size if 1 <= size < dp and dp % size == 0 else None
-
-
 def assumed_sharding(run: Run, zero: int, group: int, sharers: int) -> str:
     """What is taken for granted of shards: words that nobody understands, and groups whose size is not told."""
-    kind, words = run.text("fsdp_kind"), _hybrid(run)
+    kind, words = run.text("fsdp_kind"), grouped_words(run, sharers)
     if kind and run.number("zero_stage") is None and stage_in(kind) is None:
         return f"fsdp_kind {kind[:40]!r} is not understood: taken as ZeRO {zero}"
-    if not words or not zero or sharers == 1:
-        return ""
-    if not any(_told(words)):
-        return f"ranks that share a copy are not told: taken as {group}" + (
-            ", those of a node" if group < sharers else ""
-        )
-    return (
-        f"{words[:40]!r} does not divide {sharers} ranks: shards over all" if _left_whole(words, group, sharers) else ""
-    )
-
-
-def _left_whole(words: str, group: int, sharers: int) -> bool:
-    """Whether groups that are told were not taken, since they do not divide the ranks."""
-    copies, size = _told(words)
-    return group >= sharers and (size < sharers if size else copies > 1)
+    return assumed_groups(words, group, sharers) if words and zero and sharers > 1 else ""
 
 
 def contradicted_sharding(run: Run) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from distsim.formulas.lengths import kept_tokens, longest_kept_tokens, longest_tokens, single_tokens
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
+from distsim.interop.runs.names import NARROW_IN_MEMORY
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.specs.tuning import targets_named
 
@@ -49,8 +50,8 @@ MLPerf v1.0 on 64 TPU v4 puts 58, 30 or 16 of them on a core, 7,424 to 8,192 tok
 FILLED_LENGTH = 512
 _MEAN = re.compile(r"mean (\d+) real tokens per step of (\d+) samples")
 _QUANTISED = (
-    (r"nvfp4", "nvfp4"), (r"int8 \(gptq\)", "gptq-int8"), (r"int8|8-bit", "int8"), (r"gptq", "gptq-int4"),
-    (r"bnb|4-bit|nf4|int4", "nf4"),
+    (r"nvfp4", "nvfp4"), (r"int8 \(gptq\)", "gptq-int8"), (r"int8|8-?bit", "int8"), (r"gptq", "gptq-int4"),
+    (r"bnb|4-?bit|nf4|int4", "nf4"),
 )  # fmt: skip
 _DEFAULT = "default"
 USUAL_RANK = 16
@@ -65,8 +66,15 @@ Liger-Kernel's logs, each as long as the longest of 32 samples, deviate by 0.15 
 of gamma distributed lengths do where these deviate by 0.4 to 0.9."""
 
 
-_ADAPTERS = re.compile(r"lora|dora|peft|adapter")
-"""Words for training that leaves the weights as they are."""
+_ADAPTERS = re.compile(r"lora|dora|peft|adapter|loftq|\b[48]-?bit")
+"""Words for training that leaves the weights as they are; frozen weights of few bits have adapters."""
+_UNDESCRIBED = re.compile(r"\b(?:prefix|p-?tuning|prompt[- ]?tuning|freez\w*|frozen|ia3|bitfit|lisa|adalora)")
+"""Ways that train neither everything nor adapters of products."""
+_LIKE_LORA = re.compile(r"dora|longlora")
+"""Kinds that do more than LoRA (DoRA's norms of whole weights, LongLoRA's trained embeddings)."""
+_PROJECTED = re.compile(r"galore|apollo|badam|lomo|flora")
+"""Optimizers that stand for a way to fine-tune: all weights train."""
+_FEW_BITS = re.compile(r"^q|loftq|[48]-?bit|int[48]|nf4|gptq|bnb|nvfp4")
 
 
 class Lengths(NamedTuple):
@@ -84,7 +92,9 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     kind = (run.text("finetune_kind") or "").lower()
     notes = run.notes.lower()
     rank = run.count("lora_rank")
-    if not (_ADAPTERS.search(kind) or (rank and not kind)):
+    if _UNDESCRIBED.search(kind):
+        raise MissingCell(f"finetune_kind {kind!r} trains what is not described; known are full, lora, qlora")
+    if not has_adapters(run):
         return {}
     options = dict(usual)
     packed = options.pop("quantize", "nf4")
@@ -95,6 +105,7 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     named = (run.text("model") or "").lower()
     if (
         targets := _stated(run)
+        or _targets(kind)
         or _targets(notes)
         or next((t for start, t in by_model.items() if named.startswith(start)), None)
     ):
@@ -106,9 +117,30 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
         found = next((name for pattern, name in _QUANTISED if re.search(pattern, weights[1])), None)
     else:
         found = next((name for pattern, name in _QUANTISED[3:] if re.search(pattern, notes)), packed)
-    if found and (kind.startswith("q") or weights):
+    cells = f"{kind} {_packed_precision(run)}".strip()
+    found = next((name for pattern, name in _QUANTISED if re.search(pattern, cells)), found)
+    if found and (_FEW_BITS.search(cells) or weights):
         options["quantize"] = found + "+experts" * ("quantize_moe_experts" in notes)
     return options
+
+
+def has_adapters(run: Run) -> bool:
+    """Whether a run trains adapters of frozen weights."""
+    kind = (run.text("finetune_kind") or "").lower()
+    return _ADAPTERS.search(kind) is not None or (run.count("lora_rank") is not None and not kind)
+
+
+def _packed_precision(run: Run) -> str:
+    """The cell of precision where its format is one of frozen weights alone."""
+    cell = (run.text("precision") or "").lower()
+    return cell if NARROW_IN_MEMORY.search(cell) or re.search(r"8-?bit", cell) else ""
+
+
+def assumed_kind(run: Run) -> str:
+    """A kind that is taken as a plainer one, though it does more or less."""
+    kind = run.text("finetune_kind") or ""
+    like = "LoRA" if _LIKE_LORA.search(kind.lower()) else "full" if _PROJECTED.search(kind.lower()) else ""
+    return f"finetune_kind {kind!r}: taken as {like}" if like else ""
 
 
 def assumed_rank(run: Run, usual: Mapping[str, Any]) -> str:

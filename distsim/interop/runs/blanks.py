@@ -1,0 +1,48 @@
+"""Blank cells of measured runs that notes fill: settings as commands and configurations write them, and plain words
+that nothing beside them qualifies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.table import Run
+
+_IS = r"[\s=:]+['\"]?"
+"""Between a setting and its value."""
+_FULL = re.compile(
+    rf"\brecompute[-_]granularity{_IS}full\b|(?<!: )\b(?:gradient|activation)_checkpointing{_IS}(?:true|on|enabled)\b|"
+    + affirmed(r"full (?:activation )?(?:recompute|recomputation|checkpointing)")
+    + r"(?= (?:of|on|in|for) all layers|\s*(?:[;,.)|]|$))",
+    re.IGNORECASE,
+)
+"""A setting behind a colon is of another configuration than the row's."""
+_BLOCK = re.compile(rf"\brecompute[-_]method{_IS}block\b", re.IGNORECASE)
+_LAYERS = re.compile(
+    rf"\b(?:recompute[-_]num[-_]layers|act(?:ivations)?_(?:ckpt|checkpoint)_(?:num_)?layers){_IS}([1-9]\d{{0,3}})\b",
+    re.IGNORECASE,
+)
+_NEMO = re.compile(rf"\bact(?:ivations)?_(?:ckpt|checkpoint)_(?:num_)?layers{_IS}\d", re.IGNORECASE)
+"""NeMo's number of layers of a chunk that are checkpointed, which needs no other word."""
+_CHUNKS = re.compile(rf"\b(?:VPP?|virtual[-_ ]pipeline(?:[-_ ]model[-_ ]parallel)?(?:[-_ ]size)?){_IS}(\d{{1,2}})\b")
+
+
+def filled(run: Run) -> Run:
+    """The row with what its notes say of recomputation and model chunks where these cells are blank."""
+    told = {"recompute": _recompute(run.notes), "vpp": _chunks(run)}
+    new = {name: text for name, text in told.items() if text and run.text(name) is None}
+    return replace(run, cells={**run.cells, **new}) if new else run
+
+
+def _recompute(notes: str) -> str:
+    layers = hit(_LAYERS, notes)
+    if layers and (hit(_NEMO, notes) or hit(_BLOCK, notes)):
+        return f"block:{layers[1]}"
+    return "full" if hit(_FULL, notes) else ""
+
+
+def _chunks(run: Run) -> str:
+    found = hit(_CHUNKS, run.notes)
+    return found[1] if found and (run.count("pp") or 1) > 1 else ""

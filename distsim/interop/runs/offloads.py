@@ -1,0 +1,93 @@
+"""What of a measured run was in host memory or on drives, as cells and notes say."""
+
+from __future__ import annotations
+
+import re
+
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.notes import zero_stage
+from distsim.interop.runs.sharding import by_torch
+from distsim.interop.runs.table import MissingCell, Run
+from distsim.specs.layout import OFFLOADS, SHARDS_ALL
+
+_FULL = re.compile(r"\bfull offload\b", re.IGNORECASE)
+"""Optimizer states and parameters in host memory (DeepSpeed's ZeRO-Infinity, without NVMe)."""
+_TOLD = re.compile(
+    affirmed(r"optimizer(?: states?)? (?:is |are |was |were )?offload(?:ed|ing)? to (?:the )?(?:cpu|host)"),
+    re.IGNORECASE,
+)
+_NOTHING = ("none", "no", "0", "false", "off", "n", "disabled", "-", "n/a", "na")
+_OPEN = re.compile(r"not (?:stated|itemised|said)")
+_SHARDS = (
+    "cpu", "cpu offload", "cpuoffload", "offload", "1", "true", "yes", "on", "nvme", "nvme offload", "all", "offloaded",
+)  # fmt: skip
+"""Cells that name all that FSDP or ZeRO shards."""
+_AROUND = re.compile(r"\([^)]*\)|\bfsdp[12]?\b|\bdeepspeed\b|\bzero(?:[-_ ]?[0-3])?\b|\btorch\b")
+"""Words beside them for who shards."""
+_OFFLOADERS = (
+    (re.compile(r"zero[-_ ]?infinity"), ("optimizer", "parameters")),
+    (re.compile(r"zero[-_ ]?offload|cpu[-_ ]?adam"), ("optimizer",)),
+)
+"""DeepSpeed's names for what leaves the GPU (deepspeed.ai, ZeRO-Offload and ZeRO-Infinity)."""
+_MODULES = re.compile(r"fine[-_ ]?grained|core_attn|expert_fc\d|moe_act|qkv_linear|attn_(?:norm|proj)|mlp_norm")
+"""Megatron's modules whose tensors alone leave (fine_grained_activation_offloading), a share that nobody tells."""
+LAYERS = re.compile(r"\bcpu[-_ ]offloading[-_ ]num[-_ ]layers[ =:]*(\d{1,4})\b", re.IGNORECASE)
+"""Megatron's layers whose activations Transformer Engine copies to the host, of those of a stage."""
+_PART = re.compile(r"(?<![\d.])(?P<percent>\d{1,3}(?:\.\d+)?) ?%|(?<![\d.\w])(?P<part>0?\.\d{1,4})(?!\d)")
+_ALL_OF_IT = 1.0
+
+
+def _cell(run: Run) -> str:
+    """The cell, or the words of one that says so of what shards."""
+    if own := run.text("offload"):
+        return own.lower()
+    kind = (run.text("fsdp_kind") or "").lower()
+    return "cpu" if "offload" in kind and not re.search(r"\b(?:no|without)\b[^;,]*offload", kind) else ""
+
+
+def offloaded(run: Run) -> str | None:
+    """What the cell says was in host memory, or notes where it is blank; raises MissingCell when the cell only says
+    that something was."""
+    told = "optimizer, parameters" if hit(_FULL, run.notes) else "optimizer" if hit(_TOLD, run.notes) else "none"
+    lower = _cell(run) or told
+    if lower in _NOTHING or "not stated" in lower:
+        return None
+    found: list[str] = [kind for kind in OFFLOADS if kind[:5] in lower]
+    found = found or next((list(kinds) for words, kinds in _OFFLOADERS if hit(words, lower)), [])
+    core = " ".join(re.sub(r"[_\s-]+", " ", lower if _OPEN.search(lower) else _AROUND.sub("", lower)).split())
+    if not found and core in _SHARDS:
+        found = ["optimizer", "parameters"] if zero_stage(run) == SHARDS_ALL else ["optimizer"]
+    found = found or (["activations"] if hit(LAYERS, lower) else [])
+    if not found or _MODULES.search(lower):
+        raise MissingCell(f"offload {lower!r} does not say what is moved")
+    if "parameters" in found and by_torch(run):
+        found = [kind for kind in OFFLOADS if kind in {*found, "optimizer"}]  # CPUOffload: it works where shards are
+    return ",".join(found)
+
+
+def offloaded_share(run: Run) -> float | None:
+    """The share that the cell gives of what leaves; None where it gives none."""
+    found = _PART.search(_cell(run))
+    if found is None:
+        return None
+    share = float(found["part"]) if found["part"] else float(found["percent"]) / 100
+    return share if 0 < share <= _ALL_OF_IT else None
+
+
+def on_drives(run: Run) -> bool:
+    """Whether the cell says that what leaves the GPU goes on to NVMe drives."""
+    return "nvme" in (run.text("offload") or "").lower()
+
+
+def assumed_offload(run: Run, drives: bool) -> str:
+    """What was taken to be in host memory: where the cell names DeepSpeed's way, which may write to NVMe too, or
+    ``drives`` whose rates nobody knows; and shares of states, of which all are."""
+    cell = run.text("offload") or ""
+    moved = " and ".join(_OFFLOADERS[0][1])
+    if on_drives(run):
+        return "" if drives else f"offload {cell!r}: taken to be in host memory"
+    if _OFFLOADERS[0][0].search(cell.lower()):
+        return f"offload {cell!r}: {moved} taken to be in host memory"
+    states = "optimizer" in (offloaded(run) or "") and (offloaded_share(run) or _ALL_OF_IT) < _ALL_OF_IT
+    return f"offload {cell!r}: all of it taken to leave" if states else ""
