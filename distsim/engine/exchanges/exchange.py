@@ -125,10 +125,11 @@ def reduces_each(setup: Setup, exchange: Exchange) -> Number:
 
 
 def gradients_wait(setup: Setup, exchange: Exchange) -> Number:
-    """Whether ranks add up whole gradients over micro-batches of layers that are gathered and reduced one by one, in
-    pipelines of torch and where the reduction is put off."""
+    """Whether ranks add up whole gradients over micro-batches, apart from their shards, of layers that are gathered and
+    reduced one by one: in pipelines of torch and where the reduction is put off. A rank that shares with no other has
+    no shards but the whole."""
     y = setup.layout
-    layered = (y.zero >= 2) & setup.framework.buffers.gathers_copies
+    layered = (y.zero >= 2) & (y.zero_group > 1) & setup.framework.buffers.gathers_copies
     return layered & (y.micro_batches > 1) & exchange.no_sync
 
 
