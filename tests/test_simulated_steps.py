@@ -66,6 +66,15 @@ def test_what_is_exact_is_not() -> None:
     assert not in_doubt(distsim.step(**{**JOB, "pp": 1}))
 
 
+@pytest.mark.parametrize("micro_batches", [2, 8, 32])
+def test_forwards_and_backwards_apart_are_each_paced_by_their_own_slowest_stage(micro_batches: int) -> None:
+    """Under GPipe of long samples: forward is slowest where the head is, backward where most layers attend to all."""
+    job = {"model": "gemma-3-4b", "gpu": "h100-sxm", "gpus": 8, "pp": 8, "global_batch": micro_batches, "seq": 131072}
+    gpipe, plain = (distsim.step(**job, schedule=name) for name in ("gpipe", "1f1b"))
+    assert simulated_seconds(gpipe) == pytest.approx(gpipe.seconds, rel=1e-3)
+    assert gpipe.seconds > plain.seconds * 1.01
+
+
 def test_chunks_that_are_not_alike_are_told() -> None:
     job = {"model": "gemma-2-9b", "gpu": "h100-sxm", "gpus": 8, "pp": 8, "vpp": 4, "global_batch": 16, "seq": 1024}
     assert told(**job)

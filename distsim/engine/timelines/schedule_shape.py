@@ -123,6 +123,11 @@ def head_in_flight(schedule: Number, stages: int, micro: Number) -> Number:
     return by_name(schedule, lambda name: micro if name in ALL_FORWARDS_FIRST else 1)
 
 
+def forwards_first(schedule: Number, stages: int) -> Number:
+    """1 where no backward of a pipeline begins before all forwards of its stage are done, else 0."""
+    return 0 if stages == 1 else by_name(schedule, lambda name: int(name in ALL_FORWARDS_FIRST))
+
+
 def names_of(schedule: Number) -> list[str]:
     """The schedules of a layout, or of an array of layouts."""
     if isinstance(schedule, str):
