@@ -33,7 +33,6 @@ from distsim.engine.steps.passes import (
     weight_pass,
 )
 from distsim.engine.steps.work import LINKS, kind_of, kinds_of, share_counted
-from distsim.schedules.registry import find
 from distsim.schedules.repeats import timed
 
 PASSES = {"F": forward_pass, "B": backward_pass, "I": lambda content: backward_pass(content, False), "W": weight_pass}
@@ -173,7 +172,7 @@ def timeline_of(report: StepReport) -> StepTimeline:
     setup = report.setup
     y, timing = layout_numbers(setup, report.correction.state), report.timing.model_dump()
     name = setup.layout.schedule if setup.layout.pp > 1 else "1f1b"
-    chunks = _chunks(name, setup.layout.vpp)
+    chunks = setup.layout.vpp
     parts = []
     slowest = 0.0
     for alike, numbers in zip(kinds_of(build_stages(setup)), stage_numbers(report.work), strict=True):
@@ -193,10 +192,6 @@ def timeline_of(report: StepReport) -> StepTimeline:
     scale = math.exp(report.correction.logarithm)
     drained = slowest * setup.layout.micro_batches + report.breakdown["pipeline_bubble"] / scale
     return StepTimeline(report, tuple(parts), _run(setup, name, chunks, parts), drained, scale)
-
-
-def _chunks(schedule: str, vpp: int) -> int:
-    return find(schedule).default_chunks if vpp == 1 else vpp
 
 
 def _by_pieces(setup: Setup, stages: Sequence[Stage], chunks: int) -> list[tuple[tuple[int, ...], tuple[Piece, ...]]]:
