@@ -282,10 +282,8 @@ def _step(
         figures.use(f"ramp of the pipeline (x {ramp:.4g} for {layout.schedule})", ramp_seconds,
                     sum_of_stages=summed, slowest_stage=max(passes), chunks=y["vpp"])  # fmt: skip
         if y["forwards_first"]:
-            forward, backward, both = slowest_of(*parts[:2])
-            figures.use("forwards and backwards apart", apart_seconds, slowest_forward=forward,
-                        slowest_backward=backward, slowest_stage=both, micro_batches=y["micro_batches"],
-                        chunks=y["vpp"])  # fmt: skip
+            figures.use("forwards and backwards apart", apart_seconds, **slowest_of(*parts[:2])._asdict(),
+                        micro_batches=y["micro_batches"], chunks=y["vpp"])  # fmt: skip
     figures.use("jitter, as a share of all before", jitter_share, jitter=timing["jitter"], gpus=y["gpus"])
     figures.note("a step whatever its size", timing["step_seconds"], "s", f"step_seconds ({FITTED})")
     nearest = ", ".join(report.correction.runs) or "no run is near"

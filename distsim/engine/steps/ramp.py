@@ -54,9 +54,9 @@ def ramp_of(
 class Slowest(NamedTuple):
     """Seconds of a micro-batch on the stage that takes longest for its forward, for the rest, and for both."""
 
-    forward: Number
-    backward: Number
-    both: Number
+    slowest_forward: Number
+    slowest_backward: Number
+    slowest_stage: Number
 
 
 def slowest_of(stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch]) -> Slowest:
