@@ -84,6 +84,13 @@ def test_single_collective(capsys: pytest.CaptureFixture[str]) -> None:
     assert [one["bytes"] for one in data["sizes"]] == [10**9]
 
 
+def test_a_network_that_is_taken_for_another_kind_is_told_where_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--collective", "all_gather", "--bytes", "1MB", "--gpu", "h100-sxm", "--internode-gbps-per-gpu")
+    for gpus, gbps, count in (("64", "200", 1), ("64", "400", 0), ("8", "200", 0)):
+        notes = json.loads(answer(capsys, *words, gbps, "--gpus", gpus, "--json"))["notes"]
+        assert len([note for note in notes if "taken for tcpxo" in note]) == count
+
+
 def test_a_single_collective_runs_where_options_that_stay_say(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from distsim.engine.networks import nccl
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.network import Factor, Group, Network, group_of
 from distsim.engine.networks.pricing import OPS, op_named, price
+from distsim.engine.networks.supposed import supposed_kind
 from distsim.errors import DistsimError
 from distsim.formulas import nccl as formulas
 
@@ -339,3 +340,20 @@ def test_a_pair_of_a_cube_mesh_has_two_links() -> None:
     net = network_for("v100-sxm2-16gb", cluster=distsim.catalog.load("clusters", "dgx-1-v100-16gb"))
     for ranks in (2, 4, 8):
         assert 1e9 / float(price("send_recv", 1e9, group_of(ranks, 8, net)).seconds) <= 50e9
+
+
+@pytest.mark.parametrize("gpu", catalog.names("gpus"))
+def test_the_rate_that_a_network_has_anyway_changes_nothing_of_it(gpu: str) -> None:
+    usual = network_for(gpu)
+    if usual.nic_rate:
+        spec = catalog.usual_cluster(gpu)
+        assert network_for(gpu, None, spec.network_bytes_per_second_per_gpu * 8 / 1e9) == usual
+
+
+def test_the_kind_that_another_rate_is_taken_for_is_told() -> None:
+    told = supposed_kind("h100-sxm", None, 200.0, None)
+    assert "taken for tcpxo" in told and "--network ib-ndr" in told
+    assert not supposed_kind("h100-sxm", None, 400.0, None)
+    assert not supposed_kind("h100-sxm", None, 200.0, "ib-ndr")
+    assert not supposed_kind("h100-sxm", None, None, None)
+    assert not supposed_kind("rtx-4090", None, 0.0, None)

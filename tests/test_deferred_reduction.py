@@ -212,3 +212,16 @@ def test_a_row_whose_software_cannot_put_off_is_replayed_without() -> None:
              "notes": "accumulation under model.no_sync()"}  # fmt: skip
     assert setup_of(Run({**cells, "zero_stage": "2"}, 1)).job.no_sync is None
     assert setup_of(Run({**cells, "zero_stage": "1"}, 1)).job.no_sync
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"framework": "litgpt", "gpus": 1}, {"framework": "kempnerforge", "gpus": 4, "zero_group": 1},
+     {"framework": "torchtitan", "gpus": 1, "no_sync": True}],
+)  # fmt: skip
+def test_gradients_that_nobody_shares_do_not_vanish_when_they_wait(options: dict[str, Any]) -> None:
+    """A group of one has no shards that only come to be with the reduction: its gradients are there all along."""
+    asked = {**OPTIONS, "zero": 3, **options}
+    once, twice = (distsim.memory(**{**asked, "global_batch": options["gpus"] * m}).stages[0] for m in (1, 2))
+    assert twice.peak >= once.peak
+    assert twice.categories == once.categories

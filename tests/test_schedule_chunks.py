@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+import distsim
 from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.steps.simulated import simulated_seconds
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 
@@ -30,10 +33,38 @@ def test_chunks_that_a_schedule_cannot_take(schedule: str, vpp: int) -> None:
         setup(schedule=schedule, vpp=vpp)
 
 
-def test_interleaving_one_chunk_is_told() -> None:
-    one = setup(schedule="interleaved-1f1b")
+SEVERAL = ("interleaved-1f1b", "looped-bfs", "interleaved-zb")
+
+
+@pytest.mark.parametrize("schedule", SEVERAL)
+def test_what_interleaves_has_two_chunks_unless_one_is_stated(schedule: str) -> None:
+    left_open, one = setup(schedule=schedule), setup(schedule=schedule, vpp=1)
+    assert left_open.layout == setup(schedule=schedule, vpp=2).layout
+    assert any("--vpp not given: 2 taken" in note for note in left_open.notes)
     assert one.layout.vpp == 1
     assert any("--vpp 2" in note for note in one.notes)
+
+
+def test_layers_that_make_no_two_chunks_stay_in_one() -> None:
+    odd = setup(schedule="interleaved-1f1b", framework="torchtitan", stage_layers="9,9,7,7")
+    assert odd.layout.vpp == 1 and odd.chunk_layers == (9, 9, 7, 7)
+    assert any("do not make 8 chunks" in note for note in odd.notes)
+
+
+@pytest.mark.parametrize("vpp", [None, 1, 2])
+@pytest.mark.parametrize("schedule", SEVERAL)
+def test_all_readers_mean_the_same_chunks(schedule: str, vpp: int | None) -> None:
+    """Composed, simulated and sent for as many chunks as the job says, one too."""
+    job = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 4, "pp": 4, "global_batch": 8, "schedule": schedule,
+           "vpp": vpp, "seq": 2048}  # fmt: skip
+    report, chunks = distsim.step(**job), vpp or 2
+    assert report.to_dict()["job"]["vpp"] == chunks
+    assert simulated_seconds(report) == pytest.approx(report.seconds, rel=0.01)
+    sends = [row for row in distsim.comm(**job).collectives if row.group == "pp"]
+    assert {row.calls for row in sends} == {8 * chunks}
+    run = distsim.pipeline(stages=4, micro=8, schedule=schedule, chunks=chunks)
+    held = [stage.in_flight for stage in build_stages(report.setup)]
+    assert held == list(run.peak_in_flight)
 
 
 @pytest.mark.parametrize("pp", [1, 4])

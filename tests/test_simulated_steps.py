@@ -66,6 +66,32 @@ def test_what_is_exact_is_not() -> None:
     assert not in_doubt(distsim.step(**{**JOB, "pp": 1}))
 
 
+@pytest.mark.parametrize("micro_batches", [2, 8, 32])
+def test_forwards_and_backwards_apart_are_each_paced_by_their_own_slowest_stage(micro_batches: int) -> None:
+    """Under GPipe of long samples: forward is slowest where the head is, backward where most layers attend to all."""
+    job = {"model": "gemma-3-4b", "gpu": "h100-sxm", "gpus": 8, "pp": 8, "global_batch": micro_batches, "seq": 131072}
+    gpipe, plain = (distsim.step(**job, schedule=name) for name in ("gpipe", "1f1b"))
+    assert simulated_seconds(gpipe) == pytest.approx(gpipe.seconds, rel=1e-3)
+    assert gpipe.seconds > plain.seconds * 1.01
+
+
+def test_an_upper_bound_of_1f1b_is_told_where_it_is_one() -> None:
+    """Stages whose slowest is not the last; stages nearly alike or with a slower last one are not simulated for it."""
+    few = {"model": "gemma-3-4b", "gpu": "b200-sxm", "gpus": 2, "pp": 2, "global_batch": 2, "seq": 1024}
+    (note,) = told(**few, framework="nanotron")
+    assert "upper bound" in note
+    assert told(schedule="pipedream", stage_layers="11,9,7,5", global_batch=8)
+    for even in ({"stage_layers": "8,8,8,8"}, {"stage_layers": "6,6,8,12"}, {"schedule": "gpipe"}):
+        assert not in_doubt(distsim.step(**{**JOB, "global_batch": 8, **even}))
+
+
+def test_copies_of_the_model_in_two_directions_are_told() -> None:
+    job = {"model": "deepseek-v3", "gpu": "mi300x", "gpus": 64, "tp": 8, "pp": 4, "ep": 2, "zero": 3, "micro_batch": 2,
+           "global_batch": 64, "seq": 1024, "recompute": "full", "schedule": "chimera"}  # fmt: skip
+    (note,) = told(**job)
+    assert "counted for stages and chunks that are alike" in note
+
+
 def test_chunks_that_are_not_alike_are_told() -> None:
     job = {"model": "gemma-2-9b", "gpu": "h100-sxm", "gpus": 8, "pp": 8, "vpp": 4, "global_batch": 16, "seq": 1024}
     assert told(**job)

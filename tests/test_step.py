@@ -18,7 +18,7 @@ from distsim.engine.step import breakdown_of, step_of, timing_of
 from distsim.engine.steps.compose import PARTS, compose, layout_numbers, stage_numbers
 from distsim.engine.steps.work import work_of
 from distsim.formulas.compute import mean_tiles
-from distsim.formulas.step import ramp_seconds
+from distsim.formulas.step import apart_seconds, ramp_seconds
 from distsim.specs.job import Job
 
 JOBS = {
@@ -85,6 +85,18 @@ def test_closed_form_and_simulation_agree(stages: int, micro: int) -> None:
         stages=stages, micro=micro, schedule="interleaved-1f1b", chunks=2, forward=1.0, backward=2.0
     )
     assert math.isclose(chunked.makespan, 3 * micro + ramp_seconds(3 * stages, 3, 2), rel_tol=0.01)
+
+
+@pytest.mark.parametrize(("schedule", "chunks"), [("gpipe", 1), ("looped-bfs", 2), ("looped-bfs", 3)])
+@pytest.mark.parametrize("micro", [4, 8, 32])
+def test_closed_form_of_forwards_and_backwards_apart(schedule: str, chunks: int, micro: int) -> None:
+    """The slowest stage of forward is not the slowest of backward."""
+    forward, backward = [1.0, 1.0, 2.0, 1.5], [4.0, 2.5, 2.0, 2.0]
+    run = distsim.pipeline(4, micro, schedule, chunks=chunks, forward=forward, backward=backward)
+    both = [sum(pair) for pair in zip(forward, backward, strict=True)]
+    closed = micro * max(both) + ramp_seconds(sum(both), max(both), chunks)
+    closed += apart_seconds(max(forward), max(backward), max(both), micro, chunks)
+    assert math.isclose(run.makespan, closed, rel_tol=1e-9 if chunks == 1 else 0.02)
 
 
 def test_arrays_of_jobs_agree_with_single_jobs() -> None:

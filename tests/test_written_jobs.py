@@ -120,3 +120,16 @@ def test_a_layout_that_was_found_is_a_job_too() -> None:
         report = distsim.step(Job(**one["layout"]))
         assert report.seconds == pytest.approx(one["seconds"])
         assert report.memory.peak == one["peak_memory"]
+
+
+@pytest.mark.parametrize("ep", [1, 8])
+def test_a_resolved_imbalance_that_is_stated_again_changes_nothing(ep: int) -> None:
+    """Unstated it is no number: time has another than memory and messages."""
+    asked = {"model": "mixtral-8x7b", "gpu": "h100-sxm", "gpus": 8, "ep": ep, "seq": 4096}
+    report, sent = distsim.step(**asked), distsim.comm(**asked)
+    told = report.to_dict()["job"]["expert_imbalance"]
+    assert told is None and sent.to_dict()["job"]["expert_imbalance"] is None
+    assert distsim.step(**asked, expert_imbalance=told).seconds == report.seconds
+    if ep > 1:
+        balanced = distsim.step(**asked, expert_imbalance=1)
+        assert balanced.to_dict()["job"]["expert_imbalance"] == 1 and balanced.seconds < report.seconds

@@ -36,10 +36,12 @@ def price_collective(
     first = _whole(parse(sweep_from, "B", "--from")) if sweep_from is not None else min(last, _SMALLEST)
     where, count = _place(cluster, gpu, gpus, links.get("gpus_per_node"))
     found: list[Collective] = [collective(op, bytes=one, gpus=count, **where, **links) for one in sizes(first, last)]
-    unused = unused_by_group(links.get("profile"), op_named(op), group_on(gpus=count, **where, **links))
+    group = group_on(gpus=count, **where, **links)
+    unused = unused_by_group(links.get("profile"), op_named(op), group)
     chip = catalog.load("gpus", where["gpu"] if "gpu" in where else where["cluster"].gpu)
     of_links = unknown_links(chip, where.get("cluster"), count)
-    notes = [note for note in (unknown_architecture(chip), *of_links, unused) if note]
+    supposed = _supposed(links, **where) if group.nodes > 1 else ""
+    notes = [note for note in (unknown_architecture(chip), *of_links, supposed, unused) if note]
     for note in notes:
         talk.note(note)
     if json:
@@ -51,6 +53,14 @@ def price_collective(
     if found[-1].wire_bytes_per_rank == 0:
         raise DistsimError(f"one GPU has nobody to exchange with in {found[-1].op}", "use --gpus 2 or more")
     sys.stdout.write(report.text(found, cluster or str(where["gpu"]), terminal.unicode(), terminal.width()) + "\n")
+
+
+def _supposed(links: dict[str, Any], gpu: str = "", cluster: Any = None) -> str:
+    from distsim.engine.networks.supposed import supposed_kind
+
+    if cluster is not None:
+        return ""
+    return supposed_kind(gpu, links.get("gpus_per_node"), links.get("internode_gbps_per_gpu"), links.get("network"))
 
 
 def _whole(size: float) -> int:

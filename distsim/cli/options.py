@@ -31,7 +31,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "ep": (int, "expert parallel degree, inside data parallel: divides dp*cp*tp"),
     "etp": (int, "tensor parallel degree of the experts"),
     "dp": (int, "data parallel degree [default: what the others leave of --gpus]"),
-    "vpp": (int, "model chunks per pipeline stage (interleaving)"),
+    "vpp": (int, "model chunks per pipeline stage (interleaving) [default: 1, or the schedule's own]"),
     "schedule": (str, "pipeline schedule [default: 1f1b, or interleaved-1f1b with --vpp]"),
     "stage_layers": (
         str,

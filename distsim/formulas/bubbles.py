@@ -21,6 +21,12 @@ def bubble_fraction(stage_seconds: Number, busy_seconds: Number) -> Number:
     return 1 - busy_seconds / stage_seconds
 
 
+@formula(unit="s", source="definition: a stage waits for the first forward to come, and its last backward has to go on")
+def least_makespan(stages_before: Number, stage: Number, micro: Number) -> Number:
+    """No order is faster: a stage's own work for all micro-batches, and all stages before it once."""
+    return stages_before + micro * stage
+
+
 @formula(unit="s", source=_DERIVED)
 def naive_makespan(stages: Number, micro: Number, forward: Number, backward: Number, hop: Number = 0.0) -> Number:
     """One micro-batch at a time: every stage waits for all others."""

@@ -51,6 +51,17 @@ def ramp_seconds(sum_of_stages: Number, slowest_stage: Number, chunks: Number) -
     return (sum_of_stages - slowest_stage) / chunks
 
 
+@formula(
+    unit="s", source="makespan of a flow of alike micro-batches: all stages once, the slowest for each further one"
+)
+def apart_seconds(
+    slowest_forward: Number, slowest_backward: Number, slowest_stage: Number, micro_batches: Number, chunks: Number
+) -> Number:
+    """What all forwards before all backwards wait for besides: one stage may set the pace of the ones, another of the
+    others; exact for alike chunks and at least as many micro-batches as stages, and for one chunk always."""
+    return (micro_batches - 1 / chunks) * (slowest_forward + slowest_backward - slowest_stage)
+
+
 @formula(unit="s", source="definition: an evaluation is forward passes without backward; exchanges in proportion")
 def evaluation_seconds(
     training_seconds: Number, forward_seconds: Number, backward_seconds: Number, passes: Number

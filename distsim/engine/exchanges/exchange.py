@@ -41,7 +41,8 @@ class Exchange(NamedTuple):
     """Rate of the slow link that the ranks of a replica share; 0 means the cluster's network."""
     servers: int = 0
     """Parameter servers beside the workers; 0 means that each worker serves its share."""
-    expert_imbalance: float = 1.0
+    expert_imbalance: float | None = None
+    """As stated; None: messages are the mean's, and time has its own usual share (engine/kernels/expert_load.py)."""
     clip: bool = True
     no_sync: Number = True
     """True (or an array of it) where only the last micro-batch reduces gradients."""
@@ -89,7 +90,7 @@ def exchange_of(setup: Setup) -> Exchange:
         usual = usual | (y.zero == 2)
     return Exchange(
         job.tp_mode or "1d", job.tp_depth or 1, compress, rank, _zeropp(setup), job.sync or "allreduce",
-        job.sync_every or 1, parse(f"{job.sync_gbps or 0} Gb/s", "B/s"), job.servers or 0, job.expert_imbalance or 1.0,
+        job.sync_every or 1, parse(f"{job.sync_gbps or 0} Gb/s", "B/s"), job.servers or 0, job.expert_imbalance,
         _stated(setup, "clip", rules.clip), _stated(setup, "no_sync", usual) | reduces_last(setup),
     )  # fmt: skip
 
@@ -125,10 +126,11 @@ def reduces_each(setup: Setup, exchange: Exchange) -> Number:
 
 
 def gradients_wait(setup: Setup, exchange: Exchange) -> Number:
-    """Whether ranks add up whole gradients over micro-batches of layers that are gathered and reduced one by one, in
-    pipelines of torch and where the reduction is put off."""
+    """Whether ranks add up whole gradients over micro-batches, apart from their shards, of layers that are gathered and
+    reduced one by one: in pipelines of torch and where the reduction is put off. A rank that shares with no other has
+    no shards but the whole."""
     y = setup.layout
-    layered = (y.zero >= 2) & setup.framework.buffers.gathers_copies
+    layered = (y.zero >= 2) & (y.zero_group > 1) & setup.framework.buffers.gathers_copies
     return layered & (y.micro_batches > 1) & exchange.no_sync
 
 

@@ -107,7 +107,7 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
     calls = collective.calls * y.micro_batches
     if rules.input_gradient_per_matrix if collective.op == "all_reduce" else rules.input_per_matrix:
         calls = calls * collective.matrices
-    size = collective.bytes_logical * (exchange.expert_imbalance if collective.group == "ep" else 1)
+    size = collective.bytes_logical * ((exchange.expert_imbalance or 1) if collective.group == "ep" else 1)
     if part == "embedding" and operation.name != EMBEDDING:
         part = "layers"  # lookups of a second stack's words and of inputs of all layers are told with the layers
     ring = collective.group == "cp" and collective.op == "send_recv"

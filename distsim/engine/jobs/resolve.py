@@ -153,11 +153,11 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     framework: Framework = given.get("framework") or framework_of(job)
     filled, origins = _fill(job, framework)
     chunks_of_stages(filled, origins)
-    chunk_notes = settle_chunks(filled, origins, framework.supports)
     _refuse_unsupported(filled, framework)
     model, stored = as_stored(load_model(job.model).spec, framework)
     check_capacity(filled, model.name, model.experts)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
+    chunk_notes = settle_chunks(filled, origins, model, framework)
     if origins.get("cp_mode") == "default":
         filled["cp_mode"] = context_modes(framework.supports, model)[0]
     accelerator, cluster, limit_notes = hardware(filled, given)

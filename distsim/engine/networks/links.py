@@ -19,6 +19,8 @@ NEWEST_LINK = "nvlink-5"
 """Whose share of the datasheet rate is taken for links that nobody described."""
 USUAL_PCIE = 4
 """The generation of hosts that do not state it."""
+SAME_RATE = 0.01
+"""How far two rates that are told with few digits may be apart and be the same."""
 _BACKENDS = {"AMD": "rccl", "Google": "ici"}
 BACKENDS = ("nccl", "rccl", "mpi", "gloo", "ici")
 
@@ -240,7 +242,10 @@ def _nic_rate(usual: Any, gbps: float | None) -> float:
 
 
 def _class_of(accelerator: Any, usual: Any, per_node: int, rate: float, stated: float | None, named: bool) -> str:
-    """Network class: the cluster's own when it was named or no rate was stated, else the usual one at the rate."""
-    if usual is not None and usual.network is not None and (named or stated is None):
-        return str(usual.network.link_class)
+    """Network class: the cluster's own when it was named, or no rate was stated but its own; else the usual one at the
+    rate."""
+    if usual is not None and usual.network is not None:
+        own = math.isclose(rate, usual.network_bytes_per_second_per_gpu, rel_tol=SAME_RATE)
+        if named or stated is None or own:
+            return str(usual.network.link_class)
     return usual_network(accelerator.generation, per_node, rate * BITS_PER_BYTE / GIGA)

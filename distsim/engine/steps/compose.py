@@ -12,13 +12,13 @@ from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.after import after_last
 from distsim.engine.steps.beside import behind_first, beside_attention, beside_products, exposed, hidden_share
 from distsim.engine.steps.copies import copies_left, waited
-from distsim.engine.steps.ramp import ramp_of
+from distsim.engine.steps.ramp import ramp_of, waits_apart
 from distsim.engine.steps.stage_seconds import gpu_seconds
 from distsim.engine.steps.vocabulary import passing_seconds, vocabulary_seconds
 from distsim.engine.steps.weight_gradients import whole_share
 from distsim.engine.steps.work import Work, kinds_of
 from distsim.engine.timelines.ramps import even_ramp, uneven_number
-from distsim.engine.timelines.schedule_shape import both_ways, interleaved_share, paired
+from distsim.engine.timelines.schedule_shape import both_ways, forwards_first, interleaved_share, paired
 from distsim.formulas.step import (
     BLOCKING_SECONDS,
     LEAST_SECONDS,
@@ -89,7 +89,7 @@ def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
             "blocking": int(setup.kernels.launches == "blocking"),
             "gpus": y.gpus, "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
             "ramp": even_ramp(y.schedule, y.pp, y.micro_batches, y.vpp),
-            "uneven": uneven_number(y.schedule, y.pp),
+            "uneven": uneven_number(y.schedule, y.pp), "forwards_first": forwards_first(y.schedule, y.pp),
             "weights": weights, "paired": beside,
             "evaluated": setup.evaluated, "ring": behind_first(setup)}  # fmt: skip
 
@@ -112,7 +112,8 @@ def compose(
     if not apart:
         parts, tail = {"other": slowest}, {"other": after}
     answer = {name: seconds * y["micro_batches"] for name, seconds in parts.items()}
-    answer["pipeline_bubble"] = ramp_seconds(summed, longest, y["vpp"]) * ramp_of(stages, each, y, timing)
+    ramp = ramp_seconds(summed, longest, y["vpp"]) * ramp_of(stages, each, y, timing)
+    answer["pipeline_bubble"] = ramp + waits_apart(stages, each, y)
     if not nothing(y["evaluated"]):
         answer["other"] = answer.get("other", 0.0) + evaluation_seconds(
             total(*answer.values()), sum(one.forward for one in each), sum(one.backward for one in each), y["evaluated"]

@@ -12,6 +12,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, alike_chunks, chunks_of, folded
 from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.sums import CLASSES, PHASES
+from distsim.engine.steps.beside import beside_products
 from distsim.engine.steps.compose import EXCHANGES, MicroBatch, host_seconds, layout_numbers
 from distsim.engine.steps.copies import copied, copies_left
 from distsim.engine.steps.passes import Beside, Content, Unit
@@ -83,7 +84,7 @@ def content_of(
     forward = float(batch.forward)
     weight = _weight_share(setup, stage, numbers, timing) * float(batch.backward)
     names, shares = _shares(stage, priced, piece)
-    exchanges = _exchanges(names, parts, batch, flows, piece)
+    exchanges = _exchanges(names, parts, batch, _queued(numbers, y.micro_batches, timing, flows), piece)
     whole = _whole(names, timing, y.micro_batches, flows, piece)
     units = tuple(
         Unit(name, forward * f, (parts["compute"] - forward) * b, parts["recompute"] * b, weight * b, exchanged,
@@ -227,16 +228,28 @@ Exchanged = dict[str, list[tuple[str, Flow, float]]]
 """A unit's exchanges by phase: stream, exchange, seconds."""
 
 
+def _queued(
+    numbers: Mapping[str, Any], micro_batches: float, timing: Mapping[str, float], flows: Mapping[str, Sequence[Priced]]
+) -> dict[str, list[Priced]]:
+    """What the path waits for by kind of traffic, each in proportion: of exchanges beside products what is left."""
+    found = {f"{key}_{phase}": list(flows[f"{key}_{phase}"]) for _, key, _ in EXCHANGES for phase in PHASES[:2]}
+    left = float(beside_products(numbers, {"micro_batches": micro_batches}, timing))
+    whole = float(numbers["tp_beside"]) * timing["tensor_factor"] / micro_batches
+    if left:
+        found["tp_backward"] += [(flow, seconds * left / whole) for flow, seconds in flows["tp_beside"]]
+    return found
+
+
 def _exchanges(
     names: Sequence[tuple[str, str]], parts: Mapping[str, float], batch: MicroBatch,
-    flows: Mapping[str, Sequence[Priced]], piece: Piece,
+    queued: Mapping[str, Sequence[Priced]], piece: Piece,
 ) -> list[Exchanged]:  # fmt: skip
     """What every unit waits for of its own exchanges."""
     found: list[Exchanged] = [{"forward": [], "backward": []} for _ in names]
     for part, key, _ in EXCHANGES:
         whole = float(sum(batch.queued[part])) or 1.0
         for phase, waits in zip(PHASES[:2], batch.queued[part], strict=True):
-            own = flows[f"{key}_{phase}"]
+            own = queued[f"{key}_{phase}"]
             total = sum(seconds for _, seconds in own)
             for flow, seconds in own:
                 waited = parts[part] * float(waits) / whole * seconds / (total or 1.0)

@@ -29,11 +29,11 @@ from distsim.engine.steps.compose import (
     stage_numbers,
 )
 from distsim.engine.steps.copies import copied, copies_left, waited
-from distsim.engine.steps.ramp import lengths_of, ramp_of
+from distsim.engine.steps.ramp import lengths_of, ramp_of, slowest_of
 from distsim.engine.steps.stage_seconds import gpu_seconds
 from distsim.formulas import compute as forms
 from distsim.formulas.flops import flops_utilisation, model_flops_per_token
-from distsim.formulas.step import exposed_seconds, jitter_share, paced_seconds, ramp_seconds
+from distsim.formulas.step import apart_seconds, exposed_seconds, jitter_share, paced_seconds, ramp_seconds
 from distsim.layers.ledger import Operation
 
 FITTED = "presets/timing/fitted.toml"
@@ -281,6 +281,9 @@ def _step(
                          "of a micro-batch; docs/pipeline.md, passes of any length")  # fmt: skip
         figures.use(f"ramp of the pipeline (x {ramp:.4g} for {layout.schedule})", ramp_seconds,
                     sum_of_stages=summed, slowest_stage=max(passes), chunks=y["vpp"])  # fmt: skip
+        if y["forwards_first"]:
+            figures.use("forwards and backwards apart", apart_seconds, **slowest_of(*parts[:2])._asdict(),
+                        micro_batches=y["micro_batches"], chunks=y["vpp"])  # fmt: skip
     figures.use("jitter, as a share of all before", jitter_share, jitter=timing["jitter"], gpus=y["gpus"])
     figures.note("a step whatever its size", timing["step_seconds"], "s", f"step_seconds ({FITTED})")
     nearest = ", ".join(report.correction.runs) or "no run is near"

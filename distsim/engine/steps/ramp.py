@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from distsim.arrays import Number, largest, some, where
+from distsim.arrays import Number, largest, nothing, some, where
 from distsim.engine.steps.stage_seconds import product_seconds
 from distsim.engine.timelines.ramps import uneven_ramp
+from distsim.formulas.step import apart_seconds
 
 if TYPE_CHECKING:
     from distsim.engine.steps.compose import MicroBatch
@@ -48,3 +49,28 @@ def ramp_of(
     lengths = lengths_of(stages, each, y, timing)
     found = uneven_ramp(y["uneven"], y["pp"], y["micro_batches"], y["vpp"], *lengths)
     return where(y["uneven"] > 0, found, y["ramp"])
+
+
+class Slowest(NamedTuple):
+    """Seconds of a micro-batch on the stage that takes longest for its forward, for the rest, and for both."""
+
+    slowest_forward: Number
+    slowest_backward: Number
+    slowest_stage: Number
+
+
+def slowest_of(stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch]) -> Slowest:
+    """Of stages that a layout has."""
+    pairs = [(one.passes[0], one.seconds - one.passes[0], one.seconds) for one in each]
+    counts = [stage["count"] for stage in stages]
+    return Slowest(*(
+        largest([where(count > 0, pair[i], 0.0) for count, pair in zip(counts, pairs, strict=True)]) for i in range(3)
+    ))  # fmt: skip
+
+
+def waits_apart(stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch], y: Mapping[str, Number]) -> Number:
+    """What a pipeline waits for besides whose forwards and backwards are apart, each at the pace of its own slowest
+    stage."""
+    if nothing(y["forwards_first"]):
+        return 0.0
+    return y["forwards_first"] * apart_seconds(*slowest_of(stages, each), y["micro_batches"], y["vpp"])

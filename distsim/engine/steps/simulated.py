@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from distsim.engine.jobs.stages import alike_chunks
-from distsim.engine.timelines.schedule_shape import weight_versions
-from distsim.schedules.registry import SCHEDULES
+from distsim.engine.jobs.stages import alike_chunks, build_stages
+from distsim.engine.steps.work import kinds_of
+from distsim.engine.timelines.ramps import EVEN
+from distsim.engine.timelines.schedule_shape import ALL_FORWARDS_FIRST, weight_versions
+from distsim.formulas.bubbles import least_makespan
 from distsim.units import duration
 
 if TYPE_CHECKING:
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_ACTIONS = 50_000
 """Passes of a pipeline that are simulated within some tens of milliseconds."""
+ALWAYS_EXACT = ("naive", "gpipe")
+"""Schedules whose closed form holds for stages of any lengths."""
 WORTH_TELLING = 0.02
 """How far a simulated step is from a composed one before that is told: what alike runs differ by."""
 
@@ -30,12 +35,33 @@ def simulated_seconds(report: StepReport) -> float | None:
 
 
 def in_doubt(report: StepReport) -> bool:
-    """Whether the composition's bubble may be of another pipeline: of alike stages under split backwards and in a V,
-    of alike chunks in turn."""
-    y, kind = report.setup.layout, SCHEDULES.get(report.setup.layout.schedule)
-    if y.pp == 1 or kind is None:
+    """Whether the composition's bubble may be of another pipeline: of alike stages under split backwards, in a V and in
+    two directions, of alike chunks in turn; of a slowest last stage under plain 1F1B."""
+    setup, y = report.setup, report.setup.layout
+    if y.pp == 1 or y.schedule in ALWAYS_EXACT or y.vocab_parallel:
         return False
-    return kind.splits or kind.placement == "wave" or (y.vpp > 1 and not alike_chunks(report.setup))
+    if y.schedule not in EVEN:
+        return True
+    if y.vpp > 1 and not alike_chunks(setup):
+        return True
+    each = _micro_batches(report)
+    if y.vpp > 1 or y.schedule in ALL_FORWARDS_FIRST:  # exact for a last stage that is slower than the others
+        return min(each[-1], *each[:-1]) < (1 - WORTH_TELLING) * max(each[:-1])
+    scale = math.exp(report.correction.logarithm)
+    composed = sum(each) + (y.micro_batches - 1) * max(each)
+    least = max(least_makespan(sum(each[:stage]), one, y.micro_batches) for stage, one in enumerate(each))
+    return bool((composed - least) * scale > WORTH_TELLING * report.seconds)
+
+
+def _micro_batches(report: StepReport) -> list[float]:
+    """Seconds of one micro-batch on each stage."""
+    from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
+
+    y, timing = layout_numbers(report.setup, report.correction.state), report.timing.model_dump()
+    found: dict[int, float] = {}
+    for alike, numbers in zip(kinds_of(build_stages(report.setup)), stage_numbers(report.work), strict=True):
+        found |= dict.fromkeys((stage.index for stage in alike), float(micro_batch(numbers, y, timing).seconds))
+    return [found[stage] for stage in sorted(found)]
 
 
 def asynchronous_note(report: StepReport) -> str:
@@ -55,8 +81,12 @@ def simulated_note(report: StepReport) -> str:
     off = 0.0 if seconds is None else seconds / report.seconds - 1
     if seconds is None or abs(off) < WORTH_TELLING:
         return ""
-    name = report.setup.layout.schedule
+    y = report.setup.layout
+    bounded = y.vpp == 1 and y.schedule in EVEN
+    why = "is an upper bound where the last stage is not the slowest" if bounded else (
+        "is counted for stages and chunks that are alike"
+    )  # fmt: skip
     return (
-        f"by the event simulation of {name} with these stages the step takes {duration(seconds)} ({off:+.0%}): its "
-        f"bubble is counted for stages and chunks that are alike; --schedule 1f1b has no such doubt"
+        f"by the event simulation of {y.schedule} with these stages the step takes {duration(seconds)} ({off:+.0%}): "
+        f"its bubble {why}"
     )

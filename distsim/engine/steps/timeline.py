@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distsim.arrays import product
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup
@@ -31,8 +32,7 @@ from distsim.engine.steps.passes import (
     forward_pass,
     weight_pass,
 )
-from distsim.engine.steps.work import LINKS, kind_of, kinds_of
-from distsim.schedules.registry import find
+from distsim.engine.steps.work import LINKS, kind_of, kinds_of, share_counted
 from distsim.schedules.repeats import timed
 
 PASSES = {"F": forward_pass, "B": backward_pass, "I": lambda content: backward_pass(content, False), "W": weight_pass}
@@ -172,7 +172,7 @@ def timeline_of(report: StepReport) -> StepTimeline:
     setup = report.setup
     y, timing = layout_numbers(setup, report.correction.state), report.timing.model_dump()
     name = setup.layout.schedule if setup.layout.pp > 1 else "1f1b"
-    chunks = _chunks(name, setup.layout.vpp)
+    chunks = setup.layout.vpp
     parts = []
     slowest = 0.0
     for alike, numbers in zip(kinds_of(build_stages(setup)), stage_numbers(report.work), strict=True):
@@ -194,10 +194,6 @@ def timeline_of(report: StepReport) -> StepTimeline:
     return StepTimeline(report, tuple(parts), _run(setup, name, chunks, parts), drained, scale)
 
 
-def _chunks(schedule: str, vpp: int) -> int:
-    return find(schedule).default_chunks if vpp == 1 else vpp
-
-
 def _by_pieces(setup: Setup, stages: Sequence[Stage], chunks: int) -> list[tuple[tuple[int, ...], tuple[Piece, ...]]]:
     """Those of some stages that hold alike chunks, with these."""
     found: dict[tuple[Piece, ...], list[int]] = {}
@@ -207,12 +203,13 @@ def _by_pieces(setup: Setup, stages: Sequence[Stage], chunks: int) -> list[tuple
 
 
 def _flows(setup: Setup, stage: Stage) -> dict[str, list[Priced]]:
-    """A stage's exchanges by kind of traffic, with their priced seconds per step."""
+    """A stage's exchanges by kind of traffic, with the seconds per step that are counted of their prices."""
     network = network_of(setup)
     found: dict[str, list[Priced]] = {kind: [] for kind in LINKS}
     for flow in stage_flows(setup, exchange_of(setup), network, stage):
-        seconds = float(price_of(flow, network).seconds * (flow.calls / flow.every))
-        found[kind_of(flow)].append((flow, seconds))
+        kind = kind_of(flow)
+        seconds = price_of(flow, network).seconds * product(flow.calls_per_step, share_counted(setup, kind))
+        found[kind].append((flow, float(seconds)))
     return found
 
 

@@ -127,15 +127,9 @@ def traffic_seconds(
     """Seconds per step of each kind of traffic of one rank of a stage, of all that it exchanges."""
     sums: dict[str, Number] = dict.fromkeys(LINKS, 0.0)
     shared: dict[tuple[Link, Role, str], Number] = {}
-    tiled = where(without_tiles(setup), TILED_SHARE, 1.0)
     for flow in flows:
         kind = kind_of(flow)
-        exposed = OVERLAPPED_SHARE if setup.framework.traffic.tp_in_pieces and kind.startswith("tp_") else 1.0
-        if kind in TILED:
-            exposed = exposed / tiled
-        if kind.startswith("ep_"):
-            exposed = busiest_exchange(setup)
-        seconds = price(flow, network).seconds * product(flow.calls_per_step, exposed)
+        seconds = price(flow, network).seconds * product(flow.calls_per_step, share_counted(setup, kind))
         if kind in ONCE:
             key = (kind, flow.role, flow.span.group)
             shared[key] = shared[key] + seconds if key in shared else seconds
@@ -147,6 +141,15 @@ def traffic_seconds(
         sums[often] = sums[often] + product(seconds, each)
         sums[once] = sums[once] + product(seconds, 1 - each)
     return sums
+
+
+def share_counted(setup: Setup, kind: Link) -> Number:
+    """What a step counts of an exchange's price: less where it runs in pieces beside products, more where it does not
+    though fitted numbers hold that it does, and of experts what the busiest rank has."""
+    if kind.startswith("ep_"):
+        return busiest_exchange(setup)
+    pieces = OVERLAPPED_SHARE if setup.framework.traffic.tp_in_pieces and kind.startswith("tp_") else 1.0
+    return pieces / where(without_tiles(setup), TILED_SHARE, 1.0) if kind in TILED else pieces
 
 
 def kind_of(flow: Flow) -> Link:

@@ -86,13 +86,13 @@ def _makespan(
 ) -> Number:
     """Of passes that together take a second on a stage, over what the slowest stage's own work takes longer."""
     first = 1 - forward - weights
-    usual = SCHEDULES[name].default_chunks if chunks == 1 else chunks  # the schedule's own where none are stated
-    here = Setting(stages, micro, usual, forward, first, weights)
+    possible = max(chunks, SCHEDULES[name].least)  # of arrays of layouts some have another schedule
+    here = Setting(stages, micro, possible, forward, first, weights)
     if name in FORMS and not some(1 - FORMS[name].exact(here)):
         return FORMS[name].makespan(here)
     from distsim.engine.timelines.lengths import longest_paths
 
-    paths = longest_paths(name, stages, micro, usual)
+    paths = longest_paths(name, stages, micro, possible)
     return largest(
         one.forwards * forward + one.input_gradients * first + one.weight_gradients * weights
         - one.around * micro * slower

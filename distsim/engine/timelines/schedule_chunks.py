@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from distsim.schedules.registry import chunks_for, find
+from distsim.engine.jobs.placement import chunk_layers
+from distsim.errors import DistsimError
+from distsim.schedules.registry import Kind, chunks_for, find
+from distsim.specs.framework import Framework
+from distsim.specs.layout import Layout
+from distsim.specs.model import Model
 from distsim.specs.stage_layers import BALANCED, REST
 from distsim.specs.support import Supports
 
@@ -34,10 +39,10 @@ def usual_schedule(filled: dict[str, Any], supports: Supports) -> str | None:
     return next(fitting, None)
 
 
-def settle_chunks(filled: dict[str, Any], origins: dict[str, str], supports: Supports) -> list[str]:
+def settle_chunks(filled: dict[str, Any], origins: dict[str, str], model: Model, framework: Framework) -> list[str]:
     """Check the schedule's name and chunks in a job's options and fill in what it fixes; returns notes for the user."""
     if filled["schedule"] is None:
-        filled["schedule"] = usual_schedule(filled, supports)
+        filled["schedule"] = usual_schedule(filled, framework.supports)
         return []
     kind = find(filled["schedule"])
     name = filled["schedule"] = filled["schedule"].lower().replace("_", "-")
@@ -45,10 +50,21 @@ def settle_chunks(filled: dict[str, Any], origins: dict[str, str], supports: Sup
         return [f"schedule {name} has no effect with pp 1"]
     if origins["vpp"] != "default":
         chunks_for(name, filled["vpp"])
+        alone = f"schedule {name} has one model chunk per stage to interleave; --vpp 2 gives it more"
+        return [alone] if kind.most is None and filled["vpp"] == 1 else []
+    if kind.default_chunks == 1:
         return []
-    if kind.least > 1:
-        filled["vpp"], origins["vpp"] = kind.default_chunks, f"schedule {name}"
-        return [f"--vpp not given: {kind.default_chunks} taken, the model chunks per stage of schedule {name}"]
-    if kind.most is None:
-        return [f"schedule {name} has one model chunk per stage to interleave; --vpp 2 gives it more"]
-    return []
+    if kind.least == 1 and not _divides(filled, kind, model, framework):
+        most = filled["pp"] * kind.default_chunks
+        return [f"schedule {name} has one model chunk per stage: the layers do not make {most} chunks"]
+    filled["vpp"], origins["vpp"] = kind.default_chunks, f"schedule {name}"
+    return [f"--vpp not given: {kind.default_chunks} taken, the model chunks per stage of schedule {name}"]
+
+
+def _divides(filled: dict[str, Any], kind: Kind, model: Model, framework: Framework) -> bool:
+    """Whether a model's layers can be placed on as many chunks as the schedule usually has."""
+    layout = Layout(tp=filled["tp"], pp=filled["pp"], vpp=kind.default_chunks)
+    try:
+        return bool(chunk_layers(filled["stage_layers"], model, layout, framework))
+    except DistsimError:
+        return False

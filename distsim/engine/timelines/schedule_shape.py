@@ -77,7 +77,7 @@ def split_share(schedule: Number, stages: int, chunks: Number) -> Number:
     """Share of a stage's layers that one input gradient runs through where weight gradients are made apart; else 0."""
     if not splits(schedule, stages):
         return 0
-    return by_name(schedule, lambda name: 1 / _usual(name, chunks) if splits(name, stages) else 0)
+    return by_name(schedule, lambda name: 1 / _possible(name, chunks) if splits(name, stages) else 0)
 
 
 def flights(schedule: Number, stages: int, micro: Number, chunks: Number, stage: int) -> Flights:
@@ -121,6 +121,11 @@ def head_in_flight(schedule: Number, stages: int, micro: Number) -> Number:
     if stages == 1:
         return 1
     return by_name(schedule, lambda name: micro if name in ALL_FORWARDS_FIRST else 1)
+
+
+def forwards_first(schedule: Number, stages: int) -> Number:
+    """1 where no backward of a pipeline begins before all forwards of its stage are done, else 0."""
+    return 0 if stages == 1 else by_name(schedule, lambda name: int(name in ALL_FORWARDS_FIRST))
 
 
 def names_of(schedule: Number) -> list[str]:
@@ -198,7 +203,7 @@ def _counted(name: str, stages: int, micro: int, chunks: int) -> tuple[Flights, 
     """The same of each stage, counted in the schedule's order; it takes whatever time the passes take."""
     from distsim.schedules.repeats import short
 
-    schedule = build(name, stages, _few(name, stages, micro), _usual(name, chunks))
+    schedule = build(name, stages, _few(name, stages, micro), _possible(name, chunks))
 
     def whole(moments: Iterable[tuple[int, int]]) -> tuple[Flight, ...]:
         return tuple(Flight(*(count / schedule.chunks for count in one)) for one in corners(starmap(Flight, moments)))
@@ -213,9 +218,9 @@ def _few(name: str, stages: int, micro: int) -> int:
     return min(micro, ROUNDS * stages) if name in STEADY and micro % stages == 0 else micro
 
 
-def _usual(name: str, chunks: Number) -> Number:
-    """The schedule's own chunks where none are stated."""
-    return where(chunks == 1, find(name).default_chunks, chunks)
+def _possible(name: str, chunks: Number) -> Number:
+    """As many chunks as are stated, or the fewest that the schedule can take: of arrays of layouts some have others."""
+    return maximum(chunks, find(name).least)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -223,5 +228,5 @@ def _simulated(name: str, stages: int, micro: int, chunks: int) -> tuple[float, 
     """Micro-batches held per stage, by the event simulation."""
     from distsim.engine.pipeline import pipeline
 
-    micro, usual = _few(name, stages, micro), _usual(name, chunks)
+    micro, usual = _few(name, stages, micro), _possible(name, chunks)
     return pipeline(stages=stages, micro=micro, schedule=name, chunks=usual).peak_in_flight
