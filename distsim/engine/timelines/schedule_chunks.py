@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distsim.schedules.registry import chunks_for, find
+from distsim.schedules.registry import chunks_for, find, plain
 from distsim.specs.stage_layers import BALANCED, REST
 from distsim.specs.support import Supports
 
@@ -40,7 +40,7 @@ def settle_chunks(filled: dict[str, Any], origins: dict[str, str], supports: Sup
         filled["schedule"] = usual_schedule(filled, supports)
         return []
     kind = find(filled["schedule"])
-    name = filled["schedule"] = filled["schedule"].lower().replace("_", "-")
+    name = filled["schedule"] = plain(filled["schedule"])
     if filled["pp"] == 1:
         return [f"schedule {name} has no effect with pp 1"]
     if origins["vpp"] != "default":
