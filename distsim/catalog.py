@@ -13,13 +13,11 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distsim.errors import DistsimError, did_you_mean, slipped
+from distsim.errors import DistsimError, did_you_mean
 from distsim.preset_kinds import KINDS, SPOKEN, SUFFIXES, kind_of
 
 LONGEST_NAME = 60
 """Letters of a GPU's name that is looked for in other words."""
-SHORTEST_MISTYPED = 4
-"""Optimizers' names up to this long differ by a letter on purpose."""
 Listing = dict[str, tuple[str, str]]
 """Origin and file by plain name or alias."""
 
@@ -155,12 +153,10 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
 
 
 def _near(kind: str, name: str) -> str:
-    """A hint with presets of a like name; of optimizers only those that a slip of the keys may have meant, for others
-    with a name alike have states of other sizes (adan and adam, paged_ademamix_8bit and paged_adamw_8bit)."""
-    known = list({**dict.fromkeys(names(kind)), **aliases(kind)})
-    if kind == "optimizers":
-        known = [one for one in known if len(name) > SHORTEST_MISTYPED and slipped(name, one)]
-    return did_you_mean(name, known)
+    """A hint with presets that a name may mean."""
+    from distsim.interop.meant_presets import meant_preset
+
+    return meant_preset(kind, name, {**dict.fromkeys(names(kind)), **aliases(kind)})
 
 
 def _place(kind: str, name: str) -> tuple[str, Path] | None:

@@ -34,8 +34,9 @@ class Here(NamedTuple):
 _BATCH = "batch-size batch bs bsz"
 _VIRTUAL = (
     "virtual-pipeline-model-parallel-size virtual-pipeline-parallel-size num-virtual-stages-per-pipeline-rank "
-    "num-layers-per-virtual-pipeline-stage virtual-stages interleave"
+    "virtual-stages interleave"
 )
+_LAYERS_OF_CHUNK = "num-layers-per-virtual-pipeline-stage pipeline-parallel-layers-per-stage"
 _DEGREES = {"tp": "tensor", "pp": "pipeline", "stages": "pipeline", "cp": "context", "ep": "expert",
             "etp": "expert-tensor", "dp": "data"}  # fmt: skip
 _ENDINGS = ("parallel", "parallelism", "parallel-size", "parallel-degree", "parallel-dim", "model-parallel-size")
@@ -50,6 +51,7 @@ _NAMES: dict[str, str] = {
     "vpp": _VIRTUAL,
     "tp": "model-parallel-size megatron-lm-tp-degree autotp-size",
     "pp": "megatron-lm-pp-degree num-stages",
+    "cp": "sequence-parallel-degree",
     "stages": "pp num-stages n-stages",
     "schedule": "pipeline-schedule pipeline-parallel-schedule pp-schedule pp-engine",
     "sequence_parallel": "sp sequence-parallelism enable-sequence-parallel",
@@ -57,13 +59,12 @@ _NAMES: dict[str, str] = {
     "max-length model-max-length cutoff-len context context-length context-len max-context-length block-size n-ctx "
     "max-position-embeddings tokens-per-sequence",
     "micro_batch": f"{_BATCH} micro-batch-size mbs train-micro-batch-size-per-gpu per-device-train-batch-size "
-    "per-device-batch-size local-batch-size device-train-microbatch-size microbatch microbatch-size",
+    "per-device-batch-size device-train-microbatch-size microbatch microbatch-size pipeline-parallel-microbatch-size",
     "global_batch": f"{_BATCH} global-batch-size gbs train-batch-size global-train-batch-size total-batch-size",
     "zero": "zero-stage zero-optimization deepspeed-stage sharding-strategy fsdp-sharding-strategy "
     "data-parallel-sharding-strategy reshard-after-forward fsdp-reshard-after-forward",
     "zero_group": "dp-shard dp-shard-size data-parallel-shard-degree mics-shard-size hsdp-size",
     "recompute": "recompute-granularity recomputation remat",
-    "recompute_layers": "recompute-num-layers",
     "precision": "dtype torch-dtype param-dtype data-type mixed-precision amp fp8-format",
     "optimizer": "optim optimizer-type optimizer-name",
     "lora_rank": "lora-r lora-dim rank",
@@ -114,14 +115,26 @@ _VALUED: dict[tuple[str, str], str] = {
     ("attention", "flash"): "flash flash-attn flash-attention use-flash-attn use-flash-attention",
 }  # fmt: skip
 """Name and value here -> the others' names that mean both."""
-_PRODUCTS: dict[tuple[str, str], str] = {
-    ("global_batch", "(micro-batch x dp x accumulation)"): "gradient-accumulation-steps gradient-accumulation "
+_PARTS: dict[Here, str] = {
+    Here("global_batch", why="(micro-batch x dp x accumulation)"): "gradient-accumulation-steps gradient-accumulation "
     "grad-accum grad-acc accumulation accumulation-steps accumulate-grad-batches batch-accumulation-per-replica "
-    "num-micro-batches num-microbatches micro-batches microbatches",
-    ("gpus", "(nodes x GPUs of a node)"): "nodes num-nodes nnodes n-nodes num-machines nproc-per-node gpus-per-node",
-    ("tokens", "(steps x global batch x sequence)"): "steps train-iters train-steps max-steps train-samples",
+    "num-micro-batches num-microbatches micro-batches microbatches num-pp-microbatches",
+    Here("global_batch", why="(tokens / seq)"): "num-tokens-per-train-step",
+    Here("micro_batch", why="(tokens / seq)"): "num-tokens-per-microbatch-per-dp-rank",
+    Here("micro_batch", why="(under pipelines pipeline_parallel_microbatch_size, which is 1 if left out)"):
+    "local-batch-size",
+    Here("gpus", why="(nodes x GPUs of a node)"): "nodes num-nodes nnodes n-nodes num-machines nproc-per-node "
+    "gpus-per-node",
+    Here("tokens", why="(steps x global batch x sequence)"): "steps train-iters train-steps max-steps train-samples",
+    Here("vpp", why="(layers / pp / its value)"): _LAYERS_OF_CHUNK,
+    Here("chunks", why="(layers / stages / its value)"): _LAYERS_OF_CHUNK,
+    Here("cp", why="(Ulysses: with cp-mode all_to_all)"): "sequence-parallel-size ulysses-sequence-parallel-size "
+    "ds-sequence-parallel-size parallelism-config-sp-size sp-size sp-degree ulysses-size ulysses-degree",
+    Here("recompute_layers", why="(block: its value x vpp; uniform: leave out, all recompute)"): "recompute-num-layers",
+    Here("recompute", "full", "(block: with recompute-layers)"): "recompute-method",
+    Here("recompute", "selective", "(of what the framework recomputes)"): "recompute-modules",
 }  # fmt: skip
-"""Name here, and how it is made -> the others' names for a part of it."""
+"""What others' names are a part of, or say in another unit or under a condition -> the names."""
 
 _CHOICES: dict[str, str] = {
     "flash": "sdpa flash-attn flash-attention flash-attention-2 flash-attention-3 flash2 flash3 fa2 fa3 fused xformers "
@@ -146,8 +159,8 @@ def all_names() -> Iterator[tuple[str, Here]]:
         yield from ((f"{short}-{ending}", Here(name)) for ending in ("size", "degree"))
     for (name, value), names in _VALUED.items():
         yield from ((other, Here(name, value)) for other in names.split())
-    for (name, made), names in _PRODUCTS.items():
-        yield from ((other, Here(name, why=made)) for other in names.split())
+    for found, names in _PARTS.items():
+        yield from ((other, found) for other in names.split())
 
 
 def here(name: str, known: Iterable[str]) -> list[Here]:

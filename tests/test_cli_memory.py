@@ -424,10 +424,11 @@ def test_keys_of_a_configuration_that_nobody_reads_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
-              "vocab_size": 32000, "intermediate_size": 8192, "num_key_value_head": 8}  # fmt: skip
+              "vocab_size": 32000, "intermediate_size": 8192, "num_key_value_head": 8, "dense_list": 4}  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     _, _, err = answer(capsys, ".", "--gpus", "1", "--seq", "1024")
     assert "key 'num_key_value_head' was not used; did you mean num_key_value_heads" in err
+    assert "key 'dense_list' was not used\n" in err
 
 
 @pytest.mark.parametrize(

@@ -663,9 +663,20 @@ def test_nobody_rents_out_part_of_a_node() -> None:
     assert all(option["gpus"] == 8 for option in options if "8x" in option["price"]["instance"])
 
 
+def test_batches_with_a_factor_of_three_or_five_come_in_such_micro_batches() -> None:
+    """SmolLM3 was trained with tp 2 and micro-batches of 3 on 384 GPUs (its training recipe)."""
+    assert micro_batches(8192, 2048) == [1, 2, 4, 8, 16]
+    assert micro_batches(8192, 576) == [1, 2, 3, 4, 6, 8, 12, 16]
+    assert micro_batches(8192, 60) == [1, 2, 3, 4, 5, 6, 8, 10, 12, 16]
+    words = ("--tokens", "11.2T", "--gpu", "h100-sxm", "--gpus", "384", "--seq", "4096", "--framework", "nanotron",
+             "--global-batch", "576", "--provider", "nebius", "--json")  # fmt: skip
+    found = json.loads(run("smollm3-3b", *words).stdout)["options"][0]["layout"]
+    assert (found["tp"], found["micro_batch"]) == (2, 3)
+
+
 def test_short_sequences_come_in_large_micro_batches() -> None:
     """A micro-batch is as many tokens at 512 as at 8,192: 16 sequences of BERT leave a B200 idle."""
-    assert [micro_batches(seq)[-1] for seq in (196, 512, 2048, 8192, 131_072)] == [512, 256, 64, 16, 16]
+    assert [micro_batches(seq, 512)[-1] for seq in (196, 512, 2048, 8192, 131_072)] == [512, 256, 64, 16, 16]
     words = ("bert-large", "--tokens", "137B", "--gpu", "b200-sxm", "--gpus", "8", "--provider", "nebius", "--json")
     free, small = (
         json.loads(run(*words, *more).stdout)["options"][0] for more in ((), ("--micro-batch", "1,2,4,8,16"))

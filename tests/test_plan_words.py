@@ -8,6 +8,8 @@ import json
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from shell import Done, piped
@@ -17,6 +19,7 @@ from distsim.cli.app import COMMANDS
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.plans.prices import price_lists, quotes
 from distsim.errors import DistsimError
+from distsim.report.plan import layout_words
 from distsim.report.plan_words import dollars
 
 ASKED = ("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "64")
@@ -423,3 +426,15 @@ def test_no_more_checkpoints_are_kept_than_written() -> None:
 
 def test_a_fraction_of_a_cent_is_not_nothing() -> None:
     assert [dollars(one) for one in (0.0, 0.0004, 0.01, 12.5)] == ["$0.00", "under $0.01", "$0.01", "$12.50"]
+
+
+def test_a_layout_that_recomputes_some_layers_says_how_many() -> None:
+    layout = {"tp": 8, "pp": 16, "vpp": 8, "cp": 1, "ep": 1, "dp": 128, "zero": 1, "micro_batch": 1,
+              "recompute": "full", "recompute_layers": 2}  # fmt: skip
+
+    def words(layers: int) -> str:
+        option = SimpleNamespace(candidate=SimpleNamespace(layout=layout | {"recompute_layers": layers}))
+        return layout_words(cast("Any", option))
+
+    assert words(2) == "tp 8, pp 16, vpp 8, dp 128, zero 1, micro-batch 1, recompute full, recompute-layers 2"
+    assert words(-1).endswith("recompute full")

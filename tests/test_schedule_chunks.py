@@ -9,6 +9,8 @@ import pytest
 import distsim
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.layouts.bounds import parse_bound
+from distsim.engine.pipeline import pipeline
 from distsim.engine.steps.simulated import simulated_seconds
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
@@ -72,3 +74,22 @@ def test_unknown_schedules_are_refused_also_without_a_pipeline(pp: int) -> None:
     with pytest.raises(DistsimError, match="unknown pipeline schedule '1f2b'") as caught:
         setup(schedule="1f2b", pp=pp)
     assert any("did you mean 1f1b" in hint for hint in caught.value.hints)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("GPipe", "gpipe"),
+        ("afab", "gpipe"),
+        ("1F1B", "1f1b"),
+        ("Interleaved1F1B", "interleaved-1f1b"),
+        ("LoopedBFS", "looped-bfs"),
+        ("InterleavedZeroBubble", "interleaved-zb"),
+        ("ZBVZeroBubble", "zb-v"),
+        ("DualPipeV", "dualpipe-v"),
+    ],
+)
+def test_names_of_torch_and_nanotron_are_taken(theirs: str, ours: str) -> None:
+    assert setup(schedule=theirs).layout == setup(schedule=ours).layout
+    assert pipeline(stages=4, micro=8, schedule=theirs).schedule == ours
+    assert parse_bound("schedule", f"{theirs},zb-h1").words == (ours, "zb-h1")

@@ -50,6 +50,7 @@ def reading_notes(name: str) -> list[str]:
         return _preset_notes(str(name))
     from distsim.interop.huggingface import read_config_file
     from distsim.interop.huggingface.aliases import NAMES
+    from distsim.interop.huggingface.families import LIKE
 
     known = [key for keys in NAMES.values() for key in keys]
     reading = read_config_file(file)
@@ -61,7 +62,8 @@ def reading_notes(name: str) -> list[str]:
     left_out = [f"{file}: only the decoder of text is read, without {beside}"] if beside else []
     weights = [key for key in reading.unused if key.startswith(f"{QUANTIZED}.")]
     narrow = [f"{file}: {QUANTIZED} was not used: weights are as --precision or --quantize says"] if weights else []
-    spare = [f"{file}: key {key!r} was not used; {'' if key in known else did_you_mean(key, known)}".removesuffix("; ")
+    meant = {key: "" if key in known else did_you_mean(key, known, LIKE) for key in reading.unused}
+    spare = [f"{file}: key {key!r} was not used; {meant[key]}".removesuffix("; ")
              for key in reading.unused if key not in weights]  # fmt: skip
     derived = [f"{file}: {words}" for words in reading.derived]
     return [

@@ -136,7 +136,9 @@ def layout_words(option: Option) -> str:
     """The layout as a user would type it."""
     y = option.candidate.layout
     words = [f"{name} {y[name]}" for name in (*DEGREES, "dp") if y[name] > 1]
-    return ", ".join([*words, f"zero {y['zero']}", f"micro-batch {y['micro_batch']}", f"recompute {y['recompute']}"])
+    words += [f"zero {y['zero']}", f"micro-batch {y['micro_batch']}", f"recompute {y['recompute']}"]
+    some = y["recompute"] == "full" and y["recompute_layers"] > 0  # else all layers
+    return ", ".join([*words, *([f"recompute-layers {y['recompute_layers']}"] if some else [])])
 
 
 def _misses(made: Plan, term: Style) -> list[str]:

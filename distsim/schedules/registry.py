@@ -63,10 +63,22 @@ SCHEDULES: dict[str, Kind] = {
     "hanayo": Kind("hanayo", "waves over several chunks", "Liu et al. 2023, arXiv:2308.15762", "wave", 2, None, 2),
 }  # fmt: skip
 
+ALIASES = {
+    "interleaved1f1b": "interleaved-1f1b", "loopedbfs": "looped-bfs", "interleavedzerobubble": "interleaved-zb",
+    "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v", "afab": "gpipe",
+}  # fmt: skip
+"""Names of torch's classes (torch.distributed.pipelining.schedules, get_schedule_class), and nanotron's of GPipe."""
+
+
+def plain(name: str) -> str:
+    """A schedule's name as it is written here; underscores and case do not matter."""
+    spelt = name.strip().lower().replace("_", "-")
+    return ALIASES.get(spelt, spelt)
+
 
 def find(name: str) -> Kind:
-    """The schedule of that name; underscores and case do not matter."""
-    kind = SCHEDULES.get(name.lower().replace("_", "-"))
+    """The schedule of that name."""
+    kind = SCHEDULES.get(plain(name))
     if kind is None:
         raise DistsimError(
             f"unknown pipeline schedule {name!r}", did_you_mean(name, SCHEDULES), f"schedules: {', '.join(SCHEDULES)}"
@@ -96,7 +108,7 @@ def chunks_for(name: str, chunks: int | None) -> int:
 def build(name: str, stages: int, micro: int, chunks: int | None = None, **options: Any) -> Schedule:
     """The orders of a named schedule. ``options`` are those of its ``Kind``; others are refused."""
     kind = find(name)
-    name = name.lower().replace("_", "-")
+    name = plain(name)
     count = chunks_for(name, chunks)
     given = {key: value for key, value in options.items() if value is not None}
     for key in given:

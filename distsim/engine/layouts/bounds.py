@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from distsim.errors import DistsimError, did_you_mean
 from distsim.other_names import choice_meant
+from distsim.schedules.registry import plain
 from distsim.specs.flags import flag
 
 NUMBERS = ("gpus", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch", "recompute_layers")
@@ -47,6 +48,7 @@ def parse_bound(name: str, text: str) -> Bound:
         raise DistsimError(f"{option!r} names no value", "write e.g. 8, 1..8 or 1,2,4")
     if name in WORDS:
         parts = list(WORDS[name]) if parts == ["all"] else parts
+        parts = [plain(part) for part in parts] if name == "schedule" else parts
         for part in parts:
             if part not in WORDS[name]:
                 raise DistsimError(

@@ -19,7 +19,7 @@ from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job
 
 USUAL_SPACE = {
-    "tp": "1..8", "pp": "1..16", "vpp": "1,2,4", "cp": "1", "schedule": "1f1b,interleaved-1f1b",
+    "tp": "1..8", "pp": "1..16", "vpp": "1,2,4,8", "cp": "1", "schedule": "1f1b,interleaved-1f1b",
 }  # fmt: skip
 """What is searched for each cluster and size: what published runs chose (docs/plan.md)."""
 WIDE_SPACE = {**USUAL_SPACE, "tp": "1..16", "pp": "1..64", "cp": "1..16"}
@@ -30,6 +30,8 @@ USUAL_SEQUENCE = 8192
 sections 3.2 and 3.4."""
 MICRO_BATCH_TOKENS = USUAL_MICRO_BATCH * USUAL_SEQUENCE
 """Sequences in the largest micro-batch that is tried, or of short ones as many tokens."""
+ODD_FACTORS = (3, 5)
+"""Of micro-batches beside powers of two: published runs took 3 (SmolLM3), 5, 6 and 12."""
 ALIKE = 0.01
 """Share of the step time that tells nothing: one layout measured twice differs by 0.5 to 2%."""
 
@@ -39,10 +41,12 @@ def overrides_of(job: Job, cluster: Cluster) -> dict[str, Any]:
     return {"framework": framework_of(job), "cluster": cluster}
 
 
-def micro_batches(seq: int) -> list[int]:
-    """Powers of two that are tried."""
+def micro_batches(seq: int, batch: int) -> list[int]:
+    """Micro-batches that are tried: powers of two, and those with a factor 3 or 5 into which a batch divides."""
     most = max(USUAL_MICRO_BATCH, MICRO_BATCH_TOKENS // seq)
-    return [2**power for power in range(most.bit_length())]
+    powers = [2**power for power in range(most.bit_length())]
+    odd = {factor * power for factor in ODD_FACTORS for power in powers if batch % (factor * power) == 0}
+    return sorted({*powers, *(size for size in odd if size <= most)})
 
 
 def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bounds:
@@ -52,7 +56,7 @@ def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bou
     words = dict(WIDE_SPACE if wide else USUAL_SPACE)
     if job.seq and job.seq > USUAL_SEQUENCE:
         words["cp"] = WIDE_SPACE["cp"]
-    words["micro_batch"] = ",".join(map(str, micro_batches(job.seq or USUAL_SEQUENCE)))
+    words["micro_batch"] = ",".join(map(str, micro_batches(job.seq or USUAL_SEQUENCE, job.global_batch or 1)))
     words["zero"] = "3" if needs_shards(job) else str(habits.get("zero", 1))
     words["sequence_parallel"] = "off" if habits.get("sequence_parallel") is False else "on"
     if not wide and cluster.domain < 8:

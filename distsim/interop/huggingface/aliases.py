@@ -82,6 +82,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "experts_per_token": (
         "num_experts_per_tok",
         "num_experts_per_token",
+        "experts_per_token",
         "moe_topk",
         "moe_k",
         "num_selected_experts",
@@ -95,7 +96,14 @@ NAMES: dict[str, tuple[str, ...]] = {
         "num_shared_expert",
     ),
     "shared_ffn": ("shared_expert_intermediate_size", "shared_intermediate_size"),
-    "mtp_layers": ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers"),
+    "shared_each": (),
+    "mtp_layers": (
+        "num_nextn_predict_layers",
+        "num_mtp_layers",
+        "mtp_num_layers",
+        "mtp_num_hidden_layers",
+        "num_mtp_modules",
+    ),
 }
 
 _ACTIVATIONS = """

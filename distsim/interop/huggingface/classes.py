@@ -18,8 +18,8 @@ TASKS = re.compile(r"For(SequenceClassification|QuestionAnswering)$")
 """Classes of two stacks with a task's output on what the decoder makes of the encoder's own tokens."""
 ENCODER = re.compile(r"(EncoderModel|ForTokenClassification)$")
 """Classes of T5's encoder alone."""
-LACKING = re.compile(r"For\w*(Classification|Answering)$|(?<!LMHead)(?<!MT)Model$")
-"""Classes of decoders without an output layer over the vocabulary."""
+LACKING = re.compile(r"For\w*(Classification|Answering)$|(?<!LMHead)(?<!MT)(?<!ChatGLM)Model$")
+"""Classes of decoders without an output layer over the vocabulary; ChatGLM's network has one by itself."""
 
 
 def first_class(classes: Any) -> str:

@@ -43,9 +43,12 @@ def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict
         return None
     ffn = fields.repeated(*names("expert_ffn"), of="their experts") or values["ffn"]
     shared = fields.repeated(*names("shared_experts"), least=0, of="their experts") or 0
-    shared_ffn = fields.whole(*names("shared_ffn"), least=0) or 0
+    each = fields.whole(*names("shared_each"), least=0) if names("shared_each") else None
+    shared_ffn = fields.whole(*names("shared_ffn"), least=0) or shared * (each or 0)
     if shared_ffn and not shared:
         shared = 1
+    if fields.flag("residual_moe"):  # Grok 2: a dense MLP reads what they read, and is added
+        shared, shared_ffn = 1, values["ffn"]
     return {
         **(family.experts or {}),
         "count": count,
@@ -62,7 +65,8 @@ def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict
 
 def _groups(fields: Fields, count: int) -> dict[str, Any]:
     """Groups of experts among which DeepSeek's router chooses first; its greedy one knows none."""
-    groups, chosen = fields.whole("n_group"), fields.whole("topk_group")
+    # Hunyuan writes false for a router without groups
+    groups, chosen = (fields.whole(name) if fields.find(name)[1] else None for name in ("n_group", "topk_group"))
     limited = groups is not None and chosen is not None and groups > 1 and count % groups == 0
     if not limited or fields.find("topk_method")[1] == "greedy":
         return {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distsim.errors import DistsimError, did_you_mean
+from distsim.errors import DistsimError, did_you_mean, nearest
 from distsim.interop.huggingface.refused import REFUSED
 
 FOLDER = Path(__file__).parent / "families"
@@ -48,6 +48,8 @@ class Family:
     """Name of the function in ``special.py`` that reads what no table can say."""
     recurrent: str = ""
     """What some layers have in attention's place (``recurrent.py``)."""
+    unlatent: str = ""
+    """The family that has its layers with plain attention, which some files switch to."""
 
 
 def supported() -> list[str]:
@@ -64,12 +66,15 @@ def _stated(name: str) -> dict[str, Any]:
     return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def load_family(model_type: str, where: str = "") -> Family:
-    """The family with this ``model_type``; an error says what is supported where it is none of them."""
+def load_family(model_type: str, where: str = "", *, sparse: bool | None = None) -> Family:
+    """The family with this ``model_type``; an error says what is supported where it is none of them. A file with
+    experts (``sparse``) is of no dense family, and one without of no mixture, as far as hints go."""
     refuse(model_type, where)
     name = model_type.strip().lower()
     if not re.fullmatch(r"[a-z0-9_-]+", name) or not (FOLDER / f"{name}.toml").is_file():
-        near = did_you_mean(name, supported(), LIKE)
+        like = nearest(name, supported(), least=LIKE)
+        known = [one for one in like if sparse is None or (_merge(one).experts is not None) == sparse]
+        near = did_you_mean(name, known, LIKE)
         raise _unsupported(model_type, near or "write the name of a family whose layers it has", where)
     return _merge(name)
 
@@ -109,4 +114,5 @@ def _merge(name: str) -> Family:
         images=own.get("images", above.images),
         special=own.get("special", above.special),
         recurrent=own.get("recurrent", above.recurrent),
+        unlatent=own.get("unlatent", above.unlatent),
     )

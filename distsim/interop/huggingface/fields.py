@@ -24,14 +24,16 @@ class Fields:
         self.assumed: dict[str, Any] = {}
 
     def find(self, *names: str) -> tuple[str, Any]:
-        """Key and value of the first name that the file states, else of the first that the family defaults."""
-        self.used.update(names)
+        """Key and value of the first name that the file states, else of the first that the family defaults. Another
+        name that says otherwise is not used."""
         null = False
-        for name in names:
+        for place, name in enumerate(names):
             found, value = look(self.data, name)
             if found and value is not None:
+                self.used.update(names[: place + 1], (one for one in names if look(self.data, one)[1] == value))
                 return name, value
             null = null or found
+        self.used.update(names)
         if not null:
             for name in names:
                 if (value := self.defaults.get(name)) is not None:

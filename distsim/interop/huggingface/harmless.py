@@ -22,6 +22,11 @@ _PATTERNS = """
     mla_use_nope moe_renormalize moe_router_.* num_expert_group(s)? normalization_function num_logits_to_keep
     linear_(a_log_max|allow_neg_eigval|dt_(init_floor|max|min)) num_image_tokens use_expert_bias
     hc_magnitude learnable_sink_init logits_soft_cap w_init_variance_scale .*_(alpha|beta)_factor
+    use_mamba_kernels mamba_hidden_act moe_gate moe_capacity moe_use_aux_free route_norm score_func(tion)? unsloth_.*
+    initial_context_length load_balance_coeff num_limited_groups use_grouped_(mm|topk) use_routing_bias lm_head
+    use_rotary_pos_emb (im|text)_((start|end)_)?id num_media_embeds org_vocab_size pool_type cla_share_factor
+    use_mixed_mlp_moe use_rmsnorm use_mtp
+    shared_moe_mode cache_implementation order_of_interleaved_layers attn_implementation tokenizer_name
     layernorm_.*_(alpha|beta) initializer_cutoff.* gradient_checkpointing fp16 bf16 fp32 unk_.*
 """
 _HARMLESS = re.compile(rf"(.*\.)?({'|'.join(_PATTERNS.split())})(\..*)?")

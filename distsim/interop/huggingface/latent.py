@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from distsim.interop.huggingface.fields import Fields
@@ -9,6 +10,11 @@ from distsim.interop.huggingface.recurrent import shortest
 
 OWN = {"full": True, "F": True, "shared": False, "S": False}
 """What configurations call a layer with an indexer, and one that attends to what the last indexer chose."""
+
+
+def plain_attention(data: Mapping[str, Any]) -> bool:
+    """Whether a file of a family with latent attention switches it off (DeepSeek-VL2 Tiny, DeepSeek-OCR)."""
+    return data.get("use_mla") is False or ("kv_lora_rank" in data and not data["kv_lora_rank"])
 
 
 def read_latent_attention(fields: Fields, head_dim: int, layers: int, *, indexed: bool = True) -> dict[str, Any]:

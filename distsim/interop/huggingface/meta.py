@@ -1,4 +1,5 @@
-"""Meta's own ``params.json`` of Llama models, as keys of a config.json with what its code makes of them."""
+"""``params.json`` as Meta writes it for Llama and Mistral for its own, as keys of a config.json with what their code
+makes of them."""
 
 from __future__ import annotations
 
@@ -12,6 +13,12 @@ FILE = "params.json"
 """Its name in Meta's downloads and under ``original/`` on the Hub."""
 MARKS = ("dim", "n_layers", "n_heads", "multiple_of")
 """Keys that every such file has, and configurations of transformers' classes have not together."""
+MISTRAL_MARKS = ("dim", "n_layers", "n_heads", "hidden_dim")
+"""Keys that every file of Mistral's has (mistralai/mistral-inference, args.py, TransformerArgs)."""
+MISTRAL_KEYS = {"dim": "hidden_size", "hidden_dim": "intermediate_size", "tied_embeddings": "tie_word_embeddings"}
+"""What configurations of transformers' classes call them; other keys are read under their own names."""
+MISTRAL_EXPERTS = ("num_experts", "num_experts_per_tok")
+"""Keys of its mixtures that are read."""
 OTHER_LAYERS = {
     "moe_args": "experts",
     "vision_num_cross_attention_layers": "layers that attend to images",
@@ -29,7 +36,9 @@ class Translated(NamedTuple):
 
 
 def from_meta(data: Mapping[str, Any], where: str) -> Translated:
-    """A Llama's ``params.json`` as a configuration; anything else as it is."""
+    """A ``params.json`` as a configuration; anything else as it is."""
+    if data.get("model_type") in (None, "llama", "mistral") and "multiple_of" not in data:
+        return _from_mistral(data, where) if all(key in data for key in MISTRAL_MARKS) else Translated(data)
     if data.get("model_type") not in (None, "llama") or any(key not in data for key in MARKS):
         return Translated(data)
     for key, what in OTHER_LAYERS.items():
@@ -48,6 +57,20 @@ def from_meta(data: Mapping[str, Any], where: str) -> Translated:
         notes.append(f"tokens of a sequence are not stated: {CONTEXT:,} taken, the default of Meta's code, or --seq")
     if "tie_word_embeddings" not in data:
         notes.append('input and output are taken as two matrices; "tie_word_embeddings": true makes them one')
+    return Translated(found, tuple(notes))
+
+
+def _from_mistral(data: Mapping[str, Any], where: str) -> Translated:
+    """One of Mistral's, which states all widths; a window that it leaves out is none."""
+    experts = data.get("moe") or {}
+    if "kv_lora_rank" in data or not isinstance(experts, Mapping) or set(experts) - set(MISTRAL_EXPERTS):
+        hint = "give the model's config.json from the Hugging Face Hub"
+        raise DistsimError(f"latent attention and experts of other widths in {FILE} are not read", hint, where=where)
+    read = {key: value for key, value in data.items() if key not in ("moe", "vision_encoder")}
+    found = {MISTRAL_KEYS.get(key, key): value for key, value in read.items()}
+    found |= {"model_type": "mixtral" if experts else data.get("model_type", "mistral"), **experts}
+    found.setdefault("sliding_window", None)
+    notes = ["only the decoder of text is read, without vision_encoder"] if "vision_encoder" in data else []
     return Translated(found, tuple(notes))
 
 

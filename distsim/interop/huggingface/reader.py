@@ -9,13 +9,13 @@ from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.aliases import NAMES
-from distsim.interop.huggingface.classes import of_two_stacks, other_output
+from distsim.interop.huggingface.classes import first_class, of_two_stacks, other_output
 from distsim.interop.huggingface.experts import read_experts, refuse_experts
 from distsim.interop.huggingface.families import Family, listed, load_family, refuse, supported
 from distsim.interop.huggingface.fields import Fields, look
 from distsim.interop.huggingface.flat import OTHERS, flat_decoder, flat_networks
 from distsim.interop.huggingface.harmless import matters
-from distsim.interop.huggingface.latent import read_latent_attention
+from distsim.interop.huggingface.latent import plain_attention, read_latent_attention
 from distsim.interop.huggingface.meta import from_meta
 from distsim.interop.huggingface.recurrent import read_recurrent
 from distsim.interop.huggingface.special import SPECIAL
@@ -71,7 +71,10 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     data, derived = from_meta(data, where)
     wrapped = data if data.get("model_type") in WHOLE else unwrap(data, where)
     flat = flat_decoder(data, where) if wrapped is data else ""
-    family = load_family(flat or model_type(wrapped, data, where), where)
+    sparse = any(look(wrapped, key)[0] for key in NAMES["experts"])
+    family = load_family(flat or model_type(wrapped, data, where), where, sparse=sparse)
+    if family.unlatent and plain_attention(wrapped):
+        family = load_family(family.unlatent, where)
     fields = Fields(wrapped, family.keys, where)
     shape = (*_names(family, "hidden"), *_names(family, "layers"))
     if wrapped is data and not any(look(wrapped, key)[0] for key in shape):
@@ -109,7 +112,7 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     if flat:
         others += flat_networks(data)
         unused = tuple(key for key in unused if not OTHERS.fullmatch(key))
-    other = other_output(model, data.get("architectures"))
+    other = other_output(model, (wrapped if _wraps_whole(data) else data).get("architectures"))
     return Reading(model, family, unused, dict(fields.assumed), others, other, derived)
 
 
@@ -143,6 +146,11 @@ def beside(data: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _wraps_whole(data: Mapping[str, Any]) -> bool:
+    """Whether what is wrapped is a language model with an output layer of its own, if any."""
+    return any(isinstance(data.get(key), Mapping) for key in WRAPPERS if key not in HEADLESS)
+
+
 def _senses(data: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(key for key in SENSES if isinstance(data.get(key), Mapping))
 
@@ -152,14 +160,22 @@ def model_type(data: Mapping[str, Any], outer: Mapping[str, Any], where: str) ->
     stated = data.get("model_type")
     if isinstance(stated, str) and stated.strip():
         return stated
+    own = data.get("architectures")
+    if own is not outer.get("architectures") and (inner := _of_class(own)) in supported():
+        return inner
     if data is not outer and isinstance(kind := outer.get("model_type"), str):
         return f"{kind}_text" if f"{kind}_text" in supported() else kind
-    classes = data.get("architectures") or outer.get("architectures")
-    if isinstance(classes, list) and classes and isinstance(classes[0], str):
-        plain = {one.replace("_", "").replace("-", ""): one for one in supported()}
-        stem = classes[0].lower().split("for")[0].removesuffix("lmheadmodel").removesuffix("model")
-        return plain.get(stem, classes[0])
+    if named := _of_class(own or outer.get("architectures")):
+        return named
     raise DistsimError("names no model_type", 'add "model_type", such as "llama"', listed(), where=where)
+
+
+def _of_class(classes: Any) -> str:
+    """The family that a class is named after, else its own name; empty where there is no class."""
+    named = first_class(classes)
+    plain = {one.replace("_", "").replace("-", ""): one for one in supported()}
+    stem = named.lower().split("for")[0].removesuffix("lmheadmodel").removesuffix("model")
+    return plain.get(stem, named)
 
 
 def _names(family: Family, what: str) -> tuple[str, ...]:

@@ -110,6 +110,7 @@ def modernbert_decoder(fields: Fields, values: Values) -> Values:
         known = ", ".join((*LANGUAGE, "Model"))
         raise fields.wrong("architectures", f"…{task}", f"a class is needed that ends in one of: {known}")
     found = {**modernbert(fields, values), "causal": True}
+    fields.settled("sliding_window")  # the same half
     window = found.get("window", values.get("window"))
     return {**found, "window": max(window // 2, 1) if window else None}
 

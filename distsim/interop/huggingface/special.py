@@ -98,6 +98,19 @@ def stablelm(fields: Fields, values: Values) -> Values:
     return {"norms_per_layer": 1 if fields.flag("use_parallel_residual") else 2}
 
 
+def hf_olmo(fields: Fields, values: Values) -> Values:
+    """OLMo's own code states the width of gate and up together, by itself or as a ratio, and positions by switches."""
+    width = fields.whole("mlp_hidden_size") or fields.needed("mlp_ratio") * values["hidden"]
+    gated = values["activation"] == "swiglu"
+    fields.settled("mlp_ratio", "vocab_size")  # where a width is stated, and rows of the embedding
+    return {
+        "ffn": max(width // 2, 1) if gated else width,
+        "gated": gated,
+        "kv_heads": 1 if fields.flag("multi_query_attention") else values["kv_heads"],
+        "positions": "rotary" if fields.flag("rope") else "alibi" if fields.flag("alibi") else "learned",
+    }
+
+
 def qwen(fields: Fields, values: Values) -> Values:
     """Qwen 1 states the width of gate and up together."""
     return {"ffn": max(values["ffn"] // 2, 1)}
@@ -230,6 +243,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "gpt_bigcode": gpt_bigcode,
     "gpt_neo": gpt_neo,
     "granite_hybrid": granite_hybrid,
+    "hf_olmo": hf_olmo,
     "mamba": mamba,
     "mamba2": mamba2,
     "lfm2": lfm2,

@@ -1,0 +1,31 @@
+"""What a name may mean that no preset has: one spelt like it, or what measured runs under that name are taken for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distsim.errors import did_you_mean, slipped
+from distsim.interop.runs.names import nearest_profile, precision_like
+
+SHORTEST_MISTYPED = 4
+"""Optimizers' names up to this long differ by a letter on purpose."""
+MISTYPED = 0.8
+"""How like a preset's a name must be to be taken for a slip of the keys, before it is looked for among other tools'."""
+
+
+def meant_preset(kind: str, name: str, known: Iterable[str]) -> str:
+    """A hint line; empty where nothing is near. Of optimizers only those that a slip of the keys may have meant, for
+    others with a name alike have states of other sizes (adan and adam, paged_ademamix_8bit and paged_adamw_8bit)."""
+    known = list(known)
+    if kind == "optimizers":
+        known = [one for one in known if len(name) > SHORTEST_MISTYPED and slipped(name, one)]
+    mistyped = did_you_mean(name, known, MISTYPED)
+    stand_in = None if mistyped else _stand_in(kind, name)
+    return f"the nearest is {stand_in}, as which its runs are replayed" if stand_in else did_you_mean(name, known)
+
+
+def _stand_in(kind: str, name: str) -> str | None:
+    """The preset that stands for the software or the precision of measured runs with this name."""
+    if kind == "frameworks":
+        return nearest_profile(name, split=False)
+    return precision_like(name) if kind == "precisions" else None
