@@ -158,7 +158,7 @@ def fewest_servers(load: Number) -> Number:
 
 
 @formula(
-    unit="s", source="first of spares + 1 exponential repairs to end; the same mean holds for repairs of any lengths"
+    unit="s", source="first of spares + 1 exponential repairs to end; the mean is the same for repairs of any lengths"
 )
 def repair_wait_seconds(repair_seconds: Number, spares: Number) -> Number:
     """How long a failure that finds no spare node waits: as many are in repair as there are spares, and its own."""
