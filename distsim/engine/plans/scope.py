@@ -49,6 +49,7 @@ class Scope:
         self.sold = sold_whole(offered, request.sizes)
         shards = needs_shards(request.terms.job)
         self.clusters, self.elsewhere = _running(_clusters(request, self.sold), request.terms.job)
+        self.terms = {quote.term for quote in offered if quote.cluster in self.clusters}
         first = {"cluster": self.clusters[0], "model": model.spec, "gpu_power": None, "zero": 3 if shards else None}
         job = request.terms.job.model_copy(update={**first, **OPEN})
         setup = resolve(job)
@@ -75,9 +76,11 @@ class Scope:
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
         named = {catalog.load("clusters", name).name for name in self.request.clusters}
         missing = sorted((wanted - set(self.sold.values())) | (named - set(self.sold)))
+        new = "" if self.request.price_days is None else " that is new enough"
         if missing:
-            new = "" if self.request.price_days is None else " that is new enough"
             told.append(f"no {terms} price{new} for whole nodes of {', '.join(missing)} is known: left out")
+        if lacking := [term for term in self.request.price_terms if term not in self.terms]:
+            told.append(f"no {' or '.join(lacking)} price{new} of what is asked for is known: no option is at one")
         if self.open_sizes:
             told.append(_sizes_words(sizes, self.request.wish.dollars is not None))
         if not self.request.sizes and any(max(self._needed(name)) > LARGEST_CLUSTER for name in self.clusters):
