@@ -77,7 +77,7 @@ def parse_time(text: Any, where: str, units: tuple[str, ...] = ("d", "h", "min")
     """Seconds of a time with its unit. A text that is a bare number, which might be of days or hours, is refused; a
     program's number is of seconds."""
     if isinstance(text, str) and text.strip().lstrip("+-").replace(".", "", 1).isdigit():
-        *first, last = (f"{text}{unit}" for unit in units)
+        *first, last = (f"{text if float(text) else 1}{unit}" for unit in units)
         raise DistsimError(f"{where} {text} has no unit", f"write e.g. {', '.join(first)} or {last}")
     return parse(text, "s", where)
 
@@ -162,7 +162,23 @@ def duration(seconds: float) -> str:
     for limit, divisor, unit in ((2 * HOUR, MINUTE, "min"), (2 * DAY, HOUR, "h")):
         if size < limit:
             return f"{seconds / divisor:.1f} {unit}"
-    return f"{seconds / DAY:,.1f} days"
+    return f"{seconds / DAY:,.{1 if size < 99.95 * DAY else 0}f} days"
+
+
+LEAST_TOLD = 0.01
+"""Dollars below which an amount is told as less than that, not as nothing."""
+
+
+def dollars(amount: float) -> str:
+    """An amount as a person says it: ``$1.49M``, ``$830k``, ``$12.50``, ``-$4,506``."""
+    if amount < 0:
+        return f"-{dollars(-amount)}"
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
+        if amount >= size:
+            return f"${amount / (1e3 if unit == 'k' else size):,.{0 if unit == 'k' else 2}f}{unit}"
+    if 0 < amount < LEAST_TOLD:
+        return f"under ${LEAST_TOLD:g}"
+    return f"${amount:,.2f}" if amount < 100 else f"${amount:,.0f}"
 
 
 def days_words(days: float) -> str:
@@ -176,6 +192,11 @@ def count(number: float) -> str:
         if abs(number) >= 0.9995 * _DECIMAL[prefix]:
             return f"{number / _DECIMAL[prefix]:.3g}{unit}"
     return f"{number:,.0f}"
+
+
+def rounded(number: float) -> str:
+    """The same of a number that is only known so well, in three digits: ``700,000``, ``1.25M``."""
+    return count(float(f"{number:.3g}"))
 
 
 def least_to_most(numbers: Sequence[int]) -> str:

@@ -614,3 +614,9 @@ def test_help_tells_no_default_that_a_framework_overrides() -> None:
     for told in (JOB_OPTIONS, JOB):
         for name in theirs & told.keys():
             assert "framework's" in told[name][1] or "[default" not in told[name][1], name
+
+
+def test_a_reader_that_leaves_does_not_turn_no_into_yes() -> None:
+    command = f"{sys.executable} -m distsim memory llama-70b --gpus 8 --explain | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("1", "")

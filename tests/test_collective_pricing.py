@@ -221,6 +221,13 @@ def test_spellings_of_nccl_tests() -> None:
         ({"gpu": "h100-sxn"}, "h100-sxm"),
         ({"gpus": 64, "cluster": "dgx-h100", "internode_gbps_per_gpu": 0}, "need a network"),
         ({"network": "infinibanana"}, "unknown network"),
+        ({"network": "ib-nrd"}, "did you mean ib-ndr"),
+        ({"network": "ib"}, "unknown network 'ib'"),
+        ({"network": "efa"}, "did you mean efa-v"),
+        ({"network": "efa-v10"}, "unknown network 'efa-v10'"),
+        ({"gpus_per_node": 32, "cluster": "dgx-h100"}, "a node of dgx-h100 has 8"),
+        ({"gpus_per_node": 73, "cluster": "gb200-nvl72"}, "a rack of gb200-nvl72 has 72"),
+        ({"internode_gbps_per_gpu": 1e12}, "at most 1,000,000"),
         ({"gpus_per_node": 0}, "0 GPUs per node"),
         ({"internode_gbps_per_gpu": -1}, "-1 Gb/s is no rate of a network"),
         ({"gpus": 8, "internode_gbps_per_gpu": -1}, "-1 Gb/s is no rate of a network"),
@@ -272,6 +279,14 @@ def test_a_hundred_thousand_collectives_are_quick() -> None:
 )
 def test_networks_are_known_by_their_beginning(stated: str, known: str) -> None:
     assert network("polaris", network=stated).inter == known
+
+
+@pytest.mark.parametrize(("per_node", "each"), [(None, 72), (4, 72), (2, 36), (8, 8), (72, 72)])
+def test_gpus_per_node_of_a_rack(per_node: int | None, each: int) -> None:
+    """So many of each of its nodes of four; more than a node has are so many of each rack."""
+    got = distsim.collective("all_reduce", gpus=144, bytes=2**30, cluster="gb200-nvl72", gpus_per_node=per_node)
+    assert got.gpus_per_node == each
+    assert got.seconds >= distsim.collective("all_reduce", gpus=144, bytes=2**30, cluster="gb200-nvl72").seconds
 
 
 def test_every_shipped_cluster_is_priced() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import random
 import time
 from pathlib import Path
 
@@ -186,9 +187,50 @@ def test_losses_rise_with_what_causes_them(name: str, rising: int) -> None:
     assert (losses > 1).all()
 
 
+def waits_seen(mean: float, repair: float, spares: int, fixed: bool, seed: int = 0) -> tuple[float, float, float]:
+    """Event by event: share of 40,000 failures that find no spare, how long these wait, and the share of time lost."""
+    draw = random.Random(seed)
+    now, waited, waits, failures, back = 0.0, 0.0, 0, 40_000, list[float]()  # back: when each node in repair is whole
+    for _ in range(failures):
+        now += draw.expovariate(1 / mean)
+        back = [*(end for end in back if end > now), now + (repair if fixed else draw.expovariate(1 / repair))]
+        if len(back) > spares:
+            waits, waited, now = waits + 1, waited + min(back) - now, min(back)
+            back.remove(now)
+    return waits / failures, waited / waits, waited / now
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize(("gpus", "spares"), [(128, 0), (512, 0), (512, 1), (8192, 2)])
+def test_waits_for_repairs_are_those_of_an_event_simulation(gpus: int, spares: int, fixed: bool) -> None:
+    """A failing node sees the others in repair; the job waits as a whole, and nothing fails meanwhile. How often, and
+    how long on average over all failures, holds for repairs of any lengths (Erlang)."""
+    mean, repair = 50_000 * HOUR / gpus, DAY
+    share, wait, lost = waits_seen(mean, repair, spares, fixed)
+    short, each = forms.spares_short_probability(repair / mean, spares), forms.repair_wait_seconds(repair, spares)
+    assert share == pytest.approx(short, rel=0.05)
+    assert wait == pytest.approx(each, rel=0.05)
+    assert lost == pytest.approx(1 - 1 / forms.waiting_stretch(short, each, mean), rel=0.05)
+
+
+def test_without_spares_every_failure_waits_for_its_repair() -> None:
+    """512 GPUs fail once in 98 hours: a day of repair after each leaves 80 %."""
+    default = catalog.load("failures", "default")
+    given = 512, default, Checkpoint(1e12, 1e9, 55e9), catalog.load("storage", "default")
+    none, usual = goodput(*given, Policy(spares=0)), goodput(*given, Policy())
+    assert none.waits == 1 and none.wait == default.repair
+    assert none.fraction / usual.fraction == pytest.approx(1 / (1 + 24 * 512 / 50_000), rel=1e-3)
+    assert none.interruptions(30 * DAY) == usual.interruptions(30 * DAY)
+    campaigns = simulate(none, 60 * DAY, 2000)
+    assert campaigns.mean == pytest.approx(60 * DAY * none.stretch, rel=0.01)
+
+
 def test_spares_and_stragglers() -> None:
-    assert forms.spares_short_probability(2.0, 0) == pytest.approx(1 - math.exp(-2))
     assert forms.spares_short_probability(2.0, 40) == pytest.approx(0, abs=1e-12)
+    loads, spares = numpy.array([0.0, 0.1, 4.0, 480.0]), numpy.array([0, 1, 9, 507])
+    short = forms.spares_short_probability(loads, spares)
+    assert short.tolist() == [forms.spares_short_probability(a, b) for a, b in zip(loads, spares, strict=True)]
+    assert forms.usual_spares(loads).tolist() == [0, 2, 10, 507]
     draws = numpy.random.default_rng(0).normal(1, 0.02, (4000, 64)).max(axis=1).mean()
     assert forms.straggler_stretch(64, 0.02) == pytest.approx(draws, abs=0.002)
     assert forms.straggler_stretch(1, 0.02) == 1
@@ -208,7 +250,8 @@ def test_spares_grow_with_the_cluster() -> None:
     assert [one.spares for one in kept] == sorted({one.spares for one in kept})
     for one in kept:
         in_repair = (default.repair or 0) / one.mean_time_between_failures
-        assert forms.spares_short_probability(in_repair, one.spares) < 0.03
+        assert forms.spares_short_probability(in_repair, one.spares) <= 0.01
+        assert forms.spares_short_probability(in_repair, one.spares - 1) > 0.01
     assert kept[2].fraction > 0.95 > goodput(8192, default, saved, storage, Policy(spares=4)).fraction
 
 
@@ -220,6 +263,17 @@ def test_preemptions_add_to_failures() -> None:
     expected = 1 / (1 / plain.mean_time_between_failures + 64 / (10 * DAY))
     assert spot.mean_time_between_failures == pytest.approx(expected)
     assert spot.spares == plain.spares  # whoever takes a node away does not repair it
+    assert spot.wait_stretch == plain.wait_stretch
+
+
+def test_a_blocking_checkpoint_pauses_for_its_write_by_definition() -> None:
+    """MegaScale is cited for the pause of asynchronous ones only."""
+    pauses = {
+        way: next(one for one in llama_3(asynchronous=way).figures if one.label == "checkpoint pause")
+        for way in (True, False)
+    }
+    assert "MegaScale" in pauses[True].source and "MegaScale" not in pauses[False].source
+    assert pauses[False].value == pytest.approx(LLAMA_3["parameters"] * 14.0 / 2e12)
 
 
 def test_every_term_has_a_source() -> None:

@@ -94,6 +94,7 @@ def test_profile_changes_prices_and_is_a_file_jobs_read(tmp_path: Path, capsys: 
     file.write_text(table("all_reduce", straight(60.0, 180e9, 2 * 15 / 16), 16, 2))
     network_files.calibrate_nccl_tests(str(file), "h100-sxm", 8, 400, output=str(output))
     assert "all_reduce" in capsys.readouterr().out
+    assert output.read_text().startswith("# Written by `distsim calibrate --nccl-tests`;")
     with_it = distsim.collective("all_reduce", "h100-sxm", 16, 2**32, 8, 400, profile=str(output))
     without = distsim.collective("all_reduce", "h100-sxm", 16, 2**32, 8, 400)
     assert with_it.bus_bandwidth == pytest.approx(180e9, rel=0.03)

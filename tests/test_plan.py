@@ -335,7 +335,7 @@ def test_a_run_longer_than_its_reservation_owes_another_term() -> None:
     [option] = options([made(8, 8.0)], 46.5 * 86_400e6, reserved, HOUSE)
     assert (option.days, option.terms) == (pytest.approx(465), 2)
     assert option.committed_dollars == pytest.approx(2 * 8 * 1.5 * 8_760)
-    assert Wish(dollars=200_000).lacks(option) == "$10,240 too dear, as 2 whole terms are owed"
+    assert Wish(dollars=200_000).lacks(option) == "$10k too dear, as 2 whole terms are owed"
     assert owed(option).startswith("$210k are owed for 2 whole terms (reserved-1y), of which this run uses $134k")
 
 

@@ -54,6 +54,25 @@ def test_rents_that_are_too_old_are_told_as_that() -> None:
     assert "a longer --price-age" in refused.value.hints[0]
 
 
+def test_a_cluster_whose_prices_are_too_old_is_named_alone_with_what_there_is_instead() -> None:
+    with pytest.raises(DistsimError, match=r"leaves no on-demand price of dgx-h100\n") as refused:
+        planned(gpu="h100-sxm", cluster="dgx-h100", gpus=64)
+    like, age, buy = refused.value.hints
+    assert like.startswith("like dgx-h100, with prices: ") and "nebius-h100" in like
+    assert "--price-age" in age and buy == "or buy machines: --price owned"
+
+
+def test_a_power_limit_holds_for_machines_that_are_bought() -> None:
+    """By hand, 400 W of an H100's 700: the hall is paid for (1275 - 300) W, 687.5 W are drawn at 40% of the peak."""
+    free, limited = (planned(price="owned", gpu="h100-sxm", gpu_power=watts).options[0] for watts in (None, "400"))
+    own = limited.quote.usd_per_gpu_hour
+    parts = planned(price="on-demand", gpu="h100-sxm", gpu_power="400")
+    beside = parts.buying(parts.options[0])
+    assert beside is not None and own == pytest.approx(beside.owned_per_hour, rel=0.005)
+    assert own < free.quote.usd_per_gpu_hour - 0.08
+    assert beside.parts["hall"] == pytest.approx(0.257, abs=0.001)
+
+
 def test_by_default_prices_to_buy_are_taken_whatever_their_age_and_nothing_else_is_said() -> None:
     both = planned(price="on-demand,owned")
     assert "owned" in {one.quote.term for one in both.options}
@@ -121,9 +140,7 @@ def test_rent_is_still_held_against_buying() -> None:
 
 def test_what_is_owed_stands_beside_what_is_too_dear(bought: Plan) -> None:
     assert "dollars owed what it lacks" in told(bought)
-    assert re.search(
-        r"purchase 4\.\d \$\d+k \$3\.12M \$2,8\d\d,\d+ too dear, as machines are bought whole", told(bought)
-    )
+    assert re.search(r"purchase 4\.\d \$\d+k \$3\.12M \$2\.8\dM too dear, as machines are bought whole", told(bought))
     assert "dollars owed lacks" in paged(bought) and "$3.12M" in paged(bought)
 
 

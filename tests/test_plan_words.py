@@ -17,10 +17,12 @@ from shell import Done, piped
 from distsim import catalog
 from distsim.cli.app import COMMANDS
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
+from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.prices import price_lists, quotes
 from distsim.errors import DistsimError
 from distsim.report.plan import layout_words
 from distsim.report.plan_words import dollars
+from distsim.units import dollars, duration, rounded
 
 ASKED = ("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "64")
 CONTRACT = """
@@ -49,6 +51,8 @@ def run(*words: str) -> Done:
         (("--deadline", "30"), "--deadline 30 has no unit\n  write e.g. 30d, 30h or 30min"),
         (("--maintenance-every", "30min"), "--maintenance-every 30min: planned pauses are at least an hour apart"),
         (("--cluster", "dgx-a100-80gb"), "cluster dgx-a100-80gb has a100-sxm4-80gb, but --gpu says h100-sxm"),
+        (("--deadline", "0"), "--deadline 0 has no unit\n  write e.g. 1d, 1h or 1min"),
+        (("--gpus", "64..1000000000"), "--gpus 64..1000000000 ends beyond any machine"),
         (("--maintenance-every", "7"), "--maintenance-every 7 has no unit"),
         (("--gpus", "100000000"), "the least is 1, the largest 10,000,000"),
         (("--facility", "nowhere"), "unknown facility 'nowhere'"),
@@ -438,3 +442,30 @@ def test_a_layout_that_recomputes_some_layers_says_how_many() -> None:
 
     assert words(2) == "tp 8, pp 16, vpp 8, dp 128, zero 1, micro-batch 1, recompute full, recompute-layers 2"
     assert words(-1).endswith("recompute full")
+
+
+def test_amounts_and_times_have_no_more_digits_than_are_known() -> None:
+    assert [dollars(one) for one in (-4506.0, -0.5, 1_496_756.0)] == ["-$4,506", "-$0.50", "$1.50M"]
+    assert [rounded(one) for one in (700_068, 1_254_321, 512)] == ["700,000", "1.25M", "512"]
+    assert [duration(days * 86_400) for days in (54, 99.9, 260.4)] == ["54.0 days", "99.9 days", "260 days"]
+    assert (
+        Wish(dollars=1e5).lacks(
+            SimpleNamespace(  # type: ignore[arg-type]
+                payable_dollars=1_596_756.0, terms=None, quote=SimpleNamespace(owned=False)
+            )
+        )
+        == "$1.50M too dear"
+    )
+
+
+def test_a_plan_without_a_model_says_what_to_write() -> None:
+    assert run("--tokens", "2T") == Done(
+        2, "", "error: no model named\n  e.g.: distsim plan llama-7b\n  list them with: distsim show models\n"
+    )
+
+
+def test_terms_at_which_nothing_is_sold_are_told() -> None:
+    asked = ("llama-2-7b", "--tokens", "100B", "--gpu", "h100-sxm", "--gpus", "64", "--provider", "nebius")
+    told = " ".join(run(*asked, "--price", "on-demand,reserved-1y,owned").stderr.split())
+    assert "no reserved-1y price of what is asked for is known: no option is at one" in told
+    assert "no option is at one" not in run(*asked).stderr

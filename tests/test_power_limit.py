@@ -67,7 +67,7 @@ def test_what_limits_nothing_is_told() -> None:
     above = setup(gpu_power=900)
     assert above.gpu_power is None
     assert above.accelerator == setup().accelerator
-    assert any("limits nothing: h100-sxm has 700 W" in note for note in above.notes)
+    assert any("--gpu-power 900 W limits nothing: h100-sxm has 700 W" in note for note in above.notes)
     assert not setup(gpu_power=700).notes
     assert "not in memory" in piped("memory", "llama-7b", "--gpu-power", "300").stderr
     assert "not in traffic" in piped("comm", "llama-7b", "--gpu-power", "300").stderr
@@ -197,7 +197,7 @@ def test_a_plan_keeps_the_limit() -> None:
 def test_a_plan_tells_what_the_limit_rules_out() -> None:
     words = ("plan", "llama-7b", "--tokens", "1B", "--gpu", "h100-sxm,a100-sxm4-80gb", "--gpus", "8")
     done = piped(*words, "--global-batch", "512", "--tp", "1", "--pp", "1", "--gpu-power", "80")
-    assert "left out: --gpu-power 80 leaves nothing to compute with: h100-sxm" in done.stderr
+    assert "left out: --gpu-power 80 W leaves nothing to compute with: h100-sxm" in done.stderr
     assert "x a100-sxm4-80gb" in done.stdout
     assert piped(*words, "--gpu-power", "20").returncode == 2
 

@@ -107,6 +107,13 @@ def test_a_fit_is_refused_before_it_takes_minutes(tmp_path: Path, capsys: pytest
     assert "cannot write here" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("bar", "code"), [("0.0001%", 1), ("100000%", 0)])
+def test_a_bar_is_a_share_or_per_cent(bar: str, code: int, tmp_path: Path) -> None:
+    more = {"micro_batch": "1", "global_batch": "8", "framework": "fsdp", "precision": "bf16", "seq_len": "4096"}
+    own = written(tmp_path, table(**more, zero_stage="3", step_time_s="1"))
+    assert run(["validate", str(own), "--median", bar]) == code
+
+
 @pytest.mark.parametrize("bar", ["nan", "-1", "inf"])
 def test_a_bar_is_an_error_that_can_be(bar: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "--median", bar]) == 2

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from distsim import catalog, preset_kinds
+from distsim.cli.app import run
 from distsim.report.prices import SPARE
 from tests.shell import Done, piped
 
@@ -101,8 +102,8 @@ def test_width_is_obeyed_and_numbers_stay_whole() -> None:
 def test_names_stay_whole_on_a_narrow_terminal() -> None:
     told = show("gpus", COLUMNS="80").stdout
     assert "a100-pcie-40gb " in told
-    assert "aliases" not in told
-    assert "aliases" in show("gpus", COLUMNS="100").stdout
+    assert "for a wider terminal, or --json: aliases" in told and "aliases" not in told.splitlines()[0]
+    assert "aliases" in show("gpus", COLUMNS="100").stdout.partition("\u2500")[0]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in preset_kinds.KINDS if kind not in preset_kinds.SUFFIXES])
@@ -111,6 +112,27 @@ def test_lists_fit_eighty_columns_with_every_number_whole(kind: str) -> None:
     assert max(map(len, narrow.splitlines())) <= 80
     number = r"(?<![\w.-])\d[\d.]*(?![\w-])"
     assert set(re.findall(number, narrow)) <= set(re.findall(number, wide))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in preset_kinds.KINDS if kind not in preset_kinds.SUFFIXES])
+def test_lists_break_no_word_at_any_width(
+    kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(columns: str) -> str:
+        monkeypatch.setenv("COLUMNS", columns)
+        assert run(["show", kind]) == 0
+        return capsys.readouterr().out
+
+    wide = told("4096")
+    assert "for a wider terminal" not in wide
+    for columns in (80, 100, 120, 140):
+        narrow = told(str(columns))
+        assert max(map(len, narrow.splitlines())) <= columns
+        body, _, left_out = narrow.partition("for a wider terminal, or --json: ")
+        assert set(body.split()) <= {*wide.split(), *re.findall("─+", body)}, columns
+        words = [line.split() for line in body.splitlines()]
+        assert len(words) < 2.5 * len(wide.splitlines()) + 3, columns
+        assert set(re.split(r"[ ,\n]+", left_out.split("\n\n")[0])) <= set(re.split(r"[ ,\n]+", wide)), columns
 
 
 @pytest.mark.parametrize("name", catalog.names("prices"))

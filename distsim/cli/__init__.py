@@ -13,9 +13,8 @@ def main() -> None:
     gc.set_threshold(100_000)  # start-up makes many objects and hardly any garbage: a tenth of its time was collecting
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # else every installed distribution is searched for plugins
     atexit.register(gc.freeze)  # the interpreter's last search for cycles would go through all modules for nothing
-    for name in ("stdout", "stderr"):  # closed by whoever started us
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     from distsim.cli.app import run
+    from distsim.cli.streams import open_streams
 
+    open_streams()
     sys.exit(run(sys.argv[1:]))

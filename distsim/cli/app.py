@@ -26,6 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "calibrate": ("Trust", "a profile fitted to your own measurements"),
     "show": ("Look", "the presets: models, GPUs, clusters, frameworks"),
 }
+UNREAD = 141
+"""Exit code as shells have it of a program that a broken pipe ends: 128 and SIGPIPE."""
 EXAMPLES = (
     "distsim memory llama-7b --zero 2",
     "distsim pipeline --stages 4 --micro 8",
@@ -91,10 +93,11 @@ def _wrong(text: str) -> int:
 
 
 def _unread() -> int:
-    """The reader of our output went away, which is not an error: what is left goes nowhere."""
+    """The reader of a stream that is not our own went away (cli/streams.py has ours) before all was said: what is left
+    goes nowhere, and nobody takes that for an answer."""
     for stream in (sys.stdout, sys.stderr):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    return 0
+    return UNREAD
 
 
 def _run(arguments: list[str]) -> int:

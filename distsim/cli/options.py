@@ -71,11 +71,11 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "lora_rank": (int, "rank of LoRA adapters; only they train"),
     "lora_targets": (
         str,
-        "products with an adapter: q,k,v,o,gate,up,down,head, in_proj …; attention, mlp, mixers, all-linear",
+        "products with an adapter: q,k,v,o,gate,up,down,head, in_proj ...; attention, mlp, mixers, all-linear",
     ),
     "lora_dropout": (float, "dropout of the adapters' inputs [default: 0]"),
     "lora_whole": (str, "what trains whole beside adapters: embedding, head, norms"),
-    "quantize": (str, "how frozen weights are stored (distsim show quantizations): none, nf4, nf4+experts …"),
+    "quantize": (str, "how frozen weights are stored (distsim show quantizations): none, nf4, nf4+experts ..."),
     "loss": (str, "loss in place of the framework's: chunked, fused-linear, liger, cut (distsim show losses)"),
     "loss_parallel": (bool, "logits stay sharded over tp through the loss [default: the framework's, or on]"),
     "tp_mode": (str, "tensor parallelism in a row, square, stacked squares or cube: 1d, 2d, 2.5d, 3d [default: 1d]"),

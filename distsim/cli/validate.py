@@ -23,15 +23,19 @@ def validate(
     ] = None,
     worst: Annotated[int, typer.Option("--worst", help="how many of the worst rows to list")] = 10,
     memory_median: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            "--memory-median", help="exit 1 when the median memory error is above this, e.g. 0.05", show_default=False
+            "--memory-median",
+            help="exit 1 when the median memory error is above this, e.g. 0.05 or 5%",
+            show_default=False,
         ),
     ] = None,
     median: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            "--median", help="exit 1 when the median error of step time is above this, e.g. 0.05", show_default=False
+            "--median",
+            help="exit 1 when the median error of step time is above this, e.g. 0.05 or 5%",
+            show_default=False,
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON to stdout")] = False,
@@ -48,9 +52,7 @@ def validate(
 
     if by is not None:
         check_group(by)
-    for flag, bar in (("--median", median), ("--memory-median", memory_median)):
-        if bar is not None and not 0 <= bar < float("inf"):
-            raise DistsimError(f"{flag} {bar:g} is no error", "give a share from 0 on, e.g. 0.05")
+    bars = _bar("--median", median), _bar("--memory-median", memory_median)
     if worst < 0:
         raise DistsimError(f"--worst {worst} is negative", "give 0 or more")
     if unseen and runs is not None:
@@ -66,6 +68,22 @@ def validate(
 
         show(result, by, worst)
     told = result.summary
-    for bar, reached in ((median, told.median_abs_error), (memory_median, told.memory_median_abs_error)):
+    for bar, reached in zip(bars, (told.median_abs_error, told.memory_median_abs_error), strict=True):
         if bar is not None and (reached is None or reached > bar):
             raise typer.Exit(1)
+
+
+def _bar(flag: str, stated: str | None) -> float | None:
+    """An error as a share; ``5%`` is 0.05."""
+    from distsim.errors import DistsimError
+    from distsim.units import parse
+
+    if stated is None:
+        return None
+    try:
+        bar = parse(stated, "1", flag)
+    except DistsimError:
+        bar = -1.0
+    if bar < 0:
+        raise DistsimError(f"{flag} {stated} is no error", "give a share from 0 on, e.g. 0.05 or 5%")
+    return bar

@@ -25,7 +25,7 @@ from distsim.engine.plans.owned import owned_hour
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
 from distsim.engine.plans.plan import Candidate, Option
 from distsim.engine.plans.prices import Quote, best
-from distsim.engine.plans.scope import Scope, usual_notes
+from distsim.engine.plans.scope import Scope, alike, sold_whole, usual_notes
 from distsim.engine.plans.smaller import down_to_budget
 from distsim.engine.plans.unread import unread_notes
 from distsim.errors import DistsimError
@@ -128,7 +128,7 @@ class Plan:
         system = system_for(one.gpu, self.request.providers, self.since)
         if system is not None and option.quote.owned:
             chip, cluster = catalog.load("gpus", one.gpu), catalog.load("clusters", one.cluster)
-            return owned_hour(chip, cluster, system, self.request.facility)
+            return owned_hour(chip, cluster, system, self.request.facility, self.request.terms.job.gpu_power)
         if system is None or option.watts is None:
             return None
         draw = option.candidate.draw
@@ -237,7 +237,7 @@ def _scope(request: Request, model: LoadedModel, prices: Offers) -> Scope:
     except DistsimError:
         if prices.left_out:
             Scope(request, model, prices.every)  # which raises too, unless older prices would do
-            raise prices.too_old(request) from None
+            raise prices.too_old(request, alike(request, sold_whole(prices.known, request.sizes))) from None
         raise
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, exp, maximum, minimum, where
+from distsim.arrays import Number, exp, maximum, minimum, some, where
 from distsim.formula import formula
 from distsim.formulas.step import largest_deviation
 from distsim.units import DAY, HOUR
@@ -10,8 +10,12 @@ from distsim.units import DAY, HOUR
 DALY = "Daly 2006, A higher order estimate of the optimum checkpoint interval, Future Generation Computer Systems 22"
 YOUNG = "Young 1974, A first order approximation to the optimum checkpoint interval, CACM 17"
 KOKOLIS = "Kokolis et al. 2025 (arXiv:2410.21680), E[ETTR] from N, r_f, u0, the checkpoint interval and write time"
-ENOUGH_DEVIATIONS = 2.33  # standard deviations above the mean that 1 % of normal values exceed
-MOST_SPARES = 128  # terms of the Poisson sum; more spare nodes than that are counted as this many
+ERLANG = (
+    "Erlang 1917, loss formula; for repairs of any lengths: Sevastyanov 1957. Its servers are nodes in repair: "
+    "failures come at a constant rate while the job runs (Poisson arrivals see time averages), none while it waits"
+)
+RARELY = 0.01  # of failures may find no spare node, where nobody says how many there are
+NEVER = 1e-15  # a share of failures that no sum notices
 
 
 @formula(unit="1/GPU-h", source="definition: count over accelerator-hours")
@@ -51,11 +55,9 @@ def checkpoint_write_seconds(checkpoint_bytes: Number, storage_rate: Number, wri
 
 
 @formula(unit="s", source="MegaScale (arXiv:2402.15627) section 4.4: the GPU waits for the copy to host memory only")
-def checkpoint_blocking_seconds(
-    asynchronous: Number, write_seconds: Number, bytes_per_gpu: Number, host_rate: Number
-) -> Number:
-    """How long training stands still for a checkpoint."""
-    return where(asynchronous, bytes_per_gpu / host_rate, write_seconds)
+def checkpoint_copy_seconds(bytes_per_gpu: Number, host_rate: Number) -> Number:
+    """How long training stands still for a checkpoint that is written while it goes on."""
+    return bytes_per_gpu / host_rate
 
 
 @formula(
@@ -123,26 +125,47 @@ def straggler_stretch(workers: Number, spread_fraction: Number) -> Number:
     return 1 + spread_fraction * largest_deviation(workers)
 
 
-@formula(unit="1", source="Poisson number of nodes in repair against the spare ones")
+@formula(unit="1", source=f"{ERLANG}; the failing node sees the others: B(spares, nodes in repair)")
 def spares_short_probability(nodes_in_repair: Number, spares: Number) -> Number:
-    """How likely a failure finds no spare node, when repairs are independent."""
-    term = exp(-minimum(nodes_in_repair, 500.0))
-    enough = term * 0.0
-    for count in range(MOST_SPARES + 1):
-        enough = enough + where(count <= spares, term, 0.0)
-        term = term * nodes_in_repair / (count + 1)
-    return maximum(minimum(1 - enough, 1), 0)
+    """How likely a failure finds no spare node. ``nodes_in_repair``, repair time over time between failures, is their
+    mean number where there are always enough."""
+    return erlang_b(nodes_in_repair, spares)
 
 
-@formula(unit="nodes", source="mean of a Poisson number and 2.33 standard deviations: its 99th percentile, rounded up")
+def erlang_b(load: Number, servers: Number) -> Number:
+    """Erlang's B(servers, load), by its recursion."""
+    share, count = 1.0 + 0.0 * load, 0
+    while some((servers > count) & (share > NEVER)):
+        count += 1
+        share = where(servers >= count, load * share / (count + load * share), share)
+    return share
+
+
+@formula(unit="nodes", source=f"{ERLANG}: the smallest number for which B is at most 1 %")
 def usual_spares(nodes_in_repair: Number) -> Number:
-    """Spare nodes that leave about one failure in a hundred without one."""
-    return nodes_in_repair + ENOUGH_DEVIATIONS * nodes_in_repair**0.5
+    """Spare nodes that leave at most one failure in a hundred without one; none where nothing is repaired."""
+    return fewest_servers(nodes_in_repair)
 
 
-@formula(unit="s", source="the first of the broken nodes to come back ends the wait")
-def restart_with_spares_seconds(
-    restart_seconds: Number, short_probability: Number, repair_seconds: Number, spares: Number
-) -> Number:
-    """Mean time from a failure to the first new step, the wait for a repair included where spares ran out."""
-    return restart_seconds + short_probability * repair_seconds / (spares + 1)
+def fewest_servers(load: Number) -> Number:
+    """The fewest servers that lose hardly anything."""
+    share, servers, count = where(load > 0, 1.0, 0.0), 0 * load, 0
+    while some(share > RARELY):
+        count += 1
+        servers = where(share > RARELY, count, servers)
+        share = load * share / (count + load * share)
+    return servers
+
+
+@formula(
+    unit="s", source="first of spares + 1 exponential repairs to end; the mean is the same for repairs of any lengths"
+)
+def repair_wait_seconds(repair_seconds: Number, spares: Number) -> Number:
+    """How long a failure that finds no spare node waits: as many are in repair as there are spares, and its own."""
+    return repair_seconds / (spares + 1)
+
+
+@formula(unit="1", source="renewal: each time between failures is followed by its wait, in which nothing else fails")
+def waiting_stretch(short_probability: Number, wait_seconds: Number, seconds_between_failures: Number) -> Number:
+    """Factor on the time of a job that waits as a whole for nodes in repair: one over Erlang's 1 - B(spares + 1)."""
+    return 1 + short_probability * wait_seconds / seconds_between_failures

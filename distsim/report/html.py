@@ -24,7 +24,6 @@ from distsim.report.plan_words import (
     besides,
     carbon,
     days,
-    dollars,
     energy,
     fullness,
     gpu_hours,
@@ -37,7 +36,7 @@ from distsim.report.plan_words import (
     rate,
     unbeaten,
 )
-from distsim.units import DAY, KWH_PER_MWH, count, days_words, duration, least_to_most
+from distsim.units import DAY, KWH_PER_MWH, count, days_words, dollars, duration, least_to_most, rounded
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may load for the page: nothing but the style inside it."""
@@ -159,7 +158,7 @@ def _tiles(option: Option) -> Html:
     told = (
         ("Cost" if option.quote.owned else "Rent", dollars(option.dollars), f"90 % interval {interval(option)}"),
         ("Duration", days(option.days), f"90 % interval {days(option.days_low)} to {days(option.days_high)}"),
-        ("GPU-hours", gpu_hours(option), f"{count(option.tokens_per_dollar)} tokens per dollar"),
+        ("GPU-hours", gpu_hours(option), f"{rounded(option.tokens_per_dollar)} tokens per dollar"),
         ("Goodput", f"{terms.fraction:.1%}", f"one failure per {duration(terms.mean_time_between_failures)}"),
         ("Energy", energy(option), carbon(option)),
     )

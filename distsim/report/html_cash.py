@@ -10,8 +10,7 @@ from distsim.engine.plans.ownership import Ownership
 from distsim.report.html_figures import drawing, text
 from distsim.report.html_scatter import round_dollars
 from distsim.report.markup import Html, element
-from distsim.report.plan_words import dollars
-from distsim.units import YEAR_MONTHS
+from distsim.units import YEAR_MONTHS, dollars
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960.0, 300.0, 84.0, 110.0, 24.0, 48.0
 LINES = 5

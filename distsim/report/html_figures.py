@@ -11,9 +11,8 @@ from distsim.report.bars import INKS
 from distsim.report.markup import Html, element, joined
 from distsim.report.memory import folded
 from distsim.report.plan import PARTS, money_shares
-from distsim.report.plan_words import dollars
 from distsim.report.style import Colour
-from distsim.units import gib
+from distsim.units import dollars, gib
 
 WIDTH, BAR, GAP, LABEL = 960.0, 34.0, 12.0, 92.0
 LETTER = 16.0

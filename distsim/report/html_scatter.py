@@ -14,8 +14,8 @@ from distsim.report.html_figures import drawing, text
 from distsim.report.markup import Html, element
 from distsim.report.plan_plot import dearest
 from distsim.report.plan_words import days as length
-from distsim.report.plan_words import dollars, unbeaten
-from distsim.units import days_words
+from distsim.report.plan_words import unbeaten
+from distsim.units import days_words, dollars
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960.0, 440.0, 84.0, 24.0, 16.0, 52.0
 MARGIN = 1.12

@@ -21,7 +21,6 @@ from distsim.report.plan_words import (
     besides,
     carbon,
     days,
-    dollars,
     energy,
     fullness,
     gpu_hours,
@@ -38,7 +37,7 @@ from distsim.report.plan_words import (
 )
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
-from distsim.units import DAY, KWH_PER_MWH, count, days_words, duration, least_to_most
+from distsim.units import DAY, KWH_PER_MWH, count, days_words, dollars, duration, least_to_most, rounded
 
 WIDEST_BAR = 80
 DISPENSABLE = ("region", "MFU", "goodput", "GPU-hours", "cluster", "MWh", "90%", "price age")
@@ -104,7 +103,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
     terms, mean = chosen.candidate.goodput, chosen.interruptions
     few = number(mean, 0 if mean >= 10 else 1)
     bound = [f"{'bought  ' if chosen.quote.owned else 'reserved'}    {owed(chosen)}"] if owed(chosen) else []
-    tokens = [count(chosen.tokens / chosen.dollars_at(end)) for end in (chosen.days_high, chosen.days_low)]
+    tokens = [rounded(chosen.tokens / chosen.dollars_at(end)) for end in (chosen.days_high, chosen.days_low)]
     return [
         *told, "",
         f"{term.bold('cheapest in detail')}: {layout_words(chosen)}",
@@ -115,7 +114,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         *(f"spares      {words}" for words in (standing_by(chosen),) if words),
         *bound,
         *fullness(chosen),
-        f"tokens      {count(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
+        f"tokens      {rounded(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
         f"failures    {few} expected, one per {duration(terms.mean_time_between_failures)}; "
         f"goodput {terms.fraction:.1%}; {saving(terms)}",
         f"energy      {', '.join(filter(None, (energy(chosen), carbon(chosen))))}",

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from distsim.engine.planner import Plan
 from distsim.engine.plans.ownership import Ownership
 from distsim.engine.plans.plan import Option
-from distsim.report.plan_words import days, dollars
+from distsim.report.plan_words import days, number
 from distsim.report.style import Style, columns
 from distsim.specs.dates import dated
 from distsim.specs.facility import Facility
-from distsim.units import DAY, YEAR, YEAR_MONTHS
+from distsim.units import DAY, YEAR, YEAR_MONTHS, dollars
 
 HEAD = ("year", "buying", "renting", "buying so far", "renting so far")
 AMOUNTS = ("buying", "renting", "buying_so_far", "renting_so_far")
@@ -32,7 +32,7 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     months = own.break_even_months
     never = months == float("inf")
     late = ", beyond its life" if not never and months > YEAR_MONTHS * house.lifetime_years else ""
-    when = "never" if never else f"after {months:,.1f} months{late}"
+    when = "never" if never else f"after {number(months, 0 if months >= 100 else 1)} months{late}"
     run = option.days * DAY / YEAR * YEAR_MONTHS
     takes = f"{run:,.1f} months" if run >= 1 else days(option.days)
     idle = own.rent_per_used_hour != own.rent_per_hour

@@ -13,24 +13,12 @@ from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.layouts import ALIKE
 from distsim.engine.plans.plan import Option
 from distsim.specs.dates import dated
-from distsim.units import DAY, KILOGRAMS_PER_TONNE, KWH_PER_MWH, days_words, decimal_bytes, duration
+from distsim.units import DAY, KILOGRAMS_PER_TONNE, KWH_PER_MWH, days_words, decimal_bytes, dollars, duration
 
 FEW = 9.95
 """What has two digits before the point when it is rounded."""
 BEYOND = "✗"
 """Marks an option that is beyond the limits; ``x`` where that cannot be shown."""
-LEAST_TOLD = 0.01
-"""Dollars below which an amount is told as less than that, not as nothing."""
-
-
-def dollars(amount: float) -> str:
-    """An amount as a person says it: ``$1.49M``, ``$830k``, ``$12.50``."""
-    for size, unit in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
-        if abs(amount) >= size:
-            return f"${amount / (1e3 if unit == 'k' else size):,.{0 if unit == 'k' else 2}f}{unit}"
-    if 0 < amount < LEAST_TOLD:
-        return f"under ${LEAST_TOLD:g}"
-    return f"${amount:,.2f}" if abs(amount) < 100 else f"${amount:,.0f}"
 
 
 def number(amount: float, digits: int = 1) -> str:

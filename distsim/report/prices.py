@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from distsim.report import terminal
 from distsim.report.console import table
+from distsim.report.fitting import kept_columns, least_width, left_out
 from distsim.specs.dates import age
 from distsim.specs.price import TERMS, Price
 
@@ -20,8 +21,6 @@ FOLDED = {"instance": 12, "item": 12, "besides": 12, NOTES: 24}
 """Columns that are folded between words, with the width at which they still read well."""
 SPARE = ("age", "GPUs", "kind", "reserved-3y", "reserved-1y", "reserved", "date", "spot", "region")
 """Columns that a narrow terminal does without; those at the end have room before the others."""
-GAP = 3
-"""Blanks between two columns."""
 
 
 def price_list(prices: Price, origin: str, file: str, today: datetime.date) -> list[RenderableType]:
@@ -73,27 +72,14 @@ def _purchases(prices: Price, today: datetime.date) -> list[RenderableType]:
     return _fitting(["item", "kind", "USD", "per", "date", "age", NOTES], rows, numbers=("USD",))
 
 
-def _least_width(name: str, cells: list[str]) -> int:
-    """The width below which a column's words or figures would be broken."""
-    most = max(map(len, [name, *cells]))
-    if name not in FOLDED:
-        return most
-    return max([min(most, FOLDED[name]), *(len(word) for cell in cells for word in cell.split())])
-
-
 def _fitting(
     header: list[str], rows: list[list[str]], title: str = "", numbers: Collection[str] = ()
 ) -> list[RenderableType]:
     """A table without the columns for which the terminal is too narrow, and a line that names them."""
     room = terminal.width() or terminal.NATURAL_WIDTH
-    widths = {name: _least_width(name, [row[at] for row in rows]) for at, name in enumerate(header)}
-    kept = [name for name in header if name not in SPARE]
-    for name in reversed([one for one in SPARE if one in header]):
-        if sum(widths[one] + GAP for one in (*kept, name)) - GAP <= room:
-            kept.append(name)
-    kept = [name for name in header if name in kept]
+    widths = {name: least_width(name, [row[at] for row in rows], FOLDED.get(name)) for at, name in enumerate(header)}
+    kept = kept_columns(widths, SPARE, room)
     made = table(*kept, title=title, numbers=numbers, whole=[name for name in kept if name not in FOLDED])
     for row in rows:
         made.add_row(*(escape(cell) for name, cell in zip(header, row, strict=True) if name in kept))
-    left = ", ".join(name for name in header if name not in kept)
-    return [made, escape(f"for a wider terminal, or --json: {left}")] if left else [made]
+    return [made, *map(escape, left_out(header, kept))]

@@ -12,13 +12,12 @@ from distsim.engine.layouts.money import Rent
 from distsim.engine.search import Choice, SearchReport
 from distsim.report.job_words import trained_words
 from distsim.report.memory import number
-from distsim.report.plan_words import dollars
 from distsim.report.prose import folded
 from distsim.report.search_plot import plot
 from distsim.report.search_table import DEGREES, recompute_word, table
 from distsim.report.style import VERMILLION, Style, columns
 from distsim.specs.flags import typed
-from distsim.units import DAY, count, days_words, duration, gib, stated
+from distsim.units import DAY, count, days_words, dollars, duration, gib, stated
 
 
 def lines(report: SearchReport, term: Style) -> list[str]:

@@ -8,11 +8,11 @@ from distsim.engine.layouts.alike import NEAR, Alike
 from distsim.engine.search import Choice, SearchReport
 from distsim.report import terminal
 from distsim.report.memory import number
-from distsim.report.plan_words import dollars as money
 from distsim.report.prose import folded
 from distsim.report.step import percent
 from distsim.report.style import VERMILLION, Style, bare, columns
 from distsim.units import DAY, duration
+from distsim.units import dollars as money
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch")
 HEADINGS = {"zero_group": "group", "micro_batch": "micro", "limits": "limited by"}

@@ -9,7 +9,8 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from distsim.report.console import console, table
-from distsim.report.show_columns import ALIASES_FROM, COLUMNS, NONE, NOTES, SPARE, UNITS, WHOLE, WORDS, Preset
+from distsim.report.fitting import GAP, kept_columns, least_width, left_out, squeezed
+from distsim.report.show_columns import COLUMNS, FOLDED, NONE, NOTES, SOURCES_FROM, SPARE, UNITS, WHOLE, WORDS, Preset
 from distsim.specs.base import source_of
 from distsim.units import count
 
@@ -27,54 +28,59 @@ def kinds(counts: Mapping[str, int]) -> list[RenderableType]:
 
 
 def names(kind: str, presets: Sequence[tuple[str, str, Preset]]) -> list[RenderableType]:
-    """(name, origin, TOML) of every preset of a kind, with its main figures."""
-    width = console().width
-    narrow = width < ALIASES_FROM
+    """(name, origin, TOML) of every preset of a kind, with those of its main figures that fit the terminal."""
     columns = COLUMNS.get(kind, ())
     found = () if all(origin == "shipped" for _, origin, _ in presets) else ("found",)
-    headers = ["name", *(header for header, _ in columns), *(() if narrow else ("aliases",)), *found]
+    headers = ["name", *(header for header, _ in columns), "aliases", *found]
     rows = []
     for name, origin, preset in presets:
         cells = [name, *(show({"name": name, **preset}) for _, show in columns)]
-        aliases = [] if narrow else [", ".join(preset.get("aliases", ()))]
-        rows.append([*cells, *aliases, *([origin] if found else [])])
-    if narrow:
-        _units_up(headers, rows)
-        _without_spare(headers, rows, SPARE.get(kind, ()), width)
-    numbers = [header not in WORDS for header in headers]
-    made = table(*headers, numbers=tuple(one for one, number in zip(headers, numbers, strict=True) if number))
+        rows.append([*cells, ", ".join(preset.get("aliases", ())), *([origin] if found else [])])
+    return [*_fitting(headers, rows, ("aliases", *SPARE.get(kind, ()))), *([NOTES[kind]] if kind in NOTES else [])]
+
+
+def _fitting(names: list[str], rows: list[list[str]], spare: Sequence[str]) -> list[RenderableType]:
+    """All columns, or with their units above and closer together as many as there is room for."""
+    room, headings, gap = console().width, dict(zip(names, names, strict=True)), GAP
+    kept = kept_columns(_widths(headings, rows, FOLDED), spare, room)
+    if narrow := len(kept) < len(names):
+        headings, gap = _units_up(names, rows), GAP - 1
+        kept = kept_columns(_widths(headings, rows, FOLDED), spare, room, gap)
+    made = table(*(headings[name] for name in kept), numbers=tuple(headings[one] for one in kept if one not in WORDS))
     made.padding = (0, 1, 0, 0) if narrow else made.padding
-    for column, header in zip(made.columns, headers, strict=True):
-        column.min_width = max(map(len, header.split()))  # no word of a heading is broken
-        column.no_wrap = header in WHOLE
+    whole, least = _widths(headings, rows, {}), _widths(headings, rows, dict.fromkeys(set(names) - set(WHOLE), 0))
+    widths = {name: max([whole[name], *map(len, headings[name].split("\n"))]) for name in kept}
+    for bound in (_widths(headings, rows, FOLDED), least):
+        widths = squeezed(widths, bound, room, gap)
+    for column, width in zip(made.columns, widths.values(), strict=True):
+        column.width = width
     for row in rows:
-        made.add_row(*map(escape, row))
-    return [made, NOTES[kind]] if kind in NOTES else [made]
+        made.add_row(*(escape(cell) for name, cell in zip(names, row, strict=True) if name in kept))
+    return [made, *map(escape, left_out(names, kept))]
 
 
-def _without_spare(headers: list[str], rows: list[list[str]], spare: Sequence[str], width: int) -> None:
-    """As many of the spare columns go as it takes for the rest to fit a terminal."""
-    gap = 2
-    for name in spare:
-        parts = [[*header.split("\n"), *(row[place] for row in rows)] for place, header in enumerate(headers)]
-        if sum(max(map(len, cells)) + gap for cells in parts) - 1 <= width:
-            return
-        place = next(place for place, header in enumerate(headers) if header.split("\n")[0] == name)
-        for row in (headers, *rows):
-            del row[place]
+def _widths(headings: Mapping[str, str], rows: Sequence[Sequence[str]], folded: Mapping[str, int]) -> dict[str, int]:
+    """What each column needs at least, by its name."""
+    cells = ([row[place] for row in rows] for place in range(len(headings)))
+    return {
+        name: least_width(heading, column, folded.get(name))
+        for (name, heading), column in zip(headings.items(), cells, strict=True)
+    }
 
 
-def _units_up(headers: list[str], rows: list[list[str]]) -> None:
-    """A unit that all cells of a column share goes to its heading, for terminals without the room."""
-    for place, header in enumerate(headers):
+def _units_up(names: Sequence[str], rows: list[list[str]]) -> dict[str, str]:
+    """Headings by name: a unit that all cells of a column share goes there, for terminals without the room."""
+    headings = dict(zip(names, names, strict=True))
+    for place, name in enumerate(names):
         parts = [row[place].split(" ", 2) for row in rows if row[place] != NONE]
         shared = {part[1] if len(part) > 1 else "" for part in parts}
         if len(shared) != 1 or not shared <= UNITS:
             continue
-        headers[place] = f"{header}\n{shared.pop()}"
+        headings[name] = f"{name}\n{shared.pop()}"
         for row in rows:
             number, *rest = row[place].split(" ", 2)
             row[place] = " ".join([number, *rest[1:]])
+    return headings
 
 
 def _rows(preset: Preset, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -103,7 +109,7 @@ def preset(name: str, origin: str, file: str, data: Preset, counted: Mapping[str
     checked = f", checked {source['checked']}" if "checked" in source else ""
     what = origin if " " in origin else f"{origin} preset"
     last = escape(f"{name}: {what}{checked}, {file}")
-    return [*(_with_notes(rows) if console().width < ALIASES_FROM else _with_sources(rows)), last]
+    return [*(_with_notes(rows) if console().width < SOURCES_FROM else _with_sources(rows)), last]
 
 
 def counted_words(counted: Mapping[str, Any]) -> dict[str, str]:

@@ -183,19 +183,29 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("bytes moved to unpack it", _rounded("unpack_bytes")),
     ),
 }
-# Columns that go, first to last, where a terminal has no room for all.
+FOLDED = {
+    "aliases": 24,
+    "does not run": 12,
+    "schedules": 24,
+    "states of a parameter": 24,
+    "in the framework's place": 24,
+    "found": 24,
+}
+"""Columns that are folded between words, with the width at which they still read well."""
+# Columns that go behind the aliases, first to last, where a terminal has no room for all.
 SPARE: dict[str, tuple[str, ...]] = {
     "models": ("hidden", "vocab", "context", "heads / kv"),
     "gpus": ("fp8", "power"),
-    "clusters": ("fabric", "one way"),
+    "clusters": ("fabric", "one way", "domain"),
     "frameworks": ("schedules",),
     "prices": ("currency", "accelerators"),
+    "precisions": ("activation",),
 }
 WHOLE = ("name", "gpu", "newest", "age", "heads / kv", "experts")
 """Columns whose cells are not broken: names that are typed again as they stand, dates and counts."""
 UNITS = {"GiB", "GB/s", "TFLOP/s", "W"}
-ALIASES_FROM = 100
-"""Columns of a terminal that has room for them."""
+SOURCES_FROM = 100
+"""Columns of a terminal that has room for sources beside their figures."""
 WORDS = (
     "name",
     "aliases",
@@ -214,6 +224,7 @@ WORDS = (
     "schedules",
     "products in",
     "states of a parameter",
+    "in the framework's place",
 )
 NOTES = {
     "models": "experts: those that a token passes, of all in a layer. One model: distsim show model llama-7b",

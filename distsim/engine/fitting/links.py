@@ -181,10 +181,10 @@ def leave_one_out(found: Sequence[Batch], name: Callable[[Batch], str]) -> list[
     return out
 
 
-def toml(factors: Mapping[str, Factor], origin: str, checked: str) -> str:
-    """The preset that pricing reads, as text."""
+def toml(factors: Mapping[str, Factor], origin: str, checked: str, by: str = "make calibrate-links") -> str:
+    """The preset that pricing reads, as text; ``by`` is the command that writes it."""
     lines = [
-        "# Written by `make calibrate-links`; what each number means: docs/collectives.md.",
+        f"# Written by `{by}`; what each number means: docs/collectives.md.",
         "# Factors on NCCL's own arithmetic: latency of the LL protocol, latency of all others, bandwidth.",
         'name = "factors"',
         "",

@@ -129,7 +129,8 @@ def _other_device(device: str, gpu: str) -> str:
 
 def toml(profile: Profile, origin: str) -> str:
     """The profile as a file that ``profile=`` and ``--network-profile`` read."""
-    body = calibrate_links.toml(profile.factors, origin, datetime.date.today().isoformat())
+    day = datetime.date.today().isoformat()
+    body = calibrate_links.toml(profile.factors, origin, day, "distsim calibrate --nccl-tests")
     lines = [body.rstrip()]
     for one in profile.lines:
         lines += [

@@ -47,7 +47,7 @@ def limited(chip: Accelerator, cluster: Cluster, watts: float | None) -> tuple[A
         return chip, []
     from distsim.engine.plans.energy import profile_of
 
-    told = f"gpu_power {limit:.12g} W of cluster {cluster.name}" if watts is None else f"--gpu-power {limit:.12g}"
+    told = f"gpu_power {limit:.12g} W of cluster {cluster.name}" if watts is None else f"--gpu-power {limit:.12g} W"
     rated = chip.rated_power or chip.power
     if rated is None:
         raise DistsimError(

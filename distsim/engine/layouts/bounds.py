@@ -81,6 +81,8 @@ def gpu_counts(text: str) -> tuple[int, ...]:
     for low, high in parse_bound("gpus", text).ranges:
         if high == LARGEST and low != high:
             raise DistsimError(f"--gpus {text} has no end", f"write e.g. --gpus {low}..{low * 8}")
+        if high > LARGEST:
+            raise DistsimError(f"--gpus {text} ends beyond any machine", f"the largest is {LARGEST:,}")
         while low <= high:
             numbers.append(low)
             low *= 2

@@ -17,6 +17,8 @@ from distsim.units import BITS_PER_BYTE, GIGA, MICROSECOND
 FABRICS = "fabrics"
 NEWEST_LINK = "nvlink-5"
 """Whose share of the datasheet rate is taken for links that nobody described."""
+FASTEST = 1e6
+"""Gb/s of a network per GPU; more is a slip of a unit."""
 USUAL_PCIE = 4
 """The generation of hosts that do not state it."""
 SAME_RATE = 0.01
@@ -112,15 +114,43 @@ def usual_network(architecture: str, gpus_per_node: int, gbps: float) -> str:
 
 
 def network_class(name: str) -> tuple[str, Mapping[str, Any]]:
-    """Class of a network and what it adds: ``slingshot-11`` is a ``slingshot``; raises for one nobody described."""
+    """Class of a cluster's network and what it adds: its own, or the first of its kind; raises where there is none."""
     known = fabrics()["network"]
-    alike = [one for one in known if name.startswith(one)] or [
-        one for one in known if one.split("-")[0] == name.split("-")[0]
-    ]
-    if not alike:
-        raise DistsimError(f"unknown network {name!r}", did_you_mean(name, known), f"known: {', '.join(known)}")
-    found = max(alike, key=len)
+    found = described(name) or next(iter(_kin(name)), None)
+    if found is None:
+        raise _unknown_network(name)
     return found, known[found]
+
+
+def stated_network(name: str) -> str:
+    """A class that somebody asks for by name: one that is described, whatever its maker adds to it."""
+    if described(name) is None:
+        raise _unknown_network(name)
+    return name
+
+
+def described(name: str) -> str | None:
+    """The class that a name is, or of which it says more: ``slingshot-11`` is a ``slingshot``, ``ib-hdr100`` an
+    ``ib-hdr``, but ``efa-v10`` no ``efa-v1``."""
+    alike = [one for one in fabrics()["network"] if name.startswith(one) and _ends(one, name[len(one) :])]
+    return max(alike, key=len, default=None)
+
+
+def _ends(name: str, more: str) -> bool:
+    """Whether a word is over where more follows."""
+    return not more or more[0] == "-" or (more[0].isdigit() and not name[-1].isdigit())
+
+
+def _kin(name: str) -> list[str]:
+    """Classes of the same kind."""
+    return [one for one in fabrics()["network"] if one.split("-")[0] == name.split("-")[0]]
+
+
+def _unknown_network(name: str) -> DistsimError:
+    known = fabrics()["network"]
+    return DistsimError(
+        f"unknown network {name!r}", did_you_mean(name, _kin(name) or known), f"known: {', '.join(known)}"
+    )
 
 
 def network_for(
@@ -141,17 +171,19 @@ def network_for(
 
     if gpus_per_node is not None and gpus_per_node < 1:
         raise DistsimError(f"{gpus_per_node} GPUs per node", "give a whole number, at least 1")
-    if internode_gbps_per_gpu is not None and not 0 <= internode_gbps_per_gpu < math.inf:
-        raise DistsimError(f"{internode_gbps_per_gpu} Gb/s is no rate of a network", "give Gb/s per GPU, such as 400")
+    if internode_gbps_per_gpu is not None and not 0 <= internode_gbps_per_gpu <= FASTEST:
+        told = f"{internode_gbps_per_gpu:.10g} Gb/s is no rate of a network"
+        raise DistsimError(told, f"give Gb/s per GPU, such as 400, at most {FASTEST:,.0f}")
     accelerator = catalog.load("gpus", gpu) if isinstance(gpu, str) else gpu
     usual = cluster if cluster is not None else _usual_cluster(accelerator)
     per_node = gpus_per_node or (usual.gpus_per_node if usual else 8)
     rate = _nic_rate(usual, internode_gbps_per_gpu)
-    name = network or _class_of(accelerator, usual, per_node, rate, internode_gbps_per_gpu, cluster is not None)
+    domain = _ranks_of_domain(gpus_per_node, usual, cluster is not None)
+    usually = _class_of(accelerator, usual, per_node, rate, internode_gbps_per_gpu, cluster is not None)
+    name = stated_network(network) if network else usually
     (name, known), (intra, intra_rate, switch) = network_class(name), scale_up(accelerator, usual)
     library = _library(backend, accelerator.vendor)
     rack = bool(usual) and usual.domain > usual.gpus_per_node
-    domain = usual.domain if rack else per_node
     pair = _pair_rate(accelerator, usual)
     mesh = tuple(fabrics()["cube_mesh"]["rings"]) if intra == "nvlink-2" and per_node <= 8 and not pair else ()
     measured_hop = usual.network.hop if cluster is not None and usual.network is not None else None
@@ -175,11 +207,26 @@ def network_for(
         sharp=sharp,
         torus_axes=_axes(usual) if library == "ici" else 0,
         torus_wrap=usual.fabric.wrap if usual is not None else RING,
-        tiers=tuple((tier.nodes * per_node / domain, tier.oversubscription) for tier in usual.network.tiers)
+        tiers=tuple((tier.nodes * usual.gpus_per_node / usual.domain, tier.oversubscription)
+                    for tier in usual.network.tiers)
         if cluster is not None and usual.network is not None else (),
         bridge=bridge_of(accelerator, usual),
         node=per_node,
     )  # fmt: skip
+
+
+def _ranks_of_domain(per_node: int | None, usual: Any, named: bool) -> int:
+    """GPUs that reach each other over the fabric: so many of each node, of a rack with all its nodes; where a node has
+    fewer than that, so many of each rack."""
+    if usual is None or (usual.domain == usual.gpus_per_node and not named):  # nodes of the user's own
+        return per_node or (usual.gpus_per_node if usual else 8)
+    if per_node is None:
+        return int(usual.domain)
+    if per_node > usual.domain:
+        whole = "node" if usual.domain == usual.gpus_per_node else "rack"
+        told = f"{per_node} GPUs per node, but a {whole} of {usual.name} has {usual.domain}"
+        raise DistsimError(told, f"use at most {usual.domain}")
+    return per_node * int(usual.domain // usual.gpus_per_node) if per_node <= usual.gpus_per_node else per_node
 
 
 def _factors(intra: str, profile: str | None) -> Mapping[str, Factor]:

@@ -56,10 +56,8 @@ def _host(chip: Accelerator) -> str:
 
 
 def _network(cluster: Cluster | None) -> str:
-    from distsim.engine.networks.links import network_class
+    from distsim.engine.networks.links import described, network_class
 
-    if cluster is None or cluster.network is None:
+    if cluster is None or cluster.network is None or described(name := cluster.network.link_class):
         return ""
-    name = cluster.network.link_class
-    taken, _ = network_class(name)
-    return "" if name.startswith(taken) else f"network {name} of {cluster.name} is timed as {taken}: no other is known"
+    return f"network {name} of {cluster.name} is timed as {network_class(name)[0]}: no other is known"

@@ -74,6 +74,7 @@ def simulate(
         draws = rng.standard_normal(campaigns)
         work *= numpy.exp(draws * numpy.where(draws < 0, *work_spread))
     seconds, failures = _finish(terms, work, rng)
+    seconds += rng.gamma(rng.binomial(failures, terms.waits), terms.wait)  # a sum of exponential waits for repairs
     return Campaigns(seconds * terms.planned_stretch, failures)
 
 

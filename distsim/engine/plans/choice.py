@@ -10,7 +10,7 @@ from typing import Any
 from distsim.engine.plans.layouts import ALIKE
 from distsim.engine.plans.plan import Option
 from distsim.errors import DistsimError
-from distsim.units import DAY, duration
+from distsim.units import DAY, dollars, duration
 
 SHORT_DAYS = 2
 """Deadlines below that are missed by hours."""
@@ -80,7 +80,7 @@ class Wish:
         if self.dollars is not None and option.payable_dollars > self.dollars:
             whole = "" if option.terms is None else f", as {whole_terms(option.terms)} owed"
             whole = ", as machines are bought whole" if option.quote.owned else whole
-            words.append(f"${option.payable_dollars - self.dollars:,.0f} too dear{whole}")
+            words.append(f"{dollars(option.payable_dollars - self.dollars)} too dear{whole}")
         return ", ".join(words)
 
 

@@ -37,7 +37,7 @@ class Policy:
     interval_seconds: float | None = None
     least_interval_seconds: float = LEAST_INTERVAL_SECONDS
     spares: int | None = None
-    """Spare nodes; None for as many as leave one failure in a hundred without one."""
+    """Spare nodes; None for as many as leave at most one failure in a hundred without one."""
     pauses_per_day: float = 0.0
     pause_seconds: float = PAUSE_SECONDS
     straggler_spread: float = 0.0
@@ -91,6 +91,11 @@ class Goodput:
     pace: float = 1.0
     work: float = math.inf
     """Seconds of undisturbed training, where it is known how long that is."""
+    waits: float = 0.0
+    """Share of the stops after which the job waits for a node in repair."""
+    wait: float = 0.0
+    """Mean seconds of such a wait, in which nothing fails; ``restart`` comes on top."""
+    wait_stretch: float = 1.0
 
     @property
     def checkpoints(self) -> float:
@@ -100,7 +105,7 @@ class Goodput:
     @property
     def stretch(self) -> float:
         """All time over the time that undisturbed steps would take, stragglers and the pace of campaigns included."""
-        return self.failure_stretch * self.planned_stretch * self.slow_steps
+        return self.failure_stretch * self.wait_stretch * self.planned_stretch * self.slow_steps
 
     @property
     def slow_steps(self) -> float:
@@ -110,7 +115,7 @@ class Goodput:
     @property
     def fraction(self) -> float:
         """Training time over all time; slow steps are training."""
-        return 1 / (self.failure_stretch * self.planned_stretch)
+        return 1 / (self.failure_stretch * self.wait_stretch * self.planned_stretch)
 
     def interruptions(self, work_seconds: float) -> float:
         """Failures that a campaign of so much undisturbed training expects."""
@@ -123,6 +128,7 @@ class Goodput:
             "checkpoint_interval_seconds": self.interval, "checkpoint_blocking_seconds": self.blocking,
             "checkpoint_drain_seconds": self.drain, "restart_seconds": self.restart,
             "failure_stretch": self.failure_stretch, "planned_stretch": self.planned_stretch,
+            "wait_stretch": self.wait_stretch, "waiting_share": self.waits, "wait_seconds": self.wait,
             "straggler_stretch": self.straggler_stretch, "pace": self.pace, "spare_nodes": self.spares,
             "notes": list(self.notes),
         }  # fmt: skip
@@ -166,21 +172,22 @@ def goodput(
         figures.note("checkpoint interval, all of the training", work_seconds, "s", "one checkpoint, at the end")
         interval, notes = work_seconds, ()
     spares = _spares(failures, policy, broken, figures)
-    restart = _restart(gpus, failures, checkpoint, storage, spares, broken, figures)
+    restart = _restart(gpus, failures, checkpoint, storage, figures)
     stretch = figures.use(
         "time lost to failures and checkpoints", forms.wall_over_work, interval_seconds=interval,
         blocking_seconds=blocking, drain_seconds=drain, restart_seconds=restart, mean_time_between_failures=mean,
     )  # fmt: skip
+    short, wait, waiting = _waits(failures.repair or 0.0, spares, broken, figures)
     planned = figures.use("planned maintenance", forms.planned_stretch, pauses_per_day=policy.pauses_per_day,
                           seconds_per_pause=policy.pause_seconds)  # fmt: skip
     slow = figures.use("stragglers", forms.straggler_stretch, workers=gpus, spread_fraction=policy.straggler_spread)
     if policy.pace != 1:
         figures.note("steps of campaigns over those of benchmarks", policy.pace, "1", pace_source(policy.pace))
     figures.use("first-order check (Kokolis et al.)", forms.expected_ettr, gpu_or_node_count=1,
-                failures_per_second=1 / mean, restart_seconds=restart, interval_seconds=interval,
-                write_seconds=blocking)  # fmt: skip
+                failures_per_second=1 / mean, restart_seconds=restart + short * wait * mean / broken,
+                interval_seconds=interval, write_seconds=blocking)  # fmt: skip
     return Goodput(gpus, mean, interval, blocking, drain, restart, stretch, planned, slow, figures, notes, spares,
-                   policy.pace, work_seconds)  # fmt: skip
+                   policy.pace, work_seconds, short * mean / broken, wait, waiting)  # fmt: skip
 
 
 def _with_preemptions(broken: float, nodes: int, policy: Policy, figures: Figures) -> float:
@@ -197,10 +204,19 @@ def _spares(failures: Failures, policy: Policy, broken: float, figures: Figures)
     """Spare nodes as stated, or as many as are hardly ever all in repair."""
     if policy.spares is not None:
         return policy.spares
-    found: float = figures.use(
-        "spare nodes, rounded up", forms.usual_spares, nodes_in_repair=(failures.repair or 0) / broken
-    )
-    return math.ceil(found)
+    return int(figures.use("spare nodes", forms.usual_spares, nodes_in_repair=(failures.repair or 0.0) / broken))
+
+
+def _waits(repair: float, spares: int, broken: float, figures: Figures) -> tuple[float, float, float]:
+    """Share of the failures that find no spare node, how long these wait, and the factor on the time. Whoever takes a
+    spot machine away gives another, so that only what is ``broken`` counts."""
+    short = figures.use("no spare left", forms.spares_short_probability, nodes_in_repair=repair / broken,
+                        spares=spares)  # fmt: skip
+    wait = figures.use("wait for a repair, where none is left", forms.repair_wait_seconds, repair_seconds=repair,
+                       spares=spares)  # fmt: skip
+    stretch = figures.use("time lost to waits for repairs", forms.waiting_stretch, short_probability=short,
+                          wait_seconds=wait, seconds_between_failures=broken)  # fmt: skip
+    return float(short), float(wait), float(stretch)
 
 
 def storage_rate(gpus: int, storage: Storage, figures: Figures) -> float:
@@ -220,11 +236,12 @@ def _checkpoint_times(
     write = figures.use("checkpoint write", forms.checkpoint_write_seconds, checkpoint_bytes=checkpoint.total_bytes,
                         storage_rate=storage_rate(gpus, storage, figures),
                         writers_rate=checkpoint.writers_rate)  # fmt: skip
-    blocking = figures.use(
-        "checkpoint pause", forms.checkpoint_blocking_seconds, asynchronous=policy.asynchronous, write_seconds=write,
-        bytes_per_gpu=checkpoint.bytes_per_gpu, host_rate=checkpoint.host_rate,
-    )  # fmt: skip
-    return float(blocking), float(write) if policy.asynchronous else 0.0
+    if not policy.asynchronous:
+        figures.note("checkpoint pause", write, "s", "definition: training stands still for a blocking write")
+        return float(write), 0.0
+    copy = figures.use("checkpoint pause", forms.checkpoint_copy_seconds, bytes_per_gpu=checkpoint.bytes_per_gpu,
+                       host_rate=checkpoint.host_rate)  # fmt: skip
+    return float(copy), float(write)
 
 
 def _interval(
@@ -250,17 +267,12 @@ def _interval(
 
 
 def _restart(
-    gpus: int, failures: Failures, checkpoint: Checkpoint, storage: Storage, spares: int, broken: float,
-    figures: Figures,
+    gpus: int, failures: Failures, checkpoint: Checkpoint, storage: Storage, figures: Figures
 ) -> float:  # fmt: skip
-    """Detection and replacement, loading, and the wait for a repair where no spare is left."""
+    """Detection, replacement by a node that is there, and loading."""
     reads = storage.read_rate or storage_rate(gpus, storage, Figures())
     base = failures.restart if failures.restart is not None else PAUSE_SECONDS
     load = checkpoint.total_bytes / min(reads, checkpoint.writers_rate)
     figures.note("detection and replacement", base, "s", failures.source_of("restart") or "assumed: PAUSE_SECONDS")
     figures.note("loading the checkpoint", load, "s", "checkpoint bytes over the read rate; shards read once")
-    repair = failures.repair or 0.0
-    short = figures.use("no spare left", forms.spares_short_probability, nodes_in_repair=repair / broken,
-                        spares=spares)  # fmt: skip
-    return float(figures.use("restart", forms.restart_with_spares_seconds, restart_seconds=base + load,
-                             short_probability=short, repair_seconds=repair, spares=spares))  # fmt: skip
+    return float(figures.note("restart", base + load, "s", "sum of the two"))

@@ -85,9 +85,11 @@ def node_sizes(one: Candidate) -> list[int]:
 
 def days_on(one: Candidate, gpus: int, tokens: float, every: float | None) -> float:
     """Days on another number of accelerators by arithmetic: steps in proportion, checkpoints and restarts as they are,
-    failures as often as so many have. ``every`` is a stated time between checkpoints in seconds."""
+    failures and waits for repairs as often as so many have. ``every`` is a stated time between checkpoints in
+    seconds."""
     kept, times = one.goodput, gpus / one.gpus
     mean = kept.mean_time_between_failures / times
     best = max(float(daly_interval_seconds(kept.blocking, mean)), LEAST_INTERVAL_SECONDS, kept.drain - kept.blocking)
     stretch = wall_over_work(every or best, kept.blocking, kept.drain, kept.restart, mean)
-    return undisturbed_days(one, tokens) / times * float(stretch) * kept.planned_stretch
+    waits = 1 + (kept.wait_stretch - 1) * times
+    return undisturbed_days(one, tokens) / times * float(stretch) * waits * kept.planned_stretch

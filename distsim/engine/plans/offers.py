@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from distsim import catalog
 from distsim.engine.plans.owned import owned_quotes, sold_systems
 from distsim.engine.plans.prices import Quote, day, price_lists, quotes, recent, today_at_most
 from distsim.errors import DistsimError
@@ -28,16 +30,29 @@ class Offers(NamedTuple):
         """How many are too old."""
         return len(self.every) - len(self.known)
 
-    def too_old(self, request: Request) -> DistsimError:
-        """Told where the prices that are left answer nothing that all together would."""
-        terms, asked = " or ".join(request.price_terms), ", ".join([*request.gpus, *request.clusters])
+    def too_old(self, request: Request, alike: Sequence[str] = ()) -> DistsimError:
+        """Told where the prices that are left answer nothing that all together would; ``alike`` says what has some."""
+        terms, asked = " or ".join(request.price_terms), ", ".join(request.clusters or request.gpus)
         stated = request.price_days is not None
         why = f"--price-age {request.price_days:g}d" if stated else "an age of a year at most"
         return DistsimError(
             f"{why} leaves no {terms} price{f' of {asked}' if asked else ''}",
+            *alike,
             f"give {'a longer' if stated else 'one, e.g.'} --price-age{'' if stated else ' 3y'}, or prices of your own "
             "with --provider; distsim show prices tells their dates",
+            "or buy machines: --price owned" if OWNED not in request.price_terms and _for_sale(request) else "",
         )
+
+
+def _for_sale(request: Request) -> bool:
+    """Whether what is asked for can be bought, at a price of any age."""
+    gpus = {catalog.load("gpus", name).name for name in request.gpus}
+    clusters = {catalog.load("clusters", name).name for name in request.clusters}
+    bought = owned_quotes(request.clusters, request.facility, request.providers)
+    return any(
+        (not gpus or one.gpu in gpus) and (not clusters or catalog.load("clusters", one.cluster).name in clusters)
+        for one in bought
+    )
 
 
 def offers(request: Request) -> Offers:
@@ -46,12 +61,14 @@ def offers(request: Request) -> Offers:
     lists = price_lists(request.providers)
     rents = [quote for term in request.price_terms for quote in quotes(lists, term)]
     buys = OWNED in request.price_terms
-    bought = owned_quotes(request.clusters, request.facility, request.providers) if buys else []
+    power = request.terms.job.gpu_power
+    asked = request.clusters, request.facility, request.providers
+    bought = owned_quotes(*asked, gpu_power=power) if buys else []
     if request.price_days is None:
         return Offers([*rents, *bought], [*recent(rents), *bought])
     dates = [*(quote.date for quote in rents), *((one.date for one in sold_systems(request.providers)) if buys else ())]
     since = today_at_most(dates) - request.price_days
     kept = [quote for quote in rents if day(quote.date) >= since]
     if buys:
-        kept += owned_quotes(request.clusters, request.facility, request.providers, since)
+        kept += owned_quotes(*asked, since, power)
     return Offers([*rents, *bought], kept, since)

@@ -46,9 +46,10 @@ class Scope:
     def __init__(self, request: Request, model: LoadedModel, offered: Sequence[Quote]) -> None:
         """Raises DistsimError where nobody rents out what is asked for."""
         self.request = request
-        self.sold = _sold(offered, request.sizes)
+        self.sold = sold_whole(offered, request.sizes)
         shards = needs_shards(request.terms.job)
         self.clusters, self.elsewhere = _running(_clusters(request, self.sold), request.terms.job)
+        self.terms = {quote.term for quote in offered if quote.cluster in self.clusters}
         first = {"cluster": self.clusters[0], "model": model.spec, "gpu_power": None, "zero": 3 if shards else None}
         job = request.terms.job.model_copy(update={**first, **OPEN})
         setup = resolve(job)
@@ -75,9 +76,11 @@ class Scope:
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
         named = {catalog.load("clusters", name).name for name in self.request.clusters}
         missing = sorted((wanted - set(self.sold.values())) | (named - set(self.sold)))
+        new = "" if self.request.price_days is None else " that is new enough"
         if missing:
-            new = "" if self.request.price_days is None else " that is new enough"
             told.append(f"no {terms} price{new} for whole nodes of {', '.join(missing)} is known: left out")
+        if lacking := [term for term in self.request.price_terms if term not in self.terms]:
+            told.append(f"no {' or '.join(lacking)} price{new} of what is asked for is known: no option is at one")
         if self.open_sizes:
             told.append(_sizes_words(sizes, self.request.wish.dollars is not None))
         if not self.request.sizes and any(max(self._needed(name)) > LARGEST_CLUSTER for name in self.clusters):
@@ -127,7 +130,7 @@ def _sizes_words(sizes: Sequence[int], bound: bool) -> str:
     )
 
 
-def _sold(offered: Sequence[Quote], sizes: Sequence[int]) -> dict[str, str]:
+def sold_whole(offered: Sequence[Quote], sizes: Sequence[int]) -> dict[str, str]:
     """Clusters that are offered for rent in whole nodes, or in parts of one that hold a job of a stated size; with
     their accelerators."""
     return {quote.cluster: quote.gpu for quote in offered if quote.cluster and _holds(quote, sizes)}
@@ -155,7 +158,7 @@ def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
         other = f"other terms: --price {', '.join(rest)}; " if rest else ""
         raise DistsimError(
             f"nobody's {' or '.join(request.price_terms)} price for whole nodes of {asked} is known",
-            *(_rented(name, sold) for name in sorted(request.clusters)),
+            *alike(request, sold),
             f"with such prices: {', '.join(sorted(set(sold.values()))) or 'none'}" if not named else "",
             f"{other}your own prices: presets/prices/NAME.toml",
         )
@@ -200,6 +203,11 @@ def _with_drives(clusters: Sequence[str]) -> tuple[list[str], list[str]]:
     if not able or not silent:
         return list(clusters), []
     return able, [f"left out: {', '.join(silent)}, which do not say what their NVMe drives do"]
+
+
+def alike(request: Request, sold: dict[str, str]) -> list[str]:
+    """What of the kind of each cluster that was asked for is ``sold``."""
+    return [_rented(name, sold) for name in sorted(request.clusters)]
 
 
 def _rented(cluster: str, sold: dict[str, str]) -> str:
