@@ -21,7 +21,6 @@ from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.prices import price_lists, quotes
 from distsim.errors import DistsimError
 from distsim.report.plan import layout_words
-from distsim.report.plan_words import dollars
 from distsim.units import dollars, duration, rounded
 
 ASKED = ("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "64")
