@@ -140,7 +140,7 @@ def test_a_framework_with_wide_gradients_is_told_that_they_are_narrow() -> None:
 
 def test_thousands_of_shards_are_told_of_smaller_groups() -> None:
     """Gathering each layer from 8,192 ranks takes as many steps of a ring; groups of fewer cost memory and save a
-    quarter of the step. What is told is what a step with that option takes, and replicas of local SGD keep their size."""
+    quarter of the step. What is told is what a step with that option takes; replicas of local SGD keep their size."""
     fsdp: dict[str, Any] = {"model": "llama-3-70b", "gpu": "h100-sxm", "gpus": 8192, "zero": 3, "compile": True,
                             "framework": "torchtitan", "recompute": "full", "global_batch": 8192}  # fmt: skip
     report = distsim.step(**fsdp)
