@@ -116,7 +116,9 @@ def test_liger_fuses_more_than_the_loss() -> None:
 
 def test_a_job_that_does_not_fit_is_told_of_its_trainers_losses() -> None:
     """Trainers with a switch for one: transformers' use_liger_kernel; Megatron has none."""
-    large: dict[str, Any] = {"model": "gemma-2-2b", "micro_batch": 8, "seq": 8192, "recompute": "full"}
+    large: dict[str, Any] = {
+        "model": "gemma-2-2b", "micro_batch": 8, "seq": 8192, "recompute": "full", "attention": "flash"
+    }  # fmt: skip
 
     def offered(framework: str) -> list[str]:
         return [one.flags for one in mend(distsim.memory(**{**JOB, **large, "framework": framework})).fitting]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from distsim.engine.evidence import replay
-from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.runs.memory import counts_of
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.years import run_year
 from distsim.interop.runs import MissingCell, Run, measured_step_seconds
 from distsim.interop.runs.peaks import measured_peak_bytes
+from distsim.specs.job import Job
 from distsim.units import GIB
 
 ROW = {"id": "a", "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "2048", "tp": "1", "pp": "1",
@@ -23,8 +24,10 @@ def _setup(**cells: str) -> Setup:
 
 
 def test_a_blank_year_is_today() -> None:
-    """As the job is predicted: it had been the software of 2024."""
-    assert _setup(framework="torchtitan").kernels == _setup(framework="torchtitan", year="2026").kernels
+    """As the job is predicted: it had been the software of 2024, and that of January."""
+    own = resolve(Job(model="llama-3-8b", framework="torchtitan", gpu="h100-sxm"))
+    assert _setup(framework="torchtitan").kernels == own.kernels
+    assert _setup(framework="torchtitan", year="2026-11").kernels == own.kernels
     assert _setup(framework="torchtitan").kernels != _setup(framework="torchtitan", year="2024").kernels
     assert run_year(Run({**ROW, "year": "2025-03-01"}, 2)) == pytest.approx(2025 + 2.5 / 12)
     assert run_year(Run({**ROW, "year": "2025.5"}, 2)) == 2025.5

@@ -139,13 +139,13 @@ def test_a_framework_with_wide_gradients_is_told_that_they_are_narrow() -> None:
 
 
 def test_thousands_of_shards_are_told_of_smaller_groups() -> None:
-    """Gathering each layer from 8,192 ranks takes as many steps of a ring; groups of fewer cost memory and save a third
-    of the step. What is told is what a step with that option takes, and replicas of local SGD keep their size."""
+    """Gathering each layer from 8,192 ranks takes as many steps of a ring; groups of fewer cost memory and save a
+    quarter of the step. What is told is what a step with that option takes; replicas of local SGD keep their size."""
     fsdp: dict[str, Any] = {"model": "llama-3-70b", "gpu": "h100-sxm", "gpus": 8192, "zero": 3, "compile": True,
                             "framework": "torchtitan", "recompute": "full", "global_batch": 8192}  # fmt: skip
     report = distsim.step(**fsdp)
     (best,) = (one for one in distsim.advise(report) if "zero_group" in one.options)
-    assert best.gain > 0.3 and best.peak > report.memory.peak and 8192 % best.options["zero_group"] == 0
+    assert best.gain > 0.25 and best.peak > report.memory.peak and 8192 % best.options["zero_group"] == 0
     again = distsim.step(**fsdp, **best.options)
     assert again.seconds == pytest.approx(best.seconds) and again.memory.peak == best.peak and again.memory.fits
     local = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 64, "zero": 1, "zero_group": 16, "sync": "local-sgd",

@@ -146,10 +146,10 @@ def test_metas_chips_have_metas_limits() -> None:
 
 
 def test_torch_attends_on_amd_with_a_portable_kernel() -> None:
-    own, portable = _setup(gpu="mi300x", framework="megatron-core"), _setup(gpu="mi300x")
+    own, portable = (_setup(gpu="mi300x", framework=name) for name in ("megatron-core", "kempnerforge"))
     assert attention_rates(own) == (1.0, FLASH_BACKWARD_SHARE)
     assert attention_rates(portable) == pytest.approx((0.7, 0.24 * FLASH_BACKWARD_SHARE))
-    assert attention_rates(_setup()) == (1.0, HOPPER_BACKWARD_SHARE)
+    assert attention_rates(_setup(framework="kempnerforge")) == (1.0, HOPPER_BACKWARD_SHARE)
 
 
 def test_older_attention_is_as_slow_on_slower_units() -> None:

@@ -81,9 +81,10 @@ def masked(ctx: Context) -> Number:
 
 def with_mask(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Keys, values and the mask itself where a dense mask rules flash out: grouped keys are then expanded, as they are
-    where heads are too wide for it."""
+    where heads are too wide for it, or where the framework always expands them."""
     model, layout, dense = ctx.model, ctx.layout, masked(ctx)
-    copied: Number = 1 if ctx.kernels.sdpa and too_wide(model) else dense
+    always = ctx.kernels.keys_expanded
+    copied: Number = 1 if always or (ctx.kernels.sdpa and too_wide(model)) else dense
     copies = layout.micro_batch if ctx.kernels.attention_mask != "bias" else model.heads / layout.tp
     if chooses_blocks(ctx):
         copies = copies * model.heads / layout.tp
@@ -91,10 +92,17 @@ def with_mask(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[
     if model.latent_attention:
         return key, value, (mask,)
     expand = 1 + copied * (query.elements / key.elements - 1)
-    if model.kv_heads == 1:  # one head broadcasts without a copy, but for what a cast makes of it after that
+    if model.kv_heads == 1 and not always:  # one head broadcasts without a copy, but for what a cast makes of it later
         cast = casts_keys(ctx) and ctx.kernels.attention_mask not in MASKED
         return key._replace(elements=key.elements * (expand if cast else 1)), value, (mask,)
     return key._replace(elements=key.elements * expand), value._replace(elements=value.elements * expand), (mask,)
+
+
+def views_values(ctx: Context) -> bool:
+    """Whether values keep a larger projection's output alive; where grouped heads are copied they are no view of it."""
+    kernels, latent = ctx.kernels, ctx.model.latent_attention is not None
+    copied = kernels.keys_expanded and ctx.model.kv_heads < ctx.model.heads and not latent
+    return bool(kernels.value_view) and not copied and (latent or kernels.value_view != "latent")
 
 
 def casts_keys(ctx: Context) -> bool:

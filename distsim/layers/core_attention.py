@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, round_up, where
-from distsim.layers.attention_kernel import all_keys, casts_keys, sdpa_choice, with_mask
+from distsim.layers.attention_kernel import all_keys, casts_keys, sdpa_choice, views_values, with_mask
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.names import DROPOUT_MASK, PROBABILITIES, SOFTCAP, WIDE_PROBABILITIES
 from distsim.specs.kernels import Kernels
@@ -50,7 +50,7 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
     math = ctx.kernels.sdpa and layout.attention == "flash" and sdpa_choice(ctx) == "math"
     if layout.attention != "flash" or math or ctx.model.composed_attention:
         return _products(ctx, read, output, flops, math)
-    if ctx.kernels.value_view:
+    if views_values(ctx):
         value = value._replace(elements=value_projection)
     own = key.elements
     key, value, mask = with_mask(ctx, query, key, value)
@@ -62,6 +62,8 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
     saved.append(Tensor("attention.lse", padded * heads, LSE_BYTES, "s b a/t"))
     if ctx.kernels.sdpa:
         saved.append(Tensor("attention.rng", 1, RNG_BYTES, "seed"))
+    if ctx.model.attention_sinks and ctx.kernels.sinks_after:
+        saved += _scaled(ctx, layout.tokens * heads, value_width)
     return [
         heads_operation(ctx, query, key, value, own),
         Operation(
@@ -131,7 +133,7 @@ def _expanded(ctx: Context, read: Heads, math: bool) -> list[Tensor]:
     if grouped and kernels.sdpa and model.kv_heads == 1 and not math:
         values = where(single, value.elements, values)
         expand = expand if ctx.precision.autocast else where(single, 1, expand)  # rotated keys are cast, hence copied
-    if kernels.value_view and not grouped:
+    if views_values(ctx) and not grouped:
         values = where(single, read.value_projection, values)
     each = FP32_BYTES if kernels.scores_fp32 and not ctx.precision.autocast else ctx.activation
     return [
@@ -192,9 +194,17 @@ def _sink_scale(ctx: Context, rows: Number, scores: Number) -> tuple[Tensor, ...
     return (
         Tensor("attention.scores_read", scores, wide, "b a s s/t"),
         Tensor("attention.row_sum", rows, wide, "b a s/t"),
+        *_scaled(ctx, rows, ctx.model.head_dim),
+    )
+
+
+def _scaled(ctx: Context, rows: Number, width: Number) -> tuple[Tensor, ...]:
+    """Attention's output before a sink scales it, and the sigmoid that does, also as the product reads it."""
+    act = ctx.activation
+    return (
         Tensor("attention.sink_scale_cast", rows, act, "b a s/t"),
         Tensor("attention.sink_scale", rows, FP32_BYTES, "b a s/t fp32"),
-        Tensor("attention.unscaled", rows * ctx.model.head_dim, act, "s b a d/t"),
+        Tensor("attention.unscaled", rows * width, act, "s b a d/t"),
     )
 
 

@@ -6,6 +6,7 @@ from distsim.arrays import minimum
 from distsim.formulas.loss import loss_chunk_tokens
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.names import UPCAST
+from distsim.layers.prediction import trains_head
 from distsim.units import FP32_BYTES
 
 
@@ -34,7 +35,7 @@ def together(ctx: Context, product: Operation, loss: Operation) -> list[Operatio
     chunks = (chunk, words, width, tokens / chunk)
     if ctx.kernels.loss_chunk_again:
         # a slice's gradient is as large as what it was cut from, that of a chunk's weight as the weight: both are added
-        sums = (made, made, *(weights if _trains(ctx) else ()))
+        sums = (made, made, *(weights if trains_head(ctx) else ()))
         return [
             product._replace(shape=chunks, saved=copies, output=logits, transient_backward=()),
             loss._replace(saved=(source,), transient_forward=(logits, *wide),
@@ -42,13 +43,6 @@ def together(ctx: Context, product: Operation, loss: Operation) -> list[Operatio
         ]  # fmt: skip
     return [
         product._replace(shape=chunks, saved=copies, output=logits, transient_backward=()),
-        loss._replace(saved=(made,), transient_forward=(logits, *wide, *(weights if _trains(ctx) else ())),
+        loss._replace(saved=(made,), transient_forward=(logits, *wide, *(weights if trains_head(ctx) else ())),
                 transient_backward=()),
     ]  # fmt: skip
-
-
-def _trains(ctx: Context) -> bool:
-    """Whether the output layer's weight has a gradient, which is then made in forward."""
-    tuning = ctx.tuning
-    tied = ctx.model.tied_embeddings and tuning is not None and tuning.trains("embedding")
-    return tuning is None or tuning.trains("head") or tied

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, ceil_div, some, where
+from distsim.arrays import Number, ceil_div, maximum, some, where
 from distsim.layers.hyper_connections import collected
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
 from distsim.layers.names import DROPOUT_MASK, HEAD, HEAD_WEIGHT, LOSS, SOFTCAP, UNUSED, UPCAST
 from distsim.layers.norm import norm
-from distsim.layers.prediction import own_positions, pooler, positions, told_width, transform
+from distsim.layers.prediction import own_positions, pooler, positions, told_width, trains_head, transform
 from distsim.layers.tensor_parallel import column_collectives
 from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 
@@ -141,13 +141,18 @@ def _loss(ctx: Context) -> Operation:
     if not eager and kernels.loss_transit_bytes is not None:
         half = half._replace(bytes_each=kernels.loss_transit_bytes)
     upcast = Tensor(UPCAST, logits, wide, "s b v/t fp32")
+    given = half._replace(elements=whole) if eager else half  # all chunks' logits, where each is a product of its own
     # eager: bf16 logits and their fp32 upcast are alive when the log-softmax is made; in backward the fp32
     # gradients of the log-softmax and of its input, which is 16 bits wide where nothing was upcast
-    forward = (half, upcast) if eager and act != wide else (half,)
+    forward = (given, upcast) if eager and act != wide else (given,)
     widened = kernels.loss_upcast is True or (kernels.loss_upcast == "autocast" and ctx.precision.autocast)
     backward = (upcast, upcast if widened else half) if eager else (half,)
     if recast:
-        forward, backward = (half,), (upcast,)
+        forward, backward = (given,), (upcast,)
+    elif eager and kernels.loss_sliced:
+        backward = (half,)
+    if eager and kernels.loss_keeps_chunks and chunks > 1 and trains_head(ctx):
+        backward = (*backward, _weight_gradients(ctx, logits, whole, each / shards, wide))
     if eager and kernels.loss_holds_logits:
         backward = (*backward, half if kernels.loss_holds_logits == "narrow" else upcast)
     if eager and some(_shared_out(ctx)):
@@ -167,6 +172,15 @@ def _loss(ctx: Context) -> Operation:
         transient_backward=backward,
         collectives=_loss_collectives(ctx) if ctx.model.output.over_vocabulary else (),
     )
+
+
+def _weight_gradients(ctx: Context, chunk: Number, whole: Number, words: Number, wide: Number) -> Tensor:
+    """What the products of a chunked loss's output layer add to the moment when the first chunk's loss is
+    differentiated. Autograd takes the latest nodes first: the losses of all chunks, which leaves the gradients of all
+    logits, then each chunk's product, whose weight's gradient is added to those before it."""
+    each = ctx.activation  # of what the products read, whatever weights are stored in
+    more = 2 * words * told_width(ctx.model) + (whole * (ctx.activation - wide) - 2 * chunk * wide) / each
+    return Tensor("loss.weight_gradients", maximum(more, 0), each, "h v/t")
 
 
 def _shared_out(ctx: Context) -> Number:

@@ -70,3 +70,10 @@ def pooler(ctx: Context) -> list[Operation]:
     if out.sentence_classes:
         found.append(linear(ctx, "head.sentence", rows, hidden, out.sentence_classes, pooled, bias=True, sharded=False))
     return found
+
+
+def trains_head(ctx: Context) -> bool:
+    """Whether the output layer's weight has a gradient."""
+    tuning = ctx.tuning
+    tied = ctx.model.tied_embeddings and tuning is not None and tuning.trains("embedding")
+    return tuning is None or tuning.trains("head") or tied

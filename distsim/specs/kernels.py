@@ -4,7 +4,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from distsim.specs.base import Spec
 from distsim.specs.quantity import (
     Amount,
     Count,
@@ -16,9 +15,10 @@ from distsim.specs.quantity import (
     Natural,
     Share,
 )
+from distsim.specs.ring_kernels import RingKernels
 
 
-class Kernels(Spec):
+class Kernels(RingKernels):
     """Which operations are fused, that is, which tensors live until backward. Source: the framework's own code."""
 
     norm: Literal["fused", "eager"] = "fused"
@@ -70,9 +70,17 @@ class Kernels(Spec):
     """Steps of a softmax that write a mask into a copy of the scores (masked_fill), zeros into their gradients'."""
     scores_fp32: bool = False
     """Eager attention multiplies fp32 copies of queries and keys (GPT-J, GPT-Neo)."""
+    composed_only: bool = False
+    """No kernel attends in this family's modules: scores are in memory whatever is asked for (transformers' BLOOM and
+    MPT, litgpt where scores have a soft cap)."""
+    composed_default: bool = False
+    """Attention is composed unless a flash kernel is asked for, which is a package of its own (transformers' Gemma 2
+    and GPT-OSS, which torch's scaled_dot_product_attention does not take)."""
     sinks: Literal["shifted", "column", "scale"] = "shifted"
     """Eager attention with a learned sink: a further column of scores whose row maximum is subtracted (GPT-OSS), or
     without that (Flint), or a factor on the output (Granite with windows)."""
+    sinks_after: bool = False
+    """A flash kernel knows no sinks: its output is scaled by a sigmoid of its log-sum-exp less them (torchtitan)."""
     sdpa: bool = False
     """``flash`` means torch's scaled_dot_product_attention, which picks the kernel: flash for 2-byte activations, the
     memory-efficient one for fp32, masks or unlike value widths, plain products for grouped fp32 keys."""
@@ -90,9 +98,11 @@ class Kernels(Spec):
     """Gate and up projections are one matrix product."""
     gate_halves: bool = False
     """An eager gated activation is plain torch on both halves of that product inside one of Megatron's modules."""
-    value_view: bool = False
+    value_view: bool | Literal["latent"] = False
     """Values are a view into a larger projection's output, which they keep alive whole, where queries and keys are new
-    tensors besides (rotated GPT-NeoX and Phi-3, latent attention)."""
+    tensors besides (rotated GPT-NeoX and Phi-3, latent attention); ``latent``: in latent attention alone."""
+    keys_expanded: bool = False
+    """Grouped keys and values are copied to all heads before the kernel that attends (litgpt, torchtune)."""
     attention_output_copy: bool = False
     """The output projection reads a contiguous copy of the flash kernel's output: rotation by slices and concatenation
     leaves queries, and with them the output, in another order (all partly rotated models, Phi-3)."""
@@ -151,6 +161,9 @@ class Kernels(Spec):
     loss_chunk_again: bool = False
     """A chunk of a ``with-head`` loss is computed once more in backward (TRL), which then makes its gradients, instead
     of making them at once."""
+    loss_sliced: bool = False
+    """An eager loss is taken of slices of the whole logits, a few tokens at a time, so that of its gradients that of
+    the logits alone is whole (litgpt)."""
     loss_shifted: bool = False
     """An eager loss reads a copy of the logits without those of the last positions, which of a micro-batch of one
     sequence are no copy but a view."""
@@ -268,28 +281,3 @@ class Kernels(Spec):
     regather_input: bool = True
     """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in
     backward (Megatron), instead of keeping the gathered input (torch DTensor)."""
-    cp_gradients: Literal["reduce", "fp32_ring"] = "reduce"
-    """Context parallelism: key and value gradients go the way keys and values came, in the activation dtype, or in fp32
-    around the whole ring whichever way they came (torch 2.13)."""
-    cp_gathers_first: bool = False
-    """Where keys and values are gathered, attention takes them in the ring's steps all the same (torch)."""
-    cp_merge_kernels: tuple[Amount, Amount] = (3, 5)
-    """Kernels of a ring's step, forward and backward, beside attention: halves of queries or keys cut out, results and
-    their log-sums merged, gradients added (Transformer Engine context_parallel.py, AttnFuncWithCPAndKVP2P)."""
-    cp_streams: Literal[1, 2] = 2
-    """Streams that a ring's steps take in turn in forward: of two, one's gaps pass beside the other's attention
-    (Transformer Engine, flash_attn_streams); torch has one."""
-    cp_steps_graphed: bool = False
-    """CUDA graphs hold a ring's steps in the runs that its timing is fitted to, so that these cost the host nothing."""
-    cp_merge_bytes: tuple[float, float] = (4.5, 4.5)
-    """Memory traffic, forward and backward, of adding one ring step's result to those before it, per element of a
-    rank's queries. Transformer Engine adds in 16 bits (6 bytes), of half the steps of a causal ring half the queries
-    (flash_attn_fwd_out_correction, one compiled kernel; dq.add_)."""
-    cp_merge_kv_bytes: tuple[float, float] = (0, 7.5)
-    """The same per element of a rank's keys and values: gradients of both are put side by side (4 bytes) and added to
-    those that come round (6), of half the steps half of them."""
-    cp_first_bytes: tuple[float, float] = (4, 4)
-    """What a ring's own step moves per element of queries: its result is scaled into the output; backward it is added,
-    and gradients that come first are only written (4)."""
-    cp_first_kv_bytes: tuple[float, float] = (4, 12)
-    """The same of keys and values: both are copied into the buffer that goes round, in backward again."""

@@ -64,6 +64,9 @@ class Traffic(Spec):
     recompute_stops_early: bool = False
     """The same of exchanges, as recorded: a layer's last collective is not repeated. Frameworks whose exchanges nobody
     recorded leave it off."""
+    recompute_stops_until: Amount = 0
+    """The first release, as a year with its months as a fraction, that repeats it; replays of older runs do not. 0: as
+    ``recompute_stops_early`` says."""
     ring_op: Literal["send_recv", "all_to_all"] = "send_recv"
     """What the steps of ring attention are issued as (torch: an all-to-all with one partner)."""
     expert_copies: Literal["each", "once"] = "each"

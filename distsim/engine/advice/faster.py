@@ -182,7 +182,10 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "precision", "products in 16 bits", {"precision": recipe}
     if setup.precision.math == "fp32" and setup.accelerator.peak.tf32:
         yield "tf32", "products in TF32", {"precision": "tf32"}
-    if y.attention == "eager" and not without_flash(setup.accelerator, "flash", setup.kernels.attention_kernel):
+    kernels = setup.kernels
+    if y.attention == "eager" and not (
+        kernels.composed_only or without_flash(setup.accelerator, "flash", kernels.attention_kernel)
+    ):
         yield "attention", "flash attention", {"attention": "flash"}
     if y.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
         yield "stage-layers", "stages of equal work", {"stage_layers": "balanced"}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
+from distsim.engine.jobs.attention import settle_attention
 from distsim.engine.jobs.drives import DRIVEN, refuse_drives
 from distsim.engine.jobs.framework_notes import framework_notes
 from distsim.engine.jobs.graphs import settled
@@ -155,6 +156,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     chunks_of_stages(filled, origins)
     _refuse_unsupported(filled, framework)
     model, stored = as_stored(load_model(job.model).spec, framework)
+    attention_notes = settle_attention(filled, origins, framework, model, replayed=bool(given.get("framework")))
     check_capacity(filled, model.name, model.experts)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     chunk_notes = settle_chunks(filled, origins, model, framework)
@@ -164,7 +166,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     refuse_drives(filled, framework if job.names_framework else None, cluster)
     filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
     layout, notes = layout_of(filled, model, cluster)
-    notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored]
+    notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored, *attention_notes]
     problems = broken(model, layout)
     if problems:
         raise DistsimError(

@@ -49,7 +49,8 @@ def attention_rates(setup: Setup) -> tuple[float, float]:
     kernel = setup.kernels.attention_kernel
     share = OLDER_ATTENTION[kernel][age]
     backward = HOPPER_BACKWARD_SHARE if kernel == "own" and generation == "hopper" else FLASH_BACKWARD_SHARE
-    portable = PORTABLE_ATTENTION if setup.kernels.sdpa and generation.startswith("cdna") else (1.0, 1.0)
+    torchs = setup.kernels.sdpa or kernel == "flex"  # both compiled by Triton there
+    portable = PORTABLE_ATTENTION if torchs and generation.startswith("cdna") else (1.0, 1.0)
     twice = BACKWARD_PRODUCTS / (setup.accelerator.chip.attention_products or BACKWARD_PRODUCTS)
     return share * portable[0], share * portable[1] * backward * twice
 

@@ -70,6 +70,8 @@ def framework_of(run: Run) -> Framework:
         told["module_hooks"] = 0.0  # which are DeepSpeed's
     if recipe_year(run) < framework.traffic.experts_by_columns_since:
         told["experts_by_columns_since"] = 0
+    if recipe_year(run) < framework.traffic.recompute_stops_until:
+        told["recompute_stops_early"] = True
     update: dict[str, Any] = {"traffic": framework.traffic.model_copy(update=told)} if told else {}
     if framework.adapters.fp32 and hit(ALL_NARROW, run.notes):
         update["adapters"] = framework.adapters.model_copy(update={"fp32": False, "others_fp32": False})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from distsim.interop.runs import Run
 from distsim.interop.runs.release import release_year, stated_year
 
-TODAY = 2026.0
-"""The year of the newest software that frameworks' presets describe."""
+TODAY = 2026.9
+"""The year, with its months as a fraction, of the newest software that presets describe (November 2026)."""
 MIDDLE = 0.5
 """Of a year."""
 TORCH_2 = 2023.2
