@@ -204,6 +204,55 @@ def test_physics_does_not_read_what_people_do(path: Path) -> None:
         assert not words, f"{path}:{node.lineno}: {ast.unparse(node)}" if isinstance(node, ast.expr) else path
 
 
+STATED = {"framework", "optimizer", "precision", "accelerator", "chip", "card", "model", "cluster", "unit", "recipe",
+          "tuning", "quantization"}  # fmt: skip
+"""What a job is made of: what of it decides is a field of its preset, so that a copy under another name is alike."""
+
+
+def tells_by_name(node: ast.AST) -> bool:
+    """Whether code asks by a name, or a vendor, which of several presets it has: compares it with written words,
+    looks at how it begins or ends, or looks something up by it."""
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        return any(map(_names, sides)) and any(map(_written, sides))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        table = isinstance(node.func.value, ast.Name) and node.func.value.id.isupper()
+        return _names(node.func.value) or (table and node.func.attr == "get" and any(map(_names, node.args)))
+    return isinstance(node, ast.Subscript) and _written(node.value) and _names(node.slice)
+
+
+def _names(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Attribute) or node.attr not in ("name", "vendor"):
+        return False
+    return ast.unparse(node.value).rpartition(".")[2] in STATED
+
+
+def _written(node: ast.AST) -> bool:
+    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+        return all(map(_written, node.elts))
+    words = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return words or (isinstance(node, ast.Name) and node.id.isupper())
+
+
+@pytest.mark.parametrize(
+    "code", ["setup.precision.name in RECIPES", "card.vendor == 'NVIDIA'", "TABLE.get(chip.vendor)",
+             "model.name.startswith(starts)", "TABLE[framework.name]"],
+)  # fmt: skip
+def test_what_asks_for_a_name_is_found(code: str) -> None:
+    assert any(map(tells_by_name, ast.walk(ast.parse(code))))
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if room(path) in ("engine", "specs", "layers", "formulas")],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)  # fmt: skip
+def test_no_name_of_a_preset_decides(path: Path) -> None:
+    if path.is_relative_to(PACKAGE / "engine" / "runs"):
+        return  # replays go by what people wrote
+    for node in nodes(path):
+        assert not tells_by_name(node), f"{path}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
+
+
 LEDGERS = (
     ("llama-3.1-8b", "torchtitan"), ("gpt2", "plain-torch"), ("bert-base", "huggingface"), ("t5-small", "huggingface"),
     ("clip-vit-base-patch32", "huggingface"), ("whisper-tiny", "huggingface"), ("qwen1.5-moe-a2.7b", "huggingface"),

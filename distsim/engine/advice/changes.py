@@ -26,8 +26,6 @@ EFFORTS = {
 PER_STEP = {"gpus": 1.0, "offload": 0.3}
 """Further effort for each value of a family beyond its first; a tenth where not stated. Assumed."""
 SMALL_STATES = ("adamw-8bit", "lion", "adafactor")
-WITH_MASTER = ("bf16", "bf16-fp32-grads", "amp-bf16", "fsdp-bf16")
-"""Recipes of bf16 products whose weights or master copy are fp32."""
 PURE = "pure-bf16"
 USUAL_RANK, USUAL_QUANTIZATION = 16, "nf4"
 LARGEST_CP, LARGEST_FACTOR = 16, 1024
@@ -172,7 +170,7 @@ def _training(setup: Setup) -> Iterator[Change]:
         if supports.tunes and setup.tuning.quantization is None:
             yield Change("quantize", 0, f"frozen weights in {packed['quantize']}", packed)
         return
-    if supports.pure_bf16 and setup.precision.name in WITH_MASTER:
+    if supports.pure_bf16 and setup.precision.bf16_over_fp32:
         yield Change("precision", 0, "weights and states in bf16, no master copy", {"precision": PURE})
     if supports.tunes:
         rank = {"lora_rank": usual.get("lora_rank", USUAL_RANK)}

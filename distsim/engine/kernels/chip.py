@@ -100,7 +100,7 @@ class Chip:
         self.wide_rate = peak.fp32 * exact if peak.fp32 else stated * share
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
-        wide_passes = plain_torch(setup) and precision.activation_bytes > FLASH_BYTES and chip.vendor == "NVIDIA"
+        wide_passes = plain_torch(setup) and precision.activation_bytes > FLASH_BYTES and chip.maker == "NVIDIA"
         self.pass_bandwidth = chip.bandwidth / (WIDE_PASSES if wide_passes else 1.0)
         # what limits a product that computes little is a copy's rate, not the datasheet's
         self.product_bandwidth = chip.bandwidth * (reached.copy_fraction or COPY_FRACTION)
@@ -124,7 +124,7 @@ def grid_kernels(chip: Accelerator) -> int:
 
 def _in_three(setup: Setup) -> bool:
     """Whether attention in one kernel makes three products on TF32 units of each in fp32."""
-    return setup.precision.activation_bytes > FLASH_BYTES and setup.accelerator.vendor == "NVIDIA"
+    return setup.precision.activation_bytes > FLASH_BYTES and setup.accelerator.maker == "NVIDIA"
 
 
 def usual_share(chip: Accelerator) -> float:

@@ -147,7 +147,7 @@ def network_for(
     rate = _nic_rate(usual, internode_gbps_per_gpu)
     name = network or _class_of(accelerator, usual, per_node, rate, internode_gbps_per_gpu, cluster is not None)
     (name, known), (intra, intra_rate, switch) = network_class(name), scale_up(accelerator, usual)
-    library = _library(backend, accelerator.vendor)
+    library = _library(backend, accelerator.maker)
     rack = bool(usual) and usual.domain > usual.gpus_per_node
     domain = usual.domain if rack else per_node
     pair = _pair_rate(accelerator, usual)
