@@ -25,6 +25,7 @@ from distsim.engine.layouts.ranking import COST, OBJECTIVES, Found, Objective
 from distsim.engine.layouts.report import Choice as Choice
 from distsim.engine.layouts.report import Request as Request
 from distsim.engine.layouts.report import SearchReport as SearchReport
+from distsim.engine.layouts.report import Steps
 from distsim.engine.layouts.report import choice as choice
 from distsim.engine.layouts.space import Group, groups
 from distsim.engine.layouts.support import lenient
@@ -91,14 +92,15 @@ def search(
         notes.append("interrupted: the best of what was evaluated so far")
     if not kept.evaluated and not interrupted:
         raise contradiction(request, base, batches)
-    best = _ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept)
+    known: Steps = {}
+    best = _ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept, known)
     return SearchReport(
         request, base, batches, kept.evaluated, kept.fitting, kept.feasible, time.perf_counter() - began, limit,
         best,
-        () if request.brief else tuple(choice(one) for one in thinned(kept.front.found)),
-        () if request.brief else tuple(choice(one) for one in _almost(kept)),
+        () if request.brief else tuple(choice(one, known) for one in thinned(kept.front.found)),
+        () if request.brief else tuple(choice(one, known) for one in _almost(kept)),
         () if kept.feasible or request.brief else tuple(
-            choice(one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
+            choice(one, known) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
         kept, rents, interrupted,
         (*base.notes, *unfitted(base), *lacking(base),
@@ -224,9 +226,9 @@ def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
     return int(batch)
 
 
-def _ranked(found: list[Found], top: int, kept: Kept) -> tuple[Choice, ...]:
+def _ranked(found: list[Found], top: int, kept: Kept, known: Steps) -> tuple[Choice, ...]:
     """The best few, in the order that their own computation gives."""
-    again = [choice(one) for one in found[: top + SPARE]]
+    again = [choice(one, known) for one in found[: top + SPARE]]
     order = sorted(again, key=lambda one: (
         kept.ordered(one.report.seconds, one.report.memory.peak, one.found.group), one.report.seconds,
         one.report.memory.peak,

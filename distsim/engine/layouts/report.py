@@ -213,10 +213,17 @@ class SearchReport:
         }  # fmt: skip
 
 
-def choice(found: Found) -> Choice:
-    """A found layout, computed again by ``distsim step``."""
+Steps = dict[tuple[int, tuple[int, ...]], StepReport]
+"""Steps of found layouts by what tells these from others."""
+
+
+def choice(found: Found, known: Steps) -> Choice:
+    """A found layout, computed again by ``distsim step`` unless that is known."""
+    if found.name in known:
+        return Choice(known[found.name], found)
     base = found.group.setup
     options = setup_at(base, found.layout)
     job = base.job.model_copy(update={**dict.fromkeys(FIXED), **options})
     same = {"accelerator": base.accelerator, "cluster": base.cluster, "framework": base.framework}
-    return Choice(step_of(resolve(job, same)), found)
+    report = known[found.name] = step_of(resolve(job, same))
+    return Choice(report, found)
