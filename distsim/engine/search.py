@@ -43,7 +43,8 @@ from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.flags import flag
 from distsim.units import count
 
-KEPT = 64
+LEAST_KEPT = 64
+"""Layouts that are kept as they pass, where fewer are asked for: what is shown is ordered anew among them."""
 FRONT = 24
 """Points of the front that are re-evaluated and reported; of more, every so many."""
 SPARE = 3
@@ -79,7 +80,7 @@ def search(
     hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
     objective = Objective(request.objective, hourly)
     brief = request.brief and not request.all_ranks and pool is None and not search_schedules.asked(request.bounds)
-    most = request.top + SPARE if brief else max(KEPT, 2 * request.top)
+    most = request.top + SPARE if brief else max(LEAST_KEPT, 2 * request.top)
     kept = Kept(limit, objective, request.within, most, batches[0], pace_of(request, base), brief)
     interrupted = False
     try:

@@ -29,6 +29,7 @@ PER_STEP = {"gpus": 1.0, "offload": 0.3}
 SMALL_STATES = ("adamw-8bit", "lion", "adafactor")
 PURE = "pure-bf16"
 USUAL_RANK, USUAL_QUANTIZATION = 16, "nf4"
+"""Adapters that are proposed where a framework has no usual ones. Assumed."""
 LARGEST_CP, LARGEST_FACTOR = 16, 1024
 """Context parallel degrees and multiples of other values beyond these are not proposed."""
 

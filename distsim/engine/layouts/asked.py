@@ -19,6 +19,7 @@ from distsim.specs.job import Job, Named, job_of
 from distsim.units import YEAR, parse, parse_share, parse_time
 
 MOST_RANKED = 1000
+"""Layouts that may be asked for by rank: each is computed again by itself, in some milliseconds."""
 KEYWORDS = ("objective", "within", "tokens", "deadline", "margin", "exclude", "top", "all_ranks", "price", "provider")
 """A search's own options."""
 

@@ -170,7 +170,7 @@ class SearchReport:
     def alike(self, choice: Choice) -> search_alike.Alike | None:
         """How many layouts are like a ranked one; None where each is ranked by itself, or so many were asked for that
         it would take long."""
-        if self.request.all_ranks or self.request.top > search_alike.MOST:
+        if self.request.all_ranks or self.request.top > search_alike.MOST_COUNTED:
             return None
         if choice.found.name not in self.families:
             self.families[choice.found.name] = search_alike.alike(choice.found, self.kept, self.prices)

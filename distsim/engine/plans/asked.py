@@ -22,6 +22,7 @@ from distsim.specs.job import Job, Named
 from distsim.units import DAY, HOUR, MINUTE, parse, parse_share, parse_time
 
 MOST_KEPT = 1_000_000
+"""Checkpoints that may be kept: more is a slip. Assumed."""
 
 
 def plan(model: Named, tokens: Any = None, **options: Any) -> Plan:

@@ -35,6 +35,7 @@ from distsim.specs.storage import Storage
 from distsim.units import GIGA
 
 SHORTLIST = 2
+"""Fastest layouts of a cluster that a plan looks at, besides the one that leaves most memory free. Assumed."""
 PLAIN_HOST_RATE = 26 * GIGA
 """To host memory over PCIe 4.0, one direction, where the preset does not say (nvbandwidth README, 8 x A100)."""
 SHOWN = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_group", "sequence_parallel",

@@ -26,6 +26,7 @@ USUAL_SPACE = {
 WIDE_SPACE = {**USUAL_SPACE, "tp": "1..16", "pp": "1..64", "cp": "1..16"}
 """Searched where nothing in the usual space fits."""
 USUAL_MICRO_BATCH = 16
+"""Sequences in the largest micro-batch that is tried at usual lengths. Assumed."""
 USUAL_SEQUENCE = 8192
 """Most tokens of a run are trained at no more than this, whatever the context in the end: Llama 3 (arXiv:2407.21783),
 sections 3.2 and 3.4."""
