@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy
 
 from distsim import catalog
 from distsim.engine.fitting.write import spread
-from distsim.engine.plans.pace import PACE, campaign_ends, campaign_pace, fitted_pace, left_one_out
+from distsim.engine.plans.pace import PACE, campaign_ends, campaign_pace, fitted_pace
 from distsim.engine.plans.whole_runs import WholeRun, median_error, shipped, whole_runs
 
 PAGE = Path(__file__).parent.parent / "docs" / "plan.md"
@@ -76,6 +77,11 @@ def percent(error: float, sign: str = "") -> str:
 def energy(found: list[WholeRun]) -> dict[str, str]:
     """Errors of measured energy."""
     return {one.run.id: percent(one.energy_error, "+") for one in found if one.energy_error is not None}
+
+
+def left_one_out(ratios: Sequence[float]) -> list[float]:
+    """Error of each prediction at the pace that all other runs have: predicted over published, less one."""
+    return [fitted_pace([*ratios[:place], *ratios[place + 1 :]]) / ratio - 1 for place, ratio in enumerate(ratios)]
 
 
 def summary(found: list[WholeRun]) -> str:

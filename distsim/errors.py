@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-NEAR = "did you mean"
+DID_YOU_MEAN = "did you mean"
 """How a hint begins that names what is like a wrong word."""
 
 
@@ -25,7 +25,7 @@ class DistsimError(Exception):
     @property
     def near(self) -> str:
         """The hint that names what may have been meant; empty where nothing is like it."""
-        return next((hint for hint in self.hints if hint.startswith(NEAR)), "")
+        return next((hint for hint in self.hints if hint.startswith(DID_YOU_MEAN)), "")
 
     def text(self) -> str:
         """The message as the terminal shows it, one hint per indented line."""
@@ -44,7 +44,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3, least: float = 0.5)
 def did_you_mean(name: str, known: Iterable[str], least: float = 0.5) -> str:
     """A hint line with the nearest names, or an empty string when none is near."""
     near = nearest(name, known, least=least)
-    return f"{NEAR} {', '.join(near)}?" if near else ""
+    return f"{DID_YOU_MEAN} {', '.join(near)}?" if near else ""
 
 
 def slipped(name: str, meant: str) -> bool:

@@ -9,7 +9,20 @@ from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
-from distsim.errors import DistsimError
+from distsim.errors import DistsimError, did_you_mean
+
+OF_COMMANDS = ("jobs", "dask", "json", "csv", "all", "diff", "vary", "report", "explain")
+"""Options that only print, write files or share work, which a program does itself."""
+
+
+def refuse_unknown(what: str, options: Iterable[str], known: Iterable[str]) -> None:
+    """Raise for an option that a search or a plan does not have."""
+    known = set(known)
+    for name in options:
+        if name not in known:
+            own = "it is the command's alone: in a program it all runs in the process that calls"
+            near = own if name in OF_COMMANDS else did_you_mean(name, known)
+            raise DistsimError(f"{what} has no option {name}", near)
 
 
 def word(name: str, value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from distsim.cli.app import run
+from distsim.cli.whole_file import whole
 from distsim.engine.plans.pace import campaign_pace
 
 SMALL = ("llama-7b", "--gpu", "h100-sxm", "--gpus", "8", "--global-batch", "64", "--schedule", "1f1b")
@@ -320,6 +322,21 @@ def test_the_command_states_what_was_stated(capsys: pytest.CaptureFixture[str]) 
     told = json.loads(capsys.readouterr().out)
     best = next(line for line in text.splitlines() if line.startswith(" 1 "))
     assert f"{told['peak_memory'] / 2**30:.2f}" in best.split()
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_a_new_file_has_the_rights_of_any_other(mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the mask is not touched meanwhile: other threads write files, too."""
+    before = os.umask(mask)
+    monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the mask of the process is set"))
+    try:
+        with whole(tmp_path / "a.csv") as scratch:
+            scratch.write_text("some", encoding="utf-8")
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    (file,) = tmp_path.iterdir()
+    assert file.name == "a.csv" and file.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
 def test_a_file_of_all_is_whole_or_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

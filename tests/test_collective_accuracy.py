@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy
 import pytest
+from scripts import load
 
 import distsim
 from distsim import catalog
@@ -50,7 +51,7 @@ def test_measured_sample_is_met() -> None:
 
 def test_runs_left_out_of_the_fit_are_met() -> None:
     ready = batches(read(str(catalog.path("runs", "collectives"))))
-    pairs = calibrate_links.leave_one_out(ready, lambda one: one.source)
+    pairs = load("benchmarks/collectives.py").leave_one_out(ready, lambda one: one.source)
     assert sum(len(one.rows) for one, _ in pairs) == sum(len(one.rows) for one in ready)
     found = medians(
         (row.size_bytes, seconds / row.seconds - 1)

@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib
 import inspect
+import itertools
 import pkgutil
 import random
 import re
@@ -202,6 +203,101 @@ def test_physics_does_not_read_what_people_do(path: Path) -> None:
             asked = [node.slice]
         words = [one for one in asked if isinstance(one, ast.Attribute) and one.attr == "purpose"]
         assert not words, f"{path}:{node.lineno}: {ast.unparse(node)}" if isinstance(node, ast.expr) else path
+
+
+STATED = {"framework", "optimizer", "precision", "accelerator", "chip", "card", "model", "cluster", "unit", "recipe",
+          "tuning", "quantization"}  # fmt: skip
+"""What a job is made of: what of it decides is a field of its preset, so that a copy under another name is alike."""
+
+
+def tells_by_name(node: ast.AST) -> bool:
+    """Whether code asks by a name, or a vendor, which of several presets it has: compares it with written words,
+    looks at how it begins or ends, or looks something up by it."""
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        return any(map(_names, sides)) and any(map(_written, sides))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        table = isinstance(node.func.value, ast.Name) and node.func.value.id.isupper()
+        starts = node.func.attr in ("startswith", "endswith") and _names(node.func.value)
+        return starts or (table and node.func.attr == "get" and any(map(_names, node.args)))
+    return isinstance(node, ast.Subscript) and _written(node.value) and _names(node.slice)
+
+
+def _names(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Attribute) or node.attr not in ("name", "vendor"):
+        return False
+    return ast.unparse(node.value).rpartition(".")[2] in STATED
+
+
+def _written(node: ast.AST) -> bool:
+    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+        return all(map(_written, node.elts))
+    words = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return words or (isinstance(node, ast.Name) and node.id.isupper())
+
+
+@pytest.mark.parametrize(
+    "code", ["setup.precision.name in RECIPES", "card.vendor == 'NVIDIA'", "TABLE.get(chip.vendor)",
+             "model.name.startswith(starts)", "TABLE[framework.name]"],
+)  # fmt: skip
+def test_what_asks_for_a_name_is_found(code: str) -> None:
+    assert any(map(tells_by_name, ast.walk(ast.parse(code))))
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if room(path) in ("engine", "specs", "layers", "formulas")],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)  # fmt: skip
+def test_no_name_of_a_preset_decides(path: Path) -> None:
+    if path.is_relative_to(PACKAGE / "engine" / "runs"):
+        return  # replays go by what people wrote
+    for node in nodes(path):
+        assert not tells_by_name(node), f"{path}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
+
+
+def untold(path: Path) -> list[str]:
+    """Constants of a module that hold numbers with no word of what these are: no sentence beneath, no comment on the
+    line, none above it and those that stand with it."""
+    module, text, found, told = ast.parse(path.read_text(encoding="utf-8")), lines(path), list[str](), False
+    for node, after in itertools.zip_longest(module.body, module.body[1:]):
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+            told = False
+            continue
+        before, end = text[node.lineno - 2], text[(node.end_lineno or 0) - 1]
+        told = before.startswith("#") or (told and before != "")
+        beside = "#" in end and "# fmt" not in end
+        beneath = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        if _numbers(node.value) and not (told or beside or beneath):
+            found.append(ast.unparse(node))
+    return found
+
+
+def _numbers(node: ast.expr) -> bool:
+    """Whether a value is a number, or a table of numbers alone."""
+    if isinstance(node, ast.Dict):
+        return bool(node.values) and all(map(_numbers, node.values))
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return bool(node.elts) and all(map(_numbers, node.elts))
+    if isinstance(node, ast.BinOp):
+        return _numbers(node.left) or _numbers(node.right)
+    if isinstance(node, ast.UnaryOp):
+        return _numbers(node.operand)
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if room(path) in ("formulas", "schedules", "layers", "engine")],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)  # fmt: skip
+def test_numbers_are_told_what_they_are(path: Path) -> None:
+    assert not untold(path)
+
+
+def test_numbers_without_a_word_are_found(tmp_path: Path) -> None:
+    told = '"""A module."""\nA = 1\n"""Told."""\nB = 2\nC = 3  # told\n\n# These are told.\nD = 4\nE = (5, -6)\n\n'
+    file = tmp_path / "some.py"
+    file.write_text(told + 'F = {"a": 7 * 2}\nG = True\n')
+    assert untold(file) == ["B = 2", "F = {'a': 7 * 2}"]
 
 
 LEDGERS = (

@@ -154,6 +154,8 @@ def test_measured_runs_are_replayed(tmp_path: Path) -> None:
     ("ask", "options", "told"),
     [
         (distsim.search, {"tpp": 2}, "no option tpp"),
+        (distsim.search, {"jobs": 2}, "no option jobs\n  it is the command's alone"),
+        (distsim.plan, {"tokens": "1T", "jobs": 2}, "no option jobs\n  it is the command's alone"),
         (distsim.search, {"tp": "x"}, "neither a whole number nor a range"),
         (distsim.search, {"tp_mode": "2d"}, "a search does not take tp_mode"),
         (distsim.search, {"top": 0}, "top 0 is out of range"),

@@ -54,6 +54,9 @@ def test_archives_hold_what_they_should(built: Path) -> None:
     assert "distsim/presets/models/llama-7b.toml" in wheel
     assert "distsim/py.typed" in wheel
     assert not [name for name in wheel if name.startswith(("tests/", "docs/"))]
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as whole:
+        (metadata,) = (name for name in wheel if name.endswith("/METADATA"))
+        assert "License-Expression: MIT\nLicense-File: LICENSE\n" in whole.read(metadata).decode()
     with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
         inside = {name.partition("/")[2] for name in sdist.getnames()}
     assert {"README.md", "LICENSE", "Makefile", "pyproject.toml", "presets/gpus/h100-sxm.toml"} <= inside

@@ -11,7 +11,7 @@ import distsim
 from distsim import catalog
 from distsim.engine.evidence import Replay
 from distsim.engine.fitting.peaks import comparable, peaks_toml
-from distsim.engine.footprint.peak_error import STEPS, TABLE, peak_error, share_below
+from distsim.engine.footprint.peak_error import QUANTILES, TABLE, peak_error, share_below
 from distsim.interop.runs import Run
 from distsim.units import GIB
 
@@ -27,7 +27,7 @@ def _replay(ratio: float, source: str = "a", **cells: str) -> Replay:
 
 def test_shipped_quantiles_rise_and_hold_one() -> None:
     at = catalog.raw("timing", "peaks")[TABLE]["at"]
-    assert len(at) == STEPS + 1
+    assert len(at) == QUANTILES + 1
     assert at == sorted(at)
     assert at[0] < 1 < at[-1]
 

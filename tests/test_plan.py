@@ -19,7 +19,7 @@ from shell import Done, piped
 
 from distsim import catalog
 from distsim.engine.figures import Figures
-from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.planner import finish_dates
 from distsim.engine.plans.batch import StepBatch
@@ -27,12 +27,12 @@ from distsim.engine.plans.candidates import checkpoint_bytes_per_parameter, sure
 from distsim.engine.plans.choice import Wish, cheapest, fastest, nearest, pareto
 from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Goodput
-from distsim.engine.plans.layouts import ALIKE, best_options, micro_batches, overrides_of, space, with_options
+from distsim.engine.plans.layouts import ALIKE, Best, best_layouts, micro_batches, overrides_of, space, with_options
 from distsim.engine.plans.plan import Candidate, Option, cheapest_first, options
 from distsim.engine.plans.prices import Quote
 from distsim.engine.plans.smaller import Place, down_to_budget
 from distsim.engine.search import Request, search
-from distsim.engine.step import step_of
+from distsim.engine.step import StepReport, step_of
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.report.plan import money_shares
@@ -237,14 +237,27 @@ def test_what_a_cluster_takes_does_not_depend_on_the_others(model: str, gpus: in
 def test_clusters_that_are_alike_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[str] = []
 
-    def best(job: Job, cluster: Cluster, *rest: Any) -> list[dict[str, Any]]:
+    def best(job: Job, cluster: Cluster, *rest: Any) -> list[Best]:
         searched.append(cluster.name)
-        return best_options(job, cluster, *rest)
+        return best_layouts(job, cluster, *rest)
 
-    monkeypatch.setattr("distsim.engine.plans.candidates.best_options", best)
+    monkeypatch.setattr("distsim.engine.plans.candidates.best_layouts", best)
     names = ("nebius-h100", "lambda-1cc-h100", "p5.48xlarge")  # the first two differ in who rents them out
     run("llama-2-7b", "--tokens", "1T", "--gpus", "64", "--cluster", ",".join(names))
     assert sorted(searched) == ["lambda-1cc-h100", "p5.48xlarge"]
+
+
+def test_what_the_search_has_timed_is_not_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a cluster's shortlist only the layout that leaves most memory free is new to the plan."""
+    timed: list[Setup] = []
+
+    def step(setup: Setup) -> StepReport:
+        timed.append(setup)
+        return step_of(setup)
+
+    monkeypatch.setattr("distsim.engine.plans.candidates.step_of", step)
+    run("llama-2-7b", "--tokens", "1T", "--gpus", "64", "--cluster", "nebius-h100,p5.48xlarge")
+    assert len(timed) <= 2
 
 
 def test_limits_that_nothing_meets() -> None:
@@ -577,8 +590,12 @@ def test_of_layouts_as_fast_the_one_with_most_room_is_planned() -> None:
     job = Job.read({"model": "llama-3-8b", "cluster": "nebius-h100", "gpus": 64, "seq": 8192, "global_batch": 512,
                     "framework": "megatron-core"})  # fmt: skip
     cluster = catalog.load("clusters", "nebius-h100")
-    found = best_options(job, cluster, 64, Bounds(), 2)
-    reports = [step_of(with_options(job, cluster, one)) for one in found]
+    found = best_layouts(job, cluster, 64, Bounds(), 2)
+    reports = [step_of(with_options(job, cluster, one.options)) for one in found]
+    assert all(
+        one.report is None or one.report.seconds == again.seconds for one, again in zip(found, reports, strict=True)
+    )
+    assert [one.report is None for one in found[:2]] == [False, False]
     quick = min(report.seconds for report in reports) * (1 + ALIKE)
     every = search(Request(job, (64,), space(job, cluster, Bounds()), top=64, overrides=overrides_of(job, cluster)))
     least = min(one.report.memory.peak for one in every.best if one.report.seconds <= quick)

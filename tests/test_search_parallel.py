@@ -24,7 +24,7 @@ from distsim.engine.layouts.fold import places
 from distsim.engine.layouts.processes import MOST_DEATHS, LocalPool
 from distsim.engine.layouts.ranking import OBJECTIVES, Objective
 from distsim.engine.layouts.space import groups
-from distsim.engine.search import KEPT, Request, _walk, base_setup, search
+from distsim.engine.search import LEAST_KEPT, Request, _walk, base_setup, search
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 
@@ -45,7 +45,7 @@ def alone(request: Request) -> list[Any]:
 def answer(request: Request, pool: Pool | None = None, watch: Show | None = None) -> list[Any]:
     """All that a search keeps, floats with all their bits: numbers of layouts, and lists in their order."""
     limit = base_setup(request.job, 8).accelerator.capacity * (1 - request.margin)
-    kept = Kept(limit, Objective(request.objective), request.within, KEPT, 32)
+    kept = Kept(limit, Objective(request.objective), request.within, LEAST_KEPT, 32)
     _walk(request, (32,), kept, watch, None, pool)
     used = ("best", "every", "almost", "front") if kept.feasible else ("nearest", "quickest")[bool(kept.fitting) :][:1]
     lists = [[(one[:3], one.layout) for one in getattr(kept, name).found] for name in used]

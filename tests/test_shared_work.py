@@ -14,6 +14,7 @@ from distsim.engine.exchanges.all_flows import network_of, stage_flows
 from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.footprint.backward import Gradients, backward_peak, kept_along
+from distsim.engine.jobs import stages
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts import prices
@@ -219,3 +220,26 @@ def test_the_blocks_of_a_stage_are_priced_once_for_all_its_chunks(monkeypatch: p
         job = {"gpus": 16, "pp": 4, "tp": 4, "vpp": chunks, "global_batch": 16, "schedule": "interleaved-1f1b"}
         timeline_of(step("deepseek-v3", gpu="h100-sxm", seq=4096, **job))
         assert len(calls) <= 4 * 2 + 2  # stages of at most two kinds of layers, embedding, head
+
+
+def test_memory_and_time_of_a_step_build_its_stages_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Any] = []
+    build = stages._Builder.stage
+
+    def counted(self: Any, index: int) -> Any:
+        built.append(self)
+        return build(self, index)
+
+    monkeypatch.setattr(stages._Builder, "stage", counted)
+    step("llama-7b", gpus=8, zero=2)
+    assert len({id(one) for one in built}) == 1
+
+
+def test_a_layout_that_is_ranked_and_on_the_front_is_computed_once() -> None:
+    job = Job(model="llama-7b", gpu="h100-sxm", global_batch=64)
+    found = search(Request(job, (8,), parse_bounds({"tp": "1,2", "cp": "1"}, []), top=5))
+    reports: dict[Any, set[int]] = {}
+    for one in (*found.best, *found.front):
+        reports.setdefault(one.found.name, set()).add(id(one.report))
+    assert len(reports) < len(found.best) + len(found.front)
+    assert all(len(same) == 1 for same in reports.values())

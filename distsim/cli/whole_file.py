@@ -23,14 +23,14 @@ def whole(path: Path) -> Iterator[Path]:
     scratch, target = "", Path(os.path.realpath(path))
     try:
         folder = tempfile.gettempdir() if _special(target) else target.parent
-        handle, scratch = tempfile.mkstemp(dir=folder, prefix=f".{target.name[:64]}.", suffix=".part")
-        os.close(handle)
+        named = os.path.join(folder, f".{target.name[:64]}.{os.urandom(8).hex()}.part")
+        os.close(os.open(named, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # less the umask, as of any new file
+        scratch = named
         yield Path(scratch)
         if _special(target):
             with open(scratch, "rb") as made, open(target, "wb") as out:
                 shutil.copyfileobj(made, out)
         else:
-            os.chmod(scratch, 0o666 & ~_umask())
             os.replace(scratch, target)
     except LeftOutError:
         pass
@@ -64,9 +64,3 @@ def check_suffix(path: Path, flag: str, kinds: tuple[str, ...]) -> None:
             f"{flag} {path}: the name does not end in {' or '.join(kinds)}",
             did_you_mean(path.suffix, kinds), f"name it e.g. {path.with_suffix(kinds[0]) if path.stem else 'all.csv'}",
         )  # fmt: skip
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

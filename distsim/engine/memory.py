@@ -173,8 +173,8 @@ def memory(job: Job | Named | None = None, /, **options: Any) -> MemoryReport:
 
 def memory_of(setup: Setup) -> MemoryReport:
     """Where every byte goes for a resolved setup."""
-    setup = _noted(setup)
-    return MemoryReport(setup, tuple(_stage(setup, stage) for stage in build_stages(setup)))
+    noted = _noted(setup)
+    return MemoryReport(noted, tuple(_stage(setup, stage) for stage in build_stages(setup)))
 
 
 def memory_unless(setup: Setup, hopeless: Callable[[Number], bool]) -> MemoryReport | None:

@@ -25,6 +25,7 @@ from distsim.engine.layouts.ranking import COST, OBJECTIVES, Found, Objective
 from distsim.engine.layouts.report import Choice as Choice
 from distsim.engine.layouts.report import Request as Request
 from distsim.engine.layouts.report import SearchReport as SearchReport
+from distsim.engine.layouts.report import Steps
 from distsim.engine.layouts.report import choice as choice
 from distsim.engine.layouts.space import Group, groups
 from distsim.engine.layouts.support import lenient
@@ -42,7 +43,8 @@ from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.flags import flag
 from distsim.units import count
 
-KEPT = 64
+LEAST_KEPT = 64
+"""Layouts that are kept as they pass, where fewer are asked for: what is shown is ordered anew among them."""
 FRONT = 24
 """Points of the front that are re-evaluated and reported; of more, every so many."""
 SPARE = 3
@@ -78,7 +80,7 @@ def search(
     hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
     objective = Objective(request.objective, hourly)
     brief = request.brief and not request.all_ranks and pool is None and not search_schedules.asked(request.bounds)
-    most = request.top + SPARE if brief else max(KEPT, 2 * request.top)
+    most = request.top + SPARE if brief else max(LEAST_KEPT, 2 * request.top)
     kept = Kept(limit, objective, request.within, most, batches[0], pace_of(request, base), brief)
     interrupted = False
     try:
@@ -91,14 +93,15 @@ def search(
         notes.append("interrupted: the best of what was evaluated so far")
     if not kept.evaluated and not interrupted:
         raise contradiction(request, base, batches)
-    best = _ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept)
+    known: Steps = {}
+    best = _ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept, known)
     return SearchReport(
         request, base, batches, kept.evaluated, kept.fitting, kept.feasible, time.perf_counter() - began, limit,
         best,
-        () if request.brief else tuple(choice(one) for one in thinned(kept.front.found)),
-        () if request.brief else tuple(choice(one) for one in _almost(kept)),
+        () if request.brief else tuple(choice(one, known) for one in thinned(kept.front.found)),
+        () if request.brief else tuple(choice(one, known) for one in _almost(kept)),
         () if kept.feasible or request.brief else tuple(
-            choice(one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
+            choice(one, known) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
         kept, rents, interrupted,
         (*base.notes, *unfitted(base), *lacking(base),
@@ -224,9 +227,9 @@ def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
     return int(batch)
 
 
-def _ranked(found: list[Found], top: int, kept: Kept) -> tuple[Choice, ...]:
+def _ranked(found: list[Found], top: int, kept: Kept, known: Steps) -> tuple[Choice, ...]:
     """The best few, in the order that their own computation gives."""
-    again = [choice(one) for one in found[: top + SPARE]]
+    again = [choice(one, known) for one in found[: top + SPARE]]
     order = sorted(again, key=lambda one: (
         kept.ordered(one.report.seconds, one.report.memory.peak, one.found.group), one.report.seconds,
         one.report.memory.peak,

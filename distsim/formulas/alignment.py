@@ -6,6 +6,7 @@ from distsim.arrays import Number, where
 from distsim.formula import formula
 
 ALIGNED_BYTES = 16
+"""What kernels load at once: rows that start at whole multiples of it cost nothing more."""
 UNALIGNED = (0.6, 0.5, 0.4)
 """Rate of products whose rows start at whole 8, 4 or 2 bytes only, over that of whole 16: kernels load their operands
 in narrower pieces, not by the chip's copy engines. Output layers of profiled operators on an A100 reach 110, 92 and 78

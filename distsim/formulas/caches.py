@@ -7,8 +7,7 @@ from distsim.formula import formula
 
 CACHE_RATE = 2.5
 """Bandwidth of the last cache over that of memory, on an A100 (5.1 against 2.0 TB/s; recalled)."""
-CACHE_KEPT = 0.65
-CACHED_SHARE = 0.55
+CACHE_KEPT, CACHED_SHARE = 0.65, 0.55
 """Part of the last cache that keeps what kernels write, and time of a kernel whose input all lies there. A chain of
 kernels over eight tensors in turn on an H100 (50 MiB, in halves) moves 5.6 TB/s with tensors of 4 and 8 MiB, 4.7 with
 16, 2.9 with 32 and 3.0 with 128 (tests/oracles/gpu_kernels.csv less 1.15 us a kernel)."""

@@ -67,8 +67,9 @@ pull request 171), with heads 64 wide 379 and 334 backward (flash-attention issu
 FlashAttention-2 (pytorch.org/blog/flexattention), on Blackwell what Triton reaches, 1,613 / 2.7. JAX's first Pallas
 kernel on TPUs over splash attention: Llama 3 8B at 8,192 tokens takes 2.735 s on four v6e with the one and 2.407 s with
 the other, of which attention is 0.76 (AI-Hypercomputer/torchprime e2e_testing/step_time_bounds.yaml)."""
-BACKWARD_PRODUCTS = 5
-"""Products of flash attention's backward: scores again, the gradients of weights and of queries, keys and values."""
+FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
+"""Products of flash attention's forward, and of its backward: scores again, the gradients of weights and of queries,
+keys and values (Dao 2022, FlashAttention, appendix B)."""
 BUSIEST_RANK = 1.2
 """Tokens of the expert parallel rank that gets most over the mean, under a learned router with an auxiliary loss
 (assumed)."""

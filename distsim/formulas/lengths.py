@@ -12,7 +12,7 @@ import sys
 from distsim.arrays import Number, each, minimum, where
 from distsim.formula import formula
 
-STEPS = 200
+LENGTHS = 200
 """Lengths at which the distribution of the longest sample is summed."""
 HALVINGS = 30
 """Until the mean of single samples is known to a millionth."""
@@ -53,8 +53,8 @@ def kept_tokens(shape: Number, mean: Number, cap: Number) -> Number:
 def longest_tokens(shape: Number, mean: Number, cap: Number, samples: Number, kept: Number = 1.0) -> Number:
     """Mean length of the longest of some samples that are cut off at ``cap``; or, with the share of them that is
     ``kept``, where longer ones are dropped."""
-    shares = [gamma_share(shape, cap * shape / mean * (step + 0.5) / STEPS) / kept for step in range(STEPS)]
-    return cap * (1 - sum(share**samples for share in shares) / STEPS)
+    shares = [gamma_share(shape, cap * shape / mean * (step + 0.5) / LENGTHS) / kept for step in range(LENGTHS)]
+    return cap * (1 - sum(share**samples for share in shares) / LENGTHS)
 
 
 @formula(unit="tokens", source=f"{_LONGEST}; dropped samples leave the distribution below the cap")

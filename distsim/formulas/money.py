@@ -9,6 +9,7 @@ from distsim.units import GIGA, HOUR, MONTH, WATTS_PER_KILOWATT, YEAR
 YEAR_HOURS = YEAR / HOUR
 MONTH_HOURS = MONTH / HOUR
 MILLION = 1_000_000
+"""Tokens that a price is told for."""
 
 
 @formula(unit="GPU-h", source="definition: accelerators times hours, also the idle ones")

@@ -23,6 +23,7 @@ BLOCKING_SECONDS = 20e-6
 CUDA_LAUNCH_BLOCKING=1 and at 97.2 without (bigscience-workshop/bigscience, tr11-176B-ml/chronicles-prequel.md, dealing
 with JZ hanging; no difference on 160): 3.5 ms per layer and micro-batch, of which issuing its kernels is 2.4."""
 MIDDLE = 0.5264
+"""Share of a distribution of the largest of some normal values that lies below its mean (Chen and Tyler 1999)."""
 QUANTILE = ((2.515517, 0.802853, 0.010328), (1.432788, 0.189269, 0.001308))
 """Of the normal distribution: the share of it below the mean of the largest of one, and the upper quantiles' rational
 approximation (above and below the bar)."""

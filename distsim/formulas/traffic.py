@@ -141,12 +141,3 @@ def slow_ring_seconds(size_bytes: Number, ranks: Number, rings: Number, rate: Nu
 def offload_transfer_bytes(parameters: Number, bytes_each: Number, shards: Number) -> Number:
     """Bytes one GPU moves one way to or from host memory for its share of the parameters."""
     return parameters * bytes_each / shards
-
-
-@formula(
-    unit="1", source="PyTorch DistributedDataParallel.no_sync: gradients are reduced after the last micro-step only"
-)
-def no_sync_speedup(micro_steps: Number, micro_step_seconds: Number, exposed_reduce_seconds: Number) -> Number:
-    """How much faster a step is when gradients are reduced once, not after every micro-step."""
-    each = micro_steps * (micro_step_seconds + exposed_reduce_seconds)
-    return each / (micro_steps * micro_step_seconds + exposed_reduce_seconds)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from distsim.arrays import Number
 from distsim.layers.attention import heads_per_rank
 from distsim.layers.ledger import Context, Operation
-from distsim.layers.names import EXPERTS, QKV, ROUTER
+from distsim.layers.names import CROSS_KV, EXPERTS, QKV, ROUTER
 from distsim.specs.model import Model
 from distsim.specs.products import (
     CONVOLUTION,
@@ -86,7 +86,7 @@ def matrices_of(ctx: Context, tuning: Tuning, operation: Operation) -> list[Matr
         made, kv = ctx.model.key_value_projections(ctx.layer), heads_per_rank(ctx)[1]
         rest: list[Matrix] = [("_k", {"k"}, kv * ctx.model.head_dim), ("_v", {"v"}, kv * ctx.model.value_width)][:made]
         return [("_q", {"q"}, outer - sum(width for _, _, width in rest)), *rest]
-    if operation.name == "cross.kv":
+    if operation.name == CROSS_KV:
         return [("_k", {"k"}, outer / 2), ("_v", {"v"}, outer / 2)]
     return []
 

@@ -30,6 +30,7 @@ from distsim.units import FP32_BYTES, INDEX_BYTES
 ROTATIONS = 3
 """Queries, keys and outputs are rotated, each by sines and cosines of its own in plain torch."""
 TABLES = 2 * ROTATIONS
+"""Tables that plain torch keeps for them."""
 
 
 class Seen(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, round_up, where
+from distsim.formulas.compute import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from distsim.layers.attention_kernel import all_keys, casts_keys, sdpa_choice, views_values, with_mask
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.names import DROPOUT_MASK, PROBABILITIES, SOFTCAP, WIDE_PROBABILITIES
@@ -16,7 +17,8 @@ LSE_BYTES = 4  # flash and memory-efficient kernels keep one fp32 log-sum-exp pe
 EFFICIENT_ROWS = 32  # the memory-efficient kernel pads its log-sum-exp to a multiple of this
 RNG_BYTES = 24  # seed and offset of a flash call: uint64[2] and one more
 COMPOSED = f"attention{WIDE_PROBABILITIES}"
-FLASH_BACKWARD = 2.5  # two products forward, five backward (Dao 2022, FlashAttention, appendix B)
+FLASH_BACKWARD = BACKWARD_PRODUCTS / FORWARD_PRODUCTS
+"""Work of flash attention's backward over its forward's."""
 
 
 def key_tokens(ctx: Context) -> Number:

@@ -23,12 +23,20 @@ from distsim.specs.tuning import Tuning
 
 
 def layer_kind(model: Model, layer: int) -> str:
-    """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local,
-    ``+chosen`` where it is to keys that an earlier layer's indexer chose, ``+unrotated`` where others rotate,
-    ``+blocks`` where it is to chosen blocks of keys, ``+4-to-1`` where one of them stands for so many tokens,
-    ``+mamba`` and the like (``RECURRENT``) where that stands in its place, ``+borrowed`` where keys are an earlier
-    layer's, ``+cutoff`` where the MLP has one; in hybrids of single mixers ``mamba``, ``attention``, ``moe`` or
-    ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where there are both."""
+    """What a layer is, by whose name it shares its operations with all others of the kind.
+
+    In hybrids of single mixers ``mamba``, ``attention``, ``moe`` or ``mlp``; where there are two stacks ``encoder`` and
+    ``decoder``, or ``image`` and ``text``; else ``dense`` or ``moe``, with what differs from layer to layer:
+
+    - ``+mamba`` and the like (``RECURRENT``): that stands in the place of attention
+    - ``+window``: attention is local
+    - ``+chosen``: it is to keys that an earlier layer's indexer chose
+    - ``+blocks``: it is to chosen blocks of keys
+    - ``+4-to-1``: one key stands for so many tokens
+    - ``+unrotated``: it does not rotate, where others do
+    - ``+borrowed``: its keys are an earlier layer's
+    - ``+cutoff``: the MLP has one
+    """
     if model.pattern:
         return model.mixer(layer)
     if model.text:

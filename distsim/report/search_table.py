@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distsim.engine.layouts.alike import NEAR, Alike
+from distsim.engine.layouts.alike import AS_GOOD, Alike
 from distsim.engine.search import Choice, SearchReport
 from distsim.report import terminal
 from distsim.report.memory import number
@@ -109,7 +109,7 @@ def _legend(families: Sequence[Alike | None]) -> list[str]:
         return []
     varies = ", ".join(dict.fromkeys(name for family in known for name in family.varies))
     most = max(family.near for family in known)
-    told = f"Left out: up to {most} per row within {NEAR:.0%} ({varies}); see --all-ranks"
+    told = f"Left out: up to {most} per row within {AS_GOOD:.0%} ({varies}); see --all-ranks"
     return folded([told], indent=4)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from distsim.errors import DistsimError
 from distsim.schedules.action import Action, Orders, wave
 
-_FREE, _USED, _KEPT = 0, 1, 2
+_FREE, _USED, _KEPT = 0, 1, 2  # what a slot is
 Step = tuple[str, int, int]  # kind, chunk, stage
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from distsim.schedules.action import Action, Orders, wave_chunk
 
-_PERIOD = 6
+_PERIOD = 6  # slots of a stage's work on one micro-batch: two forwards of one, two backwards of two
 _DOWN, _UP, _BACK_UP, _BACK_DOWN, _END_UP, _END_DOWN = range(6)  # two forwards, two backwards, their 2nd halves
-_FREE = -1
+_FREE = -1  # a slot in which nothing runs
 
 
 def order(stages: int, micro: int, chunks: int = 2) -> Orders:

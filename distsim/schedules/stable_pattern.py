@@ -13,6 +13,7 @@ from bisect import insort
 from distsim.schedules.action import Action, Orders, wave_chunk
 
 PERIOD = 6
+"""Slots of a stage's work on one micro-batch: forward, input and weight gradient of two chunks."""
 Times = list[list[list[int]]]
 
 

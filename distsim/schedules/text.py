@@ -12,7 +12,7 @@ _ACTION = re.compile(r"(\d+)(BW|[FBIW])(\d+)$")
 _FUSED = re.compile(r"\(\s*(\d+)F(\d+)\s*;\s*(\d+)B(\d+)\s*\)(?:OVERLAP_F_B)?$")
 _TOKEN = re.compile(r"\([^)]*\)(?:OVERLAP_F_B)?|[^\s,;]+")
 _IGNORED = re.compile(r"\d*(?:SEND_[FB]|RECV_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\d*$")
-_MOST_DIGITS = 9
+_MOST_DIGITS = 9  # of each of the four numbers of a fused pair
 
 
 def parse(lines: Iterable[str]) -> Orders:

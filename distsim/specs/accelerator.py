@@ -20,6 +20,13 @@ ARCHITECTURES = (
 VENDORS = ("NVIDIA", "AMD", "Google", "AWS", "Intel", "Huawei", "Hygon", "Cambricon", "Iluvatar", "MetaX",
            "Moore Threads")  # fmt: skip
 """Those of shipped presets."""
+MAKERS = {
+    "pascal": "NVIDIA", "volta": "NVIDIA", "turing": "NVIDIA", "ampere": "NVIDIA", "ada": "NVIDIA", "hopper": "NVIDIA",
+    "blackwell": "NVIDIA", "blackwell-rtx": "NVIDIA", "cdna": "AMD", "cdna2": "AMD", "cdna3": "AMD", "cdna4": "AMD",
+    "rdna3": "AMD", "xe-hpc": "Intel", "gaudi": "Intel", "tpu": "Google", "neuron": "AWS", "davinci": "Huawei",
+    "corex": "Iluvatar", "dcu": "Hygon", "maca": "MetaX", "mlu": "Cambricon", "musa": "Moore Threads",
+}  # fmt: skip
+"""Whose each known architecture is, without its die."""
 PEAK_DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
 
@@ -124,6 +131,8 @@ class Accelerator(Sourced):
     power: Watts | None = None
     rated_power: Watts | None = None
     """Power of the same chip without the limit that ``power`` is; ``measured`` then holds for that one."""
+    power_profile: str = ""
+    """Measured draw of such chips, by the name of a preset of kind ``power``; blank: that of all others."""
     default_cluster: str | None = None
     peak: Peak
     link: ScaleUpLink | None = None
@@ -162,6 +171,12 @@ class Accelerator(Sourced):
     def generation(self) -> str:
         """That without its die."""
         return self.treated.split()[0]
+
+    @property
+    def maker(self) -> str:
+        """Whose kernels and libraries it is taken to run: those of what it is treated like; of an unknown architecture
+        its vendor's."""
+        return MAKERS.get(self.generation, self.vendor)
 
     @property
     def own_generation(self) -> str:

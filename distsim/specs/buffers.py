@@ -44,7 +44,8 @@ class Buffers(Spec):
     flat_shards: bool = False
     """ZeRO hands the optimizer shards of one dimension, in which no second moment can be factored."""
     fp32_embedding_states: tuple[str, ...] = ()
-    """Optimizers whose states of whole embeddings the trainer keeps in fp32; in flat shards they are as all others."""
+    """Libraries of optimizers, whose states of whole embeddings the trainer keeps in fp32; in flat shards they are as
+    all others."""
     step_copy_bytes: Amount = 0
     """Bytes per parameter of the optimizer's shard for copies of gradients that the step makes and its allocator
     keeps (DeepSpeed: the shard's gradients flattened, and in fp32)."""

@@ -27,6 +27,15 @@ class Optimizer(Sourced):
     """The states an optimizer keeps beside the precision recipe's master copy, which all use (8-bit ones too)."""
 
     aliases: tuple[str, ...] = ()
+    fused: tuple[str, ...] = ()
+    """Those of its aliases that name a fused update, whatever a framework runs under its other names."""
+    update: str = ""
+    """What it computes, where a framework may run an implementation of its own (``optimizers`` of its preset); blank:
+    it is one implementation, which all run."""
+    library: str = ""
+    """The package that it is from, where that matters to a framework (``fp32_embedding_states``)."""
+    one_bit: bool = False
+    """Whether compression of gradients to one bit is made for its update."""
     states: tuple[State, ...] = ()
     passes: Factor = 1
     """Memory traffic of the update over that of a fused one."""
@@ -41,3 +50,8 @@ class Optimizer(Sourced):
     elementary operations (torch's ``foreach``), 0 where the update is fused."""
     step_tensors: Amount = 0
     """Further tensors as large as one state of one parameter, where parameters are updated one by one."""
+
+    @property
+    def foreach(self) -> bool:
+        """Whether elementary operations update all parameters at once."""
+        return self.step_states > 0

@@ -6,6 +6,7 @@ from typing import Literal
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.base import Sourced
 from distsim.specs.quantity import Amount, Fraction, MaybePositive, Positive, Share, WireFormat
+from distsim.units import FP32_BYTES
 
 Rate = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4"]
 """A key of an accelerator's ``peak``."""
@@ -69,6 +70,11 @@ class Precision(Sourced):
     def scales_blocks(self) -> bool:
         """Whether operands of products are in 8 or 4 bits with a scale per block, which tensor cores multiply by."""
         return "fp4" in (self.math, self.needs)
+
+    @property
+    def bf16_over_fp32(self) -> bool:
+        """Whether products are in bf16, of weights that are fp32 themselves or have an fp32 copy."""
+        return self.math == "bf16" and max(self.parameter_bytes, self.master_bytes) >= FP32_BYTES
 
     @property
     def gather_bytes(self) -> float:

@@ -23,10 +23,12 @@ class Recipe(Spec):
     precisions: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
     """Families of models."""
-    models: tuple[str, ...] = ()
-    """Starts of models' names."""
+    shapes: tuple[tuple[int, int], ...] = ()
+    """Layers and hidden width of models, which with the family tell one whatever it is called."""
     experts: bool | None = None
     """Whether the model has experts."""
+    predictions: bool | None = None
+    """Whether the model has layers of multi-token prediction."""
     library: bool = False
     """What a library's own recipe sets, which its performance scripts set otherwise: only replays of runs that name
     such a recipe use it."""
@@ -49,6 +51,7 @@ class Recipe(Spec):
             and (not self.precisions or precision in self.precisions)
             and (not self.gpus or name in self.gpus)
             and (not self.families or model.family in self.families)
-            and (not self.models or model.name.startswith(self.models))
+            and (not self.shapes or (model.layers, model.hidden) in self.shapes)
             and self.experts in (None, model.experts is not None)
+            and self.predictions in (None, model.mtp_layers > 0)
         )

@@ -14,6 +14,7 @@ from distsim.specs.accelerator import Accelerator
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
 from distsim.specs.support import leaves
+from distsim.units import parse
 
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
 # Products in 16 bits are what most jobs run, and save time too. Assumed: they say what is tried and shown
@@ -26,10 +27,9 @@ EFFORTS = {
 PER_STEP = {"gpus": 1.0, "offload": 0.3}
 """Further effort for each value of a family beyond its first; a tenth where not stated. Assumed."""
 SMALL_STATES = ("adamw-8bit", "lion", "adafactor")
-WITH_MASTER = ("bf16", "bf16-fp32-grads", "amp-bf16", "fsdp-bf16")
-"""Recipes of bf16 products whose weights or master copy are fp32."""
 PURE = "pure-bf16"
 USUAL_RANK, USUAL_QUANTIZATION = 16, "nf4"
+"""Adapters that are proposed where a framework has no usual ones. Assumed."""
 LARGEST_CP, LARGEST_FACTOR = 16, 1024
 """Context parallel degrees and multiples of other values beyond these are not proposed."""
 
@@ -172,7 +172,7 @@ def _training(setup: Setup) -> Iterator[Change]:
         if supports.tunes and setup.tuning.quantization is None:
             yield Change("quantize", 0, f"frozen weights in {packed['quantize']}", packed)
         return
-    if supports.pure_bf16 and setup.precision.name in WITH_MASTER:
+    if supports.pure_bf16 and setup.precision.bf16_over_fp32:
         yield Change("precision", 0, "weights and states in bf16, no master copy", {"precision": PURE})
     if supports.tunes:
         rank = {"lora_rank": usual.get("lora_rank", USUAL_RANK)}
@@ -198,7 +198,7 @@ def _hardware(setup: Setup) -> Iterator[Change]:
         factor, step = factor * 2, step + 1
     sold = _sold()
     larger: dict[tuple[bool, int], Accelerator] = {}  # by capacity the fastest, the first of equals
-    for other in map(_accelerator, catalog.names("gpus")):
+    for other in _holding_more(setup.accelerator):
         place = (other.name not in sold, other.capacity)
         known = larger.get(place)
         if _better(setup, other) and (known is None or _speed(setup, other) > _speed(setup, known)):
@@ -219,16 +219,20 @@ def _sharded_replicas(setup: Setup) -> dict[str, int]:
     return {"zero": most} if y.dp * y.cp == 1 and most > y.zero else {}
 
 
-def _accelerator(name: str) -> Accelerator:
-    found: Accelerator = catalog.load("gpus", name)
-    return found
+def _holding_more(card: Accelerator) -> Iterator[Accelerator]:
+    """Accelerators of the same vendor with more memory on the label; of all others only the first lines are read."""
+    for name in catalog.names("gpus"):
+        stated = catalog.tables("gpus", name, lambda table: False)
+        same = str(stated.get("vendor")).strip().casefold() == card.vendor.casefold()
+        if same and parse(stated.get("memory", 0), "B", f"memory of {name}") > card.capacity:
+            yield catalog.load("gpus", name)
 
 
 def _better(setup: Setup, other: Accelerator) -> bool:
-    """Whether a GPU of the same maker holds more and is no slower, nor joined by fewer or slower links, nor without
+    """Whether a GPU of the same vendor holds more and is no slower, nor joined by fewer or slower links, nor without
     units for the recipe that this one has."""
     card = setup.accelerator
-    if other.vendor != card.vendor or other.capacity <= card.capacity or not other.default_cluster:
+    if other.capacity <= card.capacity or not other.default_cluster:
         return False
     if lacking_units(other, setup.precision) and not lacking_units(card, setup.precision):
         return False

@@ -96,7 +96,7 @@ def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
 
 def _shared_units(units: list[Unit], sharing: Sharing, together: bool) -> list[Unit]:
     """What of some units is shared in one way."""
-    own = [Unit(u.name, tuple(t for t in u.tensors if sharing.holds(t, together)), u.count) for u in units]
+    own = [u._replace(tensors=tuple(t for t in u.tensors if sharing.holds(t, together))) for u in units]
     return [unit for unit in own if unit.tensors]
 
 
@@ -116,7 +116,7 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
     for unit in units:
         trained = tuple(tensor for tensor in unit.tensors if tensor.trains)
         elements = elements_of(trained, ranks, filling)
-        once = unit.name == "root" and setup.framework.buffers.keep_last_unit
+        once = unit.root and setup.framework.buffers.keep_last_unit
         again = 0 if once else unit.count * backward
         hides = rules.overlap_parameters
         for dtype, each, tensors in _gathered(setup, unit, gather):
@@ -140,7 +140,7 @@ def _gathered(setup: Setup, unit: Unit, each: float) -> Iterator[tuple[str, floa
     packed = setup.tuning.quantization if setup.tuning else None
     quantised = tuple(tensor for tensor in unit.tensors if tensor.held == "quantised")
     dtype = setup.precision.gather_dtype
-    if dtype == "fp8" and unit.name == "root":  # embedding and head stay in 16 bits
+    if dtype == "fp8" and unit.root:  # embedding and head stay in 16 bits
         dtype, each = "bf16", DTYPE_BYTES["bf16"]
     yield dtype, each, tuple(one for one in unit.tensors if one.held != "quantised")
     if packed is not None and quantised:

@@ -13,7 +13,6 @@ from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors, listed, trades_heads
 from distsim.units import parse
 
-ONE_BIT_OPTIMIZERS = ("adam", "adamw", "lamb")
 TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap", "tp_comm_overlap")
 """Options that neither memory nor traffic depends on, but for memory on graphs of whole steps."""
 TRAFFIC_ONLY = (
@@ -226,9 +225,9 @@ def _compression(setup: Setup) -> tuple[str, int]:
             f"--compress {text} needs whole gradients on each rank, but zero is {y.zero}", "use --zero 0"
         )
     _check_replicas(y, f"--compress {text}")
-    if kind == "1bit" and setup.optimizer.name not in ONE_BIT_OPTIMIZERS:
+    if kind == "1bit" and not setup.optimizer.one_bit:
         raise DistsimError(
-            f"--compress 1bit is made for {', '.join(ONE_BIT_OPTIMIZERS)}, not for {setup.optimizer.name}",
+            f"--compress 1bit is made for adam, adamw and lamb, not for {setup.optimizer.name}",
             "use --optimizer adamw or --compress powersgd-r4",
         )
     return kind, int(rank or 0)

@@ -25,6 +25,7 @@ from distsim.units import FP32_BYTES
 # quantisation; DeepSpeed csrc/quantization uses groups of this size).
 BLOCK_ELEMENTS = 2048
 INT8_BITS, INT4_BITS = 8, 4
+"""Bits of an element on the wire: of quantised weights, and of quantised gradients."""
 
 
 def varied(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow], network: Network) -> list[Flow]:

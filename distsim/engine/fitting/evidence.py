@@ -15,6 +15,8 @@ from distsim.engine.runs.likeness import DIFFERENCES, DOUBLINGS, NOISES, RANGE, 
 from distsim.engine.runs.own_runs import OWN, compared
 
 HALF_BUSY, LEAST_BUSY = 0.5, 0.05
+"""Share of a step in which a chip computes, of a run whose variance is one; and the least share that tells runs
+apart. Assumed."""
 LARGEST_ERROR = 0.35
 """An error beyond this is as bad as this when the noise of a framework is chosen."""
 STATE_COLUMNS = ("state", "alone_state", "fullness", "checked", "stalled")

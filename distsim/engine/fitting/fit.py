@@ -20,20 +20,22 @@ from distsim.specs.timing import NAMES, Timing
 
 ROW = 0.1
 """How far (in logarithms of time) one run lies from a model that is right for its source."""
-SHARED = 0.05
+SHARED_VARIANCE = 0.05
 """Part of that which all runs of one source have in common, whatever their layout: 20 runs tell nearly as much."""
 HUBER = 0.08
 """Runs that lie farther off than this (somewhat less than ``ROW``) pull no harder; assumed, as are the two above."""
 BUSY = 0.05
+"""Share of a step in which a chip computes below which a run weighs less, in proportion; assumed."""
 OFFSET, OFFSET_HUBER = 0.1, 0.1
 """How far all runs of one source may lie from the model for reasons of their own (cluster, settings without a cell);
 and where that pulls no harder. Fitted beside the numbers and not kept: no odd source bends what holds for all."""
-STEPS = 15
+MOST_ROUNDS = 15
+"""Steps of a fit, each with derivatives of its own, after which it ends. Assumed."""
 DAMPING, RISE, FALL, LEAST_DAMPING = 0.05, 4.0, 3.0, 1e-3
 """Levenberg-Marquardt: damping at the start, as a share of the diagonal; what it grows by where a step makes things
 worse and shrinks by where it helps; and the least of it, over that of the start. Usual values, assumed: they change how
 fast the least loss is found."""
-TRIES = 6
+MOST_DAMPINGS = 6
 """Dampings that a step is tried with before the fit counts as done."""
 LONGEST_STEP = 0.7
 """No factor changes by more than about two (its logarithm) in one step, within which derivatives hold; assumed."""
@@ -125,7 +127,7 @@ def unfitted(factors: Factors) -> Fit:
 def row_weights(examples: Sequence[Example]) -> Any:
     """Inverse variances; runs whose chips mostly wait tell little about chips and weigh less."""
     count = Counter(e.source for e in examples)
-    spread = ROW**2 * (1 + SHARED * (np.array([count[e.source] for e in examples]) - 1))
+    spread = ROW**2 * (1 + SHARED_VARIANCE * (np.array([count[e.source] for e in examples]) - 1))
     return np.array([min(1.0, e.busy_fraction / BUSY) for e in examples]) / spread
 
 
@@ -166,7 +168,7 @@ def fit(table: Table, start: Fit | None = None) -> Fit:
         fits = (weights * huber(rest, HUBER)).sum() + huber(vector[count:], OFFSET_HUBER).sum() / OFFSET**2
         return float(fits + (ridge * vector[:count] ** 2).sum() / 2), rest
 
-    for _ in range(STEPS):
+    for _ in range(MOST_ROUNDS):
         table = settled(vector[:count])
         best, rest = loss(vector)
         jacobian = np.hstack([_jacobian(table, factors, vector[:count], index), sources])
@@ -174,7 +176,7 @@ def fit(table: Table, start: Fit | None = None) -> Fit:
         drawn = np.append(ridge, huber_pull(vector[count:], OFFSET_HUBER) / OFFSET**2)
         hessian = (jacobian * pull[:, None]).T @ jacobian + np.diag(drawn)
         gradient = jacobian.T @ (pull * rest) + drawn * vector
-        for _ in range(TRIES):
+        for _ in range(MOST_DAMPINGS):
             damped = hessian + DAMPING * lam * np.diag(np.diag(hessian))
             step = np.clip(np.linalg.solve(damped, -gradient), -LONGEST_STEP, LONGEST_STEP)
             now, _ = loss(vector + step)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distsim.engine.fitting.links_rows import Batch, Measurement, batches, read
@@ -169,16 +169,6 @@ def factor_for(factors: Mapping[str, Factor], key: str) -> Factor:
     """The factors of a class, or those that stand for classes without measurements."""
     other = f"{'other-intra' if is_intra(key) else 'other-inter'}/{key.split('/')[1]}"
     return factors.get(key, factors.get(other, Factor()))
-
-
-def leave_one_out(found: Sequence[Batch], name: Callable[[Batch], str]) -> list[tuple[Batch, Any]]:
-    """Every batch with its seconds as predicted by factors fitted without any batch of the same name."""
-    out, whole = [], fit_batches(found)
-    for held in sorted({name(one) for one in found}):
-        gone = [one for one in found if name(one) == held]
-        factors = fit_batches([one for one in found if name(one) != held], whole, {one.key for one in gone})
-        out += [(one, predicted(one, factors)) for one in gone]
-    return out
 
 
 def toml(factors: Mapping[str, Factor], origin: str, checked: str, by: str = "make calibrate-links") -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from distsim.engine.evidence import Replay
 from distsim.engine.fitting.write import as_shipped, weighted_quantile
-from distsim.engine.footprint.peak_error import PRESET, STEPS, TABLE
+from distsim.engine.footprint.peak_error import PRESET, QUANTILES, TABLE
 from distsim.engine.runs.profile import assumed_profile
 from distsim.engine.validate import validate_file
 
@@ -33,7 +33,7 @@ def peaks_toml(replays: Sequence[Replay], origin: str) -> str:
     count = Counter(one.run.source for one in used)
     ratios = np.array([1 / (1 + (one.memory_error or 0.0)) for one in used])
     weights = np.array([1 / count[one.run.source] for one in used])
-    at = [weighted_quantile(ratios, weights, step / STEPS) for step in range(STEPS + 1)]
+    at = [weighted_quantile(ratios, weights, step / QUANTILES) for step in range(QUANTILES + 1)]
     return "\n".join([
         "# Written by make calibrate: measured over predicted peaks of memory at every 5% of runs, sources alike.",
         f'name = "{PRESET}"', "", f"[{TABLE}]", f"runs = {len(used)}", f"sources = {len(count)}",

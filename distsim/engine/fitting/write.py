@@ -38,6 +38,7 @@ from distsim.specs.timing import NAMES, Timing
 Priors = dict[str, dict[str, float]]
 """By framework."""
 FOLDS = 5
+"""Parts of the runs that are left out in turn to tell how good a fit is; the usual number."""
 SMALLEST = 0.005
 """Factors nearer to 1 than this are left out of the preset."""
 DAY_LINE = re.compile(r"(?m)^checked = .*$")

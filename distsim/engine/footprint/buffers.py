@@ -268,7 +268,7 @@ def overhead_bytes(setup: Setup, figures: Figures) -> Number:
     source = setup.framework.source_of("overhead") or "preset"
     total = figures.use(
         "context", context_bytes, code_bytes=overhead.context_bytes, units=chip.chip.units or 0,
-        unit_bytes=CONTEXT_UNIT_BYTES.get(chip.vendor, 0.0),
+        unit_bytes=CONTEXT_UNIT_BYTES.get(chip.maker, 0.0),
         architecture_bytes=CONTEXT_ARCHITECTURE_BYTES.get(chip.treated, 0.0),
     )  # fmt: skip
     return total + figures.note("communicators", overhead.communicator_bytes * groups, "B", source)

@@ -12,7 +12,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.formulas.buffers import list_gather_bytes
 
-KEPT = "torch CUDACachingAllocator.cpp: a free block serves what is no larger than it"
+ALLOCATOR = "torch CUDACachingAllocator.cpp: a free block serves what is no larger than it"
 POOLS = "torch.cuda.graph: a graph's tensors are in a pool of its own; NVIDIA/Megatron-LM core/full_cuda_graph.py"
 SEVERAL = ("layer.copies",)
 """Rows of the ledger that stand for several tensors, not for one block."""
@@ -34,7 +34,7 @@ def kept_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Nu
     if stage.embedding is not None:
         table = sum(p.elements for p in stage.embedding.operations[0].parameters) * precision.parameter_bytes
     fits = maximum(layers, loss) >= table
-    beyond = figures.note("gradient of the embedding", where(fits, 0, table), "B", KEPT)
+    beyond = figures.note("gradient of the embedding", where(fits, 0, table), "B", ALLOCATOR)
     gathers = (y.zero == 1) & (y.zero_group > 1)
     if not some(gathers):
         return beyond
@@ -45,7 +45,7 @@ def kept_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Nu
         table_bytes=table,
     )  # fmt: skip
     made = held.optimizer - elements * precision.master_bytes / y.zero_group
-    taken = figures.note("states of the first step in their place", minimum(gathered, made), "B", KEPT)
+    taken = figures.note("states of the first step in their place", minimum(gathered, made), "B", ALLOCATOR)
     return beyond + where(gathers, gathered - taken, 0)
 
 

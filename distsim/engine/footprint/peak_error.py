@@ -8,7 +8,7 @@ from distsim.engine.calibrated import LEVEL
 
 PRESET = "peaks"
 TABLE = "measured_over_predicted"
-STEPS = 20
+QUANTILES = 20
 """Quantiles that the table holds lie this many to one apart, from the least ratio to the largest."""
 TIGHT = 0.6
 """Less than this share of measured runs that would fit, a job may well not."""

@@ -23,6 +23,7 @@ from distsim.formulas.states import (
     parameter_bytes_per_rank,
 )
 from distsim.layers.ledger import Parameter
+from distsim.layers.names import HEAD
 from distsim.specs.layout import Layout
 from distsim.specs.optimizer import Optimizer, State
 from distsim.specs.precision import Precision
@@ -79,7 +80,7 @@ def filled_experts(setup: Setup) -> tuple[str, ...]:
 
 def of_layers(parameter: Parameter) -> bool:
     """Whether a parameter is a matrix of a layer, as Muon takes them: output layers are Adam's, like embeddings."""
-    return parameter.kind == "matrix" and not parameter.name.startswith("head")
+    return parameter.kind == "matrix" and not parameter.name.startswith(HEAD)
 
 
 def states_of(optimizer: Optimizer, parameter: Parameter) -> list[State]:
@@ -97,7 +98,7 @@ def element_bytes(setup: Setup, precision: Precision, parameter: Parameter, stat
     flat = (layout.zero >= 1) & (sharding_group(layout, parameter.group) > 1) & rules.flat_shards
     if state.shape == "factored" and parameter.kind != "vector":
         return where(flat, each, 0) if rules.flat_shards else 0
-    if parameter.kind == "embedding" and setup.optimizer.name in rules.fp32_embedding_states:
+    if parameter.kind == "embedding" and setup.optimizer.library in rules.fp32_embedding_states:
         return where(flat, each, FP32_BYTES)
     return each
 

@@ -38,6 +38,8 @@ class Unit(NamedTuple):
     name: str
     tensors: tuple[Stored, ...]
     count: Number
+    root: bool = False
+    """Whether it is what belongs to no layer: embedding, final norm and head."""
 
 
 def _tensors(parameter: Parameter) -> list[Stored]:
@@ -87,7 +89,7 @@ def block_tensors(block: Block | None) -> tuple[Stored, ...]:
 def units_of(stage: Stage) -> list[Unit]:
     """The root unit (embedding, final norm, head) and one unit per layer."""
     root = block_tensors(stage.embedding) + block_tensors(stage.head)
-    found = [Unit("root", root, 1)] if root else []
+    found = [Unit("root", root, 1, root=True)] if root else []
     return found + [Unit(block.name, block_tensors(block), count) for block, count in stage.layers]
 
 

@@ -134,7 +134,7 @@ def _composed_update(framework: Framework, job: Job, whole_model: bool) -> list[
     if not (fused and whole_model and job.names_framework):
         return []
     return [
-        f"--optimizer {fused.removesuffix('-fused')} is torch's default (foreach), which makes temporaries as large as "
+        f"--optimizer {job.optimizer or 'adamw'} is torch's default (foreach), which makes temporaries as large as "
         f"a state at each step; --optimizer {fused} is fused=True"
     ]
 

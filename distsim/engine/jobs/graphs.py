@@ -34,6 +34,7 @@ OPEN = {"expert_overlap": None}
 """Options that a layout on a single rank cannot have, left open."""
 WORDS = {"graphs": "CUDA graphs of modules", "expert_overlap": "overlapped exchanges of experts"}
 HALF_BYTES = 2
+"""Bytes of an element of bf16 and fp16."""
 ABLE = "megatron-core"
 """A framework that has all of these, to name where another one has not."""
 

@@ -71,7 +71,7 @@ def unit_refusal(chip: Accelerator, precision: Precision, framework: Framework) 
     """What Transformer Engine (quantization.py, check_fp8_support, check_mxfp8_support, check_nvfp4_support) and
     torchao (torchtitan's converters) refuse on chips of NVIDIA and AMD without units for 8 or 4 bits; nothing where
     products run, or XLA widens them."""
-    if precision.math not in ("fp8", "fp4") or chip.vendor not in CHECKED:
+    if precision.math not in ("fp8", "fp4") or chip.maker not in CHECKED:
         return ""
     words = "" if framework.family == XLA else lacking_units(chip, precision, timed=False)
     return words and f"{words}: {framework.name} refuses it there"
@@ -119,8 +119,8 @@ def without_flash(chip: Accelerator, attention: str, kernel: str) -> str:
 
 def rounded_products(chip: Accelerator, precision: Precision, framework: Framework) -> str:
     """A note on a framework that multiplies fp32 in another format unless it is told not to, or nothing."""
-    really = framework.usual.get(f"precision_{precision.name}")
-    if precision.name != "fp32" or really in (None, precision.name) or not getattr(chip.peak, str(really)):
+    really = framework.usual.get("precision_fp32")
+    if precision.math != "fp32" or really in (None, "fp32") or not getattr(chip.peak, str(really)):
         return ""
     return (
         f"{framework.name} multiplies fp32 tensors on {str(really).upper()} units unless a program asks for more, and "
@@ -142,7 +142,7 @@ def sixteen_bits(setup: Setup) -> str:
 def unasked_fp32(setup: Setup) -> str:
     """A note on fp32 that nobody asked for where the chip has faster units for 16 bits, or nothing."""
     recipe = sixteen_bits(setup)
-    if setup.job.precision is not None or setup.precision.name != "fp32" or not recipe.startswith("amp-"):
+    if setup.job.precision is not None or setup.precision.math != "fp32" or not recipe.startswith("amp-"):
         return ""
     return f"{setup.framework.name} trains in fp32 unless told otherwise: --precision {recipe} is autocast"
 

@@ -27,11 +27,17 @@ were measured with."""
 def optimizer_of(framework: Framework, name: str, on_host: bool = False) -> Optimizer:
     """An optimizer as a framework has it, under the name by which users know it."""
     asked: Optimizer = catalog.load("optimizers", name)
-    own = framework.optimizers.get(asked.name)
-    if own is None or "fused" in name.lower() or (on_host and own.endswith(BY_DEFAULT)):
-        return asked
-    implemented: Optimizer = catalog.load("optimizers", own)
-    return implemented.model_copy(update={"name": asked.name})
+    own = _implementation(framework, asked, name)
+    return asked if own is None or (on_host and own.foreach) else own.model_copy(update={"name": asked.name})
+
+
+def _implementation(framework: Framework, asked: Optimizer, name: str) -> Optimizer | None:
+    """What a framework runs in an optimizer's place that a user asked for by a name; None where it runs that itself."""
+    own = framework.optimizers.get(asked.update) if asked.update else None
+    if own is None or catalog.plain(name) in asked.fused:
+        return None
+    found: Optimizer = catalog.load("optimizers", own)
+    return found
 
 
 def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> Kernels:
@@ -138,8 +144,10 @@ def fused_instead(framework: Framework, job: Job) -> str:
     """The name of an optimizer's fused update where a framework leaves to torch how it is made and the job takes what
     torch does by default; else nothing."""
     name = job.optimizer or "adamw"
+    asked: Optimizer = catalog.load("optimizers", name)
+    own = _implementation(framework, asked, name)
     on_host = "optimizer" in (job.offload or "")
-    return f"{name}-fused" if framework.optimizers.get(name, "").endswith(BY_DEFAULT) and not on_host else ""
+    return asked.fused[0] if own is not None and own.foreach and asked.fused and not on_host else ""
 
 
 def least_zero(framework: Framework, precision: str) -> int:

@@ -28,7 +28,7 @@ def alignment(setup: Setup, n: Number, k: Number, element_bytes: float, rate: fl
         return 1.0
     chip, shares = setup.accelerator, UNALIGNED
     units, clock = chip.chip.units, chip.chip.clock
-    if chip.vendor == "NVIDIA" and chip.generation in NEWER and units and clock:
+    if chip.maker == "NVIDIA" and chip.generation in NEWER and units and clock:
         narrowest = next((size for size in UNALIGNED_PER_CYCLE if element_bytes <= size), FP32_BYTES)
         eight, four, two = (each * units * float(clock) / rate for each in UNALIGNED_PER_CYCLE[narrowest])
         shares = min(eight, 1.0), min(four, 1.0), min(two, 1.0)

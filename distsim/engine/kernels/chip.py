@@ -65,53 +65,74 @@ a state of 64 a scan takes as long as FlashAttention-2 at 2 to 3 thousand tokens
 
 
 class Chip:
-    """Rates of one accelerator under one precision recipe."""
+    """Rates of one accelerator under one precision recipe, by what asks for them."""
 
     def __init__(self, setup: Setup) -> None:
+        share = self._products(setup)
+        self._attention(setup, share)
+        self._limited(setup.accelerator)
+        self._passes(setup)
+        self._units(setup)
+
+    def _products(self, setup: Setup) -> float:
+        """Large products without a limit on power; what is returned is the share that 16 bits reach of their rate."""
         chip, peak, precision = setup.accelerator, setup.accelerator.peak, setup.precision
-        wide = "fp32" if precision.activation_bytes > 2 else "fp16" if precision.math == "fp16" else "bf16"
-        named = precision.math if wide == "fp32" else wide
-        units = wide_units(peak, named)
+        wide = "fp32" if precision.activation_bytes > FLASH_BYTES else "fp16" if precision.math == "fp16" else "bf16"
+        units = wide_units(peak, precision.math if wide == "fp32" else wide)
         if not units:
             raise DistsimError(f"{chip.name} states no peak rate for {precision.name}", "add it under [peak]")
         stated: float = getattr(peak, units)
-        self.rate = stated
         reached = chip.measured
         self.measured = bool(reached.matmul_bf16 or reached.matmul_fp16)
         share = reached.matmul_bf16 or reached.matmul_fp16 or usual_share(chip)
         exact = reached.matmul_fp32 or share
         own = {"fp32": exact, "tf32": reached.matmul_tf32}.get(units, reached.matmul_fp16 if wide == "fp16" else None)
-        self.rate *= own or share
+        self.rate = stated * (own or share)
         self.weight_share = TF32_WEIGHT_SHARES.get(chip.generation, 1.0) if units == "tf32" else 1.0
         narrow = narrow_units(peak, precision.math)
         self.narrow_rate = getattr(peak, narrow) * narrow_share(chip, narrow, share) if narrow else None
         if self.narrow_rate and precision.needs and getattr(peak, precision.needs):
             self.narrow_rate *= precision.scaled_share
-        exactly = fp32_rates(setup, self.rate, peak.tf32 * share) if _in_three(setup) and peak.tf32 else None
+        self.wide_rate = peak.fp32 * exact if peak.fp32 else stated * share
+        self.vector_rate = peak.fp32 or stated
+        self.batched_share = BATCHED_SHARES.get(chip.generation, 1.0) if wide == "fp16" else 1.0
+        return share
+
+    def _attention(self, setup: Setup, share: float) -> None:
+        """Kernels of attention, over large products."""
+        tf32 = setup.accelerator.peak.tf32
+        exactly = fp32_rates(setup, self.rate, tf32 * share) if _in_three(setup) and tf32 else None
         self.attention, self.efficient = exactly or attention_rates(setup), exactly or efficient_rates(setup)
         self.masked = exactly or masked_rates(setup)
+        self.narrow_attention = narrow_attention(setup)
+        self.sdpa = setup.kernels.sdpa and setup.precision.activation_bytes <= FLASH_BYTES
+        block = setup.kernels.attention_block or setup.accelerator.chip.attention_block
+        self.attention_block = block or ATTENTION_TILE
+        self.grid_kernels = grid_kernels(setup.accelerator)
+
+    def _limited(self, chip: Accelerator) -> None:
+        """Products under the power that there is, and what is told of their rate."""
         if chip.power and chip.rated_power:
             limit = power_limited_share(chip.power, chip.rated_power, _idle_fraction(chip))
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
         self.scan_rate = self.rate * SCAN_SHARE * SCAN_AGES.get(chip.generation, 1.0)
-        self.narrow_attention = narrow_attention(setup)
-        self.sdpa = setup.kernels.sdpa and precision.activation_bytes <= FLASH_BYTES
-        self.element_bytes = precision.activation_bytes
-        self.wide_rate = peak.fp32 * exact if peak.fp32 else stated * share
-        self.vector_rate = peak.fp32 or stated
-        self.bandwidth = chip.bandwidth
-        wide_passes = plain_torch(setup) and precision.activation_bytes > FLASH_BYTES and chip.vendor == "NVIDIA"
-        self.pass_bandwidth = chip.bandwidth / (WIDE_PASSES if wide_passes else 1.0)
-        # what limits a product that computes little is a copy's rate, not the datasheet's
-        self.product_bandwidth = chip.bandwidth * (reached.copy_fraction or COPY_FRACTION)
-        self.batched_share = BATCHED_SHARES.get(chip.generation, 1.0) if wide == "fp16" else 1.0
-        self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
-        self.attention_block = setup.kernels.attention_block or chip.chip.attention_block or ATTENTION_TILE
-        self.grid_kernels = grid_kernels(chip)
-        self.cores = chip.chip.cores or 1
-        self.exponentials = chip.chip.exponentials or USUAL_EXPONENTIALS
-        self.cache = float(chip.chip.cache or 0)
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
+
+    def _passes(self, setup: Setup) -> None:
+        """Memory, as kernels meet it that compute little."""
+        chip, self.element_bytes = setup.accelerator, setup.precision.activation_bytes
+        self.bandwidth = chip.bandwidth
+        wide = plain_torch(setup) and self.element_bytes > FLASH_BYTES and chip.maker == "NVIDIA"
+        self.pass_bandwidth = chip.bandwidth / (WIDE_PASSES if wide else 1.0)
+        # what limits a product that computes little is a copy's rate, not the datasheet's
+        self.product_bandwidth = chip.bandwidth * (chip.measured.copy_fraction or COPY_FRACTION)
+
+    def _units(self, setup: Setup) -> None:
+        """What is inside the chip."""
+        inside = setup.accelerator.chip
+        self.units, self.array, self.cores = inside.units or DEFAULT_UNITS, inside.array or 0, inside.cores or 1
+        self.exponentials = inside.exponentials or USUAL_EXPONENTIALS
+        self.cache = float(inside.cache or 0)
 
 
 def grid_kernels(chip: Accelerator) -> int:
@@ -124,7 +145,7 @@ def grid_kernels(chip: Accelerator) -> int:
 
 def _in_three(setup: Setup) -> bool:
     """Whether attention in one kernel makes three products on TF32 units of each in fp32."""
-    return setup.precision.activation_bytes > FLASH_BYTES and setup.accelerator.vendor == "NVIDIA"
+    return setup.precision.activation_bytes > FLASH_BYTES and setup.accelerator.maker == "NVIDIA"
 
 
 def usual_share(chip: Accelerator) -> float:

@@ -21,6 +21,7 @@ expert of a rank. On a B200 it reaches 397, 584, 736 and 859 TFLOP/s with 64, 32
 each, where QuACK's CUTLASS kernels reach 1,470 to 1,560 (marin-community/marin .agents/logbooks/7012-b200-moe-mfu.md,
 B200MFU-017). Nobody measured it on other architectures."""
 AS_LIBRARIES = (1.0, 1.0, 1.0)
+"""Rates of the three products of kernels that are as fast as a library's, over its."""
 
 
 def expert_rates(setup: Setup, *, narrow: bool) -> tuple[Number, Number, Number]:

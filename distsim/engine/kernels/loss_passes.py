@@ -26,8 +26,9 @@ from distsim.units import FP32_BYTES
 # the mean (presets/timing/fitted.toml).
 LOSS_BYTES = {"eager": (22.0, 30.0), "narrow": (8.0, 12.0), "recast": (14.0, 20.0), "vocab-parallel": (38.0, 14.0),
               "one": (4.0, 4.0), "compiled": (14.0, 6.0), "steps": (26.0, 15.0), "cut": (0.0, 0.0)}  # fmt: skip
+# Of these, what is read again soon after, which the last cache may hold.
 LOSS_AGAIN = {"eager": (8.0, 8.0), "narrow": (4.0, 4.0), "recast": (4.0, 4.0)}
-NARROW_LOGIT_BYTES = 2
+NARROW_LOGIT_BYTES = 2  # of bf16 and fp16
 SHIFTED = (2, 3)
 """Passes over logits without those of the last position: a copy, which of one sequence is a view; backward zeros, into
 which their gradient is copied."""

@@ -114,7 +114,7 @@ COMPILED_ADAPTER = Cost(3 / 5, 3 / 5)
 def slowed(pace: Pace | None, chip: Accelerator) -> float:
     """How much longer kernels take of which a part moves so many bytes a cycle and unit of NVIDIA's at most, than their
     bytes at the bandwidth of memory; not known of other vendors' chips."""
-    units, clock, lanes = chip.chip.units, chip.chip.clock, LANES.get(chip.vendor)
+    units, clock, lanes = chip.chip.units, chip.chip.clock, LANES.get(chip.maker)
     if pace is None or not units or not clock or not lanes:
         return 1.0
     longer = float(chip.bandwidth) / (pace.bytes_per_cycle * lanes * units * float(clock))

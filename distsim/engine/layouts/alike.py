@@ -13,11 +13,11 @@ from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import ALIKE, OWN, Found, Objective
 from distsim.engine.layouts.space import MESH, Group, Mesh, fields
 
-NEAR = 0.02
+AS_GOOD = 0.02
 """Layouts whose objective is no more than this share worse are as good as the found one."""
-MOST = 20
+MOST_COUNTED = 20
 """Ranked layouts whose likes are counted: each takes some 20 ms."""
-WORDS = {"zero": "zero", "zero_group": "group", "sequence_parallel": "seq.par.", "selective": "recompute",
+COLUMN_WORDS = {"zero": "zero", "zero_group": "group", "sequence_parallel": "seq.par.", "selective": "recompute",
          "recompute_layers": "recompute"}  # fmt: skip
 
 
@@ -30,7 +30,7 @@ class Alike(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; the found layout itself is not counted."""
-        return {"within": NEAR, "near": self.near, "varies": list(self.varies), "all": self.all}
+        return {"within": AS_GOOD, "near": self.near, "varies": list(self.varies), "all": self.all}
 
 
 def alike(found: Found, kept: Kept, prices: Prices) -> Alike:
@@ -41,14 +41,14 @@ def alike(found: Found, kept: Kept, prices: Prices) -> Alike:
     feasible = block.valid & (block.peak <= kept.limit) & (block.seconds <= kept.longest(group.batch))
     gpus = int(numpy.max(group.setup.layout.gpus))
     key = kept.key if kept.key.name != "fewest-gpus" else Objective("throughput")  # as many GPUs: the quicker is better
-    worst = key(found.seconds, found.peak, gpus) * (1 + NEAR)
+    worst = key(found.seconds, found.peak, gpus) * (1 + AS_GOOD)
     near = feasible & (key(block.seconds, block.peak, gpus) <= worst)
     places = numpy.nonzero(near)
     varies = []
     for name in ALIKE:
         value = numpy.broadcast_to(getattr(group.setup.layout, name), block.seconds.shape)[places]
-        if len(value) and (value != value[0]).any() and WORDS[name] not in varies:
-            varies.append(WORDS[name])
+        if len(value) and (value != value[0]).any() and COLUMN_WORDS[name] not in varies:
+            varies.append(COLUMN_WORDS[name])
     return Alike(max(len(places[0]) - 1, 0), tuple(varies), max(int(feasible.sum()) - 1, 0))
 
 

@@ -13,12 +13,13 @@ from distsim.engine.layouts.money import Wish, wish_for
 from distsim.engine.layouts.searchable import BOUNDED, FIXED, VARIED
 from distsim.engine.search import Request, SearchReport
 from distsim.engine.search import search as run
-from distsim.errors import DistsimError, did_you_mean
-from distsim.keywords import as_text, switch, whole, word
+from distsim.errors import DistsimError
+from distsim.keywords import as_text, refuse_unknown, switch, whole, word
 from distsim.specs.job import Job, Named, job_of
 from distsim.units import YEAR, parse, parse_share, parse_time
 
 MOST_RANKED = 1000
+"""Layouts that may be asked for by rank: each is computed again by itself, in some milliseconds."""
 KEYWORDS = ("objective", "within", "tokens", "deadline", "margin", "exclude", "top", "all_ranks", "price", "provider")
 """A search's own options."""
 
@@ -36,9 +37,7 @@ def search(
     Raises DistsimError for what does not exist, contradicts itself or allows no layout at all; that none fits is an
     answer (``best`` is empty, ``nearest`` is not).
     """
-    known = {*Job.model_fields, *KEYWORDS}
-    if unknown := [name for name in options if name not in known]:
-        raise DistsimError(f"a search has no option {unknown[0]}", did_you_mean(unknown[0], known))
+    refuse_unknown("a search", options, {*Job.model_fields, *KEYWORDS})
     options = {name: value for name, value in options.items() if value is not None}
     limits = {name: as_text(name, options.pop(name)) for name in BOUNDED if name in options}
     stated = job if isinstance(job, Job) and not options else job_of(job, options)

@@ -13,7 +13,7 @@ from distsim.engine.layouts.space import Array, Group
 
 BUCKETS = 512
 """Steps of memory in which a layout is first held against the front."""
-NEAR = 1.25
+NEARLY_FITS = 1.25
 """A layout that needs up to so many times the memory there is has nearly fitted."""
 
 
@@ -135,7 +135,7 @@ class Kept:
     def _misses(self, block: Block, seconds: Array, peak: Array, valid: Array) -> None:
         """Layouts that would be quick but need somewhat more memory than there is."""
         quick = self.scaled(seconds, block.group) <= self.almost.worst
-        near = numpy.flatnonzero((peak > self.limit) & (peak <= self.limit * NEAR) & quick & valid)
+        near = numpy.flatnonzero((peak > self.limit) & (peak <= self.limit * NEARLY_FITS) & quick & valid)
         if len(near):
             seconds = seconds[near]
             self.almost.add(block, self.scaled(seconds, block.group), seconds, peak[near], near)

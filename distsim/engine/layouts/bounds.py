@@ -59,19 +59,21 @@ def parse_bound(name: str, text: str) -> Bound:
     return Bound(text, tuple(_range(option, part, 0 if name == "zero" else 1) for part in parts))
 
 
-LARGEST = 10_000_000
+LARGEST_BOUND = 10_000_000
+"""No degree, count or micro-batch that a bound names may be larger: beyond any cluster, so a slip. Assumed."""
 
 
 def _range(option: str, part: str, least: int) -> tuple[int, int]:
     low, dots, high = part.partition("..")
-    ends = (low or str(least), high or str(LARGEST)) if dots else (low, low)
+    ends = (low or str(least), high or str(LARGEST_BOUND)) if dots else (low, low)
     if not all(end.isdigit() for end in ends) or part == "..":
         raise DistsimError(f"{option}: {part!r} is neither a whole number nor a range", "write e.g. 8, 1..8 or 1,2,4")
     first, last = int(ends[0]), int(ends[1])
     if first > last:
         raise DistsimError(f"{option}: the range {part} is empty", f"write {last}..{first}")
-    if first < least or first > LARGEST:
-        raise DistsimError(f"{option}: {first:,} is out of range", f"the least is {least}, the largest {LARGEST:,}")
+    if first < least or first > LARGEST_BOUND:
+        valid = f"the least is {least}, the largest {LARGEST_BOUND:,}"
+        raise DistsimError(f"{option}: {first:,} is out of range", valid)
     return first, last
 
 
@@ -79,10 +81,10 @@ def gpu_counts(text: str) -> tuple[int, ...]:
     """Numbers of GPUs: as listed, or doubling through a range."""
     numbers: list[int] = []
     for low, high in parse_bound("gpus", text).ranges:
-        if high == LARGEST and low != high:
+        if high == LARGEST_BOUND and low != high:
             raise DistsimError(f"--gpus {text} has no end", f"write e.g. --gpus {low}..{low * 8}")
-        if high > LARGEST:
-            raise DistsimError(f"--gpus {text} ends beyond any machine", f"the largest is {LARGEST:,}")
+        if high > LARGEST_BOUND:
+            raise DistsimError(f"--gpus {text} ends beyond any machine", f"the largest is {LARGEST_BOUND:,}")
         while low <= high:
             numbers.append(low)
             low *= 2

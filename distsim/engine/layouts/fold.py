@@ -28,11 +28,10 @@ from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
 from distsim.engine.steps.work import work_of
 from distsim.engine.timelines.schedule_shape import Flight, Flights
 
-BLOCK = 65_536
+BLOCK_LAYOUTS = 65_536
 """Layouts whose time and memory are added up at once: their arrays stay in the cache."""
-ROW = 16
-"""Meshes of a block, and ``SHARED`` ZeRO choices, below which other axes are cut instead."""
-SHARED = 8
+BLOCK_MESHES, BLOCK_SHARDINGS = 16, 8
+"""Meshes of a block, and choices of ZeRO, below which other axes are cut instead."""
 
 Place = tuple[slice, ...]
 HOST, DRIVES, HELD = "host", "drives", "held"
@@ -215,9 +214,10 @@ def places(group: Group) -> Iterator[Place]:
     shape = group.shape
     for zero in sections(group):
         steps = [*shape[:ZERO], zero.stop - zero.start, *shape[ZERO + 1 :]]
-        for axis, least in ((MICRO, 1), (MESH, ROW), (ZERO, SHARED), (CHUNKS, 1), (ZERO, 1), (MESH, 1)):
+        kept = (MESH, BLOCK_MESHES), (ZERO, BLOCK_SHARDINGS)
+        for axis, least in ((MICRO, 1), *kept, (CHUNKS, 1), (ZERO, 1), (MESH, 1)):
             others = math.prod(steps) // steps[axis]
-            steps[axis] = min(steps[axis], max(BLOCK // others, least))
+            steps[axis] = min(steps[axis], max(BLOCK_LAYOUTS // others, least))
         whole = [(0, size) for size in shape]
         whole[ZERO] = (zero.start, zero.stop)
         ranges = [range(start, stop, step) for (start, stop), step in zip(whole, steps, strict=True)]

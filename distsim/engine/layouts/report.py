@@ -170,7 +170,7 @@ class SearchReport:
     def alike(self, choice: Choice) -> search_alike.Alike | None:
         """How many layouts are like a ranked one; None where each is ranked by itself, or so many were asked for that
         it would take long."""
-        if self.request.all_ranks or self.request.top > search_alike.MOST:
+        if self.request.all_ranks or self.request.top > search_alike.MOST_COUNTED:
             return None
         if choice.found.name not in self.families:
             self.families[choice.found.name] = search_alike.alike(choice.found, self.kept, self.prices)
@@ -213,10 +213,17 @@ class SearchReport:
         }  # fmt: skip
 
 
-def choice(found: Found) -> Choice:
-    """A found layout, computed again by ``distsim step``."""
+Steps = dict[tuple[int, tuple[int, ...]], StepReport]
+"""Steps of found layouts by what tells these from others."""
+
+
+def choice(found: Found, known: Steps) -> Choice:
+    """A found layout, computed again by ``distsim step`` unless that is known."""
+    if found.name in known:
+        return Choice(known[found.name], found)
     base = found.group.setup
     options = setup_at(base, found.layout)
     job = base.job.model_copy(update={**dict.fromkeys(FIXED), **options})
     same = {"accelerator": base.accelerator, "cluster": base.cluster, "framework": base.framework}
-    return Choice(step_of(resolve(job, same)), found)
+    report = known[found.name] = step_of(resolve(job, same))
+    return Choice(report, found)

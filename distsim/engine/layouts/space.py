@@ -27,8 +27,9 @@ from distsim.specs.rules import divisors, interleaves, trades_heads, valid
 from distsim.specs.support import supported
 
 Array = Any
-AXES = 5
-MESH, CHUNKS, MICRO, ZERO, AGAIN = 4, 0, 1, 2, 3
+CHUNKS, MICRO, ZERO, AGAIN, MESH = range(5)
+"""What varies along the axes of a group's arrays: chunks of layers, micro-batch, ZeRO, recomputation, degrees."""
+AXES = MESH + 1  # in all
 PART = 400_000
 """Elements of the largest array while the ledger is folded: a few dozen such arrays are alive."""
 WASTE = 0.55

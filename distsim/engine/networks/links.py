@@ -182,7 +182,7 @@ def network_for(
     usually = _class_of(accelerator, usual, per_node, rate, internode_gbps_per_gpu, cluster is not None)
     name = stated_network(network) if network else usually
     (name, known), (intra, intra_rate, switch) = network_class(name), scale_up(accelerator, usual)
-    library = _library(backend, accelerator.vendor)
+    library = _library(backend, accelerator.maker)
     rack = bool(usual) and usual.domain > usual.gpus_per_node
     pair = _pair_rate(accelerator, usual)
     mesh = tuple(fabrics()["cube_mesh"]["rings"]) if intra == "nvlink-2" and per_node <= 8 and not pair else ()

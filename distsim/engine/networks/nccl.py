@@ -15,7 +15,7 @@ from distsim.engine.networks.network import (
 from distsim.formulas import nccl as formulas
 from distsim.units import GIGA, MICROSECOND
 
-LL, LL128, SIMPLE = 0, 1, 2
+LL, LL128, SIMPLE = 0, 1, 2  # places in NCCL's tables
 PROTOCOLS = ("LL", "LL128", "Simple")
 TABLES = "nccl-2.30"
 BACKENDS = ("nccl", "rccl")  # RCCL keeps the tuner of the NCCL it was forked from

@@ -71,7 +71,7 @@ def _price(op: str, size_bytes: Number, group: Group) -> Priced:
 
 
 _PRICES: dict[tuple[Any, ...], tuple[Any, Priced]] = {}
-_MOST_PRICES = 20_000
+_MOST_PRICES = 20_000  # are kept, then all are dropped: what a process that asks on and on may hold
 _FACTORS = Network._fields.index("factors")
 
 

@@ -16,12 +16,13 @@ from distsim.engine.plans.goodput import Policy
 from distsim.engine.plans.options import BOUNDED, COUNTS, DEFAULTS, JOB, LISTS, PRESETS, SWITCHES
 from distsim.engine.plans.pace import campaign_pace
 from distsim.engine.plans.prices import terms_of
-from distsim.errors import DistsimError, did_you_mean
+from distsim.errors import DistsimError
 from distsim.specs.flags import flag
 from distsim.specs.job import Job, Named
 from distsim.units import DAY, HOUR, MINUTE, parse, parse_share, parse_time
 
 MOST_KEPT = 1_000_000
+"""Checkpoints that may be kept: more is a slip. Assumed."""
 
 
 def plan(model: Named, tokens: Any = None, **options: Any) -> Plan:
@@ -33,8 +34,7 @@ def plan(model: Named, tokens: Any = None, **options: Any) -> Plan:
     ``budget="5M"``. None is as not stated. Raises DistsimError for what does not exist or contradicts itself; that no
     option keeps to the limits is an answer (``cheapest`` is None, ``nearest`` has those that miss by least).
     """
-    if unknown := [name for name in options if name not in DEFAULTS]:
-        raise DistsimError(f"a plan has no option {unknown[0]}", did_you_mean(unknown[0], DEFAULTS))
+    keywords.refuse_unknown("a plan", options, DEFAULTS)
     stated = {name: _checked(name, value) for name, value in options.items() if value is not None}
     return make_plan(request_of({**DEFAULTS, **stated, "model": model, "tokens": tokens}))
 

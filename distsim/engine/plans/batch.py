@@ -14,6 +14,7 @@ TOKENS_PER_ACCELERATOR = 2048
 """Below this many tokens of a step on each accelerator, more of them hardly help: Llama 2 on 2,000 GPUs has so many
 (arXiv:2307.09288, section 2.2), Llama 3 on 16,384 half of it (arXiv:2407.21783, table 4)."""
 MOST_SEQUENCES = 1_000_000_000
+"""Sequences that a step may have: more is a slip. Assumed."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from distsim.errors import DistsimError
 
 CAMPAIGNS = 10_000  # the outer tenths are then known to 2 % of the standard deviation
 MOST_FAILURES = 200_000_000  # over all campaigns: some seconds of work
-BLOCK = 1_000_000  # draws at a time
+DRAWS_AT_ONCE = 1_000_000  # draws at a time
 Floats = NDArray[numpy.float64]
 
 
@@ -86,7 +86,7 @@ def _finish(terms: Goodput, work: Floats, rng: numpy.random.Generator) -> tuple[
     first = True
     while len(going):
         expected = float(terms.failure_stretch * left[going].max() / terms.mean_time_between_failures)
-        runs = int(min(max(expected / 4, 1), max(BLOCK // len(going), 1)))
+        runs = int(min(max(expected / 4, 1), max(DRAWS_AT_ONCE // len(going), 1)))
         lives = rng.exponential(terms.mean_time_between_failures, (len(going), runs))
         done, took, failed = _runs(terms, left[going], lives, restarted_first=not first)
         left[going] -= done

@@ -22,7 +22,7 @@ from distsim.engine.networks.unknown import unknown_architecture, unknown_links
 from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.energy import draw
 from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput
-from distsim.engine.plans.layouts import ALIKE, best_options, with_options
+from distsim.engine.plans.layouts import ALIKE, Best, best_layouts, with_options
 from distsim.engine.plans.pace import campaign_ends, campaign_pace
 from distsim.engine.plans.plan import Candidate
 from distsim.engine.step import StepReport, step_of
@@ -35,6 +35,7 @@ from distsim.specs.storage import Storage
 from distsim.units import GIGA
 
 SHORTLIST = 2
+"""Fastest layouts of a cluster that a plan looks at, besides the one that leaves most memory free. Assumed."""
 PLAIN_HOST_RATE = 26 * GIGA
 """To host memory over PCIe 4.0, one direction, where the preset does not say (nvbandwidth README, 8 x A100)."""
 SHOWN = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_group", "sequence_parallel",
@@ -96,10 +97,13 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
     spec: Cluster = catalog.load("clusters", cluster)
     job = terms.job_on(model, cluster, gpus)
     felt = _felt(terms, spec)
-    if (felt, gpus) not in known.shortlists:
+    if (felt, gpus) in known.shortlists:
+        found = [Best(options, None) for options in known.shortlists[felt, gpus]]
+    else:
         inside = known.inside.setdefault((_within(felt), gpus), ({}, {}))
-        known.shortlists[felt, gpus] = best_options(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin, inside)
-    timed = [step_of(candidate_setup(terms, model, cluster, gpus, layout)) for layout in known.shortlists[felt, gpus]]
+        found = best_layouts(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin, inside)
+        known.shortlists[felt, gpus] = [one.options for one in found]
+    timed = [one.report or step_of(candidate_setup(terms, model, cluster, gpus, one.options)) for one in found]
     return _candidate(terms, model, cluster, sure_to_fit(timed)) if timed else None
 
 

@@ -42,9 +42,8 @@ class Draw(NamedTuple):
 
 
 def profile_of(accelerator: Accelerator) -> PowerDraw:
-    """The accelerator's own power profile, or the one for all others."""
-    known = catalog.names("power")
-    profile: PowerDraw = catalog.load("power", accelerator.name if accelerator.name in known else "default")
+    """The power profile that the accelerator's preset names, or the one for all others."""
+    profile: PowerDraw = catalog.load("power", accelerator.power_profile or "default")
     return profile
 
 

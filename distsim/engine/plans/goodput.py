@@ -15,6 +15,7 @@ from distsim.specs.storage import Storage
 from distsim.units import DAY, MINUTE, duration
 
 NEVER = 1e18
+"""Bytes a second of links that limit nothing."""
 PAUSE_SECONDS = 10 * MINUTE
 """A planned pause, where nobody says: a restart like any other (MegaScale, arXiv:2402.15627, section 6.3)."""
 USUAL_NODE = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.engine.jobs.drives import needs_shards
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -14,6 +14,7 @@ from distsim.engine.layouts.fold import Shared, setup_at
 from distsim.engine.layouts.variants import unread
 from distsim.engine.plans.options import BOUNDED
 from distsim.engine.search import Request, SearchReport, search
+from distsim.engine.step import StepReport
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job
@@ -25,6 +26,7 @@ USUAL_SPACE = {
 WIDE_SPACE = {**USUAL_SPACE, "tp": "1..16", "pp": "1..64", "cp": "1..16"}
 """Searched where nothing in the usual space fits."""
 USUAL_MICRO_BATCH = 16
+"""Sequences in the largest micro-batch that is tried at usual lengths. Assumed."""
 USUAL_SEQUENCE = 8192
 """Most tokens of a run are trained at no more than this, whatever the context in the end: Llama 3 (arXiv:2407.21783),
 sections 3.2 and 3.4."""
@@ -65,13 +67,20 @@ def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bou
     return replace(stated, given={**usual, **stated.given})
 
 
-def best_options(
+class Best(NamedTuple):
+    """Options of a layout, with its step where the search has timed it."""
+
+    options: dict[str, Any]
+    report: StepReport | None
+
+
+def best_layouts(
     job: Job, cluster: Cluster, gpus: int, stated: Bounds, count: int, margin: float = 0.0,
     shared: tuple[Shared, Shared] | None = None,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Options of the fastest layouts that fit, fastest first, and of the one that leaves most memory free of those as
-    fast as the first; none where none fits. Raises where none is allowed. ``margin`` is a share of the memory that
-    stays free; ``shared`` what the usual and the wide search on other networks have computed."""
+) -> list[Best]:  # fmt: skip
+    """The fastest layouts that fit, fastest first, and the one that leaves most memory free of those as fast as the
+    first; none where none fits. Raises where none is allowed. ``margin`` is a share of the memory that stays free;
+    ``shared`` what the usual and the wide search on other networks have computed."""
     refusal: DistsimError | None = None
     for wide, inside in zip((False, True), shared or (None, None), strict=True):
         bounds, specs = space(job, cluster, stated, wide), overrides_of(job, cluster)
@@ -82,9 +91,11 @@ def best_options(
             refusal = error
             continue
         if found.best:
-            every = [*(one.options for one in found.best), roomiest(found)]
-            shown = [{name: options.get(name) for name in BOUNDED} for options in every]
-            return [one for place, one in enumerate(shown) if one not in shown[:place]]
+            every = [*((one.options, one.report) for one in found.best), (roomiest(found), None)]
+            shown = [Best({name: options.get(name) for name in BOUNDED}, report) for options, report in every]
+            return [
+                one for place, one in enumerate(shown) if all(one.options != other.options for other in shown[:place])
+            ]
         refusal = None
     if refusal is not None:
         raise refusal

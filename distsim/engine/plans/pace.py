@@ -35,8 +35,3 @@ def pace_source(pace: float) -> str:
 def fitted_pace(ratios: Sequence[float]) -> float:
     """The median of published over predicted hours."""
     return statistics.median(ratios)
-
-
-def left_one_out(ratios: Sequence[float]) -> list[float]:
-    """Error of each prediction at the pace that all other runs have: predicted over published, less one."""
-    return [fitted_pace([*ratios[:place], *ratios[place + 1 :]]) / ratio - 1 for place, ratio in enumerate(ratios)]

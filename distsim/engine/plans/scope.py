@@ -220,7 +220,7 @@ def _rented(cluster: str, sold: dict[str, str]) -> str:
 def _can_train(gpu: str) -> bool:
     accelerator: Accelerator = catalog.load("gpus", gpu)
     able = accelerator.peak.bf16 is not None and accelerator.memory >= LEAST_MEMORY
-    return able and accelerator.vendor in GPU_VENDORS
+    return able and accelerator.maker in GPU_VENDORS
 
 
 def paid_for(terms: Sequence[Term]) -> str:

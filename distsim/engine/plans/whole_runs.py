@@ -15,7 +15,7 @@ from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.plans.candidates import checkpoint_of
 from distsim.engine.plans.energy import draw
 from distsim.engine.plans.goodput import Policy, goodput
-from distsim.engine.plans.layouts import best_options, with_options
+from distsim.engine.plans.layouts import best_layouts, with_options
 from distsim.engine.plans.pace import campaign_pace
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.kernels import with_kernels_of
@@ -147,10 +147,10 @@ def _searched(run: Run) -> Setup:
     })  # fmt: skip
     stated = {"recompute": "recompute", "zero": "zero_stage", "micro_batch": "micro_batch", "tp": "tp", "pp": "pp"}
     bounds = parse_bounds({name: run.text(cell) for name, cell in stated.items()}, [])
-    found = best_options(job, cluster, gpus, bounds, 1)
+    found = best_layouts(job, cluster, gpus, bounds, 1)
     if not found:
         raise MissingCell("no layout fits")
-    return with_kernels_of(run, with_options(job, cluster, found[0]))
+    return with_kernels_of(run, with_options(job, cluster, found[0].options))
 
 
 def stretch(run: Run, report: StepReport) -> float:

@@ -64,11 +64,13 @@ def _wide_on_nvidia(run: Run) -> bool:
     16 bits (keras.config.enable_flash_attention: inputs must be in float16 or bfloat16)."""
     chip, cell = preset_of(run), (run.text("precision") or "").lower()
     wide = (PRECISIONS.get(cell) or precision_like(cell)) in ("fp32", "tf32")
-    return wide and chip is not None and chip.vendor == "NVIDIA"
+    return wide and chip is not None and chip.maker == "NVIDIA"
 
 
 def own_softmax(run: Run, framework: Framework) -> bool:
     """Whether notes name software that has a kernel for a softmax by itself."""
     notes = run.notes.lower()
-    levanters = framework.name == "levanter" and hit(LEVANTERS, f"{run.text('attention')}; {run.notes}") is not None
+    levanters = (
+        "composed_softmax" in framework.usual and hit(LEVANTERS, f"{run.text('attention')}; {run.notes}") is not None
+    )
     return levanters or any(words in notes for words in OWN_SOFTMAX)

@@ -262,6 +262,7 @@ def _rows(kin: Kin) -> list[list[str]]:
 _NAMES = 4 + len(DOUBLINGS) + 1
 """Where names begin in a line of an evidence table."""
 _SOURCE = _NAMES + len(DIFFERENCES) - 1
+"""Where the source stands, the last of them."""
 OPTIONS = ("precision", "recompute", "zero", "attention")
 """Differences that are options of a job, which may be another's default than that of runs whose cells are blank."""
 

@@ -21,7 +21,9 @@ leaving runs out (docs/findings/nanotron.md)."""
 SPREAD = 0.15
 """Typical deviation (of the logarithm of time) of a run from the model in its own state."""
 FARTHEST = 1.5
+"""Logarithm of how far off a run is, beyond which that says no more of its state. Assumed."""
 NOISE = 0.02
+"""Variance of a run's state beside what likeness explains of it, whose own is 1. Assumed."""
 
 
 class Vote(NamedTuple):

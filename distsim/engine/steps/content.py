@@ -26,7 +26,7 @@ Priced = tuple[Flow, float]
 """An exchange and its share of a total of seconds."""
 Seconds = tuple[float, float]
 """Forward and backward."""
-NONE: Seconds = (0.0, 0.0)
+NONE: Seconds = (0.0, 0.0)  # of what a stage does not have
 
 
 class Piece(NamedTuple):

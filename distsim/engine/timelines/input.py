@@ -16,7 +16,7 @@ from distsim.schedules.action import Action, Orders, Schedule
 Time = float | Sequence[float]
 
 MOST_ACTIONS = 4_000_000  # about 1 GB of Python objects
-MOST_STAGES = 16_384
+MOST_STAGES = 16_384  # more than any model has layers, so a slip
 LONGEST = 1e15  # sums of longer times lose what tells them apart
 
 

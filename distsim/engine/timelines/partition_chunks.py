@@ -18,6 +18,7 @@ MOST_VISITS = 10_000
 MOST_TRIES = 5
 """Searches without proof after which the best split so far is given as it is."""
 MOST_SUMS = 5_000
+"""Sums of layers' times that a bound looks at: with more it takes a looser one, in time that nobody waits for."""
 CLOSE = 1e-9
 """Relative differences of time that make no difference."""
 

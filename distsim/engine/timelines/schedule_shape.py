@@ -24,6 +24,7 @@ STEADY = ("v-half", "v-min", "1f1b-v", "interleaved-zb", "dualpipe", "dualpipe-v
 """Simulated schedules of which a further round of micro-batches, after ``ROUNDS`` rounds of as many as there are
 stages, does not change what a stage holds (tests/test_schedule_shape.py)."""
 ROUNDS = 4
+"""Rounds of micro-batches after which those schedules repeat."""
 ALL_FORWARDS_FIRST = ("gpipe", "looped-bfs")
 FURTHER = 2.0**26
 """More than any count of micro-batches: what a second count is small beside where two are ordered by the first."""

@@ -19,7 +19,7 @@ from distsim.schedules.repeats import Repeats
 
 MANTISSA = 52
 """Bits of a float: so many ticks can be counted."""
-TRIES = (1, 4, 16, 64)
+BLOCKS_TRIED = (1, 4, 16, 64)
 """How many times as many blocks are run as inputs reach over, one after another, until they settle."""
 
 
@@ -49,7 +49,7 @@ def short_runs(
     """Runs of ever more blocks, the first of which that settles will do."""
     reach = _reach(schedule, orders)
     found = []
-    for factor in TRIES:
+    for factor in BLOCKS_TRIED:
         blocks = (2 * factor + 1) * reach
         if 2 * blocks > orders[0].times:
             break
