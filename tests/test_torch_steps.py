@@ -209,8 +209,8 @@ def test_composer_reduces_in_the_format_that_rows_name() -> None:
 def test_every_second_layer_is_computed_again() -> None:
     setup = setup_of(_run(recompute="other:selective layer"))
     assert (setup.recompute, setup.layout.recompute_layers, setup.layout.selective) == ("full", 16, 0)
-    assert recompute_options(_run(recompute="other:selective (op)"), 32) == {"recompute": "selective"}
-    assert recompute_options(_run(recompute=""), 32) == {}
+    assert recompute_options(_run(recompute="other:selective (op)")) == {"recompute": "selective"}
+    assert recompute_options(_run(recompute="")) == {}
 
 
 def test_samples_of_a_micro_batch_are_filled_up_to_the_longest() -> None:
