@@ -34,19 +34,25 @@ PRECISION = {"litgpt": "pure-bf16"}
 BLOOM: dict[str, Any] = {"model": "bloom-7b1", "gpu": "h100-sxm", "gpus": 8, "zero": 3, "seq": 2048, "micro_batch": 4}
 
 
-def _short(monkeypatch: pytest.MonkeyPatch, name: str, **options: Any) -> Setup:
-    """A job with the first three layers of a model."""
+def _short(monkeypatch: pytest.MonkeyPatch, name: str, fused: bool = False, **options: Any) -> Setup:
+    """A job with the first three layers of a model; ``fused`` makes queries, keys and values in one product."""
     model = catalog.load("models", name)
     monkeypatch.setattr(resolving, "load_model", lambda _: LoadedModel(model.model_copy(update={"layers": 3})))
-    return resolve(Job(**{"model": name, "gpu": "h100-sxm", "gpus": 1, **options}))
+    job = Job(**{"model": name, "gpu": "h100-sxm", "gpus": 1, **options})
+    if not fused:
+        return resolve(job)
+    framework = catalog.load("frameworks", job.framework)
+    kernels = framework.kernels.model_copy(update={"qkv_matrices": 1})
+    return resolve(job, {"framework": framework.model_copy(update={"kernels": kernels})})
 
 
 @pytest.mark.parametrize("row", RECORDED, ids=lambda row: "/".join(list(row.values())[:6]))
 def test_saved_bytes_of_packages(row: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     batch = int(row["micro_batch"])
     setup = _short(
-        monkeypatch, row["model"], framework=row["framework"], seq=int(row["seq"]), micro_batch=batch,
-        global_batch=batch, recompute=row["recompute"], precision=PRECISION.get(row["framework"]),
+        monkeypatch, row["model"], fused=row["recompute"] == "selective", framework=row["framework"],
+        seq=int(row["seq"]), micro_batch=batch, global_batch=batch, recompute=row["recompute"],
+        precision=PRECISION.get(row["framework"]),
     )  # fmt: skip
     saved = saved_of(setup, build_stages(setup)[0])
     assert saved.per_layer == pytest.approx(float(row["layer"]), rel=0.005)
@@ -125,15 +131,14 @@ def test_torchtitan_repeats_a_recomputed_layer_to_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("year", "early", "matrices", "kernel"),
-    [("2025-05", True, 3, "sdpa"), ("2025-12", False, 3, "sdpa"), ("2026-02", False, 3, "own"),
-     ("2026-08", False, 1, "flex")],
-)  # fmt: skip
-def test_older_releases_of_torchtitan(year: str, early: bool, matrices: int, kernel: str) -> None:
+    ("year", "early", "kernel"),
+    [("2025-05", True, "sdpa"), ("2025-12", False, "sdpa"), ("2026-02", False, "own"), ("2026-08", False, "flex")],
+)
+def test_older_releases_of_torchtitan(year: str, early: bool, kernel: str) -> None:
     cells = {"framework": "torchtitan", "year": year, "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "8",
              "seq_len": "8192", "micro_batch": "1", "step_time_s": "1"}  # fmt: skip
     found = setup_of(Run(cells, 2)).kernels
-    assert (found.recompute_stops_early, found.qkv_matrices, found.attention_kernel) == (early, matrices, kernel)
+    assert (found.recompute_stops_early, found.attention_kernel) == (early, kernel)
 
 
 def test_mpt_ran_a_kernel_of_its_own_in_older_releases_of_llm_foundry() -> None:
