@@ -8,7 +8,9 @@ import pytest
 
 import distsim
 from distsim.engine.advice.changes import changes
+from distsim.engine.footprint.update import update_bytes
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.specs.job import Job
@@ -27,6 +29,23 @@ def test_plain_torch_updates_by_foreach_unless_told_otherwise(framework: str, na
     assert fused.optimizer.step_states == 0
     assert any(f"--optimizer {name}-fused is fused=True" in note for note in usual.notes)
     assert not any("fused=True" in note for note in fused.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "states", "temporaries"),
+    [("rmsprop", 1, 1), ("adamax", 2, 1), ("nadam", 2, 1), ("radam", 2, 1), ("adagrad", 1, 2), ("adadelta", 2, 2)],
+)
+def test_torch_s_other_updates_have_temporaries_too(name: str, states: int, temporaries: int) -> None:
+    """As torch 2.13 allocates in ``step()`` on fake CUDA tensors; none on the GPU where the update is on the host."""
+    job: dict[str, Any] = {"gpus": 2, "gpu": "a100-sxm4-80gb", "seq": 512, "precision": "fp32", "optimizer": name}
+    found = distsim.memory(model="llama-3.2-1b", framework="torch-ddp", **job).worst
+    moments = {one.name: one.total for one in found.moments}
+    parameters = distsim.load_model("llama-3.2-1b").parameters
+    held = sum(found.categories[kind] for kind in ("parameters", "gradients", "optimizer"))
+    assert found.categories["optimizer"] == pytest.approx(4 * states * parameters, rel=0.001)
+    assert moments["optimizer step"] - held == pytest.approx(4 * temporaries * parameters, rel=0.001)
+    host = resolve(Job(**{**JOB, "optimizer": name}, framework="fsdp", zero=3, offload="optimizer,parameters"))
+    assert update_bytes(host, build_stages(host)[0], 0) == 0
 
 
 def test_what_nobody_names_and_what_others_fuse_stays() -> None:

@@ -42,6 +42,15 @@ def buffers(**more: Any) -> float:
     return float(distsim.memory(**{**OPTIONS, "global_batch": 64, **more}).stages[0].categories["buffers"])
 
 
+@pytest.mark.parametrize(("zero", "gathers"), [(2, 33), (3, 260)])
+def test_fsdp1_without_synchronisation_keeps_what_it_does_not_reshard(zero: int, gathers: int) -> None:
+    """Recorded with torch 2.13: SHARD_GRAD_OP gathers once in a step, FULL_SHARD for each pass but the root's backward."""
+    job = {"model": "llama-3-8b", "framework": "fsdp", "gpu": "h100-sxm", "gpus": 8, "seq": 2048, "global_batch": 32}
+    rows = distsim.comm(**job, zero=zero, no_sync=True).collectives
+    assert sum(one.calls for one in rows if one.op == "all_gather") == gathers
+    assert sum(one.calls for one in rows if one.op == "reduce_scatter") == 33
+
+
 def test_layers_that_stay_gathered_are_gathered_and_reduced_once() -> None:
     each, once = comm(zero=2), comm(zero=2, no_sync=True)
     for purpose in ("parameters", "gradients"):

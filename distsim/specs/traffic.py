@@ -42,8 +42,8 @@ class Traffic(Spec):
     no_sync: Literal["never", "unsharded", "always"] = "unsharded"
     """Gradients of all but the last micro-batch stay on the rank: never, where gradients are not sharded, always."""
     no_sync_keeps_gathered: bool = False
-    """While gradients stay on the rank, parameters that ZeRO 2 gathers by layers stay gathered too, and CUDA graphs of
-    whole steps hold them so (torchtitan)."""
+    """While gradients stay on the rank, parameters that ZeRO 2 gathers by layers stay gathered too (FSDP1's
+    SHARD_GRAD_OP), and CUDA graphs of whole steps hold them so (torchtitan)."""
     replicas_reduce_once: bool = False
     """Replicas of shards add up their gradients after the last micro-batch, shards theirs after each (torchtitan)."""
     clip: bool = True
