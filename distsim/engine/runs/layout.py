@@ -17,6 +17,7 @@ from distsim.interop.runs.context import context_mode
 from distsim.interop.runs.models import model_of
 from distsim.interop.runs.recipes import of_library
 from distsim.interop.runs.release import stated_year
+from distsim.interop.runs.training import fine_tunes
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -198,7 +199,7 @@ def possible_degrees(run: Run, framework: Framework | None = None) -> list[dict[
     if ranks == 1:
         return [{}]
     widest = math.gcd(ranks, WIDEST)
-    if run.text("finetune_kind"):
+    if fine_tunes(run):
         return [{"tp": tp, "cp": ranks // tp} for tp in range(1, widest + 1) if widest % tp == 0]
     beyond = ranks // widest
     return [{"tp": widest, "pp" if accumulate >= beyond else "cp": beyond}]

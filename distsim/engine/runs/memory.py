@@ -19,6 +19,7 @@ from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.notes import ON_DEEPSPEED, keeps_loss_alone, own_loop
 from distsim.interop.runs.recipes import compiles_loss
+from distsim.interop.runs.training import fine_tunes
 from distsim.interop.runs.tuning import lengths_of
 from distsim.layers.head import head
 from distsim.specs.timing import CHECKED, PLAIN, STATE_NAMES
@@ -140,7 +141,7 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
     if kernels:
         where = f"framework {framework.name}, states and until"
         setup = replace(setup, kernels=with_kernels(setup.kernels, kernels, where))
-    told = framework.usual_whole and run.text("finetune_kind") is not None and run.number("zero_stage") is None
+    told = framework.usual_whole and fine_tunes(run) and run.number("zero_stage") is None
     return _scripted(setup) if told and ON_DEEPSPEED in run.notes.lower() else setup
 
 

@@ -32,6 +32,7 @@ from distsim.interop.runs.names import (
 )
 from distsim.interop.runs.offloads import offloaded
 from distsim.interop.runs.sharding import by_torch
+from distsim.interop.runs.training import fine_tunes
 from distsim.interop.runs.tuning import has_adapters
 from distsim.specs.framework import Framework
 
@@ -244,7 +245,7 @@ def trained_whole(run: Run, setup: Setup) -> Setup:
     sharded = bool(setup.layout.zero)
     scripted = run_notes.ON_DEEPSPEED in run.notes.lower() or (sharded and not by_torch(run))
     usual = setup.framework.usual_whole
-    if not usual or run.text("finetune_kind") is None or scripted:
+    if not usual or not fine_tunes(run) or scripted:
         return setup
     precision, optimizer = usual.get("precision_sharded" if sharded else "precision"), usual.get("optimizer")
     if setup.tuning is not None or (_recipe(run, setup.framework)[0] or "bf16") != "bf16":
@@ -278,7 +279,7 @@ def checkpointed(run: Run, setup: Setup) -> Setup:
     """The setup recomputing every layer, as the framework's trainers that fine-tune everything do, where the row does
     not say."""
     usual = setup.framework.usual_whole.get("recompute") == "full" and setup.tuning is None
-    if not usual or run.text("finetune_kind") is None or run.text("recompute") is not None:
+    if not usual or not fine_tunes(run) or run.text("recompute") is not None:
         return setup
     return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=-1, selective=0))
 

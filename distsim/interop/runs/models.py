@@ -15,6 +15,7 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.images import patches_of
 from distsim.interop.runs.shapes import assumed_shape, experts_per_token, heads_of, width_of
 from distsim.interop.runs.table import MissingCell, Run
+from distsim.interop.runs.training import fine_tunes
 from distsim.last import for_last
 from distsim.specs.model import Model
 from distsim.specs.output import Output
@@ -46,7 +47,7 @@ def model_of(run: Run) -> Model:
         model = model.model_copy(update={"activation": "gelu"})
     if model.causal and hit(_CLASSIFIES, run.notes):
         return model.model_copy(update={"output": Output.read(CLASSIFIER), "tied_embeddings": False})
-    if model.causal or run.text("finetune_kind") in (None, "pretrain", "mlm"):
+    if model.causal or not fine_tunes(run):
         return model
     return model.model_copy(update={"output": Output.read(TASK), "tied_embeddings": False})
 

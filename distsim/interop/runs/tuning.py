@@ -11,6 +11,7 @@ from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.names import NARROW_IN_MEMORY
 from distsim.interop.runs.table import MissingCell, Run
+from distsim.interop.runs.training import ADAPTERS, fine_tunes, kind_of, refuse_undescribed
 from distsim.specs.tuning import targets_named
 
 _TARGETS = re.compile(r"target modules ([a-z0-9_-]+(?:,[a-z0-9_-]+)*)")
@@ -66,10 +67,6 @@ Liger-Kernel's logs, each as long as the longest of 32 samples, deviate by 0.15 
 of gamma distributed lengths do where these deviate by 0.4 to 0.9."""
 
 
-_ADAPTERS = re.compile(r"lora|dora|peft|adapter|loftq|\b[48]-?bit")
-"""Words for training that leaves the weights as they are; frozen weights of few bits have adapters."""
-_UNDESCRIBED = re.compile(r"\b(?:prefix|p-?tuning|prompt[- ]?tuning|freez\w*|frozen|ia3|bitfit|lisa|adalora)")
-"""Ways that train neither everything nor adapters of products."""
 _LIKE_LORA = re.compile(r"dora|longlora")
 """Kinds that do more than LoRA (DoRA's norms of whole weights, LongLoRA's trained embeddings)."""
 _PROJECTED = re.compile(r"galore|apollo|badam|lomo|flora")
@@ -89,11 +86,8 @@ class Lengths(NamedTuple):
 
 def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     """Job options of a run that fine-tunes; what one that trains adapters leaves out is as ``usual``."""
-    kind = (run.text("finetune_kind") or "").lower()
-    notes = run.notes.lower()
-    rank = run.count("lora_rank")
-    if _UNDESCRIBED.search(kind):
-        raise MissingCell(f"finetune_kind {kind!r} trains what is not described; known are full, lora, qlora")
+    refuse_undescribed(run)
+    kind, notes, rank = kind_of(run), run.notes.lower(), run.count("lora_rank")
     if not has_adapters(run):
         return {}
     options = dict(usual)
@@ -126,8 +120,8 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
 
 def has_adapters(run: Run) -> bool:
     """Whether a run trains adapters of frozen weights."""
-    kind = (run.text("finetune_kind") or "").lower()
-    return _ADAPTERS.search(kind) is not None or (run.count("lora_rank") is not None and not kind)
+    kind = kind_of(run)
+    return ADAPTERS.search(kind) is not None or (run.count("lora_rank") is not None and not kind)
 
 
 def _packed_precision(run: Run) -> str:
@@ -165,7 +159,7 @@ def packed_options(run: Run, usual: int) -> dict[str, Any]:
     packs = hit(_PACKS, notes) if hit(_PACKED, notes) else None
     if packs and float(packs[1]):
         usual = round(int(packs[2] or whole) / float(packs[1]))
-    elif run.text("finetune_kind") is None:
+    elif not fine_tunes(run):
         usual = DOCUMENT_TOKENS if hit(_DOCUMENTS, notes) else 0
     return {"sample_tokens": usual} if 0 < usual < whole else {}
 
