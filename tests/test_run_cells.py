@@ -171,7 +171,8 @@ def test_a_peak_that_the_card_cannot_hold_is_none() -> None:
 @pytest.mark.parametrize(
     ("name", "cell", "value"),
     [
-        ("sequence_parallel", "False", 0), ("sequence_parallel", "TRUE", 1), ("compile", "yes", 1),
+        ("sequence_parallel", "False", 0), ("sequence_parallel", "TRUE", 1),
+        ("sequence_parallel", "✓", 1), ("sequence_parallel", "✗", 0), ("compile", "yes", 1),
         ("compile", "off", 0), ("tied_embeddings", "False", 0), ("gated_mlp", "true", 1), ("gated_mlp", "1.0", 1),
         ("zero_stage", "ZeRO-3", 3), ("zero_stage", "zero2", 2), ("zero_stage", "stage 1", 1),
         ("zero_stage", "none", 0),

@@ -54,6 +54,18 @@ def test_causal_attention_counts_half_wherever_the_word_stands(kind: str) -> Non
     assert _rated(kind) == _rated("model, causal")
 
 
+@pytest.mark.parametrize("kind", ["model, no attention", "model (without attention)", "6ND", "6 * N", "MFU by 6*N*D"])
+def test_parameters_alone_count(kind: str) -> None:
+    """Attention had counted all the same, and a bare 6ND had told no time."""
+    assert _rated(kind) < 0.95 * _rated("model, causal")
+    assert _rated(kind) == _rated("6N")
+
+
+def test_what_is_added_to_the_parameters_counts() -> None:
+    assert _rated("model, 6N + 12lsh") == _rated("model")
+    assert _rated("hardware, no attention recompute") == _rated("hardware")
+
+
 @pytest.mark.parametrize("kind", ["non-causal model", "model, not causal", "MFU", "Model FLOPs"])
 def test_dense_model_flops_by_other_words(kind: str) -> None:
     assert _rated(kind) == _rated("model")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distsim.engine.evidence import Replay, assumed_of, replay
+from distsim.engine.runs.software import sharding_group
 from distsim.interop.runs import Run
 from distsim.interop.runs.sharding import stage_in
 
@@ -99,3 +100,10 @@ def test_a_stage_that_software_lacks_is_the_next() -> None:
     found = _replay(**blank, zero_stage="1")
     assert found.setup is not None and (found.setup.layout.zero, found.setup.layout.tp) == (2, 1)
     assert "torchtitan has no ZeRO 1: taken as ZeRO 2" in found.assumed
+
+
+@pytest.mark.parametrize(
+    "kind", ["FSDP within slice, DP across slices", "FSDP Within Slice, DP across slices", "fsdp=8"]
+)
+def test_shards_within_a_slice_in_any_case(kind: str) -> None:
+    assert sharding_group(Run({"fsdp_kind": kind}, 2), 64, 8, 4) == 8

@@ -43,6 +43,12 @@ NARAYANAN = r"(?i)96 ?\*? ?b(?!\d)|\bsc.?21\b|bigscience|megatron\S* formula"
 COUNTED = r"(?i)\b(?:(?P<hardware>hardware|hw|hfu)|model|mfu|causal)\b"
 CAUSAL = r"(?i)(?<!non-)(?<!non )(?<!not )\bcausal"
 """Words of a convention: who counts, and whether attention counts half."""
+PARAMETERS_ALONE = (
+    r"(?i)\b(?:no|without|w/o|excluding|excl\.?|not counting|ignor\w+) (?:the )?(?:self-?)?attention(?! re)|"
+    r"\b6 ?[*x·]? ?[np](?: ?[*x·]? ?d)?\b(?! ?\+)"
+)
+"""Those of six FLOPs for a parameter and token (Kaplan et al. 2020, section 2.1), in which attention counts nothing;
+what is added to them is mostly attention."""
 
 
 @for_last
@@ -213,14 +219,15 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
     model, seq = setup.model, setup.layout.seq
     if re.search(NARAYANAN, convention):
         return hardware_flops_per_token(model.layers, model.hidden, model.vocab, seq)
-    counted = re.search(COUNTED, convention)
-    if counted is None:
+    counted, alone = (re.search(words, convention) for words in (COUNTED, PARAMETERS_ALONE))
+    if counted is None and alone is None:
         return None
     seen = reach_of(setup) if model.compressed_attention else seq
     reach = seen / 2 if re.search(CAUSAL, convention) and model.causal else seen
+    reach = 0 if alone else reach
     layers = model.layers + model.mtp_trained * len(model.mtp_module)
     once = model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, reach)
-    if not counted["hardware"]:
+    if counted is None or not counted["hardware"]:
         return once
     from distsim.engine.steps.work import work_of
 

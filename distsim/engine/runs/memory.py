@@ -51,8 +51,10 @@ DETERMINISTIC, DETERMINISTIC_WORKSPACE_BYTES = "deterministic mode", 71.3e6
 two handles of cuBLAS, which newer chips have anyway, and 4 MiB of Transformer Engine."""
 RESERVED = ("modelscope/ms-swift",)
 """Sources that print torch.cuda.max_memory_reserved, whatever their rows say (swift/trainers/mixin.py)."""
-SMI = r"(?:nvidia|rocm|amd)-smi|\bnvml\b|\bnvtop\b|\bnvitop\b|system\.gpu"
-COUNTERS = {"device": re.compile(rf"{SMI}|\bdevice\b|\bdriver\b"), "reserved": re.compile("reserved"),
+SMI = r"(?:nvidia|rocm|amd)-smi|\b(?:py)?nvml\b|\bnvtop\b|\bnvitop\b|system\.gpu"
+_USED = r"^(?!.*(?:reserved|alloc|active)).*\bused\b"
+"""What nvidia-smi calls its figure, where no counter of torch is named beside it."""
+COUNTERS = {"device": re.compile(rf"{SMI}|\bdevice\b|\bdriver\b|{_USED}"), "reserved": re.compile("reserved"),
             "allocated": re.compile("allocated|active")}  # fmt: skip
 """What the words of a row's mem_kind mean: the driver's figure, or one of torch's two counters."""
 COUNTERS_IN_NOTES = {

@@ -24,7 +24,7 @@ TOLD = ((re.compile(r"\bpaxml (?:on |\()jax", re.I), "paxml"),
         (re.compile(r"\bautocast:bf16\+sr\b", re.I), "neuronx-nemo"))  # fmt: skip
 """How notes name the software where the cell names its relative, or the container that it came in; bf16 with stochastic
 rounding all through is what NeMo Megatron for Neuron runs, its successor keeps fp32 in the optimizer."""
-FSDP = re.compile(r"\bici_fsdp_parallelism=(\d+)|\bFSDP=(\d+)")
+FSDP = re.compile(r"\bici_fsdp_parallelism=(\d+)|\bFSDP=(\d+)", re.IGNORECASE)
 INSTANCES = "multi_dist_optimizer_instances"
 """Tests of Megatron-LM whose optimizer is sharded twice over (--num-distributed-optimizer-instances 2)."""
 WITHIN_SLICE = ("within slice", "ici_fsdp_parallelism=-1")
@@ -142,7 +142,7 @@ def sharding_group(run: Run, dp: int, domain: int, node: int) -> int | None:
     """Ranks that share one sharded copy, where the row says that they are fewer than all; ``domain`` is how many fast
     links join, ``node`` how many a node has."""
     said = f"{run.text('fsdp_kind') or ''} {run.notes}"
-    if any(words in said for words in WITHIN_SLICE) and dp > domain and dp % domain == 0:
+    if any(words in said.lower() for words in WITHIN_SLICE) and dp > domain and dp % domain == 0:
         return domain
     if INSTANCES in (run.text("model") or ""):
         return max(dp // 2, 1)

@@ -25,8 +25,8 @@ bytes of more memory than a rack has."""
 FLAGS = ("gated_mlp", "tied_embeddings", "sequence_parallel", "compile")
 """Columns of yes and no."""
 FROM_ZERO = ("shared_experts", "zero_stage")
-YES = ("true", "yes", "y", "on", "t", "enabled")
-NO = ("false", "no", "n", "off", "f", "disabled", "none")
+YES = ("true", "yes", "y", "on", "t", "enabled", "✓", "✔", "✅")
+NO = ("false", "no", "n", "off", "f", "disabled", "none", "✗", "✘", "❌")
 _STAGE = re.compile(r"(?:deepspeed[-\s]*)?(?:zero|stage|z)[-_\s]*(?:stage[-_\s]*)?([0-3])(?![\d.])", re.IGNORECASE)
 _SUFFIXED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([km])", re.IGNORECASE)
 _PARAMETERS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([bm])", re.IGNORECASE)
