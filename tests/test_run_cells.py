@@ -139,6 +139,8 @@ def test_cells_that_contradict_others_are_told(cells: dict[str, str], words: str
         ("60", "reserved", 60), ("60 GiB", "", 60), ("60GB", "", 60), ("61440", "MiB reserved", 60),
         ("61440 MiB", "reserved", 60), ("61440MB", "", 60), ("61440M", "", 60), ("64424509440", "bytes", 60),
         ("64424509440 bytes", "allocated", 60), ("64.424509440", "reserved, GB", 60), ("75%", "reserved", 60),
+        ("60 GiB peak", "", 60), ("60 GB per GPU", "", 60), ("60 GB / 80 GB", "", 60), ("max 60GB", "", 60),
+        ("61440MiB / 81920MiB", "nvidia-smi", 60), ("0.05859375 TiB", "", 60), ("0.06442451 TB", "", 60),
         ("75", "percent", 60), ("75", "% of the card", 60), ("60", "max over all members of the job", 60),
     ],
 )  # fmt: skip
@@ -186,7 +188,16 @@ def test_a_peak_that_the_card_cannot_hold_is_none() -> None:
         ("compile", "max-autotune", 1), ("compile", "torch.compile", 1), ("compile", "no torch.compile", 0),
         ("tokens_per_s_per_gpu", "70400 (total)", None), ("step_time_s", "0.07 it/s", None), ("tp", "4x2", None),
         ("compile", "maybe", None), ("zero_stage", "ZeRO++", None), ("zero_stage", "z1.5", None), ("tp", "yes", None),
-        ("seq_len", "9" * 99 + "k", None),
+        ("seq_len", "9" * 99 + "k", None), ("tokens_per_s_per_gpu", "5461±30", 5461),
+        ("tokens_per_s_per_gpu", "5461 +/- 30 tok/s", 5461), ("tokens_per_s_per_gpu", "5461 tps", 5461),
+        ("tokens_per_s_per_gpu", "5461 t/s/GPU", 5461), ("tokens_per_s_per_gpu", "5461 TGS", 5461),
+        ("samples_per_s", "42.7/s", 42.7), ("samples_per_s", "42.7 examples/s", 42.7),
+        ("samples_per_s", "42.7 img/s", 42.7), ("samples_per_s", "42.7 samples/s/GPU", None),
+        ("step_time_s", "1.5±0.02", 1.5), ("step_time_s", "0:01.5", 1.5), ("step_time_s", "1:75", None),
+        ("step_time_s", "1:02:03", 3723), ("step_time_s", "0.025 min", 1.5), ("step_time_s", "0.01 h/step", 36),
+        ("mfu_pct", "40 percent", 40), ("tflops_per_gpu_reported", "0.4 PFLOPs", 400),
+        ("tflops_per_gpu_reported", "400 TFLOP/s/GPU", 400), ("mem_peak_gb_per_gpu", "60 GB x 8", None),
+        ("mem_peak_gb_per_gpu", "480 GB per node", None),
     ],
 )  # fmt: skip
 def test_numbers_in_words(name: str, cell: str, value: float | None) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from distsim.units import GIGA, KIB, MIB, MILLISECOND, parse
+from distsim.units import GIGA, HOUR, KIB, MIB, MILLISECOND, MINUTE, TERA, parse
 
 COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "n_experts", "top_k", "moe_ffn_hidden",
           "seq_len", "decoder_seq", "n_gpus", "gpus_per_node", "tp", "pp", "vpp", "cp", "ep", "etp", "dp",
@@ -30,8 +30,9 @@ NO = ("false", "no", "n", "off", "f", "disabled", "none", "✗", "✘", "❌")
 _STAGE = re.compile(r"(?:deepspeed[-\s]*)?(?:zero|stage|z)[-_\s]*(?:stage[-_\s]*)?([0-3])(?![\d.])", re.IGNORECASE)
 _SUFFIXED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([km])", re.IGNORECASE)
 _PARAMETERS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([bm])", re.IGNORECASE)
-_PEAK = re.compile(r"[~≈]?\s*(\d{1,15}(?:\.\d{1,9})?)\s*(?:(?:[gm]i?b?|bytes?|b|%)\s*(?:\([^()]*\))?|\([^()]*\))")
-"""A figure with its unit, which interop/runs/peaks.py reads."""
+_DEVIATION = re.compile(r"\s*(?:±|\+/?-)\s*\d[\d.,]*(?=[^\d.,]|$)")
+"""What a mean is followed by."""
+_CLOCK = re.compile(r"(?:(?P<hours>\d{1,3}):)?(?P<minutes>\d{1,3}):(?P<seconds>[0-5]\d(?:\.\d{1,9})?)")
 POWERS_OF_TWO = ("seq_len", "hidden", "moe_ffn_hidden", "ffn_hidden", "global_batch", "n_gpus")
 """Columns whose k is 1,024: lengths, widths and batches are powers of two; vocabularies and rates count thousands."""
 MOST_SEQUENCES = 64 * KIB
@@ -41,20 +42,32 @@ _BRACKET = r"\s*(?:[(\[](?P<bracket>[^()\[\]]*)[)\]])?"
 _PER = r"\s*(?:/|per)\s*"
 _EACH = rf"(?:{_PER}(?:gpu|device|chip|card|accelerator))?"
 _SECOND = r"s(?:ec(?:ond)?s?)?"
-_SEQUENCES = r"sequences?|seqs?|samples?"
+_SEQUENCES = r"sequences?|seqs?|samples?|examples?|images?|imgs?"
+_BYTES = r"(?:[gmt]i?b?|bytes?|b|%)"
+_PEAK = re.compile(
+    r"(?:(?:max(?:imum)?|peak)[\s:=]*)?[~≈]?\s*(\d{1,15}(?:\.\d{1,9})?)\s*"
+    rf"{_BYTES}?(?:\s*(?:max(?:imum)?|peak|used))?(?:{_PER}(?:gpu|device|chip|card|rank))?"
+    rf"(?:\s*(?:/|(?:out )?of)\s*\d{{1,15}}(?:\.\d{{1,9}})?\s*{_BYTES})?\s*(?:\([^()]*\))?"
+)
+"""A figure with its unit, which interop/runs/peaks.py reads, or of what there is (60 GB / 80 GB)."""
 _UNITS_OF = {
     "global_batch": _SEQUENCES, "micro_batch": _SEQUENCES, "grad_accum": r"(?:micro-?)?(?:steps?|batche?s?)",
     "seq_len": "tokens?", "decoder_seq": "tokens?", "n_gpus": "gpus?|chips?|devices?|accelerators?|cards?",
     "gpus_per_node": "gpus?|chips?|devices?|cards?", "layers": "layers?",
     "cp": "ring|p2p|a2a|ulysses|all[-_ ]?gather|all[-_ ]?to[-_ ]?all",
     "internode_gbps_per_gpu": r"gb(?:it)?(?:/s|ps)", "gpu_power": "w(?:atts?)?", "n_params_b": "billions?",
-    "step_time_s": rf"{_SECOND}(?:{_PER}(?:it(?:er(?:ation)?)?|step))?|ms|milliseconds?",
-    "tokens_per_s_per_gpu": rf"(?:tokens?|toks?){_PER}{_SECOND}{_EACH}",
-    "samples_per_s": rf"(?:{_SEQUENCES}){_PER}{_SECOND}",
-    "tflops_per_gpu_reported": rf"tflops?(?:{_PER}s)?{_EACH}",
-    "mfu_pct": "%", "hfu_pct": "%",
+    "step_time_s": rf"(?:{_SECOND}|ms|milliseconds?|min(?:ute)?s?|h(?:ours?)?)(?:{_PER}(?:it(?:er(?:ation)?)?|step))?",
+    "tokens_per_s_per_gpu": rf"(?:(?:tokens?|toks?|t){_PER}{_SECOND}|tps){_EACH}|tgs",
+    "samples_per_s": rf"(?:{_SEQUENCES})?{_PER}{_SECOND}",
+    "tflops_per_gpu_reported": rf"[gtp]flops?(?:{_PER}s)?{_EACH}",
+    "mfu_pct": "%|per ?cent", "hfu_pct": "%|per ?cent",
 }  # fmt: skip
 """What may stand behind a number of a column: its unit."""
+_SCALES = {
+    "step_time_s": (("min", MINUTE), ("m", MILLISECOND), ("h", HOUR)),
+    "tflops_per_gpu_reported": (("p", TERA / GIGA), ("g", GIGA / TERA)),
+}
+"""How units begin that are not the column's, and what one of them is in the column's."""
 _WITH_UNIT = {name: re.compile(rf"{_NUMBER}\s*(?P<unit>{unit})?{_BRACKET}", re.IGNORECASE)
               for name, unit in _UNITS_OF.items()}  # fmt: skip
 _REMARKED = re.compile(_NUMBER + _BRACKET)
@@ -73,7 +86,7 @@ _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 _POINTS = re.compile(r"-?\d{1,3}(\.\d{3})+(,\d+)?")
 """Thousands where commas are decimal."""
-_LED = re.compile(r"(\d[\d.,]*\d)(\s*[a-zA-Z(\[%/].*)")
+_LED = re.compile(r"(\d[\d.,]*\d)(\s*[a-zA-Z(\[%/±].*)")
 """A number before its unit."""
 _POINT = re.compile(r"-?\d+\.(\d{1,2}|\d{4,})")
 """A decimal point that separates no thousands."""
@@ -139,6 +152,10 @@ def _spoken(name: str, text: str) -> float | None:
         return float(told[1]) if told else 0.0 if lower in (*NO, "ddp") else None
     if name == "n_params_b" and _PARAMETERS.fullmatch(text):
         return parse(text.upper(), "tokens") / GIGA
+    if name in MEASURED and (mean := _DEVIATION.sub("", text)) != text:
+        return number_in(name, mean)
+    if name == "step_time_s" and (clock := _CLOCK.fullmatch(text)):
+        return int(clock["hours"] or 0) * HOUR + int(clock["minutes"]) * MINUTE + float(clock["seconds"])
     if name == "mem_peak_gb_per_gpu":
         return float(size[1]) if (size := _PEAK.fullmatch(lower)) else None
     if name == "lora_rank":
@@ -161,8 +178,9 @@ def _with_unit(name: str, text: str) -> float | None:
         return None
     head = found["head"].strip()
     value = number_in(name, head) if head != text else None
-    thousandths = name == "step_time_s" and (found["unit"] or "").lower().startswith("m")
-    return value if value is None or not thousandths else value * MILLISECOND
+    unit = (found.groupdict().get("unit") or "").lower()
+    scale = next((size for start, size in _SCALES.get(name, ()) if unit.startswith(start)), 1.0)
+    return None if value is None else value * scale
 
 
 def dropped(cells: Mapping[str, str]) -> str:

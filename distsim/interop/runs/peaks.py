@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from distsim.interop.runs.table import Run
-from distsim.units import GIB, GIGA, MIB, gib
+from distsim.units import GIB, GIGA, MIB, TERA, TIB, gib
 
 CELL, KIND = "mem_peak_gb_per_gpu", "mem_kind"
 DECIMAL = ("QwenLM/",)
@@ -20,6 +20,8 @@ _UNITS = (
     (re.compile(r"(?:\b|\d)mi?b\b|\d\s*m$"), MIB),
     (re.compile(r"(?:\b|\d)(?:bytes?|b)\b"), 1),
     (re.compile(r"(?:\b|\d)gib\b"), GIB),
+    (re.compile(r"(?:\b|\d)tib\b"), TIB),
+    (re.compile(r"(?:\b|\d)tb\b"), TERA),
 )
 _GIGA = re.compile(r"\bgb\b")
 """Beside ``mem_kind`` a word for the unit is meant; beside the figure it is what torch prints for GiB."""
