@@ -14,6 +14,7 @@ from distsim.engine.step import seconds_of, timed
 from distsim.engine.timelines.model import pass_times
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
+from distsim.interop.runs.chips import chip_in
 from distsim.specs.job import Job
 
 ROW = {"id": "a", "model": "llama-2-7b", "gpu": "a100-sxm4-80gb", "n_gpus": "16", "seq_len": "2048", "micro_batch": "2",
@@ -93,3 +94,19 @@ def test_no_command_prices_what_nothing_joins() -> None:
     for asked in (seconds_of, timed, pass_times):
         with pytest.raises(DistsimError, match="need a network"):
             asked(resolve(job))
+
+
+@pytest.mark.parametrize(
+    ("cell", "chip"),
+    [
+        ("NVIDIA B300 SXM6 AC", ("b300-sxm", None, None)), ("NVIDIA GH200 120GB", ("gh200-96gb", None, None)),
+        ("Standard_ND96isr_H100_v5", ("h100-sxm", "nd96isr_h100_v5", None)),
+        ("Blackwell B200", ("b200-sxm", None, None)),
+        ("H100 SXM5 (700W)", ("h100-sxm", None, None)), ("H100 SXM5 (350W)", None),
+        ("H100 (80GB, SXM5)", ("h100-sxm", None, None)), ("H100 (PCIe, 80GB)", ("h100-pcie", None, None)),
+        ("A100-SXM4-80GB 8x", ("a100-sxm4-80gb", None, 8)),
+    ],
+)  # fmt: skip
+def test_names_as_drivers_and_clouds_print_them(cell: str, chip: tuple[str, str | None, int | None] | None) -> None:
+    """All had been refused, as a power that is not the chip's still is."""
+    assert chip_in(cell) == chip

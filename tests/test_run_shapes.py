@@ -89,3 +89,11 @@ def test_a_family_goes_by_its_texts_name_where_frameworks_do() -> None:
 
 def test_rebuilt_experts_are_not_the_familys() -> None:
     assert "rebuilt as linear layers" in _replay(model="Llama-4-Scout-17B-16E-Linearized-bnb-nf4-bf16").reason
+
+
+def test_cells_that_make_no_model_are_told_by_their_names() -> None:
+    """What stood there was "model.str: Input should be a valid string"."""
+    found = _replay(model="nemotron-3-nano-30b-a3b", layers=26, hidden=2688, heads="", vocab="").reason
+    assert found.startswith("layers 26, hidden 2,688 make no nemotron-3-nano-30b-a3b: ")
+    heads = _replay(model="mixtral-8x7b", heads=31, ffn_hidden=14336).reason
+    assert heads.endswith("heads 31, ffn_hidden 14,336 make no mixtral-8x7b: kv_heads 8 does not divide heads 31")

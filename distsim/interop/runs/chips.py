@@ -13,7 +13,11 @@ from distsim.specs.gpu_names import BRACKETED
 
 TOLD = "gpu as told"
 """The cell as the table has it, beside the preset's name; no column is called so, whose names have no blanks."""
-_TIMES = re.compile(r"(?P<many>\d{1,6})\s*[x×*]\s*(?P<name>[a-z].*)|(?P<last>.+?)\s*[x×*]\s*(?P<times>\d{1,6})", re.I)
+_TIMES = re.compile(
+    r"(?P<many>\d{1,6})\s*[x×*]\s*(?P<name>[a-z].*)|(?P<last>.+?)\s*[x×*]\s*(?P<times>\d{1,6})|"
+    r"(?P<first>.+?)[\s,]+(?P<behind>\d{1,6})\s*[x×*]",
+    re.IGNORECASE,
+)
 _SLICE = re.compile(r"(?:tpu[-\s]*)?(v(?:2|3|4|5e|5litepod|5p|6e)|(?<=tpu)7x)-(\d{1,6})", re.IGNORECASE)
 _CORES = ("v2", "v3", "v4", "v5p", "7x")
 """Generations whose slices are named by TensorCores, two a chip; v5e and v6e by chips (cloud.google.com/tpu/docs;
@@ -25,6 +29,9 @@ _MACHINES = (
 """Machines that notes name, whose GPUs are parts of their own: tables call them by the usual name."""
 _PARTS = re.compile(r"\d|pcie|sxm|nvl", re.IGNORECASE)
 """Words in brackets that tell parts of one name apart."""
+_WATTS = re.compile(r"(\d{2,4})\s*W(?:atts?)?(?:\s+TDP)?", re.IGNORECASE)
+_OFFER = re.compile(r"^standard[-_ ](?=n[a-z]\d)", re.IGNORECASE)
+"""What Azure's names of machines begin with."""
 
 
 class Chip(NamedTuple):
@@ -37,6 +44,7 @@ class Chip(NamedTuple):
 
 def chip_in(cell: str) -> Chip | None:
     """The chip that a cell names; None where it is nobody's name."""
+    cell = _OFFER.sub("", cell)
     if catalog.knows("gpus", cell):
         return Chip(_name(cell))
     if catalog.knows("clusters", cell):
@@ -45,8 +53,10 @@ def chip_in(cell: str) -> Chip | None:
     if (found := _SLICE.fullmatch(cell)) and catalog.knows("gpus", chip := f"tpu-{found[1]}"):
         size = int(found[2])
         return Chip(_name(chip), None, size // 2 if found[1].lower() in _CORES else size)
-    if (found := _TIMES.fullmatch(cell)) and catalog.knows("gpus", inner := found["name"] or found["last"]):
-        return Chip(_name(inner), None, int(found["many"] or found["times"]))
+    if found := _TIMES.fullmatch(cell):
+        inner, many = found["name"] or found["last"] or found["first"], found["many"] or found["times"]
+        if catalog.knows("gpus", inner):
+            return Chip(_name(inner), None, int(many or found["behind"]))
     if found := BRACKETED.match(cell):
         return _bracketed(found[1].strip(), found[2].strip())
     return None
@@ -58,7 +68,13 @@ def _name(gpu: str) -> str:
 
 def _bracketed(outside: str, inside: str) -> Chip | None:
     """A chip with its machine, or with words that tell no part of the same name."""
+    parts = [part.strip() for part in re.split("[,;/]", inside)]
+    for order in (parts, parts[::-1]):
+        if len(parts) > 1 and catalog.knows("gpus", joined := " ".join((outside, *order))):
+            return Chip(_name(joined))
     chip, other = chip_in(outside), chip_in(inside)
+    if chip and (watts := _WATTS.fullmatch(inside)):
+        return chip if float(watts[1]) == catalog.load("gpus", chip.gpu).power else None
     if chip is None or (other is None and _PARTS.search(inside)):
         return None
     if other is None:

@@ -90,7 +90,12 @@ def _described(run: Run) -> Model:
     """Cells overrule a preset of the same name; what neither says comes from the family."""
     if _REBUILT.search(run.text("model") or ""):
         raise MissingCell(f"model {run.text('model')!r} has experts rebuilt as linear layers, which are not described")
-    return _given(run) or _from_cells(run, run.text("model") or "?", run.text("family") or "")
+    name = run.text("model") or "?"
+    try:
+        return _given(run) or _from_cells(run, name, run.text("family") or "")
+    except DistsimError as error:
+        told = ", ".join(f"{cell} {count:,}" for cell in _SHAPE if (count := run.count(cell)))
+        raise MissingCell(f"{told} make no {name}: {error.problem}") from None
 
 
 def _meant(run: Run) -> str:
@@ -221,7 +226,7 @@ def _reshaped(preset: Model, run: Run) -> Model:
                 experts[field] = run.count(cell)
         update["experts"] = preset.experts.model_copy(update=experts)
         update.pop("ffn", None)
-    return preset.model_copy(update=update)
+    return Model.read(dict(preset.model_copy(update=update)))
 
 
 def _from_cells(run: Run, name: str, family: str) -> Model:
