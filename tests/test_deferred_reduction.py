@@ -44,7 +44,7 @@ def buffers(**more: Any) -> float:
 
 @pytest.mark.parametrize(("zero", "gathers"), [(2, 33), (3, 260)])
 def test_fsdp1_without_synchronisation_keeps_what_it_does_not_reshard(zero: int, gathers: int) -> None:
-    """Recorded with torch 2.13: SHARD_GRAD_OP gathers once in a step, FULL_SHARD for each pass but the root's backward."""
+    """Recorded with torch 2.13: SHARD_GRAD_OP gathers once in a step, FULL_SHARD for each pass but the root's last."""
     job = {"model": "llama-3-8b", "framework": "fsdp", "gpu": "h100-sxm", "gpus": 8, "seq": 2048, "global_batch": 32}
     rows = distsim.comm(**job, zero=zero, no_sync=True).collectives
     assert sum(one.calls for one in rows if one.op == "all_gather") == gathers
