@@ -1,0 +1,50 @@
+"""Which network a measured run's row means by the name of its model, its family and its counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distsim import catalog
+from distsim.interop.runs import Run
+from distsim.interop.runs.models import model_of
+from distsim.specs.model import Model
+
+JOB = {"seq_len": 2048, "gpu": "h100-sxm", "n_gpus": 8, "precision": "bf16", "framework": "huggingface"}
+ASIDE = {"name", "aliases", "source", "checked", "vocab"}
+
+
+def _run(**cells: Any) -> Run:
+    return Run({name: str(value) for name, value in {**JOB, **cells}.items()}, 2)
+
+
+def _preset(name: str) -> Model:
+    found = catalog.load("models", name)
+    assert isinstance(found, Model)
+    return found
+
+
+def _cells_of(model: Model) -> dict[str, Any]:
+    return {"model": model.name, "family": model.family, "layers": model.encoder_layers or model.layers,
+            "hidden": model.hidden, "heads": model.heads, "kv_heads": model.kv_heads, "ffn_hidden": model.ffn,
+            "vocab": model.vocab}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gemma-3n-e2b", "gemma-2-9b", "olmo-1b", "bamba-9b", "t5-11b", "deberta-v3-base", "electra-base", "mamba-2.8b",
+     "recurrentgemma-9b", "mixtral-8x7b"],
+)  # fmt: skip
+def test_a_padded_vocabulary_leaves_a_preset_what_it_is(name: str) -> None:
+    """They had become plain layers of their shape, or were refused."""
+    preset = _preset(name)
+    padded = model_of(_run(**{**_cells_of(preset), "vocab": preset.vocab + 64}))
+    assert padded.vocab == preset.vocab + 64
+    assert padded.model_dump(exclude=ASIDE) == preset.model_dump(exclude=ASIDE)
+
+
+def test_a_row_overrules_the_tie_and_the_vocabulary_of_a_preset_without_a_shape() -> None:
+    told = model_of(_run(model="gemma-2-9b", tied_embeddings=0, vocab=50_304))
+    assert (told.tied_embeddings, told.vocab, told.norms_per_layer) == (False, 50_304, 4)
+    assert model_of(_run(model="mixtral-8x7b", n_experts=16)).experts.count == 16  # type: ignore[union-attr]
