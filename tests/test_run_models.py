@@ -9,6 +9,7 @@ import pytest
 from distsim import catalog
 from distsim.interop.runs import Run
 from distsim.interop.runs.models import model_of
+from distsim.interop.runs.table import MissingCell
 from distsim.specs.model import Model
 
 JOB = {"seq_len": 2048, "gpu": "h100-sxm", "n_gpus": 8, "precision": "bf16", "framework": "huggingface"}
@@ -48,3 +49,26 @@ def test_a_row_overrules_the_tie_and_the_vocabulary_of_a_preset_without_a_shape(
     told = model_of(_run(model="gemma-2-9b", tied_embeddings=0, vocab=50_304))
     assert (told.tied_embeddings, told.vocab, told.norms_per_layer) == (False, 50_304, 4)
     assert model_of(_run(model="mixtral-8x7b", n_experts=16)).experts.count == 16  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [("LLAMA31_405B", "llama-3.1-405b"), ("DeepSeek-R1-0528", "deepseek-v3"), ("DeepSeekMoE 16B", "deepseek-moe-16b"),
+     ("Qwen3-235B-A22B-Thinking-2507", "qwen3-235b-a22b"), ("gptoss-120b", "gpt-oss-120b"),
+     ("Mixtral-8x7B-LoRA", "mixtral-8x7b"), ("Llama 3.1 8B LoRA", "llama-3.1-8b"), ("Gemma 3 27B SFT", "gemma-3-27b"),
+     ("unsloth/llama-3-8b-bnb-4bit", "llama-3-8b"), ("llama3_8b_fp8", "llama-3-8b"),
+     ("meta-llama/Llama-3.1-8B-FP8", "llama-3.1-8b"), ("Llama 3.1-70b pretrain", "llama-3.1-70b"),
+     ("Mistral 7B v0.2", "mistral-7b-v0.2"), ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+     ("EleutherAI/pythia-12b-deduped", "pythia-12b"), ("bert-base-cased", "bert-base-cased"),
+     ("GPT-2 345M", "gpt2-medium"), ("GPT2-Large 774M", "gpt2-large"), ("GPT-2 1.5B", "gpt2-xl"),
+     ("Megatron-Turing NLG 530B", "mt-nlg-530b"), ("Command R+", "command-r-plus-104b"),
+     ("Command R", "command-r-35b")],
+)  # fmt: skip
+def test_usual_spellings_of_a_presets_name(name: str, preset: str) -> None:
+    assert model_of(_run(model=name)) == _preset(preset)
+
+
+@pytest.mark.parametrize("name", ["Llama 3.8B", "GLM-4-9B-0414", "command-r-08-2024"])
+def test_other_networks_by_nearly_the_same_name(name: str) -> None:
+    with pytest.raises(MissingCell, match="no preset"):
+        model_of(_run(model=name))
