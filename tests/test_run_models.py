@@ -8,7 +8,7 @@ import pytest
 
 from distsim import catalog
 from distsim.interop.runs import Run
-from distsim.interop.runs.models import model_of
+from distsim.interop.runs.models import assumed_model, model_of
 from distsim.interop.runs.table import MissingCell
 from distsim.specs.model import Model
 
@@ -72,3 +72,44 @@ def test_usual_spellings_of_a_presets_name(name: str, preset: str) -> None:
 def test_other_networks_by_nearly_the_same_name(name: str) -> None:
     with pytest.raises(MissingCell, match="no preset"):
         model_of(_run(model=name))
+
+
+SHAPE = {"layers": 20, "hidden": 2048, "heads": 16, "vocab": 50_304}
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [("Llama-3.1-8B (vocab 50432)", "llama"), ("GPT 20L-2048H", "gpt"), ("GPT-3 126M", "gpt2"), ("MPT of ours", "mpt"),
+     ("Qwen-2 7B, 20 layers", "qwen2"), ("Mixtral 8x3B", "mixtral"), ("Yi 35B", "yi"), ("mpt-30b", "mpt"),
+     ("Llama3.1 ours", "llama"), ("gpt-oss 7B", "gpt_oss")],
+)  # fmt: skip
+def test_a_blank_family_is_what_the_models_name_begins_with(name: str, family: str) -> None:
+    run = _run(model=name, **SHAPE)
+    assert model_of(run).family == family
+    assert "family is blank: taken as" in assumed_model(run)
+
+
+@pytest.mark.parametrize("name", ["ours", "Yields of 20 layers", "mamba-gpt", "T5 of ours"])
+def test_a_blank_family_that_no_name_tells(name: str) -> None:
+    with pytest.raises(MissingCell, match="family is blank"):
+        model_of(_run(model=name, **SHAPE))
+
+
+@pytest.mark.parametrize(
+    ("spelled", "family"),
+    [("MPT", "mpt"), ("Gemma2", "gemma2"), ("gemma-2", "gemma2"), ("gemma 3", "gemma3_text"), ("gpt-2", "gpt2"),
+     ("GPT-3", "gpt3"), ("qwen-3", "qwen3"), ("Nemotron-4", "nemotron"), ("GPT-NeoX", "gpt_neox"),
+     ("LLaMA-3.1", "llama"), ("llama4", "llama4_text"), ("GPT", "gpt"), ("Mixtral", "mixtral")],
+)  # fmt: skip
+def test_a_family_is_stored_as_presets_spell_it(spelled: str, family: str) -> None:
+    """By another case or mark it had lost what frameworks do for it."""
+    ours = model_of(_run(model="ours", family=spelled, **SHAPE))
+    assert ours.family == family
+    assert "not known" not in assumed_model(_run(model="ours", family=spelled, **SHAPE))
+
+
+@pytest.mark.parametrize("name", ["nemotron-3-nano-30b-a3b", "t5-base", "gemma-3n-e2b"])
+def test_layers_of_several_kinds_are_not_cut(name: str) -> None:
+    """A pattern of 52 layers had stayed on 26: refused in words of the library that checks fields."""
+    with pytest.raises(MissingCell, match="layers 26 is not .*several kinds"):
+        model_of(_run(model=name, layers=26))

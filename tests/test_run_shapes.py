@@ -84,7 +84,7 @@ def test_a_family_goes_by_its_texts_name_where_frameworks_do() -> None:
              "moe_ffn_hidden": 8192, "framework": "huggingface", "gpu": "h100-sxm", "n_gpus": 1, "zero_stage": 0,
              "tp": 1, "pp": 1, "dp": 1}  # fmt: skip
     assert setup_of(_run(**shape)).kernels.expert_tokens == "all"
-    assert model_of(_run(**{**shape, "family": "qwen3-moe"})).family == "qwen3-moe"
+    assert model_of(_run(**{**shape, "family": "qwen3-moe"})).family == "qwen3_moe"
 
 
 def test_rebuilt_experts_are_not_the_familys() -> None:

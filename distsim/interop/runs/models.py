@@ -9,7 +9,15 @@ from typing import Any
 from distsim import catalog
 from distsim.errors import did_you_mean
 from distsim.interop.runs.denials import affirmed
-from distsim.interop.runs.families import READ_IMAGES, known_family, stand_in, text_family, traits_of, usual_vocab
+from distsim.interop.runs.families import (
+    READ_IMAGES,
+    family_in,
+    known_family,
+    stand_in,
+    stored_family,
+    traits_of,
+    usual_vocab,
+)
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.images import patches_of
 from distsim.interop.runs.named_presets import KINDS, preset_named
@@ -62,9 +70,9 @@ def assumed_model(run: Run) -> str:
     """What is taken for granted of a model that only cells describe: layers of an unknown family, blank cells."""
     if _given(run) is not None:
         return ""
-    family = run.text("family")
-    known = family is None or known_family(family)
-    told = ("" if known else f"family {family!r} is not known: layers as {stand_in(family or '')}'s",
+    family = _family_of(run)
+    told = (f"family is blank: taken as {family} by the model's name" if run.text("family") is None else "",
+            "" if known_family(family) else f"family {family!r} is not known: layers as {stand_in(family)}'s",
             assumed_shape(run, _pretrained(run)))  # fmt: skip
     return "; ".join(words for words in told if words)
 
@@ -90,7 +98,15 @@ def _described(run: Run) -> Model:
     """Cells overrule a preset of the same name; what neither says comes from the family."""
     if _REBUILT.search(run.text("model") or ""):
         raise MissingCell(f"model {run.text('model')!r} has experts rebuilt as linear layers, which are not described")
-    return _given(run) or _from_cells(run, run.text("model") or "?", run.text("family") or "")
+    return _given(run) or _from_cells(run, run.text("model") or "?", _family_of(run))
+
+
+def _family_of(run: Run) -> str:
+    """The cell, or what the model's name tells: the family of a preset that is called so, or its first word."""
+    if told := run.text("family"):
+        return told
+    preset = preset_named(_meant(run))
+    return preset.family if preset else family_in(run.text("model") or "")
 
 
 def _meant(run: Run) -> str:
@@ -174,7 +190,7 @@ def _told_by_cells(preset: Model, run: Run) -> bool:
     if run.count("layers") is None or run.count("hidden") is None or _variant(preset):
         return False
     try:
-        told = _from_cells(run, preset.name, run.text("family") or "")
+        told = _from_cells(run, preset.name, _family_of(run))
     except MissingCell:
         return False
     gelus = all(one.activation.startswith("gelu") for one in (preset, told))  # one curve, three ways to compute it
@@ -189,8 +205,11 @@ def _variant(preset: Model) -> bool:
 
 def _reshaped(preset: Model, run: Run) -> Model:
     update: dict[str, Any] = {field: run.count(cell) for cell, field in _SHAPE.items() if run.count(cell)}
+    layers = update.get("layers", preset.layers)
+    if layers != preset.layers and (preset.pattern or preset.encoder_layers or preset.text or preset.shared_keys):
+        raise MissingCell(f"layers {layers} is not {preset.name}'s {preset.layers}, which are of several kinds")
     if preset.experts is not None:
-        dense = tuple(layer for layer in preset.experts.dense_layers if layer < update.get("layers", preset.layers))
+        dense = tuple(layer for layer in preset.experts.dense_layers if layer < layers)
         experts: dict[str, Any] = {"dense_layers": dense}
         for cell, field in _EXPERTS.items():
             if run.count(cell):
@@ -220,7 +239,7 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         traits["position_rows"] = context
     experts = _experts(run, family)
     shape = {
-        "name": name, "family": text_family(family) or "gpt",
+        "name": name, "family": stored_family(family) or "gpt",
         "layers": run.need("layers"), "hidden": hidden, "heads": heads,
         "kv_heads": run.count("kv_heads") or heads, "head_dim": run.count("head_dim") or hidden // heads,
         "vocab": vocab, "context": context, "experts": experts, **traits,
