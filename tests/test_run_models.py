@@ -111,5 +111,31 @@ def test_a_family_is_stored_as_presets_spell_it(spelled: str, family: str) -> No
 @pytest.mark.parametrize("name", ["nemotron-3-nano-30b-a3b", "t5-base", "gemma-3n-e2b"])
 def test_layers_of_several_kinds_are_not_cut(name: str) -> None:
     """A pattern of 52 layers had stayed on 26: refused in words of the library that checks fields."""
-    with pytest.raises(MissingCell, match="layers 26 is not .*several kinds"):
+    with pytest.raises(MissingCell, match=r"layers 26 is not .*several kinds"):
         model_of(_run(model=name, layers=26))
+
+
+MAVERICK = {"model": "ours", "family": "llama4", "layers": 48, "hidden": 5120, "heads": 40, "kv_heads": 8,
+            "ffn_hidden": 16_384, "vocab": 202_048, "n_experts": 128, "top_k": 1, "moe_ffn_hidden": 8192,
+            "shared_experts": 1}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cells", "dense", "told"),
+    [
+        ({"n_params_b": "400.7"}, tuple(range(0, 48, 2)), "in every second layer, by n_params_b"),
+        ({"n_params_b": 730}, (0, 1, 2), "in all layers but the first 3, by n_params_b"),
+        ({"n_params_b": 780}, (), ""),
+        ({"n_params_b": 17}, (), "n_params_b 17 contradicts the other cells, which make 784"),
+        ({}, (), ""),
+    ],
+    ids=str,
+)
+def test_a_count_of_parameters_tells_which_layers_have_experts(
+    cells: dict[str, Any], dense: tuple[int, ...], told: str
+) -> None:
+    """Experts in each of Maverick's layers take twice its time, and nothing said so."""
+    run = _run(**MAVERICK, **cells)
+    experts = model_of(run).experts
+    assert experts is not None and experts.dense_layers == dense
+    assert told in assumed_model(run) and bool(told) == bool(assumed_model(run))

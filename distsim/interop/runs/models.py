@@ -20,6 +20,7 @@ from distsim.interop.runs.families import (
 )
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.images import patches_of
+from distsim.interop.runs.layer_kinds import as_counted, told_by_count
 from distsim.interop.runs.named_presets import KINDS, preset_named
 from distsim.interop.runs.shapes import assumed_shape, experts_per_token, heads_of, width_of
 from distsim.interop.runs.table import MissingCell, Run
@@ -73,7 +74,7 @@ def assumed_model(run: Run) -> str:
     family = _family_of(run)
     told = (f"family is blank: taken as {family} by the model's name" if run.text("family") is None else "",
             "" if known_family(family) else f"family {family!r} is not known: layers as {stand_in(family)}'s",
-            assumed_shape(run, _pretrained(run)))  # fmt: skip
+            assumed_shape(run, _pretrained(run)), told_by_count(_pretrained(run), run))  # fmt: skip
     return "; ".join(words for words in told if words)
 
 
@@ -249,7 +250,7 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         return Model.read({**shape, "ffn": ffn}, where=f"run {run.id}")
 
     ffn = run.count("ffn_hidden") or (experts["ffn"] if experts else 0)
-    return as_wide(ffn or width_of(run, hidden, bool(traits["gated"]), as_wide))
+    return as_counted(as_wide(ffn or width_of(run, hidden, bool(traits["gated"]), as_wide)), run)
 
 
 def _experts(run: Run, family: str) -> dict[str, Any] | None:
