@@ -94,7 +94,13 @@ _TRAIT_FIELDS = ("gated", "activation", "norm", "norm_affine", "norm_bias", "nor
 """What configurations say of a family's layers whatever their shape."""
 _NAMES = {"gptneox": "gpt-neox", "gpt-neo-x": "gpt-neox", "pythia": "gpt-neox", "cerebras-gpt": "gpt2", "esm-2": "esm2",
           "esm1b": "esm", "esm-1b": "esm", "esm1nv": "esm", "esm2nv": "esm2",
-          "vision-transformer": "vit", "deit": "vit"}  # fmt: skip
+          "vision-transformer": "vit", "deit": "vit",
+          "gpt-2": "gpt2", "gpt-3": "gpt3", "gemma-2": "gemma2", "gemma-3": "gemma3", "qwen-2": "qwen2",
+          "qwen-3": "qwen3", "nemotron-4": "nemotron4"}  # fmt: skip
+_LLAMA_VERSION = re.compile(r"llama-?[123](?:\.\d)?")
+"""Of one family with the first; Llama 4 is another."""
+_KIN = {"nemotron4": "nemotron", "esm2": "esm"}
+"""Families that presets and frameworks name as another one."""
 READ_IMAGES = ("vit",)
 """Families whose tokens are squares of an image."""
 GPT2_VOCAB = 50_257  # Radford et al. 2019; Megatron's examples use its tokenizer
@@ -147,8 +153,7 @@ def stand_in(family: str) -> str:
 
 def known_family(family: str) -> str | None:
     """The family's name in the tables above; None where it is in none of them."""
-    lower = re.sub(r"[\s_]+", "-", family.strip().lower())
-    lower = _NAMES.get(lower, lower)
+    lower = _plain(family)
     if lower in TRAITS:
         return lower
     if _missing(family):
@@ -158,20 +163,45 @@ def known_family(family: str) -> str | None:
     return lower if _configured(lower) else None
 
 
+def _plain(family: str) -> str:
+    """A family's name in lower case with hyphens, by the one of its spellings that the tables have."""
+    lower = re.sub(r"[\s_]+", "-", family.strip().lower())
+    return "llama" if _LLAMA_VERSION.fullmatch(lower) else _NAMES.get(lower, lower)
+
+
 @functools.cache
-def text_family(family: str) -> str:
-    """The family as configurations of its text alone name it (llama4_text), where a row names that of the whole
-    (llama4): what frameworks run otherwise goes by that name."""
-    text = re.sub(r"[\s-]+", "_", family.strip().lower()) + "_text"
-    return text if text in supported() else family
+def stored_family(family: str) -> str:
+    """The family as presets and frameworks' tables spell it (MPT: mpt, gemma-2: gemma2), and as configurations of its
+    text alone name it (llama4_text), where a row names that of the whole (llama4)."""
+    lower = _plain(family)
+    name = _KIN.get(lower) or _configurations().get(lower.replace("-", "")) or (lower if lower in TRAITS else family)
+    return text if (text := f"{name}_text") in supported() else name
+
+
+def family_in(name: str) -> str:
+    """The first words of a model's name that are a known family's; empty where none are, or the model is of a kind that
+    there are no layers for."""
+    if _missing(name):
+        return ""
+    words = re.findall(r"[a-z]+\d*|\d+", re.sub(r"(?<=\d)\.\d+", "", name[:LONGEST].lower()))
+    for start in range(len(words)):
+        for end in (start + 2, start + 1):
+            family = _plain("-".join(words[start:end]))
+            if family in TRAITS or family in _LLAMA_LIKE or _configured(family):
+                return family
+    return ""
+
+
+@functools.cache
+def _configurations() -> dict[str, str]:
+    """Families whose configurations are read, by their names without marks."""
+    return {one.replace("_", "").replace("-", ""): one for one in supported()}
 
 
 @functools.cache
 def _configured(name: str) -> Traits | None:
     """Traits of a family whose configurations are read, as these have them where they say nothing but a shape."""
-
-    plain = {one.replace("_", "").replace("-", ""): one for one in supported()}
-    family = plain.get(name.replace("-", ""))
+    family = _configurations().get(name.replace("-", ""))
     if family is None:
         return None
     try:

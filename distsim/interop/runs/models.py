@@ -8,15 +8,25 @@ from typing import Any
 
 from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
-from distsim.interop.models import known_model
 from distsim.interop.runs.denials import affirmed
-from distsim.interop.runs.families import READ_IMAGES, known_family, stand_in, text_family, traits_of, usual_vocab
+from distsim.interop.runs.families import (
+    READ_IMAGES,
+    family_in,
+    known_family,
+    stand_in,
+    stored_family,
+    traits_of,
+    usual_vocab,
+)
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.images import patches_of
+from distsim.interop.runs.layer_kinds import as_counted, told_by_count
+from distsim.interop.runs.named_presets import KINDS, preset_named
 from distsim.interop.runs.shapes import assumed_shape, experts_per_token, heads_of, width_of
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.interop.runs.training import fine_tunes
 from distsim.last import for_last
+from distsim.specs.base import Sourced
 from distsim.specs.model import Model
 from distsim.specs.output import Output
 
@@ -62,10 +72,10 @@ def assumed_model(run: Run) -> str:
     """What is taken for granted of a model that only cells describe: layers of an unknown family, blank cells."""
     if _given(run) is not None:
         return ""
-    family = run.text("family")
-    known = family is None or known_family(family)
-    told = ("" if known else f"family {family!r} is not known: layers as {stand_in(family or '')}'s",
-            assumed_shape(run, _pretrained(run)))  # fmt: skip
+    family = _family_of(run)
+    told = (f"family is blank: taken as {family} by the model's name" if run.text("family") is None else "",
+            "" if known_family(family) else f"family {family!r} is not known: layers as {stand_in(family)}'s",
+            assumed_shape(run, _pretrained(run)), told_by_count(_pretrained(run), run))  # fmt: skip
     return "; ".join(words for words in told if words)
 
 
@@ -92,10 +102,18 @@ def _described(run: Run) -> Model:
         raise MissingCell(f"model {run.text('model')!r} has experts rebuilt as linear layers, which are not described")
     name = run.text("model") or "?"
     try:
-        return _given(run) or _from_cells(run, name, run.text("family") or "")
+        return _given(run) or _from_cells(run, name, _family_of(run))
     except DistsimError as error:
         told = ", ".join(f"{cell} {count:,}" for cell in _SHAPE if (count := run.count(cell)))
         raise MissingCell(f"{told} make no {name}: {error.problem}") from None
+
+
+def _family_of(run: Run) -> str:
+    """The cell, or what the model's name tells: the family of a preset that is called so, or its first word."""
+    if told := run.text("family"):
+        return told
+    preset = preset_named(_meant(run))
+    return preset.family if preset else family_in(run.text("model") or "")
 
 
 def _meant(run: Run) -> str:
@@ -110,9 +128,10 @@ def _given(run: Run) -> Model | None:
     """The preset that the row names, with the row's own counts where its special parts hold; None where only cells tell
     what the layers are."""
     name = _meant(run)
-    preset = _preset(name)
+    preset = preset_named(name)
     if preset is not None and _same_shape(preset, run):
-        return preset
+        own = _with_words(preset, run)
+        return None if own is not preset and _told_by_cells(own, run) else own
     if run.count("layers") is None or run.count("hidden") is None:
         if preset is not None:
             return _partly(preset, run)
@@ -123,16 +142,10 @@ def _given(run: Run) -> Model | None:
 
 def _partly(preset: Model, run: Run) -> Model:
     """A preset of which the row states layers or the width alone: with so many layers, but of no other width."""
-    hidden, layers = run.count("hidden"), run.count("layers")
+    hidden = run.count("hidden")
     if hidden is not None and hidden != preset.hidden:
         raise MissingCell(f"hidden {hidden:,} is not {preset.name}'s {preset.hidden:,}, and layers is blank")
-    return preset if layers in (None, preset.layers) else _reshaped(preset, run)
-
-
-_KINDS = re.compile(
-    r"-(w/o|without|no)-mtp$|-(tokendrop|dropless)$|-(?:w/|with|without)-lddl$|(?:-\(?(?:squad|glue)\S*)?-fine-?tun\w*$"
-)
-"""Ends of a model's name that say how it was trained, not what it is."""
+    return _reshaped(preset, run)
 
 
 _NO_PREDICTION = re.compile(
@@ -144,60 +157,12 @@ _NO_PREDICTION = re.compile(
 
 def without_prediction(run: Run) -> bool:
     """Whether a row's model name or its notes say that its multi-token prediction did not train."""
-    found = _KINDS.search(catalog.plain(run.text("model") or ""))
+    found = KINDS.search(catalog.plain(run.text("model") or ""))
     return (found is not None and found[1] is not None) or hit(_NO_PREDICTION, run.notes) is not None
 
 
-@functools.lru_cache(maxsize=1024)
-def _preset(name: str) -> Model | None:
-    """The preset that a row's model name stands for, trying the name without what follows it."""
-    plain = catalog.plain(name)
-    candidates = [
-        plain,
-        _KINDS.sub("", plain),
-        plain.split("-(")[0],
-        plain.replace("/", "-"),
-        plain.split("/")[-1],
-        re.sub(r"-(instruct|chat|hf|base).*$", "", plain.split("/")[-1]),
-    ]
-    for candidate in dict.fromkeys(candidates):
-        try:
-            if model := known_model(candidate):
-                return model
-        except (DistsimError, OSError, ValueError):  # what is no preset, nor even taken as a name of a file
-            continue
-    alike = _alike(candidates[1])
-    return known_model(alike) if alike else None
-
-
-_WORDS = re.compile(r"[a-z]+|\d+")
-_DECIMAL = re.compile(r"\d+\.\d+")
-"""Llama 3.8B is no Llama 3 8B."""
-_ACTIVE = re.compile(r"-a\d+(?:\.\d+)?b$")
-"""What names of experts' models end in, and people leave out: Qwen3 235B."""
-
-
-def _alike(name: str) -> str | None:
-    """The one preset whose name has the same words and numbers between other marks, or without the parameters that work
-    for a token; None where there is none, or more."""
-    words = tuple(_WORDS.findall(name))
-    meant = (index.get(words, set()) for index in _by_words())
-    alike = next((next(iter(found)) for found in meant if len(found) == 1), None)
-    return alike if alike and {*_DECIMAL.findall(name)} <= {*_DECIMAL.findall(alike)} else None
-
-
-@functools.cache
-def _by_words() -> tuple[dict[tuple[str, ...], set[str]], ...]:
-    """Presets by the words and numbers of their names and aliases: whole, and without what ends experts' models."""
-    known = {**{one: one for one in catalog.names("models")}, **catalog.aliases("models")}
-    indices: tuple[dict[tuple[str, ...], set[str]], ...] = ({}, {})
-    for one, meant in known.items():
-        for index, shown in zip(indices, (one, _ACTIVE.sub("", one)), strict=True):
-            index.setdefault(tuple(_WORDS.findall(shown)), set()).add(meant)
-    return indices
-
-
 _SHAPE = {"layers": "layers", "hidden": "hidden", "heads": "heads", "kv_heads": "kv_heads", "ffn_hidden": "ffn"}
+_EXPERTS = {"n_experts": "count", "top_k": "per_token", "moe_ffn_hidden": "ffn"}
 
 
 def _same_shape(preset: Model, run: Run) -> bool:
@@ -205,8 +170,39 @@ def _same_shape(preset: Model, run: Run) -> bool:
     if preset.encoder_layers and told["layers"] == preset.encoder_layers:  # rows count the layers of one stack
         told["layers"] = preset.layers
     same = all(told[cell] in (None, getattr(preset, field)) for cell, field in _SHAPE.items())
-    tied = run.flag("tied_embeddings")
-    return same and run.count("vocab") in (None, preset.vocab) and tied in (None, preset.tied_embeddings)
+    experts = preset.experts
+    return same and (
+        experts is None or all(run.count(cell) in (None, getattr(experts, field)) for cell, field in _EXPERTS.items())
+    )
+
+
+def _with_words(preset: Model, run: Run) -> Model:
+    """The preset with the row's vocabulary and tie, which change with a tokenizer and how it was padded, and with
+    nothing else of what makes it that network."""
+    vocab, tied = run.count("vocab"), run.flag("tied_embeddings")
+    update: dict[str, Any] = {}
+    if vocab not in (None, preset.vocab) and preset.vocab:  # networks of images have none
+        update["vocab"] = vocab
+    if tied not in (None, preset.tied_embeddings) and preset.output.over_vocabulary:
+        update["tied_embeddings"] = tied
+    return preset.model_copy(update=update) if update else preset
+
+
+_ASIDE = {*Sourced.model_fields, "name", "aliases", "family", "context", "position_rows"}
+"""What does not make a network another one."""
+
+
+def _told_by_cells(preset: Model, run: Run) -> bool:
+    """Whether the row's cells and its family's layers make the same network as the preset of its name."""
+    if run.count("layers") is None or run.count("hidden") is None or _variant(preset):
+        return False
+    try:
+        told = _from_cells(run, preset.name, _family_of(run))
+    except MissingCell:
+        return False
+    gelus = all(one.activation.startswith("gelu") for one in (preset, told))  # one curve, three ways to compute it
+    aside = {*_ASIDE, "activation"} if gelus else _ASIDE
+    return preset.model_dump(exclude=aside) == told.model_dump(exclude=aside)
 
 
 def _variant(preset: Model) -> bool:
@@ -216,17 +212,18 @@ def _variant(preset: Model) -> bool:
 
 def _reshaped(preset: Model, run: Run) -> Model:
     update: dict[str, Any] = {field: run.count(cell) for cell, field in _SHAPE.items() if run.count(cell)}
-    if run.count("vocab"):
-        update["vocab"] = run.count("vocab")
+    layers = update.get("layers", preset.layers)
+    if layers != preset.layers and (preset.pattern or preset.encoder_layers or preset.text or preset.shared_keys):
+        raise MissingCell(f"layers {layers} is not {preset.name}'s {preset.layers}, which are of several kinds")
     if preset.experts is not None:
-        dense = tuple(layer for layer in preset.experts.dense_layers if layer < update.get("layers", preset.layers))
+        dense = tuple(layer for layer in preset.experts.dense_layers if layer < layers)
         experts: dict[str, Any] = {"dense_layers": dense}
-        for cell, field in (("n_experts", "count"), ("top_k", "per_token"), ("moe_ffn_hidden", "ffn")):
+        for cell, field in _EXPERTS.items():
             if run.count(cell):
                 experts[field] = run.count(cell)
         update["experts"] = preset.experts.model_copy(update=experts)
         update.pop("ffn", None)
-    return Model.read(dict(preset.model_copy(update=update)))
+    return Model.read(dict(_with_words(preset, run).model_copy(update=update)))
 
 
 def _from_cells(run: Run, name: str, family: str) -> Model:
@@ -249,7 +246,7 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         traits["position_rows"] = context
     experts = _experts(run, family)
     shape = {
-        "name": name, "family": text_family(family) or "gpt",
+        "name": name, "family": stored_family(family) or "gpt",
         "layers": run.need("layers"), "hidden": hidden, "heads": heads,
         "kv_heads": run.count("kv_heads") or heads, "head_dim": run.count("head_dim") or hidden // heads,
         "vocab": vocab, "context": context, "experts": experts, **traits,
@@ -259,7 +256,7 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         return Model.read({**shape, "ffn": ffn}, where=f"run {run.id}")
 
     ffn = run.count("ffn_hidden") or (experts["ffn"] if experts else 0)
-    return as_wide(ffn or width_of(run, hidden, bool(traits["gated"]), as_wide))
+    return as_counted(as_wide(ffn or width_of(run, hidden, bool(traits["gated"]), as_wide)), run)
 
 
 def _experts(run: Run, family: str) -> dict[str, Any] | None:

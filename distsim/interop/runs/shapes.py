@@ -56,7 +56,7 @@ def width_of(run: Run, hidden: int, gated: bool, build: Callable[[int], Model]) 
     usual, told = usual_width(hidden, gated), run.positive("n_params_b")
     if told is None:
         return usual
-    wanted, allowed = told * GIGA, max(NOMINAL * told, _half_a_digit(run.text("n_params_b") or "")) * GIGA
+    wanted, allowed = told * GIGA, nominal(run, told) * GIGA
     least = count_parameters(build(hidden))
     per_width = (count_parameters(build(2 * hidden)) - least) / hidden
     for width in (usual, round((LATER_GATED_SHARE if gated else PLAIN_SHARE) * hidden)):
@@ -65,6 +65,11 @@ def width_of(run: Run, hidden: int, gated: bool, build: Callable[[int], Model]) 
     exact = hidden + (wanted - least) / per_width
     width = max(round(exact / WIDTH_MULTIPLE), 1) * WIDTH_MULTIPLE
     return width if 0 < exact <= WIDEST_SHARE * hidden else usual
+
+
+def nominal(run: Run, told: float) -> float:
+    """How far the count of parameters that a row tells may be off, in billions."""
+    return max(NOMINAL * told, _half_a_digit(run.text("n_params_b") or ""))
 
 
 def _half_a_digit(text: str) -> float:
