@@ -10,10 +10,11 @@ from typing import Any
 import numpy
 import pytest
 
+from distsim import catalog
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import slack_of
 from distsim.engine.footprint.moments import layer_backward, moments_of
-from distsim.engine.footprint.saved import saved_of
+from distsim.engine.footprint.saved import again_bytes, saved_of
 from distsim.engine.footprint.stage_step import StageStep
 from distsim.engine.footprint.states import states, stored
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -91,3 +92,59 @@ def test_experts_behind_a_dense_layer() -> None:
     assert model.experts is not None
     activated = model.experts.count * 2048 * model.experts.ffn * 2
     assert top.total == pytest.approx(RECORDED - 4 * activated, rel=0.003)
+
+
+IMAGES = 64 * 3 * 224 * 224 * 2
+"""Bytes of the images, which the tracker did not count."""
+VIT = [
+    ("none", "nothing", 3072, 4_350_558_720),
+    ("full", "nothing", 3072, 1_146_288_640),
+    ("full", "output", 3072, 1_165_654_528),
+    ("full", "nothing", 768, 713_486_848),
+    ("full", "output", 768, 735_116_800),
+]
+"""Recomputation, what it holds (reentrant autograd or not), the MLP's width, and the peak in bytes: ViT-B, 64 images,
+bf16, AdamW (transformers 5.24, torch 2.13, fake tensors). The narrow MLP has the peak in attention's backward."""
+
+
+@pytest.mark.parametrize(("recompute", "holds", "width", "recorded"), VIT)
+def test_every_tensor_of_the_stream_is_counted_once(recompute: str, holds: str, width: int, recorded: int) -> None:
+    """The checkpoint keeps the tensor that the first norm keeps; the last product's output gradient is the stream's."""
+    model = catalog.load("models", "vit-base-patch16-224").model_copy(update={"ffn": width})
+    setup = _setup(model, seq=197, micro_batch=64, global_batch=64, recompute=recompute)
+    setup = replace(setup, kernels=setup.kernels.model_copy(update={"recompute_holds": holds}))
+    stage = build_stages(setup)[0]
+    _, found = stage_parts(setup, stage, Figures())
+    assert found.top.total == pytest.approx(recorded + IMAGES, rel=1e-5)
+
+
+def test_copies_of_a_layers_input_count_beside_it() -> None:
+    """A slice of scanned layers' inputs is a tensor of its own, and so is what a norm in fp32 keeps."""
+    setup = _setup("vit-base-patch16-224", recompute="full")
+    sliced = replace(setup, kernels=setup.kernels.model_copy(update={"recompute_holds": "slice"}))
+    for model, one, beside in (("vit-base-patch16-224", setup, 0), ("vit-base-patch16-224", sliced, 1),
+                               ("llama-3-8b", _setup("llama-3-8b", recompute="full"), 1)):  # fmt: skip
+        block = build_stages(one)[0].layers[0][0]
+        assert block.boundary is not None, model
+        assert again_bytes(one, block) == (beside * block.boundary.size_bytes, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "own"),
+    [
+        ("llama-3-8b", {}, 0),
+        ("llama-3-8b", {"tp": 2, "gpus": 2, "sequence_parallel": False}, 0),
+        ("llama-3-8b", {"tp": 2, "gpus": 2, "sequence_parallel": True}, 1),
+        ("llama-3-8b", {"precision": "amp-bf16", "framework": "huggingface"}, 1),
+        ("gemma-2-2b", {}, 1),
+        ("gpt2", {}, 1),
+        ("gpt2", {"dropout": False}, 0),
+    ],
+)
+def test_gradients_that_an_addition_hands_on_are_no_new_tensors(model: str, options: Any, own: int) -> None:
+    """But for those that are gathered, cast, or changed by dropout or a norm on their way."""
+    setup = _setup(model, **{"framework": "megatron-core", **options})
+    for row in build_stages(setup)[0].layers[0][0].operations:
+        if row.name in ("attention.projection", "mlp.down"):
+            output, *_ = row.transient_backward
+            assert output.elements == own * setup.layout.tokens * setup.model.hidden, row.name

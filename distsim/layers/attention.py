@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum
+from distsim.arrays import Number, maximum, where
 from distsim.layers.attention_kernel import flash_kernel, masked
 from distsim.layers.context_parallel import beside_gathered, context_exchange
 from distsim.layers.core_attention import Heads, core_attention
@@ -116,7 +116,22 @@ def output_projection(ctx: Context, inner: Number) -> list[Operation]:
         bias=model.attention_output_bias and Bias(whole=True),
         collectives=row_collectives(ctx),
     )
-    return [*before, projection, *residual(ctx, "attention.residual")]
+    return [*before, *joined(ctx, "attention.residual", projection)]
+
+
+def joined(ctx: Context, name: str, projection: Operation) -> list[Operation]:
+    """A product and the addition of its output to the residual stream.
+
+    An addition hands its gradient on to both sides as it is, so that of the output is the stream's own tensor where
+    nothing stands between: no dropout, norm or cast, and no gathering of what sequence parallel ranks hold.
+    """
+    model, layout = ctx.model, ctx.layout
+    between = (ctx.dropout and model.hidden_dropout) or model.norms_per_layer == 4 or model.streams is not None
+    if not between and model.residual_streams == 1 and ctx.stream_bytes == ctx.activation:
+        output, *others = projection.transient_backward
+        own = output._replace(elements=where(layout.sequence_shard > 1, output.elements, 0))
+        projection = projection._replace(transient_backward=(own, *others))
+    return [projection, *residual(ctx, name)]
 
 
 def residual(ctx: Context, name: str) -> list[Operation]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.layers.attention import heads_per_rank, residual
+from distsim.layers.attention import heads_per_rank, joined
 from distsim.layers.attention_kernel import flash_kernel, masked
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.ledger import Context, Operation, Tensor
@@ -40,9 +40,9 @@ def cross_attention(ctx: Context, whole: Context) -> list[Operation]:
                bias=model.qkv_bias and Bias(parts=() if model.key_bias else (kv_heads * width,)),
                cast_input=True, collectives=column_collectives(whole)),
         *map(_renamed, core),
-        linear(ctx, f"{CROSS}.projection", tokens, heads * width, model.hidden, _own(kept),
-               bias=model.attention_output_bias and Bias(whole=True), collectives=row_collectives(ctx)),
-        *residual(ctx, f"{CROSS}.residual"),
+        *joined(ctx, f"{CROSS}.residual", linear(
+            ctx, f"{CROSS}.projection", tokens, heads * width, model.hidden, _own(kept),
+            bias=model.attention_output_bias and Bias(whole=True), collectives=row_collectives(ctx))),
     ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distsim.arrays import Number
-from distsim.layers.attention import residual
+from distsim.layers.attention import joined
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Bias, Weights, linear
 from distsim.layers.names import DROPOUT_MASK, PREACTIVATION
@@ -32,6 +32,16 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
     matrices = 2 if model.gated and not ctx.kernels.gate_up_fused else 1
     product_bytes = FP32_BYTES if model.gated and _squares_wide(ctx) else None
     before, kept = inner_norm(ctx, _dropped(ctx, name, tokens, inner), tokens, inner, product_bytes)
+    down = linear(
+        ctx,
+        f"{name}.down",
+        tokens,
+        inner,
+        model.hidden,
+        kept,
+        bias=(model.mlp_bias or model.mlp_output_bias) and Bias(whole=True),
+        collectives=row_collectives(ctx),
+    )
     return [
         linear(
             ctx,
@@ -48,17 +58,7 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
         *_cutoff(ctx, name, tokens * inner),
         activation(ctx, name, tokens, inner),
         *before,
-        linear(
-            ctx,
-            f"{name}.down",
-            tokens,
-            inner,
-            model.hidden,
-            kept,
-            bias=(model.mlp_bias or model.mlp_output_bias) and Bias(whole=True),
-            collectives=row_collectives(ctx),
-        ),
-        *(residual(ctx, f"{name}.residual") if name == "mlp" else ()),
+        *(joined(ctx, f"{name}.residual", down) if name == "mlp" else (down,)),
     ]
 
 

@@ -241,6 +241,10 @@ class Kernels(RingKernels):
     recompute_stops_early: bool = False
     """Recomputing a layer ends before its last product, which backward does not read: torch's checkpoint without
     reentrant autograd, and XLA."""
+    recompute_holds: Literal["nothing", "output", "slice"] = "nothing"
+    """What backward of a recomputed layer holds beside what its operations keep: ``output``, from which reentrant
+    autograd starts, and its gradient (torch's CheckpointFunction, Megatron's and DeepSpeed's); ``slice``, its input
+    taken out of one tensor of all scanned layers' (JAX)."""
     moe: Literal["grouped", "eager"] = "grouped"
     """``grouped`` permutes tokens and runs grouped matrix products; ``eager`` indexes and scales in plain torch."""
     expert_modules: Literal["each", "one"] = "each"

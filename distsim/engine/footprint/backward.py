@@ -20,6 +20,19 @@ class Gradients(NamedTuple):
     """A gradient as autograd hands it over, alive with its operation where it is not itself what is kept."""
 
 
+class Highest(NamedTuple):
+    """Bytes at the highest points of a block's backward pass, behind and before the last but one of its additions to
+    the residual stream: what runs first reads the gradient of the block's output, all else a sum that is made of it."""
+
+    last: Number
+    """In its last branch (the MLP)."""
+    rest: Number = 0
+
+    def beside(self, bytes_all: Number, bytes_rest: Number) -> Number:
+        """The highest point where more is there throughout, and more still before the last branch."""
+        return maximum(self.last + bytes_all, self.rest + (bytes_all + bytes_rest))
+
+
 def elements(operation: Operation) -> Number:
     """Parameters of one operation that train."""
     return sum(parameter.elements for parameter in operation.parameters if parameter.trains)
@@ -66,23 +79,25 @@ def backward_peak(
     selective: Number,
     kernels: Kernels,
     stream_bytes: Number = 0,
-) -> Number:
-    """Bytes at the highest point while ``operations`` run backward, last one first.
+) -> Highest:
+    """Bytes at the highest points while ``operations`` run backward, last one first.
 
     ``stream_bytes`` is the gradient of the residual stream, which is alive beside a branch's own gradients.
     """
     if not isinstance(selective, int):
         drops = any(dropped_by(operation, kernels.selective) for operation in operations)
         each = [backward_peak(operations, gradients, one, kernels, stream_bytes) for one in ((0, 1) if drops else (0,))]
-        return where(selective, each[-1], each[0]) if drops else each[0]
+        return Highest(*(where(selective, high, low) for low, high in zip(*each, strict=True))) if drops else each[0]
     remaining = remaining_bytes(operations, selective, kernels)
-    highest: Number = 0
+    highest: list[Number] = [0, 0]
     done: Number = 0
+    added = 0
     for index in range(len(operations) - 1, -1, -1):
         operation = operations[index]
+        added += operation.role == "residual"
         own = elements(operation)
         transit = sum(tensor.size_bytes for tensor in operation.transient_backward)
         here = remaining[index] + done + own * gradients.fresh + transit
-        highest = maximum(highest, here)
+        highest[added > 1] = maximum(highest[added > 1], here)
         done = done + own * gradients.kept
-    return highest + stream_bytes
+    return Highest(highest[0] + stream_bytes, highest[1] + stream_bytes * (added > 1))

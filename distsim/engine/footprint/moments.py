@@ -6,7 +6,7 @@ from distsim.arrays import Number, maximum, minimum, plus, product, take, where
 from distsim.engine.footprint.backward import elements
 from distsim.engine.footprint.buffers import head_gradient_bytes, reduced_unit_bytes, resharded_bytes, waiting_bytes
 from distsim.engine.footprint.moment import AT_LOSS, STEP, Moment
-from distsim.engine.footprint.saved import Saved, layer_saved_bytes
+from distsim.engine.footprint.saved import Saved, again_bytes, layer_saved_bytes
 from distsim.engine.footprint.stage_step import StageStep, unless_zero
 from distsim.engine.footprint.states import States
 from distsim.engine.footprint.update import update_bytes
@@ -78,7 +78,7 @@ def _layers(step: StageStep) -> None:
 def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     """One layer's backward pass, at this place of the stage: what those before it keep, and gradients of those after.
 
-    A layer that is computed again keeps its input beside all that its operations keep.
+    A layer that is computed again keeps all that its operations keep, and what ``again_bytes`` says.
     """
     setup, stage, made = step.setup, step.stage, step.gradients.kept
     again = stage.recomputed_layers(setup.layout)
@@ -96,7 +96,8 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     made, reduced = reduced_unit_bytes(setup, stage)  # of this layer at its end, of the one before until then
     last, later = head_gradient_bytes(setup, stage)
     before = where(place < stage.layer_count - 1, reduced + later, last)
-    own = step.layer(block) + where(place < again, layer_saved_bytes(setup, block, 1), 0)
+    whole, held = again_bytes(setup, block)
+    own = step.layer(block).beside(where(place < again, whole, 0), where(place < again, held, 0))
     own = maximum(plus(own, before), made + reduced)
     step.add(_layer_name(place, stage.layer_count), plus(others, copies) + own, gradients)
 

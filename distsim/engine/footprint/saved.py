@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, maximum, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.narrow import wide_share
@@ -46,6 +46,20 @@ def layer_saved_bytes(setup: Setup, block: Block, recomputed: Number) -> Number:
     if isinstance(recomputed, int) and recomputed == 1:
         return block.boundary.size_bytes
     return where(recomputed, block.boundary.size_bytes, _all_saved_bytes(setup, block))
+
+
+def again_bytes(setup: Setup, block: Block) -> tuple[Number, Number]:
+    """What a recomputed layer holds in its backward pass beside what its operations keep, and what before its last
+    branch besides.
+
+    Its input, but where that is the very tensor that they keep; under reentrant autograd its output as it was made
+    again, and the gradient of that, from which another was made by then.
+    """
+    assert block.boundary is not None
+    size, held = block.boundary.size_bytes, setup.kernels.recompute_holds
+    kept = 0 if held == "slice" else distinct_saved(block.operations).get(block.boundary.name, 0)
+    output = size if held == "output" else 0
+    return maximum(size - kept, 0) + output, output
 
 
 @for_parts_of_last

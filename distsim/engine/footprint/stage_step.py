@@ -6,7 +6,7 @@ from typing import Any
 
 from distsim.arrays import Number, maximum, plus, product, some, where
 from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
-from distsim.engine.footprint.backward import Gradients, backward_peak
+from distsim.engine.footprint.backward import Gradients, Highest, backward_peak
 from distsim.engine.footprint.moment import Moment
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.saved import Saved
@@ -40,7 +40,7 @@ def _weight_copies(setup: Setup, stage: Stage) -> Number:
     )
 
 
-Peaks = dict[tuple[Any, ...], tuple[Block, Block, Number]]
+Peaks = dict[tuple[Any, ...], tuple[Block, Block, Highest]]
 
 
 @for_last
@@ -101,8 +101,8 @@ class StageStep:
         boundary = self.stage.layers[0][0].boundary
         return 0 if boundary is None else boundary.size_bytes
 
-    def layer(self, block: Block) -> Number:
-        """The highest point of one layer's backward pass: what it keeps, its gradients, and what is in transit."""
+    def layer(self, block: Block) -> Highest:
+        """The highest points of one layer's backward pass: what it keeps, its gradients, and what is in transit."""
         first = self.stage.layers[0][0]
         kept = self.gradients.kept
         if not isinstance(kept, (int, float)):
@@ -112,7 +112,7 @@ class StageStep:
             known[key] = (block, first, self._layer(block))
         return known[key][2]
 
-    def _layer(self, block: Block) -> Number:
+    def _layer(self, block: Block) -> Highest:
         setup = self.setup
         return backward_peak(block.operations, self.gradients, setup.layout.selective, setup.kernels, self.stream())
 
