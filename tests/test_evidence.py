@@ -225,7 +225,7 @@ def test_narrow_products_of_torchtitan_change_what_is_kept_and_no_state() -> Non
 
     plain, fp8, fp4 = worst("fsdp-bf16"), worst("fp8"), worst("nvfp4")
     assert fp8.categories == pytest.approx(plain.categories)
-    assert plain.saved.per_layer - fp4.saved.per_layer == 8192 * (6144 + 14336 + 4096) * 2  # qkv, gate, down
+    assert plain.saved.per_layer - fp4.saved.per_layer == 8192 * (4096 + 1024 + 14336 + 4096) * 2  # q, v, gate, down
 
 
 def test_throughput_becomes_step_time_exactly() -> None:
