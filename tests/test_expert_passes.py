@@ -85,7 +85,7 @@ def test_the_weighted_sum_is_a_kernel_for_each_step_unless_compiled() -> None:
 def test_modules_on_dtensors_cost_the_host_more_but_where_layers_are_compiled() -> None:
     whole, shared = (resolve(Job(model="llama-3-8b", gpus=4, framework="torchtitan", tp=tp)) for tp in (1, 4))
     for name, kind, modules, gathers in (
-        ("mlp.norm", "norm", 1, 0), ("attention.qkv", "matmul", 1, 1), ("mlp.up", "matmul", 2, 1),
+        ("mlp.norm", "norm", 1, 0), ("attention.qkv", "matmul", 3, 1), ("mlp.up", "matmul", 2, 1),
         ("attention.projection", "matmul", 1, 1), ("attention.core", "attention", 0, 0), ("mlp.activation", "", 0, 0),
     ):  # fmt: skip
         alone, split = (
