@@ -8,9 +8,10 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.networks.links import fabrics, link_rate, network_for
+from distsim.engine.networks.links import link_rate, network_for
 from distsim.engine.networks.nccl import graph_of
 from distsim.engine.networks.network import Group
+from distsim.engine.networks.network_classes import fabrics
 from distsim.errors import DistsimError
 from distsim.units import GIB
 

@@ -167,7 +167,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         ("schedule", "global_batch"),
         _interleaved,
         lambda f, s, m, y: (
-            f"{f} cannot interleave {y.micro_batches} micro-batches over {y.pp} stages"
+            f"{f} cannot interleave {y.micro_batches} micro-batch(es) over {y.pp} stages"
             + (" in equal rounds" if s.interleaving == "rounds" else "")
         ),
         lambda s, m, y: (

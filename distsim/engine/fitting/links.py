@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distsim.engine.fitting.links_rows import Batch, Measurement, batches, read
-from distsim.engine.networks.links import fabrics
 from distsim.engine.networks.network import Factor
+from distsim.engine.networks.network_classes import fabrics
 
 PULL = 0.04  # weight of one octave away from the common factor, against a mean absolute log error
 ROUNDS, STEPS, SPAN, NARROW = 4, 6, 2.5, 4  # grid: passes, points each side, first width in powers of two, narrowing

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from distsim.engine.networks.link_factors import profiled
 from distsim.engine.networks.network import GENERATIONS, OTHER_GENERATION, Bridge, Factor, Network
+from distsim.engine.networks.network_classes import fabrics, network_class, stated_network, usual_network
 from distsim.errors import DistsimError, did_you_mean
 from distsim.formulas.collectives import RING
 from distsim.specs.accelerator import of_generation
 from distsim.units import BITS_PER_BYTE, GIGA, MICROSECOND
 
-FABRICS = "fabrics"
 NEWEST_LINK = "nvlink-5"
 """Whose share of the datasheet rate is taken for links that nobody described."""
+USUAL_NODE = 8
+"""GPUs of a node that nothing describes: an HGX board's."""
 FASTEST = 1e6
 """Gb/s of a network per GPU; more is a slip of a unit."""
 USUAL_PCIE = 4
@@ -25,15 +26,6 @@ SAME_RATE = 0.01
 """How far two rates that are told with few digits may be apart and be the same."""
 _BACKENDS = {"AMD": "rccl", "Google": "ici"}
 BACKENDS = ("nccl", "rccl", "mpi", "gloo", "ici")
-
-
-@functools.lru_cache(maxsize=1)
-def fabrics() -> dict[str, Any]:
-    """Link classes and what they add to NCCL's constants, as ``presets/links/fabrics.toml`` states them."""
-    from distsim import catalog
-
-    data: dict[str, Any] = catalog.load("links", FABRICS)
-    return data
 
 
 def link_rate(accelerator: Any, cluster: Any = None) -> float | None:
@@ -102,57 +94,6 @@ def bridge_of(accelerator: Any, cluster: Any) -> Bridge | None:
     return Bridge(name, cards, link.rate * known["share"])
 
 
-def usual_network(architecture: str, gpus_per_node: int, gbps: float) -> str:
-    """The network class that GPUs of an architecture usually have at a rate per GPU."""
-    for rule in fabrics()["usual"]:
-        low, high = rule["gbps"]
-        if not low < gbps <= high or rule.get("architecture", architecture) != architecture:
-            continue
-        if rule.get("gpus_per_node", gpus_per_node) == gpus_per_node:
-            return str(rule["network"])
-    return "ethernet"
-
-
-def network_class(name: str) -> tuple[str, Mapping[str, Any]]:
-    """Class of a cluster's network and what it adds: its own, or the first of its kind; raises where there is none."""
-    known = fabrics()["network"]
-    found = described(name) or next(iter(_kin(name)), None)
-    if found is None:
-        raise _unknown_network(name)
-    return found, known[found]
-
-
-def stated_network(name: str) -> str:
-    """A class that somebody asks for by name: one that is described, whatever its maker adds to it."""
-    if described(name) is None:
-        raise _unknown_network(name)
-    return name
-
-
-def described(name: str) -> str | None:
-    """The class that a name is, or of which it says more: ``slingshot-11`` is a ``slingshot``, ``ib-hdr100`` an
-    ``ib-hdr``, but ``efa-v10`` no ``efa-v1``."""
-    alike = [one for one in fabrics()["network"] if name.startswith(one) and _ends(one, name[len(one) :])]
-    return max(alike, key=len, default=None)
-
-
-def _ends(name: str, more: str) -> bool:
-    """Whether a word is over where more follows."""
-    return not more or more[0] == "-" or (more[0].isdigit() and not name[-1].isdigit())
-
-
-def _kin(name: str) -> list[str]:
-    """Classes of the same kind."""
-    return [one for one in fabrics()["network"] if one.split("-")[0] == name.split("-")[0]]
-
-
-def _unknown_network(name: str) -> DistsimError:
-    known = fabrics()["network"]
-    return DistsimError(
-        f"unknown network {name!r}", did_you_mean(name, _kin(name) or known), f"known: {', '.join(known)}"
-    )
-
-
 def network_for(
     gpu: Any,
     gpus_per_node: int | None = None,
@@ -169,14 +110,10 @@ def network_for(
     """
     from distsim import catalog
 
-    if gpus_per_node is not None and gpus_per_node < 1:
-        raise DistsimError(f"{gpus_per_node} GPUs per node", "give a whole number, at least 1")
-    if internode_gbps_per_gpu is not None and not 0 <= internode_gbps_per_gpu <= FASTEST:
-        told = f"{internode_gbps_per_gpu:.10g} Gb/s is no rate of a network"
-        raise DistsimError(told, f"give Gb/s per GPU, such as 400, at most {FASTEST:,.0f}")
+    _refuse_slips(gpus_per_node, internode_gbps_per_gpu)
     accelerator = catalog.load("gpus", gpu) if isinstance(gpu, str) else gpu
     usual = cluster if cluster is not None else _usual_cluster(accelerator)
-    per_node = gpus_per_node or (usual.gpus_per_node if usual else 8)
+    per_node = gpus_per_node or (usual.gpus_per_node if usual else USUAL_NODE)
     rate = _nic_rate(usual, internode_gbps_per_gpu)
     domain = _ranks_of_domain(gpus_per_node, usual, cluster is not None)
     usually = _class_of(accelerator, usual, per_node, rate, internode_gbps_per_gpu, cluster is not None)
@@ -207,19 +144,34 @@ def network_for(
         sharp=sharp,
         torus_axes=_axes(usual) if library == "ici" else 0,
         torus_wrap=usual.fabric.wrap if usual is not None else RING,
-        tiers=tuple((tier.nodes * usual.gpus_per_node / usual.domain, tier.oversubscription)
-                    for tier in usual.network.tiers)
-        if cluster is not None and usual.network is not None else (),
+        tiers=() if cluster is None else _tiers(cluster),
         bridge=bridge_of(accelerator, usual),
         node=per_node,
     )  # fmt: skip
+
+
+def _refuse_slips(gpus_per_node: int | None, gbps: float | None) -> None:
+    """Raise for counts and rates that no machine has."""
+    if gpus_per_node is not None and gpus_per_node < 1:
+        raise DistsimError(f"{gpus_per_node} GPUs per node", "give a whole number, at least 1")
+    if gbps is not None and not 0 <= gbps <= FASTEST:
+        told = f"{gbps:.10g} Gb/s is no rate of a network"
+        raise DistsimError(told, f"give Gb/s per GPU, such as 400, at most {FASTEST:,.0f}")
+
+
+def _tiers(cluster: Any) -> tuple[tuple[float, float], ...]:
+    """Domains below each tier of a cluster's network, and how many times its uplinks are oversubscribed."""
+    if cluster.network is None:
+        return ()
+    nodes = cluster.domain / cluster.gpus_per_node
+    return tuple((tier.nodes / nodes, tier.oversubscription) for tier in cluster.network.tiers)
 
 
 def _ranks_of_domain(per_node: int | None, usual: Any, named: bool) -> int:
     """GPUs that reach each other over the fabric: so many of each node, of a rack with all its nodes; where a node has
     fewer than that, so many of each rack."""
     if usual is None or (usual.domain == usual.gpus_per_node and not named):  # nodes of the user's own
-        return per_node or (usual.gpus_per_node if usual else 8)
+        return per_node or (usual.gpus_per_node if usual else USUAL_NODE)
     if per_node is None:
         return int(usual.domain)
     if per_node > usual.domain:

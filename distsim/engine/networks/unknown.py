@@ -35,7 +35,8 @@ def unknown_architecture(chip: Accelerator) -> str:
 
 
 def _links(chip: Accelerator) -> str:
-    from distsim.engine.networks.links import NEWEST_LINK, class_name, fabrics
+    from distsim.engine.networks.links import NEWEST_LINK, class_name
+    from distsim.engine.networks.network_classes import fabrics
 
     if chip.link is None or class_name(chip.link) in fabrics()["scale_up"]:
         return ""
@@ -56,7 +57,7 @@ def _host(chip: Accelerator) -> str:
 
 
 def _network(cluster: Cluster | None) -> str:
-    from distsim.engine.networks.links import described, network_class
+    from distsim.engine.networks.network_classes import described, network_class
 
     if cluster is None or cluster.network is None or described(name := cluster.network.link_class):
         return ""

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 
 from distsim import catalog
-from distsim.engine.networks.links import fabrics
+from distsim.engine.networks.network_classes import fabrics
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.chips import cluster_in

@@ -206,7 +206,7 @@ def _told_by_cells(preset: Model, run: Run) -> bool:
 
 
 def _variant(preset: Model) -> bool:
-    """The preset with other counts: same kind of layers, so its special parts (experts, latent attention) hold."""
+    """Whether a preset with other counts is of its kind still: it has special parts (experts, latent attention)."""
     return preset.experts is not None or preset.latent_attention is not None
 
 

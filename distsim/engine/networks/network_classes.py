@@ -1,0 +1,71 @@
+"""Kinds of networks between nodes by name, as ``presets/links/fabrics.toml`` describes them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from distsim.errors import DistsimError, did_you_mean
+
+FABRICS = "fabrics"
+
+
+@functools.lru_cache(maxsize=1)
+def fabrics() -> dict[str, Any]:
+    """Link classes and what they add to NCCL's constants, as ``presets/links/fabrics.toml`` states them."""
+    from distsim import catalog
+
+    data: dict[str, Any] = catalog.load("links", FABRICS)
+    return data
+
+
+def usual_network(architecture: str, gpus_per_node: int, gbps: float) -> str:
+    """The network class that GPUs of an architecture usually have at a rate per GPU."""
+    for rule in fabrics()["usual"]:
+        low, high = rule["gbps"]
+        if not low < gbps <= high or rule.get("architecture", architecture) != architecture:
+            continue
+        if rule.get("gpus_per_node", gpus_per_node) == gpus_per_node:
+            return str(rule["network"])
+    return "ethernet"
+
+
+def network_class(name: str) -> tuple[str, Mapping[str, Any]]:
+    """Class of a cluster's network and what it adds: its own, or the first of its kind; raises where there is none."""
+    known = fabrics()["network"]
+    found = described(name) or next(iter(_kin(name)), None)
+    if found is None:
+        raise _unknown_network(name)
+    return found, known[found]
+
+
+def stated_network(name: str) -> str:
+    """A class that somebody asks for by name: one that is described, whatever its maker adds to it."""
+    if described(name) is None:
+        raise _unknown_network(name)
+    return name
+
+
+def described(name: str) -> str | None:
+    """The class that a name is, or of which it says more: ``slingshot-11`` is a ``slingshot``, ``ib-hdr100`` an
+    ``ib-hdr``, but ``efa-v10`` no ``efa-v1``."""
+    alike = [one for one in fabrics()["network"] if name.startswith(one) and _ends(one, name[len(one) :])]
+    return max(alike, key=len, default=None)
+
+
+def _ends(name: str, more: str) -> bool:
+    """Whether a word is over where more follows."""
+    return not more or more[0] == "-" or (more[0].isdigit() and not name[-1].isdigit())
+
+
+def _kin(name: str) -> list[str]:
+    """Classes of the same kind."""
+    return [one for one in fabrics()["network"] if one.split("-")[0] == name.split("-")[0]]
+
+
+def _unknown_network(name: str) -> DistsimError:
+    known = fabrics()["network"]
+    return DistsimError(
+        f"unknown network {name!r}", did_you_mean(name, _kin(name) or known), f"known: {', '.join(known)}"
+    )
