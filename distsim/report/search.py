@@ -43,7 +43,6 @@ def head(report: SearchReport, term: Style) -> list[str]:
     base, request = report.base, report.request
     gpus = " or ".join(f"{number:,}" for number in request.gpus)
     rate = report.evaluated / max(report.seconds, 1e-9)
-    sign = term.choose("×", "x")
     recipes = " or ".join(request.precisions) or base.precision.name
     batches = " or ".join(f"{batch:,}" for batch in report.batches)
     until = " until interrupted" if report.interrupted else ""
@@ -53,7 +52,7 @@ def head(report: SearchReport, term: Style) -> list[str]:
     if report.limited:
         fits += f", {report.feasible:,} of them within {limit_words(report)}"
     told = [
-        f"{base.model.name} on {gpus} {sign} {base.gpu_words} ({base.cluster.name}), {words}",
+        f"{base.model.name} on {gpus} x {base.gpu_words} ({base.cluster.name}), {words}",
         f"{report.evaluated:,} layouts in {report.seconds:.1f} s{until} ({rate:,.0f} per second): {fits}; "
         f"best by {request.objective}",
     ]  # fmt: skip

@@ -21,7 +21,7 @@ def lines(report: VaryReport, term: Style) -> list[str]:
     request, base = report.request, report.base
     gpus = "" if report.field == "gpus" else f" on {' or '.join(f'{one:,}' for one in request.gpus)}"
     made = [
-        f"{term.bold(base.model.name)}{gpus} {term.choose('×', 'x')} {base.gpu_words} ({base.cluster.name}): "
+        f"{term.bold(base.model.name)}{gpus} x {base.gpu_words} ({base.cluster.name}): "
         f"best by {request.objective} as {term.bold(report.field)} varies",
     ]  # fmt: skip
     priced = [point.report for point in report.points if point.report is not None and point.report.rents]
