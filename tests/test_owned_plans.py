@@ -54,6 +54,15 @@ def test_whole_racks_have_to_be_paid_and_the_run_costs_its_hours() -> None:
         assert one["dollars"] < one["payable_dollars"]
 
 
+@pytest.mark.parametrize(("gpus", "spares", "more"), [(80, 2, 0), (80, 16, 0), (80, 17, 72), (72, 1, 72)])
+def test_spares_that_whole_racks_contain_are_not_bought_again(gpus: int, spares: int, more: int) -> None:
+    """Of two racks for 80 accelerators 64 are left, sixteen nodes of four."""
+    asked = ["--cluster", "vr200-nvl72", "--price", "owned", "--gpus", str(gpus), "--spares", str(spares)]
+    option = found(*asked)["options"][0]
+    assert option["spare_dollars"] == pytest.approx(more * option["price"]["bought_usd_per_gpu"])
+    assert ("in reserve, among those bought" in planned(*asked)) == (not more)
+
+
 def test_a_budget_is_held_against_what_machines_cost_to_buy() -> None:
     bought = ["--gpu", "h100-sxm", "--gpus", "64", "--price", "owned"]
     price = found(*bought)["options"][0]["payable_dollars"]

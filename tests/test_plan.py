@@ -629,6 +629,9 @@ def test_the_batch_grows_with_the_cluster() -> None:
     assert StepBatch(4096, most_tokens=30e6, sparse=True).sequences(512) == 8192  # experts see few of the tokens each
     assert scaling.good_batch_tokens(6 * 67e9 * 2e12) == pytest.approx(19.2e6, rel=0.02)
     assert "4M tokens per step" in known(*ASKED).stderr
+    told = StepBatch(8192, most_tokens=23.4e6, sparse=True).words([2048])
+    assert "2,048 sequences per step, 16.8M tokens, the nearest" in told and "the 23.4M tokens" in told
+    assert "1,024 to 4,096 sequences per step, 4.19M to 16.8M tokens" in grows.words([4096, 1024, 1024])
 
 
 def test_spot_machines_that_are_taken_away() -> None:

@@ -119,7 +119,8 @@ def standing_by(option: Option) -> str:
     whole = option.spare_gpus == catalog.load("clusters", option.candidate.cluster).gpus_per_node
     nodes = f"{spares:,} {'node' if whole else 'instance'}{'' if spares == 1 else 's'}"
     if option.quote.owned:
-        return f"{nodes} in reserve, {dollars(option.spare_dollars)} more to buy"
+        more = option.spare_dollars
+        return f"{nodes} in reserve, {f'{dollars(more)} more to buy' if more else 'among those bought'}"
     terms = option.terms
     bound = "" if terms is None else ", the whole term" if terms == 1 else f", {terms} whole terms"
     return f"{nodes} in reserve, not billed; {dollars(option.spare_dollars)} more where you pay for them{bound}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from distsim.arrays import log2
 from distsim.errors import DistsimError
-from distsim.units import count
+from distsim.units import count, least_to_most
 
 USUAL_STEP_TOKENS = 4_000_000
 """Tokens per optimizer step of a cluster that they keep busy: Llama 2 (arXiv:2307.09288), section 2.2."""
@@ -42,15 +43,21 @@ class StepBatch:
         odd = gpus // (gpus & -gpus)
         return int(odd * 2 ** max(round(float(log2(max(wanted / self.seq / odd, 1)))), 0))
 
+    def words(self, taken: Iterable[int]) -> str:
+        """The rule, and the sequences per step that options took by it, for notes."""
+        sizes = sorted(set(taken))
+        tokens = " to ".join(dict.fromkeys(count(size * self.seq) for size in (sizes[0], sizes[-1])))
+        return (
+            f"batch not given: {least_to_most(sizes)} sequences per step, {tokens} tokens, the nearest that ranks "
+            f"divide to {self._rule}; --global-batch sets it"
+        )
+
     @property
-    def words(self) -> str:
-        """The rule, for notes."""
-        if self.stated is not None:
-            return f"{self.stated:,} sequences per step, as stated"
+    def _rule(self) -> str:
         most = count(max(self.most_tokens, USUAL_STEP_TOKENS))
         if self.sparse:
-            return f"batch not given: about {most} tokens per step for a mixture of experts; --global-batch sets it"
+            return f"the {most} tokens that still help a mixture of experts"
         return (
-            f"batch not given: {count(USUAL_STEP_TOKENS)} tokens per step, {TOKENS_PER_ACCELERATOR:,} per accelerator "
-            f"where that is more, at most {most}; --global-batch sets it"
+            f"{count(USUAL_STEP_TOKENS)} tokens per step, {TOKENS_PER_ACCELERATOR:,} per accelerator where that is "
+            f"more, at most {most}"
         )

@@ -145,7 +145,11 @@ class Option:
     @property
     def bought_gpus(self) -> int:
         """Accelerators that have to be bought, which are sold by whole systems or racks."""
-        return -(-self.candidate.gpus // self.quote.bought_together) * self.quote.bought_together
+        return self._whole_systems(self.candidate.gpus)
+
+    def _whole_systems(self, gpus: int) -> int:
+        """Accelerators of the systems or racks that hold so many."""
+        return -(-gpus // self.quote.bought_together) * self.quote.bought_together
 
     @property
     def spare_gpus(self) -> int:
@@ -157,10 +161,11 @@ class Option:
     @property
     def spare_dollars(self) -> float:
         """What the spares would cost at the same rate, where whoever rents the others pays for them too: of a
-        reservation over its whole terms; to buy, where machines are bought."""
+        reservation over its whole terms; where machines are bought, the further systems that hold them."""
         spares = self.candidate.goodput.spares
         if spares and self.quote.owned:
-            return spares * self.spare_gpus * self.quote.bought_dollars
+            further = self._whole_systems(self.candidate.gpus + spares * self.spare_gpus) - self.bought_gpus
+            return further * self.quote.bought_dollars
         return self.payable_dollars * spares * self.spare_gpus / self.candidate.gpus if spares else 0.0
 
     @property

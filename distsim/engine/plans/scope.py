@@ -26,6 +26,7 @@ from distsim.units import DAY, GIGA, count, least_to_most
 
 if TYPE_CHECKING:
     from distsim.engine.planner import Request
+    from distsim.engine.plans.plan import Option
 
 USUAL_DAYS = 30.0
 """How long a run may take where no deadline is stated; sizes from half to four times of what that asks for are
@@ -231,8 +232,8 @@ def paid_for(terms: Sequence[Term]) -> str:
     return hours if len(terms) == 1 else f"the rent of accelerators, or {hours}"
 
 
-def usual_notes(request: Request, model: LoadedModel, left_out: int) -> list[str]:
-    """What every reader of a plan has to know; ``left_out`` prices were too old."""
+def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequence[Option]) -> list[str]:
+    """What every reader of a plan has to know of what was ``found``; ``left_out`` prices were too old."""
     notes = [
         f"dollars are {paid_for(request.price_terms)}: storage and egress stand besides where they have a price, "
         "support and taxes are not in it; nobody asked whether so many are to be had",
@@ -240,7 +241,7 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int) -> list[str
     if (pace := campaign_pace()) == request.terms.policy.pace:
         notes.append(f"steps take {pace:g} times as long as a benchmark's, as in published campaigns; --pace sets it")
     if request.terms.batch.stated is None:
-        notes.append(request.terms.batch.words)
+        notes.append(request.terms.batch.words(one.candidate.global_batch or 0 for one in found))
     if request.terms.job.seq is not None and request.terms.job.seq < model.spec.context:
         notes.append(f"sequences of {request.terms.job.seq:,} tokens, the model's context is {model.spec.context:,}")
     if left_out and request.price_days is None:
