@@ -233,8 +233,10 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except tomllib.TOMLDecodeError as error:
-        line = re.search(r"at line (\d+)", str(error))
-        raise DistsimError(f"not valid TOML: {error}", where=f"{file}:{line[1]}" if line else str(file)) from None
+        told = str(error)
+        line = re.search(r" ?\(at line (\d+)(, column \d+)\)$", told)
+        what, where = (told[: line.start()] + line[2], f"{file}:{line[1]}") if line else (told, str(file))
+        raise DistsimError(f"not valid TOML: {what}", where=where) from None
     except UnicodeDecodeError:
         raise DistsimError("is not text; TOML is needed", where=str(file)) from None
     except OSError as error:
@@ -274,8 +276,8 @@ def _load(kind: str, resolved: str, changed_ns: int, shown: str) -> Any:
     data = _read(Path(resolved))
     if kind == "clusters" and isinstance(data.get("gpu"), str) and data["gpu"].endswith(".toml"):
         data["gpu"] = str(Path(resolved).parent / data["gpu"])  # a path in a file is relative to that file
-    if kind == "prices":
-        for offer in data.get("offers", ()):
+    if kind == "prices" and isinstance(data.get("offers"), list):
+        for offer in data["offers"]:
             if isinstance(offer, dict) and str(offer.get("cluster", "")).endswith(".toml"):
                 offer["cluster"] = str(Path(resolved).parent / offer["cluster"])
     place = KINDS[kind]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import re
 import tomllib
 import typing
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shell import piped
 
 import distsim
+from distsim import catalog
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Peak
 from distsim.specs.job import Job
@@ -108,6 +111,31 @@ def test_errors_name_the_field(
     (tmp_path / "presets" / kind / f"{name}.toml").write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(DistsimError, match=told):
         catalog.load(kind, name)
+
+
+BROKEN = {"prices/mine": ("[[offers\n", "offers = 3"), "gpus/h900": ("name =", 'vendor = "NVIDIA"\nmemory = "many"')}
+
+
+@pytest.mark.parametrize("which", range(2))
+@pytest.mark.parametrize("command", ["memory", "step", "search"])
+def test_advice_does_without_files_that_cannot_be_read(command: str, which: int, tmp_path: Path) -> None:
+    """A price list that is no TOML had refused the whole answer for a job that does not fit."""
+    for place, texts in BROKEN.items():
+        file = tmp_path / "presets" / f"{place}.toml"
+        file.parent.mkdir(parents=True)
+        file.write_text(texts[which])
+    done = piped(command, "gpt2-xl", "--gpu", "rtx-4090", "--gpus", "1", "--seq", "8192", folder=tmp_path)
+    assert done.returncode == 1 and "What makes it fit" in done.stdout
+    assert "what makes it fit: presets/gpus/h900.toml" in done.stderr
+    assert ("presets/prices/mine.toml:1: not valid TOML" in done.stderr) == (which == 0)
+    assert "at line" not in done.stderr  # which stands before
+
+
+def test_a_price_list_without_a_list_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("offers = 3")
+    with pytest.raises(DistsimError, match=re.escape(str(file))):
+        catalog.load("prices", str(file))
 
 
 def test_recipes_multiply_at_rates_that_accelerators_state() -> None:

@@ -36,12 +36,13 @@ def memory(
 
     Example: distsim memory llama-7b --gpu h100-sxm --gpus 16 --zero 2
     """
+    from distsim.engine.advice.offered import unread_notes
     from distsim.engine.jobs.resolve import resolve
     from distsim.engine.memory import memory_of
 
     report = memory_of(resolve(job))
     _check_stage(stage, explain, len(report.stages))
-    for note in report.setup.notes:
+    for note in [*report.setup.notes, *unread_notes(report)]:
         talk.note(note)
     if json:
         _print_json(report, explain)

@@ -160,9 +160,14 @@ def _ranks(text: str | None, top: int) -> tuple[int, int] | None:
 
 
 def _print(report: SearchReport, as_json: bool, ranks: tuple[int, int] | None) -> None:
+    from distsim.engine.advice.mend import Mended
+    from distsim.engine.advice.offered import unread_notes
     from distsim.engine.layouts.mend import mends, plain
 
     mended = mends(report)
+    if isinstance(mended, Mended):
+        for note in unread_notes(report.nearest[0].report.memory):
+            talk.note(note)
     if as_json:
         import json
 

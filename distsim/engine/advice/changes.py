@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.advice.offered import Offered
 from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, losses_for
@@ -14,7 +15,6 @@ from distsim.specs.accelerator import Accelerator
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
 from distsim.specs.support import leaves
-from distsim.units import parse
 
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
 # Products in 16 bits are what most jobs run, and save time too. Assumed: they say what is tried and shown
@@ -180,12 +180,6 @@ def _training(setup: Setup) -> Iterator[Change]:
         yield Change("adapters", 1, "QLoRA instead of all weights", rank | packed)
 
 
-def _sold() -> set[str]:
-    """The accelerators of the price lists, whatever the terms."""
-    lists = (catalog.raw("prices", name) for name in catalog.names("prices"))
-    return {str(offer.get("gpu")) for prices in lists for offer in prices.get("offers", ())}
-
-
 def _hardware(setup: Setup) -> Iterator[Change]:
     """Twice the GPUs, and so on; then the larger cards of the same vendor, those that somebody sells first."""
     y = setup.layout
@@ -196,9 +190,10 @@ def _hardware(setup: Setup) -> Iterator[Change]:
         hidden: dict[str, Any] = {"zero_group": None, "dp": None}
         yield Change("gpus", step, f"{factor} times the GPUs{words}", {"gpus": y.gpus * factor, **sharded}, hidden)
         factor, step = factor * 2, step + 1
-    sold = _sold()
+    offered = Offered(setup.accelerator)
+    sold = offered.sold()
     larger: dict[tuple[bool, int], Accelerator] = {}  # by capacity the fastest, the first of equals
-    for other in _holding_more(setup.accelerator):
+    for other in offered.holding_more():
         place = (other.name not in sold, other.capacity)
         known = larger.get(place)
         if _better(setup, other) and (known is None or _speed(setup, other) > _speed(setup, known)):
@@ -217,15 +212,6 @@ def _sharded_replicas(setup: Setup) -> dict[str, int]:
     y, supports = setup.layout, setup.framework.supports
     most = max(stage for stage in supports.zero if y.pp == 1 or stage <= supports.pipeline_zero)
     return {"zero": most} if y.dp * y.cp == 1 and most > y.zero else {}
-
-
-def _holding_more(card: Accelerator) -> Iterator[Accelerator]:
-    """Accelerators of the same vendor with more memory on the label; of all others only the first lines are read."""
-    for name in catalog.names("gpus"):
-        stated = catalog.tables("gpus", name, lambda table: False)
-        same = str(stated.get("vendor")).strip().casefold() == card.vendor.casefold()
-        if same and parse(stated.get("memory", 0), "B", f"memory of {name}") > card.capacity:
-            yield catalog.load("gpus", name)
 
 
 def _better(setup: Setup, other: Accelerator) -> bool:

@@ -1,0 +1,63 @@
+"""What a job could run on instead: accelerators that hold more, and which of them somebody sells. A file that cannot be
+read costs its own offers, not the advice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from distsim import catalog
+from distsim.errors import DistsimError
+from distsim.specs.accelerator import Accelerator
+from distsim.units import parse
+
+if TYPE_CHECKING:
+    from distsim.engine.memory import MemoryReport
+
+
+class Offered:
+    """What presets offer in place of an accelerator; ``unread`` tells which of them cannot be read, and why."""
+
+    def __init__(self, card: Accelerator) -> None:
+        self.card = card
+        self.unread: list[str] = []
+
+    def sold(self) -> set[str]:
+        """The accelerators of the price lists, whatever the terms."""
+        lists = self._read("prices", lambda name: catalog.raw("prices", name).get("offers"))
+        offers = (offer for one in lists if isinstance(one, list) for offer in one)
+        return {str(offer.get("gpu")) for offer in offers if isinstance(offer, dict)}
+
+    def holding_more(self) -> Iterator[Accelerator]:
+        """Accelerators of the same vendor with more memory on the label, with a usual node; of all others only the
+        first lines are read."""
+        return (one for one in self._read("gpus", self._larger) if one is not None)
+
+    def _larger(self, name: str) -> Accelerator | None:
+        stated = catalog.tables("gpus", name, lambda table: False)
+        same = str(stated.get("vendor")).strip().casefold() == self.card.vendor.casefold()
+        if not same or parse(stated.get("memory", 0), "B", f"memory of {name}") <= self.card.capacity:
+            return None
+        found: Accelerator = catalog.load("gpus", name)
+        if found.default_cluster is None:
+            return None
+        catalog.usual_cluster(name)  # of which its links are read
+        return found
+
+    def _read(self, kind: str, what: Callable[[str], Any]) -> Iterator[Any]:
+        for name in catalog.names(kind):
+            try:
+                yield what(name)
+            except DistsimError as error:
+                where = error.where or catalog.path(kind, name)
+                self.unread.append(f"{where}: {error.problem}")
+
+
+def unread_notes(report: MemoryReport) -> list[str]:
+    """Notes on files of which no advice is taken, where a job needs advice."""
+    if report.fits:
+        return []
+    offered = Offered(report.setup.accelerator)
+    offered.sold()
+    list(offered.holding_more())
+    return [f"left out of what makes it fit: {told}" for told in offered.unread]
