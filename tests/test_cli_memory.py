@@ -281,7 +281,7 @@ def test_dropout_that_changes_nothing_is_noted(capsys: pytest.CaptureFixture[str
 def test_a_framework_that_nobody_named_rules_out_no_mend(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["llama-2-70b", "--gpus", "64", "--tp", "4", "--pp", "4", "--schedule", "zb-h1", "--global-batch", "64"]
     assert run(["memory", *words]) == 1
-    assert "\n--zero 1 " in capsys.readouterr().out
+    assert "  --zero 1\n" in capsys.readouterr().out
     assert run(["memory", *words, "--zero", "1"]) == 0
 
 

@@ -60,8 +60,10 @@ def test_spreadsheets_are_read(text: str, encoding: str, tmp_path: Path) -> None
         ("id,model\nbörse,llama\n", "latin-1", "UTF-8"),
         ("id,model\n,\n", "utf-8", "no rows"),
         ("id,model,gpu,gpu\na,b,c,d\n", "utf-8", "'gpu' stands twice"),
+        ("llama-7b,h100-sxm,8,8,1.42\n", "utf-8", "first row names no column of runs .'llama-7b', 'h100-sxm', '8', …"),
+        ("llama-7b,1.42\nllama-7b,1.4\n", "utf-8", "row of headings is needed, e.g. model,gpu,n_gpus"),
         ("id,model\n", "utf-8", "no rows"),
-        ("a,b\n1,2\n", "utf-8", "no column 'model'"),
+        ("a,gpu\n1,2\n", "utf-8", "no column 'model'"),
     ],
 )
 def test_what_is_no_table_is_told(text: str, encoding: str, told: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shell import piped
 
 import distsim
 from distsim.cli.app import run
@@ -70,6 +71,23 @@ def test_json_has_what_the_terminal_tells(capsys: pytest.CaptureFixture[str]) ->
     assert "What makes it fit" in told and "--zero 2" in told
     assert run(["step", "llama-3-70b", "--gpu", "h200-sxm", "--gpus", "64", "--tp", "8", "--pp", "4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["faster"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "step llama-2-70b --gpu h100-sxm --gpus 64 --mtp 1",
+        "memory qwen2.5-32b --gpu rtx-4090 --gpus 8 --seq 131072",
+        "memory llama-2-70b --gpu rtx-3090 --gpus 1 --seq 524288 --micro-batch 64",
+    ],
+)
+def test_options_of_advice_fold_to_the_terminal(words: str) -> None:
+    """Whole options, below their line, where a terminal is too narrow; what is piped stays on one line."""
+    text = piped(*words.split(), COLUMNS="80").stdout.partition("akes it fit")[2]
+    assert text and max(map(len, text.splitlines())) <= 80
+    assert "\n  --" in text or "Nearest" in text
+    table = piped(*words.split()).stdout.partition("akes it fit")[2]
+    assert "\n  --" not in table and " ".join(table.split()) == " ".join(text.split())
 
 
 @pytest.mark.parametrize("command", ["step", "comm", "search"])

@@ -8,8 +8,10 @@ from typing import NamedTuple
 from distsim.engine.advice.mend import Mend, Mended
 from distsim.engine.memory import CATEGORIES, MemoryReport, StageMemory
 from distsim.report.bars import bar, legend
+from distsim.report.flag_tables import flag_table
 from distsim.report.host_memory import host_lines
 from distsim.report.job_words import flowed, job_lines
+from distsim.report.prose import folded as folded_lines
 from distsim.report.style import GREEN, VERMILLION, Style, bare, columns
 from distsim.units import GIB, gib
 
@@ -149,16 +151,14 @@ def mend_lines(mended: Mended, term: Style) -> list[str]:
     """What would make the job fit, smallest change first."""
     if not mended.fitting:
         return _nothing_fits(mended, term)
-    header = ["add to the command", "peak", "capacity", "would fit", "what changes"]
+    header = ["what changes", "peak", "capacity", "would fit", "add to the command"]
     rows = [["", "GiB", "GiB", "of runs", ""], *(_mend_row(found) for found in mended.fitting)]
-    made = columns(header, rows, left=(0, 4))
-    if max(map(len, made)) > term.width:  # the flags say it all
-        made = columns(header[:4], [row[:4] for row in rows])
+    made = flag_table(header, rows, term, left=(0, 4), spare=0)
     return ["What makes it fit, smallest change first (each computed):", *(term.plain(line) for line in made)]
 
 
 def _mend_row(found: Mend) -> list[str]:
-    return [found.flags, number(found.report.peak), number(found.limit), f"{found.likely:.0%}", found.words]
+    return [found.words, number(found.report.peak), number(found.limit), f"{found.likely:.0%}", found.flags]
 
 
 def _nothing_fits(mended: Mended, term: Style) -> list[str]:
@@ -169,4 +169,4 @@ def _nothing_fits(mended: Mended, term: Style) -> list[str]:
     over = near.report.headroom < 0
     beyond = gib(-near.report.headroom) if over else f"{gib(near.report.node_bytes)} of host memory a node"
     short = f"Nearest: {near.flags} with {gib(near.report.peak)}, {beyond} too much"
-    return [text, term.plain(short)]
+    return [text, *folded_lines([term.plain(short)], 2)]

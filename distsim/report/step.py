@@ -9,6 +9,7 @@ from distsim.engine.footprint.peak_error import TIGHT
 from distsim.engine.jobs.flops import reads_less
 from distsim.engine.step import StepReport
 from distsim.engine.steps.compose import PARTS
+from distsim.report.flag_tables import flag_table
 from distsim.report.job_words import job_lines
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, bare, columns
@@ -133,7 +134,4 @@ def quicker_lines(report: StepReport, quicker: Sequence[Faster], term: Style) ->
         for one in quicker
     ]  # fmt: skip
     head = ["step", *([""] if fits else ["tokens/s", "would fit"]), ""]
-    made = columns(["", *head], rows, left=(0, len(head)))
-    if max(map(len, made)) > term.width:  # the flags say it all
-        made = columns(head, [row[1:] for row in rows], left=(len(head) - 1,))
-    return [term.bold(title), *made]
+    return [term.bold(title), *flag_table(["", *head], rows, term, left=(0, len(head)), spare=0)]

@@ -36,6 +36,8 @@ TIMES = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")
 """Columns that tell the time of a step; of a row that has several the first one counts."""
 COLUMNS = (*WORDS, *COUNTS, *MEASURED, *FROM_ZERO, *FLAGS)
 DELIMITERS = (";", "\t", "|")
+MOST_TOLD = 3
+"""Cells of a first row that is no heading which are told."""
 """What spreadsheets write where a comma is the decimal sign, and between copied cells."""
 
 
@@ -184,6 +186,14 @@ def _check_header(header: list[str], path: Path) -> None:
     """A table of runs names its models, and each column once."""
     if not header:
         raise DistsimError("the file is empty", "docs/runs.md has an example", where=str(path))
+    if len(header) > 1 and not set(header) & set(COLUMNS):
+        first = ", ".join(repr(name) for name in header[:MOST_TOLD])
+        raise DistsimError(
+            f"the first row names no column of runs ({first}{', …' if len(header) > MOST_TOLD else ''})",
+            "a row of headings is needed, e.g. model,gpu,n_gpus,global_batch,step_time_s",
+            "columns are listed in docs/runs.md; distsim show runs lists the shipped ones",
+            where=str(path),
+        )
     twice = next((name for name in header if name and header.count(name) > 1), None)
     if twice:
         raise DistsimError(f"column {twice!r} stands twice", "leave one out: which of them counts?", where=str(path))
