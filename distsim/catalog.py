@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distsim.errors import DistsimError, did_you_mean
+from distsim.errors import DistsimError
 from distsim.preset_kinds import KINDS, SPOKEN, SUFFIXES, kind_of
 
 LONGEST_NAME = 60
@@ -143,7 +143,9 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
     if found := _place(kind, name):
         return found
     if _looks_like_path(name):
-        raise DistsimError(f"no file {name!r}", did_you_mean(Path(name).stem, names(kind)) or _list_hint(kind))
+        from distsim.interop.meant_presets import no_file
+
+        raise no_file(name, names(kind), _list_hint(kind))
     cluster = f"it is a cluster: --cluster {plain(name)}" if kind == "gpus" and knows("clusters", name) else ""
     raise DistsimError(
         f"unknown {SPOKEN.get(kind, kind.removesuffix('s'))} {name!r}",

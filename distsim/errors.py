@@ -33,12 +33,21 @@ class DistsimError(Exception):
         return "\n".join([head, *(f"  {hint}" for hint in self.hints)])
 
 
+SHORT, LEAST_OF_SHORT = 8, 0.65
+"""Words up to so many letters are like any other by chance; they must be so much like it, or its beginning."""
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3, least: float = 0.5) -> list[str]:
     """The known names most like ``name``, best first; ``least`` is how like they must be."""
     import difflib
 
     by_lower = {one.lower(): one for one in known}
-    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, count, least)]
+    word = name.lower()
+    alike = difflib.get_close_matches(word, by_lower, len(by_lower) or 1, least)
+    if len(word) <= SHORT and least < LEAST_OF_SHORT:
+        sure = set(difflib.get_close_matches(word, alike, len(alike) or 1, LEAST_OF_SHORT))
+        alike = [one for one in alike if one in sure or one.startswith(word)]
+    return [by_lower[one] for one in alike[:count]]
 
 
 def did_you_mean(name: str, known: Iterable[str], least: float = 0.5) -> str:

@@ -1,8 +1,8 @@
 """What other tools call what a job or a model states here, for whoever types a name of theirs.
 
 The names are arguments of Megatron-LM and torchrun, keys of DeepSpeed's and accelerate's configurations, fields of
-transformers' TrainingArguments and config.json, of torchtitan, torchtune, nanotron, NeMo, axolotl and LLaMA-Factory
-(looked up in their sources, 2026-11), and words that people say.
+transformers' TrainingArguments and config.json, of torchtitan, torchtune, nanotron, NeMo, MaxText, TRL, axolotl and
+LLaMA-Factory (looked up in their sources, 2026-11), and words that people say.
 """
 
 from __future__ import annotations
@@ -53,23 +53,31 @@ _NAMES: dict[str, str] = {
     "pp": "megatron-lm-pp-degree num-stages",
     "cp": "sequence-parallel-degree",
     "stages": "pp num-stages n-stages",
+    "stage_layers": "pipeline-model-parallel-layout",
     "schedule": "pipeline-schedule pipeline-parallel-schedule pp-schedule pp-engine",
     "sequence_parallel": "sp sequence-parallelism enable-sequence-parallel",
     "seq": "seq-len seqlen seq-length sequence-length sequence-len max-seq-len max-seq-length max-sequence-length "
     "max-length model-max-length cutoff-len context context-length context-len max-context-length block-size n-ctx "
-    "max-position-embeddings tokens-per-sequence",
+    "max-position-embeddings tokens-per-sequence max-target-length",
     "micro_batch": f"{_BATCH} micro-batch-size mbs train-micro-batch-size-per-gpu per-device-train-batch-size "
     "per-device-batch-size device-train-microbatch-size microbatch microbatch-size pipeline-parallel-microbatch-size",
     "global_batch": f"{_BATCH} global-batch-size gbs train-batch-size global-train-batch-size total-batch-size",
-    "zero": "zero-stage zero-optimization deepspeed-stage sharding-strategy fsdp-sharding-strategy "
-    "data-parallel-sharding-strategy reshard-after-forward fsdp-reshard-after-forward",
-    "zero_group": "dp-shard dp-shard-size data-parallel-shard-degree mics-shard-size hsdp-size",
-    "recompute": "recompute-granularity recomputation remat",
-    "precision": "dtype torch-dtype param-dtype data-type mixed-precision amp fp8-format",
-    "optimizer": "optim optimizer-type optimizer-name",
+    "zero": "zero-stage zero-optimization zero-optimization-stage deepspeed-stage sharding-strategy "
+    "fsdp-sharding-strategy data-parallel-sharding-strategy reshard-after-forward fsdp-reshard-after-forward",
+    "zero_group": "dp-shard dp-shard-size data-parallel-shard-degree data-parallel-shard-dim mics-shard-size hsdp-size "
+    "parallelism-config-dp-shard-size",
+    "recompute": "recompute-granularity recomputation remat remat-policy activation-checkpoint-mode ac-mode",
+    "precision": "dtype torch-dtype param-dtype data-type mixed-precision mixed-precision-param amp fp8-format "
+    "fp8-recipe weight-dtype",
+    "optimizer": "optim optimizer-type optimizer-name opt-type",
     "lora_rank": "lora-r lora-dim rank",
     "lora_targets": "target-modules lora-target-modules lora-target lora-attn-modules",
-    "quantize": "quantization quantization-bit",
+    "lora_whole": "modules-to-save lora-modules-to-save additional-target",
+    "quantize": "quantization quantization-bit bnb-4bit-quant-type",
+    "loss": "cross-entropy-loss-fusion cross-entropy-fusion-impl",
+    "loss_parallel": "enable-loss-parallel disable-loss-parallel",
+    "cp_mode": "cp-comm-type context-parallel-rotate-method parallelism-config-cp-comm-strategy",
+    "tp_comm_overlap": "enable-async-tensor-parallel ub-tp-comm-overlap",
     "attention": "attn-implementation attention-backend attn-impl",
     "compile": "torch-compile use-torch-compile",
     "cuda_graphs": "cuda-graph enable-cuda-graph cuda-graph-impl",
@@ -81,16 +89,19 @@ _NAMES: dict[str, str] = {
     "within": "step-time max-step-time",
     "deadline": "within days time max-days max-time duration",
     "budget": "cost max-cost dollars usd",
+    "checkpoint_every": "save-interval save-steps checkpoint-interval",
     "provider": "cloud vendor",
-    "layers": "num-layers num-hidden-layers n-layer n-layers num-decoder-layers",
-    "hidden": "hidden-size n-embd d-model dim model-dim embed-dim hidden-dim",
-    "heads": "num-attention-heads n-head n-heads num-heads",
-    "kv_heads": "num-key-value-heads num-kv-heads n-kv-heads num-query-groups n-head-kv",
+    "layers": "num-layers num-hidden-layers n-layer n-layers num-decoder-layers base-num-decoder-layers",
+    "hidden": "hidden-size n-embd d-model dim model-dim embed-dim hidden-dim base-emb-dim",
+    "heads": "num-attention-heads n-head n-heads num-heads base-num-query-heads",
+    "kv_heads": "num-key-value-heads num-kv-heads n-kv-heads num-query-groups n-head-kv group-query-attention "
+    "base-num-kv-heads",
     "head_dim": "kv-channels attention-head-dim d-kv",
-    "ffn": "intermediate-size ffn-hidden-size ffn-dim n-inner moe-intermediate-size moe-ffn-hidden-size",
-    "vocab": "vocab-size padded-vocab-size n-vocab",
+    "ffn": "intermediate-size ffn-hidden-size ffn-dim n-inner moe-intermediate-size moe-ffn-hidden-size "
+    "base-mlp-dim",
+    "vocab": "vocab-size padded-vocab-size n-vocab make-vocab-size-divisible-by",
     "context": "max-position-embeddings n-positions n-ctx max-seq-len seq-length",
-    "tied_embeddings": "tie-word-embeddings tie-embeddings",
+    "tied_embeddings": "tie-word-embeddings tie-embeddings untie-embeddings-and-output-weights",
     "gated": "swiglu glu",
     "norm": "normalization norm-type",
     "activation": "hidden-act activation-function",
@@ -101,18 +112,32 @@ _NAMES: dict[str, str] = {
 """Name here -> the others' names for it, with hyphens."""
 _VALUED: dict[tuple[str, str], str] = {
     **{("precision", name): name for name in ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4")},
-    ("zero", "3"): "fsdp use-fsdp fully-shard",
+    ("zero", "3"): "fsdp fsdp2 fsdp-version use-fsdp fully-shard full-shard zero3 use-megatron-fsdp use-custom-fsdp "
+    "use-torch-fsdp2",
+    ("zero", "2"): "shard-grad-op zero2",
     ("zero", "1"): "use-distributed-optimizer distributed-optimizer",
     ("recompute", "full"): "activation-checkpointing activation-checkpoint gradient-checkpointing checkpointing ac "
     "enable-activation-checkpointing checkpoint-activations fsdp-activation-checkpointing",
-    ("recompute", "selective"): "recompute-activations",
-    ("offload", "optimizer"): "cpu-offload offload-optimizer optimizer-cpu-offload cpu-offload-optimizer",
-    ("offload", "parameters"): "cpu-offload offload-param offload-params fsdp-offload-params fsdp-cpu-offload",
+    ("recompute", "selective"): "recompute-activations selective-ac-option",
+    ("offload", "optimizer"): "cpu-offload offload-optimizer optimizer-cpu-offload cpu-offload-optimizer "
+    "offload-optimizer-device",
+    ("offload", "parameters"): "cpu-offload offload-param offload-params offload-param-device fsdp-offload-params "
+    "fsdp-cpu-offload enable-cpu-offload",
+    ("offload_to", "nvme"): "nvme-path offload-optimizer-nvme-path offload-param-nvme-path",
     ("offload", "activations"): "activation-offloading enable-activation-offloading cpu-checkpointing",
-    ("lora_rank", "16"): "lora peft use-lora",
+    ("lora_rank", "16"): "lora peft use-peft use-lora adapter finetuning-type",
+    ("lora_targets", "all-linear"): "lora-target-linear",
+    ("loss", "liger"): "use-liger use-liger-kernel enable-liger-kernel liger-fused-linear-cross-entropy",
+    ("loss", "cut"): "cut-cross-entropy",
+    ("loss", "chunked"): "chunked-cross-entropy",
+    ("zeropp", "qwz"): "zero-quantized-weights",
+    ("zeropp", "qgz"): "zero-quantized-gradients",
+    ("zeropp", "hpz"): "zero-hpz-partition-size",
     ("quantize", "nf4"): "qlora load-in-4bit",
     ("quantize", "int8"): "load-in-8bit",
-    ("attention", "flash"): "flash flash-attn flash-attention use-flash-attn use-flash-attention",
+    ("attention", "eager"): "eager-attention",
+    ("attention", "flash"): "flash flash-attn flash-attention use-flash-attn use-flash-attention sdp-attention "
+    "xformers-attention",
 }  # fmt: skip
 """Name and value here -> the others' names that mean both."""
 _PARTS: dict[Here, str] = {
@@ -126,6 +151,7 @@ _PARTS: dict[Here, str] = {
     Here("gpus", why="(nodes x GPUs of a node)"): "nodes num-nodes nnodes n-nodes num-machines nproc-per-node "
     "gpus-per-node",
     Here("tokens", why="(steps x global batch x sequence)"): "steps train-iters train-steps max-steps train-samples",
+    Here("tokens", why="(epochs x tokens of the data)"): "epochs num-epochs num-train-epochs",
     Here("vpp", why="(layers / pp / its value)"): _LAYERS_OF_CHUNK,
     Here("chunks", why="(layers / stages / its value)"): _LAYERS_OF_CHUNK,
     Here("cp", why="(Ulysses: with cp-mode all_to_all)"): "sequence-parallel-size ulysses-sequence-parallel-size "
@@ -133,8 +159,44 @@ _PARTS: dict[Here, str] = {
     Here("recompute_layers", why="(block: its value x vpp; uniform: leave out, all recompute)"): "recompute-num-layers",
     Here("recompute", "full", "(block: with recompute-layers)"): "recompute-method",
     Here("recompute", "selective", "(of what the framework recomputes)"): "recompute-modules",
+    Here("stage_layers", why="(layers of every stage, e.g. 7,8,8,9)"): "decoder-first-pipeline-num-layers "
+    "decoder-last-pipeline-num-layers num-layers-in-first-pipeline-stage num-layers-in-last-pipeline-stage "
+    "pipeline-parallel-first-stage-less-layers pipeline-parallel-last-stage-less-layers",
+    Here("stage_layers", "balanced"): "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split",
+    Here("zero_group", why="(dp / its value)"): "dp-replicate dp-replicate-size data-parallel-replicate-degree "
+    "data-parallel-replicate-dim num-distributed-optimizer-instances parallelism-config-dp-replicate-size",
+    Here("precision", why="(a recipe says which: distsim show precisions)"): "accumulate-allreduce-grads-in-fp32 "
+    "grad-reduce-in-bf16 grad-reduce-in-fp32 use-precision-aware-optimizer main-grads-dtype main-params-dtype "
+    "exp-avg-dtype exp-avg-sq-dtype mixed-precision-reduce communication-data-type fp8-param-gather",
+    Here("dropout", why="(a switch, off where its value is 0)"): "attention-dropout hidden-dropout enable-dropout "
+    "dropout-rate attention-dropout-prob hidden-dropout-prob",
+    Here("sample_tokens", why="(mean tokens of a packed sample)"): "packing packed sample-packing packed-sequence",
+    Here("zero", "3", "(zero-group: ici x dcn of this axis)"): "ici-fsdp-parallelism dcn-fsdp-parallelism "
+    "ici-fsdp-transpose-parallelism dcn-fsdp-transpose-parallelism",
 }  # fmt: skip
 """What others' names are a part of, or say in another unit or under a condition -> the names."""
+
+_AXES = {"dp": "data", "tp": "tensor tensor-sequence tensor-transpose", "pp": "pipeline", "cp": "context sequence",
+         "ep": "expert"}  # fmt: skip
+"""Degree here -> the axes of MaxText's meshes that make it, each in a slice (ici) and over slices (dcn)."""
+_OF_AXIS = "(ici x dcn of this axis)"
+LEAVE_OUT = "leave it out"
+_NO_EFFECT: dict[str, str] = {
+    "it changes neither memory nor time": "lora-alpha use-rslora learning-rate lr min-lr lr-decay-style lr-decay-iters "
+    "lr-warmup-iters lr-warmup-fraction lr-scheduler-type warmup-steps warmup-ratio weight-decay adam-beta1 adam-beta2 "
+    "adam-eps adam-epsilon adam-b1 adam-b2 init-method-std seed moe-aux-loss-coeff moe-z-loss-coeff "
+    "rope-theta rotary-base norm-epsilon data-path train-data-path dataset dataset-path "
+    "tokenizer-type tokenizer-model tokenizer-path output-dir",
+    "one step is told, without saving, logging and evaluation": "save load save-interval save-steps log-interval "
+    "logging-steps eval-interval eval-iters eval-steps steps train-iters train-steps max-steps train-samples epochs "
+    "num-epochs num-train-epochs",
+    "--framework says what its software does": "overlap-grad-reduce overlap-param-gather overlap-comm "
+    "contiguous-gradients transformer-impl use-mcore-models gradient-as-bucket-view "
+    "ddp-bucket-size reduce-bucket-size allgather-bucket-size moe-grouped-gemm moe-permute-fusion "
+    "moe-token-dispatcher-type fsdp-backward-prefetch fsdp-forward-prefetch fsdp-use-orig-params "
+    "fsdp-auto-wrap-policy gradient-accumulation-fusion bias-swiglu-fusion apply-rope-fusion",
+}
+"""Why an option of another tool has no counterpart here -> the others' names for it."""
 
 _CHOICES: dict[str, str] = {
     "flash": "sdpa flash-attn flash-attention flash-attention-2 flash-attention-3 flash2 flash3 fa2 fa3 fused xformers "
@@ -157,6 +219,9 @@ def all_names() -> Iterator[tuple[str, Here]]:
         short = "pp" if name == "stages" else name
         yield from ((f"{long}-{ending}", Here(name)) for ending in _ENDINGS)
         yield from ((f"{short}-{ending}", Here(name)) for ending in ("size", "degree"))
+    for name, axes in _AXES.items():
+        meshes = [f"{mesh}-{axis}-parallelism" for axis in axes.split() for mesh in ("ici", "dcn")]
+        yield from ((other, Here(name, why=_OF_AXIS)) for other in meshes)
     for (name, value), names in _VALUED.items():
         yield from ((other, Here(name, value)) for other in names.split())
     for found, names in _PARTS.items():
@@ -164,9 +229,25 @@ def all_names() -> Iterator[tuple[str, Here]]:
 
 
 def here(name: str, known: Iterable[str]) -> list[Here]:
-    """What another tool's name is called here, of the names in ``known``; spelt with underscores or hyphens."""
-    spelt, some = name.strip("-").lower().replace("_", "-"), frozenset(known)
-    return [found for other, found in all_names() if other == spelt and found.name in some]
+    """What another tool's name is called here, of the names in ``known``; spelt with underscores or hyphens, with or
+    without the section that it stands in."""
+    some = frozenset(known)
+    for spelt in _spellings(name):
+        if found := [found for other, found in all_names() if other == spelt and found.name in some]:
+            return found
+    return []
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    """As the tables have a name: whole, then what follows its section (``parallelism.tensor_parallel_degree``)."""
+    plain = name.strip("-").lower().replace("_", "-")
+    return (plain.replace(".", "-"), plain.rpartition(".")[2]) if "." in plain else (plain,)
+
+
+def without_effect(name: str) -> str:
+    """A hint line for what another tool asks and no answer here depends on; empty where it is none of that."""
+    spelt = {other for one in _spellings(name) for other in (one, one.removeprefix("no-"))}
+    return next((f"{LEAVE_OUT}: {why}" for why, names in _NO_EFFECT.items() if spelt & set(names.split())), "")
 
 
 def choice_meant(word: str, choices: Iterable[str]) -> str:
@@ -183,6 +264,9 @@ def meant(name: str, known: Iterable[str], option: bool = False) -> str:
     known = list(known)
     plain = name.strip("-").replace("-", "_")
     least = 0.6 if option else 0.5
-    found = here(name, known) or [Here(one) for one in nearest(plain, known, least=least)]
+    told = here(name, known)
+    if not told and (option or "global_batch" in known) and (needless := without_effect(name)):
+        return needless
+    found = told or [Here(one) for one in nearest(plain, known, least=least)]
     words = [one.as_option() if option else one.as_field() for one in found]
     return f"did you mean {', '.join(words)}?" if words else ""

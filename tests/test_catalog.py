@@ -187,7 +187,7 @@ def test_wrong_field_names_file_and_nearest_field(places: dict[str, Path]) -> No
 
 def test_folder_instead_of_file(places: dict[str, Path]) -> None:
     (places["work"] / "x.toml").mkdir()
-    with pytest.raises(DistsimError, match="no file"):
+    with pytest.raises(DistsimError, match=r"'x.toml' is a folder, not a file"):
         catalog.load("gpus", "x.toml")
 
 

@@ -30,6 +30,11 @@ def test_what_a_name_is_told_to_be_exists() -> None:
     assert {found.name for _, found in all_names()} <= fields
 
 
+def test_a_name_is_told_once() -> None:
+    found = list(all_names())
+    assert len(found) == len(set(found))
+
+
 def test_no_field_of_a_job_is_taken_for_another_tools_name() -> None:
     """But for the degrees, which a pipeline drawn by itself calls stages and chunks."""
     spelt = {name.replace("_", "-") for name in Job.model_fields}
@@ -92,6 +97,22 @@ def test_fields_are_told_as_files_have_them_and_options_as_they_are_typed() -> N
         (["step", "llama-7b", "--precision", "fp8-blockwise"], "the nearest is fp8, as which its runs"),
         (["memory", "llama-7b", "--hidden-size", "64"], "a network's shape is its preset's, its TOML's or"),
         (["memory", "--model_name", "llama-7b"], "a model stands by itself: distsim memory llama-7b"),
+        (["step", "llama-7b", "--lora-alpha", "32"], "leave it out: it changes neither memory nor time"),
+        (["step", "llama-7b", "--ici-fsdp-parallelism=64"], "did you mean --zero 3 (zero-group: ici x dcn"),
+        (["comm", "llama-7b", "--dcn_tensor_parallelism", "2"], "did you mean --tp (ici x dcn of this axis)?"),
+        (["step", "llama-7b", "--pipeline-model-parallel-layout", "Et"], "did you mean --stage-layers?"),
+        (["step", "llama-7b", "--decoder-last-pipeline-num-layers", "7"], "did you mean --stage-layers (layers of ev"),
+        (["memory", "llama-7b", "--use-megatron-fsdp"], "did you mean --zero 3?"),
+        (["memory", "llama-7b", "--remat-policy", "full"], "did you mean --recompute?"),
+        (["memory", "llama-7b", "--cross-entropy-loss-fusion"], "did you mean --loss?"),
+        (["memory", "llama-7b", "--bnb-4bit-quant-type", "nf4"], "did you mean --quantize?"),
+        (["step", "llama-7b", "--no-overlap-grad-reduce"], "leave it out: --framework says"),
+        (["step", "llama-7b", "--train-iters", "9"], "leave it out: one step is told"),
+        (["plan", "llama-7b", "--tokens", "1T", "--train-iters", "9"], "did you mean --tokens (steps x"),
+        (["plan", "llama-7b", "--tokens", "1T", "--save-interval", "9"], "did you mean --checkpoint-every?"),
+        (["step", "llama-7b", "--parallelism.tensor_parallel_degree", "4"], "did you mean --tp?"),
+        (["step", "llama-7b", "--activation_checkpoint.mode=full"], "did you mean --recompute?"),
+        (["step", "llama-7b", "--swiglu"], "a network's shape is its preset's"),
         (["memory", "llama-7b", "--dropout", "0.1"], "a switch takes no value: --dropout or --no-dropout"),
     ],
 )
@@ -100,6 +121,17 @@ def test_options_of_other_tools(words: list[str], told: str, capsys: pytest.Capt
     out, err = capsys.readouterr()
     assert not out
     assert err.splitlines()[1].strip().startswith(told)
+
+
+def test_all_unknown_options_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--tensor-model-parallel-size", "4", "--gpus=8", "--lora-alpha", "32", "--xyzzy", "--lora-alpha", "16"]
+    assert app.run(["step", "llama-7b", *words]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: unknown options --tensor-model-parallel-size, --lora-alpha, --xyzzy",
+        "  --tensor-model-parallel-size: did you mean --tp?",
+        "  --lora-alpha: leave it out: it changes neither memory nor time",
+        "  distsim step --help lists the options",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,26 @@ def test_tables_have_no_colour_where_none_is_wanted(
     assert "\x1b" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("plan llama-7b --tokens 1T --provider nofile.toml", ["no file 'nofile.toml'", "list them"]),
+        ("memory llama7b.toml", ["no file 'llama7b.toml'", "did you mean llama-7b"]),
+        ("memory /dev/null", ["'/dev/null' is a device or a pipe, not a file", "list them"]),
+        ("show nothing", ["unknown kind 'nothing'", "kinds: "]),
+        ("show mdels", ["unknown kind 'mdels'", "did you mean models?"]),
+        ("memory llama-7b --cluster dgx", ["unknown cluster 'dgx'", "did you mean dgx-"]),
+    ],
+)
+def test_only_what_is_like_a_wrong_word_is_offered(
+    words: str, told: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that is not there was hot-aisle, and nothing was timing."""
+    assert run(words.split()) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.strip().removeprefix("error: ").startswith(start) for line, start in zip(lines, told, strict=False))
+
+
 def test_lines_of_a_step_fold_to_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 from distsim.errors import DistsimError
@@ -11,7 +11,8 @@ from distsim.other_names import here, meant
 
 KINDS = {"valid integer": "a whole number", "valid number": "a number"}
 """What the parser says a text should be, in plain words."""
-SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "per_token")
+SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "per_token", "gated", "norm",
+         "activation", "tied_embeddings")  # fmt: skip
 """What other tools take as options and a model states."""
 SURPLUS = "Got unexpected extra argument"
 
@@ -21,7 +22,7 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     parser_says = str(wrong.format_message())
     hint = f"distsim {command} --help lists the options"
     if hasattr(wrong, "possibilities"):
-        return DistsimError(f"unknown option {wrong.option_name}", _instead(wrong, command), hint)
+        return _unknown(wrong, command, arguments, hint)
     if parser_says.startswith(SURPLUS):
         surplus = parser_says.partition(" (")[2].removesuffix(".").removesuffix(")")
         return DistsimError(f"unexpected argument {surplus}", _valueless(surplus, wrong, arguments), hint)
@@ -41,10 +42,22 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     return DistsimError(f"{flag} {given!r} is not {kind}", example, hint)
 
 
-def _instead(wrong: Any, command: str) -> str:
+def _unknown(wrong: Any, command: str, arguments: Sequence[str], hint: str) -> DistsimError:
+    """All options that are not there, each with what it may have been meant to be."""
+    flags = [flag for one in wrong.ctx.command.params for flag in (*one.opts, *one.secondary_opts)]
+    words = (word.partition("=")[0] for word in takewhile(lambda word: word != "--", arguments))
+    others = (word for word in words if word.startswith("--") and word not in (*flags, "--help"))
+    names = list(dict.fromkeys((wrong.option_name, *others)))
+    told = {name: _instead(name, flags, command) for name in names}
+    if len(names) == 1:
+        return DistsimError(f"unknown option {names[0]}", told[names[0]], hint)
+    return DistsimError(
+        f"unknown options {', '.join(names)}", *(f"{name}: {words}" for name, words in told.items() if words), hint
+    )
+
+
+def _instead(name: str, flags: Sequence[str], command: str) -> str:
     """What an option that is not there may have been meant to be."""
-    name = wrong.option_name
-    flags = (flag for one in wrong.ctx.command.params for flag in (*one.opts, *one.secondary_opts))
     known = [flag.strip("-").replace("-", "_") for flag in flags if flag.startswith("--")]
     if name == "--model" or (here(name, ("model",)) and "model" not in known):
         return f"a model stands by itself: distsim {command} llama-7b"

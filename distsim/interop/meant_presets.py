@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
-from distsim.errors import did_you_mean, slipped
+from distsim.errors import DistsimError, did_you_mean, slipped
 from distsim.interop.runs.names import nearest_profile, precision_like
 
 SHORTEST_MISTYPED = 4
@@ -22,6 +24,14 @@ def meant_preset(kind: str, name: str, known: Iterable[str]) -> str:
     mistyped = did_you_mean(name, known, MISTYPED)
     stand_in = None if mistyped else _stand_in(kind, name)
     return f"the nearest is {stand_in}, as which its runs are replayed" if stand_in else did_you_mean(name, known)
+
+
+def no_file(path: str, known: Iterable[str], otherwise: str) -> DistsimError:
+    """What is wrong with a path that leads to no file, and presets that are called so, or else another hint."""
+    if os.path.exists(path):
+        kind = "folder" if os.path.isdir(path) else "device or a pipe"
+        return DistsimError(f"{path!r} is a {kind}, not a file", otherwise)
+    return DistsimError(f"no file {path!r}", did_you_mean(Path(path).stem, known, MISTYPED) or otherwise)
 
 
 def _stand_in(kind: str, name: str) -> str | None:
