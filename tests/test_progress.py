@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distsim.cli import progress
+from distsim.cli.app import run
 
 
 def test_a_long_search_says_something_where_nobody_watches(
@@ -22,3 +23,8 @@ def test_a_long_search_says_something_where_nobody_watches(
     assert notes == [
         "note: 250 of 1,000 layouts, 23 per second, 33 s left", "note: 600 of 1,000 layouts, 26 per second, 15.3 s left"
     ] and not captured.out  # fmt: skip
+
+
+def test_help_says_what_a_calibration_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["calibrate", "--help"]) == 0
+    assert "which takes minutes; --alone leaves" in " ".join(capsys.readouterr().out.split())

@@ -21,7 +21,7 @@ def calibrate(
     folder: Annotated[
         Path | None, option("--folder", "with RUNS: where the presets go [default: presets/timing]")
     ] = None,
-    alone: Annotated[bool, typer.Option("--alone", help="with RUNS: leave the shipped runs out of the fit")] = False,
+    alone: Annotated[bool, typer.Option("--alone", help="with RUNS: leave the shipped runs out of the fit, which then takes seconds")] = False,
     nccl_tests: Annotated[Text, option("--nccl-tests", "output of nccl-tests, text or JSON")] = None,
     gpu: Annotated[Text, option("--gpu", "accelerator it ran on, in its usual node and network")] = None,
     cluster: Annotated[Text, option("--cluster", "cluster it ran on, instead of --gpu")] = None,
@@ -39,8 +39,9 @@ def calibrate(
 ) -> None:
     """Fit the step-time model to measured runs, or a network profile to the output of nccl-tests.
 
-    RUNS are fitted together with the shipped runs. Three presets are written: the fitted numbers, the residuals that
-    intervals come from, and the evidence that corrects jobs like a measured one. ./presets/timing wins over shipped.
+    RUNS are fitted together with the shipped runs, which takes minutes; --alone leaves these out. Three presets are
+    written: the fitted numbers, the residuals that intervals come from, and the evidence that corrects jobs like a
+    measured one. ./presets/timing wins over shipped.
 
     Example: distsim calibrate mine.csv
 
