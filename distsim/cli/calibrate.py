@@ -21,7 +21,9 @@ def calibrate(
     folder: Annotated[
         Path | None, option("--folder", "with RUNS: where the presets go [default: presets/timing]")
     ] = None,
-    alone: Annotated[bool, typer.Option("--alone", help="with RUNS: leave the shipped runs out of the fit, which then takes seconds")] = False,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="with RUNS: leave the shipped runs out: a fit of seconds")
+    ] = False,
     nccl_tests: Annotated[Text, option("--nccl-tests", "output of nccl-tests, text or JSON")] = None,
     gpu: Annotated[Text, option("--gpu", "accelerator it ran on, in its usual node and network")] = None,
     cluster: Annotated[Text, option("--cluster", "cluster it ran on, instead of --gpu")] = None,
