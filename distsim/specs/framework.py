@@ -59,8 +59,9 @@ class Framework(Sourced):
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that differ in measured runs by the state of their software (specs/timing.py), and ``closes_ties`` of
     stages (engine/jobs/placement.py); only the memory of replays uses them."""
-    until: dict[int, dict[str, Any]] = Field(default_factory=dict)
-    """Kernels of compiled measured runs up to a year; only the memory of replays uses them."""
+    until: dict[float, dict[str, Any]] = Field(default_factory=dict)
+    """Kernels of compiled measured runs up to a year (2024) or a date (2025.25); only the memory of replays uses
+    them."""
     narrow_states: str = ""
     """The recipe whose states jobs have that multiply in 8 or 4 bits, where only products know of it (torchao)."""
     earlier: dict[int, dict[str, Any]] = Field(default_factory=dict)

@@ -13,7 +13,7 @@ from distsim.engine.jobs.profile import with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import StageMemory, memory_of
 from distsim.engine.runs.likeness import correction_of
-from distsim.engine.runs.years import before_torch_2
+from distsim.engine.runs.years import before_torch_2, in_force, recipe_year
 from distsim.interop.runs import Run
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
@@ -128,7 +128,7 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
     framework = setup.framework
     kernels: dict[str, Any] = {}
     if setup.compiled:
-        kernels |= next((own for last, own in framework.until.items() if year < last + 1), {})
+        kernels |= in_force(framework.until, recipe_year(run))
     if framework.states:
         state = correction_of(setup, run.id, year, run.source).state
         own = dict(framework.states.get(STATE_NAMES[state], {}))
