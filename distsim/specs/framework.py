@@ -79,6 +79,8 @@ class Framework(Sourced):
     """Kernels that differ for one model family, e.g. ``families.gemma.norm_weight_fp32``."""
     recipes: tuple[Recipe, ...] = ()
     """Kernels that its own recipes set for some models, chips and precisions; where several fit, later ones win."""
+    precisions: dict[str, str] = Field(default_factory=dict)
+    """The recipe that this software means by a name which means another one elsewhere."""
     optimizers: dict[str, str] = Field(default_factory=dict)
     """The preset of what this software runs under an optimizer's name, where it has an implementation of its own."""
     buffers: Buffers = Buffers()

@@ -218,7 +218,7 @@ def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
         return wide, f"precision {cell!r} names no format: timed as {wide}"
     if cell in HALF_AUTOCAST and framework.family == "torch":
         return "amp-fp16", ""
-    if known := PRECISIONS.get(cell):
+    if known := framework.precisions.get(cell) or PRECISIONS.get(cell):
         return known, ""
     if catalog.knows("precisions", cell):
         return str(catalog.load("precisions", cell).name), ""
