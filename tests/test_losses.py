@@ -258,7 +258,7 @@ def test_one_kernel_keeps_logits_and_no_log_softmax() -> None:
              "micro_batch": "8", "global_batch": "8", "precision": "bf16", "recompute": "full", "attention": "flash-2",
              "framework": "huggingface", "finetune_kind": "qlora", "lora_rank": "16", "tokens_per_s_per_gpu": "4078.3",
              "mem_peak_gb_per_gpu": "45.29", "mem_kind": "allocated"}  # fmt: skip
-    said = "bitsandbytes nf4 base; LoRA on q,k,v,o; "
+    said = "bitsandbytes nf4 base (not upcast); LoRA on q,k,v,o; "
     found = [replay(Run({**cells, "notes": said + words}, 2)) for words in ("fused Triton cross entropy", "")]
     assert found[0].memory_error == pytest.approx(0, abs=0.1)
     assert found[1].memory_error is not None and found[1].memory_error > 0.4

@@ -17,7 +17,7 @@ from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_su
 from distsim.engine.jobs.profile import as_stored, job_kernels, optimizer_of, padded_vocab, precision_named
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
-from distsim.engine.jobs.tuning import tuning_notes, tuning_of, tuning_options
+from distsim.engine.jobs.tuning import in_stream, tuning_notes, tuning_of, tuning_options
 from distsim.engine.timelines.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
@@ -109,7 +109,7 @@ class Setup:
     def context(self) -> Context:
         """What the layers need to state their operations."""
         return Context(
-            self.model, self.layout, self.precision, self.kernels,
+            self.model, self.layout, in_stream(self.precision, self.tuning, self.layout), self.kernels,
             dropout=self.job.dropout is not False, vocab_padded=self.vocab_padded, tuning=self.tuning,
             capacity=self.job.capacity_factor, expert_imbalance=self.job.expert_imbalance,
         )  # fmt: skip

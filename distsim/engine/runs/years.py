@@ -42,5 +42,6 @@ def before_torch_2(run: Run) -> bool:
 
 def in_force(entries: Mapping[int, dict[str, Any]] | Mapping[float, dict[str, Any]], year: float) -> dict[str, Any]:
     """What held in a year, of entries by the last year that each held in (2024) or by the date at which it ended
-    (2025.25): the first that had not ended."""
-    return next((dict(found) for last, found in sorted(entries.items()) if year < last + (last == int(last))), {})
+    (2025.25): the first to end that had not ended."""
+    ends = {last + (last == int(last)): found for last, found in entries.items()}
+    return next((dict(ends[end]) for end in sorted(ends) if year < end), {})
