@@ -34,7 +34,7 @@ CHECKPOINTS = re.compile(
 ALL_NARROW = re.compile(affirmed(r"weights and (?:both )?moments (?:in )?bf16"), re.IGNORECASE)
 """Notes of trainers that hold all that trains in 16 bits, adapters too, which peft makes fp32 unless told otherwise
 (``autocast_adapter_dtype``)."""
-NOT_UPCAST = re.compile(r"(?:base|norms?|embeddings?)[^;.]{0,20} not upcast\b", re.IGNORECASE)
+NOT_UPCAST = re.compile(r"(?:base|norms?|embeddings?)[^;.]{0,20}\bnot upcast\b", re.IGNORECASE)
 """Notes of trainers that leave embedding and norms beside quantised weights as they are (fms-acceleration's
 accelerated-peft-bnb), where peft's prepare_model_for_kbit_training makes them fp32."""
 PREPARES_ITSELF = re.compile(r"llama-?factory", re.IGNORECASE)
