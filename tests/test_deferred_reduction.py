@@ -225,7 +225,7 @@ def test_a_row_whose_software_cannot_put_off_is_replayed_without() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"framework": "litgpt", "gpus": 1}, {"framework": "kempnerforge", "gpus": 4, "zero_group": 1},
+    [{"framework": "llm-foundry", "gpus": 1}, {"framework": "kempnerforge", "gpus": 4, "zero_group": 1},
      {"framework": "torchtitan", "gpus": 1, "no_sync": True}],
 )  # fmt: skip
 def test_gradients_that_nobody_shares_do_not_vanish_when_they_wait(options: dict[str, Any]) -> None:

@@ -253,15 +253,15 @@ def test_a_loss_with_the_output_layer_may_have_a_number_of_chunks() -> None:
 
 def test_one_kernel_keeps_logits_and_no_log_softmax() -> None:
     """Llama 3 8B with adapters, eight sequences of 4,096 tokens on 4-bit weights: fms-acceleration's fused Triton cross
-    entropy peaks at 45.3 GiB on an A100, transformers' own would at 71."""
+    entropy peaks at 45.3 GiB on an A100, transformers' own would at 61."""
     cells = {"model": "llama-3-8b", "gpu": "a100-sxm4-80gb", "n_gpus": "1", "seq_len": "4096", "year": "2024",
              "micro_batch": "8", "global_batch": "8", "precision": "bf16", "recompute": "full", "attention": "flash-2",
              "framework": "huggingface", "finetune_kind": "qlora", "lora_rank": "16", "tokens_per_s_per_gpu": "4078.3",
              "mem_peak_gb_per_gpu": "45.29", "mem_kind": "allocated"}  # fmt: skip
-    said = "bitsandbytes nf4 base; LoRA on q,k,v,o; "
+    said = "bitsandbytes nf4 base (not upcast); LoRA on q,k,v,o; "
     found = [replay(Run({**cells, "notes": said + words}, 2)) for words in ("fused Triton cross entropy", "")]
     assert found[0].memory_error == pytest.approx(0, abs=0.1)
-    assert found[1].memory_error is not None and found[1].memory_error > 0.4
+    assert found[1].memory_error is not None and found[1].memory_error > 0.3
 
 
 def test_a_loss_without_logits_has_none_to_cut_into_chunks() -> None:

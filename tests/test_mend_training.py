@@ -59,13 +59,14 @@ def test_a_larger_accelerator_does_not_end_the_search_for_what_costs_nothing() -
     assert [one.effort for one in found] == sorted(one.effort for one in found)
 
 
-def test_three_changes_that_cost_nothing_come_before_a_larger_accelerator() -> None:
+def test_changes_that_cost_nothing_come_before_a_larger_accelerator() -> None:
     """Two consumer cards and a quantised model of 70B, which a card of 141 GB would hold, too."""
     job = {"model": "llama-3-70b", "gpu": "rtx-5090", "gpus": 2, "framework": "huggingface", "lora_rank": 16,
            "quantize": "nf4", "seq": 4096}  # fmt: skip
     found = mend(distsim.memory(**job)).fitting
     first = found[0]
-    assert len(first.changes) == 3 and not {"gpu", "gpus"} & set(first.shown)
+    assert len(first.changes) > 1 and not {"gpu", "gpus"} & set(first.shown)
+    assert any(len(one.changes) == 3 and "gpu" not in one.shown for one in found)
     assert distsim.memory(**{**job, **first.shown}).fits
     assert any("gpu" in one.shown for one in found)
 

@@ -110,3 +110,15 @@ def test_no_command_prices_what_nothing_joins() -> None:
 def test_names_as_drivers_and_clouds_print_them(cell: str, chip: tuple[str, str | None, int | None] | None) -> None:
     """All had been refused, as a power that is not the chip's still is."""
     assert chip_in(cell) == chip
+
+
+@pytest.mark.parametrize(
+    ("cells", "gibibytes"),
+    [({}, 80), ({"notes": "A100 of 95.04 GiB"}, 95.04), ({"gpu_memory": "95 GiB"}, 95), ({"gpu_memory": "64"}, 64),
+     ({"notes": "card of 80 GB"}, 80), ({"notes": "8 GPUs of 48 GB, modified"}, 48)],
+)  # fmt: skip
+def test_cards_of_another_size_than_their_usual_part(cells: dict[str, str], gibibytes: float) -> None:
+    """Meta's H100s have 95 GiB: a peak of 88 on them had been no peak at all."""
+    assert setup_of(Run({**ROW, **cells}, 2)).accelerator.capacity == pytest.approx(gibibytes * 2**30, rel=0.001)
+    found = replay(Run({**ROW, "mem_peak_gb_per_gpu": "88", "mem_kind": "reserved", **cells}, 2))
+    assert (found.memory_error is not None) == (gibibytes > 85)

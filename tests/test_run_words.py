@@ -319,7 +319,7 @@ def test_shares_that_leave() -> None:
 @pytest.mark.parametrize(
     ("cell", "preset", "told"),
     [("adamw 4bit", "adamw-4bit", False), ("adamw_torch_8bit", "adamw-8bit-torchao", False),
-     ("bnb 8-bit adam", "adamw-8bit", False), ("Sophia", "sophia", False), ("GaLore", "adamw", True),
+     ("bnb 8-bit adam", "adamw-8bit", False), ("Sophia", "sophia", False), ("SOAP", "adamw", True),
      ("SOAP", "adamw", True), ("1-bit Adam", "adamw", True), ("adamw bf16 moments", "adamw", True),
      ("AdamW (distributed optimizer)", "adamw", False), ("FooBar", "adamw", True), ("n/a", "adamw", False)],
 )  # fmt: skip

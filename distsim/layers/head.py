@@ -145,6 +145,8 @@ def _loss(ctx: Context) -> Operation:
     # eager: bf16 logits and their fp32 upcast are alive when the log-softmax is made; in backward the fp32
     # gradients of the log-softmax and of its input, which is 16 bits wide where nothing was upcast
     forward = (given, upcast) if eager and act != wide else (given,)
+    if kernels.loss_frees_narrow:
+        forward = forward[-1:]
     widened = kernels.loss_upcast is True or (kernels.loss_upcast == "autocast" and ctx.precision.autocast)
     backward = (upcast, upcast if widened else half) if eager else (half,)
     if recast:
@@ -154,7 +156,8 @@ def _loss(ctx: Context) -> Operation:
     if eager and kernels.loss_keeps_chunks and chunks > 1 and trains_head(ctx):
         backward = (*backward, _weight_gradients(ctx, logits, whole, each / shards, wide))
     if eager and kernels.loss_holds_logits:
-        backward = (*backward, half if kernels.loss_holds_logits == "narrow" else upcast)
+        narrow = kernels.loss_holds_logits == "narrow" and not kernels.loss_frees_narrow
+        backward = (*backward, half if narrow else upcast)
     if eager and some(_shared_out(ctx)):
         shifted = Tensor("loss.shifted", logits * _shared_out(ctx), wide, "s b v/t fp32")
         forward, backward = (*forward, shifted), (*backward, shifted)

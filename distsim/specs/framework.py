@@ -59,12 +59,13 @@ class Framework(Sourced):
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that differ in measured runs by the state of their software (specs/timing.py), and ``closes_ties`` of
     stages (engine/jobs/placement.py); only the memory of replays uses them."""
-    until: dict[int, dict[str, Any]] = Field(default_factory=dict)
-    """Kernels of compiled measured runs up to a year; only the memory of replays uses them."""
+    until: dict[float, dict[str, Any]] = Field(default_factory=dict)
+    """Kernels of compiled measured runs up to a year (2024) or a date (2025.25); only the memory of replays uses
+    them."""
     narrow_states: str = ""
     """The recipe whose states jobs have that multiply in 8 or 4 bits, where only products know of it (torchao)."""
-    earlier: dict[int, dict[str, Any]] = Field(default_factory=dict)
-    """Kernels that were otherwise in software up to a year; only replays of measured runs use them."""
+    earlier: dict[float, dict[str, Any]] = Field(default_factory=dict)
+    """Kernels that were otherwise in software up to a year or a date; only replays of measured runs use them."""
     earlier_families: dict[int, dict[str, dict[str, Any]]] = Field(default_factory=dict)
     """The same of single families, of this framework or of that whose modules it runs."""
     usual_loss_chunks: bool = False
@@ -78,6 +79,8 @@ class Framework(Sourced):
     """Kernels that differ for one model family, e.g. ``families.gemma.norm_weight_fp32``."""
     recipes: tuple[Recipe, ...] = ()
     """Kernels that its own recipes set for some models, chips and precisions; where several fit, later ones win."""
+    precisions: dict[str, str] = Field(default_factory=dict)
+    """The recipe that this software means by a name which means another one elsewhere."""
     optimizers: dict[str, str] = Field(default_factory=dict)
     """The preset of what this software runs under an optimizer's name, where it has an implementation of its own."""
     buffers: Buffers = Buffers()

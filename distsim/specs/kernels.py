@@ -167,6 +167,8 @@ class Kernels(RingKernels):
     loss_shifted: bool = False
     """An eager loss reads a copy of the logits without those of the last positions, which of a micro-batch of one
     sequence are no copy but a view."""
+    loss_frees_narrow: bool = False
+    """The fp32 logits of an eager loss take the name of those that the output layer gave, which go at once."""
     loss_holds_logits: bool | Literal["narrow"] = False
     """The training loop still refers to an eager loss's logits while backward runs: to wide ones, or to those that the
     output layer gave."""

@@ -13,6 +13,7 @@ from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels
 from distsim.specs.model import Model
 from distsim.specs.optimizer import Optimizer
+from distsim.specs.precision import Precision
 from distsim.specs.recipes import Recipe
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ BY_DEFAULT = "-foreach"
 """What torch takes where nobody says and all tensors are on the GPU (torch 2.13 optim/optimizer.py,
 _default_to_fused_or_foreach). In host memory it updates one tensor after the other, at the rates that offloaded updates
 were measured with."""
+
+
+def precision_named(framework: Framework, name: str) -> Precision:
+    """The recipe of precision that a name means in a framework."""
+    own: Precision = catalog.load("precisions", framework.precisions.get(catalog.plain(name), name))
+    return own
 
 
 def optimizer_of(framework: Framework, name: str, on_host: bool = False) -> Optimizer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distsim import catalog
 from distsim.engine.jobs.attention import settle_attention
 from distsim.engine.jobs.drives import DRIVEN, refuse_drives
 from distsim.engine.jobs.framework_notes import framework_notes
@@ -15,10 +14,10 @@ from distsim.engine.jobs.lacking import refuse_missing_units
 from distsim.engine.jobs.layout import check_capacity, layout_of, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
-from distsim.engine.jobs.profile import as_stored, job_kernels, optimizer_of, padded_vocab
+from distsim.engine.jobs.profile import as_stored, job_kernels, optimizer_of, padded_vocab, precision_named
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
-from distsim.engine.jobs.tuning import tuning_notes, tuning_of, tuning_options
+from distsim.engine.jobs.tuning import in_stream, tuning_notes, tuning_of, tuning_options
 from distsim.engine.timelines.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
@@ -110,7 +109,7 @@ class Setup:
     def context(self) -> Context:
         """What the layers need to state their operations."""
         return Context(
-            self.model, self.layout, self.precision, self.kernels,
+            self.model, self.layout, in_stream(self.precision, self.tuning, self.layout), self.kernels,
             dropout=self.job.dropout is not False, vocab_padded=self.vocab_padded, tuning=self.tuning,
             capacity=self.job.capacity_factor, expert_imbalance=self.job.expert_imbalance,
         )  # fmt: skip
@@ -174,7 +173,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
             *(f"also: {rule.problem(model, layout)}" for rule in problems[1:]),
         )  # fmt: skip
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
-    precision = catalog.load("precisions", filled["precision"])
+    precision = precision_named(framework, filled["precision"])
     if job.names_framework and not given.get("framework"):
         refuse_unsupported(framework, model, layout, offload)
         refuse_missing_units(accelerator, precision, framework)

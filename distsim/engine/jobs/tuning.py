@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
+from distsim.arrays import some
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Parameter
 from distsim.specs.flags import flag
 from distsim.specs.framework import Framework
 from distsim.specs.kernels import Kernels
+from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.tuning import LETTERS, WHOLE, Tuning
@@ -157,6 +159,22 @@ def recipe_of(parameter: Parameter, precision: Precision, tuning: Tuning | None)
     if tuning is None or parameter.held == "trained":
         return precision
     return tuning.adapter if parameter.held == "adapter" else tuning.whole_as
+
+
+def widens_stream(precision: Precision, tuning: Tuning | None) -> bool:
+    """Whether the residual stream is fp32 where every rank holds what it computes with. Embedding and norms were made
+    fp32 beside quantised weights: the embedding gives fp32, and products in 16 bits are added to that."""
+    if tuning is None or not tuning.others_fp32:
+        return False
+    return precision.master_bytes > 0 and precision.residual_bytes is None
+
+
+def in_stream(precision: Precision, tuning: Tuning | None, layout: Layout) -> Precision:
+    """The recipe as layers see it, with a residual stream that is wider than it says; what ZeRO shards is gathered, or
+    held, in 16 bits. Layouts of one array agree in that (layouts/space.py)."""
+    if not widens_stream(precision, tuning) or some(layout.zero > 0):
+        return precision
+    return precision.model_copy(update={"residual_bytes": float(FP32_BYTES)})
 
 
 def weight_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | None) -> float:

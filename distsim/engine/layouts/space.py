@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy
@@ -18,6 +19,7 @@ from distsim.engine.jobs.drives import needs_shards
 from distsim.engine.jobs.graphs import able, ruled_out
 from distsim.engine.jobs.profile import padded_vocab
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.tuning import widens_stream
 from distsim.engine.layouts.bounds import CLOSED, Bounds
 from distsim.engine.layouts.support import within
 from distsim.engine.layouts.variants import with_batch
@@ -159,13 +161,18 @@ Choices = list[tuple[Mesh, list[tuple[int, int]]]]
 
 def bins(base: Setup, found: list[Mesh], bounds: Bounds, cells: int) -> Iterator[Choices]:
     """Meshes with their ZeRO choices, those together that have about as many, by data parallel ranks. Where experts
-    shard like all else, the ledger merges their gradients with the others: such meshes are kept apart. ``cells`` is
-    how many layouts there are of each mesh and ZeRO choice."""
+    shard like all else, the ledger merges their gradients with the others: such meshes are kept apart. So are choices
+    that shard where those that do not have a wider residual stream. ``cells`` is how many layouts there are of each
+    mesh and ZeRO choice."""
     experts = base.model.experts is not None
     away = needs_shards(base.job)
     lists = {sharers: shardings(sharers, bounds, away) for sharers in {mesh.sharers for mesh in found}}
-    for merged in (True, False):
-        mine = [(m, lists[m.sharers]) for m in found if (not experts or m.ep * m.etp == m.tp) == merged]
+    kinds: tuple[tuple[bool, ...], ...] = ((False,), (True,))  # of choices by whether they shard
+    if not widens_stream(base.precision, base.tuning):
+        kinds = ((False, True),)
+    for merged, kind in product((True, False), kinds):
+        some = {sharers: [one for one in every if (one[0] > 0) in kind] for sharers, every in lists.items()}
+        mine = [(m, some[m.sharers]) for m in found if (not experts or m.ep * m.etp == m.tp) == merged]
         split: list[Choices] = []
         for pair in sorted((pair for pair in mine if pair[1]), key=lambda pair: -len(pair[1])):
             if not split or len(pair[1]) < WASTE * len(split[-1][0][1]):

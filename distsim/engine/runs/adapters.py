@@ -31,8 +31,32 @@ CHECKPOINTING = re.compile(r"axolotl|llama-?factory|ms-?swift|unsloth|trl", re.I
 CHECKPOINTS = re.compile(
     affirmed(r"(?:gradient|activation)[ _]checkpointing(?![^;.]*\b(?:not|nor) (?:said|stated|known))"), re.IGNORECASE
 )
+ALL_NARROW = re.compile(affirmed(r"weights and (?:both )?moments (?:in )?bf16"), re.IGNORECASE)
+"""Notes of trainers that hold all that trains in 16 bits, adapters too, which peft makes fp32 unless told otherwise
+(``autocast_adapter_dtype``)."""
+NOT_UPCAST = re.compile(r"(?:base|norms?|embeddings?)[^;.]{0,20}\bnot upcast\b", re.IGNORECASE)
+"""Notes of trainers that leave embedding and norms beside quantised weights as they are (fms-acceleration's
+accelerated-peft-bnb), where peft's prepare_model_for_kbit_training makes them fp32."""
+PREPARES_ITSELF = re.compile(r"llama-?factory", re.IGNORECASE)
+"""Software around transformers that prepares models itself and upcasts nothing unless told (hiyouga/LLaMA-Factory
+hparams/model_args.py, upcast_layernorm: False by default)."""
 SCRIPTS = ("QwenLM/Qwen",)
 """Publishers whose own scripts checkpoint (finetune_lora_single_gpu.sh and finetune_lora_ds.sh, recalled)."""
+
+
+def held_narrow(run: Run, framework: Framework) -> dict[str, bool]:
+    """What of adapters, and of what is frozen beside quantised weights, a run held in 16 bits in spite of its
+    framework; nothing where its notes tell of none."""
+    rules = framework.adapters
+    if rules.fp32 and hit(ALL_NARROW, run.notes):
+        return {"fp32": False, "others_fp32": False}
+    return {"others_fp32": False} if rules.others_fp32 and leaves_base(run) else {}
+
+
+def leaves_base(run: Run) -> bool:
+    """Whether embedding and norms beside quantised weights stay in 16 bits."""
+    itself = PREPARES_ITSELF.search(f"{run.text('framework')} {run.source}")
+    return itself is not None or hit(NOT_UPCAST, run.notes) is not None
 
 
 def unasked_recompute(run: Run, framework: Framework, options: Mapping[str, Any]) -> dict[str, str]:

@@ -99,7 +99,7 @@ def _peak(run: Run, setup: Setup) -> str:
     """A peak beyond the card's memory, such as one in MB or of all GPUs together."""
     if _read_peak(run, setup) is None or believed_peak(run, setup) is not None:
         return ""
-    return f"mem_peak_gb_per_gpu is more than {setup.accelerator.name} has: GiB of one GPU?"
+    return f"mem_peak_gb_per_gpu is more than {setup.accelerator.name} has: GiB of one GPU? Other cards: gpu_memory"
 
 
 def believed_peak(run: Run, setup: Setup) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from distsim.engine.jobs.profile import recipe_kernels, recipes_of, with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.attention import own_softmax
 from distsim.engine.runs.software import layers_from, recomputation_of, tells_all_positions
-from distsim.engine.runs.years import recipe_year, run_year, year_ended
+from distsim.engine.runs.years import in_force, recipe_year, run_year, year_ended
 from distsim.interop.runs import Run, expert_notes, loss_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
@@ -123,7 +123,10 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
 def _of_year(run: Run, setup: Setup, year: float) -> dict[str, Any]:
     """What the software of a year had, where no recipe and no compiler takes its place."""
     framework = setup.framework
-    own = {**_until(framework.earlier, year), **_until(earlier_families(framework), year).get(setup.model.family, {})}
+    own = {
+        **in_force(framework.earlier, year),
+        **in_force(earlier_families(framework), year).get(setup.model.family, {}),
+    }
     replaced = recipe_kernels(framework, setup.model, setup.accelerator, setup.precision.name)
     if setup.compiled:
         replaced |= framework.compiled
@@ -147,7 +150,7 @@ def _by_hand(setup: Setup, year: float) -> dict[str, Any]:
     theirs: Framework = catalog.load("frameworks", setup.framework.modules)
     given = {*theirs.kernels.model_fields_set, *theirs.families.get(setup.model.family, {})}
     found = {name: Kernels.model_fields[name].default for name in given}
-    found |= written.kernels.model_dump(exclude_unset=True) | _until(written.earlier, year)
+    found |= written.kernels.model_dump(exclude_unset=True) | in_force(written.earlier, year)
     return found | (written.compiled if setup.compiled else {})
 
 
@@ -165,11 +168,6 @@ def _chunks(run: Run, setup: Setup) -> dict[str, Any]:
         return {"loss_chunk_tokens": tokens}
     loss: Loss | None = catalog.load("losses", setup.job.loss) if setup.job.loss else None
     return loss.earlier if loss is not None and recipe_year(run) < loss.until else {}
-
-
-def _until(earlier: Mapping[int, dict[str, Any]], year: float) -> dict[str, Any]:
-    """What held in a year: the first entry that had not ended."""
-    return next((dict(found) for last, found in sorted(earlier.items()) if year < last + 1), {})
 
 
 def earlier_families(framework: Framework) -> dict[int, dict[str, Any]]:

@@ -13,7 +13,7 @@ from distsim.engine.jobs.profile import with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import StageMemory, memory_of
 from distsim.engine.runs.likeness import correction_of
-from distsim.engine.runs.years import before_torch_2
+from distsim.engine.runs.years import before_torch_2, in_force, recipe_year
 from distsim.interop.runs import Run
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
@@ -69,6 +69,12 @@ takes 0.5, as nvidia-smi showed in 52 runs of BLOOM's layout scan (presets/frame
 QLORA_ON_DEEPSPEED, QLORA_BUCKETS_BYTES = 'method "Q-LoRA"', 2 * 2e8 * 2
 """Notes of runs of QwenLM/Qwen's finetune_qlora_single_gpu.sh, which DeepSpeed runs in fp16, the loss too; and two
 buckets of its ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as well."""
+CLEARS_LATE = re.compile(affirmed(r"(?:Pytorch[- ])?Lightning(?:'s)? Trainer|pl\.Trainer|L\.Trainer"), re.IGNORECASE)
+"""Notes of Lightning's Trainer, which lets gradients go between a step's forward and backward pass (Lightning-AI/
+pytorch-lightning loops/optimization/automatic.py, Closure.closure), so that the loss finds those of the last step."""
+AT_ONCE = "benchmark_litgpt.py"
+"""Notes of runs of Lightning-AI/lightning-thunder's script around litgpt's models, which takes cross entropy of all
+logits at once; litgpt's own recipes take it of a few rows at a time."""
 RETURNS_LOSS = "nanochat"
 """Models of scripts whose compiled module gives the loss alone (karpathy/nanochat gpt.py), not the logits beside it."""
 OWN_SUM = "params+grads+optimizer + activations"
@@ -128,7 +134,7 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
     framework = setup.framework
     kernels: dict[str, Any] = {}
     if setup.compiled:
-        kernels |= next((own for last, own in framework.until.items() if year < last + 1), {})
+        kernels |= in_force(framework.until, recipe_year(run))
     if framework.states:
         state = correction_of(setup, run.id, year, run.source).state
         own = dict(framework.states.get(STATE_NAMES[state], {}))
@@ -168,7 +174,8 @@ def _beside(run: Run, setup: Setup, year: float) -> Setup:
     context = LOADED_WHOLE_BYTES if year < LOADED_WHOLE_UNTIL else 0.0
     if hit(IN_BACKWARD, notes.lower()):
         buffers["steps_in_backward"] = True
-    if before_torch_2(run):  # zero_grad filled gradients with zeros, so that they stayed from step to step
+    # zero_grad filled gradients with zeros before torch 2.0; Lightning's Trainer calls it behind the next forward pass
+    if before_torch_2(run) or hit(CLEARS_LATE, notes):
         buffers["gradients_grow"] = False
     if hit(READS_NARROW, notes):
         buffers["shard_gradients"] = False
@@ -186,6 +193,8 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     scripts = framework.usual.get("loss_alone") and framework.kernels.compiler != "none"
     if scripts and (run.text("model") or "").lower().startswith(RETURNS_LOSS):
         return {"loss_transit_bytes": None}
+    if AT_ONCE in notes:
+        return {"loss_sliced": False}
     if keeps_loss_alone(run):
         alone = {"loss_transit_bytes": 0.0} if framework.usual.get("loss_alone") else {}
         return {"loss_holds_logits": False, **alone}

@@ -11,6 +11,7 @@ from distsim import catalog
 from distsim.engine.jobs.lacking import COMPILED_ONLY, GRAPHS
 from distsim.engine.jobs.profile import BY_DEFAULT
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.adapters import NOT_UPCAST, held_narrow
 from distsim.engine.runs.software import chip_of, told_software
 from distsim.engine.runs.years import TODAY, before_torch_2, recipe_year, run_year
 from distsim.interop.runs import MissingCell, Run, expert_notes
@@ -74,8 +75,8 @@ def framework_of(run: Run) -> Framework:
     if recipe_year(run) < framework.traffic.recompute_stops_until:
         told["recompute_stops_early"] = True
     update: dict[str, Any] = {"traffic": framework.traffic.model_copy(update=told)} if told else {}
-    if framework.adapters.fp32 and hit(ALL_NARROW, run.notes):
-        update["adapters"] = framework.adapters.model_copy(update={"fp32": False, "others_fp32": False})
+    if held := held_narrow(run, framework):
+        update["adapters"] = framework.adapters.model_copy(update=held)
     if framework.traffic.module_hooks and by_torch(run):
         update["buffers"] = framework.buffers.model_copy(update={"gathers_copies": True})
     return framework.model_copy(update=update) if update else framework
@@ -105,9 +106,6 @@ NO_AUTOCAST = re.compile(r"\b(?:no|without) autocast\b(?! of)", re.IGNORECASE)
 is fp32 then: embedding and norms are made so, and bitsandbytes' layers compute in what they are given."""
 PACKED = "qlora"
 HALF = re.compile(affirmed(r"weights (?:in )?(?:float16|fp16)|(?:float16|fp16) weights"), re.IGNORECASE)
-ALL_NARROW = re.compile(affirmed(r"weights and (?:both )?moments (?:in )?bf16"), re.IGNORECASE)
-"""Notes of trainers that hold all that trains in 16 bits, adapters too, which peft makes fp32 unless told otherwise
-(``autocast_adapter_dtype``)."""
 
 
 def _profile_of(run: Run) -> tuple[str, str]:
@@ -175,7 +173,8 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     recipe = _recipe(run, framework)[0] or default
     if recipe == "bf16" and framework.adapters.others_fp32 and hit(NO_AUTOCAST, run.notes):
         return "fp32" if PACKED in (run.text("finetune_kind") or "").lower() else "pure-bf16"
-    if recipe == "fp16" and framework.adapters.fp32 and run.text("finetune_kind") == "lora" and hit(HALF, run.notes):
+    half = (run.text("finetune_kind") == "lora" and hit(HALF, run.notes)) or hit(NOT_UPCAST, run.notes)
+    if recipe == "fp16" and framework.adapters.fp32 and half:
         return recipe  # autocast around frozen weights of 16 bits casts none of them
     if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
         recipe = f"{recipe}_pure"
@@ -218,7 +217,7 @@ def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
         return wide, f"precision {cell!r} names no format: timed as {wide}"
     if cell in HALF_AUTOCAST and framework.family == "torch":
         return "amp-fp16", ""
-    if known := PRECISIONS.get(cell):
+    if known := framework.precisions.get(cell) or PRECISIONS.get(cell):
         return known, ""
     if catalog.knows("precisions", cell):
         return str(catalog.load("precisions", cell).name), ""

@@ -11,6 +11,7 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.adapters import counted_targets, unasked_recompute
 from distsim.engine.runs.attention import attention_of
+from distsim.engine.runs.cards import of_other_size
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.degrees import first_that_fits, open_degrees
 from distsim.engine.runs.evaluation import evaluating
@@ -115,7 +116,8 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     cluster = cluster_of(run)
     _settle(options, run, framework, model, cluster)
     job = Job.read({**options, "model": model, "framework": framework.name})
-    setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
+    setup = of_other_size(run, resolve(job, {"cluster": cluster, "framework": framework}))
+    setup = with_kernels_of(run, setup)
     setup = unpacked_then(run, recomputing_as_recipes(run, checkpointed(run, trained_whole(run, setup))))
     setup = compressed(run, to_drives(run, partly_offloaded(run, setup)))
     return fitting(setup) if not again and recomputes_until_fits(setup) else setup

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from distsim.interop.runs import Run
 from distsim.interop.runs.release import release_year, stated_year
 
@@ -35,3 +38,10 @@ def year_ended(run: Run) -> float:
 def before_torch_2(run: Run) -> bool:
     """Whether a run's software is older than PyTorch 2.0."""
     return year_ended(run) <= TORCH_2
+
+
+def in_force(entries: Mapping[int, dict[str, Any]] | Mapping[float, dict[str, Any]], year: float) -> dict[str, Any]:
+    """What held in a year, of entries by the last year that each held in (2024) or by the date at which it ended
+    (2025.25): the first to end that had not ended."""
+    ends = {last + (last == int(last)): found for last, found in entries.items()}
+    return next((dict(ends[end]) for end in sorted(ends) if year < end), {})

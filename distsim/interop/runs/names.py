@@ -133,7 +133,7 @@ def optimizer_named(text: str | None) -> str | None:
 
 
 _OTHER_OPTIMIZERS = re.compile(
-    r"lomo|galore|apollo|badam|adam[-_ ]?mini|\bcame\b|shampoo|\bsoap\b|(?<!\d)1[-_ ]?bit|one[-_ ]?bit|0/1|"
+    r"adam[-_ ]?mini|\bcame\b|shampoo|\bsoap\b|(?<!\d)1[-_ ]?bit|one[-_ ]?bit|0/1|"
     r"zero[-_ ]?one|ademamix|schedule[-_ ]?free|stable[-_ ]?adam|\bmars\b|\badan\b|adopt|prodigy|"
     r"(?:bf16|fp16|fp8|narrow)[-_ ](?:moments?|states?)",
     re.IGNORECASE,

@@ -16,7 +16,7 @@ COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "n_exper
 MOST, MOST_LAYERS, MOST_SAMPLES = 10_000_000, 10_000, 1_000_000_000
 """Beyond any model, machine and batch: a typing slip."""
 MEASURED = ("n_params_b", "ffn_hidden", "capacity_factor",
-            "internode_gbps_per_gpu", "gpu_power", "step_time_s", "tokens_per_s_per_gpu",
+            "internode_gbps_per_gpu", "gpu_power", "gpu_memory", "step_time_s", "tokens_per_s_per_gpu",
             "samples_per_s", "tflops_per_gpu_reported", "mfu_pct", "hfu_pct", "mem_peak_gb_per_gpu")  # fmt: skip
 """Columns of figures above zero."""
 LEAST_MEASURED, MOST_MEASURED = 1e-9, 1e13
@@ -56,6 +56,7 @@ _UNITS_OF = {
     "gpus_per_node": "gpus?|chips?|devices?|cards?", "layers": "layers?",
     "cp": "ring|p2p|a2a|ulysses|all[-_ ]?gather|all[-_ ]?to[-_ ]?all",
     "internode_gbps_per_gpu": r"gb(?:it)?(?:/s|ps)", "gpu_power": "w(?:atts?)?", "n_params_b": "billions?",
+    "gpu_memory": "gi?b",
     "step_time_s": rf"(?:{_SECOND}|ms|milliseconds?|min(?:ute)?s?|h(?:ours?)?)(?:{_PER}(?:it(?:er(?:ation)?)?|step))?",
     "tokens_per_s_per_gpu": rf"(?:(?:tokens?|toks?|t){_PER}{_SECOND}|tps){_EACH}|tgs",
     "samples_per_s": rf"(?:{_SEQUENCES})?{_PER}{_SECOND}",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 from distsim.units import GIB, GIGA, MIB, TERA, TIB, gib
 
-CELL, KIND = "mem_peak_gb_per_gpu", "mem_kind"
+CELL, KIND, CARD = "mem_peak_gb_per_gpu", "mem_kind", "gpu_memory"
 DECIMAL = ("QwenLM/",)
 """Sources that print decimal gigabytes: QwenLM/Qwen's table has 81.0 on cards of 80 GiB, and read as GiB all of it is
 7% above what 44 runs need (docs/findings/memory-frameworks.md)."""
@@ -23,6 +24,8 @@ _UNITS = (
     (re.compile(r"(?:\b|\d)tib\b"), TIB),
     (re.compile(r"(?:\b|\d)tb\b"), TERA),
 )
+_CARD_OF = re.compile(r"\b(?:cards?|GPUs?|[A-Z]{1,2}\d{2,4}) of (\d{2,3}(?:\.\d{1,3})?) ?Gi?B\b")
+"""Notes of cards that are no usual part: "H100 of 95.04 GiB", "card of 48 GB"."""
 _GIGA = re.compile(r"\bgb\b")
 """Beside ``mem_kind`` a word for the unit is meant; beside the figure it is what torch prints for GiB."""
 
@@ -64,3 +67,10 @@ def assumed_unit(run: Run, capacity: float) -> str:
     if peak is None or not (_is_share(run) or _told_unit(run) not in (None, GIB)):
         return ""
     return f"{CELL} {run.text(CELL)} read as {gib(peak)}"
+
+
+def card_bytes(run: Run) -> float | None:
+    """Bytes of memory that a row says its GPUs have; None where it says nothing."""
+    told = hit(_CARD_OF, run.notes)
+    gibibytes = run.positive(CARD) or (float(told[1]) if told else None)
+    return gibibytes * GIB if gibibytes else None

@@ -21,6 +21,10 @@ _UNDESCRIBED = (
 )  # fmt: skip
 """Ways that train neither everything nor adapters of products, or do more in a step than train on sequences (answers
 are generated, a frozen model runs beside, several sequences are a sample), and what they do."""
+_PARTLY_UPDATED = re.compile(r"galore|apollo|lomo|\bbadam", re.IGNORECASE)
+"""Optimizers that keep states of projected gradients (GaLore and its quantised kin, Zhao et al. 2024, arXiv:2403.03507;
+APOLLO, arXiv:2412.05270), of one block of layers at a time (BAdam, arXiv:2404.02827), or none beside gradients that go
+as backward makes them (LOMO, AdaLOMO, arXiv:2306.09782)."""
 
 
 def kind_of(run: Run) -> str:
@@ -40,3 +44,9 @@ def refuse_undescribed(run: Run) -> None:
     kind = kind_of(run)
     if what := next((what for words, what in _UNDESCRIBED if words.search(kind)), ""):
         raise MissingCell(f"finetune_kind {kind!r} {what} is not described; known are full, lora, qlora")
+    named = (run.text("optimizer") or "", kind)
+    if updated := next((words for words in named if _PARTLY_UPDATED.search(words)), ""):
+        raise MissingCell(
+            f"optimizer {updated!r} keeps states or gradients of a part of what trains, which is not described; known "
+            "are adamw, adamw-8bit, adafactor and what distsim show optimizers lists"
+        )
