@@ -372,3 +372,17 @@ def test_the_kind_that_another_rate_is_taken_for_is_told() -> None:
     assert not supposed_kind("h100-sxm", None, 200.0, "ib-ndr")
     assert not supposed_kind("h100-sxm", None, None, None)
     assert not supposed_kind("rtx-4090", None, 0.0, None)
+
+
+def test_a_tree_crosses_between_two_nodes_once_where_its_network_has_that() -> None:
+    net = network_for("h100-sxm")
+    for once in (True, False):
+        graph = nccl.graph_of(group_of(16, 8, net._replace(two_node_tree=once)))
+        assert graph.tree_across == (2 if once else 1) * graph.across
+
+
+def test_a_dragonfly_loses_with_every_doubling_of_nodes() -> None:
+    net = network_for("a100-sxm4-40gb", cluster=catalog.load("clusters", "polaris"))
+    some, whole = (price("all_to_all", 1e9, group_of(64, 4, one)).seconds for one in (net, net._replace(taper=0.0)))
+    assert whole / some == pytest.approx((1 - net.taper) ** 3, rel=0.02)
+    assert net.taper > 0

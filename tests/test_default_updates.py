@@ -89,3 +89,13 @@ def test_a_fused_update_is_offered_where_it_helps() -> None:
     assert offered == [{"optimizer": "adamw-fused"}]
     step = distsim.step(**JOB, framework="torch-ddp", micro_batch=1)
     assert any(one.options.get("optimizer") == "adamw-fused" for one in distsim.advise(step))
+
+
+def test_wide_copies_replace_narrow_gradients() -> None:
+    """accelerate's fp32 gradients beside bf16 ones: two bytes more for each element while the optimizer steps."""
+    setup = resolve(Job(model="gpt2", gpu="h100-sxm", framework="huggingface"))
+    stage, precision = build_stages(setup)[0], setup.trained_precision
+    wider = precision.master_bytes - precision.gradient_bytes
+    assert wider > 0
+    more = update_bytes(setup, stage, 100 * precision.gradient_bytes) - update_bytes(setup, stage, 0)
+    assert more == pytest.approx(100 * wider)

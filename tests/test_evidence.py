@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from distsim.engine.runs.layout import assumed_layout, possible_degrees
 from distsim.engine.runs.memory import held_by
 from distsim.engine.runs.profile import checkpointed, trained_whole
 from distsim.engine.runs.setup import setup_of
+from distsim.engine.steps.intervals import _around
 from distsim.engine.validate import quantile, shipped_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run, measured_step_seconds, read_runs
@@ -323,3 +325,8 @@ def test_a_misspelt_usual_option_is_named() -> None:
 
     with pytest.raises(DistsimError, match="did you mean recompute"):
         Framework.read({"name": "mine", "usual": {"recomput": "full"}, "source": {"other": "me"}}, where="mine.toml")
+
+
+def test_an_interval_reaches_below_by_what_was_predicted_too_slow() -> None:
+    around = _around(10.0, {"over": math.log(1.25), "under": math.log(1.5)}, "")
+    assert (around.low, around.high) == pytest.approx((8.0, 15.0))

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 import distsim
-from distsim import catalog
+from distsim import Job, catalog
+from distsim.engine.jobs.resolve import resolve
 from distsim.engine.networks.links import link_rate, network_for
 from distsim.engine.networks.nccl import graph_of
 from distsim.engine.networks.network import Group
 from distsim.engine.networks.network_classes import fabrics
+from distsim.engine.networks.reach import refuse_beyond
 from distsim.errors import DistsimError
 from distsim.units import GIB
 
@@ -90,3 +92,11 @@ def test_groups_that_nodes_do_not_divide_have_links(gpu: str) -> None:
     assert all(0 < row.seconds < 10 for row in report.collectives)
     split, whole = (graph_of(Group(ranks, ranks / 2, 2, network_for(gpu))).inside for ranks in (3, 4))
     assert split == whole > 0
+
+
+def test_racks_have_as_many_gpus_as_their_nodes() -> None:
+    rack = catalog.load("clusters", "gb200-nvl72").model_copy(update={"nodes": 18})
+    setup = resolve(Job(model="llama-7b", gpus=72), {"cluster": rack})
+    refuse_beyond(setup, 72)
+    with pytest.raises(DistsimError, match="has 72"):
+        refuse_beyond(setup, 73)

@@ -13,8 +13,8 @@ import distsim
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
-from distsim.engine.kernels.flash import flash_seconds
-from distsim.formulas.compute import head_share
+from distsim.engine.kernels.flash import _in_blocks, flash_seconds
+from distsim.formulas.compute import attention_share, head_share
 from distsim.specs.job import Job
 from distsim.specs.timing import Timing
 
@@ -150,3 +150,18 @@ def test_packed_samples_shorter_than_a_block_run() -> None:
     steps = {n: distsim.step("llama-3-8b", gpu="h100-sxm", gpus=8, zero=3, framework="nemo", seq=4096, sample_tokens=n)
              for n in (16, 63, 64, 65, 128, 256)}  # fmt: skip
     assert max(one.seconds for one in steps.values()) < 1.1 * min(one.seconds for one in steps.values())
+
+
+def test_edges_of_blocks_are_as_many_under_a_causal_mask() -> None:
+    """Of 2,000 keys a causal query sees 1,000 in the mean, and half of the block on the diagonal."""
+    setup = resolve(Job(model="llama-7b", gpu="a100-sxm4-80gb"))
+    ((block, _),) = build_stages(setup)[0].layers
+    chip, core = Chip(setup), next(one for one in block.operations if one.role == "core")
+    masked, whole = _in_blocks(chip, core, 1064.0, 128, True)[0], _in_blocks(chip, core, 1000.0, 128, False)[0]
+    assert masked == pytest.approx(whole)
+
+
+def test_a_last_wave_that_is_half_full_takes_half_as_long_more() -> None:
+    """Units without a block idle: half of them for one wave, a half-full second one costs half of what it leaves."""
+    full, ragged, half = (attention_share(1, blocks, 128, 4096, 1.0, 100, 1e12) for blocks in (200, 150, 50))
+    assert (ragged, half) == pytest.approx(((0.75 + 0.25 / 2) * full, full / 2))

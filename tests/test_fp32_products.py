@@ -9,7 +9,9 @@ import pytest
 import distsim
 from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
+from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.specs.job import Job
@@ -84,3 +86,12 @@ def test_jobs_in_fp32_are_shown_what_narrower_products_would_take() -> None:
     assert not any("precision" in options for options in narrow)
     mends = [one.shown for one in distsim.advise(distsim.memory(**{**job, "micro_batch": 20}, gpu="a100-sxm4-40gb"))]
     assert {"precision": "amp-bf16"} in mends
+
+
+def test_weight_gradients_on_tf32_units_of_hopper_take_longer() -> None:
+    """Of a square product the input gradient takes as long as forward, the weight gradient 1 / 0.69 of it."""
+    setup = resolve(Job(model="gpt2-medium", gpu="h100-sxm", precision="tf32", micro_batch=1, seq=1024))
+    ((block, _),) = build_stages(setup)[0].layers
+    square = next(one for one in block.operations if one.kind == "matmul" and one.shape[:3] == (1024, 1024, 1024))
+    forward, backward = operation_sums(setup, Chip(setup), square)
+    assert backward.matmul == pytest.approx(forward.matmul * (1 + 1 / 0.69))

@@ -318,3 +318,15 @@ def test_stragglers_come_beside_the_usual_spread() -> None:
     from distsim.cli.plan_request import LOSSES
 
     assert "beside the usual one in every step" in LOSSES["stragglers"][1]
+
+
+def test_a_restart_loads_over_the_links_that_there_are() -> None:
+    failures, storage = catalog.load("failures", "llama-3"), catalog.load("storage", "tectonic")
+    wide, narrow = (goodput(1024, failures, Checkpoint(1e12, 1e9, 50e9, rate), storage, Policy()).restart
+                    for rate in (1e18, 1e9))  # fmt: skip
+    assert narrow - wide == pytest.approx(1e12 / 1e9 - 1e12 / (storage.read_rate or storage.write_rate))
+
+
+def test_dalys_interval_by_hand() -> None:
+    """Equation 37 with a pause of half of the time between failures: 16 (1 + 1/6 + 1/36) - 8."""
+    assert forms.daly_interval_seconds(8.0, 16.0) == pytest.approx(16 * 43 / 36 - 8)

@@ -8,6 +8,8 @@ import pytest
 
 from distsim import Job, catalog, memory
 from distsim.engine.evidence import replay
+from distsim.engine.figures import Figures
+from distsim.engine.footprint.buffers import fragmentation_bytes
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.validate import unseen_runs
@@ -87,3 +89,8 @@ def test_replicas_of_ddp_hold_their_gradients_twice() -> None:
     )
     assert two.counted("allocated") - one.counted("allocated") == pytest.approx((12.364 - 10.318) * GIB, rel=0.01)
     assert two.categories["buffers"] == two.categories["gradients"]
+
+
+def test_an_allocator_loses_no_less_than_what_lies_idle() -> None:
+    setup = resolve(Job(model="gpt2", gpu="h100-sxm"))
+    assert fragmentation_bytes(setup, 0.0, Figures(), 5.0 * MIB) == 5.0 * MIB

@@ -9,7 +9,9 @@ import pytest
 import distsim
 from distsim import Job
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.steps.after import after_last
 from distsim.engine.steps.beside import EXCHANGE_UNITS, hidden_share
+from distsim.engine.steps.compose import MicroBatch
 
 STAGES: dict[str, Any] = {"model": "deepseek-v3", "gpu": "h800-sxm", "gpus": 1024, "pp": 16, "zero": 1, "seq": 4096,
                           "global_batch": 4096, "stage_layers": "balanced"}  # fmt: skip
@@ -35,3 +37,13 @@ def test_overlap_pays_though_products_slow_down() -> None:
     assert step < longer
     (apart, longer), (beside, step) = exposed(ep=8), exposed(ep=8, expert_overlap=True)
     assert beside == pytest.approx(apart * filling, rel=1e-6) and step < longer
+
+
+def test_what_is_reduced_once_hides_behind_one_backward() -> None:
+    """Two thirds of a micro-batch of 3 s are backward's; what is gathered once has a forward of 1 s."""
+    batch = MicroBatch(1.0, 2.0, (0.0, 2.0), {"tensor_parallel": 0.0}, {}, {})
+    names = ("reduce", "dp_ahead", "gather_once", "tp_step", "dp_step", "dp_stated", "optimizer", "offload_step")
+    stage = {**dict.fromkeys((*names, "updates"), 0.0), "reduce": 5.0, "dp_ahead": 5.0}
+    timing = {"data_factor": 1.0, "gather_factor": 1.0, "exposed_fraction": 0.0, "optimizer": 1.0}
+    found = after_last(stage, timing, batch)
+    assert (found.reduce.left, found.ahead.left) == pytest.approx((3.0, 4.0))

@@ -69,3 +69,10 @@ def test_mends_and_searches_keep_to_it() -> None:
     best = search(Request(job, (64,), bounds, top=1)).best[0]
     assert best.report.memory.fits_hosts
     assert step(**{**JOB, "gpus": 64}, offload="optimizer,parameters").memory.node_bytes <= 2048 * GIGA
+
+
+def test_a_part_of_a_node_needs_what_its_ranks_hold() -> None:
+    """Shards on two of eight GPUs are as many bytes as on all."""
+    job: dict[str, Any] = {"model": "llama-7b", "gpu": "h100-sxm", "zero": 3, "framework": "deepspeed"}
+    part, whole = (memory(**job, offload="optimizer", gpus=gpus).node_bytes for gpus in (2, 8))
+    assert part == pytest.approx(whole, rel=1e-3)

@@ -16,7 +16,7 @@ from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.steps.compose import compose, exchanged, layout_numbers, stage_numbers
 from distsim.engine.steps.work import work_of
-from distsim.formulas.compute import optimizer_traffic_bytes
+from distsim.formulas.compute import matmul_share, optimizer_traffic_bytes
 from distsim.formulas.step import BLOCKING_SECONDS
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
@@ -168,3 +168,7 @@ def test_an_odd_vocabulary_is_told() -> None:
     assert any("30,522 columns" in note for note in distsim.step(**job).notes)
     job["model"] = "bert-base-BertForSequenceClassification"  # whose output is over two classes
     assert not any("columns" in note for note in distsim.step(**job).notes)
+
+
+def test_one_tile_leaves_all_other_units_idle() -> None:
+    assert matmul_share(64, 64, 64, 1, 50) == pytest.approx(2 * matmul_share(64, 64, 64, 1, 100))

@@ -13,7 +13,7 @@ import pytest
 from distsim import catalog
 from distsim.engine.evidence import replay
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.buffers import buffer_bytes
+from distsim.engine.footprint.buffers import buffer_bytes, overhead_bytes
 from distsim.engine.footprint.states import states
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
@@ -248,3 +248,21 @@ def test_qwens_table_is_in_decimal_gigabytes() -> None:
     assert len(errors) == 44
     assert statistics.median(abs(error) for error in errors) < 0.03
     assert abs(statistics.median(errors)) < 0.01
+
+
+@pytest.mark.parametrize("degree", ["tp", "pp", "ep", "cp"])
+def test_every_kind_of_group_has_a_communicator(degree: str) -> None:
+    one, more = (resolve(Job(model="mixtral-8x7b", gpu="h100-sxm", gpus=16, **{degree: ranks})) for ranks in (1, 2))
+    each = more.framework.overhead.communicator_bytes
+    assert overhead_bytes(more, Figures()) - overhead_bytes(one, Figures()) == pytest.approx(each)
+    assert each > 0
+
+
+def test_copies_of_gradients_for_the_step_are_of_the_own_shard() -> None:
+    """Six bytes for each of Llama 7B's parameters, which ZeRO 1 shares out."""
+    found = []
+    for gpus in (1, 8):
+        job = Job(model="llama-7b", gpu="a100-sxm4-80gb", framework="megatron-deepspeed", zero=1, gpus=gpus)
+        figures = memory_of(resolve(job)).stages[0].figures
+        found += [one.value for one in figures if one.label == "gradient copies of the step"]
+    assert found == pytest.approx([6 * 6_738_415_616, 6 * 6_738_415_616 / 8])

@@ -9,7 +9,7 @@ import numpy
 import pytest
 
 from distsim import catalog
-from distsim.engine.plans.energy import draw
+from distsim.engine.plans.energy import draw, profile_of
 from distsim.engine.plans.ownership import ownership, system_for
 from distsim.formulas import energy, money, scaling
 from distsim.specs.facility import Facility
@@ -194,3 +194,13 @@ def test_a_facility_of_ones_own_leaves_out_what_is_as_in_the_default() -> None:
     usual, own = catalog.load("facilities", "default"), Facility.read({"name": "mine", "pue": 1.3})
     for name in ("upkeep_fraction", "network_fraction", "lifetime_years", "residual_fraction", "utilisation"):
         assert getattr(own, name) == getattr(usual, name), name
+
+
+def test_another_node_than_the_usual_one_draws_a_share_of_its_accelerators() -> None:
+    card = catalog.load("gpus", "h100-sxm")
+    usual = catalog.load("clusters", card.default_cluster)
+    alike, half = (usual.model_copy(update={"power": None, "gpus_per_node": gpus}) for gpus in (8, 4))
+    stated, taken, own = (draw(card, one, 0.4) for one in (usual, alike, half))
+    assert stated and taken and own
+    assert taken.overhead == stated.overhead
+    assert own.overhead == pytest.approx(card.power * profile_of(card).node_fraction)

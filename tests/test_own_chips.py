@@ -13,7 +13,7 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.chip import TYPICAL_SHARE, usual_share
 from distsim.engine.kernels.weights import host_bandwidth
 from distsim.engine.memory import memory_of
-from distsim.engine.networks.links import network_for
+from distsim.engine.networks.links import network_for, scale_up
 from distsim.engine.networks.network import GENERATIONS
 from distsim.engine.networks.unknown import unknown_architecture, unknown_links
 from distsim.engine.step import StepReport, step_of
@@ -135,3 +135,8 @@ def test_links_and_hosts_that_nobody_described_are_told(presets: Path) -> None:
     notes = step_on().notes
     assert "links of ours (nvlink 7) are not known: they reach the share of their rate that nvlink-5 does" in notes
     assert "PCIe 7 of ours is not known: a flow between cards is that of PCIe 6" in notes
+
+
+def test_a_host_that_is_not_described_has_the_usual_slots() -> None:
+    card = catalog.load("gpus", "l40s").model_copy(update={"host": None})
+    assert scale_up(card)[0] == "pcie-4"

@@ -68,3 +68,9 @@ def test_step_and_search_tell_what_fits_by_little(capsys: pytest.CaptureFixture[
     assert "would fit" in capsys.readouterr().out
     run(["search", "llama-3-70b", "--gpu", "h100-sxm", "--gpus", "64", "--global-batch", "128", "--seq", "8192"])
     assert "Rank 1 fits by little" in capsys.readouterr().out
+
+
+def test_nine_tenths_of_measured_runs_are_within_the_ends() -> None:
+    known = peak_error(1e9, 1e9)
+    at = catalog.raw("timing", "peaks")[TABLE]["at"]
+    assert [share_below(at, end / 1e9) for end in (known.low, known.high)] == pytest.approx([0.05, 0.95])

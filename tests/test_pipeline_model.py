@@ -176,3 +176,9 @@ def test_one_stage_never_idles(schedule: str) -> None:
         run_of = distsim.pipeline(stages=1, micro=micro, schedule=schedule, model="olmo-7b", gpu="t4", tp=2, seq=128)
         figures = (run_of.bubble_fraction, run_of.span_bubble_fraction, *run_of.idle)
         assert all(0 <= one < 1e-9 and not str(one).startswith("-") for one in figures)
+
+
+def test_an_order_is_sought_for_the_longest_hop() -> None:
+    times = {"schedule": "zb-auto", "forward": 1.0, "input_gradient": 1.0, "weight_gradient": 1.0}
+    even, one = (distsim.pipeline(4, 8, **times, hop=hop) for hop in ([0.5] * 4, [0.0, 0.5, 0.0, 0.0]))
+    assert one.parts.orders == even.parts.orders

@@ -174,3 +174,25 @@ def test_links_are_joined_in_order_and_wrap_around() -> None:
     assert distsim.pipeline(3, 1, hop=[1, 10, 100]).makespan == 9 + 2 * 11
     assert distsim.pipeline(3, 1, "looped-bfs", 2, hop=[1, 10, 100]).makespan == 9 + 2 * (2 * 11 + 100)
     assert distsim.pipeline(2, 1, "looped-bfs", 2, hop=[1, 100]).makespan == 6 + 2 * 3
+
+
+def test_a_fused_block_waits_for_the_longer_of_its_transfers() -> None:
+    """Under rendezvous a transfer begins when both ends are ready, and what needs it when it is there."""
+    hops = [0.5, 0.25, 0.125, 0.0625]
+    found = distsim.pipeline(4, 8, "interleaved-1f1b-overlap", 2, forward=1.0, backward=2.0, hop=hops, p2p="rendezvous")
+    done: dict[tuple[str, int, int | None], Any] = {}
+    for one in found.actions:
+        if one.kind != "B":
+            done["F", one.chunk, one.micro] = one
+        if one.kind == "FB":
+            done["B", one.backward_chunk or 0, one.backward_micro] = one
+        elif one.kind == "B":
+            done["B", one.chunk, one.micro] = one
+    for kind, order in (("F", range(8)), ("B", range(7, -1, -1))):
+        for before, after in pairwise(order):
+            for micro in range(8):
+                first, then = done[kind, before, micro], done[kind, after, micro]
+                own = [one.end for one in found.actions if one.stage == then.stage and one.end <= then.start]
+                low, high = sorted((first.stage, then.stage))
+                delay = hops[3] if high - low == 3 else hops[low]
+                assert then.start >= max([first.end, *own]) + delay - 1e-9

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.engine.jobs.resolve import resolve
 from distsim.engine.step import StepReport
-from distsim.engine.steps.beside import beside_attention
+from distsim.engine.steps.beside import behind_first, beside_attention
+from distsim.specs.job import Job
 
 LONG: dict[str, Any] = {
     "model": "llama-3-8b",
@@ -65,3 +67,9 @@ def test_the_explanation_says_so() -> None:
 
     told = [figure.source for section in sections(distsim.step(**LONG)) for figure in section.figures]
     assert any("less what hides behind attention" in source for source in told)
+
+
+def test_the_last_step_of_a_ring_hides_nothing() -> None:
+    job = Job(model="llama-3-8b", gpu="h100-sxm", gpus=8, cp=4, seq=8192)
+    ring, other = (resolve(job.model_copy(update={"cp_mode": mode})) for mode in ("ring", "all_to_all"))
+    assert (behind_first(ring), behind_first(other)) == (3 / 4, 0)

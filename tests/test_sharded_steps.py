@@ -8,6 +8,7 @@ import pytest
 
 import distsim
 from distsim.engine.evidence import Replay, replay
+from distsim.engine.footprint.buffers import reduced_unit_bytes, waiting_bytes
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.weights import weight_work
@@ -108,3 +109,21 @@ def test_reductions_copy_what_trains_in_the_type_it_travels_in() -> None:
         assert _moved(framework=framework) == pytest.approx(wanted, rel=0.01), framework
     frozen = _moved(lora_rank=1)
     assert frozen == pytest.approx(4 * PARAMETERS, rel=0.02)
+
+
+def test_a_layers_gradients_are_whole_while_they_are_reduced() -> None:
+    """Of few tokens nothing else takes room: what backward made, and the copy that is being reduced."""
+    job = {"model": "gpt2", "gpu": "h100-sxm", "gpus": 8, "framework": "torchtitan", "zero": 3, "seq": 16}
+    report = distsim.memory(**job, micro_batch=1)
+    made = sum(reduced_unit_bytes(report.setup, build_stages(report.setup)[0]))
+    last = next(one for one in report.worst.moments if one.name == "backward of the last layer")
+    assert last.churning >= made > 0
+
+
+def test_gradients_that_waited_are_gone_when_the_optimizer_steps() -> None:
+    job = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 8, "framework": "torchtitan", "zero": 2, "no_sync": True}
+    report = distsim.memory(**job, global_batch=64, micro_batch=1)
+    waited = waiting_bytes(report.setup, build_stages(report.setup)[0])
+    last = next(one for one in report.worst.moments if one.name == "optimizer step")
+    assert last.activations == pytest.approx(-waited)
+    assert waited > 0

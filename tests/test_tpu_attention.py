@@ -10,7 +10,7 @@ from distsim import catalog
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.attention_rates import FLASH_BACKWARD_SHARE, attention_rates
-from distsim.engine.kernels.chip import Chip
+from distsim.engine.kernels.chip import Chip, grid_kernels
 from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import seconds_of
@@ -89,3 +89,8 @@ def test_blocks_that_notes_tell(notes: str, block: int | None) -> None:
         setup_of(Run({**ROW, "framework": "maxtext", "gpu": "h100-sxm", "notes": notes}, 1)).kernels.attention_block
         is None
     )
+
+
+def test_backward_kernels_by_chip() -> None:
+    """A v5p's makes the scores once for queries and once for keys and values."""
+    assert [grid_kernels(catalog.load("gpus", name)) for name in ("h100-sxm", "tpu-v5p", "tpu-v6e")] == [0, 2, 1]

@@ -50,3 +50,10 @@ def test_slots_of_one_capacity_are_no_groups() -> None:
 def test_a_log_of_maxtext() -> None:
     """5.667 s on four chips of a v5p (MaxText, docs/guides/understand_logs_and_metrics.md); 3.6 without tiles."""
     assert 0.75 < seconds_of(resolve(Job(**JOB, framework="maxtext"))) / 5.667 < 1.05
+
+
+def test_gate_and_up_apart_take_as_long_as_one_product() -> None:
+    """Whole tiles either way."""
+    chip = Chip(resolve(Job(model="mixtral-8x7b", gpu="tpu-v5p", gpus=8, framework="maxtext")))
+    one, two = (tiled_seconds(chip, chip.rate, (4096, 8192, 4096, 8), 2, parts) for parts in (1, 2))
+    assert two == pytest.approx(one)

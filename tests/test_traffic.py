@@ -10,14 +10,16 @@ import numpy
 import pytest
 
 import distsim
+from distsim import catalog
 from distsim.engine.exchanges.all_flows import network_of
 from distsim.engine.exchanges.compare import sync_cost, zero_traffic
 from distsim.engine.exchanges.exchange import exchange_of
+from distsim.engine.exchanges.offloading import host_rate
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.traffic import Row, TrafficReport, comm_of, stage_rows
 from distsim.errors import DistsimError
-from distsim.formulas.traffic import zero_volume_parameters
+from distsim.formulas.traffic import powersgd_elements, zero_volume_parameters
 from distsim.specs.framework import Buffers
 from distsim.specs.job import Job
 
@@ -598,3 +600,62 @@ def test_no_clipping_is_told() -> None:
             again = distsim.comm(framework=report.setup.framework.name, clip=stated, **job)
             assert not any("--clip" in note for note in again.notes)
             assert any(row.purpose == "gradient norm" for row in again.collectives) is stated
+
+
+def test_factors_are_never_more_than_their_gradient() -> None:
+    assert powersgd_elements(1000, 10, 4) == 4 * 1010
+    assert powersgd_elements(1000, 10, 64) == 1000 * 10
+
+
+def test_stages_send_every_residual_stream() -> None:
+    """DeepSeek-V4 mixes four, each as wide as the model."""
+    report = comm("deepseek-v4-flash", gpu="h100-sxm", gpus=64, pp=2, ep=32, micro_batch=1)
+    (size,) = {row.bytes_per_call for row in rows(report, "pipeline activations")}
+    assert size == report.setup.layout.seq * report.setup.model.hidden * 4 * 2
+
+
+def test_a_predicted_tokens_embedding_is_the_first_stages() -> None:
+    """Multi-token prediction on the last stage looks tokens up in a copy, whose gradient both ends add up."""
+    job: dict[str, Any] = {"gpu": "h100-sxm", "gpus": 512, "pp": 16, "ep": 32}
+    first = [{row.purpose for row in comm("deepseek-v3", **job, mtp=mtp).stages[0]} for mtp in (0, 1)]
+    assert ["tied embedding gradient" in purposes for purposes in first] == [False, True]
+
+
+def test_a_node_shares_a_link_among_no_more_than_it_has() -> None:
+    pair = catalog.load("clusters", "dgx-2").model_copy(update={"gpus_per_node": 2})
+    whole, part = (host_rate(resolve(Job(model="gpt2", gpus=16, cluster="dgx-2"), given))
+                   for given in ({}, {"cluster": pair}))  # fmt: skip
+    assert part == 2 * whole
+
+
+def test_one_backward_hides_what_is_reduced_once() -> None:
+    """However many micro-batches a step has, gradients are reduced beside its last one."""
+
+    def exposed(batch: int) -> float:
+        report = comm(gpu="a100-sxm4-80gb", gpus=64, global_batch=batch, micro_batch=1, seq=512)
+        return sum(row.exposed_seconds for row in rows(report, "gradients"))
+
+    assert exposed(512) == pytest.approx(exposed(64))
+    assert exposed(64) > 0
+
+
+def test_the_gradient_norm_is_a_sum_over_all_ranks() -> None:
+    report = comm(gpus=16, tp=2, pp=2, zero=1, framework="megatron-core")
+    assert [row.group_size for row in rows(report, "gradient norm")] == [16]
+
+
+def test_replicas_of_shards_reduce_a_shard() -> None:
+    report = comm(gpu="h100-sxm", gpus=16, zero=1, zero_group=8, framework="megatron-core")
+    size = sum(row.bytes_per_call * row.calls for row in rows(report, "gradients of replicas"))
+    assert size == pytest.approx(2 * LLAMA_7B / 8)
+
+
+def test_both_copies_of_a_model_reduce_their_gradients() -> None:
+    """DualPipe has two stages on each device."""
+    job: dict[str, Any] = {"gpu": "h100-sxm", "gpus": 16, "pp": 4, "global_batch": 64, "micro_batch": 1, "zero": 1}
+    one, two = (
+        sum(row.wire_bytes_per_rank for row in comm("gpt3-6.7b", **job, schedule=name).stages[1]
+            if row.purpose == "gradients")
+        for name in ("1f1b", "dualpipe")
+    )  # fmt: skip
+    assert two == pytest.approx(2 * one, rel=0.01)

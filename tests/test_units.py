@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsim.units import count, decimal_bytes, duration
+from distsim.units import DAY, count, decimal_bytes, duration, parse
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,8 @@ def test_durations_have_three_digits(seconds: float, text: str) -> None:
 
 def test_counts_round_into_the_next_unit() -> None:
     assert [count(999.7e6), count(999_700), count(13e9)] == ["1B", "1M", "13B"]
+
+
+def test_bits_and_weeks() -> None:
+    assert parse("8 Gbit/s", "B/s") == parse("8 Gb/s", "B/s") == 1e9
+    assert parse("1w", "s") == parse("1 week", "s") == 7 * DAY

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import distsim
 from distsim.cli.app import run
 from distsim.engine.exchanges.pipeline import pipeline_flows
+from distsim.engine.footprint.weight_passes import head_waiting
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.placement import balanced
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -264,3 +265,11 @@ def test_notes_tell_how_a_pipeline_ran(notes: str, way: str, schedule: str, laye
         assert one.stage_layers[-1] < 4
     else:
         assert one.stage_layers == layers
+
+
+def test_no_stage_keeps_a_shared_output_layer_for_its_weight_gradient() -> None:
+    waiting = []
+    for way in (None, "vocab-1"):
+        one = setup(vocab_parallel=way)
+        waiting.append(head_waiting(one, build_stages(one)[-1]))
+    assert waiting[0] > waiting[1] == 0

@@ -13,7 +13,10 @@ from scripts import load
 
 from distsim.engine.plans.pace import campaign_ends, campaign_pace
 from distsim.engine.plans.whole_runs import WholeRun, median_error, shipped, whole_run, whole_runs
-from distsim.interop.runs import read_runs
+from distsim.engine.runs.years import run_year
+from distsim.engine.step import timed
+from distsim.interop.runs import Run, read_runs
+from distsim.units import HOUR
 
 ORACLE = Path(__file__).parent / "oracles" / "whole_runs.csv"  # figures as published, each row with its source
 DOCS = Path(__file__).parent.parent / "docs"
@@ -123,3 +126,15 @@ def test_one_judged_run_has_no_others_to_fit_a_pace_to(tmp_path: Path) -> None:
     own.write_text("\n".join([text[0], *[line for line in text if line.startswith("pythia-1b")]]), encoding="utf-8")
     told = subprocess.run([sys.executable, SCRIPT, own], capture_output=True, text=True, check=True).stdout
     assert "median error, all" in told
+
+
+def test_context_parallel_ranks_read_one_sequence_together() -> None:
+    """A step is a batch of whole sequences, however many ranks have parts of each."""
+    known = (run for run in read_runs(shipped()) if run.text("layout") == "known")
+    plain = next(run for run in known if (run.count("dp") or 1) % 2 == 0)
+    found = whole_run(Run({**plain.cells, "cp": "2", "dp": str((plain.count("dp") or 0) // 2)}, 2))
+    assert found.setup is not None, found.reason
+    y = found.setup.layout
+    steps = (plain.number("tokens") or 0) / (plain.need("global_batch") * y.seq)
+    seconds, _ = timed(found.setup, plain.id, run_year(plain))
+    assert found.of_steps == pytest.approx(steps * seconds * campaign_pace() * y.gpus / HOUR)

@@ -148,3 +148,15 @@ def test_pipelines_of_jax_run_all_forwards_first() -> None:
     assert resolve(Job(**given, framework="megatron-core")).layout.schedule == "1f1b"
     with pytest.raises(DistsimError, match="maxtext has no pipeline schedule 1f1b"):
         resolve(Job(**given, framework="maxtext", schedule="1f1b"))
+
+
+def test_longer_groups_than_an_axis_have_all_axes() -> None:
+    net = network_for("tpu-v5p")
+    assert [Span("tp", ranks, 1).placed(net).axes for ranks in (16, 32)] == [1, 3]
+
+
+def test_slices_are_a_hop_of_their_network_apart() -> None:
+    net = network_for("tpu-v5e")
+    near, far = (price("all_gather", 8.0, Span("zero", ranks, 1).placed(net)).seconds for ranks in (256, 512))
+    assert net.domain == 256
+    assert far - near >= net.hop > 0
