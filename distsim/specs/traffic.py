@@ -67,6 +67,8 @@ class Traffic(Spec):
     recompute_stops_until: Amount = 0
     """The first release, as a year with its months as a fraction, that repeats it; replays of older runs do not. 0: as
     ``recompute_stops_early`` says."""
+    recompute_keeps: tuple[Literal["all_gather", "all_reduce", "all_to_all", "reduce_scatter"], ...] = ()
+    """Exchanges of layers whose results recomputation by operations (``op``) keeps; it repeats the others."""
     ring_op: Literal["send_recv", "all_to_all"] = "send_recv"
     """What the steps of ring attention are issued as (torch: an all-to-all with one partner)."""
     expert_copies: Literal["each", "once"] = "each"

@@ -60,14 +60,14 @@ def _block_flows(
 
             grid = grid_flows(setup, exchange, operation, count, again)
             flows += grid
-        dropped = _dropped(setup, operation)
         for collective in operation.collectives:
             if collective.group == "tp" and grid:
                 continue
             flow = _flow(setup, exchange, operation, collective, part)
             flows.append(flow._replace(calls=flow.calls * count))
             if collective.phase == "forward" and operation is not last:
-                repeats = again + where(y.selective, count, 0) * (1 if dropped else 0)
+                repeated = part == "layers" and _repeated(setup, operation, collective)
+                repeats = again + where(y.selective, count, 0) * (1 if repeated else 0)
                 flows.append(flow.again(flow.calls * repeats))
     return flows
 
@@ -83,6 +83,14 @@ def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
     share = distinct_copies(held, experts.choices, experts.per_token, in_turn, experts.groups, experts.groups_per_token)
     own = where(placed.nodes > 1, 0.0, OWN_SHARE * (link_rate(setup.accelerator, setup.cluster) or 0.0))
     return flow._replace(bytes_logical=flow.bytes_logical * share, own_rate=own)
+
+
+def _repeated(setup: Setup, operation: Operation, collective: Collective) -> bool:
+    """Whether selective recomputation issues an exchange of forward again: with what it runs again, or, where it is told
+    by operations, whatever it does not keep itself (attention is kept with what context parallel ranks exchange)."""
+    if setup.kernels.kept is None and "op" in setup.kernels.selective:
+        return collective.group != "cp" and collective.op not in setup.framework.traffic.recompute_keeps
+    return _dropped(setup, operation)
 
 
 def _dropped(setup: Setup, operation: Operation) -> bool:
