@@ -18,7 +18,8 @@ from distsim.engine.layouts.variants import parse_offloads
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
-from distsim.specs.support import Supports, leaves, offload_words, unsupported
+from distsim.specs.offloads import leaves, offload_words
+from distsim.specs.support import Supports, unsupported
 
 SMALL = ("llama-7b", "--gpus", "8", "--global-batch", "32", "--recompute", "none", "--sequence-parallel", "on")
 

@@ -17,6 +17,8 @@ QUERY, KEY, VALUE = "attention.query", "attention.key", "attention.value"
 """What attention multiplies."""
 QKV, MLP_UP, MLP_ACTIVATION = "attention.qkv", "mlp.up", "mlp.activation"
 ROUTER, DISPATCH, COMBINE = "mlp.router", "mlp.dispatch", "mlp.combine"
+SHARED = "mlp.shared."
+"""Begins the names of what shared experts do."""
 EXPERTS = ("mlp.experts.up", "mlp.experts.down")
 """Names of the products of routed experts: of many small matrices, one per expert."""
 EXPERT_ACTIVATION = "mlp.experts.activation"

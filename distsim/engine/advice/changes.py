@@ -11,9 +11,9 @@ from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, losses_for
 from distsim.engine.jobs.resolve import Setup
 from distsim.specs.accelerator import Accelerator
+from distsim.specs.offloads import leaves
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
-from distsim.specs.support import leaves
 from distsim.units import parse
 
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
