@@ -11,7 +11,7 @@ from distsim.engine.jobs.stages import Stage
 from distsim.formulas.traffic import padded_elements
 from distsim.last import for_equal, for_last
 from distsim.layers.ledger import FIXED, Block, Operation, Parameter
-from distsim.layers.names import ROUTER, SHARED, SHARED_GATE
+from distsim.layers.names import NORM, RESIDUAL, ROUTER, SHARED, SHARED_GATE
 
 
 class Stored(NamedTuple):
@@ -120,10 +120,10 @@ def _as_run(setup: Setup, block: Block) -> tuple[Operation, ...]:
         rows[place:place] = early
     if "norms-after" in order or not setup.model.final_norm:
         for name in names:
-            branch = name.removesuffix(".norm")
-            if branch != name and f"{branch}.residual" in names:
+            branch = name.removesuffix(NORM)
+            if branch != name and branch + RESIDUAL in names:
                 norm = rows.pop([row.name for row in rows].index(name))
-                rows.insert([row.name for row in rows].index(f"{branch}.residual") + 1, norm)
+                rows.insert([row.name for row in rows].index(branch + RESIDUAL) + 1, norm)
     return tuple(rows)
 
 
