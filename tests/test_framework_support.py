@@ -18,7 +18,8 @@ from distsim.engine.layouts.variants import parse_offloads
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
-from distsim.specs.support import Supports, leaves, offload_words, unsupported
+from distsim.specs.offloads import leaves, offload_words
+from distsim.specs.support import Supports, unsupported
 
 SMALL = ("llama-7b", "--gpus", "8", "--global-batch", "32", "--recompute", "none", "--sequence-parallel", "on")
 
@@ -58,6 +59,9 @@ def test_the_table_of_the_docs_is_that_of_the_presets() -> None:
         ("megatron-lm", {"zero": 3, "pp": 2}, "--zero 1 or less"),
         ("megatron-core", {"model": "llama-3-8b", "tp": 16, "gpus": 16}, "valid degrees: 1, 2, 4, 8"),
         ("deepspeed", {"zero": 3, "pp": 2}, "ZeRO 3 with 2 pipeline stages"),
+        ("torchtitan", {"model": "llama-3-8b", "tp": 16, "gpus": 16}, "valid degrees: 1, 2, 4, 8"),
+        ("torchtune", {"model": "qwen2-1.5b", "tp": 4, "gpus": 4}, "each of 2 key-value heads"),
+        ("torchtitan", {"model": "llama-3.2-1b", "pp": 2}, "whose head is its embedding, but pp is 2"),
         ("deepspeed", {"pp": 2, "vpp": 2}, "interleaved-1f1b"),
         ("nanotron", {"zero": 2}, "has no ZeRO 2"),
         ("nanotron", {"zero": 1, "zero_group": 2}, "not over groups of 2"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -22,11 +23,13 @@ from distsim.engine.runs.profile import framework_of
 from distsim.engine.traffic import TrafficReport, comm_of
 from distsim.interop.runs import Run
 from distsim.layers.names import UNUSED
+from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 from distsim.specs.traffic import Traffic
 
 ORACLES = Path(__file__).parent / "oracles"
 CASES = {row["case"]: row for row in csv.DictReader((ORACLES / "torch_comms_cases.csv").open())}
+SMALL = json.loads((ORACLES / "torch_comms_small.json").read_text())
 KINDS = {
     "fsdp2": "torchtitan", "hsdp": "torchtitan", "tp": "torchtitan", "tp_sp": "torchtitan", "fsdp_tp": "torchtitan",
     "cp": "torchtitan", "ddp": "torch-ddp", "zero1": "torch-ddp", "fsdp1": "fsdp",
@@ -134,6 +137,55 @@ def test_collectives_of_torch(name: str) -> None:
     assert found == recorded(name)
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_collectives_of_small_models(name: str, tmp_path: Path) -> None:
+    """Recomputation by operations, norms of the gradient, FSDP without shards, buffers and order of buckets of DDP."""
+    case = SMALL[name]
+    (tmp_path / "config.json").write_text(json.dumps(case["config"]))
+    found = predicted(distsim.comm(str(tmp_path), **case["job"]))
+    assert found == Counter({tuple(key): calls for *key, calls in case["calls"]})
+
+
+def _rows(**job: Any) -> list[tuple[str, str, int, float, float]]:
+    report = distsim.comm(gpu="h100-sxm", seq=2048, **job)
+    return [(row.purpose, row.op, row.group_size, row.calls, row.bytes_per_call) for row in report.collectives]
+
+
+@pytest.mark.parametrize("zero", [1, 2])
+def test_deepspeed_shards_states_under_trainer(zero: int) -> None:
+    """Buckets of 5e8 elements to their owners, without DDP, whose buckets and buffers are those of ZeRO 0."""
+    rows = _rows(model="llama-3-8b", framework="huggingface", gpus=16, zero=zero)
+    assert rows == _rows(model="llama-3-8b", framework="deepspeed", gpus=16, zero=zero)
+    assert {row[1] for row in rows[:-1]} == {"reduce_scatter", "all_gather"}
+    assert any(row[0] == "buffers" for row in _rows(model="llama-3-8b", framework="huggingface", gpus=16, zero=0))
+    assert not any(row[0] == "buffers" for row in _rows(model="llama-3-8b", framework="huggingface", gpus=16, zero=3))
+
+
+def test_no_zero_2_where_all_ranks_get_all_gradients() -> None:
+    ddp = catalog.load("frameworks", "torch-ddp").model_dump()
+    with pytest.raises(ValueError, match="leaves no ZeRO 2"):
+        Framework.model_validate({**ddp, "supports": {"zero": [0, 1, 2]}})
+
+
+def test_stages_add_up_their_norms() -> None:
+    """torchtitan's clip_grad_norm_: what a stage's vector of norms comes to is one number of every stage."""
+    rows = _rows(model="llama-3-8b", framework="torchtitan", gpus=16, tp=2, pp=2, zero=3, global_batch=16, clip=True)
+    norms = [row[1:] for row in rows if row[0] == "gradient norm"]
+    (_, shards, *_), (_, tensors, _, vector), stages = norms
+    assert (shards, tensors) == (4, 2) and vector > 100 * 4
+    assert stages == ("all_reduce", 2, 1, 4)
+
+
+@pytest.mark.parametrize(("recompute", "calls"), [("none", 48), ("selective", 48), ("full", 96)])
+def test_ranks_tell_each_other_how_many_tokens_come(recompute: str, calls: int) -> None:
+    """Once a layer in forward, and again where that is computed again: selective recomputation keeps what
+    all_to_all_single gives."""
+    rows = _rows(model="qwen3-30b-a3b", framework="torchtitan", gpus=16, ep=8, zero=3, recompute=recompute)
+    counts = [row for row in rows if row[0].startswith("expert token counts")]
+    assert sum(row[3] for row in counts) == calls
+    assert {row[1:3] + row[4:] for row in counts} == {("all_to_all", 8, 128 * 8)}
+
+
 @pytest.mark.parametrize("name", [n for n, c in CASES.items() if c["kind"] == "pp"])
 def test_messages_of_torch_pipelines(name: str) -> None:
     """What each stage sends and receives; torch does not say in which phase."""
@@ -209,7 +261,7 @@ def test_gradients_of_what_reads_cut_tokens_are_reduced_between_tensor_parallel_
 ) -> None:
     """Norms of the residual stream with their gates: not those of latents, of heads, of an indexer (each rank has all
     tokens of its own), nor what no loss reads."""
-    setup = resolve(Job(model=name, gpu="h100-sxm", gpus=2, tp=2, framework="torchtitan"))
+    setup = resolve(Job(model=name, gpu="h100-sxm", gpus=2, tp=2, framework="torchtitan", precision="pure-bf16"))
     (stage,) = build_stages(setup)
     flows = replicated_gradient_flows(setup, exchange_of(setup), stage)
     moved = sum(flow.bytes_logical * flow.calls for flow in flows if flow.phase == "step")

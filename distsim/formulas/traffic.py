@@ -7,7 +7,10 @@ from distsim.formula import formula
 from distsim.units import FP32_BYTES
 
 # Bytes of one element on the wire (IEEE 754, OCP 8-bit floating point; int4 is packed two to a byte).
-DTYPE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5, "sign": 0.125}
+DTYPE_BYTES = {
+    "int64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "bool": 1.0, "int4": 0.5, "fp4": 0.5,
+    "sign": 0.125,
+}  # fmt: skip
 _ZERO = "Rajbhandari et al. 2020, ZeRO (arXiv:1910.02054), section 7"
 _ZEROPP = "Wang et al. 2023, ZeRO++ (arXiv:2306.10209), section 3"
 

@@ -17,6 +17,8 @@ QUERY, KEY, VALUE = "attention.query", "attention.key", "attention.value"
 """What attention multiplies."""
 QKV, MLP_UP, MLP_ACTIVATION = "attention.qkv", "mlp.up", "mlp.activation"
 ROUTER, DISPATCH, COMBINE = "mlp.router", "mlp.dispatch", "mlp.combine"
+SHARED = "mlp.shared."
+"""Begins the names of what shared experts do."""
 EXPERTS = ("mlp.experts.up", "mlp.experts.down")
 """Names of the products of routed experts: of many small matrices, one per expert."""
 EXPERT_ACTIVATION = "mlp.experts.activation"
@@ -45,5 +47,7 @@ SOFTCAP, PROBABILITIES, WIDE_PROBABILITIES = ".softcap", ".probabilities", ".pro
 """End the names of what attention keeps step by step: scores with a cap, and their softmax."""
 PROJECTIONS = ("embedding.patches", "embedding.frames", "embedding.convolution")
 """How the names of products begin that stand in the embedding, and yet count as work."""
+NORM, RESIDUAL = ".norm", ".residual"
+"""End the names of a norm of the residual stream and of the addition to it."""
 SECOND = "second."
 """Begins the names of what the second half of a layer that is two keeps and owns."""

@@ -20,13 +20,14 @@ _ORIGINS = (
     ("tensor parallel loss", "largest logit, sum of exponentials, target logit of each token (Shoeybi et al. 2019)"),
     ("tensor parallel", "activations at the edge of a tensor parallel region: s b h (Korthikanti et al. 2022)"),
     ("context parallel", "keys and values of one rank's tokens (Liu et al. 2023; Jacobs et al. 2023)"),
+    ("expert token counts", "how many tokens each expert gets, int64 (torchtitan, expert_parallel.py)"),
     ("expert", "token copies that one rank sends to the experts of others: s b h top_k (Fedus et al. 2022)"),
     ("pipeline", "activations at a stage boundary: s b h (Narayanan et al. 2021)"),
     ("tied embedding", "the shared matrix's gradient, on first and last stage (Narayanan et al. 2021)"),
     ("parameters", "parameters of the ledger by unit or bucket, padded as the framework does"),
     ("gradient", "gradients of the ledger's parameters by unit or bucket, in the dtype that is reduced"),
     ("replicas", "parameters of the ledger, averaged now and then (Douillard et al. 2023)"),
-    ("buffers", "rotary frequencies, fp32 (torch DistributedDataParallel broadcast_buffers)"),
+    ("buffers", "buffers of all modules, of one dtype (torch DistributedDataParallel broadcast_buffers)"),
 )  # fmt: skip
 
 

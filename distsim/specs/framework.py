@@ -1,6 +1,6 @@
 """What a training framework does with a network: its kernels, buffers, overheads and usual settings."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -122,6 +122,13 @@ class Framework(Sourced):
         if isinstance(data, dict) and "name" in data and not data.get("family"):
             return {**data, "family": data["name"]}
         return data
+
+    @model_validator(mode="after")
+    def _owners(self) -> Self:
+        """Where each rank gets all gradients there is no ZeRO 2 but by layers."""
+        if self.traffic.zero1 == "all_reduce" and self.traffic.zero2 == "step" and 2 in self.supports.zero:
+            raise ValueError('traffic.zero1 = "all_reduce" leaves no ZeRO 2: state supports.zero without it')
+        return self
 
     @field_validator("defaults", "usual")
     @classmethod

@@ -132,6 +132,9 @@ class Kernels(RingKernels):
     """Tables of ``s x rotated width``: cosine and sine, twice where local and global layers differ (Gemma 3)."""
     rope_tables_per_layer: bool = False
     """Each layer makes and keeps its own tables (GPT-J, GLM) instead of sharing those of the model."""
+    module_buffers: tuple[Literal["frequencies", "tables", "mask", "masks", "ids", "scale"], ...] = ("frequencies",)
+    """What modules hold beside parameters: rotary frequencies, each layer's rotary ``tables`` of all positions, a
+    ``mask`` of all pairs of these or one for each layer, ``ids`` of positions or token types, an embedding's scale."""
     loss: Literal["fused", "eager", "with-head", "cut"] = "fused"
     """``fused`` keeps fp32 logits once (vocabulary-parallel cross entropy); ``eager`` upcasts and keeps the fp32
     log-softmax, with bf16 logits, their upcast and their gradients in transit; ``with-head`` takes the output layer's
@@ -247,6 +250,9 @@ class Kernels(RingKernels):
     """What backward of a recomputed layer holds beside what its operations keep: ``output``, from which reentrant
     autograd starts, and its gradient (torch's CheckpointFunction, Megatron's and DeepSpeed's); ``slice``, its input
     taken out of one tensor of all scanned layers' (JAX)."""
+    order: tuple[Literal["norms-after", "shared-first"], ...] = ()
+    """Where layers run otherwise than the ledger lists them: norms behind attention and MLP (so they do in models
+    without a last norm, too), shared experts ahead of the router."""
     moe: Literal["grouped", "eager"] = "grouped"
     """``grouped`` permutes tokens and runs grouped matrix products; ``eager`` indexes and scales in plain torch."""
     expert_modules: Literal["each", "one"] = "each"

@@ -82,6 +82,11 @@ class Precision(Sourced):
         return DTYPE_BYTES[self.gather_dtype]
 
     @property
+    def gathers_cast(self) -> bool:
+        """Whether gathering parameters is what casts them, which FSDP then does on a single rank too."""
+        return self.parameter_bytes > self.gather_bytes and not self.autocast
+
+    @property
     def kept_input_bytes(self) -> float:
         """Bytes per element of a matrix product's saved input."""
         return self.activation_bytes if self.matmul_input_bytes is None else self.matmul_input_bytes

@@ -11,6 +11,7 @@ from distsim.specs.base import Spec
 from distsim.specs.cuts import common_kv_heads
 from distsim.specs.layout import OFFLOADS, ZERO_STAGES, Layout, Offload
 from distsim.specs.model import Model
+from distsim.specs.offloads import offload_problems
 from distsim.specs.quantity import Count
 from distsim.specs.rules import divisors, enough_to_interleave, in_rounds, listed, multiples_of_stages
 
@@ -29,6 +30,8 @@ class Supports(Spec):
     """Models with experts run tensor parallel, too."""
     copied_kv_heads: bool = True
     """Tensor parallel ranks may be more than key-value heads, which are then copied."""
+    tied_pipeline: bool = True
+    """A word embedding that is the output layer too may be on two pipeline stages."""
     whole_sequence_experts: bool = True
     """Experts go with tensor parallelism without sequence parallelism, whose ranks all hold whole sequences."""
     schedules: tuple[str, ...] | None = None
@@ -147,6 +150,14 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
             f"{f} puts each of {common_kv_heads(m)} key-value heads of {m.name} on one rank, but tp is {y.tp}"
         ),
         lambda s, m, y: f"valid degrees: {listed(divisors(common_kv_heads(m)))}",
+        "copied_kv_heads",
+    ),
+    SupportRule(
+        ("pp",),
+        lambda s, m, y: s.tied_pipeline | (not m.tied_embeddings) | (y.pp == 1),
+        lambda f, s, m, y: f"{f} has no pipeline stages for {m.name}, whose head is its embedding, but pp is {y.pp}",
+        lambda s, m, y: "leave --pp out, or name another framework",
+        "tied_pipeline",
     ),
     SupportRule(
         ("tp", "sequence_parallel"),
@@ -233,52 +244,12 @@ def supported(supports: Supports, model: Model, layout: Layout) -> Any:
     return mask
 
 
-def offload_words(supports: Supports) -> str:
-    """What may leave the GPU, in words."""
-    words: list[str] = list(supports.offload)
-    if supports.offload_optimizer == "with parameters" and "parameters" in words:
-        words[:2] = ["optimizer with parameters"]
-    elif supports.offload_optimizer == "with parameters":
-        words[:1] = ["optimizer on one GPU"]
-    return ", ".join(words) or "nothing"
-
-
-def leaves(supports: Supports, offload: tuple[str, ...], gpus: int) -> bool:
-    """Whether a framework moves all of ``offload``, and nothing else, to host memory."""
-    return not _kept(supports, offload) and not _parted(supports, offload, gpus)
-
-
-def _kept(supports: Supports, offload: tuple[str, ...]) -> list[str]:
-    return [kind for kind in offload if kind not in supports.offload]
-
-
-def _parted(supports: Supports, offload: tuple[str, ...], gpus: int) -> bool:
-    """Whether parameters or optimizer would leave without the other where both are shards of one."""
-    moved = {"optimizer", "parameters"}.intersection(offload)
-    return supports.offload_optimizer == "with parameters" and (
-        moved == {"parameters"} or (moved == {"optimizer"} and gpus > 1)
-    )
-
-
-def _offload_problems(name: str, supports: Supports, offload: tuple[str, ...], gpus: int) -> list[tuple[str, str]]:
-    found = [(f"{name} does not offload {kind}", f"it offloads: {offload_words(supports)}")
-             for kind in _kept(supports, offload)]  # fmt: skip
-    if found or not _parted(supports, offload, gpus):
-        return found
-    if "parameters" not in supports.offload:
-        mend = "use fsdp with --zero 3 --offload optimizer,parameters, or deepspeed with --zero 1"
-        return [(f"{name} leaves optimizer states on each of {gpus} GPUs", mend)]
-    both = ",".join(kind for kind in OFFLOADS if kind in {*offload, "optimizer", "parameters"})
-    problem = f"{name} moves optimizer and parameters to host memory together, not one of them"
-    return [(problem, f"use --zero 3 --offload {both}")]
-
-
 def lacks(framework: "Framework", model: Model, layout: Layout, offload: tuple[str, ...]) -> list[tuple[str, str]]:
     """What a framework cannot run of one layout, each with what it runs instead."""
     name, supports = framework.name, framework.supports
     broken = unsupported(supports, model, layout)
     told = [(rule.problem(name, supports, model, layout), rule.mend(supports, model, layout)) for rule in broken]
-    return told + _offload_problems(name, supports, offload, layout.gpus)
+    return told + offload_problems(name, supports, offload, layout.gpus)
 
 
 def refuse_unsupported(framework: "Framework", model: Model, layout: Layout, offload: tuple[str, ...]) -> None:

@@ -10,9 +10,11 @@ from distsim.units import MIB
 class Traffic(Spec):
     """How a framework exchanges gradients and parameters. Source: the framework's own code."""
 
-    bucket_rule: Literal["even", "tensors"] = "even"
+    bucket_rule: Literal["even", "tensors", "unit"] = "even"
     """``even`` cuts the gradients into alike buckets; ``tensors`` closes a bucket with the tensor that fills it, in the
-    order in which gradients come (torch DDP)."""
+    order in which gradients come (torch DDP); a ``unit`` is what is wrapped, a layer or all else (FSDP)."""
+    owned_bucket_rule: Literal["even", "tensors", "unit"] | None = None
+    """The same of gradients that are reduced to their owners; None: as of others."""
     bucket_elements: Natural = 0
     """Elements of a gradient bucket under ``even``; 0 means one bucket."""
     bucket_elements_per_rank: Natural = 0
@@ -51,7 +53,8 @@ class Traffic(Spec):
     norm_per_parameter: bool = False
     """The norms of all parameters are reduced, not one sum (torch on DTensors)."""
     buffer_broadcast: bool = False
-    """Rank 0's buffers (rotary frequencies) are sent to all in the forward of each step (torch DDP)."""
+    """Rank 0's buffers (rotary frequencies) are sent to all in each forward whose backward reduces whole gradients
+    (torch DDP)."""
     input_gradient_per_matrix: bool = False
     """Without sequence parallelism each matrix that reads one input reduces its own input gradient (torch DTensor)."""
     input_per_matrix: bool = False
@@ -67,11 +70,15 @@ class Traffic(Spec):
     recompute_stops_until: Amount = 0
     """The first release, as a year with its months as a fraction, that repeats it; replays of older runs do not. 0: as
     ``recompute_stops_early`` says."""
+    recompute_keeps: tuple[Literal["all_gather", "all_reduce", "all_to_all", "reduce_scatter"], ...] = ()
+    """Exchanges of layers whose results recomputation by operations (``op``) keeps; it repeats the others."""
     ring_op: Literal["send_recv", "all_to_all"] = "send_recv"
     """What the steps of ring attention are issued as (torch: an all-to-all with one partner)."""
     expert_copies: Literal["each", "once"] = "each"
     """A token goes to each of its experts (all-to-all), or once to each node, and there once to each rank (DeepEP,
     HybridEP)."""
+    expert_counts: bool = False
+    """Ranks first tell each other how many tokens each expert gets, an int64 each (torchtitan)."""
     scatter_gather: bool = False
     """Without sequence parallelism tp ranks each send a part to the next stage and gather there (Megatron)."""
     overlap_gradients: bool = True

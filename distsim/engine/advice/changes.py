@@ -12,9 +12,9 @@ from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, losses_for
 from distsim.engine.jobs.resolve import Setup
 from distsim.specs.accelerator import Accelerator
+from distsim.specs.offloads import leaves
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
-from distsim.specs.support import leaves
 
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
 # Products in 16 bits are what most jobs run, and save time too. Assumed: they say what is tried and shown

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.exchanges.exchange import Exchange, gathers, gathers_once
 from distsim.engine.exchanges.flows import Flow, Span, of_states
+from distsim.engine.exchanges.module_buffers import buffer_flows
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.footprint.stored import (
     Stored,
@@ -19,7 +20,6 @@ from distsim.engine.footprint.stored import (
     filling_of,
     gradient_order,
     plain_elements,
-    trained_units,
     units_of,
 )
 from distsim.engine.jobs.resolve import Setup
@@ -27,7 +27,6 @@ from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import reduced_in
 from distsim.engine.kernels.narrow import narrow_weight
 from distsim.formulas.traffic import DTYPE_BYTES, full_buckets
-from distsim.units import FP32_BYTES
 
 
 class Sharing(NamedTuple):
@@ -91,7 +90,7 @@ def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
         if not (isinstance(layered, int) and layered == 1):
             every = [*own, *itertools.chain.from_iterable(others)]  # both copies have gradients, each micro-batch one
             flows += _scaled(_bucketed(setup, exchange, stage, sharing, every, together), 1 - layered)
-    return flows + _buffers(setup)
+    return flows + buffer_flows(setup, exchange, reduced_to_owners(setup))
 
 
 def _shared_units(units: list[Unit], sharing: Sharing, together: bool) -> list[Unit]:
@@ -152,39 +151,48 @@ def _bucketed(
 ) -> list[Flow]:
     """Whole gradients in buckets (ZeRO 0), or each bucket to its owner and parameters gathered after the step."""
     y, rules = setup.layout, setup.framework.traffic
-    sharded = where(y.zero >= 1, 1, 0)
-    owned = sharded if rules.zero1 == "reduce_scatter" else where(y.zero >= 2, 1, 0)
-    syncs = exchange.syncs(y.micro_batches)
-    flows: list[Flow] = []
+    sharded, owned = where(y.zero >= 1, 1, 0), reduced_to_owners(setup)
     if not (units := [unit for unit in map(_trained, units) if unit.tensors]):
         return []
-    for elements, times in _buckets(setup, stage, sharing, units, together):
-        size = elements * DTYPE_BYTES[reduced_in(setup)]
-        calls, hides = times * syncs, rules.overlap_gradients
-        dtype, shard = reduced_in(setup), sharing.shard
+    syncs, hides = exchange.syncs(y.micro_batches), rules.overlap_gradients
+    whole = 1 if rules.replicas_reduce_once else syncs
+    dtype, shard, each = reduced_in(setup), sharing.shard, DTYPE_BYTES[reduced_in(setup)]
+    flows = [
+        of_states("gradients", "all_reduce", sharing.data, dtype, "backward", times * whole * (1 - owned),
+                  elements * each, hides)
+        for elements, times in _buckets(setup, stage, sharing, units, together, rules.bucket_rule)
+    ]  # fmt: skip
+    by_owner = rules.owned_bucket_rule or rules.bucket_rule
+    for elements, times in [] if nothing(owned) else _buckets(setup, stage, sharing, units, together, by_owner):
+        size, calls = elements * each, times * syncs * owned
         flows += [
-            of_states("gradients", "all_reduce", sharing.data, dtype, "backward", calls * (1 - owned), size, hides),
-            of_states("gradients", "reduce_scatter", shard, dtype, "backward", calls * owned, size, hides),
-            of_states("replicas", "all_reduce", sharing.replicas, dtype, "backward", calls * owned,
-                 size / shard.ranks, hides),
-        ]  # fmt: skip
+            of_states("gradients", "reduce_scatter", shard, dtype, "backward", calls, size, hides),
+            of_states("replicas", "all_reduce", sharing.replicas, dtype, "backward", calls, size / shard.ranks, hides),
+        ]
     if rules.zero1 == "reduce_scatter":
         flows += [
             of_states("parameters", "all_gather", sharing.shard, name, "step", times * sharded,
                  elements * DTYPE_BYTES[name], rules.overlap_updated)
             for name, part in _updated(setup, units)
-            for elements, times in _buckets(setup, stage, sharing, part, together)
+            for elements, times in _buckets(setup, stage, sharing, part, together, by_owner)
         ]  # fmt: skip
     if rules.zero1 == "all_reduce":
         flows += _broadcasts(setup, sharing, units, sharded)
     return flows
 
 
+def reduced_to_owners(setup: Setup) -> Number:
+    """1 where ranks that share states reduce gradients to those who own them, 0 where all get all."""
+    sharded = where(setup.layout.zero >= 1, 1, 0)
+    return sharded if setup.framework.traffic.zero1 == "reduce_scatter" else where(setup.layout.zero >= 2, 1, 0)
+
+
 def _updated(setup: Setup, units: list[Unit]) -> list[tuple[str, list[Unit]]]:
     """Number formats in which updated parameters are gathered, each in buckets of its own: weights that are held in 8
     bits travel in them, embedding, head, norms and biases in 16."""
     name = setup.precision.gather_dtype
-    if name != "fp8" or setup.framework.traffic.bucket_rule == "tensors":
+    rules = setup.framework.traffic
+    if name != "fp8" or (rules.owned_bucket_rule or rules.bucket_rule) == "tensors":
         return [(name, units)]
     parts: tuple[list[Unit], list[Unit]] = ([], [])
     for unit in units:
@@ -209,13 +217,17 @@ def _broadcasts(setup: Setup, sharing: Sharing, units: list[Unit], sharded: Numb
 
 
 def _buckets(
-    setup: Setup, stage: Stage, sharing: Sharing, units: list[Unit], together: bool
+    setup: Setup, stage: Stage, sharing: Sharing, units: list[Unit], together: bool, rule: str
 ) -> Iterable[tuple[Number, Number]]:
     """Elements of each kind of gradient bucket and how many there are."""
     rules = setup.framework.traffic
-    if rules.bucket_rule == "tensors":
+    if rule == "unit":  # whole copies of FSDP's flat tensors are filled up all the same, FSDP2's are not
+        filling = filling_of(setup)
+        ranks = sharing.data.ranks if filling.padding == "unit" else 1
+        return [(elements_of(unit.tensors, ranks, filling), unit.count) for unit in units]
+    if rule == "tensors":
         each = DTYPE_BYTES[reduced_in(setup)]
-        sizes = [t.elements for t in gradient_order(stage) if sharing.holds(t, together)]
+        sizes = [t.elements for t in gradient_order(setup, stage) if sharing.holds(t, together)]
         fill = bucket_items if all(isinstance(size, (int, float)) for size in sizes) else filled_bucket_arrays
         return fill(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each)
     limit = where(
@@ -226,33 +238,3 @@ def _buckets(
     total = sum(unit.count * plain_elements(unit.tensors) for unit in units)
     full = full_buckets(total, limit)
     return [(limit, full), (total - full * limit, 1)]
-
-
-def _buffers(setup: Setup) -> list[Flow]:
-    """Rotary frequencies, kept twice per kind of table, which torch DDP sends from rank 0 in each step."""
-    model, y = setup.model, setup.layout
-    if not setup.framework.traffic.buffer_broadcast or model.positions != "rotary":
-        return []
-    width = int(model.rotary_width)
-    kinds = max(setup.kernels.rope_tables // 2, 1)
-    size = 2 * kinds * (width // 2) * FP32_BYTES
-    return [Flow("buffers", "broadcast", Span("dp", y.dp * y.cp, y.tp, world=y.gpus), "fp32", "forward", 1, size)]
-
-
-def norm_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
-    """The gradient norm over all ranks: one sum, or the norm of every parameter."""
-    if not exchange.clip:
-        return []
-    y = setup.layout
-    shared = where(y.zero >= 1, sharing_ranks(setup), 1)
-    if setup.framework.traffic.norm_per_parameter:
-        tensors = sum(unit.count * len(unit.tensors) for unit in trained_units(stage))
-        span = Span("dp", shared, y.tp, world=y.gpus)
-        return [Flow("gradient norm", "all_reduce", span, "fp32", "step", 1, tensors * FP32_BYTES)]
-    span = Span("dp", shared * y.tp * y.pp, 1, world=y.gpus)
-    return [Flow("gradient norm", "all_reduce", span, "fp32", "step", 1, FP32_BYTES)]
-
-
-def sharing_ranks(setup: Setup) -> Number:
-    """Ranks that share the dense states."""
-    return sharding_group(setup.layout, "dense")

@@ -60,16 +60,26 @@ def _block_flows(
 
             grid = grid_flows(setup, exchange, operation, count, again)
             flows += grid
-        dropped = _dropped(setup, operation)
         for collective in operation.collectives:
             if collective.group == "tp" and grid:
                 continue
             flow = _flow(setup, exchange, operation, collective, part)
-            flows.append(flow._replace(calls=flow.calls * count))
+            issued = [*_counts(setup, operation, flow), flow]
+            flows += [one._replace(calls=one.calls * count) for one in issued]
             if collective.phase == "forward" and operation is not last:
-                repeats = again + where(y.selective, count, 0) * (1 if dropped else 0)
-                flows.append(flow.again(flow.calls * repeats))
+                repeated = part == "layers" and _repeated(setup, operation, collective)
+                repeats = again + where(y.selective, count, 0) * (1 if repeated else 0)
+                flows += [one.again(one.calls * repeats) for one in issued]
     return flows
+
+
+def _counts(setup: Setup, operation: Operation, flow: Flow) -> list[Flow]:
+    """The tokens for each expert, which ranks tell each other before they send tokens, not before their gradients."""
+    experts, ahead = setup.model.experts, operation.name == DISPATCH and flow.phase == "forward"
+    if experts is None or not (ahead and setup.framework.traffic.expert_counts and flow.span.group == "ep"):
+        return []
+    size = experts.count * DTYPE_BYTES["int64"]
+    return [flow._replace(purpose="expert token counts", dtype="int64", bytes_logical=size, hides=False)]
 
 
 def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
@@ -83,6 +93,14 @@ def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
     share = distinct_copies(held, experts.choices, experts.per_token, in_turn, experts.groups, experts.groups_per_token)
     own = where(placed.nodes > 1, 0.0, OWN_SHARE * (link_rate(setup.accelerator, setup.cluster) or 0.0))
     return flow._replace(bytes_logical=flow.bytes_logical * share, own_rate=own)
+
+
+def _repeated(setup: Setup, operation: Operation, collective: Collective) -> bool:
+    """Whether selective recomputation issues an exchange of forward again: with what it runs again or, where it is told
+    by operations, whatever it does not keep itself (attention is kept with what context parallel ranks exchange)."""
+    if setup.kernels.kept is None and "op" in setup.kernels.selective:
+        return collective.group != "cp" and collective.op not in setup.framework.traffic.recompute_keeps
+    return _dropped(setup, operation)
 
 
 def _dropped(setup: Setup, operation: Operation) -> bool:
@@ -131,7 +149,7 @@ def replicated_gradient_flows(setup: Setup, exchange: Exchange, stage: Stage) ->
     latents, biases behind a region) are sums over tp; those of norms within heads are so without it too (Megatron-LM,
     core/distributed/finalize_model_grads.py). torch's DTensors reduce those of norms of the residual stream and of what
     gates them, whose inputs alone are cut; FSDP does so as it reduces a gradient over shards, of what has been added up
-    until then (torch _fsdp_param.py)."""
+    until then (torch _fsdp_param.py), and over one rank too where it is what casts weights."""
     y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
     on = where(y.tp > 1, y.sequence_parallel, 0)
     whole = [(op, p, count) for op, count in stage.operations() if op.kind in ("norm", "matmul") for p in op.parameters
@@ -143,9 +161,10 @@ def replicated_gradient_flows(setup: Setup, exchange: Exchange, stage: Stage) ->
         name = dtype_name(precision.gradient_bytes, precision)
         return [Flow(purpose, "all_reduce", span, name, "step", where(y.tp > 1, 1, 0), size)]
     held = [(parameter, count) for row, parameter, count in whole if _of_cut_tokens(row) and parameter.name != UNUSED]
-    sharded = where(y.zero >= 2, where(y.zero_group > 1, 1, 0), 0)
+    sharded = 1 if precision.gathers_cast else where(y.zero >= 2, where(y.zero_group > 1, 1, 0), 0)
     waits, wide = where(gradients_wait(setup, exchange), 1, 0), precision.reduce_dtype
     syncs = exchange.syncs(y.micro_batches) * (1 - waits)
+    reads = rules.replicated_gradient_reads + (1 if exchange.clip else 0)
     flows: list[Flow] = []
     for parameter, count in held:
         inside = parameter.elements * precision.activation_bytes
@@ -155,7 +174,7 @@ def replicated_gradient_flows(setup: Setup, exchange: Exchange, stage: Stage) ->
         summed = parameter.elements * DTYPE_BYTES[wide]
         flows.append(Flow(purpose, "all_reduce", span, wide, "backward", on * sharded * count * waits, summed))
         flows.append(Flow(purpose, "all_reduce", span, dtype_name(precision.gradient_bytes, precision), "step",
-                          on * (1 - sharded) * count * rules.replicated_gradient_reads, kept))  # fmt: skip
+                          on * (1 - sharded) * count * reads, kept))  # fmt: skip
     return flows
 
 

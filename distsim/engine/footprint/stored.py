@@ -11,6 +11,7 @@ from distsim.engine.jobs.stages import Stage
 from distsim.formulas.traffic import padded_elements
 from distsim.last import for_equal, for_last
 from distsim.layers.ledger import FIXED, Block, Operation, Parameter
+from distsim.layers.names import NORM, RESIDUAL, ROUTER, SHARED, SHARED_GATE
 
 
 class Stored(NamedTuple):
@@ -99,13 +100,31 @@ def trained_units(stage: Stage) -> list[Unit]:
     return [unit for unit in units if unit.tensors]
 
 
-def gradient_order(stage: Stage) -> list[Stored]:
+def gradient_order(setup: Setup, stage: Stage) -> list[Stored]:
     """All tensors of a stage in the order in which backward makes their gradients: last used, first made."""
-    layers = [block_tensors(block) for block, _ in stage.layers]
+    layers = [block_tensors(block._replace(operations=_as_run(setup, block))) for block, _ in stage.layers]
     forward = list(block_tensors(stage.embedding))
     for kind in stage.order:
         forward += layers[kind]
     return [one for one in (*forward, *block_tensors(stage.head)) if one.trains][::-1]
+
+
+def _as_run(setup: Setup, block: Block) -> tuple[Operation, ...]:
+    """A layer's operations as a framework's modules run them, where the ledger lists them otherwise."""
+    rows, order = list(block.operations), setup.kernels.order
+    names = [row.name for row in rows]
+    if "shared-first" in order and ROUTER in names:
+        early = [row for row in rows if row.name.startswith(SHARED) and row.name != SHARED_GATE]
+        rows = [row for row in rows if row not in early]
+        place = names.index(ROUTER)
+        rows[place:place] = early
+    if "norms-after" in order or not setup.model.final_norm:
+        for name in names:
+            branch = name.removesuffix(NORM)
+            if branch != name and branch + RESIDUAL in names:
+                norm = rows.pop([row.name for row in rows].index(name))
+                rows.insert([row.name for row in rows].index(branch + RESIDUAL) + 1, norm)
+    return tuple(rows)
 
 
 class Filling(NamedTuple):

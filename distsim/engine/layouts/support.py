@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 LIFTED: dict[str, dict[str, Any]] = {
     "schedule": {"schedules": None}, "zero": {"zero": ZERO_STAGES, "pipeline_zero": SHARDS_ALL},
-    "zero_group": {"zero_group": True}, "tp": {"tp": True, "copied_kv_heads": True}, "pp": {"pp": True},
+    "zero_group": {"zero_group": True}, "tp": {"tp": True, "copied_kv_heads": True},
+    "pp": {"pp": True, "tied_pipeline": True},
     "cp": {"cp": True, "cp_chunks": 1}, "ep": {"ep": True}, "recompute_layers": {"some_layers": True},
     "sequence_parallel": {"whole_sequence_experts": True},
 }  # fmt: skip

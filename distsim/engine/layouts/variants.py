@@ -19,7 +19,7 @@ from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 from distsim.specs.layout import OFFLOADS
-from distsim.specs.support import leaves
+from distsim.specs.offloads import leaves
 
 ALL = "all"
 SEVERAL = 2
