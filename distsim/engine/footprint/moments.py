@@ -40,9 +40,10 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
         loss = stage.head.operations[-1]
         head_copies = weight_copy_bytes(stage.head.operations)
         for name, forward in zip(AT_LOSS, (True, False), strict=True):
-            step.add(name, alive + copies + head_copies + _transit(loss, forward))
+            cached = step.cached_copies if forward else 0
+            step.add(name, plus(alive + copies + head_copies + _transit(loss, forward), cached))
     else:
-        step.add("forward end", alive + copies)
+        step.add("forward end", plus(alive + copies, step.cached_copies))
     if stage.layers:
         _layers(step)
     if stage.embedding is not None:

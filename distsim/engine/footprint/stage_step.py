@@ -40,6 +40,19 @@ def _weight_copies(setup: Setup, stage: Stage) -> Number:
     )
 
 
+def _cached_copies(setup: Setup, stage: Stage) -> Number:
+    """Cast weights of recomputed layers that autocast itself holds until forward and loss are over: it caches what it
+    casts of fp32 leaves that train (pytorch/pytorch aten/src/ATen/autocast_mode.cpp, cached_cast). Compilers cast in
+    their own kernels, and what ZeRO 3 gathers is no leaf."""
+    if setup.compiled or setup.kernels.compiler != "none":
+        return 0
+    cached: Number = sum(
+        again * weight_copy_bytes(one for one in block.operations if any(p.trains for p in one.parameters))
+        for (block, _), again in zip(stage.layers, stage.recomputed(setup.layout), strict=True)
+    )
+    return where(setup.layout.zero >= 3, 0, cached) if some(cached > 0) else 0
+
+
 Peaks = dict[tuple[Any, ...], tuple[Block, Block, Highest]]
 
 
@@ -68,6 +81,7 @@ class StageStep:
         shards = where(waits, 0, self.grow)  # each takes the place of a whole one that waited, and is no larger
         self.gradients = Gradients(unless_zero(shards, self.per_element), fresh * accumulates)
         self.copies = _weight_copies(setup, stage)
+        self.cached_copies = _cached_copies(setup, stage)
         self.offloaded = Offloaded(setup, saved)
         stays = self.offloaded.stays
         behind = product(stays, stage.in_flight - 1)
