@@ -9,6 +9,7 @@ from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
 from distsim.engine.footprint.backward import Gradients, Highest, backward_peak
 from distsim.engine.footprint.moment import Moment
 from distsim.engine.footprint.offloaded import Offloaded
+from distsim.engine.footprint.outputs import outputs_of
 from distsim.engine.footprint.saved import Saved
 from distsim.engine.footprint.states import States
 from distsim.engine.footprint.weight_passes import beyond_in_flight, waiting_after
@@ -90,8 +91,10 @@ class StageStep:
         beyond = beyond_in_flight(setup, stage, plus(stays, saved.embedding))
         self.alive: Number = plus(plus(layers, ends), beyond.all)
         """Bytes kept for backward when the last forward of the peak has ended."""
-        self.others: Number = plus(plus(behind, ends), beyond.all) - saved.embedding - saved.head_and_loss
-        """What micro-batches other than the one that runs backward keep."""
+        self.outputs = outputs_of(setup, stage)
+        others = plus(plus(behind, ends), beyond.all) - saved.embedding - saved.head_and_loss
+        self.others: Number = plus(others, self.outputs.layers)
+        """What micro-batches other than the one that runs backward keep, and outputs that the pipeline holds."""
         self.fewer = plus(beyond.all, -beyond.split)
         """How much less that is where the one that runs leaves weight gradients for later."""
         self.found: list[Moment] = []
