@@ -49,7 +49,7 @@ def test_against_torch(row: dict[str, str]) -> None:
     spec = load_model(row["model"]).spec.model_copy(update={"decoder_context": int(row["dec_seq"])})
     setup = one_gpu(
         spec, seq=int(row["seq"]), micro_batch=batch, global_batch=batch, recompute=row["recompute"],
-        attention="eager" if eager else "flash",
+        attention="eager" if eager else "flash", precision=row["precision"], dropout=row["dropout"] == "1",
     )  # fmt: skip
     stage = build_stages(setup)[0]
     saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from distsim import Job, catalog, memory
 from distsim.engine.evidence import replay
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import fragmentation_bytes
+from distsim.engine.footprint.outputs import Outputs, outputs_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.validate import unseen_runs
@@ -94,3 +96,40 @@ def test_replicas_of_ddp_hold_their_gradients_twice() -> None:
 def test_an_allocator_loses_no_less_than_what_lies_idle() -> None:
     setup = resolve(Job(model="gpt2", gpu="h100-sxm"))
     assert fragmentation_bytes(setup, 0.0, Figures(), 5.0 * MIB) == 5.0 * MIB
+
+
+@pytest.mark.parametrize(
+    ("framework", "schedule", "alive", "after"),
+    [
+        ("torchtitan", "1f1b", [1, 1, 1, 1], 0),
+        ("torchtitan", "gpipe", [4, 3, 2, 1], 0),
+        ("nemo-automodel", "1f1b", [1, 2, 3, 4], 4),
+        ("nemo-automodel", "gpipe", [4, 4, 4, 4], 4),
+    ],
+)
+def test_pipelines_of_torch_hold_logits(framework: str, schedule: str, alive: list[int], after: int) -> None:
+    """Outputs of a last stage alive in the backward of each of four micro-batches, and after the step: counted by weak
+    references in torch 2.13, Schedule1F1B and ScheduleGPipe with return_outputs as these frameworks call them."""
+    setup = resolve(Job(model="llama-3-8b", framework=framework, gpu="h100-sxm", gpus=4, pp=4, seq=8192, micro_batch=1,
+                        global_batch=4, schedule=schedule))  # type: ignore[arg-type]  # fmt: skip
+    first, *_, last = build_stages(setup)
+    logits = 8192 * 128256 * 2
+    held = outputs_of(setup, last)
+    assert (held.loss_backward, held.layers, held.step) == (max(alive) * logits, max(alive) * logits, after * logits)
+    assert outputs_of(setup, first) == outputs_of(replace(setup, layout=setup.layout.with_(pp=1)), last) == Outputs()
+    compiled = replace(setup, kernels=setup.kernels.model_copy(update={"loss": "fused", "loss_kept_bytes": 2}))
+    assert outputs_of(compiled, last).loss_backward == (max(alive) - last.head_in_flight) * logits  # the loss's own
+
+
+def test_logits_of_all_micro_batches_are_put_together() -> None:
+    """merge_chunks makes one tensor of them beside those that it reads, when all gradients are there."""
+    job = {"gpu": "h100-sxm", "gpus": 4, "pp": 4, "seq": 8192, "micro_batch": 1, "recompute": "full"}
+    found = [
+        {moment.name: moment.total for moment in memory(
+            "llama-3-8b", framework="nemo-automodel", global_batch=batch, **job).stages[-1].moments}
+        for batch in (8, 16)
+    ]  # fmt: skip
+    more = {name: found[1][name] - found[0][name] for name in found[0]}
+    logits = 8 * 8192 * 128256 * 2
+    assert more["outputs put together"] == pytest.approx(2 * logits)
+    assert more["loss backward"] == more["optimizer step"] == pytest.approx(logits)

@@ -148,3 +148,54 @@ def test_gradients_that_an_addition_hands_on_are_no_new_tensors(model: str, opti
         if row.name in ("attention.projection", "mlp.down"):
             output, *_ = row.transient_backward
             assert output.elements == own * setup.layout.tokens * setup.model.hidden, row.name
+
+
+def _moments(setup: Setup) -> dict[str, float]:
+    stage = build_stages(setup)[0]
+    held = states(setup, stage.held(), Figures())
+    return {moment.name: float(moment.total) for moment in moments_of(setup, stage, held, saved_of(setup, stage))}
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens", "precision", "recompute", "recorded"),
+    [
+        ("gpt2-xl", (1024, 8), "pure-bf16", "full", 1_457_918_464),
+        ("gpt2-xl", (1024, 8), "amp-bf16", "full", 2_693_586_432),
+        ("phi-2", (2048, 4), "pure-bf16", "full", 2_738_783_744),
+        ("phi-2", (2048, 4), "amp-bf16", "full", 5_329_550_848),
+        ("phi-2", (2048, 4), "amp-bf16", "none", 7_144_573_440),
+    ],
+)
+def test_a_composed_activation_has_gradients_of_both_factors(
+    model: str, tokens: tuple[int, int], precision: str, recompute: str, recorded: int
+) -> None:
+    """Two layers with 2,048 words on torch 2.13's fake tensors; the peak is in gelu_new's last product. In fp32 where
+    autocast took its power there."""
+    spec = catalog.load("models", model).model_copy(update={"layers": 2, "vocab": 2048})
+    setup = _setup(
+        spec, seq=tokens[0], micro_batch=tokens[1], global_batch=tokens[1], precision=precision, recompute=recompute,
+        dropout=False,
+    )  # fmt: skip
+    assert max(_moments(setup).values()) == pytest.approx(recorded, rel=0.008)
+
+
+@pytest.mark.parametrize(
+    ("model", "seq", "recorded"),
+    [("llama-3.2-1b", 2048, 25.20e9), ("qwen3-4b", 2048, 76.35e9), ("llama-2-7b", 4096, 124.73e9)],
+)
+def test_autocast_caches_weights_of_recomputed_layers(model: str, seq: int, recorded: float) -> None:
+    """The second of two forward passes on torch 2.13's fake tensors, which alone is higher than any backward: autocast
+    holds its 16-bit copies of all layers until it ends. Nobody holds those of another forward pass, nor of weights that
+    a compiler casts or ZeRO 3 gathers."""
+    options: dict[str, Any] = {
+        "seq": seq, "micro_batch": 1, "global_batch": 2, "precision": "amp-bf16", "recompute": "full",
+    }  # fmt: skip
+    found = _moments(_setup(model, **options))
+    assert max(found, key=lambda name: found[name]) == "loss"
+    assert found["loss"] == pytest.approx(recorded, rel=1e-3)
+    for other in ({"compile": True}, {"zero": 3, "gpus": 8, "global_batch": 16}):
+        setup = _setup(model, **{**options, **other})
+        stage = build_stages(setup)[0]
+        assert (
+            StageStep(setup, stage, states(setup, stage.held(), Figures()), saved_of(setup, stage)).cached_copies == 0
+        )

@@ -89,3 +89,11 @@ def test_elements_limit_where_memory_is_fast() -> None:
         return ways("rope", "bf16", gpu)[0] / float(setup.accelerator.bandwidth)
 
     assert seconds("b200-sxm") == pytest.approx(seconds("h100-sxm"), rel=0.2)
+
+
+@pytest.mark.parametrize(("precision", "forward", "backward"), [("pure-bf16", 42, 68), ("amp-bf16", 86, 146)])
+def test_a_gate_multiplies_behind_a_composed_activation(precision: str, forward: float, backward: float) -> None:
+    """Bytes an element: gelu_new's eight steps, and a product whose factor is fp32 under autocast."""
+    setup = resolve(Job(model="flan-t5-xl", gpu="h100-sxm", gpus=1, framework="huggingface", precision=precision))
+    row = next(one for one in build_stages(setup)[0].layers[0][0].operations if one.role == "activation")
+    assert moved_bytes(setup, row) == pytest.approx((forward * row.shape[0], backward * row.shape[0]))

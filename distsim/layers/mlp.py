@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number
+from typing import NamedTuple
+
+from distsim.arrays import Number, where
 from distsim.layers.attention import joined
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Bias, Weights, linear
@@ -11,16 +13,34 @@ from distsim.layers.norm import inner_norm
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import FP32_BYTES, MASK_BYTES
 
-# Tensors of the inner width that an activation composed of elementary operations keeps, beside its product.
+
+class Composed(NamedTuple):
+    """An activation made of elementary operations, in tensors of the inner width."""
+
+    kept: int
+    """Tensors that it keeps, beside its product."""
+    passing: int
+    """Tensors that its backward makes at its highest, beside the gradients of its output and of one factor."""
+    powers: bool = False
+    """Whether autocast makes it in fp32: it takes powers there, and what follows from them but the first factor."""
+
+
 # gelu_new(x) = 0.5 x (1 + tanh(c (x + 0.044715 x^3))): x, tanh's output, and the two factors of the last product.
-# xIELU: its input, a square, an exponential and its difference from the input, and which branch was taken.
-# ESM's gelu(x) = 0.5 x (1 + erf(x / 2^0.5)): both factors and the argument of erf.
+# xIELU: its input, a square, an exponential and its difference from the input, and which branch was taken; backward
+# within half a tensor.
+# ESM's gelu(x) = 0.5 x (1 + erf(x / 2^0.5)): both factors and the argument of erf; backward a square, an exponential
+# and its product.
+# gelu_fast(x) = 0.5 x (1 + tanh(c x (1 + 0.044715 x x))): x, 0.044715 x, both factors of c x (...), tanh's output, and
+# the two factors of the last product.
 # quick_gelu(x) = x sigmoid(1.702 x): both factors.
-COMPOSED_ACTIVATIONS = {"gelu_new": 4, "gelu_erf": 3, "gelu_fast": 6, "quick_gelu": 2, "xielu": 4}
-WITHOUT_POWERS = ("gelu_erf", "quick_gelu")
-"""Those that autocast leaves in 16 bits: it takes powers alone to fp32."""
-ERF_PASSING = 3
-"""Tensors that the backward of a composed erf makes on its way: a square, an exponential, its product."""
+# Where the last operation is a product its backward makes the gradients of both factors at once.
+COMPOSED_ACTIVATIONS = {
+    "gelu_new": Composed(4, 1, powers=True),
+    "gelu_erf": Composed(3, 3),
+    "gelu_fast": Composed(7, 1),
+    "quick_gelu": Composed(2, 1),
+    "xielu": Composed(4, 2, powers=True),
+}
 
 
 def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None) -> list[Operation]:
@@ -89,33 +109,15 @@ def _dropped(ctx: Context, name: str, tokens: Number, inner: Number) -> Tensor:
 
 def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operation:
     """The activation function, with the product by the gate where there is one."""
-    model, act, kernels = ctx.model, ctx.activation, ctx.kernels
+    model, act = ctx.model, ctx.activation
     elements = tokens * inner
     before = Tensor(f"{name}{PREACTIVATION}", elements, act, "s b f/t")
-    saved: list[Tensor] = []
-    if model.gated:
-        saved.append(before._replace(elements=2 * elements, shape="s b 2f/t"))
-        if kernels.activation != "fused":
-            made = FP32_BYTES if _squares_wide(ctx) else act
-            saved.append(Tensor(f"{name}.activated", elements * kernels.gate_tensors, made, "s b f/t"))
-    elif model.activation == "relu":
-        saved.append(product(ctx, name, tokens, inner))  # its backward reads its output, which the next product keeps
-    elif model.activation in COMPOSED_ACTIVATIONS and kernels.activation == "eager":
-        parts = COMPOSED_ACTIVATIONS[model.activation]
-        powers = ctx.precision.autocast and model.activation not in WITHOUT_POWERS
-        wide = FP32_BYTES if powers else act  # powers run in fp32 under autocast, and what follows from them
-        each = [wide] * (parts - 1) + [act]
-        saved += [before._replace(name=f"{name}.intermediate_{i}", bytes_each=size) for i, size in enumerate(each)]
-        if model.activation == "xielu":
-            saved.append(before._replace(name=f"{name}.branch", bytes_each=1))
-    else:
-        saved.append(before)
+    saved = _kept(ctx, name, tokens, inner, before)
     if _squares_wide(ctx):
         saved.append(before._replace(name=f"{name}.square_input", bytes_each=FP32_BYTES))
     if ctx.dropout and model.mlp_dropout:
         saved.append(Tensor(f"{name}{DROPOUT_MASK}", elements, MASK_BYTES, "s b f/t mask"))
     reads = 2 if model.gated else 1
-    passing = ERF_PASSING if model.activation == "gelu_erf" and kernels.activation == "eager" else 0
     return Operation(
         f"{name}.activation",
         "elementwise",
@@ -123,14 +125,67 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
         bytes_written=elements * act,
         shape=(elements,),
         saved=tuple(saved),
-        transient_backward=(
-            Tensor(f"{name}.product_gradient", elements, act, "s b f/t"),
-            before._replace(name=f"{name}.preactivation_gradient", elements=(reads + passing) * elements),
-        ),
+        transient_backward=_passing(ctx, name, before),
         parameters=_learned(model.activation_parameters, name),
         recompute_class="activation",
         role="activation",
     )
+
+
+def _kept(ctx: Context, name: str, tokens: Number, inner: Number, before: Tensor) -> list[Tensor]:
+    """What the activation function and the product by its gate keep."""
+    model, kernels = ctx.model, ctx.kernels
+    composed = _composed(ctx)
+    if composed is not None:
+        wide = _wide(ctx, composed)
+        each = [wide] * (composed.kept - 1) + [ctx.activation]
+        if model.gated:  # the product keeps both its factors
+            each += [wide, ctx.activation]
+        kept = [before._replace(name=f"{name}.intermediate_{i}", bytes_each=size) for i, size in enumerate(each)]
+        branch = [before._replace(name=f"{name}.branch", bytes_each=1)] if model.activation == "xielu" else []
+        return kept + branch
+    if model.gated:
+        kept = [before._replace(elements=2 * before.elements, shape="s b 2f/t")]
+        if kernels.activation != "fused":
+            made = FP32_BYTES if _squares_wide(ctx) else ctx.activation
+            kept.append(Tensor(f"{name}.activated", before.elements * kernels.gate_tensors, made, "s b f/t"))
+        return kept
+    if model.activation == "relu":
+        return [product(ctx, name, tokens, inner)]  # its backward reads its output, which the next product keeps
+    return [before]
+
+
+def _passing(ctx: Context, name: str, before: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of the activation's output and of what it is made of, alive at once."""
+    composed, reads = _composed(ctx), 2 if ctx.model.gated else 1
+    wide = ctx.activation if composed is None else _wide(ctx, composed)
+    # behind a gate the product's own backward is the highest: its factors are gone when the function's runs
+    more = 0 if composed is None or ctx.model.gated else composed.passing
+    given = before._replace(name=f"{name}.product_gradient", bytes_each=wide)
+    made = before._replace(
+        name=f"{name}.preactivation_gradient", elements=(reads + more) * before.elements, bytes_each=wide
+    )
+    return (given, made) if wide == ctx.activation else (given, made, _cast(ctx, name, before))
+
+
+def _cast(ctx: Context, name: str, before: Tensor) -> Tensor:
+    """The gradient of the factor in 16 bits, which the engine casts when the product's backward is over: what that read
+    is gone by then where checkpoints without reentrant autograd gave it out."""
+    given_out = ctx.kernels.recompute_holds != "output"
+    return before._replace(
+        name=f"{name}.gradient_cast",
+        elements=before.elements * (where(ctx.layout.recompute_layers != 0, 0, 1) if given_out else 1),
+    )
+
+
+def _composed(ctx: Context) -> Composed | None:
+    """How an activation is composed, where it is."""
+    return COMPOSED_ACTIVATIONS.get(ctx.model.activation) if ctx.kernels.activation == "eager" else None
+
+
+def _wide(ctx: Context, composed: Composed) -> float:
+    """Bytes per element of what follows from a power."""
+    return FP32_BYTES if ctx.precision.autocast and composed.powers else ctx.activation
 
 
 def _squares_wide(ctx: Context) -> bool:

@@ -1,5 +1,7 @@
 """What a framework takes of a GPU's memory beside the model: buffers, workspaces, contexts."""
 
+from typing import Literal
+
 from distsim.specs.base import Spec
 from distsim.specs.quantity import Amount, Fraction, MaybeAmount, MaybeFraction, Natural
 
@@ -39,6 +41,9 @@ class Buffers(Spec):
     the narrow ones stay (Megatron)."""
     weight_passes_keep_graph: bool = False
     """Where a pipeline splits backward passes, all that forward kept stays until the weight gradients are made."""
+    pipeline_outputs: Literal["freed", "backward", "step"] = "freed"
+    """Until when a pipeline's last stage holds the logits of a micro-batch, which its loss has read: torch's until its
+    backward is over, or until the next step where the step returns them."""
     step_counter_bytes: Amount = 0
     """What one parameter tensor's step counter takes on the GPU, where the optimizer keeps one per tensor."""
     flat_shards: bool = False

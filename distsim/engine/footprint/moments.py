@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum, minimum, plus, product, take, where
+from distsim.arrays import Number, maximum, minimum, nothing, plus, product, take, where
 from distsim.engine.footprint.backward import elements
 from distsim.engine.footprint.buffers import head_gradient_bytes, reduced_unit_bytes, resharded_bytes, waiting_bytes
 from distsim.engine.footprint.moment import AT_LOSS, STEP, Moment
@@ -40,9 +40,11 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
         loss = stage.head.operations[-1]
         head_copies = weight_copy_bytes(stage.head.operations)
         for name, forward in zip(AT_LOSS, (True, False), strict=True):
-            step.add(name, alive + copies + head_copies + _transit(loss, forward))
+            cached = step.cached_copies if forward else 0
+            outputs = step.outputs.loss if forward else step.outputs.loss_backward
+            step.add(name, plus(plus(alive + copies + head_copies + _transit(loss, forward), cached), outputs))
     else:
-        step.add("forward end", alive + copies)
+        step.add("forward end", plus(alive + copies, step.cached_copies))
     if stage.layers:
         _layers(step)
     if stage.embedding is not None:
@@ -143,4 +145,7 @@ def _optimizer_step(step: StageStep) -> None:
     """All gradients, with the optimizer's own temporaries."""
     setup, held, stage = step.setup, step.held, step.stage
     gone = resharded_bytes(setup, stage) + where(setup.layout.pp == 1, waiting_bytes(setup, stage), 0)
-    step.add(STEP, update_bytes(setup, stage, held.gradients) - gone, unless_zero(step.grow, held.gradients))
+    made = unless_zero(step.grow, held.gradients)
+    if not nothing(step.outputs.step):
+        step.add("outputs put together", step.outputs.together, made)
+    step.add(STEP, plus(update_bytes(setup, stage, held.gradients) - gone, step.outputs.step), made)

@@ -9,6 +9,7 @@ from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
 from distsim.engine.footprint.backward import Gradients, Highest, backward_peak
 from distsim.engine.footprint.moment import Moment
 from distsim.engine.footprint.offloaded import Offloaded
+from distsim.engine.footprint.outputs import outputs_of
 from distsim.engine.footprint.saved import Saved
 from distsim.engine.footprint.states import States
 from distsim.engine.footprint.weight_passes import beyond_in_flight, waiting_after
@@ -40,6 +41,19 @@ def _weight_copies(setup: Setup, stage: Stage) -> Number:
     )
 
 
+def _cached_copies(setup: Setup, stage: Stage) -> Number:
+    """Cast weights of recomputed layers that autocast itself holds until forward and loss are over: it caches what it
+    casts of fp32 leaves that train (pytorch/pytorch aten/src/ATen/autocast_mode.cpp, cached_cast). Compilers cast in
+    their own kernels, and what ZeRO 3 gathers is no leaf."""
+    if setup.compiled or setup.kernels.compiler != "none":
+        return 0
+    cached: Number = sum(
+        again * weight_copy_bytes(one for one in block.operations if any(p.trains for p in one.parameters))
+        for (block, _), again in zip(stage.layers, stage.recomputed(setup.layout), strict=True)
+    )
+    return where(setup.layout.zero >= 3, 0, cached) if some(cached > 0) else 0
+
+
 Peaks = dict[tuple[Any, ...], tuple[Block, Block, Highest]]
 
 
@@ -68,6 +82,7 @@ class StageStep:
         shards = where(waits, 0, self.grow)  # each takes the place of a whole one that waited, and is no larger
         self.gradients = Gradients(unless_zero(shards, self.per_element), fresh * accumulates)
         self.copies = _weight_copies(setup, stage)
+        self.cached_copies = _cached_copies(setup, stage)
         self.offloaded = Offloaded(setup, saved)
         stays = self.offloaded.stays
         behind = product(stays, stage.in_flight - 1)
@@ -76,8 +91,10 @@ class StageStep:
         beyond = beyond_in_flight(setup, stage, plus(stays, saved.embedding))
         self.alive: Number = plus(plus(layers, ends), beyond.all)
         """Bytes kept for backward when the last forward of the peak has ended."""
-        self.others: Number = plus(plus(behind, ends), beyond.all) - saved.embedding - saved.head_and_loss
-        """What micro-batches other than the one that runs backward keep."""
+        self.outputs = outputs_of(setup, stage)
+        others = plus(plus(behind, ends), beyond.all) - saved.embedding - saved.head_and_loss
+        self.others: Number = plus(others, self.outputs.layers)
+        """What micro-batches other than the one that runs backward keep, and outputs that the pipeline holds."""
         self.fewer = plus(beyond.all, -beyond.split)
         """How much less that is where the one that runs leaves weight gradients for later."""
         self.found: list[Moment] = []

@@ -12,13 +12,11 @@ from distsim.engine.kernels.expert_modules import picked_gradient_bytes
 from distsim.engine.kernels.expert_passes import EXCHANGES, bias_passes, by_indices, exchange_passes
 from distsim.engine.kernels.loss_passes import loss_bytes
 from distsim.engine.kernels.plain_costs import (
-    AUTOCAST_ACTIVATION,
     BACKWARD_BYTES,
     CLAMPED_GATE,
     COMPILED_ADAPTER,
     COMPILED_SLICE,
     COMPLEX_ROPE,
-    COMPOSED_ACTIVATION,
     EAGER_GATE,
     EAGER_NORM,
     EAGER_ROPE,
@@ -26,12 +24,12 @@ from distsim.engine.kernels.plain_costs import (
     FUSED_ROPE,
     HALVES_GATE,
     HALVES_SCALED_GATE,
-    NARROW_ACTIVATIONS,
     SLICED,
     SLICED_GATE,
     STRIDED_PACE,
     SUMMED_IN_STEPS,
     Cost,
+    composed_activation,
     plain_norm_bytes,
     slowed,
 )
@@ -270,13 +268,11 @@ def composed(setup: Setup, operation: Operation) -> Cost:
     if operation.name == COMBINE and by_indices(setup):
         return SUMMED_IN_STEPS
     if operation.role == "activation" and kernels.activation != "fused":
+        if model.activation in COMPOSED_ACTIVATIONS and kernels.activation == "eager":
+            return composed_activation(model.activation, setup.precision.autocast, model.gated)
         if model.gated:
             scaled = operation.name == EXPERT_ACTIVATION and kernels.expert_scale == "before"
             if halves(setup):
                 return HALVES_SCALED_GATE if scaled else HALVES_GATE
             return EAGER_SCALED_GATE if scaled else EAGER_GATE
-        if model.activation not in COMPOSED_ACTIVATIONS or kernels.activation == "gates":
-            return Cost()
-        wide = AUTOCAST_ACTIVATION if setup.precision.autocast else COMPOSED_ACTIVATION
-        return NARROW_ACTIVATIONS.get(model.activation, wide)
     return Cost()

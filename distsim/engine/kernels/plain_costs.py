@@ -91,8 +91,18 @@ AUTOCAST_ACTIVATION = Cost(76 / 4, 118 / 8, (10, 16))
 # Without powers nothing becomes wide. Quick GELU, x sigmoid(1.702 x): scale (4), sigmoid (4), product (6); backward
 # both factors (12), sigmoid (6), scale (4) and the sum of both gradients (6). GELU by erf, x / 2 (1 + erf(x / 2^0.5)):
 # half, scale, erf, sum (4 each), product (6); backward both factors (12), half and scale (8), erf's square, minus,
-# exponential, scale and product (22) and the sum (6).
-NARROW_ACTIVATIONS = {"quick_gelu": Cost(14 / 4, 28 / 8, (3, 6)), "gelu_erf": Cost(22 / 4, 48 / 8, (5, 10))}
+# exponential, scale and product (22) and the sum (6). GELU by tanh of c x (1 + d x x): half, two scales, sum, tanh, sum
+# (4 each) and three products (6 each); backward the factors of all three (36), half and two scales (12), tanh (6) and
+# the sum of four gradients (18).
+NARROW_ACTIVATIONS = {
+    "quick_gelu": Cost(14 / 4, 28 / 8, (3, 6)),
+    "gelu_erf": Cost(22 / 4, 48 / 8, (5, 10)),
+    "gelu_fast": Cost(42 / 4, 72 / 8, (9, 13)),
+}
+# The product by the gate behind one: two read, one written (6), backward two such (12). Where autocast made the
+# activation in fp32: 10; backward that of the activation (10), and of the gate (12) with its cast (6).
+GATE_PRODUCT = Cost(6, 12, (1, 2))
+WIDE_GATE_PRODUCT = Cost(10, 28, (1, 3))
 # A soft cap of scores or logits: quotient, tanh, product (two passes each); backward product, tanh (three), quotient.
 SOFTCAP_PASSES = (6, 7)
 SOFTCAP_KERNELS = (3, 3)
@@ -119,6 +129,17 @@ def slowed(pace: Pace | None, chip: Accelerator) -> float:
         return 1.0
     longer = float(chip.bandwidth) / (pace.bytes_per_cycle * lanes * units * float(clock))
     return 1.0 + pace.part * max(0.0, longer - 1.0)
+
+
+def composed_activation(name: str, autocast: bool, gated: bool) -> Cost:
+    """Of an activation made of elementary operations, for 4 and 8 bytes an element of one kernel, or 6 and 12 of one
+    that multiplies by a gate, too."""
+    alone = NARROW_ACTIVATIONS.get(name, AUTOCAST_ACTIVATION if autocast else COMPOSED_ACTIVATION)
+    if not gated:
+        return alone
+    by_gate = WIDE_GATE_PRODUCT if autocast and name not in NARROW_ACTIVATIONS else GATE_PRODUCT
+    kernels = alone.kernels[0] + by_gate.kernels[0], alone.kernels[1] + by_gate.kernels[1]
+    return Cost((4 * alone.forward + by_gate.forward) / 6, (8 * alone.backward + by_gate.backward) / 12, kernels)
 
 
 def plain_norm_bytes(kind: str, elements: Number, read: Number, chip: Accelerator) -> tuple[Number, Number]:
