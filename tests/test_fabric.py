@@ -9,7 +9,7 @@ import pytest
 import distsim
 from distsim import catalog
 from distsim.engine.networks.links import link_rate, network_for
-from distsim.engine.networks.nccl import graph_of
+from distsim.engine.networks.nccl_graph import graph_of
 from distsim.engine.networks.network import Group
 from distsim.engine.networks.network_classes import fabrics
 from distsim.errors import DistsimError
