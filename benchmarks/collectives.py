@@ -51,9 +51,9 @@ def medians(pairs: Iterable[tuple[Batch, Any]], by: str) -> dict[str, dict[str, 
     """Absolute errors by group and size class."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for batch, seconds in pairs:
-        for row, predicted in zip(batch.rows, seconds, strict=True):
-            name = {"all": "all rows", "class": batch.key, "op": row.op}[by]
-            found[name][bucket(row.size_bytes)].append(abs(predicted / row.seconds - 1))
+        for row, measured, predicted in zip(batch.rows, batch.measured, seconds, strict=True):
+            name = {"all": "all rows", "class": batch.key, "op": row.op, "run": row.source}[by]
+            found[name][bucket(row.size_bytes)].append(abs(predicted / measured - 1))
     return found
 
 
@@ -75,6 +75,12 @@ def leave_one_out(found: Sequence[Batch], name: Callable[[Batch], str]) -> list[
     return out
 
 
+def unseen() -> list[tuple[Batch, Any]]:
+    """Runs that no fit uses, with their seconds as the shipped factors predict them."""
+    ready = batches(read(str(catalog.path("runs", "unseen_collectives"))))
+    return [(one, calibrate_links.predicted(one, factors())) for one in ready]
+
+
 def main() -> None:
     """Print all figures."""
     speed()
@@ -86,8 +92,11 @@ def main() -> None:
     by_publication = leave_one_out(ready, lambda one: publication[one.source])
     print(f"| median error | {' | '.join(name for name, _ in BUCKETS)} |")
     for name, pairs in (("unfitted", plain), ("fitted", fitted), ("left out by run", by_run),
-                        ("left out by publication", by_publication)):  # fmt: skip
+                        ("left out by publication", by_publication), ("never fitted", unseen())):  # fmt: skip
         print(line(f"**{name}**", medians(pairs, "all")["all rows"]))
+    print("\nruns of which no row took part in a fit")
+    for name, errors in medians(unseen(), "run").items():
+        print(line(name, errors))
     for by in ("op", "class"):
         print(f"\nfitted / left out by run, by {by}")
         left = medians(by_run, by)

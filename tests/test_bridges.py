@@ -90,11 +90,23 @@ def test_bridges_that_cannot_be_are_refused(tmp_path: Path, gpu: str, kind: str,
         distsim.collective("all_reduce", gpus=2, bytes=GIB, cluster=str(path))
 
 
-def test_cards_without_peers_pass_host_memory() -> None:
-    """GeForce cards: half of what cards do that reach each other; a bridge helps them too."""
-    assert bus(8, "server-8x-rtx-4090") == pytest.approx(0.5 * bus(8, "server-8x-l40"), rel=0.02)
-    assert bus(2, "workstation-4x-rtx-3090-bridged") > 3 * bus(2, "workstation-4x-rtx-3090")
-    assert bus(4, "workstation-4x-rtx-3090-bridged") == bus(4, "workstation-4x-rtx-3090")
+@pytest.mark.parametrize(("gpu", "gpus", "rate"), [("rtx-5090", 4, 27.3), ("rtx-5090", 8, 28.0), ("rtx-4090", 8, 14.7)])
+def test_cards_without_peers_pass_host_memory(gpu: str, gpus: int, rate: float) -> None:
+    """Stock driver: a card's lanes carry what goes up and what comes down at once (NVIDIA/nccl-tests issue 287,
+    NVIDIA/nccl issue 1639)."""
+    seconds = distsim.collective("all_reduce", gpu=gpu, gpus=gpus, bytes=GIB, gpus_per_node=8).bus_bandwidth / 1e9
+    assert seconds == pytest.approx(rate, rel=0.06)
+
+
+def test_rings_over_bridged_pairs_use_both_directions() -> None:
+    """Four A100 PCIe, two bridges: 30.8 to 31.1 GB/s; half-filled bridges and strided ranks gain nothing."""
+    assert bus(4, PAIRS) == pytest.approx(31, rel=0.05)
+    assert bus(3, PAIRS) == pytest.approx(bus(3, "server-8x-a100-pcie-80gb"))
+    spec = catalog.load("clusters", PAIRS)
+    net = network_for(catalog.load("gpus", spec.gpu), cluster=spec)
+    assert Span("zero", 4, 1).placed(net).bridges and not Span("zero", 4, 2).placed(net).bridges
+    assert not Span("zero", 16, 1).placed(net).bridges  # of two nodes
+    assert bus(2, "workstation-4x-rtx-3090-bridged") > 2 * bus(2, "workstation-4x-rtx-3090")
 
 
 @pytest.mark.parametrize("name", [name for name in catalog.names("gpus") if name.startswith(("gtx-", "rtx-", "titan"))])

@@ -15,7 +15,9 @@ import distsim
 from distsim import catalog
 from distsim.engine.fitting import links as calibrate_links
 from distsim.engine.fitting.links_rows import Measurement, batches, read
+from distsim.engine.networks import link_factors
 from distsim.engine.networks.network import Factor
+from distsim.errors import DistsimError
 
 SAMPLE = Path(__file__).parent / "oracles" / "collectives_sample.csv"
 DOC = Path(__file__).parent.parent / "docs" / "collectives.md"
@@ -106,6 +108,53 @@ def test_measured_rows_name_their_source() -> None:
     rows = read(str(catalog.path("runs", "collectives")))
     assert all(row.publication and row.source for row in rows)
     assert numpy.unique([row.op for row in rows]).size >= 5
+
+
+def test_machines_that_nobody_fitted_are_met() -> None:
+    """Runs of which no row took part in a fit, by the errors that docs/collectives.md states."""
+    ready = batches(read(str(catalog.path("runs", "unseen_collectives"))))
+    found = medians(
+        (row.size_bytes, seconds / measured - 1)
+        for one in ready
+        for row, measured, seconds in zip(
+            one.rows, one.measured, calibrate_links.predicted(one, link_factors.factors()), strict=True
+        )
+    )
+    for name, bar in {"64 MB and more": 0.06, "4 to 64 MB": 0.10, "below 4 MB": 0.20}.items():
+        assert found[name] <= bar, (name, found[name])
+
+
+def test_one_odd_run_does_not_set_a_factor() -> None:
+    """A job whose 64 MiB take twice as long as others', and 2 GiB as long, tells of itself: not ten times the latency,
+    nor a third of the rate."""
+    rows = read(str(catalog.path("runs", "collectives")))
+    odd = calibrate_links.fit_batches(batches(rows))["efa-v2/all_reduce"]
+    common = calibrate_links.fit_batches(batches(rows))["other-inter/all_reduce"]
+    assert odd.bulk == common.bulk and odd.bandwidth > 0.9
+    newer = distsim.collective("all_reduce", "h100-sxm", 16, 32 * MIB, 8, 400, network="efa-v2")
+    assert newer.seconds == pytest.approx(442.8e-6, rel=0.2)  # terraform-aws-eks-blueprints, nvidia-gpu-efa
+
+
+def row(seconds: float, size: int, gpus: int = 8, **more: str) -> Measurement:
+    return Measurement("mine", "all_reduce", "b200-sxm", gpus, 8, 400.0, size, seconds, **more)
+
+
+def test_what_the_timer_adds_is_taken_off() -> None:
+    near = batches([row(48e-6, 2**18, timed_by="torch_call")])
+    assert near[0].measured[0] == pytest.approx(29e-6)
+    assert not batches([row(560e-6, 2**17, 32, timed_by="torch_call")])  # four nodes: what the ranks were apart
+    assert batches([row(5.7e-3, 2**30, 32, timed_by="torch_call")])
+    with pytest.raises(DistsimError, match="did you mean torch_call"):
+        batches([row(1e-3, 2**18, timed_by="torch_calls")])
+
+
+def test_one_process_of_all_gpus_launches_one_by_one() -> None:
+    """Its short messages show the launches, and tell the fit nothing."""
+    one = batches([row(41e-6, 1024, processes="one"), row(3e-3, 2**30, processes="one")])
+    assert sorted(found.floor for found in one) == [0.0, pytest.approx(40e-6)]
+    short = next(found for found in one if found.floor)
+    assert calibrate_links.predicted(short, {})[0] == pytest.approx(40e-6)
+    assert calibrate_links.fit_batches([short]) == {}
 
 
 def test_docs_state_the_measured_figures() -> None:

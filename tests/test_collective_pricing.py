@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import distsim
 from distsim import catalog
-from distsim.engine.networks import nccl
+from distsim.engine.networks import nccl, nccl_graph
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.network import Factor, Group, Network, group_of
 from distsim.engine.networks.pricing import OPS, op_named, price
@@ -194,7 +194,9 @@ def test_sharp_sends_no_faster_than_a_node_reduces(cluster: str) -> None:
 
 
 def test_gathers_of_one_gpu_per_node_may_use_trees() -> None:
-    assert distsim.collective("all_gather", "h100-sxm", 512, 2**22, 1, 400).algorithm == "pat"
+    net = plain("h100")
+    ways = [nccl.pat(group, nccl_graph.graph_of(group)) for group in (group_of(512, 1, net), group_of(512, 8, net))]
+    assert ways[0].across > 1e9 and ways[1].across < 1
 
 
 def test_factors_scale_latency_and_bandwidth() -> None:
@@ -275,7 +277,7 @@ def test_a_hundred_thousand_collectives_are_quick() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stated", "known"), [("slingshot-11", "slingshot"), ("ib-hdr100", "ib-hdr"), ("ethernet-ena", "ethernet")]
+    ("stated", "known"), [("slingshot-11", "slingshot-shared"), ("ib-hdr100", "ib-hdr"), ("ethernet-ena", "ethernet")]
 )
 def test_networks_are_known_by_their_beginning(stated: str, known: str) -> None:
     assert network("polaris", network=stated).inter == known
@@ -377,7 +379,7 @@ def test_the_kind_that_another_rate_is_taken_for_is_told() -> None:
 def test_a_tree_crosses_between_two_nodes_once_where_its_network_has_that() -> None:
     net = network_for("h100-sxm")
     for once in (True, False):
-        graph = nccl.graph_of(group_of(16, 8, net._replace(two_node_tree=once)))
+        graph = nccl_graph.graph_of(group_of(16, 8, net._replace(two_node_tree=once)))
         assert graph.tree_across == (2 if once else 1) * graph.across
 
 
@@ -386,3 +388,37 @@ def test_a_dragonfly_loses_with_every_doubling_of_nodes() -> None:
     some, whole = (price("all_to_all", 1e9, group_of(64, 4, one)).seconds for one in (net, net._replace(taper=0.0)))
     assert whole / some == pytest.approx((1 - net.taper) ** 3, rel=0.02)
     assert net.taper > 0
+
+
+def test_gpus_that_share_a_nic_have_another_slingshot_than_those_with_their_own() -> None:
+    """132 GB/s at 128 MiB on two nodes of four GH200, a NIC each (quay.io/repository/ethcscs/nccl-tests); Polaris has
+    two NICs for four GPUs, where a tree is no faster than a ring."""
+    own = distsim.collective("all_reduce", cluster="alps", gpus=8, bytes=2**27)
+    shared = distsim.collective("all_reduce", cluster="polaris", gpus=8, bytes=2**27)
+    assert (own.link, own.algorithm) == ("slingshot", "tree") and shared.link == "slingshot-shared"
+    assert own.bus_bandwidth == pytest.approx(132e9, rel=0.15)
+    assert shared.bus_bandwidth < 45e9
+    kinds = [network_for("gh200-96gb", 4, gbps, "slingshot").inter for gbps in (190.0, 199.0)]
+    assert kinds == ["slingshot-shared", "slingshot"]  # a rate told with few digits is the same
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "gbps", "channels"),
+    [("h100-sxm", 2, 400, 4), ("h100-sxm", 4, 400, 8), ("h100-sxm", 8, 400, 8), ("b300-sxm", 8, 800, 16),
+     ("h100-sxm", 4, 200, 4), ("a100-sxm4-80gb", 8, 400, 16), ("a100-sxm4-80gb", 8, 200, 8)],
+)  # fmt: skip
+def test_few_fast_channels_between_nodes_are_doubled(gpu: str, gpus: int, gbps: float, channels: int) -> None:
+    """ncclTopoDupChannels: from 25 GB/s each, on Hopper up to four of them or from 50 GB/s."""
+    group = group_of(2 * gpus, gpus, network_for(gpu, gpus, gbps))
+    assert nccl_graph.graph_of(group).channels == channels
+    two = group_of(numpy.array([2 * gpus, gpus]), gpus, network_for(gpu, gpus, gbps))
+    assert list(nccl_graph.channels_across(two)) == [channels, channels]
+
+
+def test_reduction_in_the_switch_fills_with_the_message() -> None:
+    """8 B200, all_reduce_bench.py with queued calls (stas00/ml-engineering @0cc3de50): three rates, not one."""
+    measured = {2**24: 99.7e-6, 2**26: 279.6e-6, 2**28: 713e-6, 2**32: 10034e-6, 2**34: 35835e-6}
+    for size, seconds in measured.items():
+        assert distsim.collective("all_reduce", "b200-sxm", 8, size).seconds == pytest.approx(seconds, rel=0.25), size
+    shares = [formulas.nccl_chunk_share([0.5, 0.6, 1.0], each, 1024) for each in (1, 1024, 1536, 4096, 1e9)]
+    assert shares == sorted(shares) and shares[0] == 0.5 and shares[-1] == 1.0

@@ -97,7 +97,7 @@ def test_profile_changes_prices_and_is_a_file_jobs_read(tmp_path: Path, capsys: 
     assert output.read_text().startswith("# Written by `distsim calibrate --nccl-tests`;")
     with_it = distsim.collective("all_reduce", "h100-sxm", 16, 2**32, 8, 400, profile=str(output))
     without = distsim.collective("all_reduce", "h100-sxm", 16, 2**32, 8, 400)
-    assert with_it.bus_bandwidth == pytest.approx(180e9, rel=0.03)
+    assert with_it.bus_bandwidth == pytest.approx(180e9, rel=0.06)
     assert without.bus_bandwidth > 350e9
 
 

@@ -111,10 +111,22 @@ def nccl_tree_correction(factors: Sequence[float], size_bytes: Number) -> Number
 
     NCCL steps from entry to entry, which lets a larger message take less time; the line keeps time monotone.
     """
-    last = len(factors) - 1
-    place = minimum(maximum(log2(maximum(size_bytes, 1) / _UNIT_BYTES), 0.0), 1.0 * last)
+    return _on_line(factors, size_bytes / _UNIT_BYTES)
+
+
+@formula(unit="1", source="NCCL src/enqueue.cc: the chunks of NVLS grow with the message; measured shares")
+def nccl_chunk_share(shares: Sequence[float], each_bytes: Number, least_bytes: float) -> Number:
+    """Share of its bandwidth that the reduction in the switch reaches with so many bytes for each channel and head:
+    entries per power of two from ``least_bytes`` on, a line in between."""
+    return _on_line(shares, each_bytes / least_bytes)
+
+
+def _on_line(entries: Sequence[float], times: Number) -> Number:
+    """The entry at the power of two that is ``times``, and on a line between two of them."""
+    last = len(entries) - 1
+    place = minimum(maximum(log2(maximum(times, 1)), 0.0), 1.0 * last)
     low = floor(place)
-    below, above = take(factors, low), take(factors, minimum(low + 1, last))
+    below, above = take(entries, low), take(entries, minimum(low + 1, last))
     return below + (place - low) * (above - below)
 
 

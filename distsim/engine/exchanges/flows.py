@@ -3,7 +3,7 @@
 from typing import Any, Literal, NamedTuple, Self
 
 from distsim.arrays import Number, maximum, nothing, where
-from distsim.engine.networks.network import Group, Network
+from distsim.engine.networks.network import Group, Network, fill_bridges
 from distsim.engine.networks.spread import Spread, pair_apart, spread
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.precision import Precision
@@ -47,11 +47,13 @@ class Span(NamedTuple):
         size = network.domain if domain is None else domain
         domains, fewest = self._spread(ranks, size, node)
         bridged: Number = False
+        bridges: Number = False
         if network.bridge is not None:
+            bridges = (self.stride == 1) & (self.ends is None) & fill_bridges(ranks, domains, network.bridge)
             bridged = (self._spread(ranks, network.bridge.cards, 0)[0] == 1) & (domains == 1)
         return Group(
             ranks, ranks / domains, domains, network, axes=self._axes(network), bridged=bridged, fewest=fewest,
-            apart=self._apart(size),
+            bridges=bridges, apart=self._apart(size),
         )  # fmt: skip
 
     def _apart(self, size: int) -> Number:

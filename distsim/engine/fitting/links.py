@@ -11,13 +11,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from distsim.engine.fitting.links_rows import Batch, Measurement, batches, read
+from distsim.engine.fitting.links_rows import LATENCY_BYTES, Batch, Measurement, batches, read
 from distsim.engine.networks.network import Factor
 from distsim.engine.networks.network_classes import fabrics
 
 PULL = 0.04  # weight of one octave away from the common factor, against a mean absolute log error
+ALONE = 1.5  # times the pull, where a single run tells of a factor
+BEST = 0.9  # of the rate of a run's fastest row: no factor on bandwidth makes a link slower than that
+SHORT_BYTES = 1 << 20  # rows below it tell of LL's latency
+LONG_BYTES = 64 << 10  # rows from here to LATENCY_BYTES tell of the others', larger ones of bandwidth
 ROUNDS, STEPS, SPAN, NARROW = 4, 6, 2.5, 4  # grid: passes, points each side, first width in powers of two, narrowing
-LATENCY_BYTES = 4 << 20  # a class without rows below this size tells nothing of latency
 ORDER = ("all_reduce", "gather", "direct", "send_recv")
 
 
@@ -32,6 +35,7 @@ class Stack(NamedTuple):
     fabric: Any
     measured: Any
     weight: Any
+    floor: Any
 
 
 def stacked(members: Sequence[Batch], factors: Mapping[str, Factor]) -> Stack:
@@ -52,7 +56,8 @@ def stacked(members: Sequence[Batch], factors: Mapping[str, Factor]) -> Stack:
     long, latency, inside, across, cap = (join(index, fill) for index, fill in enumerate((0.0, 1e30, 0.0, 0.0, 0.0)))
     measured = numpy.concatenate([one.measured for one in members])
     return Stack(long > 0, latency, inside, across, cap, numpy.repeat(own, counts), measured,
-                 numpy.repeat(_weights(members), counts))  # fmt: skip
+                 numpy.repeat(_weights(members), counts),
+                 numpy.repeat([one.floor for one in members], counts))  # fmt: skip
 
 
 def seconds(stack: Stack, factor: Factor) -> Any:
@@ -61,7 +66,8 @@ def seconds(stack: Stack, factor: Factor) -> Any:
 
     fabric = numpy.where(stack.fabric > 0, stack.fabric, factor.bandwidth)
     transfer = numpy.maximum(numpy.maximum(stack.inside / fabric, stack.across / factor.bandwidth), stack.cap)
-    return (stack.latency * numpy.where(stack.long, factor.bulk, factor.low) + transfer).min(axis=0)
+    least = (stack.latency * numpy.where(stack.long, factor.bulk, factor.low) + transfer).min(axis=0)
+    return numpy.maximum(least, stack.floor)
 
 
 def predicted(batch: Batch, factors: Mapping[str, Factor]) -> Any:
@@ -78,40 +84,55 @@ def _weights(members: Sequence[Batch]) -> list[float]:
     return [1.0 / rows[one.key, one.source] / classes.count(one.key) / len(set(classes)) for one in members]
 
 
-def loss(stack: Stack, factor: Factor, common: Factor) -> float:
-    """Weighted mean absolute log error, plus the pull towards the common factors."""
+def loss(stack: Stack, factor: Factor, common: Factor, pulls: Factor) -> float:
+    """Weighted mean absolute log error, plus the pulls towards the common factors."""
     import numpy
 
     error = float((stack.weight * numpy.abs(numpy.log(seconds(stack, factor) / stack.measured))).sum())
-    return error + PULL * sum(abs(math.log2(a / b)) for a, b in zip(factor, common, strict=True))
+    return error + sum(pull * abs(math.log2(a / b)) for pull, a, b in zip(pulls, factor, common, strict=True) if a != b)
+
+
+def pulls_of(members: Sequence[Batch]) -> Factor:
+    """How strongly each factor is pulled: more where few runs tell of it, so that none decides alone. Infinite where
+    none does."""
+    runs = [
+        len({one.source for one in members for row in one.rows if low <= row.size_bytes < high})
+        for low, high in ((0, SHORT_BYTES), (LONG_BYTES, LATENCY_BYTES), (LATENCY_BYTES, math.inf))
+    ]
+    return Factor(*(PULL * (ALONE if count == 1 else 1.0) if count else math.inf for count in runs))
+
+
+def reached(stack: Stack, members: Sequence[Batch], rate: float) -> bool:
+    """Whether some run's fastest row fits a factor on bandwidth: no link is slower than what went over it."""
+    times = seconds(stack, Factor(0.0, 0.0, rate)) * BEST / stack.measured
+    rows = [row for one in members for row in one.rows]
+    fastest: dict[str, tuple[float, float]] = {}
+    for row, took, share in zip(rows, stack.measured, times, strict=True):
+        if row.size_bytes >= LATENCY_BYTES:
+            fastest[row.source] = max(fastest.get(row.source, (0.0, 0.0)), (row.size_bytes / took, float(share)))
+    return min((share for _, share in fastest.values()), default=0.0) <= 1
 
 
 def fit_one(members: Sequence[Batch], common: Factor, fixed: Mapping[str, Factor]) -> Factor:
     """Least loss on a grid that narrows: bandwidth and long latency together (they trade), then short latency."""
-    stack, best = stacked(members, fixed), common
-    small = any(row.size_bytes < LATENCY_BYTES for one in members for row in one.rows)
-    best_loss = loss(stack, best, common)
+    stack, best, pulls = stacked(members, fixed), common, pulls_of(members)
+
+    def least(trials: Iterable[Factor], best: Factor) -> Factor:
+        """The best of the trials and of what was best before."""
+        now = loss(stack, best, common, pulls)
+        for trial in trials:
+            if (other := loss(stack, trial, common, pulls)) < now - 1e-9:
+                best, now = trial, other
+        return best
+
     for round_ in range(ROUNDS):
         steps = [2 ** (SPAN / NARROW**round_ * step / STEPS) for step in range(-STEPS, STEPS + 1)]
-        longs = steps if small else [1.0]
-        pairs = [
-            best._replace(bulk=best.bulk * long, bandwidth=best.bandwidth * rate) for long in longs for rate in steps
-        ]
-        best, best_loss = _least(stack, pairs, best, best_loss, common)
-        shorts = [best._replace(low=best.low * short) for short in steps] if small else []
-        best, best_loss = _least(stack, shorts, best, best_loss, common)
+        bulks, rates = ([at * one for one in steps] if pull < math.inf else [at]
+                        for at, pull in zip(best[1:], pulls[1:], strict=True))  # fmt: skip
+        rates = [one for one in rates if one >= best.bandwidth or reached(stack, members, one)]
+        best = least((best._replace(bulk=bulk, bandwidth=rate) for bulk in bulks for rate in rates), best)
+        best = least((best._replace(low=best.low * one) for one in steps if pulls.low < math.inf), best)
     return best
-
-
-def _least(
-    stack: Stack, trials: Iterable[Factor], best: Factor, best_loss: float, common: Factor
-) -> tuple[Factor, float]:
-    """The best of the trials and of what was best before."""
-    for trial in trials:
-        now = loss(stack, trial, common)
-        if now < best_loss - 1e-9:
-            best, best_loss = trial, now
-    return best, best_loss
 
 
 def fit(rows: Iterable[Measurement]) -> dict[str, Factor]:
@@ -128,6 +149,7 @@ def fit_batches(
     With ``wanted``, only those classes are fitted anew; the others keep their ``known`` factors.
     """
     result: dict[str, Factor] = {}
+    found = [one for one in found if not one.floor]
     for place, inside in (("other-intra", True), ("other-inter", False)):
         for family in ORDER:
             members = [one for one in found if one.key.endswith(f"/{family}") and is_intra(one.key) == inside]
@@ -139,12 +161,32 @@ def fit_batches(
                 continue
             start = result.get(f"{place}/all_reduce", Factor())._replace(bandwidth=1.0)
             common = result[common_key] = fit_one(members, start, result)
-            for key in keys:
+            for key in sorted(keys, key=lambda one: bool(_model(one, keys))):
                 if wanted is not None and known is not None and key not in wanted:
                     result[key] = known[key]
                     continue
-                result[key] = fit_one([one for one in members if one.key == key], common, result)
-    return {**same_rings(found, result), **result}
+                start = same_latency(result, key, common)
+                result[key] = fit_one([one for one in members if one.key == key], start, result)
+    return {**same_rings(found, result), **same_networks(result), **result}
+
+
+def _model(key: str, keys: Iterable[str]) -> str:
+    """The class that differs in nothing but that GPUs share its NICs, where it has factors; else nothing."""
+    link, family = key.split("/")
+    like = f"{fabrics()['network'].get(link, {}).get('shared')}/{family}"
+    return like if like in keys else ""
+
+
+def same_latency(factors: Mapping[str, Factor], key: str, common: Factor) -> Factor:
+    """Where the fit of a class starts and is pulled to: what all share, or the latency of the same network."""
+    model = _model(key, factors)
+    return common._replace(low=factors[model].low, bulk=factors[model].bulk) if model else common
+
+
+def same_networks(factors: Mapping[str, Factor]) -> dict[str, Factor]:
+    """Factors of networks that were only measured where GPUs share NICs: their latency, the bandwidth of all."""
+    keys = [f"{link}/{family}" for link in fabrics()["network"] for family in ORDER]
+    return {key: same_latency(factors, key, factor_for(factors, key)) for key in keys if _model(key, factors)}
 
 
 def same_rings(found: Sequence[Batch], factors: Mapping[str, Factor]) -> dict[str, Factor]:

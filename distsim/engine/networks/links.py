@@ -8,7 +8,14 @@ from typing import Any
 
 from distsim.engine.networks.link_factors import profiled
 from distsim.engine.networks.network import GENERATIONS, OTHER_GENERATION, Bridge, Factor, Network
-from distsim.engine.networks.network_classes import fabrics, network_class, stated_network, usual_network
+from distsim.engine.networks.network_classes import (
+    SAME_RATE,
+    fabrics,
+    network_class,
+    stated_network,
+    usual_network,
+    with_nics,
+)
 from distsim.errors import DistsimError, did_you_mean
 from distsim.formulas.collectives import RING
 from distsim.specs.accelerator import of_generation
@@ -22,8 +29,6 @@ FASTEST = 1e6
 """Gb/s of a network per GPU; more is a slip of a unit."""
 USUAL_PCIE = 4
 """The generation of hosts that do not state it."""
-SAME_RATE = 0.01
-"""How far two rates that are told with few digits may be apart and be the same."""
 _BACKENDS = {"AMD": "rccl", "Google": "ici"}
 BACKENDS = ("nccl", "rccl", "mpi", "gloo", "ici")
 
@@ -53,13 +58,15 @@ def scale_up(accelerator: Any, cluster: Any = None) -> tuple[str, float, bool]:
     if stated is not None:
         name, known = _link_class(accelerator.link)
         return name, stated * known["share"], known["switch"]
-    host, table = accelerator.host, fabrics()["pcie"]
+    host = accelerator.host
     generation = host.generation if host and host.generation else USUAL_PCIE
     flow = of_generation(pcie_flows(), generation) * GIGA
+    if host is not None and not host.peer:  # what passes host memory takes a card's own lanes both ways
+        lanes = host.rate or flow
+        flow = lanes * fabrics()["pcie"]["without_peers"]
     if cluster is not None and cluster.fabric.rate is not None:  # a slot may carry less than the host bridge
         flow = min(flow, cluster.fabric.rate)
-    share = 1.0 if host is None or host.peer else table["without_peers"]
-    return f"pcie-{generation}", flow * share, False
+    return f"pcie-{generation}", flow, False
 
 
 def pcie_flows() -> dict[int, float]:
@@ -91,7 +98,7 @@ def bridge_of(accelerator: Any, cluster: Any) -> Bridge | None:
             "leave bridged out of its [fabric], or name another gpu",
         )
     name, known = _link_class(link)
-    return Bridge(name, cards, link.rate * known["share"])
+    return Bridge(name, cards, link.rate * known["share"], fabrics()["pcie"]["between_bridges"])
 
 
 def network_for(
@@ -118,7 +125,8 @@ def network_for(
     domain = _ranks_of_domain(gpus_per_node, usual, cluster is not None)
     usually = _class_of(accelerator, usual, per_node, rate, internode_gbps_per_gpu, cluster is not None)
     name = stated_network(network) if network else usually
-    (name, known), (intra, intra_rate, switch) = network_class(name), scale_up(accelerator, usual)
+    name, known = network_class(with_nics(network_class(name)[0], rate))
+    intra, intra_rate, switch = scale_up(accelerator, usual)
     library = _library(backend, accelerator.maker)
     rack = bool(usual) and usual.domain > usual.gpus_per_node
     pair = _pair_rate(accelerator, usual)

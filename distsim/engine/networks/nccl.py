@@ -1,28 +1,18 @@
 """Candidates NCCL weighs for a collective: every allowed (algorithm, protocol) with its latency and bandwidth."""
 
-import functools
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number, floor, log2, maximum, minimum, take, where
-from distsim.engine.networks.network import (
-    NVLS_GENERATION,
-    Group,
-    Network,
-    direct_oversubscription,
-    fullest,
-    ring_oversubscription,
-)
+from distsim.arrays import Number, floor, log2, maximum, minimum, where
+from distsim.engine.networks.nccl_graph import FREE, NEVER, Graph, graph_of, tables
+from distsim.engine.networks.network import NVLS_GENERATION, Group, direct_oversubscription
 from distsim.formulas import nccl as formulas
-from distsim.units import GIGA, MICROSECOND
+from distsim.units import MICROSECOND
 
 LL, LL128, SIMPLE = 0, 1, 2  # places in NCCL's tables
 PROTOCOLS = ("LL", "LL128", "Simple")
-TABLES = "nccl-2.30"
 BACKENDS = ("nccl", "rccl")  # RCCL keeps the tuner of the NCCL it was forked from
 DIRECT = ("all_to_all", "scatter", "gather", "send_recv")
 SIMPLE_POSTS = 3  # posts to a NIC per step of the Simple protocol (tuning.cc)
-_NEVER = 1e-30  # a bandwidth that is never the best: the pair is not allowed here
-FREE = 1e30  # a bandwidth that never limits
 
 
 class Candidate(NamedTuple):
@@ -44,74 +34,12 @@ class Candidate(NamedTuple):
         return minimum(self.inside * inside, self.across * across, self.cap)
 
 
-@functools.lru_cache(maxsize=4)
-def tables(name: str = TABLES) -> dict[str, Any]:
-    """NCCL's constants in SI, as the preset states them."""
-    from distsim import catalog
-
-    raw = catalog.load("links", name)
-    scaled = dict(raw)
-    for key in ("base", "hop"):
-        scaled[key] = _scale(raw[key], MICROSECOND)
-    scaled["cap"] = _scale(raw["cap"], GIGA)
-    scaled["graph"] = {"channel": _scale(raw["graph"]["channel"], GIGA), "nic_share": raw["graph"]["nic_share"]}
-    return scaled
-
-
-def _scale(value: Any, factor: float) -> Any:
-    if isinstance(value, dict):
-        return {key: _scale(one, factor) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_scale(one, factor) for one in value]
-    return value * factor
-
-
-class Graph(NamedTuple):
-    """What NCCL's topology search gives for a group: rates over all its channels, and how many channels."""
-
-    inside: Number
-    across: Number
-    tree_across: Number
-    channels: Number
-
-
 def by_nodes(triple: list[float], nodes: Number) -> Number:
     """The entry for one node, two nodes, or more."""
     one, two, more = triple
     if one == two == more:
         return one
     return where(nodes <= 1, one, where(nodes == 2, two, more))
-
-
-def fabric_rate(net: Network, local: Number, rings: bool = True) -> Number:
-    """Bytes per second that one of ``local`` GPUs has to the others of its group: links between each two leave those to
-    GPUs outside the group idle, and more where rings do not use them all."""
-    if not net.pair_rate:
-        return net.intra_rate
-    used, most = net.mesh_links if rings else (), len(net.mesh_links) - 1
-    links = take(used, minimum(fullest(local), most)) if used else maximum(local - 1, 1)
-    return minimum(net.intra_rate, net.pair_rate * links)
-
-
-def graph_of(group: Group, rings: bool = True) -> Graph:
-    """Rates of the fabric and of the NICs. On two nodes a tree crosses once where a ring crosses nearly twice."""
-    net, table = group.network, tables()
-    speed = table["graph"]["channel"][net.generation]
-    if net.rings:
-        count = take(net.rings, minimum(fullest(group.local), len(net.rings) - 1))
-        inside, channels = count * speed, maximum(1.0, count)
-    else:
-        rate = fabric_rate(net, group.local, rings)
-        channels = maximum(1.0, rate // speed)
-        whole = where(rate > 0, minimum(channels * speed, rate), speed)  # one GPU has none
-        inside = whole if net.channelled and not net.mesh_links else rate
-    nics = group.least * net.nic_rate * table["graph"]["nic_share"] / group.sharing
-    nics = nics / ring_oversubscription(group)
-    many = group.nodes > 1
-    across = where(many, maximum(nics, _NEVER), FREE)
-    doubled = across * where(group.nodes == 2, 2.0, 1.0) if net.two_node_tree else across
-    used = where(many, maximum(1, group.least), channels)
-    return Graph(where(group.local > 1, inside, FREE), across, doubled, used)
 
 
 def hops(group: Group, algorithm: str, protocol: int) -> tuple[Number, Number]:
@@ -197,13 +125,16 @@ def in_switch(group: Group) -> Number:
     return formulas.nccl_nvls_bus_bandwidth(rate, group.local, table["efficiency"][net.generation])
 
 
-def nvls(group: Group) -> Candidate:
+def nvls(group: Group, size_bytes: Number) -> Candidate:
     """In-switch reduction inside one domain."""
     table = tables()["nvls"]
     latency = formulas.nccl_nvls_latency(group.nodes, *hops(group, "nvls", SIMPLE))
-    bandwidth = formulas.nccl_ring_bandwidth(in_switch(group), group.ranks, 2 * (group.ranks - 1))
+    gen, heads = group.network.generation, minimum(group.local, table["heads"])
+    each = size_bytes / (table["channels"][gen] * heads)
+    rate = in_switch(group) * formulas.nccl_chunk_share(table["chunk_share"][gen], each, table["chunk_from"])
+    bandwidth = formulas.nccl_ring_bandwidth(rate, group.ranks, 2 * (group.ranks - 1))
     allowed = (group.nodes == 1) & (group.local > table["least_local"])
-    return Candidate("nvls", "Simple", latency, where(allowed, bandwidth, _NEVER), FREE)
+    return Candidate("nvls", "Simple", latency, where(allowed, bandwidth, NEVER), FREE)
 
 
 def nvls_tree(group: Group, graph: Graph) -> Candidate:
@@ -213,9 +144,9 @@ def nvls_tree(group: Group, graph: Graph) -> Candidate:
     scale = formulas.nccl_ring_bandwidth(1.0, group.ranks, 2 * (group.ranks - 1))
     latency = formulas.nccl_nvls_tree_latency(group.nodes, *hops(group, "nvls_tree", SIMPLE))
     allowed = (group.nodes > 1) & (group.local > table["nvls"]["least_local"])
-    inside = where(allowed, in_switch(group) * scale, _NEVER)
+    inside = where(allowed, in_switch(group) * scale, NEVER)
     cap = heads * by_nodes(table["cap"]["nvls_tree"][net.generation], group.nodes)
-    return Candidate("nvls_tree", "Simple", latency, inside, graph.tree_across * scale, maximum(cap * scale, _NEVER))
+    return Candidate("nvls_tree", "Simple", latency, inside, graph.tree_across * scale, maximum(cap * scale, NEVER))
 
 
 def sharp(group: Group, graph: Graph) -> list[Candidate]:
@@ -225,7 +156,7 @@ def sharp(group: Group, graph: Graph) -> list[Candidate]:
     fan_out = table["other"]["collnet_fan_out"] * MICROSECOND
     direct_latency = formulas.nccl_collnet_direct_latency(group.local, fan_out, *hops(group, "collnet_direct", SIMPLE))
     chain_latency = formulas.nccl_collnet_chain_latency(group.local, *hops(group, "collnet_chain", SIMPLE))
-    across = where(many, graph.across, _NEVER)
+    across = where(many, graph.across, NEVER)
     half = formulas.nccl_tree_bandwidth(1.0)
     fan = formulas.nccl_collnet_direct_bandwidth(1.0, 1, efficiency) * half
     return [
@@ -243,7 +174,7 @@ def pat(group: Group, graph: Graph) -> Candidate:
         base, group.ranks, network, other["pat_overlap"], other["pat_per_rank"] * MICROSECOND
     )
     scale = formulas.nccl_ring_bandwidth(other["pat_efficiency"], group.ranks, group.ranks - 1)
-    across = where((group.local <= 1) & (group.nodes > 1), graph.across * scale, _NEVER)
+    across = where((group.local <= 1) & (group.nodes > 1), graph.across * scale, NEVER)
     return Candidate("pat", "Simple", latency, FREE, across)
 
 
@@ -255,7 +186,7 @@ def direct(op: str, group: Group) -> Candidate:
     far = group.ranks - group.least
     pair = op == "send_recv" and (net.pair_rate or net.rings)  # of a mesh: the links of two, whatever the group
     fabric = graph_of(group._replace(local=2 if pair else maximum(group.local, 2)), rings=False).inside
-    nic, slower = maximum(net.nic_rate / group.sharing, _NEVER), direct_oversubscription(group)
+    nic, slower = maximum(net.nic_rate / group.sharing, NEVER), direct_oversubscription(group)
     if op == "send_recv":
         latency = base + where(many, network, intra)
         uplink = where(slower > 1, nic / slower, FREE)  # carries its share whatever one message makes of a NIC
@@ -275,11 +206,15 @@ def protocols(group: Group) -> tuple[int, ...]:
     return (LL, LL128, SIMPLE) if group.network.nvlink else (LL, SIMPLE)
 
 
-def near_only(candidate: Candidate, group: Group) -> Candidate:
-    """Without LL128 between nodes where GPUs reach their NIC through the CPU."""
-    if candidate.protocol != "LL128" or not group.network.far_nics:
+def between_nodes(candidate: Candidate, group: Group) -> Candidate:
+    """LL128 as it is between nodes: quicker to start than the tuner counts on, and not at all where GPUs reach their
+    NIC through the CPU."""
+    if candidate.protocol != PROTOCOLS[LL128]:
         return candidate
-    return candidate._replace(across=where(group.nodes > 1, _NEVER, candidate.across))
+    many = group.nodes > 1
+    if group.network.far_nics:
+        return candidate._replace(across=where(many, NEVER, candidate.across))
+    return candidate._replace(latency=candidate.latency * where(many, tables()["other"]["ll128_across"], 1.0))
 
 
 def candidates(op: str, size_bytes: Number, group: Group) -> list[Candidate]:
@@ -287,11 +222,11 @@ def candidates(op: str, size_bytes: Number, group: Group) -> list[Candidate]:
     net, graph = group.network, graph_of(group)
     if op in DIRECT:
         return [direct(op, group)]
-    found = [near_only(ring(group, graph, protocol, op, size_bytes), group) for protocol in protocols(group)]
+    found = [between_nodes(ring(group, graph, protocol, op, size_bytes), group) for protocol in protocols(group)]
     if op == "all_reduce":
-        found += [near_only(tree(group, graph, protocol, size_bytes), group) for protocol in protocols(group)]
+        found += [between_nodes(tree(group, graph, protocol, size_bytes), group) for protocol in protocols(group)]
         if net.switch and net.generation >= NVLS_GENERATION and net.nvlink:
-            found += [nvls(group), nvls_tree(group, graph)]
+            found += [nvls(group, size_bytes), nvls_tree(group, graph)]
         if net.sharp:
             found += sharp(group, graph)
     if op in ("all_gather", "reduce_scatter"):

@@ -33,11 +33,13 @@ class Factor(NamedTuple):
 
 
 class Bridge(NamedTuple):
-    """A bridge that joins a few cards of a node: the class of its links, how many cards, and one card's rate to all."""
+    """A bridge that joins a few cards of a node: the class of its links, how many cards, one card's rate to all, and
+    how many times a flow over PCIe rings carry that cross it only between bridges."""
 
     link: str
     cards: int
     rate: float
+    between: float = 1.0
 
 
 class Network(NamedTuple):
@@ -124,6 +126,8 @@ class Group(NamedTuple):
     fewest: Number = 0
     """Ranks on the domain that holds fewest of them, whose NICs all wait for; 0: as many on each."""
 
+    bridges: Number = False
+    """Whether the ranks, more than one bridge joins, are neighbours that fill bridges of one node."""
     apart: Number = 1
     """Domains from one of the group's to the next: 1 where they are neighbours, more where others lie between."""
 
@@ -144,7 +148,9 @@ class Group(NamedTuple):
         assert bridge is not None
         rate = bridge.rate * (self.ranks - 1) / (bridge.cards - 1)
         joined = self.network._replace(intra=bridge.link, intra_rate=rate, domain=bridge.cards, bridge=None)
-        return self._replace(local=self.ranks, nodes=1, network=joined, bridged=False, fewest=self.ranks)
+        return self._replace(
+            local=self.ranks, nodes=1, network=joined, bridged=False, fewest=self.ranks, bridges=False
+        )  # fmt: skip
 
 
 def group_of(ranks: Number, ranks_per_node: Number, network: Network, sharing: Number = 1) -> Group:
@@ -157,8 +163,16 @@ def group_of(ranks: Number, ranks_per_node: Number, network: Network, sharing: N
     per_domain = maximum(1, minimum(ranks, ranks_per_node))
     nodes = ceil_div(ranks, per_domain)
     bridged = network.bridge is not None and (ranks <= network.bridge.cards) & (nodes == 1)
+    bridges = network.bridge is not None and fill_bridges(ranks, nodes, network.bridge)
     fewest = ranks / nodes if network.domain > network.node > 0 else ranks - (nodes - 1) * per_domain
-    return Group(ranks, ranks / nodes, nodes, network, sharing, bridged=bridged, fewest=fewest)
+    return Group(
+        ranks, ranks / nodes, nodes, network, sharing, bridged=bridged, fewest=fewest, bridges=bridges
+    )  # fmt: skip
+
+
+def fill_bridges(ranks: Number, nodes: Number, bridge: Bridge) -> Number:
+    """Whether neighbours fill more than one bridge of a node: their rings then cross PCIe only between bridges."""
+    return (ranks > bridge.cards) & (ranks % bridge.cards == 0) & (nodes == 1)
 
 
 def ring_oversubscription(group: Group) -> Number:

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from distsim.errors import DistsimError, did_you_mean
+from distsim.units import BITS_PER_BYTE, GIGA
 
 FABRICS = "fabrics"
+SAME_RATE = 0.01
+"""How far two rates that are told with few digits may be apart and be the same."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -38,6 +41,13 @@ def network_class(name: str) -> tuple[str, Mapping[str, Any]]:
     if found is None:
         raise _unknown_network(name)
     return found, known[found]
+
+
+def with_nics(name: str, rate: float) -> str:
+    """The class of a network on which a GPU has so much, bytes per second: another where GPUs share a NIC."""
+    known = fabrics()["network"][name]
+    whole = known.get("nic", 0) * GIGA / BITS_PER_BYTE
+    return str(known["shared"]) if 0 < rate < (1 - SAME_RATE) * whole else name
 
 
 def stated_network(name: str) -> str:

@@ -77,10 +77,10 @@ _FACTORS = Network._fields.index("factors")
 
 def remembered(op: str, size_bytes: Number, group: Group) -> Priced:
     """``price``, looked up where plain numbers come again: alike stages and layouts, sweeps of runs."""
-    ranks, local, nodes, network, sharing, axes, bridged, fewest, apart = group
+    ranks, local, nodes, network, sharing, axes, bridged, fewest, bridges, apart = group
     if not all(
         isinstance(one, (int, float))
-        for one in (size_bytes, ranks, nodes, axes, bridged, fewest, apart, network.nic_rate, network.hop)
+        for one in (size_bytes, ranks, nodes, axes, bridged, fewest, bridges, apart, network.nic_rate, network.hop)
     ):
         return price(op, size_bytes, group)
     factors = network.factors  # known by identity: kept with the price, so that no other can take its place
@@ -94,6 +94,7 @@ def remembered(op: str, size_bytes: Number, group: Group) -> Priced:
         axes,
         bridged,
         fewest,
+        bridges,
         apart,
         id(factors),
         *network[:_FACTORS],

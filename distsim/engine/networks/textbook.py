@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from distsim.arrays import Number, ceil_div, ceil_log2, maximum, minimum, where
-from distsim.engine.networks.nccl import FREE, Candidate
+from distsim.engine.networks.nccl import Candidate
+from distsim.engine.networks.nccl_graph import FREE
 from distsim.engine.networks.network import Group, direct_oversubscription
 from distsim.formulas import collectives as formulas
 from distsim.units import GIB, MICROSECOND
