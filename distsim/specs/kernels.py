@@ -256,6 +256,8 @@ class Kernels(RingKernels):
     kept: tuple[KeptPart, ...] | None = None
     """Products whose outputs ``--recompute selective`` keeps, of a layer of which all else is computed again where
     backward needs it (XLA's policies of names); None: as ``selective`` says."""
+    stays: tuple[KeptPart, ...] = ()
+    """Of ``kept``, what is on the GPU where activations are offloaded (XLA's policies that place each by itself)."""
     packed: Literal["lengths", "masked"] = "lengths"
     """Attention in one kernel reads where packed samples begin and passes others by, or computes all blocks of a
     causal sequence and masks what is of another sample."""
