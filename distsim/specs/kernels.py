@@ -119,6 +119,8 @@ class Kernels(RingKernels):
     took cuDNN's on Blackwell only (torch before 2.10)."""
     attention_block: MaybeCount = None
     """Tokens along a block of flash attention where they are not the chip's usual ones (block sizes of Pallas)."""
+    attention_products: int | None = Field(default=None, ge=5)
+    """Products of that kernel's backward where they are not the chip's usual ones (fused or not, of Pallas)."""
     attention_format: Literal["wide", "fp8", "mxfp8"] = "wide"
     """Flash attention in the activations' format, or in 8 bits with a scale per tensor or per block, where the chip's
     kernels are known to gain by it; only its time differs."""

@@ -12,8 +12,8 @@ from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import model_of
-from distsim.interop.runs.remat import CUSTOM, Custom, custom_of
 from distsim.interop.runs.recompute import Said, said_by, unknown
+from distsim.interop.runs.remat import CUSTOM, Custom, custom_of
 from distsim.interop.runs.sharding_groups import hybrid_group
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
