@@ -90,6 +90,8 @@ def test_a_custom_policy_moves_inputs_too() -> None:
         ("", "remat_policy=custom decoder_layer_input=offload out_proj=offload sa_block_q=2048", ("out",), (), True),
         ("remat_policy=custom", "remat custom: decoder_layer_input=offload", None, (), True),
         ("custom", "remat custom: decoder_layer_input on device, q, k, v remat", None, (), False),
+        ("other:qkv_proj_offloaded", "remat custom: decoder_layer_input offload, q, k, v on device", ("qkv",),
+         ("qkv",), True),
     ],
 )  # fmt: skip
 def test_a_custom_policy_is_read_tensor_by_tensor(
@@ -123,6 +125,8 @@ def test_what_a_custom_policy_leaves_on_the_device_stays() -> None:
     text = "custom (decoder_layer_input=offload, qkv_proj=offload, {})"
     one, two = (setup_of(Run({**cells, "recompute": text.format(rest)}, 1)) for rest in ("", "context=device"))
     assert _stays(one) == 0 < _stays(two)
+    found = replay(Run({**cells, "recompute": "full", "notes": "remat custom: context on device"}, 1))
+    assert "recompute 'full': remat_policy custom, as the notes have it" in found.assumed
     found = replay(Run({**cells, "recompute": text.format("query_proj=device, mlpwi_0=device")}, 1))
     assert "up kept in part or in two places, taken as computed again" in found.assumed
 

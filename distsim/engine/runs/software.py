@@ -13,7 +13,7 @@ from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import model_of
 from distsim.interop.runs.recompute import Said, said_by, unknown
-from distsim.interop.runs.remat import CUSTOM, Custom, custom_of
+from distsim.interop.runs.remat import CUSTOM, Custom, custom_of, names_another
 from distsim.interop.runs.sharding_groups import hybrid_group
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
@@ -90,7 +90,9 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     cell = (run.text("recompute") or "").lower()
     plain = POLICY.sub("", cell.removeprefix(OTHER))
     if CUSTOM in framework.remat and (custom := custom_of(run)):
-        return _custom(custom)
+        said = _custom(custom)
+        told = f"recompute {cell!r}: remat_policy custom, as the notes have it" if names_another(run) else ""
+        return said._replace(assumed="; ".join(filter(None, (told, said.assumed))))
     policy = framework.remat.get(re.sub(r"[\s-]+", "_", plain))
     if policy is not None:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})

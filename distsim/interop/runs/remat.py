@@ -39,13 +39,19 @@ class Custom(NamedTuple):
 
 
 def custom_of(run: Run) -> Custom | None:
-    """The policy that the cell or, where that names it alone or nothing, the notes tell; None where neither does."""
-    cell = (run.text("recompute") or "").lower().removeprefix("other:")
-    found = _CELL.match(re.sub(r"^remat[-_ ]policy\s*[=:]?\s*", "", cell))
-    if cell and found is None:
-        return None
+    """The policy that the cell or the notes tell; None where neither does."""
+    found = _CELL.match(re.sub(r"^remat[-_ ]policy\s*[=:]?\s*", "", _cell(run)))
     noted = hit(_NOTED, run.notes)
     return _read(found["rest"] if found else "") or _read(noted["rest"] if noted else "")
+
+
+def names_another(run: Run) -> bool:
+    """Whether the cell says something else than that there was such a policy, which is told tensor by tensor."""
+    return bool(_cell(run)) and CUSTOM not in _cell(run)
+
+
+def _cell(run: Run) -> str:
+    return (run.text("recompute") or "").lower().removeprefix("other:")
 
 
 def _read(text: str) -> Custom | None:
