@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from distsim.engine.jobs.flops import least_flops, peak_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.attention import assumed_kernel
 from distsim.engine.runs.cluster import assumed_node
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees
@@ -139,6 +140,7 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
     told = (
         *(_spelt(run, setup) if software else ()),
         dropped(run.cells), assumed_node(run), assumed_model(run), assumed_attention(run),
+        assumed_kernel(run, setup.framework),
         assumed_recompute(run, setup.framework), assumed_offload(run, bool(setup.drives)), assumed_kind(run),
         assumed_rank(run, setup.framework.usual_tuning),
         assumed_layout(run, setup.layout, setup.framework)

@@ -90,9 +90,7 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     cell = (run.text("recompute") or "").lower()
     plain = POLICY.sub("", cell.removeprefix(OTHER))
     if CUSTOM in framework.remat and (custom := custom_of(run)):
-        said = _custom(custom)
-        told = f"recompute {cell!r}: remat_policy custom, as the notes have it" if names_another(run) else ""
-        return said._replace(assumed="; ".join(filter(None, (told, said.assumed))))
+        return _custom(custom, f"recompute {cell!r}: " if names_another(run) else "")
     policy = framework.remat.get(re.sub(r"[\s-]+", "_", plain))
     if policy is not None:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
@@ -116,16 +114,17 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     return Said(words, assumed="" if told else f"recompute {cell!r}: taken as {words['recompute']}")
 
 
-def _custom(policy: Custom) -> Said:
-    """What a policy means that places each tensor by itself."""
+def _custom(policy: Custom, instead: str) -> Said:
+    """What a policy means that places each tensor by itself; ``instead`` names a cell that says another."""
     kept = policy.device + policy.host
     options = {"recompute": "selective" if kept else "full"}
     if policy.host or policy.input_leaves:
         options["offload"] = "activations"
     kernels = {"kept": kept, "stays": policy.device, "offloads": "all" if policy.input_leaves else "products"}
-    partly = ", ".join(policy.partly)
-    told = f"remat_policy custom: {partly} kept in part or in two places, taken as computed again" if partly else ""
-    return Said(options, kernels if kept else {}, told)
+    told = [f"{instead}remat_policy custom, as the notes have it"] if instead else []
+    if policy.partly:
+        told.append(f"remat_policy custom: {', '.join(policy.partly)} kept in part, taken as computed again")
+    return Said(options, kernels if kept else {}, "; ".join(told))
 
 
 def assumed_recompute(run: Run, framework: Framework) -> str:

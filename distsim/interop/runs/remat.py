@@ -60,7 +60,9 @@ def _read(text: str) -> Custom | None:
     places = dict(_placed(text))
     if not places:
         return None
-    device, host, partly = [], [], []
+    device: list[str] = []
+    host: list[str] = []
+    partly: list[str] = []
     for part, ways in PARTS.items():
         told = [places.get(name, "remat") for names in ways if any(name in places for name in names) for name in names]
         if not told or set(told) == {"remat"}:
