@@ -93,10 +93,11 @@ def test_a_cluster_in_the_cell_gives_its_node(told: str, gpu: str, cluster: str)
     ("told", "gpu", "count"),
     [("v5e-256", "tpu-v5e", 256), ("v6e-256", "tpu-v6e", 256), ("TPU v5p-256", "tpu-v5p", 128),
      ("v5litepod-256", "tpu-v5e", 256), ("v4-128", "tpu-v4", 64),
-     ("tpu7x-128", "tpu-v7x", 64)],
+     ("tpu7x-128", "tpu-v7x", 64), ("tpu7x-4x4x8", "tpu-v7x", 128), ("v5p-8X8x8", "tpu-v5p", 512),
+     ("v6e-16x16", "tpu-v6e", 256)],
 )  # fmt: skip
 def test_slices_of_tpus_say_how_many(told: str, gpu: str, count: int) -> None:
-    """Up to v5p by TensorCores, two a chip."""
+    """Up to v5p by TensorCores, two a chip; topologies by chips."""
     for cells, chips in (({"n_gpus": ""}, count), ({"n_gpus": "512"}, 512)):
         found = _replay(told, **TPU, **cells)
         assert found.setup is not None, found.reason
@@ -116,7 +117,8 @@ def test_so_many_of_a_gpu() -> None:
 @pytest.mark.parametrize(
     ("told", "name"),
     [("llama3_1_405b", "llama-3.1-405b"), ("LLaMA2-34B", "llama-2-34b"), ("Qwen3 235B", "qwen3-235b-a22b"),
-     ("qwen2.5_7b", "qwen2.5-7b"), ("gpt3 13b", "gpt3-13b"), ("gpt-3-1.3b", "gpt3-1.3b")],
+     ("qwen2.5_7b", "qwen2.5-7b"), ("gpt3 13b", "gpt3-13b"), ("gpt-3-1.3b", "gpt3-1.3b"),
+     ("deepseek3-671b", "deepseek-v3"), ("llama4-17b-128e", "llama-4-maverick"), ("llama4-17b-16e", "llama-4-scout")],
 )  # fmt: skip
 def test_models_by_other_marks(told: str, name: str) -> None:
     assert model_of(Run({"model": told}, 2)).name == name

@@ -80,6 +80,57 @@ def test_a_custom_policy_moves_inputs_too() -> None:
     assert _stays(named["custom"]) == 0 < _stays(named["minimal_offloaded"])
 
 
+@pytest.mark.parametrize(
+    ("recompute", "notes", "kept", "stays", "offload"),
+    [
+        ("custom (decoder_layer_input=device, context=device, query_proj=device, key_proj=device, value_proj=device)",
+         "", ("qkv", "context"), ("qkv", "context"), False),
+        ("other:custom", "remat custom: decoder_layer_input, mlpwo offload, context on device; 8 slices",
+         ("context", "down"), ("context",), True),
+        ("", "remat_policy=custom decoder_layer_input=offload out_proj=offload sa_block_q=2048", ("out",), (), True),
+        ("remat_policy=custom", "remat custom: decoder_layer_input=offload", None, (), True),
+        ("custom", "remat custom: decoder_layer_input on device, q, k, v remat", None, (), False),
+        ("other:qkv_proj_offloaded", "remat custom: decoder_layer_input offload, q, k, v on device", ("qkv",),
+         ("qkv",), True),
+    ],
+)  # fmt: skip
+def test_a_custom_policy_is_read_tensor_by_tensor(
+    recompute: str, notes: str, kept: tuple[str, ...] | None, stays: tuple[str, ...], offload: bool
+) -> None:
+    cells = {
+        **BRIDGE,
+        "framework": "maxtext",
+        "gpu": "tpu-v6e",
+        "tp": "1",
+        "dp": "16",
+        "zero_stage": "3",
+        "offload": "",
+    }
+    setup = setup_of(Run({**cells, "recompute": recompute, "notes": notes}, 1))
+    assert setup.recompute == ("selective" if kept else "full")
+    assert kept is None or (setup.kernels.kept, setup.kernels.stays) == (kept, stays)
+    assert ("activations" in setup.offload) == offload
+
+
+def test_what_a_custom_policy_leaves_on_the_device_stays() -> None:
+    cells = {
+        **BRIDGE,
+        "framework": "maxtext",
+        "gpu": "tpu-v6e",
+        "tp": "1",
+        "dp": "16",
+        "zero_stage": "3",
+        "offload": "",
+    }
+    text = "custom (decoder_layer_input=offload, qkv_proj=offload, {})"
+    one, two = (setup_of(Run({**cells, "recompute": text.format(rest)}, 1)) for rest in ("", "context=device"))
+    assert _stays(one) == 0 < _stays(two)
+    found = replay(Run({**cells, "recompute": "full", "notes": "remat custom: context on device"}, 1))
+    assert "recompute 'full': remat_policy custom, as the notes have it" in found.assumed
+    found = replay(Run({**cells, "recompute": text.format("query_proj=device, mlpwi_0=device")}, 1))
+    assert "up kept in part, taken as computed again" in found.assumed
+
+
 def test_torchtune_gives_up_a_layers_input_when_five_others_are_saved() -> None:
     setup = _setup(framework="torchtune", model="llama-3.2-3b", gpus=1, recompute="full")
     stage = build_stages(setup)[0]

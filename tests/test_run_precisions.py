@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distsim import catalog
+from distsim.engine.evidence import replay
 from distsim.engine.runs.profile import framework_of, precision_of
 from distsim.interop.runs import Run
 
@@ -72,3 +73,18 @@ def test_autocast_to_half_keeps_fp32_weights_in_torch(cell: str) -> None:
 def test_formats_by_other_words(framework: str, cell: str, recipe: str) -> None:
     """The first word that was known had decided, or none was."""
     assert _recipe(cell, framework=framework) == recipe
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "notes", "gpu", "reason"),
+    [("0.08", "", "h100-sxm", ""), ("0.08", "no TF32", "h100-sxm", "precision fp32"), ("0.008", "", "h100-sxm", "fp32"),
+     ("0.8", "", "v100-sxm2-32gb", "precision fp32"), ("0.8", "", "h100-sxm", None)],
+)  # fmt: skip
+def test_fp32_beyond_its_peak_ran_on_tf32_units(step_seconds: str, notes: str, gpu: str, reason: str | None) -> None:
+    """NVIDIA's containers switch TF32 on: what fp32 units cannot do was done there, unless a row says otherwise."""
+    cells = {"id": "a", "framework": "torch-ddp", "model": "llama-3.2-1b", "precision": "fp32", "year": "2025",
+             "seq_len": "2048", "gpu": gpu, "n_gpus": "1", "micro_batch": "1", "global_batch": "1"}  # fmt: skip
+    found = replay(Run({**cells, "step_time_s": step_seconds, "notes": notes}, 2))
+    assert (reason or "") in found.reason and bool(found.reason) == bool(reason)
+    assert found.setup is not None and (found.setup.precision.math == "tf32") == (reason == "")
+    assert ("timed as tf32" in found.assumed) == (reason == "")

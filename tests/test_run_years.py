@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.engine.evidence import replay
 from distsim.engine.runs.memory import held_by
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.years import run_year
@@ -67,3 +68,25 @@ def test_gradients_that_are_added_up_are_there_at_the_next_loss() -> None:
     )
     loss = [max(m.total for m in report.worst.moments if "loss" in m.name) for report in (one, several)]
     assert loss[1] - loss[0] == pytest.approx(4 * 124_439_808, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("cells", "attention"),
+    [
+        ({"year": "2025-09"}, "eager"), ({"year": "2025-09", "attention": ""}, "eager"), ({"year": "2026-05"}, "flash"),
+        ({"year": "2025-09", "notes": "PyTorch 2.8, IPEX 2.8.10"}, "flash"),
+        ({"year": "2025-09", "gpu": "h100-sxm"}, "flash"),
+        ({"year": "2025-09", "attention": "flash-2"}, "flash"),
+    ],
+)  # fmt: skip
+def test_torch_composed_attention_on_intels_gpus_until_it_trained_by_a_kernel(
+    cells: dict[str, str], attention: str
+) -> None:
+    """Kernels with a backward came with torch 2.11 (intel/torch-xpu-ops issue 2232); Intel's extension had its own."""
+    row = {"id": "a", "framework": "torchtitan", "model": "llama-3-8b", "gpu": "max-1550-stack", "n_gpus": "12",
+           "seq_len": "2048", "micro_batch": "1", "precision": "bf16", "attention": "flash",
+           "step_time_s": "5"}  # fmt: skip
+    found = replay(Run({**row, **cells}, 2))
+    assert found.setup is not None and found.setup.layout.attention == attention
+    told = attention == "eager" and cells.get("attention") != ""
+    assert ("attention is composed" in found.assumed) == told

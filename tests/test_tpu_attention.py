@@ -78,7 +78,8 @@ def test_long_sequences_reach_no_more_than_blocks_of_512_do() -> None:
 
 @pytest.mark.parametrize(
     ("notes", "block"),
-    [("sa_block_q: 1024, sa_block_kv: 512", 1024), ("splash attention, block size 256; kv heads 2", 256),
+    [("sa_block_q: 1024, sa_block_kv: 512", 724), ("sa_block_q=1024", 1024),
+     ("splash attention, block size 256; kv heads 2", 256),
      ("block size (derived) 2048; splash attention", None)],
 )  # fmt: skip
 def test_blocks_that_notes_tell(notes: str, block: int | None) -> None:
@@ -94,3 +95,19 @@ def test_blocks_that_notes_tell(notes: str, block: int | None) -> None:
 def test_backward_kernels_by_chip() -> None:
     """A v5p's makes the scores once for queries and once for keys and values."""
     assert [grid_kernels(catalog.load("gpus", name)) for name in ("h100-sxm", "tpu-v5p", "tpu-v6e")] == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "notes", "products"),
+    [("tpu-v6e", "sa_use_fused_bwd_kernel=False", 7), ("tpu-v5p", "sa_use_fused_bwd_kernel: true", 5),
+     ("tpu-v5p", "use_tokamax_splash=True sa_use_fused_bwd_kernel=False", 5), ("tpu-v6e", "", None),
+     ("h100-sxm", "sa_use_fused_bwd_kernel=False", None)],
+)  # fmt: skip
+def test_a_fused_backward_that_notes_tell(gpu: str, notes: str, products: int | None) -> None:
+    setup = setup_of(Run({**ROW, "framework": "maxtext", "gpu": gpu, "notes": notes}, 1))
+    assert setup.kernels.attention_products == products
+    forward, backward = attention_rates(setup)
+    expected = 5 / (products or setup.accelerator.chip.attention_products or 5)
+    if gpu != "h100-sxm":
+        assert backward / forward / FLASH_BACKWARD_SHARE == pytest.approx(expected)
+        assert Chip(setup).grid_kernels == (1 if expected == 1 else 2)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from distsim.engine.jobs.flops import least_flops, peak_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.attention import assumed_kernel
 from distsim.engine.runs.cluster import assumed_node
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees
@@ -29,12 +30,13 @@ from distsim.interop.runs.blanks import filled
 from distsim.interop.runs.chips import assumed_chip, with_chip
 from distsim.interop.runs.context import assumed_context
 from distsim.interop.runs.models import assumed_model
-from distsim.interop.runs.names import assumed_optimizer
+from distsim.interop.runs.names import assumed_optimizer, rounds_products
 from distsim.interop.runs.numbers import dropped, suffixes_read
 from distsim.interop.runs.offloads import assumed_offload
 from distsim.interop.runs.peaks import assumed_unit
 from distsim.interop.runs.sharding import assumed_sharding
 from distsim.interop.runs.tuning import assumed_kind, assumed_rank, slowest_tokens
+from distsim.units import TERA
 
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
@@ -86,6 +88,25 @@ class Replay:
 
 def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
+    found = _replayed(run)
+    return (_rounded(found) if found.reason and found.setup is not None else None) or found
+
+
+def _rounded(found: Replay) -> Replay | None:
+    """The replay with products on TF32 units of a run that is beyond the chip's peak in fp32 and possible so; None for
+    any other, and where a row says that it had none. NVIDIA's containers set TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1, so
+    that torch rounds fp32 products there whatever its default."""
+    setup, run = found.setup, found.run
+    if setup is None or setup.precision.math != "fp32" or setup.accelerator.peak.tf32 is None:
+        return None
+    if rounds_products(run.text("precision"), run.notes) is False:
+        return None
+    told = f"precision {run.text('precision')!r} is beyond the chip's fp32 peak: timed as tf32"
+    again = _replayed(replace(run, cells={**run.cells, "precision": "tf32"}))
+    return None if again.reason else replace(again, assumed="; ".join(filter(None, (told, again.assumed))))
+
+
+def _replayed(run: Run) -> Replay:
     try:
         run.refuse_slips()
         run = filled(with_chip(run))
@@ -119,6 +140,7 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
     told = (
         *(_spelt(run, setup) if software else ()),
         dropped(run.cells), assumed_node(run), assumed_model(run), assumed_attention(run),
+        assumed_kernel(run, setup.framework),
         assumed_recompute(run, setup.framework), assumed_offload(run, bool(setup.drives)), assumed_kind(run),
         assumed_rank(run, setup.framework.usual_tuning),
         assumed_layout(run, setup.layout, setup.framework)
@@ -143,7 +165,10 @@ def check_possible(setup: Setup, seconds: float | None) -> None:
     """Raise MissingCell where a row's own cells contradict each other: its speed is beyond the chip's peak."""
     y, peak = setup.layout, peak_of(setup)
     if seconds and peak and least_flops(setup) * y.step_tokens / y.gpus / seconds > POSSIBLE * peak:
-        raise MissingCell(f"seq_len {y.seq} and the measured speed contradict each other: beyond the chip's peak rate")
+        raise MissingCell(
+            f"seq_len {y.seq}, precision {setup.precision.name} and the measured speed contradict each other: "
+            f"beyond the {peak / TERA:.0f} TFLOP/s of {setup.accelerator.name}"
+        )
 
 
 def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:

@@ -70,6 +70,9 @@ the other, of which attention is 0.76 (AI-Hypercomputer/torchprime e2e_testing/s
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 """Products of flash attention's forward, and of its backward: scores again, the gradients of weights and of queries,
 keys and values (Dao 2022, FlashAttention, appendix B)."""
+APART_PRODUCTS = BACKWARD_PRODUCTS + 2
+"""Those of a backward in two kernels, one for queries and one for keys and values, each of which takes the scores and
+the gradients of weights (jax pallas ops, splash_attention_kernel.py without use_fused_bwd_kernel; recalled)."""
 BUSIEST_RANK = 1.2
 """Tokens of the expert parallel rank that gets most over the mean, under a learned router with an auxiliary loss
 (assumed)."""

@@ -119,6 +119,8 @@ class Kernels(RingKernels):
     took cuDNN's on Blackwell only (torch before 2.10)."""
     attention_block: MaybeCount = None
     """Tokens along a block of flash attention where they are not the chip's usual ones (block sizes of Pallas)."""
+    attention_products: int | None = Field(default=None, ge=5)
+    """Products of that kernel's backward where they are not the chip's usual ones (fused or not, of Pallas)."""
     attention_format: Literal["wide", "fp8", "mxfp8"] = "wide"
     """Flash attention in the activations' format, or in 8 bits with a scale per tensor or per block, where the chip's
     kernels are known to gain by it; only its time differs."""
@@ -264,6 +266,8 @@ class Kernels(RingKernels):
     kept: tuple[KeptPart, ...] | None = None
     """Products whose outputs ``--recompute selective`` keeps, of a layer of which all else is computed again where
     backward needs it (XLA's policies of names); None: as ``selective`` says."""
+    stays: tuple[KeptPart, ...] = ()
+    """Of ``kept``, what is on the GPU where activations are offloaded (XLA's policies that place each by itself)."""
     packed: Literal["lengths", "masked"] = "lengths"
     """Attention in one kernel reads where packed samples begin and passes others by, or computes all blocks of a
     causal sequence and masks what is of another sample."""

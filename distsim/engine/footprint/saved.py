@@ -105,10 +105,14 @@ def saved_of(setup: Setup, stage: Stage) -> Saved:
 def staying_bytes(setup: Setup, block: Block) -> Number:
     """Bytes of a layer that is not recomputed which offloading leaves on the GPU."""
     kernels, selective = setup.kernels, setup.layout.selective
-    if kernels.offloads == "products":
-        return where(selective, 0 if block.boundary is None else block.boundary.size_bytes, 0)
-    if kernels.offloads == "all":
-        return 0
+    if kernels.offloads != "marked":
+        entry = 0 if block.boundary is None else block.boundary.size_bytes
+        there = entry if kernels.offloads == "products" else 0
+        if kernels.stays:
+            from distsim.layers.recompute import named_bytes
+
+            there = there + named_bytes(block, kernels.stays) - entry
+        return where(selective, there, 0)
     sizes = distinct_saved(block.operations, selective, kernels)
     return sum(sizes[name] for name in {t.name for one in block.operations if _unmarked(setup, one) for t in one.saved})
 

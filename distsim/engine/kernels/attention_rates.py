@@ -51,8 +51,13 @@ def attention_rates(setup: Setup) -> tuple[float, float]:
     backward = HOPPER_BACKWARD_SHARE if kernel == "own" and generation == "hopper" else FLASH_BACKWARD_SHARE
     torchs = setup.kernels.sdpa or kernel == "flex"  # both compiled by Triton there
     portable = PORTABLE_ATTENTION if torchs and generation.startswith("cdna") else (1.0, 1.0)
-    twice = BACKWARD_PRODUCTS / (setup.accelerator.chip.attention_products or BACKWARD_PRODUCTS)
+    twice = BACKWARD_PRODUCTS / (backward_products(setup) or BACKWARD_PRODUCTS)
     return share * portable[0], share * portable[1] * backward * twice
+
+
+def backward_products(setup: Setup) -> int | None:
+    """Products of the backward pass, where the run or the chip's usual kernel has another number than others."""
+    return setup.kernels.attention_products or setup.accelerator.chip.attention_products
 
 
 def fp32_rates(setup: Setup, rate: float, tf32: float) -> tuple[float, float]:

@@ -6,6 +6,7 @@ from distsim.engine.jobs.lacking import narrow_units, wide_units
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.attention_rates import (
     attention_rates,
+    backward_products,
     efficient_rates,
     fp32_rates,
     masked_rates,
@@ -16,6 +17,7 @@ from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
     ATTENTION_TILE,
+    BACKWARD_PRODUCTS,
     USUAL_EXPONENTIALS,
     narrowed_share,
     power_limited_share,
@@ -108,7 +110,7 @@ class Chip:
         self.sdpa = setup.kernels.sdpa and setup.precision.activation_bytes <= FLASH_BYTES
         block = setup.kernels.attention_block or setup.accelerator.chip.attention_block
         self.attention_block = block or ATTENTION_TILE
-        self.grid_kernels = grid_kernels(setup.accelerator)
+        self.grid_kernels = grid_kernels(setup)
 
     def _limited(self, chip: Accelerator) -> None:
         """Products under the power that there is, and what is told of their rate."""
@@ -135,12 +137,12 @@ class Chip:
         self.cache = float(inside.cache or 0)
 
 
-def grid_kernels(chip: Accelerator) -> int:
+def grid_kernels(setup: Setup) -> int:
     """Kernels of attention's backward whose blocks are steps of one loop (Pallas on TPUs): one, or one for queries and
     one for keys and values where each makes the scores again; none on chips of other kernels."""
-    if chip.chip.attention_block is None:
+    if setup.accelerator.chip.attention_block is None:
         return 0
-    return 1 if chip.chip.attention_products is None else 2
+    return 1 if backward_products(setup) in (None, BACKWARD_PRODUCTS) else 2
 
 
 def _in_three(setup: Setup) -> bool:

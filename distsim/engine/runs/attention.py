@@ -6,7 +6,7 @@ import re
 
 from distsim.engine.runs.software import chip_of, preset_of
 from distsim.interop.runs import Run
-from distsim.interop.runs.attention import attention_said
+from distsim.interop.runs.attention import attention_said, kernel_said
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.names import PRECISIONS, precision_like
 from distsim.interop.runs.release import stated_year
@@ -14,10 +14,14 @@ from distsim.specs.framework import Framework
 
 FLASH_YEAR = 2023
 """Runs published before it precede flash attention in training frameworks (arXiv:2205.14135)."""
-FLASH_YEARS = {("jax", "hopper"): 2024, ("habana", "gaudi"): 2024}
+FLASH_YEARS = {("jax", "hopper"): 2024, ("habana", "gaudi"): 2024, ("torch", "xe-hpc"): 2026.2}
 """Where it came later: Transformer Engine uses cuDNN's on Hopper since January 2024 (its release notes, v1.2). Of the
 same layouts in JAX-Toolbox's tables, those of 2023 on H100 take longer by what unfused attention costs. On Gaudi,
-Intel's GPT-3 for MLPerf v3.0 of June 2023 composes it (its run_gpt.sh)."""
+Intel's GPT-3 for MLPerf v3.0 of June 2023 composes it (its run_gpt.sh). torch on Intel's GPUs has kernels that train
+since 2.11 (intel/torch-xpu-ops issue 2232; released in March 2026, recalled): until then scaled_dot_product_attention
+composed it wherever a gradient was needed (issues 1749 and 2489)."""
+_EXTENSION = re.compile(r"\bipex\b|intel[-_ ]extension", re.IGNORECASE)
+"""Intel's extension of torch, which brings kernels of its own (recalled: XeTLA's)."""
 MEGATRON = re.compile(r"megatron(?:[-_ ]?lm)?", re.IGNORECASE)
 MEGATRON_FLASH_YEAR = 2024
 """Megatron-LM itself, not its relatives, composed attention unless told --use-flash-attn, until Transformer Engine
@@ -44,7 +48,7 @@ of experts (Grug) have attention of their own."""
 def attention_of(run: Run, framework: Framework, causal: bool = True, relative: bool = False) -> str | None:
     """``flash`` or ``eager``, as the cell, the notes or the year say; None where nothing does."""
     if said := attention_said(run):
-        return said
+        return "eager" if said == "flash" and lacks_kernel(run, framework) else said
     notes = run.notes.lower()
     usual: float = framework.usual.get("decoder_flash_year", FLASH_YEAR) if causal else ENCODER_FLASH_YEAR
     if relative and framework.family == "torch":
@@ -57,6 +61,20 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
         return "eager"
     early = (stated_year(run) or first) < first or (run.number("seq_len") or long) < long
     return "eager" if early or any(word in notes for word in UNFUSED) else None
+
+
+def lacks_kernel(run: Run, framework: Framework) -> bool:
+    """Whether a cell calls torch's attention flash of a release that has no such kernel for the chip."""
+    first = FLASH_YEARS.get((framework.family, chip_of(run))) if framework.family == "torch" else None
+    early = first is not None and (stated_year(run) or first) < first
+    return early and kernel_said(run) is None and hit(_EXTENSION, run.notes) is None
+
+
+def assumed_kernel(run: Run, framework: Framework) -> str:
+    """What a cell was taken for that names what its software had not got."""
+    if attention_said(run) != "flash" or not lacks_kernel(run, framework):
+        return ""
+    return "attention is composed: torch trains by no flash kernel on Intel's GPUs before 2.11"
 
 
 def _wide_on_nvidia(run: Run) -> bool:

@@ -14,10 +14,11 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.attention import own_softmax
 from distsim.engine.runs.software import layers_from, recomputation_of, tells_all_positions
 from distsim.engine.runs.years import in_force, recipe_year, run_year, year_ended
+from distsim.formulas.compute import APART_PRODUCTS, BACKWARD_PRODUCTS
 from distsim.interop.runs import Run, expert_notes, loss_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
-from distsim.interop.runs.attention import block_said, kernel_said, names_flash, narrow_attention
+from distsim.interop.runs.attention import block_said, fuses_backward, kernel_said, names_flash, narrow_attention
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import only_described
@@ -93,6 +94,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["attention_kernel"] = "flash-1"
     if (block := block_said(run)) and setup.accelerator.chip.attention_block:
         own["attention_block"] = block
+    if (fused := fuses_backward(run)) is not None and setup.accelerator.chip.attention_block:
+        own["attention_products"] = BACKWARD_PRODUCTS if fused else APART_PRODUCTS
     if narrow := narrow_attention(run, setup.precision.name):
         own["attention_format"] = narrow
     if setup.kernels.attention_mask == "window" and names_flash(run):

@@ -179,7 +179,7 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
         recipe = f"{recipe}_pure"
     if recipe in ("fp32", "tf32"):
-        rounds = rounds_products(f"{(run.text('precision') or '').replace('-', ' ')}; {run.notes}")
+        rounds = rounds_products(run.text("precision"), run.notes)
         if rounds is not None:
             return "tf32" if rounds else "fp32"
         recipe = "tf32" if recipe_year(run) < TF32_UNTIL else recipe

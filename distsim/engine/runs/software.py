@@ -13,6 +13,7 @@ from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import model_of
 from distsim.interop.runs.recompute import Said, said_by, unknown
+from distsim.interop.runs.remat import CUSTOM, Custom, custom_of, names_another
 from distsim.interop.runs.sharding_groups import hybrid_group
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
@@ -88,6 +89,8 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     MissingCell where it does not say what is computed again."""
     cell = (run.text("recompute") or "").lower()
     plain = POLICY.sub("", cell.removeprefix(OTHER))
+    if CUSTOM in framework.remat and (custom := custom_of(run)):
+        return _custom(custom, f"recompute {cell!r}: " if names_another(run) else "")
     policy = framework.remat.get(re.sub(r"[\s-]+", "_", plain))
     if policy is not None:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
@@ -109,6 +112,19 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
         return Said({}, assumed=f"recompute {cell!r} is no policy of {framework.name}: taken as {taken}")
     told = plain in SIMPLE or not plain
     return Said(words, assumed="" if told else f"recompute {cell!r}: taken as {words['recompute']}")
+
+
+def _custom(policy: Custom, instead: str) -> Said:
+    """What a policy means that places each tensor by itself; ``instead`` names a cell that says another."""
+    kept = policy.device + policy.host
+    options = {"recompute": "selective" if kept else "full"}
+    if policy.host or policy.input_leaves:
+        options["offload"] = "activations"
+    kernels = {"kept": kept, "stays": policy.device, "offloads": "all" if policy.input_leaves else "products"}
+    told = [f"{instead}remat_policy custom, as the notes have it"] if instead else []
+    if policy.partly:
+        told.append(f"remat_policy custom: {', '.join(policy.partly)} kept in part, taken as computed again")
+    return Said(options, kernels if kept else {}, "; ".join(told))
 
 
 def assumed_recompute(run: Run, framework: Framework) -> str:

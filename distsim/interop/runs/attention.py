@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from distsim.interop.runs.denials import affirmed
@@ -35,6 +36,14 @@ _FIRST_PALLAS = re.compile(r"torch.?prime|torch.?xla", re.IGNORECASE)
 experimental/custom_kernel.py)."""
 _SPLASH = re.compile(affirmed(r"splash\w*"), re.IGNORECASE)
 _BLOCK = re.compile(r"\bsa_block_q['\"]?[ =:]+(\d+)|splash attention, block[ _-]sizes? (\d+)", re.IGNORECASE)
+_KEYS = re.compile(r"\bsa_block_kv['\"]?[ =:]+(\d+)", re.IGNORECASE)
+_FUSED = re.compile(
+    r"\bsa_use_fused_bwd_kernel['\"]?[ =:]+(?P<own>true|1|on|yes)?|"
+    r"\b(?P<always>use_tokamax_splash)['\"]?[ =:]+(?:true|1|on|yes)\b",
+    re.IGNORECASE,
+)
+"""MaxText's switches; Tokamax's backward is one kernel whatever the first says (a MaxText log of July 2026 on v6e:
+equal to 0.01% with it on and off)."""
 _NARROW = re.compile(
     r"(?<!but )(?<!except )"
     + affirmed(
@@ -71,9 +80,19 @@ def kernel_said(run: Run) -> str | None:
 
 
 def block_said(run: Run) -> int | None:
-    """Tokens along a block of splash attention, where notes tell them (MaxText's sa_block_q)."""
-    found = hit(_BLOCK, run.notes)
-    return int(found[1] or found[2]) if found else None
+    """Tokens along a block of splash attention, where notes tell them (MaxText's sa_block_q, and sa_block_kv where
+    keys' are others: a square of as many tokens)."""
+    found, keys = hit(_BLOCK, run.notes), hit(_KEYS, run.notes)
+    if found is None:
+        return None
+    queries = int(found[1] or found[2])
+    return round(math.sqrt(queries * int(keys[1]))) if keys else queries
+
+
+def fuses_backward(run: Run) -> bool | None:
+    """Whether notes say that splash attention's backward is one kernel; None where they do not tell."""
+    told = list(_FUSED.finditer(run.notes))
+    return any(found["own"] or found["always"] for found in told) if told else None
 
 
 def narrow_attention(run: Run, precision: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from math import prod
 from typing import NamedTuple
 
 from distsim import catalog
@@ -18,10 +19,12 @@ _TIMES = re.compile(
     r"(?P<first>.+?)[\s,]+(?P<behind>\d{1,6})\s*[x×*]",
     re.IGNORECASE,
 )
-_SLICE = re.compile(r"(?:tpu[-\s]*)?(v(?:2|3|4|5e|5litepod|5p|6e)|(?<=tpu)7x)-(\d{1,6})", re.IGNORECASE)
+_SLICE = re.compile(
+    r"(?:tpu[-\s]*)?(v(?:2|3|4|5e|5litepod|5p|6e)|(?<=tpu)7x)-(\d{1,6}|\d{1,4}(?:x\d{1,4}){1,2})", re.IGNORECASE
+)
 _CORES = ("v2", "v3", "v4", "v5p", "7x")
 """Generations whose slices are named by TensorCores, two a chip; v5e and v6e by chips (cloud.google.com/tpu/docs;
-tpu7x-128 is 4x4x4 chips, AI-Hypercomputer/xpk)."""
+tpu7x-128 is 4x4x4 chips, AI-Hypercomputer/xpk). A topology such as 4x4x8 counts chips of every generation."""
 _MACHINES = (
     (re.compile(r"\bmarenostrum[- ]?5\b|\bMN5\b", re.IGNORECASE), "h100-sxm-64gb"),
     (re.compile(r"\bleonardo\b", re.IGNORECASE), "a100-sxm4-64gb"),
@@ -51,8 +54,9 @@ def chip_in(cell: str) -> Chip | None:
         cluster = catalog.load("clusters", cell)
         return Chip(_name(cluster.gpu), cluster.name)
     if (found := _SLICE.fullmatch(cell)) and catalog.knows("gpus", chip := f"tpu-{found[1]}"):
-        size = int(found[2])
-        return Chip(_name(chip), None, size // 2 if found[1].lower() in _CORES else size)
+        sides = [int(side) for side in re.split("x", found[2], flags=re.IGNORECASE)]
+        cores = len(sides) == 1 and found[1].lower() in _CORES
+        return Chip(_name(chip), None, prod(sides) // 2 if cores else prod(sides))
     if found := _TIMES.fullmatch(cell):
         inner, many = found["name"] or found["last"] or found["first"], found["many"] or found["times"]
         if catalog.knows("gpus", inner):

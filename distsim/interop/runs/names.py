@@ -111,8 +111,9 @@ def precision_like(cell: str) -> str | None:
     return next((recipe for pattern, recipe in LIKE_PRECISIONS if pattern.search(cell)), None)
 
 
-def rounds_products(words: str) -> bool | None:
-    """Whether words of a run in fp32 say that its products ran on TF32 units, or that they did not."""
+def rounds_products(cell: str | None, notes: str) -> bool | None:
+    """Whether precision and notes of a run in fp32 say that its products ran on TF32 units, or that they did not."""
+    words = f"{(cell or '').replace('-', ' ')}; {notes}"
     return None if _NAMES_TF32.search(words) is None else _HAS_TF32.search(words) is not None
 
 

@@ -1,0 +1,84 @@
+"""MaxText's remat_policy=custom: tensors of a layer that are named one by one, each kept on the device, in host memory
+or computed again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.table import Run
+
+CUSTOM = "custom"
+PARTS = {
+    "qkv": (("qkv_proj",), ("query_proj", "key_proj", "value_proj"), ("q", "k", "v")),
+    "context": (("context",),),
+    "out": (("out_proj",), ("out",)),
+    "up": (("mlpwi",), ("mlpwi_0", "mlpwi_1"), ("moe_mlpwi_0", "moe_mlpwi_1"), ("moe_mlpwi",)),
+    "down": (("mlpwo",), ("moe_mlpwo",)),
+}  # fmt: skip
+"""Products of a layer as ``kernels.kept`` names them, and the tensors that are each of them together
+(AI-Hypercomputer/maxtext base.yml, "used in remat_policy: 'custom'"), with what notes shorten them to."""
+INPUT = ("decoder_layer_input", "layer_input", "layer input")
+_TENSORS = sorted({*INPUT, *(name for ways in PARTS.values() for names in ways for name in names)}, key=len)[::-1]
+_NAME = rf"(?<![\w-])(?:{'|'.join(_TENSORS)})(?![\w-])"
+_WORD = re.compile(rf"(?P<name>{_NAME})|\b(?P<place>device|offload(?:ed)?|remat)\b", re.IGNORECASE)
+_CELL = re.compile(r"custom\b[\s:(]*(?P<rest>.*)$", re.IGNORECASE | re.DOTALL)
+_NOTED = re.compile(r"\bremat(?:[-_ ]policy)?[ =:]*['\"]?custom\b['\"]?(?: keeps)?(?P<rest>[^;]*)", re.IGNORECASE)
+
+
+class Custom(NamedTuple):
+    """The places of what a policy names; what it does not name is computed again, but a layer's input."""
+
+    input_leaves: bool
+    device: tuple[str, ...]
+    host: tuple[str, ...]
+    partly: tuple[str, ...]
+    """Products of which it names a part, or tensors in two places: taken as computed again."""
+
+
+def custom_of(run: Run) -> Custom | None:
+    """The policy that the cell or the notes tell; None where neither does."""
+    found = _CELL.match(re.sub(r"^remat[-_ ]policy\s*[=:]?\s*", "", _cell(run)))
+    noted = hit(_NOTED, run.notes)
+    return _read(found["rest"] if found else "") or _read(noted["rest"] if noted else "")
+
+
+def names_another(run: Run) -> bool:
+    """Whether the cell says something else than that there was such a policy, which is told tensor by tensor."""
+    return bool(_cell(run)) and CUSTOM not in _cell(run)
+
+
+def _cell(run: Run) -> str:
+    return (run.text("recompute") or "").lower().removeprefix("other:")
+
+
+def _read(text: str) -> Custom | None:
+    """Each name's place: that which follows it and what stands between (``a, b on device, c=offload``); after the last
+    place they are kept on the device."""
+    places = dict(_placed(text))
+    if not places:
+        return None
+    device: list[str] = []
+    host: list[str] = []
+    partly: list[str] = []
+    for part, ways in PARTS.items():
+        told = [places.get(name, "remat") for names in ways if any(name in places for name in names) for name in names]
+        if not told or set(told) == {"remat"}:
+            continue
+        (partly if len(set(told)) > 1 else host if told[0] == "offload" else device).append(part)
+    leaves = any(places.get(name) == "offload" for name in INPUT)
+    return Custom(leaves, tuple(device), tuple(host), tuple(partly))
+
+
+def _placed(text: str) -> Iterator[tuple[str, str]]:
+    waiting: list[str] = []
+    for found in _WORD.finditer(text):
+        if found["name"]:
+            waiting.append(found["name"].lower())
+            continue
+        place = found["place"].lower().removesuffix("ed")
+        yield from ((name, place) for name in waiting)
+        waiting = []
+    yield from ((name, "device") for name in waiting)
