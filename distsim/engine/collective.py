@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from distsim import keywords
+from distsim import catalog, keywords
 from distsim.engine.networks import pricing
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.network import Group, Network, group_of
@@ -42,6 +42,7 @@ class Collective:
         return {**asdict(self), "wire_bytes_per_rank": round(self.wire_bytes_per_rank)}
 
 
+@catalog.settled()
 def collective(
     op: str,
     gpu: str | Path | None = None,
@@ -96,7 +97,6 @@ def _cluster(cluster: Any) -> Cluster | None:
 
     if cluster is None or isinstance(cluster, Cluster):
         return cluster
-    from distsim import catalog
 
     found: Cluster = catalog.load("clusters", keywords.word("cluster", cluster))
     return found

@@ -1,8 +1,8 @@
 """Candidates NCCL weighs for a collective: every allowed (algorithm, protocol) with its latency and bandwidth."""
 
-import functools
 from typing import Any, NamedTuple
 
+from distsim import catalog
 from distsim.arrays import Number, floor, log2, maximum, minimum, take, where
 from distsim.engine.networks.network import (
     NVLS_GENERATION,
@@ -13,6 +13,7 @@ from distsim.engine.networks.network import (
     ring_oversubscription,
 )
 from distsim.formulas import nccl as formulas
+from distsim.last import while_same
 from distsim.units import GIGA, MICROSECOND
 
 LL, LL128, SIMPLE = 0, 1, 2  # places in NCCL's tables
@@ -44,12 +45,10 @@ class Candidate(NamedTuple):
         return minimum(self.inside * inside, self.across * across, self.cap)
 
 
-@functools.lru_cache(maxsize=4)
-def tables(name: str = TABLES) -> dict[str, Any]:
+@while_same(lambda: catalog.state("links", TABLES))
+def tables() -> dict[str, Any]:
     """NCCL's constants in SI, as the preset states them."""
-    from distsim import catalog
-
-    raw = catalog.load("links", name)
+    raw = catalog.load("links", TABLES)
     scaled = dict(raw)
     for key in ("base", "hop"):
         scaled[key] = _scale(raw[key], MICROSECOND)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
+from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
+from distsim.last import while_same
 
 FABRICS = "fabrics"
 
 
-@functools.lru_cache(maxsize=1)
+@while_same(lambda: catalog.state("links", FABRICS))
 def fabrics() -> dict[str, Any]:
     """Link classes and what they add to NCCL's constants, as ``presets/links/fabrics.toml`` states them."""
-    from distsim import catalog
-
     data: dict[str, Any] = catalog.load("links", FABRICS)
     return data
 
