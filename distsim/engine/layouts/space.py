@@ -287,6 +287,6 @@ def _without(group: Group, bounds: Bounds) -> Array:
                 hit = hit & words[name](bound)
                 continue
             value = y.gpus if name == "gpus" else getattr(y, name)
-            hit = hit & numpy.any([(value >= low) & (value <= high) for low, high in bound.ranges], axis=0)
+            hit = hit & bound.holds(value)
         kept = kept & ~hit
     return kept

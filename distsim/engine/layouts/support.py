@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distsim.engine.jobs import software
-from distsim.engine.layouts.bounds import LARGEST_BOUND, WORDS, Bound, Bounds
+from distsim.engine.layouts.bounds import WORDS, Bound, Bounds
 from distsim.specs.framework import Framework
 from distsim.specs.layout import SHARDS_ALL, ZERO_STAGES
 from distsim.specs.support import Supports, all_the_same, unsupported
@@ -46,7 +46,7 @@ def within(bounds: Bounds, supports: Supports, pp: int, no_sync: bool = False) -
     rules: dict[str, Bound] = {}
     for name in ("tp", "pp", "cp", "ep"):
         if not getattr(supports, name):
-            rules[name] = Bound("", ((2, LARGEST_BOUND),))
+            rules[name] = Bound("", ((2, None),))
     lacking = [stage for stage in ZERO_STAGES if stage and (stage not in supports.zero or stage > most)]
     if lacking:
         rules["zero"] = Bound("", tuple((stage, stage) for stage in lacking))

@@ -11,6 +11,7 @@ from distsim.engine.plans.pace import pace_source
 from distsim.errors import DistsimError
 from distsim.formulas import goodput as forms
 from distsim.specs.failures import Failures
+from distsim.specs.limits import LARGEST_DEGREE
 from distsim.specs.storage import Storage
 from distsim.units import DAY, MINUTE, duration
 
@@ -50,7 +51,7 @@ class Policy:
     def __post_init__(self) -> None:
         """Absurd numbers are named here, where they enter."""
         for name, least, most in (
-            ("interval_seconds", 1e-3, 1e9), ("least_interval_seconds", 0, 1e9), ("spares", 0, 10_000_000),
+            ("interval_seconds", 1e-3, 1e9), ("least_interval_seconds", 0, 1e9), ("spares", 0, LARGEST_DEGREE),
             ("pauses_per_day", 0, 1000), ("pause_seconds", 0, DAY), ("straggler_spread", 0, 1),
             ("pace", 0.5, 10),
             ("node_preempted_every", MINUTE, 1e12),
