@@ -74,7 +74,7 @@ def search(
     base = base_setup(request.job, max(request.gpus), request.overrides)
     refuse_beyond(base, max(request.gpus))
     batches = request.batches or (request.job.global_batch or usual_batch(base, request.gpus, notes),)
-    limit = base.accelerator.capacity * (1 - request.margin)
+    limit = base.accelerator.limit(request.margin)
     rents = rents_of(request)
     notes += dict.fromkeys(rent.note for rent in rents.values() if rent.note)
     hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from distsim.arrays import ceil_div
 from distsim.engine.jobs.drives import needs_shards
 from distsim.engine.jobs.graphs import able, ruled_out
 from distsim.engine.jobs.profile import padded_vocab
@@ -115,7 +116,7 @@ def groups(
         if not found:
             continue
         for ways, chunks in pipelines(base, pp, able, schedules):
-            again = recomputations(-(-base.model.layers // pp), able)
+            again = recomputations(int(ceil_div(base.model.layers, pp)), able)
             cells = len(ways) * len(divisors(global_batch)) * len(again)
             for part in bins(base, found, able, cells):
                 yield from _parts(base, pp, ways, chunks, part, global_batch, able)
@@ -214,8 +215,8 @@ def _cut(
     micros = _divided(micros, pairs, global_batch)
     if not again or not micros:
         return
-    parts = -(-len(pairs) * len(ways) * len(micros) * len(again) // PART)
-    size = -(-len(pairs) // parts)
+    parts = int(ceil_div(len(pairs) * len(ways) * len(micros) * len(again), PART))
+    size = int(ceil_div(len(pairs), parts))
     for start in range(0, len(pairs), size):
         part = pairs[start : start + size]
         if not (own := _divided(micros, part, global_batch)):

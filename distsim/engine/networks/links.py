@@ -12,12 +12,11 @@ from distsim.engine.networks.network_classes import fabrics, network_class, stat
 from distsim.errors import DistsimError, did_you_mean
 from distsim.formulas.collectives import RING
 from distsim.specs.accelerator import of_generation
+from distsim.specs.cluster import USUAL_NODE
 from distsim.units import BITS_PER_BYTE, GIGA, MICROSECOND
 
 NEWEST_LINK = "nvlink-5"
 """Whose share of the datasheet rate is taken for links that nobody described."""
-USUAL_NODE = 8
-"""GPUs of a node that nothing describes: an HGX board's."""
 FASTEST = 1e6
 """Gb/s of a network per GPU; more is a slip of a unit."""
 USUAL_PCIE = 4

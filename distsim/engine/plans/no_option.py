@@ -74,7 +74,7 @@ def _for_ever(request: Request, priced: Sequence[Candidate]) -> DistsimError:
 
 def undisturbed_days(one: Candidate, tokens: float) -> float:
     """Days of a run in which nothing fails and nothing is saved."""
-    return tokens / one.tokens_per_step * one.step_seconds * one.goodput.slow_steps / DAY
+    return one.work_seconds(tokens) * one.goodput.slow_steps / DAY
 
 
 def node_sizes(one: Candidate) -> list[int]:
