@@ -146,7 +146,7 @@ class StepReport:
             "model_flops_per_second_per_gpu": self.model_flops_per_second_per_gpu, "mfu": self.mfu, "hfu": self.hfu,
             "flops_convention": flops_convention(self.setup),
             "breakdown": dict(self.breakdown), "host_wait_seconds": self.host_wait_seconds,
-            "peak_memory": self.memory.peak, "fits": self.memory.fits,
+            "peak_memory": self.peak_memory, "fits": self.fits,
             "evidence": {"interval": self.interval.basis, "correction": math.exp(self.correction.logarithm) - 1,
                          "nearest_likeness": self.correction.nearest, "runs": list(self.correction.runs)},
             "notes": list(self.notes),
