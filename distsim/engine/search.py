@@ -106,7 +106,7 @@ def search(
         kept, rents, interrupted,
         (*base.notes, *unfitted(base), *lacking(base),
          *unknown_links(base.accelerator, base.cluster, max(request.gpus)), *notes, *placed(best),
-         *without_stages(base, max(request.gpus), request.bounds), *support_notes(request, best),
+         *without_stages(base, max(request.gpus), request.bounds), *support_notes(request, best, base.model),
          *unused_profile(best), *unread_options(request, best), *pace_note(request, bool(rents))),
     )  # fmt: skip
 

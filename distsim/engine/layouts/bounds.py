@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,13 +114,17 @@ class Bounds:
 
     given: dict[str, Bound] = field(default_factory=dict)
     excluded: tuple[dict[str, Bound], ...] = ()
+    runs: Callable[[str, int | str], bool] | None = None
+    """Whether the framework runs a value of a dimension; None where nobody asked."""
 
     def allows(self, name: str, value: int | str) -> bool:
         """Whether a value of one dimension may be tried."""
         bound = self.given.get(name)
         if bound is not None and not bound.allows(value):
             return False
-        return not any(len(rule) == 1 and name in rule and rule[name].allows(value) for rule in self.excluded)
+        if any(len(rule) == 1 and name in rule and rule[name].allows(value) for rule in self.excluded):
+            return False
+        return self.runs is None or self.runs(name, value)
 
     def choices(self, name: str, values: list[int]) -> list[int]:
         """The values that may be tried."""

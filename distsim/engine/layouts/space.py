@@ -109,7 +109,7 @@ def groups(
     """All groups of a search with one batch, most pipeline stages last, under some of the ``schedules``."""
     base = with_batch(base, global_batch)
     for pp in bounds.choices("pp", [d for d in divisors(gpus, base.model.layers) if d <= base.model.layers]):
-        able = within(bounds, base.framework.supports, pp, bool(base.job.no_sync))
+        able = within(bounds, base, pp)
         if not able.allows("pp", pp):
             continue
         found = meshes(base, gpus // pp, pp, global_batch, able)
