@@ -11,12 +11,12 @@ from distsim.engine.networks.links import network_for
 from distsim.engine.networks.network import Group, Network, group_of
 from distsim.errors import DistsimError
 from distsim.preset_kinds import DEFAULT_GPU
+from distsim.specs.cluster import Cluster
 from distsim.units import GIB, parse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from distsim.specs.cluster import Cluster
 
 LARGEST = 2**50  # 1 PiB: beyond any buffer of one GPU, so a slip of units
 
@@ -93,8 +93,6 @@ def group_on(gpu: str = DEFAULT_GPU, gpus: int = 8, cluster: Any = None, **state
 
 def _cluster(cluster: Any) -> Cluster | None:
     """The spec of a cluster, its preset or its file."""
-    from distsim.specs.cluster import Cluster
-
     if cluster is None or isinstance(cluster, Cluster):
         return cluster
 

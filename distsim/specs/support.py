@@ -220,14 +220,6 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
 )  # fmt: skip
 
 
-def runs(supports: Supports, model: Model, name: str, value: int | str, **others: Any) -> bool:
-    """Whether a framework runs one value of a dimension, by the rules about it alone and with pipeline stages;
-    ``others`` are what else is known of the layouts."""
-    rules = [rule for rule in SUPPORT_RULES if {name} <= {*rule.dimensions} <= {name, "pp"}]
-    layout = Layout(**{**others, name: value}) if rules else Layout()
-    return all(rule.holds(supports, model, layout) for rule in rules)
-
-
 def unsupported(supports: Supports, model: Model, layout: Layout) -> list[SupportRule]:
     """The rules of its framework that one layout breaks, in order."""
     return [rule for rule in SUPPORT_RULES if not rule.holds(supports, model, layout)]

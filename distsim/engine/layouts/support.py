@@ -10,9 +10,9 @@ from distsim.engine.jobs import software
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import Bounds
 from distsim.specs.framework import Framework
-from distsim.specs.layout import SHARDS_ALL, ZERO_STAGES
+from distsim.specs.layout import SHARDS_ALL, ZERO_STAGES, Layout
 from distsim.specs.model import Model
-from distsim.specs.support import all_the_same, runs, unsupported
+from distsim.specs.support import SUPPORT_RULES, Supports, all_the_same, unsupported
 
 if TYPE_CHECKING:
     from distsim.engine.search import Choice, Request
@@ -45,6 +45,14 @@ def lenient(request: Request) -> Request:
 SHARED = {"dp": 2, "zero_group": 2}
 """Data parallel ranks on which stages of ZeRO are tried: a stage that a framework runs on one rank alone, where it
 shards nothing, is not what anybody asks for."""
+
+
+def runs(supports: Supports, model: Model, name: str, value: int | str, **others: Any) -> bool:
+    """Whether a framework runs one value of a dimension, by the rules about it alone and with pipeline stages;
+    ``others`` are what else is known of the layouts."""
+    rules = [rule for rule in SUPPORT_RULES if {name} <= {*rule.dimensions} <= {name, "pp"}]
+    layout = Layout(**{**others, name: value}) if rules else Layout()
+    return all(rule.holds(supports, model, layout) for rule in rules)
 
 
 def within(bounds: Bounds, setup: Setup, pp: int) -> Bounds:

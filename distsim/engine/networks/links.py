@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from distsim import catalog
 from distsim.engine.networks.link_factors import profiled
 from distsim.engine.networks.network import GENERATIONS, OTHER_GENERATION, Bridge, Factor, Network
 from distsim.engine.networks.network_classes import fabrics, network_class, stated_network, usual_network
@@ -107,8 +108,6 @@ def network_for(
 
     ``profile`` is a file that ``distsim calibrate --nccl-tests`` wrote; its factors win over the shipped ones.
     """
-    from distsim import catalog
-
     _refuse_slips(gpus_per_node, internode_gbps_per_gpu)
     accelerator = catalog.load("gpus", gpu) if isinstance(gpu, str) else gpu
     usual = cluster if cluster is not None else _usual_cluster(accelerator)
@@ -222,8 +221,6 @@ def _axes(usual: Any) -> int:
 
 def _usual_cluster(accelerator: Any) -> Any:
     """The preset of the GPU's usual node, or None where none is shipped."""
-    from distsim import catalog
-
     if accelerator.default_cluster is None:
         return None
     try:
