@@ -45,7 +45,7 @@ calibrate-links: $(STAMP)
 
 calibrate: $(STAMP)
 	$(BIN)/python benchmarks/replays.py --fits
-	$(BIN)/python -m distsim.engine.fitting.peaks presets/timing/peaks.toml presets/runs/published.csv presets/runs/unseen.csv
+	$(BIN)/python benchmarks/peaks.py presets/timing/peaks.toml presets/runs/published.csv presets/runs/unseen.csv
 	$(BIN)/python benchmarks/replays.py --docs
 	$(BIN)/python benchmarks/published_bars.py --docs
 	$(BIN)/python benchmarks/whole_runs.py --docs

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.evidence import Replay
+from distsim.engine.evidence import Replay, quantile
 from distsim.engine.steps.intervals import ELSEWHERE, FEW_SOURCES, PACES, RESIDUALS
 from distsim.engine.validate import Summary, group_name, shipped_runs, summarise, unseen_runs, validate_file
 from distsim.units import GIB
@@ -109,11 +109,9 @@ def fit() -> None:
 
 def errors_of(errors: dict[str, list[float]]) -> dict[str, float]:
     """As ``engine/fitting/write.py`` scores runs."""
-    import numpy
-
     every = [abs(one) for some in errors.values() for one in some]
     means = [statistics.median(map(abs, some)) for some in errors.values()]
-    return {"runs": len(every), "median": statistics.median(every), "p90": float(numpy.quantile(every, 0.9)),
+    return {"runs": len(every), "median": statistics.median(every), "p90": quantile(every, 0.9),
             "source_mean": statistics.fmean(means)}  # fmt: skip
 
 

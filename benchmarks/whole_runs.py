@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy
+from whole_hours import WholeRun, median_error, shipped, whole_runs
 
 from distsim import catalog
 from distsim.engine.fitting.write import spread
-from distsim.engine.plans.pace import PACE, campaign_ends, campaign_pace, fitted_pace
-from distsim.engine.plans.whole_runs import WholeRun, median_error, shipped, whole_runs
+from distsim.engine.plans.pace import PACE, campaign_ends, campaign_pace
 
 PAGE = Path(__file__).parent.parent / "docs" / "plan.md"
 MARK = re.compile(r"(<!-- whole runs -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -77,6 +77,11 @@ def percent(error: float, sign: str = "") -> str:
 def energy(found: list[WholeRun]) -> dict[str, str]:
     """Errors of measured energy."""
     return {one.run.id: percent(one.energy_error, "+") for one in found if one.energy_error is not None}
+
+
+def fitted_pace(ratios: Sequence[float]) -> float:
+    """The median of published over predicted hours."""
+    return statistics.median(ratios)
 
 
 def left_one_out(ratios: Sequence[float]) -> list[float]:

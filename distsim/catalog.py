@@ -23,11 +23,12 @@ Listing = dict[str, tuple[str, str]]
 
 
 class _Known(NamedTuple):
-    """What was found while nothing changes: places and presets by kind and name, listings by kind."""
+    """What was found while nothing changes: places and presets by kind and name, listings by kind, states of files."""
 
     places: dict[tuple[str, str], tuple[str, Path] | None]
     listings: dict[str, Listing]
     loaded: dict[tuple[str, str], Any]
+    states: dict[tuple[str, str], tuple[tuple[str, int], ...]]
 
 
 _known: ContextVar[_Known | None] = ContextVar("_known", default=None)
@@ -131,11 +132,15 @@ def knows(kind: str, name: str) -> bool:
 def settled() -> Iterator[None]:
     """While it lasts no preset comes, goes or gets another name, so that each is looked for once: many runs name the
     same few. Within another it is part of that one."""
-    known = _known.set(_known.get() or _Known({}, {}, {}))
+    known = _known.set(_remembered())
     try:
         yield
     finally:
         _known.reset(known)
+
+
+def _remembered() -> _Known:
+    return _known.get() or _Known({}, {}, {}, {})
 
 
 def _find(kind: str, name: str) -> tuple[str, Path]:
@@ -146,24 +151,16 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
         from distsim.interop.meant_presets import no_file
 
         raise no_file(name, names(kind), _list_hint(kind))
-    cluster = f"it is a cluster: --cluster {plain(name)}" if kind == "gpus" and knows("clusters", name) else ""
-    raise DistsimError(
-        f"unknown {SPOKEN.get(kind, kind.removesuffix('s'))} {name!r}",
-        cluster or _near(kind, plain(name)),
-        _list_hint(kind),
-    )
-
-
-def _near(kind: str, name: str) -> str:
-    """A hint with presets that a name may mean."""
     from distsim.interop.meant_presets import meant_preset
 
-    return meant_preset(kind, name, {**dict.fromkeys(names(kind)), **aliases(kind)})
+    cluster = f"it is a cluster: --cluster {plain(name)}" if kind == "gpus" and knows("clusters", name) else ""
+    near = cluster or meant_preset(kind, plain(name), {**dict.fromkeys(names(kind)), **aliases(kind)})
+    raise DistsimError(f"unknown {SPOKEN.get(kind, kind.removesuffix('s'))} {name!r}", near, _list_hint(kind))
 
 
 def _place(kind: str, name: str) -> tuple[str, Path] | None:
     """Origin and file of a preset; None where there is none."""
-    known = _known.get() or _Known({}, {}, {})
+    known = _remembered()
     if (kind, name) not in known.places:
         known.places[kind, name] = _looked_for(kind, name)
     return known.places[kind, name]
@@ -186,16 +183,15 @@ def _looked_for(kind: str, name: str) -> tuple[str, Path] | None:
 
 def _listed(kind: str, wanted: str) -> Listing:
     """Presets by name and alias; aliases of all only where they are looked for more than once."""
-    known = _known.get()
-    if known is not None and kind in known.listings:
-        return known.listings[kind]
+    listings = _remembered().listings
+    if listings.get(kind):
+        return listings[kind]
     files = _files(kind)
     found = dict(files)
     for place in files.values():
-        for alias in _aliases(place[1], wanted if known is None else ""):
+        for alias in _aliases(place[1], "" if kind in listings else wanted):
             found.setdefault(plain(alias), place)
-    if known is not None:
-        known.listings[kind] = found
+    listings[kind] = found if kind in listings else {}
     return found
 
 
@@ -265,12 +261,20 @@ def tables(kind: str, name: str, wanted: Callable[[str], bool]) -> dict[str, Any
 
 def load(kind: str, name: str) -> Any:
     """A preset as its spec; kinds without a spec class come as a dict."""
-    known = _known.get() or _Known({}, {}, {})
+    known = _remembered()
     if (kind, name) not in known.loaded:
         file = path(kind, name)
-        own = kind_of(kind), os.path.realpath(file), os.stat(file).st_mtime_ns, str(file)
-        known.loaded[kind, name] = _load(*own)
+        known.loaded[kind, name] = _load(kind_of(kind), os.path.realpath(file), os.stat(file).st_mtime_ns, str(file))
     return known.loaded[kind, name]
+
+
+def state(kind: str, name: str = "") -> tuple[tuple[str, int], ...]:
+    """Files of a preset, or of all of a kind, and when they were written; others where one comes, goes or wins."""
+    known = _remembered()
+    if (kind, name) not in known.states:
+        files = [str(path(kind, name))] if name else [file for _, file in _files(kind_of(kind)).values()]
+        known.states[kind, name] = tuple((os.path.realpath(file), os.stat(file).st_mtime_ns) for file in files)
+    return known.states[kind, name]
 
 
 @functools.lru_cache(maxsize=512)

@@ -1,9 +1,9 @@
-"""Answers that are remembered, for the object that was asked about last or for equal arguments."""
+"""Answers that are remembered: for the object that was asked about last, for equal arguments, while files stay."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TypeVar, TypeVarTuple
 
 Arguments = TypeVarTuple("Arguments")
@@ -62,5 +62,25 @@ def for_equal(most: int) -> Callable[[Callable[[*Arguments], Answer]], Callable[
                 return make(*arguments)
 
         return asked
+
+    return kept
+
+
+def while_same(
+    state: Callable[[], Hashable], most: int = 1
+) -> Callable[[Callable[[*Arguments], Answer]], Callable[[*Arguments], Answer]]:
+    """A function whose last ``most`` answers are kept for equal arguments as long as the ``state`` of the files that
+    they were read from is the same (``catalog.state``)."""
+
+    def kept(make: Callable[[*Arguments], Answer]) -> Callable[[*Arguments], Answer]:
+        @functools.lru_cache(maxsize=most)
+        def known(read: Hashable, *asked: *Arguments) -> Answer:
+            return make(*asked)
+
+        @functools.wraps(make)
+        def found(*asked: *Arguments) -> Answer:
+            return known(state(), *asked)
+
+        return found
 
     return kept

@@ -7,13 +7,16 @@ import math
 import statistics
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from distsim import catalog
 from distsim.cli.app import run as command
-from distsim.engine.evidence import replay
+from distsim.engine.evidence import quantile, replay
+from distsim.engine.fitting.write import score
 from distsim.engine.jobs.placement import by_compute, embedding_as_layer
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of
@@ -22,7 +25,7 @@ from distsim.engine.runs.memory import held_by
 from distsim.engine.runs.profile import checkpointed, trained_whole
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.steps.intervals import _around
-from distsim.engine.validate import quantile, shipped_runs
+from distsim.engine.validate import shipped_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run, measured_step_seconds, read_runs
 from distsim.interop.runs.peaks import measured_peak_bytes
@@ -300,6 +303,14 @@ def test_a_file_that_is_no_table_of_runs_is_refused(tmp_path: Path, text: str) -
 def test_quantile() -> None:
     assert quantile([3, 1, 2], 0.5) == 2
     assert quantile([1], 0.9) == 1
+    assert quantile(range(1, 11), 0.9) == 10 and quantile(range(1, 12), 0.9) == 10
+
+
+def test_runs_that_are_fitted_are_scored_as_runs_that_are_replayed() -> None:
+    """By one definition of a 90th percentile, wherever it is told."""
+    errors = [error / 100 for error in range(1, 21)]
+    examples = [SimpleNamespace(source="one") for _ in errors]
+    assert score(examples, np.log1p(errors)).p90 == pytest.approx(quantile(errors, 0.9))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

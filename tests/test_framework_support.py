@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from distsim import catalog
 from distsim.cli.app import run
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.layouts.bounds import Bounds
+from distsim.engine.layouts.support import within
 from distsim.engine.layouts.variants import parse_offloads
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
@@ -148,6 +151,22 @@ def test_a_search_holds_exactly_what_is_supported(framework: str, tmp_path: Path
     model = load_model("llama-7b").spec
     able = [row for row, one in zip(rows[1], numbers, strict=True) if not unsupported(spec.supports, model, one)]
     assert sorted(able) == sorted(rows[0]) and len(able) < len(rows[1])
+
+
+@pytest.mark.parametrize("framework", ["megatron-2021", "fsdp", "llm-foundry", "megatron-core", "nanotron"])
+def test_what_bounds_leave_out_is_what_rules_refuse(framework: str) -> None:
+    """On several data parallel ranks: on one, any stage of ZeRO is as good as none."""
+    setup = resolve(Job(model="llama-3-8b", framework=framework, gpus=8))
+    dimensions: dict[str, tuple[int | str, ...]] = {
+        "tp": (1, 2, 16), "cp": (1, 2), "pp": (1, 2), "zero": (0, 1, 2, 3), "schedule": ("1f1b", "zb-v"),
+    }  # fmt: skip
+    for pp, (name, values) in itertools.product((1, 2), dimensions.items()):
+        able = within(Bounds(), setup, pp)
+        for value in values:
+            layout = Layout(**{"pp": pp, "dp": 2, "zero_group": 2, name: value})
+            broken = unsupported(setup.framework.supports, setup.model, layout)
+            about = [rule for rule in broken if rule.dimensions in ((name,), (name, "pp"))]
+            assert able.allows(name, value) is not bool(about), (pp, name, value)
 
 
 def test_a_search_trains_experts_with_tensor_parallelism_under_sequence_parallelism() -> None:

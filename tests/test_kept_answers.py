@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from distsim import catalog
 from distsim.arrays import kept, maximum
+from distsim.engine.footprint.peak_error import peak_error
 from distsim.engine.jobs.flops import active_parameters
+from distsim.engine.layouts.money import _known
+from distsim.engine.networks.link_factors import profiled
+from distsim.engine.networks.nccl import tables
+from distsim.engine.networks.network_classes import fabrics
+from distsim.engine.networks.textbook import profiles
+from distsim.engine.runs.cluster import _machines
 from distsim.engine.runs.setup import setup_of
 from distsim.formulas.compute import matmul_share
+from distsim.interop.runs.named_presets import preset_named
 from distsim.interop.runs.table import Run
-from distsim.last import for_last, for_parts_of_last
+from distsim.last import for_last, for_parts_of_last, while_same
 
 CELLS = {
     "model": "own",
@@ -87,3 +100,46 @@ def test_answers_about_parts_are_kept_for_the_object_that_was_asked_about_last()
     assert [longer(one, part) for part in (*parts, *parts)] == [2, 1, 2, 1]
     assert asked == [1, 2]
     assert longer(same, parts[0]) == 2 and asked == [1, 2, 1]
+
+
+def test_an_answer_is_kept_while_files_are_the_same() -> None:
+    states, asked = ["old", "old", "new"], []
+
+    @while_same(lambda: states.pop(0), 2)
+    def told(word: str) -> str:
+        asked.append(word)
+        return word.upper()
+
+    assert [told("a"), told("a"), told("a")] == ["A"] * 3
+    assert asked == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "old", "new", "answer"),
+    [
+        ("links", "fabrics", "hop = ", "hop = 1", lambda: fabrics()["network"]),
+        ("links", "backends", "hop = ", "hop = 1", profiles),
+        ("links", "nccl-2.30", "nic_share = ", "nic_share = 1", lambda: tables()["graph"]),
+        ("links", "factors", "bandwidth = ", "bandwidth = 1", lambda: profiled(None)),
+        ("timing", "peaks", "runs = ", "runs = 1", lambda: peak_error(1e9, 2e9)),
+        ("prices", "lambda", "on_demand = ", "on_demand = 1", lambda: _known("on-demand", ("lambda",))),
+        ("models", "llama-7b", "layers = ", "layers = 1", lambda: preset_named("llama-7b")),
+        ("clusters", "dgx-h100", "\n", "\naliases = ['near-the-window']\n", _machines),
+    ],
+)  # fmt: skip
+def test_what_a_program_changes_in_its_presets_holds_at_once(
+    kind: str, name: str, old: str, new: str, answer: Callable[[], object], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """An own preset that comes, one that is written again, and the shipped one when it is gone."""
+    monkeypatch.chdir(tmp_path)
+    text, shipped, own = catalog.path(kind, name).read_text(), answer(), tmp_path / "presets" / kind / f"{name}.toml"
+    assert old in text
+    own.parent.mkdir(parents=True)
+    own.write_text(text.replace(old, new, 1), encoding="utf-8")
+    assert answer() != shipped
+    own.write_text(text, encoding="utf-8")
+    os.utime(own, ns=(1, 1))
+    assert answer() == shipped
+    own.unlink()
+    assert answer() == shipped

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from distsim import catalog
+from distsim.engine.exchanges.hidden import compute_seconds
 from distsim.engine.jobs.flops import peak_of
 from distsim.engine.jobs.lacking import lacking_units, narrow_units, rounded_products, wide_units
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
+
+SETUP = resolve(Job(model="llama-7b", gpus=8))
 
 
 @pytest.mark.parametrize(
@@ -40,6 +46,17 @@ def test_narrow_products(gpu: str, narrow: str, units: str | None) -> None:
 def test_fp32_without_tf32_is_counted_against_fp32() -> None:
     setup = resolve(Job(model="llama-7b", gpu="v100-sxm2-32gb", gpus=8, precision="fp32"))
     assert peak_of(setup) == 15.7e12
+
+
+def test_exchanges_hide_beside_products_at_the_rate_that_utilisation_is_counted_over() -> None:
+    """One peak of a recipe on a chip for ``comm`` and ``step``: TPUs without fp8 units, V100s without bf16 ones."""
+    for gpu in catalog.names("gpus"):
+        for recipe in catalog.names("precisions"):
+            setup = replace(SETUP, accelerator=catalog.load("gpus", gpu), precision=catalog.load("precisions", recipe))
+            peak = peak_of(setup)
+            seconds = compute_seconds(setup, build_stages(SETUP)[0], "forward", 1)
+            flops = sum(one.flops_forward * count for one, count in build_stages(SETUP)[0].operations())
+            assert seconds == (flops / peak if peak else 0), (gpu, recipe)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import tomllib
 from typing import Any
 
 import pytest
+from peaks import comparable, peaks_toml
 
 import distsim
 from distsim import catalog
 from distsim.engine.evidence import Replay
-from distsim.engine.fitting.peaks import comparable, peaks_toml
 from distsim.engine.footprint.peak_error import QUANTILES, TABLE, peak_error, share_below
 from distsim.interop.runs import Run
 from distsim.units import GIB

@@ -23,7 +23,13 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.planner import finish_dates
 from distsim.engine.plans.batch import StepBatch
-from distsim.engine.plans.candidates import checkpoint_bytes_per_parameter, sure_to_fit
+from distsim.engine.plans.candidates import (
+    PLAIN_HOST_RATE,
+    checkpoint_bytes_per_parameter,
+    checkpoint_of,
+    plain_host,
+    sure_to_fit,
+)
 from distsim.engine.plans.choice import Wish, cheapest, fastest, nearest, pareto
 from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Goodput
@@ -147,6 +153,18 @@ def test_checkpoint_of_adam_takes_fourteen_bytes_per_parameter() -> None:
     setup = resolve(Job(model="llama-7b", precision="bf16", optimizer="adamw"))
     assert checkpoint_bytes_per_parameter(setup) == 14
     assert checkpoint_bytes_per_parameter(resolve(Job(model="llama-7b", precision="bf16", optimizer="sgd"))) == 6
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "rate"),
+    [("a100-sxm4-80gb", 8, 13e9), ("a100-sxm4-80gb", 1, 26e9), ("v100-sxm2-32gb", 8, 6.15e9), ("h100-sxm", 8, 55e9),
+     ("trainium2", 16, PLAIN_HOST_RATE)],
+)  # fmt: skip
+def test_checkpoints_leave_over_the_links_that_offloading_takes(gpu: str, gpus: int, rate: float) -> None:
+    """Two A100s of a node, and two V100s, share a switch's link to the host."""
+    report = step_of(resolve(Job(model="gpt2", gpu=gpu, gpus=gpus)))
+    assert checkpoint_of(report, 124_000_000).host_rate == pytest.approx(rate, rel=0.1)
+    assert bool(plain_host(report.setup)) is (gpu == "trainium2")
 
 
 def test_checkpoint_of_muon_has_one_state_of_matrices_and_two_of_all_else() -> None:

@@ -376,7 +376,7 @@ def test_switches_of_a_plan_s_csv_are_those_of_a_search(tmp_path: Path) -> None:
 
 def test_gpus_of_a_plan_are_those_of_a_search() -> None:
     words = ("plan", "gpt2", "--tokens", "10B", "--gpu", "h100-sxm", "--provider", "nebius", "--json")
-    assert piped(*words, "--gpus", "8..40").stdout == piped(*words, "--gpus", "8,16,32").stdout
+    assert piped(*words, "--gpus", "8..40").stdout == piped(*words, "--gpus", "8,16,32,40").stdout
     done = piped(*words, "--gpus", "8..")
     assert done.returncode == 2 and "--gpus 8.. has no end" in done.stderr
 

@@ -13,10 +13,11 @@ import pytest
 
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.layouts.best import front
-from distsim.engine.layouts.bounds import Bounds, parse_bound, parse_bounds
+from distsim.engine.layouts.bounds import Bounds, doubling, parse_bound, parse_bounds
 from distsim.engine.layouts.fold import Block, blocks, setup_at
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.space import groups
+from distsim.engine.layouts.variants import parse_batches
 from distsim.engine.memory import memory_of
 from distsim.engine.search import FIXED, Request, SearchReport, base_setup, search
 from distsim.engine.step import seconds_of, step
@@ -259,6 +260,37 @@ def test_front() -> None:
 def test_bad_bounds_are_told(name: str, text: str) -> None:
     with pytest.raises(DistsimError):
         parse_bound(name, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "counts"),
+    [("gpus", "8..32", (8, 16, 32)), ("gpus", "8..24", (8, 16, 24)), ("gpus", "64,8", (64, 8)),
+     ("gpus", "5000000..10000000", (5_000_000, 10_000_000)), ("global_batch", "300..1000", (300, 600, 1000)),
+     ("global_batch", "1000000000", (1_000_000_000,))],
+)  # fmt: skip
+def test_ranges_of_counts_double_and_end_where_they_say(name: str, text: str, counts: tuple[int, ...]) -> None:
+    assert doubling(name, text) == counts
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [("gpus", "8..", "--gpus 8.. has no end"), ("gpus", "8..20000000", "ends beyond any machine"),
+     ("global_batch", "1000000000..", "has no end"), ("global_batch", "8..2000000000", "ends beyond any batch")],
+)  # fmt: skip
+def test_ranges_of_counts_that_have_no_end(name: str, text: str, words: str) -> None:
+    with pytest.raises(DistsimError) as told:
+        doubling(name, text)
+    assert words in told.value.text()
+
+
+def test_an_open_bound_holds_for_any_number_one_by_one_and_in_an_array() -> None:
+    bound, values = parse_bound("tp", "1..2,8.."), numpy.array([1, 3, 8, 20_000_000])
+    assert bound.holds(values).tolist() == [bound.allows(int(one)) for one in values] == [True, False, True, True]
+
+
+def test_a_step_and_a_search_take_the_same_batches() -> None:
+    assert parse_batches("1000000000", Job(model="llama-7b")) == (1_000_000_000,)
+    assert Job(model="llama-7b", global_batch=1_000_000_000)
 
 
 def test_contradictions_are_named() -> None:

@@ -46,7 +46,9 @@ def plan(
         Text, option("--budget", "the most it may cost in US dollars, e.g. 5M; reservations count whole")
     ] = None,
     gpu: Annotated[Text, option("--gpu", "accelerators to look at, e.g. h100-sxm,h200-sxm [default: all GPUs]")] = None,
-    gpus: Annotated[Text, option("--gpus", "how many: 512,1024; 64..512 doubles [default: for the deadline]")] = None,
+    gpus: Annotated[
+        Text, option("--gpus", "how many: 512,1024; 64..512 doubles up to its end [default: for the deadline]")
+    ] = None,
     cluster: Annotated[Text, option("--cluster", "clusters to look at, instead of --gpu")] = None,
     provider: Annotated[Text, option("--provider", "price lists to use: names or TOML files [default: all]")] = None,
     price: Annotated[

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NO_ARGS_IS_HELP = False
 BOUNDED: dict[str, str] = {
-    "gpus": "how many accelerators; a range doubles: 64..512 [default: one node]",
+    "gpus": "how many accelerators; a range doubles up to its end, which is tried too: 64..512 [default: one node]",
     "tp": "tensor parallel degrees to try: 8, 1..8 or 1,2,4",
     "pp": "pipeline stages to try",
     "vpp": "model chunks per stage to try",
@@ -42,7 +42,7 @@ BOUNDED: dict[str, str] = {
     "recompute_layers": "layers per stage under full recomputation to try",
     "schedule": "pipeline schedules to try, or all [default: 1f1b, gpipe, interleaved-1f1b]",
     "sequence_parallel": "sequence parallelism to try: on,off",
-    "global_batch": "sequences per step to try; a range doubles: 512..2048",
+    "global_batch": "sequences per step to try; a range doubles up to its end, which is tried too: 512..2048",
     "precision": "precision recipes to try: bf16,fp8, or all that GPU and framework have [default: one, as for step]",
     "offload": "what leaves the GPU, to try: none,optimizer,optimizer+activations, or all [default: none]",
 }

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import functools
-import os
-from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar, TypeVarTuple
 
 from distsim import catalog
 from distsim.errors import DistsimError
+from distsim.last import while_same
 
 KIND, FITTED = "timing", "fitted"
 LEVEL = 0.9
 """Share of measured runs that a range of time or memory holds."""
 Answer = TypeVar("Answer")
+Arguments = TypeVarTuple("Arguments")
 
 
-def kept_while_fitted(most: int, name: str = FITTED) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+def kept_while_fitted(
+    most: int, name: str = FITTED
+) -> Callable[[Callable[[*Arguments], Answer]], Callable[[*Arguments], Answer]]:
     """Remember ``most`` answers of a function of what was fitted, until another file of the ``name`` is written or
     wins."""
-
-    def kept(make: Callable[..., Answer]) -> Callable[..., Answer]:
-        @functools.lru_cache(maxsize=most)
-        def known(fit: Hashable, *asked: Hashable) -> Answer:
-            return make(*asked)
-
-        @functools.wraps(make)
-        def found(*asked: Hashable) -> Answer:
-            file = catalog.path(KIND, name)
-            return known((os.path.realpath(file), os.stat(file).st_mtime_ns), *asked)
-
-        return found
-
-    return kept
+    return while_same(lambda: catalog.state(KIND, name), most)
 
 
 def calibrated(name: str, wanted: Callable[[str], bool], *needed: str) -> dict[str, Any]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from distsim import keywords
+from distsim import catalog, keywords
 from distsim.engine.networks import pricing
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.network import Group, Network, group_of
 from distsim.errors import DistsimError
 from distsim.preset_kinds import DEFAULT_GPU
+from distsim.specs.cluster import Cluster
 from distsim.units import GIB, parse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from distsim.specs.cluster import Cluster
 
 LARGEST = 2**50  # 1 PiB: beyond any buffer of one GPU, so a slip of units
 
@@ -42,6 +42,7 @@ class Collective:
         return {**asdict(self), "wire_bytes_per_rank": round(self.wire_bytes_per_rank)}
 
 
+@catalog.settled()
 def collective(
     op: str,
     gpu: str | Path | None = None,
@@ -92,11 +93,8 @@ def group_on(gpu: str = DEFAULT_GPU, gpus: int = 8, cluster: Any = None, **state
 
 def _cluster(cluster: Any) -> Cluster | None:
     """The spec of a cluster, its preset or its file."""
-    from distsim.specs.cluster import Cluster
-
     if cluster is None or isinstance(cluster, Cluster):
         return cluster
-    from distsim import catalog
 
     found: Cluster = catalog.load("clusters", keywords.word("cluster", cluster))
     return found

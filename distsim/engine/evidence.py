@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from distsim.engine.jobs.flops import least_flops, peak_of
@@ -180,3 +181,10 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
         setup = replace(setup, layout=y.with_(seq=tokens))
     predicted, interval = timed(setup, run.id, run_year(run), run.source)
     return predicted, {"low": interval.low, "high": interval.high}
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """The smallest value that more than ``share`` of the values do not exceed, or the largest: the tenth of ten for
+    0.9. All that is said of runs has this one, whoever holds predictions against them."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

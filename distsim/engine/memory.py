@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from distsim import catalog
 from distsim.arrays import Number, some
 from distsim.engine.exchanges.exchange import gradients_wait, memory_notes, stated_exchange, stays_whole
 from distsim.engine.figures import Figures
@@ -165,12 +166,14 @@ class MemoryReport:
         return found
 
 
+@catalog.settled()
 def memory(job: Job | Named | None = None, /, **options: Any) -> MemoryReport:
     """Where every byte goes for a job, given as a Job, or as its fields, the model first: ``peak`` and ``capacity`` in
     bytes, and each of its ``stages``. Raises DistsimError for what does not exist or does not fit together."""
     return memory_of(resolve(job_of(job, options)))
 
 
+@catalog.settled()
 def memory_of(setup: Setup) -> MemoryReport:
     """Where every byte goes for a resolved setup."""
     noted = _noted(setup)

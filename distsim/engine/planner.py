@@ -202,7 +202,7 @@ def finish_dates(option: Option, seed: int = 0) -> Campaigns:
     one = option.candidate
     ends = (one.step_seconds / one.step_low, one.step_high / one.step_seconds) if one.step_low > 0 else (1.0, 1.0)
     spread = max(math.log(ends[0]) / Z90, 0.0), max(math.log(ends[1]) / Z90, 0.0)
-    work = option.tokens / one.tokens_per_step * one.step_seconds
+    work = one.work_seconds(option.tokens)
     failures = one.goodput.interruptions(work)
     campaigns = CAMPAIGNS if failures <= MANY_FAILURES else FEW_CAMPAIGNS
     return simulate(one.goodput, work, campaigns, seed, spread)

@@ -74,7 +74,7 @@ def search(
     base = base_setup(request.job, max(request.gpus), request.overrides)
     refuse_beyond(base, max(request.gpus))
     batches = request.batches or (request.job.global_batch or usual_batch(base, request.gpus, notes),)
-    limit = base.accelerator.capacity * (1 - request.margin)
+    limit = base.accelerator.limit(request.margin)
     rents = rents_of(request)
     notes += dict.fromkeys(rent.note for rent in rents.values() if rent.note)
     hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
@@ -106,7 +106,7 @@ def search(
         kept, rents, interrupted,
         (*base.notes, *unfitted(base), *lacking(base),
          *unknown_links(base.accelerator, base.cluster, max(request.gpus)), *notes, *placed(best),
-         *without_stages(base, max(request.gpus), request.bounds), *support_notes(request, best),
+         *without_stages(base, max(request.gpus), request.bounds), *support_notes(request, best, base.model),
          *unused_profile(best), *unread_options(request, best), *pace_note(request, bool(rents))),
     )  # fmt: skip
 

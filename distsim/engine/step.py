@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from distsim import catalog
 from distsim.engine.calibrated import FITTED, calibrated, kept_while_fitted
 from distsim.engine.footprint.states import filled_experts
 from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
@@ -145,13 +146,14 @@ class StepReport:
             "model_flops_per_second_per_gpu": self.model_flops_per_second_per_gpu, "mfu": self.mfu, "hfu": self.hfu,
             "flops_convention": flops_convention(self.setup),
             "breakdown": dict(self.breakdown), "host_wait_seconds": self.host_wait_seconds,
-            "peak_memory": self.memory.peak, "fits": self.memory.fits,
+            "peak_memory": self.peak_memory, "fits": self.fits,
             "evidence": {"interval": self.interval.basis, "correction": math.exp(self.correction.logarithm) - 1,
                          "nearest_likeness": self.correction.nearest, "runs": list(self.correction.runs)},
             "notes": list(self.notes),
         }  # fmt: skip
 
 
+@catalog.settled()
 def step(job: Job | Named | None = None, /, **options: Any) -> StepReport:
     """How long one optimizer step of a job takes, given as a Job, or as its fields, the model first: ``seconds``, parts
     of it in ``breakdown``, an ``interval`` that holds 90% of runs, memory in bytes. Raises DistsimError for what does
@@ -159,6 +161,7 @@ def step(job: Job | Named | None = None, /, **options: Any) -> StepReport:
     return step_of(resolve(job_of(job, options)))
 
 
+@catalog.settled()
 def step_of(setup: Setup) -> StepReport:
     """How long one optimizer step of a resolved setup takes."""
     from distsim.engine.steps.intervals import interval_of

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from distsim import catalog
 from distsim.arrays import Number, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.exchange import Exchange, exchange_of, reduces_last, timed_notes
@@ -131,6 +132,7 @@ class TrafficReport:
         }  # fmt: skip
 
 
+@catalog.settled()
 def comm(job: Job | Named | None = None, /, **options: Any) -> TrafficReport:
     """What crosses the links in one optimizer step of a job, given as a Job, or as its fields, the model first: bytes
     and seconds of each row of ``collectives``. Raises DistsimError for what does not exist or does not fit
@@ -138,6 +140,7 @@ def comm(job: Job | Named | None = None, /, **options: Any) -> TrafficReport:
     return comm_of(resolve(job_of(job, options)))
 
 
+@catalog.settled()
 def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) -> TrafficReport:
     """What crosses the links for a resolved setup; ``change`` alters its choices of exchange (for comparisons)."""
     exchange = exchange_of(setup)

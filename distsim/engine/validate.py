@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distsim import catalog, keywords
 from distsim.engine.counted import Show, counted
-from distsim.engine.evidence import Replay, replay
+from distsim.engine.evidence import Replay, quantile, replay
 from distsim.engine.runs.profile import as_one_software
 from distsim.engine.runs.units import time_cell, unit_note
 from distsim.errors import DistsimError, did_you_mean
@@ -119,12 +119,6 @@ def validate_file(path: Path, show: Show | None = None) -> Validation:
 def group_name(run: Run, group: str) -> str:
     """The name under which a run is summarised."""
     return run.source if group == "source" else run.text(group) or "?"
-
-
-def quantile(values: Iterable[float], share: float) -> float:
-    """The smallest value that at least ``share`` of the values do not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def _over(values: Sequence[float], function: Callable[[Sequence[float]], float]) -> float | None:

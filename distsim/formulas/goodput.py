@@ -30,6 +30,12 @@ def failures_per_gpu_hour_of_node_days(failures_per_node_day: Number, gpus_per_n
     return failures_per_node_day / gpus_per_node / (DAY / HOUR)
 
 
+@formula(unit="s", source="definition: as many steps as hold the tokens, one after the other")
+def undisturbed_seconds(tokens: Number, tokens_per_step: Number, step_seconds: Number) -> Number:
+    """Time of a training run in which nothing fails and nothing is saved."""
+    return tokens / tokens_per_step * step_seconds
+
+
 @formula(unit="s", source="rates of independent machines add up")
 def seconds_between_failures(gpus: Number, gpu_failures_per_hour: Number) -> Number:
     """Mean time between failures of a job that needs all of its accelerators."""

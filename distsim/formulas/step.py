@@ -10,14 +10,16 @@ from distsim.formula import formula
 SMOOTH = 6
 """Sharpness of the change from waiting for the GPU to waiting for the host (assumed)."""
 CHECKED_SPANNING = 1.24
-"""Time of a checked exchange of a group over several nodes, over one within a node."""
+"""Time of a checked exchange of a group over several nodes, over one within a node: 2.6 and 2.1 ms per layer and rank
+in the ultrascale playbook's sweep (docs/findings/nanotron.md)."""
 SPANNING_SHARE, SPANNING_POWER = 0.09, 0.5
 """What an exchange of a tensor parallel group over several nodes waits unchecked, over what it waits for checks, and
-how that grows with the nodes of a group."""
+how that grows with the nodes of a group. Fitted to the same sweep."""
 FILL_SHARE = 0.41
-"""What a stalling exchange loses while a pipeline fills and drains, over what it loses in between."""
+"""What a stalling exchange loses while a pipeline fills and drains, over what it loses in between.
+Fitted to the same sweep."""
 STALL_POWER = 0.05
-"""Growth of stalls with nodes."""
+"""Growth of stalls with nodes. Fitted to the same sweep."""
 BLOCKING_SECONDS = 20e-6
 """What waiting for a kernel costs the host beside issuing it. BigScience's 200B on 80 A100 ran at 91.0 TFLOP/s with
 CUDA_LAUNCH_BLOCKING=1 and at 97.2 without (bigscience-workshop/bigscience, tr11-176B-ml/chronicles-prequel.md, dealing

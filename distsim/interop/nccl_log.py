@@ -33,7 +33,6 @@ class Edge(NamedTuple):
 class Tree(NamedTuple):
     """Parents of the ranks of one tree; the root has parent -1."""
 
-    channel: int
     parents: dict[int, int]
 
 
@@ -117,7 +116,7 @@ class _Reader:
         if not found:
             self._fail(number, f"Trees {text}", "trees such as [0] 1/-1/-1->0->-1")
         for channel, _, rank, parent in found:
-            self.trees.setdefault(int(channel), Tree(int(channel), {})).parents[int(rank)] = int(parent)
+            self.trees.setdefault(int(channel), Tree({})).parents[int(rank)] = int(parent)
 
     def _fail(self, number: int, text: str, wanted: str) -> None:
         raise DistsimError(f"cannot read {text[:80]!r} as {wanted}", where=f"{self.name}, line {number}")

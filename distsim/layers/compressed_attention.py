@@ -82,8 +82,9 @@ def compressed_attention(ctx: Context, source: Tensor) -> list[Operation]:
         rows += _indexer(ctx, table, source, latent)
     further = key._replace(name="attention.compressed_key", elements=tokens / ratio * width if ratio else 0)
     rows += context_exchange(ctx, query, key, further, width)
-    core = _sparse if reads_window(model, layout, ctx.kernels) else _composed
-    return [*rows, _turned(ctx, query, key, further), *core(ctx, table, query, key, further), *_output(ctx, table)]
+    sparse = reads_window(model, layout, ctx.kernels)
+    core = _sparse(ctx, table, query, key, further) if sparse else _composed(ctx, query, key, further)
+    return [*rows, _turned(ctx, query, key, further), *core, *_output(ctx, table)]
 
 
 def _gathered(ctx: Context, width: Number) -> tuple[Collective, ...]:
@@ -172,7 +173,7 @@ def _sparse(ctx: Context, table: CompressedAttention, query: Tensor, key: Tensor
     return rows
 
 
-def _composed(ctx: Context, table: CompressedAttention, query: Tensor, key: Tensor, further: Tensor) -> list[Operation]:
+def _composed(ctx: Context, query: Tensor, key: Tensor, further: Tensor) -> list[Operation]:
     """Scores of all tokens and all compressed keys as products, with copies of the keys for every head."""
     layout, width, act = ctx.layout, ctx.model.head_dim, ctx.activation
     heads, samples, rows = ctx.model.heads / layout.tp, layout.micro_batch, layout.seq / layout.cp

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distsim import units
+from distsim.arrays import ceil_div
 from distsim.report.style import ASCII_LEVELS, LEVELS
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def plot(found: Sequence[Collective], unicode: bool = True, columns: int = WIDES
 def heading(found: Sequence[Collective], cluster: str) -> str:
     """What is priced, where, over which link."""
     one = found[-1]
-    nodes = -(-one.gpus // one.gpus_per_node)
+    nodes = int(ceil_div(one.gpus, one.gpus_per_node))
     spread = f"{one.gpus:,} GPUs on {nodes:,} {'domain' if nodes == 1 else 'domains'}"
     return f"{one.op} of {spread} of {cluster}, over {one.link}"
 

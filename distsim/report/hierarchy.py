@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distsim.arrays import ceil_div
 from distsim.engine.exchanges.flows import SLOW_LINK
 from distsim.engine.exchanges.offloading import DRIVES, host_rate
 from distsim.engine.traffic import DRIVE_OPS, GPU_OPS, HOST_OPS, Row, TrafficReport
@@ -13,12 +14,12 @@ def picture(report: TrafficReport, term: Style) -> list[str]:
     """Levels from the widest to one GPU; what crosses a level is drawn on the line that joins its parts."""
     network, gpus = report.network, report.setup.layout.gpus
     per_domain = min(network.domain, gpus)
-    domains = -(-gpus // network.domain)
+    domains = int(ceil_div(gpus, network.domain))
     levels: list[str] = []
     cluster = report.setup.cluster
     tiers = cluster.network.tiers if cluster.network is not None else ()
     for index, tier in reversed(list(enumerate(tiers, start=1))):
-        groups = -(-gpus // (tier.nodes * cluster.gpus_per_node))
+        groups = int(ceil_div(gpus, tier.nodes * cluster.gpus_per_node))
         if groups > 1:
             text = f"{groups} groups of {tier.nodes} nodes, uplinks {tier.oversubscription:g}:1"
             levels.append(f"{text}: {_crossing(report, index)}")

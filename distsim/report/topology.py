@@ -75,7 +75,7 @@ def text(topology: Topology, unicode: bool = True) -> str:
         lines += [f"  {name}: {_cut(ring_line(ranks, arrow))}"]
     lines += ["", "trees"] if topology.trees else []
     for name, parents in _alike({channel: tree.parents for channel, tree in topology.trees.items()}):
-        lines += [f"  {name}", *(f"    {line}" for line in tree_lines(Tree(0, parents), unicode))]
+        lines += [f"  {name}", *(f"    {line}" for line in tree_lines(Tree(parents), unicode))]
     if topology.edges:
         counts = Counter(edge.transport for edge in topology.edges)
         lines += ["", "connections", *(f"  {transport}: {count}" for transport, count in counts.most_common())]

@@ -6,6 +6,7 @@ backward takes two), and each micro-batch takes the earliest free slots along it
 
 from __future__ import annotations
 
+from distsim.arrays import round_up
 from distsim.errors import DistsimError
 from distsim.schedules.action import Action, Orders, wave
 
@@ -20,7 +21,7 @@ def order(stages: int, micro: int, chunks: int) -> Orders:
             f"hanayo cannot run {micro} micro-batches on {stages} stages in {chunks} chunks",
             f"it needs micro-batches that divide by the stages (micro % {stages} == 0) and an even number of chunks "
             "(two per wave)",
-            f"try {-(-micro // stages) * stages} micro-batches and {chunks + chunks % 2} chunks",
+            f"try {round_up(micro, stages)} micro-batches and {chunks + chunks % 2} chunks",
         )
     return _Packer(stages, micro, chunks).pack()
 

@@ -9,8 +9,8 @@ and the block's peak memory allow.
 from __future__ import annotations
 
 from distsim.schedules.action import Action, Orders, wave_chunk
+from distsim.schedules.stable_pattern import PERIOD
 
-_PERIOD = 6  # slots of a stage's work on one micro-batch: two forwards of one, two backwards of two
 _DOWN, _UP, _BACK_UP, _BACK_DOWN, _END_UP, _END_DOWN = range(6)  # two forwards, two backwards, their 2nd halves
 _FREE = -1  # a slot in which nothing runs
 
@@ -18,12 +18,12 @@ _FREE = -1  # a slot in which nothing runs
 def order(stages: int, micro: int, chunks: int = 2) -> Orders:
     """Forward down (chunk 0), forward up (chunk 1), backward of chunk 1 down, backward of chunk 0 up."""
     first = _first_slots(stages)
-    width = max(max(row) for row in first) + _PERIOD * micro + 2
+    width = max(max(row) for row in first) + PERIOD * micro + 2
     grid = [[_FREE] * width for _ in range(stages)]
     for s in range(stages):
         for kind, slot in enumerate(first[s]):
             for i in range(micro):
-                grid[s][slot + _PERIOD * i] = kind
+                grid[s][slot + PERIOD * i] = kind
     _squeeze(grid, micro)
     return [_read(grid[s], s, stages) for s in range(stages)]
 
@@ -50,22 +50,22 @@ def _residues(stages: int) -> list[list[int]]:
             turn, now = turn + 1, now + 2
             if turn == 3:
                 turn, now = 0, now + 3
-    return [[slot % _PERIOD for slot in row] for row in table]
+    return [[slot % PERIOD for slot in row] for row in table]
 
 
 def _first_slots(stages: int) -> list[list[int]]:
     """Where the first micro-batch goes: each step in the first slot of its residue after the step before it."""
     residues = _residues(stages)
     first = [[0] * 6 for _ in range(stages)]
-    at = _PERIOD
+    at = PERIOD
     down, up = list(range(stages)), list(range(stages - 1, -1, -1))
     for kind, way in ((_DOWN, down), (_UP, up), (_BACK_UP, down), (_BACK_DOWN, up)):
         for s in way:
-            at += (residues[s][kind] - at) % _PERIOD
+            at += (residues[s][kind] - at) % PERIOD
             first[s][kind] = at
             at += 1
             if kind in (_BACK_UP, _BACK_DOWN):
-                first[s][kind + 2] = at + (residues[s][kind + 2] - at) % _PERIOD
+                first[s][kind + 2] = at + (residues[s][kind + 2] - at) % PERIOD
     return first
 
 

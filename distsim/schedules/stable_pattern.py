@@ -13,7 +13,8 @@ from bisect import insort
 from distsim.schedules.action import Action, Orders, wave_chunk
 
 PERIOD = 6
-"""Slots of a stage's work on one micro-batch: forward, input and weight gradient of two chunks."""
+"""Slots of a stage's work on one micro-batch: forward, input and weight gradient of two chunks, or a forward of one
+and a whole backward of two."""
 Times = list[list[list[int]]]
 
 

@@ -187,3 +187,7 @@ class Accelerator(Sourced):
     def capacity(self) -> int:
         """Bytes a program can be given: what the driver reports, or the label where nobody reported it."""
         return self.usable_memory if self.usable_memory is not None else self.memory
+
+    def limit(self, margin: float) -> float:
+        """Bytes of the capacity less the share that stays free."""
+        return self.capacity * (1 - margin)

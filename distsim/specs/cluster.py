@@ -86,6 +86,10 @@ class LocalStorage(Spec):
     write_rate: BytesPerSecond | None = None
 
 
+USUAL_NODE = 8
+"""Accelerators of a node that nothing describes: an HGX board's."""
+
+
 class Cluster(Sourced):
     """Nodes of one kind and their network. ``gpu`` names an accelerator preset or its TOML file."""
 

@@ -10,6 +10,7 @@ from distsim.errors import DistsimError
 from distsim.specs import stage_layers
 from distsim.specs.base import Spec, explain
 from distsim.specs.layout import OFFLOADS
+from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE, LARGEST_SIZE
 from distsim.specs.model import Model
 from distsim.specs.quantity import MaybeFraction, Once, Watts
 from distsim.specs.tuning import WHOLE, targets_named
@@ -20,9 +21,9 @@ EXAMPLES = {"gpu_power": "500", "stage_layers": '"7,8,8,9"'}
 """Values of fields whose types do not tell what they are like."""
 STATED, CHECKSUM = "stated", "checksum"
 """What an answer's ``job`` has beside what it was resolved to."""
-LARGEST_DEGREE = 10_000_000  # beyond any machine: a typing slip, not a plan
 Degree = Annotated[int | None, Once(Field(ge=1, le=LARGEST_DEGREE))]
-Size = Annotated[int | None, Once(Field(ge=1, le=1_000_000_000))]
+Size = Annotated[int | None, Once(Field(ge=1, le=LARGEST_SIZE))]
+Batch = Annotated[int | None, Once(Field(ge=1, le=LARGEST_BATCH))]
 
 
 class Job(Spec):
@@ -70,7 +71,7 @@ class Job(Spec):
     sample_tokens: Size = None
     """Mean length of the samples packed into a sequence, which do not attend to each other."""
     micro_batch: Degree = None
-    global_batch: Size = None
+    global_batch: Batch = None
     recompute: Literal["none", "selective", "full"] | None = None
     recompute_layers: Annotated[int | None, Once(Field(ge=1, le=1_000_000))] = None
     attention: Literal["flash", "eager"] | None = None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from distsim.arrays import Number
+from distsim.arrays import Number, round_up
 from distsim.errors import DistsimError
 from distsim.specs.base import Spec
 from distsim.specs.cuts import common_kv_heads
@@ -182,7 +182,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
             + (" in equal rounds" if s.interleaving == "rounds" else "")
         ),
         lambda s, m, y: (
-            f"use --schedule 1f1b, or --global-batch {y.micro_batch * y.dp * -(-y.micro_batches // y.pp) * y.pp}"
+            f"use --schedule 1f1b, or --global-batch {y.micro_batch * y.dp * round_up(y.micro_batches, y.pp)}"
         ),
     ),
     SupportRule(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distsim import catalog
+from distsim.arrays import ceil_div
 from distsim.engine.advice.offered import Offered
 from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
@@ -82,7 +83,7 @@ def _micro_batch(setup: Setup) -> Iterator[Change]:
     y = setup.layout
     smaller = [size for size in divisors(y.micro_batch * y.micro_batches) if size < y.micro_batch]
     for step, size in enumerate(reversed(smaller)):
-        shown = {"micro_batch": size, "global_batch": y.micro_batch * y.micro_batches * y.dp}
+        shown = {"micro_batch": size, "global_batch": y.global_batch}
         yield Change("micro_batch", step, "smaller micro-batches", shown)
 
 
@@ -96,7 +97,7 @@ def _recompute(setup: Setup) -> Iterator[Change]:
         step = 1
     layers = max(setup.stage_layers)
     quarters = (1, 2, 3) if setup.framework.supports.some_layers else ()
-    some = sorted({-(-layers * quarter // 4) for quarter in quarters} - {layers})
+    some = sorted({int(ceil_div(layers * quarter, 4)) for quarter in quarters} - {layers})
     for count in some:
         if count > setup.layout.recompute_layers:
             shown = {"recompute": "full", "recompute_layers": count}
@@ -127,7 +128,7 @@ def _degrees(setup: Setup) -> Iterator[Change]:
     hidden = {"dp": None, "gpus": y.gpus, "zero_group": None}
     placed = setup.job.stage_layers not in (None, BALANCED)
     open_batch = setup.job.global_batch is None and y.dp > 1
-    batch = {"global_batch": y.micro_batch * y.micro_batches * y.dp} if open_batch else {}
+    batch = {"global_batch": y.global_batch} if open_batch else {}
     for name, limit in most.items():
         old = getattr(y, name)
         wider = [size for size in divisors(y.gpus) if size > old and size % old == 0 and size <= limit]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from distsim import catalog
+from distsim.arrays import ceil_div
 from distsim.engine.jobs.graphs import GROUPED_CHIPS, captures
 from distsim.engine.jobs.lacking import sixteen_bits, without_flash
 from distsim.engine.jobs.profile import fused_instead, losses_for
@@ -140,7 +141,7 @@ def fitting(report: StepReport, most: int = 6) -> list[Faster]:
 
 def batch_of(layout: Layout) -> int:
     """Sequences per optimizer step."""
-    return int(layout.micro_batch * layout.micro_batches * layout.dp)
+    return int(layout.global_batch)
 
 
 def typed(old: Setup, new: Setup, options: dict[str, Any]) -> dict[str, Any]:
@@ -224,7 +225,7 @@ def _divided(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         if setup.model.experts is not None and size >= 1 and setup.model.experts.count % size == 0:
             yield "ep", f"expert parallelism {size}", {"ep": size}
     if y.pp > 1:
-        for chunks in divisors(-(-setup.model.layers // y.pp)):
+        for chunks in divisors(int(ceil_div(setup.model.layers, y.pp))):
             if chunks > y.vpp:
                 schedule = {} if job.schedule is None else {"schedule": INTERLEAVED}
                 yield "vpp", f"{chunks} model chunks per stage", {"vpp": chunks, **schedule}
@@ -263,7 +264,7 @@ def _fewer_layers(setup: Setup) -> Iterator[tuple[int, int]]:
     layers, now = max(setup.stage_layers), setup.layout.recompute_layers
     if setup.framework.supports.some_layers:
         for quarters in (1, 2, 3):
-            count = -(-layers * quarters // 4)
+            count = int(ceil_div(layers * quarters, 4))
             if count < (layers if now < 0 else min(now, layers)):
                 yield count, layers
 

@@ -176,7 +176,7 @@ class Search:
             value = getattr(report.setup.layout, name)
             if getattr(self.setup.job, name) not in (None, value):
                 shown[name] = value
-        return Mend(combined, shown, report, report.capacity * (1 - self.margin))
+        return Mend(combined, shown, report, report.setup.accelerator.limit(self.margin))
 
     def soften(self, pool: list[Change], most: int) -> None:
         """Of more than two changes only the strongest of each family were combined: milder ones, family by family,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from distsim.arrays import Number, maximum, where
 from distsim.engine.exchanges.exchange import Exchange, gathers_once, reduces_each
 from distsim.engine.exchanges.flows import Role
+from distsim.engine.jobs.flops import peak_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.formulas.step import LEAST_SECONDS, exposed_seconds
@@ -35,7 +36,7 @@ def compute_seconds(setup: Setup, stage: Stage, phase: str, passes: Number) -> N
     optimizer hides beside a forward of the next step."""
     field = "flops_backward" if phase == "backward" else "flops_forward"
     flops = sum(getattr(operation, field) * count for operation, count in stage.operations())
-    peak = getattr(setup.accelerator.peak, setup.precision.math) or setup.accelerator.peak.fp32
+    peak = peak_of(setup)
     return flops * passes / peak if peak else 0.0
 
 

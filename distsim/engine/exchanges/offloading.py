@@ -60,9 +60,12 @@ def host_rate(setup: Setup) -> Number | None:
     """Bytes per second of one GPU's share of the link to its host while all of a job's accelerators copy at once."""
     host = setup.accelerator.host
     rate = None if host is None else host.measured or host.rate
+    return shared_host_rate(setup, rate) if rate else None
+
+
+def shared_host_rate(setup: Setup, rate: float) -> Number:
+    """One GPU's share of a link of so many bytes per second, among all behind one switch that a job runs on."""
     together = min(setup.cluster.host_link_sharers, setup.cluster.gpus_per_node)
-    if not rate:
-        return None
     return rate / minimum(setup.layout.gpus, together) if together > 1 else rate
 
 

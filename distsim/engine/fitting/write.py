@@ -19,6 +19,7 @@ import numpy as np
 from distsim import catalog
 from distsim.engine.calibrated import LEVEL
 from distsim.engine.counted import Show, counted
+from distsim.engine.evidence import quantile
 from distsim.engine.fitting.fit import Fit, fit, unfitted
 from distsim.engine.fitting.table import Example, Table
 from distsim.engine.jobs.kin import kin_of
@@ -63,7 +64,7 @@ def score(examples: Sequence[Example], residuals: Any) -> Score:
     for example, error in zip(examples, errors, strict=True):
         groups[example.source].append(float(error))
     means = float(np.mean([np.median(group) for group in groups.values()]))
-    return Score(len(errors), float(np.median(errors)), float(np.quantile(errors, LEVEL)), means)
+    return Score(len(errors), float(np.median(errors)), quantile(errors.tolist(), LEVEL), means)
 
 
 def left_out(table: Table, labels: Sequence[Any], start: Fit, show: Show | None = None) -> dict[Any, Any]:

@@ -1,10 +1,10 @@
 """How sure a peak of memory is: what measured runs needed, over what had been predicted for them."""
 
-import functools
 from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.engine.calibrated import LEVEL
+from distsim.last import while_same
 
 PRESET = "peaks"
 TABLE = "measured_over_predicted"
@@ -33,7 +33,7 @@ class PeakError(NamedTuple):
                 "runs": self.runs, "sources": self.sources}  # fmt: skip
 
 
-@functools.cache
+@while_same(lambda: catalog.state("timing", PRESET))
 def _measured() -> dict[str, Any]:
     table: dict[str, Any] = catalog.raw("timing", PRESET)[TABLE]
     return table

@@ -109,7 +109,7 @@ def _that_divide(filled: Mapping[str, Any], model: Model, gpus: int, parallel: i
         if filled[name] > 1 and not rest:
             found.append(f"valid --{name}: {listed([one for one in divisors(left) if fits(name, one)])}")
     if all(fits(name, filled[name]) for name in ("tp", "pp", "cp")):
-        near = sorted({gpus // parallel * parallel, -(-gpus // parallel) * parallel} - {0})
+        near = sorted({gpus // parallel * parallel, round_up(gpus, parallel)} - {0})
         found.append(f"valid --gpus nearby: {listed(near)}")
     return found
 
@@ -126,7 +126,7 @@ def _micro_batches(filled: Mapping[str, Any], dp: int) -> int:
         return 1
     if whole % (micro * dp):
         step = micro * dp
-        near = sorted({whole // step * step, -(-whole // step) * step} - {0})
+        near = sorted({whole // step * step, round_up(whole, step)} - {0})
         raise DistsimError(
             f"global batch {whole} is not a multiple of micro batch {micro} times dp {dp} = {step}",
             f"valid nearby: --global-batch {' or '.join(map(str, near))}",

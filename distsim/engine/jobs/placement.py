@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from distsim.arrays import Number
+from distsim.arrays import Number, ceil_div
 from distsim.engine.timelines.schedule_shape import turns_back
 from distsim.errors import DistsimError
 from distsim.layers.ledger import flops_forward
@@ -150,7 +150,7 @@ def by_recipe(model: Model, pp: int, vpp: int) -> Chunks:
     if layers % chunks == 0:
         return even(model, pp, vpp)
     _refuse_more_than(layers + 2, model, pp, vpp)
-    size = -(-layers // chunks)
+    size = int(ceil_div(layers, chunks))
     first, last = min(size, layers - (chunks - 2) * size), max(0, layers - (chunks - 1) * size)
     found = [_account_for(layers, chunks, ends) for ends in ((1, 1), (0, 1)) if (layers + sum(ends)) % chunks == 0]
     if first >= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distsim.arrays import Number
+from distsim.arrays import Number, round_up
 from distsim.engine.kernels.attention_rates import NEWER
 from distsim.engine.kernels.chip import Chip
 from distsim.formulas.alignment import ALIGNED_BYTES, UNALIGNED, UNALIGNED_PER_CYCLE, aligned_share
@@ -44,7 +44,7 @@ def odd_vocabulary(setup: Setup) -> str:
     if share == 1:
         return ""
     whole = int(ALIGNED_BYTES // each) * setup.layout.vocab_ranks
-    better = -(-setup.vocab_padded // whole) * whole
+    better = round_up(setup.vocab_padded, whole)
     return (
         f"rows of the output layer's {columns:,.0f} columns do not start at whole {ALIGNED_BYTES} bytes: its products "
         f"run at {share:.2g} of their rate; with a vocabulary padded to {better:,} they would run at all of it"

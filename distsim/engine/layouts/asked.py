@@ -8,7 +8,7 @@ from typing import Any
 
 from distsim.engine.jobs.drives import goes_to
 from distsim.engine.layouts import variants
-from distsim.engine.layouts.bounds import gpu_counts, parse_bounds
+from distsim.engine.layouts.bounds import doubling, parse_bounds
 from distsim.engine.layouts.money import Wish, wish_for
 from distsim.engine.layouts.searchable import BOUNDED, FIXED, VARIED
 from distsim.engine.search import Request, SearchReport
@@ -110,7 +110,7 @@ def _gpus(text: str | None, job: Job) -> tuple[int, ...]:
     """Numbers of GPUs as asked for, or those of one node."""
     if text is None:
         return (int(variants.base_setup(job, 1).cluster.gpus_per_node),)
-    return tuple(sorted(gpu_counts(text)))
+    return tuple(sorted(doubling("gpus", text)))
 
 
 def price_wish(price: str | None, provider: str | None) -> Wish | None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from distsim.arrays import Number
 from distsim.errors import DistsimError, did_you_mean
 from distsim.other_names import choice_meant
 from distsim.schedules.registry import plain
 from distsim.specs.flags import flag
+from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE
 
 NUMBERS = ("gpus", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch", "recompute_layers")
 USUAL = ("1f1b", "gpipe", "interleaved-1f1b")
@@ -27,17 +33,25 @@ DIMENSIONS = (*NUMBERS, *WORDS)
 
 @dataclass(frozen=True)
 class Bound:
-    """Ranges (both ends included) or words; ``text`` is what the user wrote."""
+    """Ranges (both ends included; None where one has no end) or words; ``text`` is what the user wrote."""
 
     text: str
-    ranges: tuple[tuple[int, int], ...] = ()
+    ranges: tuple[tuple[int, int | None], ...] = ()
     words: tuple[str, ...] = ()
 
     def allows(self, value: int | str) -> bool:
         """Whether a value is within."""
         if isinstance(value, str):
             return value in self.words
-        return any(low <= value <= high for low, high in self.ranges)
+        return bool(self.holds(value))
+
+    def holds(self, value: Number) -> Any:
+        """Whether a number is within, or a mask of an array's."""
+        return functools.reduce(operator.or_, (_within(value, low, high) for low, high in self.ranges))
+
+
+def _within(value: Any, low: int, high: int | None) -> Any:
+    return value >= low if high is None else (value >= low) & (value <= high)
 
 
 def parse_bound(name: str, text: str) -> Bound:
@@ -56,38 +70,41 @@ def parse_bound(name: str, text: str) -> Bound:
                     f"choices: {', '.join(WORDS[name])}",
                 )  # fmt: skip
         return Bound(text, words=tuple(parts))
-    return Bound(text, tuple(_range(option, part, 0 if name == "zero" else 1) for part in parts))
+    return Bound(text, tuple(_range(name, option, part) for part in parts))
 
 
-LARGEST_BOUND = 10_000_000
-"""No degree, count or micro-batch that a bound names may be larger: beyond any cluster, so a slip. Assumed."""
+def _largest(name: str) -> int:
+    return LARGEST_BATCH if name == "global_batch" else LARGEST_DEGREE
 
 
-def _range(option: str, part: str, least: int) -> tuple[int, int]:
+def _range(name: str, option: str, part: str) -> tuple[int, int | None]:
+    least, most = 0 if name == "zero" else 1, _largest(name)
     low, dots, high = part.partition("..")
-    ends = (low or str(least), high or str(LARGEST_BOUND)) if dots else (low, low)
-    if not all(end.isdigit() for end in ends) or part == "..":
+    if part == ".." or not all(end.isdigit() for end in (low or high, high or low)):
         raise DistsimError(f"{option}: {part!r} is neither a whole number nor a range", "write e.g. 8, 1..8 or 1,2,4")
-    first, last = int(ends[0]), int(ends[1])
-    if first > last:
+    first = int(low or least)
+    last = first if not dots else int(high) if high else None
+    if last is not None and first > last:
         raise DistsimError(f"{option}: the range {part} is empty", f"write {last}..{first}")
-    if first < least or first > LARGEST_BOUND:
-        valid = f"the least is {least}, the largest {LARGEST_BOUND:,}"
-        raise DistsimError(f"{option}: {first:,} is out of range", valid)
+    if not least <= first <= most:
+        raise DistsimError(f"{option}: {first:,} is out of range", f"the least is {least}, the largest {most:,}")
     return first, last
 
 
-def gpu_counts(text: str) -> tuple[int, ...]:
-    """Numbers of GPUs: as listed, or doubling through a range."""
+def doubling(name: str, text: str) -> tuple[int, ...]:
+    """Counts as listed, or doubling through a range, its end included."""
     numbers: list[int] = []
-    for low, high in parse_bound("gpus", text).ranges:
-        if high == LARGEST_BOUND and low != high:
-            raise DistsimError(f"--gpus {text} has no end", f"write e.g. --gpus {low}..{low * 8}")
-        if high > LARGEST_BOUND:
-            raise DistsimError(f"--gpus {text} ends beyond any machine", f"the largest is {LARGEST_BOUND:,}")
-        while low <= high:
+    option, most = f"{flag(name)} {text}", _largest(name)
+    for low, high in parse_bound(name, text).ranges:
+        if high is None:
+            raise DistsimError(f"{option} has no end", f"write e.g. {flag(name)} {low}..{min(low * 8, most)}")
+        if high > most:
+            beyond = "any machine" if name == "gpus" else "any batch"
+            raise DistsimError(f"{option} ends beyond {beyond}", f"the largest is {most:,}")
+        while low < high:
             numbers.append(low)
             low *= 2
+        numbers.append(high)
     return tuple(dict.fromkeys(numbers))
 
 
@@ -97,13 +114,17 @@ class Bounds:
 
     given: dict[str, Bound] = field(default_factory=dict)
     excluded: tuple[dict[str, Bound], ...] = ()
+    runs: Callable[[str, int | str], bool] | None = None
+    """Whether the framework runs a value of a dimension; None where nobody asked."""
 
     def allows(self, name: str, value: int | str) -> bool:
         """Whether a value of one dimension may be tried."""
         bound = self.given.get(name)
         if bound is not None and not bound.allows(value):
             return False
-        return not any(len(rule) == 1 and name in rule and rule[name].allows(value) for rule in self.excluded)
+        if any(len(rule) == 1 and name in rule and rule[name].allows(value) for rule in self.excluded):
+            return False
+        return self.runs is None or self.runs(name, value)
 
     def choices(self, name: str, values: list[int]) -> list[int]:
         """The values that may be tried."""

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from distsim.arrays import ceil_div
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.fold import Folded, fold, places
 from distsim.engine.layouts.prices import Prices
@@ -86,7 +87,7 @@ def gather(pool: Pool, groups: Sequence[Group], kept: Kept, watch: Callable[[int
 def chunks(groups: Sequence[Group], kept: Kept, workers: int) -> list[Chunk]:
     """All blocks of all groups in order, in chunks of about as many blocks each."""
     counts = [sum(1 for _ in places(group)) for group in groups]
-    size = max(-(-sum(counts) // (workers * PER_WORKER)), 1)
+    size = max(int(ceil_div(sum(counts), workers * PER_WORKER)), 1)
     name = uuid.uuid4().hex
     found: list[list[Piece]] = [[]]
     room = size

@@ -27,6 +27,7 @@ from distsim.engine.step import timing_of
 from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
 from distsim.engine.steps.work import work_of
 from distsim.engine.timelines.schedule_shape import Flight, Flights
+from distsim.specs.layout import Layout
 
 BLOCK_LAYOUTS = 65_536
 """Layouts whose time and memory are added up at once: their arrays stay in the cache."""
@@ -245,11 +246,12 @@ def without_edges(place: Place, valid: Array) -> Place | None:
 def setup_at(base: Setup, layout: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a job that has one found layout."""
     y = layout
+    sizes = Layout(**{name: y[name] for name in ("tp", "pp", "cp", "dp", "micro_batch", "micro_batches")})
     recompute = "selective" if y["selective"] else "full" if y["recompute_layers"] else "none"
     options: dict[str, Any] = {
         "tp": y["tp"], "pp": y["pp"], "cp": y["cp"], "ep": y["ep"], "dp": y["dp"], "vpp": y["vpp"], "zero": y["zero"],
-        "micro_batch": y["micro_batch"], "global_batch": y["micro_batch"] * y["micro_batches"] * y["dp"],
-        "recompute": recompute, "gpus": y["tp"] * y["pp"] * y["cp"] * y["dp"],
+        "micro_batch": y["micro_batch"], "global_batch": sizes.global_batch,
+        "recompute": recompute, "gpus": sizes.gpus,
     }  # fmt: skip
     if y["recompute_layers"] > 0:
         options["recompute_layers"] = y["recompute_layers"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +13,7 @@ from distsim.engine.plans.pace import campaign_pace
 from distsim.engine.plans.prices import RESERVED_YEARS, STALE_DAYS, Quote, covers, price_lists, quotes, recent, term_of
 from distsim.errors import DistsimError
 from distsim.formulas import money
+from distsim.last import while_same
 from distsim.specs.cluster import Cluster
 from distsim.specs.price import MOST_PER_GPU_HOUR, OWNED, TERMS
 
@@ -101,7 +101,7 @@ def rents(wish: Wish, base: Setup, numbers: Sequence[int]) -> dict[int, Rent]:
     return {gpus: _rent(mine, base, gpus) for gpus in numbers}
 
 
-@functools.lru_cache(maxsize=8)
+@while_same(lambda: (catalog.state("prices"), catalog.state("gpus"), catalog.state("clusters")), 8)
 def _known(term: str, providers: tuple[str, ...]) -> tuple[Quote, ...]:
     return tuple(recent(quotes(price_lists(providers), term_of(term)), STALE_DAYS))
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from distsim.arrays import ceil_div
 from distsim.engine.jobs.drives import needs_shards
 from distsim.engine.jobs.graphs import able, ruled_out
 from distsim.engine.jobs.profile import padded_vocab
@@ -110,14 +111,14 @@ def groups(
     """All groups of a search with one batch, most pipeline stages last, under some of the ``schedules``."""
     base = with_batch(base, global_batch)
     for pp in bounds.choices("pp", [d for d in divisors(gpus, base.model.layers) if d <= base.model.layers]):
-        able = within(bounds, base.framework.supports, pp, bool(base.job.no_sync))
+        able = within(bounds, base, pp)
         if not able.allows("pp", pp):
             continue
         found = meshes(base, gpus // pp, pp, global_batch, able)
         if not found:
             continue
         for ways, chunks in pipelines(base, pp, able, schedules):
-            again = recomputations(-(-base.model.layers // pp), able)
+            again = recomputations(int(ceil_div(base.model.layers, pp)), able)
             cells = len(ways) * len(divisors(global_batch)) * len(again)
             for part in bins(base, found, able, cells):
                 yield from _parts(base, pp, ways, chunks, part, global_batch, able)
@@ -221,8 +222,8 @@ def _cut(
     micros = _divided(micros, pairs, global_batch)
     if not again or not micros:
         return
-    parts = -(-len(pairs) * len(ways) * len(micros) * len(again) // PART)
-    size = -(-len(pairs) // parts)
+    parts = int(ceil_div(len(pairs) * len(ways) * len(micros) * len(again), PART))
+    size = int(ceil_div(len(pairs), parts))
     for start in range(0, len(pairs), size):
         part = pairs[start : start + size]
         if not (own := _divided(micros, part, global_batch)):
@@ -294,6 +295,6 @@ def _without(group: Group, bounds: Bounds) -> Array:
                 hit = hit & words[name](bound)
                 continue
             value = y.gpus if name == "gpus" else getattr(y, name)
-            hit = hit & numpy.any([(value >= low) & (value <= high) for low, high in bound.ranges], axis=0)
+            hit = hit & bound.holds(value)
         kept = kept & ~hit
     return kept

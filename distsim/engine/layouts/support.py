@@ -1,16 +1,18 @@
-"""What the framework of a search can run, as bounds and as a mask; what the user asks for by name is let through."""
+"""What the framework of a search can run, as bounds; what the user asks for by name is let through."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distsim.engine.jobs import software
-from distsim.engine.layouts.bounds import LARGEST_BOUND, WORDS, Bound, Bounds
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.layouts.bounds import Bounds
 from distsim.specs.framework import Framework
-from distsim.specs.layout import SHARDS_ALL, ZERO_STAGES
-from distsim.specs.support import Supports, all_the_same, unsupported
+from distsim.specs.layout import SHARDS_ALL, ZERO_STAGES, Layout
+from distsim.specs.model import Model
+from distsim.specs.support import SUPPORT_RULES, Supports, all_the_same, unsupported
 
 if TYPE_CHECKING:
     from distsim.engine.search import Choice, Request
@@ -41,25 +43,35 @@ def lenient(request: Request) -> Request:
     return replace(request, overrides={**request.overrides, "framework": framework.model_copy(update=update)})
 
 
-def within(bounds: Bounds, supports: Supports, pp: int, no_sync: bool = False) -> Bounds:
-    """Bounds that also leave out what a framework does not run on so many stages, or with reductions put off."""
-    most = min(supports.pipeline_zero if pp > 1 else SHARDS_ALL, supports.no_sync_zero if no_sync else SHARDS_ALL)
-    rules: dict[str, Bound] = {}
-    for name in ("tp", "pp", "cp", "ep"):
-        if not getattr(supports, name):
-            rules[name] = Bound("", ((2, LARGEST_BOUND),))
-    lacking = [stage for stage in ZERO_STAGES if stage and (stage not in supports.zero or stage > most)]
-    if lacking:
-        rules["zero"] = Bound("", tuple((stage, stage) for stage in lacking))
-    if pp > 1 and supports.schedules is not None:
-        rules["schedule"] = Bound("", words=tuple(one for one in WORDS["schedule"] if one not in supports.schedules))
-    return Bounds(bounds.given, (*bounds.excluded, *({name: bound} for name, bound in rules.items())))
+SHARED = {"dp": 2, "zero_group": 2}
+"""Data parallel ranks on which stages of ZeRO are tried: a stage that a framework runs on one rank alone, where it
+shards nothing, is not what anybody asks for."""
 
 
-def notes(request: Request, found: tuple[Choice, ...]) -> list[str]:
+def runs(supports: Supports, model: Model, name: str, value: int | str, **others: Any) -> bool:
+    """Whether a framework runs one value of a dimension, by the rules about it alone and with pipeline stages;
+    ``others`` are what else is known of the layouts."""
+    rules = [rule for rule in SUPPORT_RULES if {name} <= {*rule.dimensions} <= {name, "pp"}]
+    layout = Layout(**{**others, name: value}) if rules else Layout()
+    return all(rule.holds(supports, model, layout) for rule in rules)
+
+
+def within(bounds: Bounds, setup: Setup, pp: int) -> Bounds:
+    """Bounds that also leave out what the framework does not run on so many stages, or with reductions put off."""
+    supports, late = setup.framework.supports, setup.job.no_sync
+
+    def able(name: str, value: int | str) -> bool:
+        if name == "zero" and late and int(value) > supports.no_sync_zero:
+            return False
+        return runs(supports, setup.model, name, value, pp=pp, **SHARED)
+
+    return replace(bounds, runs=able)
+
+
+def notes(request: Request, found: tuple[Choice, ...], model: Model) -> list[str]:
     """What among the ranked layouts the framework does not run, though nobody named it; what was left out if it was."""
     if request.job.names_framework:
-        return list(_left_out(request))
+        return list(_left_out(request, model))
     framework = software.framework_of(request.job)  # not what was made lenient
     setups = [one.report.setup for one in reversed(found)]
     told = {
@@ -69,15 +81,15 @@ def notes(request: Request, found: tuple[Choice, ...]) -> list[str]:
     return [all_the_same(problem) for problem in told.values()]
 
 
-def _left_out(request: Request) -> Iterator[str]:
+def _left_out(request: Request, model: Model) -> Iterator[str]:
     """Values that the user named and the framework does not have."""
     framework, given = framework_of(request), request.bounds.given
-    supports = framework.supports
-    words = given["schedule"].words if "schedule" in given else ()
-    lacking = [one for one in words if supports.schedules is not None and one not in supports.schedules]
-    if lacking:
-        yield f"{framework.name} has no pipeline schedule {', '.join(lacking)}: left out"
-    stages = [stage for stage in ZERO_STAGES if "zero" in given and given["zero"].allows(stage)]
-    missing = [str(stage) for stage in stages if stage not in supports.zero]
-    if missing:
-        yield f"{framework.name} has no ZeRO {', '.join(missing)}: left out"
+    named: dict[str, tuple[str, Sequence[int | str]]] = {
+        "schedule": ("pipeline schedule", given["schedule"].words if "schedule" in given else ()),
+        "zero": ("ZeRO", [stage for stage in ZERO_STAGES if "zero" in given and given["zero"].allows(stage)]),
+    }
+    for name, (words, values) in named.items():
+        stages = 2 if name == "schedule" else 1
+        left = [one for one in values if not runs(framework.supports, model, name, one, pp=stages, **SHARED)]
+        if left:
+            yield f"{framework.name} has no {words} {', '.join(map(str, left))}: left out"

@@ -12,7 +12,7 @@ from distsim.engine.jobs.drives import goes_to, needs_shards
 from distsim.engine.jobs.graphs import OPEN, asked_kernels
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
-from distsim.engine.layouts.bounds import LARGEST_BOUND, parse_bound
+from distsim.engine.layouts.bounds import doubling
 from distsim.errors import DistsimError
 from distsim.other_names import choice_meant
 from distsim.specs.accelerator import Accelerator
@@ -122,15 +122,7 @@ def parse_offloads(text: str, job: Job) -> tuple[str, ...]:
 
 def parse_batches(text: str, job: Job) -> tuple[int, ...]:
     """``512``, ``256,384``, or a range that doubles, its end included: ``512..2048``."""
-    found: set[int] = set()
-    for low, high in parse_bound("global_batch", text).ranges:
-        if high == LARGEST_BOUND and low != high:
-            raise DistsimError(f"--global-batch {text} has no end", f"write e.g. --global-batch {low}..{low * 4}")
-        found.add(high)
-        while low < high:
-            found.add(low)
-            low *= 2
-    return tuple(sorted(found))
+    return tuple(sorted(doubling("global_batch", text)))
 
 
 PARSERS: dict[str, Callable[[str, Job], tuple[Any, ...]]] = {

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from distsim.arrays import ceil_div
 from distsim.engine.jobs.placement import chunk_layers
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import head_stage, stage_layer_indices
@@ -47,7 +48,9 @@ def chunk_counts(layers: int, pp: int, every: bool) -> list[int]:
         return list(range(1, most + 1))
     if layers % pp == 0:
         return divisors(layers // pp) if pp > 1 else [1]
-    return [vpp for vpp in range(1, most + 1) if vpp == 1 or -(-layers // (pp * vpp)) < -(-layers // (pp * (vpp - 1)))]
+    return [
+        vpp for vpp in range(1, most + 1) if vpp == 1 or ceil_div(layers, pp * vpp) < ceil_div(layers, pp * (vpp - 1))
+    ]
 
 
 def schedules_of(pp: int, vpp: int, bounds: Bounds, schedules: tuple[str, ...]) -> list[str]:

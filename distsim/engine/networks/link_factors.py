@@ -37,12 +37,6 @@ def factors(name: str = FACTORS) -> dict[str, Factor]:
     return _read(name, str(file), os.stat(file).st_mtime_ns)
 
 
-@functools.lru_cache(maxsize=1)
-def _shipped() -> dict[str, Factor]:
-    """Asked for with every network, so its file is looked for once."""
-    return factors()
-
-
 @functools.lru_cache(maxsize=8)
 def _read(name: str, file: str, changed_ns: int) -> dict[str, Factor]:
     from distsim import catalog
@@ -60,7 +54,7 @@ def _read(name: str, file: str, changed_ns: int) -> dict[str, Factor]:
 
 def profiled(profile: str | None) -> dict[str, Factor]:
     """The shipped factors, with those of a profile of the user's own measurements laid over them."""
-    return _shipped() if profile is None else {**_shipped(), **factors(profile)}
+    return factors() if profile is None else {**factors(), **factors(profile)}
 
 
 def _table(value: Any, place: str, file: str) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from distsim import catalog
 from distsim.engine.networks.link_factors import profiled
 from distsim.engine.networks.network import GENERATIONS, OTHER_GENERATION, Bridge, Factor, Network
 from distsim.engine.networks.network_classes import (
@@ -19,12 +20,11 @@ from distsim.engine.networks.network_classes import (
 from distsim.errors import DistsimError, did_you_mean
 from distsim.formulas.collectives import RING
 from distsim.specs.accelerator import of_generation
+from distsim.specs.cluster import USUAL_NODE
 from distsim.units import BITS_PER_BYTE, GIGA, MICROSECOND
 
 NEWEST_LINK = "nvlink-5"
 """Whose share of the datasheet rate is taken for links that nobody described."""
-USUAL_NODE = 8
-"""GPUs of a node that nothing describes: an HGX board's."""
 FASTEST = 1e6
 """Gb/s of a network per GPU; more is a slip of a unit."""
 USUAL_PCIE = 4
@@ -115,8 +115,6 @@ def network_for(
 
     ``profile`` is a file that ``distsim calibrate --nccl-tests`` wrote; its factors win over the shipped ones.
     """
-    from distsim import catalog
-
     _refuse_slips(gpus_per_node, internode_gbps_per_gpu)
     accelerator = catalog.load("gpus", gpu) if isinstance(gpu, str) else gpu
     usual = cluster if cluster is not None else _usual_cluster(accelerator)
@@ -231,8 +229,6 @@ def _axes(usual: Any) -> int:
 
 def _usual_cluster(accelerator: Any) -> Any:
     """The preset of the GPU's usual node, or None where none is shipped."""
-    from distsim import catalog
-
     if accelerator.default_cluster is None:
         return None
     try:

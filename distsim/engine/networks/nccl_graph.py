@@ -1,10 +1,11 @@
 """What NCCL's search of the topology gives a group, and the constants of its tuner that all its ways share."""
 
-import functools
 from typing import Any, NamedTuple
 
+from distsim import catalog
 from distsim.arrays import Number, maximum, minimum, take, where
 from distsim.engine.networks.network import NVLS_GENERATION, Group, Network, fullest, ring_oversubscription
+from distsim.last import while_same
 from distsim.units import GIGA, MICROSECOND
 
 TABLES = "nccl-2.30"
@@ -12,12 +13,10 @@ NEVER = 1e-30  # a bandwidth that is never the best: the pair is not allowed her
 FREE = 1e30  # a bandwidth that never limits
 
 
-@functools.lru_cache(maxsize=4)
-def tables(name: str = TABLES) -> dict[str, Any]:
+@while_same(lambda: catalog.state("links", TABLES))
+def tables() -> dict[str, Any]:
     """NCCL's constants in SI, as the preset states them."""
-    from distsim import catalog
-
-    raw = catalog.load("links", name)
+    raw = catalog.load("links", TABLES)
     scaled = dict(raw)
     for key in ("base", "hop"):
         scaled[key] = _scale(raw[key], MICROSECOND)

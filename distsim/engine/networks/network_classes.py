@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
+from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
+from distsim.last import while_same
 from distsim.units import BITS_PER_BYTE, GIGA
 
 FABRICS = "fabrics"
@@ -14,11 +15,9 @@ SAME_RATE = 0.01
 """How far two rates that are told with few digits may be apart and be the same."""
 
 
-@functools.lru_cache(maxsize=1)
+@while_same(lambda: catalog.state("links", FABRICS))
 def fabrics() -> dict[str, Any]:
     """Link classes and what they add to NCCL's constants, as ``presets/links/fabrics.toml`` states them."""
-    from distsim import catalog
-
     data: dict[str, Any] = catalog.load("links", FABRICS)
     return data
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
+from distsim import catalog
 from distsim.arrays import Number, ceil_div, ceil_log2, maximum, minimum, where
 from distsim.engine.networks.nccl import Candidate
 from distsim.engine.networks.nccl_graph import FREE
 from distsim.engine.networks.network import Group, direct_oversubscription
 from distsim.formulas import collectives as formulas
+from distsim.last import while_same
 from distsim.units import GIB, MICROSECOND
 
+BACKENDS = "backends"
 _UNIT = float(GIB)  # any size: slopes of straight lines are taken over it
 _SLACK = 1e-9  # a root of a whole power must not round up
 _Seconds = Callable[[Number, Number, Number, Number], Number]
@@ -38,12 +40,10 @@ _LIKE = {"reduce_scatter": "all_gather", "reduce": "broadcast", "scatter": "all_
 PIPELINED = ("double_tree",)  # NCCL-like pipelining that MPI and Gloo do not have
 
 
-@functools.lru_cache(maxsize=1)
+@while_same(lambda: catalog.state("links", BACKENDS))
 def profiles() -> dict[str, Any]:
     """Constants of the libraries, as ``presets/links/backends.toml`` states them."""
-    from distsim import catalog
-
-    data: dict[str, Any] = catalog.load("links", "backends")
+    data: dict[str, Any] = catalog.load("links", BACKENDS)
     return data
 
 

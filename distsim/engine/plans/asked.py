@@ -7,7 +7,7 @@ from typing import Any
 
 from distsim import catalog, keywords
 from distsim.engine.jobs.models import load_model
-from distsim.engine.layouts.bounds import gpu_counts, parse_bounds
+from distsim.engine.layouts.bounds import doubling, parse_bounds
 from distsim.engine.planner import Plan, Request, make_plan, sequence_of, step_batch, tokens_for
 from distsim.engine.plans.besides import USUAL_KEPT
 from distsim.engine.plans.candidates import Terms
@@ -124,4 +124,4 @@ def _words(name: str, given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _sizes(text: str | None) -> tuple[int, ...]:
-    return gpu_counts(text) if text is not None else ()
+    return doubling("gpus", text) if text is not None else ()

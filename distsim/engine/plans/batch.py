@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from distsim.arrays import log2
 from distsim.errors import DistsimError
+from distsim.specs.limits import LARGEST_BATCH
 from distsim.units import count, least_to_most
 
 USUAL_STEP_TOKENS = 4_000_000
@@ -14,8 +15,6 @@ USUAL_STEP_TOKENS = 4_000_000
 TOKENS_PER_ACCELERATOR = 2048
 """Below this many tokens of a step on each accelerator, more of them hardly help: Llama 2 on 2,000 GPUs has so many
 (arXiv:2307.09288, section 2.2), Llama 3 on 16,384 half of it (arXiv:2407.21783, table 4)."""
-MOST_SEQUENCES = 1_000_000_000
-"""Sequences that a step may have: more is a slip. Assumed."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,8 @@ class StepBatch:
 
     def __post_init__(self) -> None:
         """Absurd numbers are named here, where they enter."""
-        if self.stated is not None and not 1 <= self.stated <= MOST_SEQUENCES:
-            raise DistsimError(f"--global-batch {self.stated} is out of range", f"valid: 1 to {MOST_SEQUENCES:,}")
+        if self.stated is not None and not 1 <= self.stated <= LARGEST_BATCH:
+            raise DistsimError(f"--global-batch {self.stated} is out of range", f"valid: 1 to {LARGEST_BATCH:,}")
 
     def sequences(self, gpus: int) -> int:
         """Sequences per step: the accelerators' odd factor times a power of two, so that ranks divide it."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from distsim import catalog
+from distsim.arrays import ceil_div
 from distsim.engine.counted import Show
+from distsim.engine.exchanges.offloading import host_rate, shared_host_rate
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.footprint.states import states_of
 from distsim.engine.jobs.flops import trained_parameters
@@ -27,6 +29,7 @@ from distsim.engine.plans.pace import campaign_ends, campaign_pace
 from distsim.engine.plans.plan import Candidate
 from distsim.engine.step import StepReport, step_of
 from distsim.errors import DistsimError
+from distsim.formulas.goodput import undisturbed_seconds
 from distsim.layers.network import network_parameters, plain_context
 from distsim.specs.cluster import Cluster
 from distsim.specs.failures import Failures
@@ -147,13 +150,12 @@ def checkpoint_of(report: StepReport, parameters: int) -> Checkpoint:
     if setup.tuning is not None:  # frozen weights are written nowhere
         parameters = round(trained_parameters(setup))
         held = max(float(stage.states.gradients + stage.states.optimizer) for stage in report.memory.stages)
-    host = setup.accelerator.host
-    rate = (host.measured or host.rate) if host is not None else None
+    rate = host_rate(setup) or shared_host_rate(setup, PLAIN_HOST_RATE)
     network = setup.cluster.network
-    nodes = -(-setup.layout.gpus // setup.cluster.gpus_per_node)
+    nodes = ceil_div(setup.layout.gpus, setup.cluster.gpus_per_node)
     links = {} if network is None else {"writers_rate": network.node_bytes_per_second * nodes}
     total = parameters * checkpoint_bytes_per_parameter(setup)
-    return Checkpoint(total, held, rate or PLAIN_HOST_RATE, **links)
+    return Checkpoint(total, held, float(rate), **links)
 
 
 def _candidate(terms: Terms, model: LoadedModel, cluster: str, report: StepReport) -> Candidate:
@@ -162,8 +164,7 @@ def _candidate(terms: Terms, model: LoadedModel, cluster: str, report: StepRepor
     y = setup.layout
     saved = checkpoint_of(report, model.parameters)
     steady = replace(terms.policy, node_preempted_every=None)
-    sequences = y.micro_batch * y.micro_batches * y.dp
-    work = terms.tokens / (y.seq * sequences) * report.seconds * terms.policy.pace
+    work = undisturbed_seconds(terms.tokens, y.step_tokens, report.seconds) * terms.policy.pace
     kept, spot = (
         goodput(y.gpus, terms.failures, saved, terms.storage, policy, setup.cluster.gpus_per_node, work)
         for policy in (steady, terms.policy)
@@ -175,9 +176,9 @@ def _candidate(terms: Terms, model: LoadedModel, cluster: str, report: StepRepor
     if terms.policy.pace == campaign_pace():
         low, high = (end * report.seconds for end in campaign_ends(low / report.seconds, high / report.seconds))
     return Candidate(
-        cluster, setup.accelerator.name, y.gpus, layout, report.seconds, low, high, y.seq * sequences, kept,
+        cluster, setup.accelerator.name, y.gpus, layout, report.seconds, low, high, y.step_tokens, kept,
         draw(setup.accelerator, setup.cluster, _campaign_utilisation(report, kept)), report.breakdown, report.mfu,
-        sequences, saved.total_bytes, report.memory.peak / report.memory.capacity, spot, _notes(setup),
+        y.global_batch, saved.total_bytes, report.memory.peak / report.memory.capacity, spot, _notes(setup),
         setup.gpu_power, setup.framework.name,
     )  # fmt: skip
 
@@ -186,7 +187,18 @@ def _notes(setup: Setup) -> tuple[str, ...]:
     """What a plan has to know of a cluster's accelerator."""
     chip = setup.accelerator
     of_links = unknown_links(chip, setup.cluster, setup.layout.gpus)
-    return (*filter(None, [unknown_architecture(chip)]), *of_links, *unfitted(setup), *lacking(setup))
+    told = unknown_architecture(chip), plain_host(setup)
+    return (*filter(None, told), *of_links, *unfitted(setup), *lacking(setup))
+
+
+def plain_host(setup: Setup) -> str:
+    """A note on a chip whose link to its host is not known, over which checkpoints leave it, or nothing."""
+    if host_rate(setup):
+        return ""
+    return (
+        f"the link of {setup.accelerator.name} to its host is not known: checkpoints are taken to leave it at "
+        f"{PLAIN_HOST_RATE / GIGA:.0f} GB/s, as over PCIe 4.0"
+    )
 
 
 def _campaign_utilisation(report: StepReport, kept: Goodput) -> float | None:

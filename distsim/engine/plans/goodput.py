@@ -6,11 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from distsim.arrays import ceil_div
 from distsim.engine.figures import Figures
 from distsim.engine.plans.pace import pace_source
 from distsim.errors import DistsimError
 from distsim.formulas import goodput as forms
+from distsim.specs.cluster import USUAL_NODE
 from distsim.specs.failures import Failures
+from distsim.specs.limits import LARGEST_DEGREE
 from distsim.specs.storage import Storage
 from distsim.units import DAY, MINUTE, duration
 
@@ -18,8 +21,6 @@ NEVER = 1e18
 """Bytes a second of links that limit nothing."""
 PAUSE_SECONDS = 10 * MINUTE
 """A planned pause, where nobody says: a restart like any other (MegaScale, arXiv:2402.15627, section 6.3)."""
-USUAL_NODE = 8
-"""Accelerators of a node, where a cluster is only a number of them."""
 LEAST_INTERVAL_SECONDS = 5 * MINUTE
 """Nobody saves more often than this, however cheap the optimum thinks it is; an assumption of the planner."""
 
@@ -50,7 +51,7 @@ class Policy:
     def __post_init__(self) -> None:
         """Absurd numbers are named here, where they enter."""
         for name, least, most in (
-            ("interval_seconds", 1e-3, 1e9), ("least_interval_seconds", 0, 1e9), ("spares", 0, 10_000_000),
+            ("interval_seconds", 1e-3, 1e9), ("least_interval_seconds", 0, 1e9), ("spares", 0, LARGEST_DEGREE),
             ("pauses_per_day", 0, 1000), ("pause_seconds", 0, DAY), ("straggler_spread", 0, 1),
             ("pace", 0.5, 10),
             ("node_preempted_every", MINUTE, 1e12),
@@ -166,7 +167,7 @@ def goodput(
     figures = Figures()
     broken = figures.use("time between failures", forms.seconds_between_failures, gpus=gpus,
                          gpu_failures_per_hour=rate_per_gpu_hour(failures, figures))  # fmt: skip
-    mean = _with_preemptions(broken, -(-gpus // gpus_per_node), policy, figures)
+    mean = _with_preemptions(broken, ceil_div(gpus, gpus_per_node), policy, figures)
     blocking, drain = _checkpoint_times(gpus, checkpoint, storage, policy, figures)
     interval, notes = _interval(policy, blocking, drain, mean, figures)
     if interval > work_seconds:

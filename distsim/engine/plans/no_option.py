@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from distsim import catalog
-from distsim.engine.layouts.bounds import LARGEST_BOUND
 from distsim.engine.plans.goodput import LEAST_INTERVAL_SECONDS
 from distsim.engine.plans.plan import LONGEST_DAYS, Candidate
 from distsim.engine.plans.prices import Quote
 from distsim.errors import DistsimError
 from distsim.formulas.goodput import daly_interval_seconds, wall_over_work
+from distsim.specs.limits import LARGEST_DEGREE
 from distsim.units import DAY, YEAR, duration
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def _for_ever(request: Request, priced: Sequence[Candidate]) -> DistsimError:
             f"every plan takes more than {YEARS}: {one.gpus:,} x {one.gpu} compute for {work / YEAR_DAYS:,.0f} years"
         )
         if not sizes:
-            why = f"no number up to {LARGEST_BOUND:,} of them would do"
-            if work * one.gpus / LARGEST_BOUND <= LONGEST_DAYS:
+            why = f"no number up to {LARGEST_DEGREE:,} of them would do"
+            if work * one.gpus / LARGEST_DEGREE <= LONGEST_DAYS:
                 why = "so many as it takes would fail too often"
             return DistsimError(problem, f"{why}: train on fewer tokens, or a smaller model")
         return DistsimError(problem, f"by arithmetic so many would do, if nothing gets slower: --gpus {min(sizes)}")
@@ -74,13 +74,13 @@ def _for_ever(request: Request, priced: Sequence[Candidate]) -> DistsimError:
 
 def undisturbed_days(one: Candidate, tokens: float) -> float:
     """Days of a run in which nothing fails and nothing is saved."""
-    return tokens / one.tokens_per_step * one.step_seconds * one.goodput.slow_steps / DAY
+    return one.work_seconds(tokens) * one.goodput.slow_steps / DAY
 
 
 def node_sizes(one: Candidate) -> list[int]:
     """Numbers of accelerators: a node of a candidate, and its doubles."""
     node: int = catalog.load("clusters", one.cluster).gpus_per_node
-    return [node * 2**power for power in range((LARGEST_BOUND // node).bit_length())]
+    return [node * 2**power for power in range((LARGEST_DEGREE // node).bit_length())]
 
 
 def days_on(one: Candidate, gpus: int, tokens: float, every: float | None) -> float:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Sequence
 
 from distsim import catalog
 
@@ -30,8 +28,3 @@ def pace_source(pace: float) -> str:
     preset = catalog.raw("timing", PACE)
     left_out = f"{preset['source']['left_out_error']}: {preset['left_out_error']:.0%}"
     return f"{preset['source']['stretch']}; {left_out}; --pace sets another (docs/goodput.md)"
-
-
-def fitted_pace(ratios: Sequence[float]) -> float:
-    """The median of published over predicted hours."""
-    return statistics.median(ratios)

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distsim import catalog
+from distsim.arrays import round_up
 from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.prices import RESERVED_YEARS, Quote
 from distsim.engine.steps.intervals import LEVEL
 from distsim.errors import DistsimError
 from distsim.formulas import energy, money
+from distsim.formulas.goodput import undisturbed_seconds
 from distsim.specs.facility import Facility
 from distsim.units import DAY
 
@@ -63,7 +65,11 @@ class Candidate:
 
     def days(self, tokens: float, step_seconds: float) -> float:
         """Calendar days for so many tokens, failures and pauses counted."""
-        return tokens / self.tokens_per_step * step_seconds * self.goodput.stretch / DAY
+        return float(undisturbed_seconds(tokens, self.tokens_per_step, step_seconds)) * self.goodput.stretch / DAY
+
+    def work_seconds(self, tokens: float) -> float:
+        """So many tokens without failures and pauses."""
+        return float(undisturbed_seconds(tokens, self.tokens_per_step, self.step_seconds))
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,7 +155,7 @@ class Option:
 
     def _whole_systems(self, gpus: int) -> int:
         """Accelerators of the systems or racks that hold so many."""
-        return -(-gpus // self.quote.bought_together) * self.quote.bought_together
+        return int(round_up(gpus, self.quote.bought_together))
 
     @property
     def spare_gpus(self) -> int:
@@ -172,7 +178,7 @@ class Option:
     def interruptions(self) -> float:
         """Failures that the run expects."""
         one = self.candidate
-        return one.goodput.interruptions(self.tokens / one.tokens_per_step * one.step_seconds)
+        return one.goodput.interruptions(one.work_seconds(self.tokens))
 
     def interval(self, value: float | None) -> dict[str, float] | None:
         """90 % of a figure that grows with the days."""

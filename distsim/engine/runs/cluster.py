@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-from functools import lru_cache
 
 from distsim import catalog
 from distsim.engine.networks.network_classes import fabrics
@@ -12,6 +10,7 @@ from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.chips import cluster_in
 from distsim.interop.runs.hits import hit
+from distsim.last import while_same
 from distsim.specs.cluster import Cluster
 from distsim.units import GIGA, parse
 
@@ -83,14 +82,14 @@ def assumed_node(run: Run) -> str:
 
 def _by_name(told: str, gpu: str) -> str | None:
     """The first preset with this GPU whose name is among the words; machines are named with GPUs that others have."""
-    machines = _machines(tuple((where, os.stat(where).st_mtime_ns) for _, where in catalog.folders("clusters")))
+    machines = _machines()
     found = (machines.get(word.lower()) for word in _NAMES.findall(told))
     return next((name for name in found if name is not None and catalog.load("clusters", name).gpu == gpu), None)
 
 
-@lru_cache(maxsize=2)
-def _machines(folders: tuple[tuple[str, int], ...]) -> dict[str, str]:
-    """Clusters by what they may be called, as long as their folders do not change."""
+@while_same(lambda: catalog.state("clusters"))
+def _machines() -> dict[str, str]:
+    """Clusters by what they may be called."""
     return {**catalog.aliases("clusters"), **{name.lower(): name for name in catalog.names("clusters")}}
 
 

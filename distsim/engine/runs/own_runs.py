@@ -3,10 +3,9 @@ bf16 where a job's default is another recipe of bf16; what they share is the clu
 
 from __future__ import annotations
 
-import functools
-
 from distsim import catalog
 from distsim.errors import DistsimError
+from distsim.last import while_same
 
 OWN = "own: "
 """Marks sources of the user's own runs in tables of evidence: a job of the user's is another run of these."""
@@ -19,7 +18,7 @@ GATHERED = 3
 (Rajbhandari et al. 2020, ZeRO, section 7)."""
 
 
-@functools.lru_cache(maxsize=64)
+@while_same(lambda: catalog.state("precisions"), 64)
 def kind_of_recipe(name: str) -> str:
     """A recipe by what its products cost; ``name`` may end in marks of adapters."""
     recipe, *marks = name.split("+")

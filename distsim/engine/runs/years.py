@@ -9,7 +9,8 @@ from distsim.interop.runs import Run
 from distsim.interop.runs.release import release_year, stated_year
 
 TODAY = 2026.9
-"""The year, with its months as a fraction, of the newest software that presets describe (November 2026)."""
+"""The year, with its months as a fraction, of the newest software that presets describe: when evidence was last
+gathered (November 2026). It is no clock's: answers stay what they are until presets change, and move with them."""
 MIDDLE = 0.5
 """Of a year."""
 TORCH_2 = 2023.2

@@ -172,14 +172,19 @@ class MicroBatch(NamedTuple):
         return {"compute": self.forward + self.backward - again, "recompute": again, **self.exchange, **self.others}
 
 
+def sharded_seconds(stage: Mapping[str, Number], m: Number, timing: Mapping[str, Number]) -> list[Number]:
+    """Of one of ``m`` micro-batches: parameters gathered for forward and for backward, gradients reduced each time."""
+    gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
+    return [*gathers, product(stage["reduce_each"], timing["data_factor"] / m)]
+
+
 def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> MicroBatch:
     """Seconds of one micro-batch on one stage."""
     m, never = y["micro_batches"], timing["exposed_fraction"]
     b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES[1:])
     (forward, backward), exchange = exchanged(stage, y, timing)
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
-    gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
-    reduces = product(stage["reduce_each"], timing["data_factor"] / m)
+    *gathers, reduces = sharded_seconds(stage, m, timing)
     passed, shared = vocabulary_seconds(stage, m, forward + backward, never)
     work = forward + before, backward + after
     left = exposed(gathers[0], work[0], never), exposed(gathers[1] + reduces, work[1], never)

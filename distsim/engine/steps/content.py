@@ -7,13 +7,14 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from distsim.arrays import ceil_div
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, alike_chunks, chunks_of, folded
 from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.beside import beside_products
-from distsim.engine.steps.compose import EXCHANGES, MicroBatch, host_seconds, layout_numbers
+from distsim.engine.steps.compose import EXCHANGES, MicroBatch, host_seconds, layout_numbers, sharded_seconds
 from distsim.engine.steps.copies import copied, copies_left
 from distsim.engine.steps.passes import Beside, Content, Unit
 from distsim.engine.steps.stage_seconds import gpu_seconds, product_seconds
@@ -96,8 +97,7 @@ def content_of(
         "pipeline_transfer": parts["pipeline_transfer"] / piece.of
     }
     forward, m = forward * own, y.micro_batches / own if own else float("inf")
-    gather = [float(numbers[f"gather_{phase}"]) * timing["gather_factor"] / m for phase in PHASES[:2]]
-    reduce = float(numbers["reduce_each"]) * timing["data_factor"] / m
+    *gather, reduce = map(float, sharded_seconds(numbers, m, timing))
     gathers, reduces = _hidden(parts["data_parallel"], gather, reduce, forward, batch, timing, flows)
     copies = _copies(parts["offload"], numbers, forward, m, batch, timing, flows)
     sent = dict.fromkeys(("forward", "backward"), 0.0)
@@ -184,7 +184,7 @@ def _shares(stage: Stage, priced: Mapping[str, Seconds], piece: Piece) -> tuple[
     if stage.embedding is not None and piece.embedding:
         names.append(("embedding", "embedding"))
         found.append(_times(priced["embedding"], piece.embedding))
-    group = max(1, -(-len(piece.layers) // MOST_UNITS))
+    group = max(1, int(ceil_div(len(piece.layers), MOST_UNITS)))
     for first in range(0, len(piece.layers), group):
         last = min(first + group, len(piece.layers))
         told = f"layer {first + 1}" if last == first + 1 else f"layers {first + 1}-{last}"

@@ -26,6 +26,7 @@ from distsim.engine.steps.compose import (
     host_seconds,
     layout_numbers,
     micro_batch,
+    sharded_seconds,
     stage_numbers,
 )
 from distsim.engine.steps.copies import copied, copies_left, waited
@@ -211,9 +212,8 @@ def _gathers(
     figures: Figures, stage: _Stage, beside: Mapping[str, float], y: Mapping[str, Any], timing: Mapping[str, float]
 ) -> dict[str, float]:
     """What gathered parameters and gradients that each micro-batch reduces leave of themselves beside each pass."""
-    numbers, m = stage.numbers, y["micro_batches"]
-    gathers = {phase: float(numbers[f"gather_{phase}"]) * timing["gather_factor"] / m for phase in beside}
-    gathers["backward"] += float(numbers["reduce_each"]) * timing["data_factor"] / m
+    forward, backward, reduced = map(float, sharded_seconds(stage.numbers, y["micro_batches"], timing))
+    gathers = {"forward": forward, "backward": backward + reduced}
     left = {
         phase: float(exposed_seconds(gathers[phase], beside[phase], timing["exposed_fraction"])) for phase in beside
     }

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from distsim.arrays import ceil_div
 from distsim.engine.timelines.wiring import Costs, Transfers
 from distsim.schedules.action import Action, Schedule
 from distsim.schedules.repeats import Repeats
@@ -100,7 +101,7 @@ def _reach(schedule: Schedule, orders: Sequence[Repeats[Action]]) -> int:
         abs(first[backward, one] - first[backward, other])
         for chain in schedule.chains for one, other in pairwise(chain) for backward in (False, True)
     ]  # fmt: skip
-    return -(-max(apart, default=0) // int(orders[0].step)) + 1
+    return int(ceil_div(max(apart, default=0), int(orders[0].step))) + 1
 
 
 def _in_ticks(costs: Costs, transfers: Transfers, actions: int) -> tuple[Costs, Transfers]:

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distsim.errors import DistsimError
-
-LARGEST = 1_000_000_000
-"""No width, count or length of a network reaches this; a larger number in a configuration is a mistake."""
+from distsim.specs.limits import LARGEST_SIZE
 
 
 class Fields:
@@ -41,7 +39,7 @@ class Fields:
                     return name, value
         return names[0], None
 
-    def whole(self, *names: str, least: int = 1, most: int = LARGEST) -> int | None:
+    def whole(self, *names: str, least: int = 1, most: int = LARGEST_SIZE) -> int | None:
         """A whole number, or None where the file and the family leave it open."""
         name, value = self.find(*names)
         return None if value is None else self.as_whole(name, value, least, most)
@@ -56,7 +54,7 @@ class Fields:
             return numbers.pop()
         return None if value is None else self.as_whole(name, value, least)
 
-    def needed(self, *names: str, most: int = LARGEST) -> int:
+    def needed(self, *names: str, most: int = LARGEST_SIZE) -> int:
         """A whole number that the model cannot do without."""
         value = self.whole(*names, most=most)
         if value is None:
@@ -64,7 +62,7 @@ class Fields:
             raise DistsimError(f"key {names[0]!r} is missing", other, where=self.where)
         return value
 
-    def as_whole(self, name: str, value: Any, least: int = 1, most: int = LARGEST) -> int:
+    def as_whole(self, name: str, value: Any, least: int = 1, most: int = LARGEST_SIZE) -> int:
         """``value`` as a whole number between ``least`` and ``most``."""
         right = isinstance(value, (int, float)) and not isinstance(value, bool)
         if right and least <= value <= most and value == int(value):  # the range first: it refuses NaN and infinity

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from distsim.arrays import round_up
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.fields import Fields
 
@@ -85,5 +86,5 @@ def _width(fields: Fields) -> tuple[int, str]:
         factor = fields.number("ffn_dim_multiplier", default=1.0, least=0.01, most=100.0)
         width = int(factor * width)
         by = f"dim {dim:,}, ffn_dim_multiplier {factor:g} and multiple_of {multiple:,}"
-    width = -(-width // multiple) * multiple
+    width = int(round_up(width, multiple))
     return width, f"intermediate_size {width:,} follows from {by}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from distsim.arrays import ceil_div
 from distsim.interop.huggingface.encoders import POOLED, output_of, task_of
 from distsim.interop.huggingface.fields import Fields
 
@@ -138,7 +139,7 @@ def mamba(fields: Fields, values: Values) -> Values:
     inner = fields.whole("intermediate_size") or (fields.whole("expand") or 2) * values["hidden"]
     name, rank = fields.find("time_step_rank")
     if rank in (None, "auto"):
-        rank = -(-values["hidden"] // STEP_SHARE)
+        rank = int(ceil_div(values["hidden"], STEP_SHARE))
     fields.settled("expand", "use_mambapy", "use_associative_scan", "rescale_prenorm_residual", "layer_types")
     mixer = {
         "heads": inner, "head_dim": 1, "state": fields.needed("state_size"), "groups": 1,

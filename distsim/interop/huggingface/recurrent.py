@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from distsim.arrays import ceil_div
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.families import Family
 from distsim.interop.huggingface.fields import Fields
@@ -157,11 +158,12 @@ def _mamba2_beside(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
 def _mamba1(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     """Mamba-1 with norms on what its narrow projection gives (Jamba)."""
     name, rank = fields.find("mamba_dt_rank")
+    usual = int(ceil_div(values["hidden"], STEP_SHARE))
     fields.settled("use_mamba_kernels", "use_mambapy", "use_associative_scan", "mamba_inner_layernorms")
     return {
         "heads": (fields.whole("mamba_expand") or 2) * values["hidden"], "head_dim": 1, "groups": 1,
         "state": fields.needed("mamba_d_state"), "convolution": fields.needed("mamba_d_conv"),
-        "step_rank": -(-values["hidden"] // STEP_SHARE) if rank in (None, "auto") else fields.as_whole(name, rank),
+        "step_rank": usual if rank in (None, "auto") else fields.as_whole(name, rank),
         "inner_norms": True, "bias": fields.flag("mamba_proj_bias"),
         "convolution_bias": fields.flag("mamba_conv_bias", default=True),
     }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from distsim.arrays import round_up
 from distsim.interop.huggingface.compressed import deepseek_v4
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
@@ -178,7 +179,7 @@ def lfm2(fields: Fields, values: Values) -> Values:
     if not fields.flag("block_auto_adjust_ff_dim", default=True):
         return {}
     width = int(share * int(2 * values["ffn"] / 3))
-    return {"ffn": -(-width // unit) * unit}
+    return {"ffn": int(round_up(width, unit))}
 
 
 def untied(fields: Fields, values: Values) -> Values:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import re
 
 from distsim import catalog
 from distsim.errors import DistsimError
 from distsim.interop.models import known_model
+from distsim.last import while_same
 from distsim.specs.model import Model
 
 KINDS = re.compile(
@@ -22,7 +22,7 @@ _RUN_TOGETHER = re.compile(r"(?<=[a-z])(\d)(\d)(?=-)")
 """Versions without their mark: llama31."""
 
 
-@functools.lru_cache(maxsize=1024)
+@while_same(lambda: catalog.state("models"), 1024)
 def preset_named(name: str) -> Model | None:
     """The preset that a row's model name stands for, trying the name without what follows it."""
     plain = catalog.plain(name)
@@ -75,7 +75,7 @@ def _words_of(name: str) -> tuple[str, ...]:
     return tuple(_WORDS.findall(name.replace("+", "-plus-")))
 
 
-@functools.cache
+@while_same(lambda: catalog.state("models"))
 def _by_words() -> tuple[dict[tuple[str, ...], dict[str, set[str]]], ...]:
     """Presets, with the decimals in what they are called, by the words and numbers of their names and aliases: whole,
     and without what ends experts' models."""

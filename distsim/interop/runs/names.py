@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 
 from distsim import catalog
@@ -10,6 +9,7 @@ from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.numbers import BLANK
 from distsim.interop.runs.table import Run
+from distsim.last import while_same
 
 _XLA, _MEGATRON, _TORCH = "maxtext", "megatron-core", "fsdp"
 NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
@@ -167,6 +167,6 @@ def fuses_update(run: Run) -> bool:
     return "fused" in (run.text("optimizer") or "").lower() or hit(_FUSED, run.notes) is not None
 
 
-@functools.cache
+@while_same(lambda: catalog.state("optimizers"))
 def _optimizers() -> list[str]:
     return sorted(catalog.names("optimizers"), key=len, reverse=True)
