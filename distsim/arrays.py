@@ -44,7 +44,8 @@ def maximum(*values: Number) -> Number:
 
 
 def largest(values: Iterable[Number]) -> Number:
-    """The same of any number of them, of which no two need be in memory at once: of one, itself."""
+    """The largest of any number of values, elementwise; a generator's are taken one at a time, so that no two need be
+    in memory at once."""
     return functools.reduce(maximum, values)
 
 
@@ -141,8 +142,8 @@ def some(condition: Number) -> bool:
 
 
 def kept(function: Callable[..., Number]) -> Callable[..., Number]:
-    """The same function of numbers, whose answers to plain ones are kept: layouts and runs often ask the same again.
-    Arrays are computed every time, for each of their distinct columns."""
+    """Decorator: a function whose answers to plain numbers are kept, as layouts and runs often ask the same again.
+    Arrays are computed every time, once for each of their distinct columns."""
     known = functools.lru_cache(maxsize=8192)(function)
 
     @functools.wraps(function)

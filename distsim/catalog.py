@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-import re
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
+from distsim.preset_files import plain, read_toml, stated_aliases, tables_of
 from distsim.preset_kinds import KINDS, SPOKEN, SUFFIXES, kind_of
 
 LONGEST_NAME = 60
@@ -32,7 +31,6 @@ class _Known(NamedTuple):
 
 
 _known: ContextVar[_Known | None] = ContextVar("_known", default=None)
-_ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
 
 
 def shipped_folder() -> Path:
@@ -90,37 +88,13 @@ def _looks_like_path(name: str) -> bool:
     return "/" in name or os.sep in name or name.lower().endswith((".toml", ".csv"))
 
 
-def _aliases(path: str, wanted: str) -> list[str]:
-    """Aliases stated in a file that mentions ``wanted``; a broken file has none until it is asked for itself."""
-    try:
-        line = _alias_line(path, os.stat(path).st_mtime_ns)
-        if wanted not in plain(line):
-            return []
-        return [str(one) for one in tomllib.loads(line).get("aliases", ())]
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        return []
-
-
-@functools.lru_cache(maxsize=1024)
-def _alias_line(path: str, changed_ns: int) -> str:
-    """The line of a file that states its aliases; empty where none does."""
-    with open(path, encoding="utf-8-sig") as file:
-        match = _ALIASES.search(file.read())
-    return match[0] if match else ""
-
-
 def aliases(kind: str) -> dict[str, str]:
     """Every alias with the name of the preset that states it, both plain."""
     found: dict[str, str] = {}
     for name, (_, path) in _files(kind_of(kind)).items():
-        for alias in _aliases(path, ""):
+        for alias in stated_aliases(path, ""):
             found.setdefault(plain(alias), name)
     return found
-
-
-def plain(name: str) -> str:
-    """Lower case with hyphens for blanks and underscores: how names are compared."""
-    return re.sub(r"[\s_]+", "-", name.strip().lower())
 
 
 def knows(kind: str, name: str) -> bool:
@@ -189,7 +163,7 @@ def _listed(kind: str, wanted: str) -> Listing:
     files = _files(kind)
     found = dict(files)
     for place in files.values():
-        for alias in _aliases(place[1], "" if kind in listings else wanted):
+        for alias in stated_aliases(place[1], "" if kind in listings else wanted):
             found.setdefault(plain(alias), place)
     listings[kind] = found if kind in listings else {}
     return found
@@ -209,7 +183,7 @@ def _spelt(wanted: str) -> tuple[str, Path] | None:
     place = _place("gpus", sized[1]) if sized else None
     if sized is None or place is None:
         return None
-    return place if near_label(_read(place[1]).get("memory", 0), float(sized[2])) else None
+    return place if near_label(read_toml(place[1]).get("memory", 0), float(sized[2])) else None
 
 
 def _list_hint(kind: str) -> str:
@@ -226,37 +200,15 @@ def origin(kind: str, name: str) -> str:
     return _find(kind_of(kind), str(name))[0]
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """The TOML of one file; an error says which line."""
-    try:
-        data = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except tomllib.TOMLDecodeError as error:
-        told = str(error)
-        line = re.search(r" ?\(at line (\d+)(, column \d+)\)$", told)
-        what, where = (told[: line.start()] + line[2], f"{file}:{line[1]}") if line else (told, str(file))
-        raise DistsimError(f"not valid TOML: {what}", where=where) from None
-    except UnicodeDecodeError:
-        raise DistsimError("is not text; TOML is needed", where=str(file)) from None
-    except OSError as error:
-        raise DistsimError(f"cannot be read: {error.strerror}", where=str(file)) from None
-    data.setdefault("name", file.stem)
-    return data
-
-
 def raw(kind: str, name: str) -> dict[str, Any]:
     """A preset's TOML as a dict, unchecked."""
-    return _read(path(kind, name))
+    return read_toml(path(kind, name))
 
 
 def tables(kind: str, name: str, wanted: Callable[[str], bool]) -> dict[str, Any]:
-    """Those tables of a plain preset whose names are ``wanted``, the others unread: long files of many small tables."""
-    file = path(kind, name)
-    try:
-        first, *parts = re.split(r"(?m)^(?=\[)", file.read_text(encoding="utf-8-sig"))
-        chosen = [one for one in parts if wanted(one[1 : one.index("]")].replace('"', ""))]
-        return tomllib.loads("".join([first, *chosen]))
-    except (ValueError, OSError):  # no text, not TOML, or not that simple a file
-        return _read(file)
+    """The tables of a preset whose names are ``wanted``; the others are not parsed. For long files of many small
+    tables."""
+    return tables_of(path(kind, name), wanted)
 
 
 def load(kind: str, name: str) -> Any:
@@ -279,7 +231,7 @@ def state(kind: str, name: str = "") -> tuple[tuple[str, int], ...]:
 
 @functools.lru_cache(maxsize=512)
 def _load(kind: str, resolved: str, changed_ns: int, shown: str) -> Any:
-    data = _read(Path(resolved))
+    data = read_toml(Path(resolved))
     if kind == "clusters" and isinstance(data.get("gpu"), str) and data["gpu"].endswith(".toml"):
         data["gpu"] = str(Path(resolved).parent / data["gpu"])  # a path in a file is relative to that file
     if kind == "prices" and isinstance(data.get("offers"), list):

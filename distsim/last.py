@@ -30,8 +30,8 @@ def for_last(make: Callable[[Asked], Answer]) -> Callable[[Asked], Answer]:
 
 
 def for_parts_of_last(make: Callable[[Asked, Part], Answer]) -> Callable[[Asked, Part], Answer]:
-    """The same of a function of an object and one of its parts: answers about all parts are kept until another object
-    is asked about. Parts are told apart by identity too, and held."""
+    """Decorator for a function of an object and one of its parts: answers about all parts are kept until another object
+    is asked about. Parts are told apart by identity, and held."""
 
     @for_last
     def known(about: Asked) -> dict[int, tuple[Part, Answer]]:

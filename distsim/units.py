@@ -195,7 +195,7 @@ def count(number: float) -> str:
 
 
 def rounded(number: float) -> str:
-    """The same of a number that is only known so well, in three digits: ``700,000``, ``1.25M``."""
+    """A count that is known to three digits only: ``700,000``, ``1.25M``."""
     return count(float(f"{number:.3g}"))
 
 

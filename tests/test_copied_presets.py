@@ -15,6 +15,7 @@ from distsim.engine.jobs.profile import recipe_kernels
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.plans.energy import profile_of
 from distsim.engine.step import step_of
+from distsim.preset_files import plain
 from distsim.specs.accelerator import MAKERS, Accelerator
 from distsim.specs.job import Job
 
@@ -52,7 +53,7 @@ def test_fused_updates_are_aliases() -> None:
     for name in catalog.names("optimizers"):
         one = catalog.load("optimizers", name)
         assert set(one.fused) <= set(one.aliases)
-        assert all(catalog.plain(word) == word for word in one.fused)
+        assert all(plain(word) == word for word in one.fused)
 
 
 @pytest.mark.parametrize("name", ["adamw-foreach", "adam-forloop", "lamb"])

@@ -62,5 +62,5 @@ OF_MODEL = {
 
 
 def of_model() -> list[inspect.Parameter]:
-    """The same as options of the command."""
+    """The job options of ``--model``, as options of the command."""
     return [parameter(name, kind, f"with --model: {text}") for name, (kind, text) in OF_MODEL.items()]

@@ -150,7 +150,8 @@ def _own_words() -> Iterator[None]:
 
 
 def times_by_schedule(model: str | None, shape: dict[str, int | None], job: dict[str, Any]) -> TimesOf | None:
-    """The same for each schedule that is compared, whose chunks are on stages of its own."""
+    """The function that gives a model's times under each compared schedule, whose chunks are on stages of its own; None
+    without a model."""
     if model is None:
         return None
     from distsim.engine.timelines.model import model_times

@@ -57,7 +57,7 @@ def _file(stream: io.TextIOWrapper) -> bool:
 
 
 def _reopened(stream: io.TextIOWrapper) -> io.TextIOWrapper:
-    """The same file, encoding and buffers."""
+    """The stream once more, with the same file, encoding and buffering, whose errors ``Outlet`` handles."""
     stream.flush()
     buffer = io.BufferedWriter(Outlet(stream.fileno(), "wb", closefd=False))
     return io.TextIOWrapper(

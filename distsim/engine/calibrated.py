@@ -25,7 +25,8 @@ def kept_while_fitted(
 
 
 def calibrated(name: str, wanted: Callable[[str], bool], *needed: str) -> dict[str, Any]:
-    """Those tables of a preset whose names are ``wanted``; an error where it lacks one that it always has."""
+    """The tables of a fitted preset whose names are ``wanted``. Raises DistsimError where it lacks one of
+    ``needed``."""
     found = catalog.tables(KIND, name, wanted)
     if lacking := [one for one in needed if one not in found]:
         raise DistsimError(

@@ -248,7 +248,7 @@ def stage_parts(
 def stage_moments(
     setup: Setup, stage: Stage, figures: Figures, known: States | None = None
 ) -> tuple[dict[str, Number], States, Saved, list[Moment]]:
-    """The same without activations, which are no more than 0 here: those of each moment come beside it."""
+    """A stage's bytes by category without activations, states, saved tensors, and moments that have activations."""
     setup = stored(setup)
     held = _held(setup, stage, figures) if known is None else known
     saved = saved_of(setup, stage)
@@ -273,8 +273,8 @@ def with_overhead(
 
 
 def _filled(categories: dict[str, Number], fragmentation: Number) -> tuple[dict[str, Number], Number]:
-    """The same where activations leave room in the place of gradients to come: what the allocator lost of all that
-    comes and goes is in it, and as far as that is too little, gradients are not all there."""
+    """Categories and fragmentation where activations are negative, since they lie where gradients will: the lack is
+    taken first from what the allocator lost, then from gradients, which are not all there yet."""
     lack = -categories["activations"]
     if not isinstance(lack, (int, float)) or lack <= 0:
         return categories, fragmentation

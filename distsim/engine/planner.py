@@ -100,7 +100,7 @@ class Plan:
 
     @property
     def nearest(self) -> list[Option]:
-        """Those that miss the limits by least."""
+        """The options that miss the limits by least."""
         return choice.nearest(self.options, self.request.wish)
 
     @property
@@ -262,7 +262,7 @@ class Tried:
         return plans.options(made, self.request.tokens, self.quotes, self.request.facility)
 
     def more(self, places: Sequence[Place]) -> list[Option]:
-        """The same where there are others already: that there is no layout is no mistake."""
+        """Further options; none, and no error, where no layout fits."""
         try:
             return self.options(places)
         except DistsimError:

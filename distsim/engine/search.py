@@ -135,8 +135,8 @@ def unread_options(request: Request, best: Sequence[Choice]) -> list[str]:
 
 
 def placed(best: Sequence[Choice]) -> list[str]:
-    """Of the best layout how the framework places layers that do not divide and which groups cross nodes; and what an
-    MFU over 100% counts."""
+    """Notes on the best layout: how the framework places layers that do not divide, which groups cross nodes, and what
+    an MFU over 100% counts."""
     setups = [choice.report.setup for choice in best[:1]]
     notes = [placement_note(None, one.chunk_layers, one.model, one.layout, one.framework) for one in setups]
     notes += [note for one in setups for note in straddling(one)]

@@ -104,7 +104,8 @@ class StepReport:
 
     @functools.cached_property
     def host_wait_seconds(self) -> float:
-        """Of a step, what the GPU waits for a host that issues its kernels: less by so much if issuing took no time."""
+        """Seconds of a step in which the GPU waits for a host that issues kernels: what it would save if issuing took
+        none."""
         free = self.timing.model_copy(update={"kernel_issue_seconds": 0.0})
         computed = scaled(breakdown_of(self.work, free, self.correction.state), self.correction)
         return max(self.seconds - sum(computed.values()), 0.0)
@@ -202,7 +203,7 @@ def seconds_of(setup: Setup) -> float:
 
 @kept_while_fitted(256)
 def timing_on(kin: Kin, architecture: str) -> Timing:
-    """Of the fitted numbers, as ``make calibrate`` wrote them, those that hold here."""
+    """The fitted numbers of ``presets/timing`` that hold for a framework on an architecture."""
     own = (f"framework.{kin.name}", f"framework.{kin.like}")
     mine = ("general", f"architecture.{architecture}", f"family.{kin.family}", *own)
 

@@ -155,7 +155,7 @@ def _split_gain(m: Number, n: Number, k: Number, batch: Number, units: Number) -
 
 @kept
 def _best_tile_share(m: Number, n: Number, batch: Number, units: Number, spread: Number) -> Number:
-    """Of the tiles that libraries choose from, what the best makes useful."""
+    """Useful share of the products' work under the best of the tiles that libraries choose from (``TILES``)."""
     best: Number = 0.0
     for rows, columns, reuse in TILES:
         best = maximum(best, reuse * _tile_share(m, n, batch, units, rows, columns, spread))

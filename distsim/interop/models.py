@@ -102,7 +102,7 @@ def _has_ffn(model: Model) -> bool:
 
 
 def _preset_notes(name: str) -> list[str]:
-    """The same of a TOML beside the shipped ones: of its words that are free, those that nothing knows."""
+    """Notes on a model's TOML that is not a shipped one: the family and activation that nothing knows."""
     from distsim import catalog
 
     preset = _preset_of(hub) if (hub := hub_name(name)) else name

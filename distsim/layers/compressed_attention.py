@@ -52,7 +52,7 @@ def keys_seen(table: CompressedAttention, layer: int, tokens: Number) -> Seen:
 
 
 def most_keys(table: CompressedAttention, layer: int, tokens: Number) -> Seen:
-    """The same of the last query, which has all others before it."""
+    """Keys that the last query sees, which has all others before it."""
     ratio = table.ratio(layer)
     there = tokens / ratio if ratio else 0.0
     return Seen(minimum(tokens, table.window), minimum(there, table.index_keys) if table.chooses(layer) else there)

@@ -21,7 +21,7 @@ class Size(NamedTuple):
 
     @property
     def elements(self) -> Number:
-        """Of the weights."""
+        """Elements of the weight matrices."""
         return self.inner * self.outer * self.copies
 
 

@@ -25,7 +25,7 @@ def positions(ctx: Context) -> Number:
 
 
 def own_positions(ctx: Context) -> Number:
-    """Those of them that this rank holds between tensor-parallel regions."""
+    """Predicted positions that this rank holds between tensor-parallel regions."""
     shards = 1 if ctx.model.output.predicts == "sequence-classes" else ctx.layout.sequence_shard
     return positions(ctx) / shards
 

@@ -46,7 +46,7 @@ def wrapped(texts: Sequence[str], width: int | None, style: str = "") -> list[Li
 
 
 def model_words(setup: Setup, times: Mapping[str, Any], stages: int) -> list[str]:
-    """Of what model the times are, and the times of a stage or chunk, the slowest where they are not alike."""
+    """Lines that name the model, and the times of a stage or chunk: of the slowest where they are not alike."""
     y = setup.layout
     software = f"{setup.precision.name}, {setup.framework.name}"
     tensor = f", tp {y.tp}" if y.tp > 1 else ""

@@ -75,7 +75,7 @@ def buying_lines(made: Plan, option: Option, today: datetime.date, term: Style) 
 
 
 def heading(option: Option) -> str:
-    """Of the section: machines that are bought leave nothing to choose."""
+    """Heading of the section; machines that are bought leave nothing to choose."""
     return "Bought" if option.quote.owned else "Rent or buy"
 
 

@@ -94,7 +94,7 @@ def owed(option: Option) -> str:
 
 
 def owed_whole(option: Option) -> str:
-    """The same as an amount for a column."""
+    """What a reservation owes whole, as an amount for a column."""
     return "-" if option.committed_dollars is None else dollars(option.committed_dollars)
 
 

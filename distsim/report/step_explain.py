@@ -69,7 +69,7 @@ def _traffic(report: StepReport, term: Style) -> list[str]:
 
 
 def as_data(report: StepReport) -> list[dict[str, Any]]:
-    """The same figures as plain data."""
+    """The explained figures of a step as plain data."""
     return [
         {"section": section.title, **figure_data(figure)} for section in sections(report) for figure in section.figures
     ]

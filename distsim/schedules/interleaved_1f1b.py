@@ -20,7 +20,7 @@ def order(stages: int, micro: int, chunks: int) -> Orders:
 
 
 def megatron_order(stages: int, micro: int, chunks: int, group: int | None = None) -> Orders:
-    """The same with Megatron's own group size, and Megatron's refusals."""
+    """Interleaved 1F1B in Megatron's order: its own group size of micro-batches, and its refusals."""
     return _orders(stages, micro, chunks, megatron_group(stages, micro, group), fused=False)
 
 

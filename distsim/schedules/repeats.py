@@ -61,12 +61,12 @@ class Repeats(Sequence[T]):
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(operator.eq, self, other))
 
     def short(self, times: int = 0) -> list[T]:
-        """The same with its block fewer times."""
+        """The sequence with its block only ``times`` times."""
         return list(Repeats(self.head, self.block, times, self.tail, self.step, self.move))
 
 
 def further(action: Action, micro: int) -> Action:
-    """The same action of a later micro-batch, of both in a fused block."""
+    """An action ``micro`` micro-batches later; of a fused block, both halves."""
     kind, chunk, i, *pair = action
     return (kind, chunk, i + micro, pair[0], pair[1] + micro) if pair else (kind, chunk, i + micro)
 

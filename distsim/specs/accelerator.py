@@ -169,7 +169,7 @@ class Accelerator(Sourced):
 
     @property
     def generation(self) -> str:
-        """That without its die."""
+        """The architecture's name without its die, as in ``hopper`` of ``hopper gh100``."""
         return self.treated.split()[0]
 
     @property

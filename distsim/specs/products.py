@@ -31,7 +31,8 @@ def delta_of(model: Model) -> DeltaNet:
 
 
 def mixer_products(model: Model) -> tuple[str, ...]:
-    """Those of what stands in attention's place, or beside it."""
+    """Names of the products of what stands in attention's place, or beside it: Mamba, delta rules, recurrences,
+    convolutions."""
     if model.mamba:
         return MAMBA_1 if model.mamba.step_rank else (MIXER_IN, MIXER_OUT)
     if model.delta:

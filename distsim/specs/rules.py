@@ -53,7 +53,7 @@ def _and(numbers: list[int]) -> str:
 
 
 def _splits(layout: Layout) -> list[str]:
-    """Of pipeline and context parallelism what one layout has."""
+    """Which of pipeline and context parallelism a layout uses."""
     return [name for name in ("pp", "cp") if getattr(layout, name) > 1]
 
 

@@ -179,8 +179,8 @@ class Search:
         return Mend(combined, shown, report, report.setup.accelerator.limit(self.margin))
 
     def soften(self, pool: list[Change], most: int) -> None:
-        """Of more than two changes only the strongest of each family were combined: milder ones, family by family,
-        where they are enough."""
+        """Replace the changes of long combinations, which took the strongest of each family, by the mildest of that
+        family that still fit."""
         families = _by_family(pool)
         few = [one for one in self.fitting if len(one.changes) <= 2]
         for found in [one for one in self.smallest(2 * most) if len(one.changes) > 2]:

@@ -129,7 +129,7 @@ class Flow(NamedTuple):
         return self.priced_as or self.op
 
     def again(self, calls: Number) -> Self:
-        """The same once more in backward, whose layer is computed again."""
+        """This flow as a recomputed layer repeats it in backward."""
         return self._replace(purpose=self.purpose + RECOMPUTED, phase="backward", calls=calls, recomputed=True)
 
 

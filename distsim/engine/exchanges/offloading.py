@@ -80,7 +80,7 @@ def _flow(setup: Setup, one: Transfer, rate: Number, link: str, waits: bool = Fa
 
 
 def _transfers(setup: Setup, exchange: Exchange, stage: Stage, kind: str) -> list[Transfer]:
-    """Of one kind of offload, between a GPU and its host."""
+    """The copies between a GPU and its host that one kind of offload makes in a step, with bytes of each."""
     y, precision = setup.layout, setup.precision
     if kind == "activations":
         size = saved_of(setup, stage).leaving * setup.offload_share

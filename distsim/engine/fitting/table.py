@@ -116,7 +116,7 @@ class Table:
         return found
 
     def in_states(self, states: Any) -> Table:
-        """The same with software in these states."""
+        """This table with the runs' software in these states."""
         return replace(self, layout={**self.layout, "state": np.zeros(len(self.examples), int) + states})
 
 
@@ -136,5 +136,5 @@ def nearest_states(examples: Sequence[Example], residuals: Any) -> Any:
 
 
 def in_state(residuals: Any, states: Any) -> Any:
-    """Of residuals by state, those in the given ones."""
+    """The residual of each run in its given state. Shapes: residuals (states, runs), states (runs,)."""
     return residuals[states, np.arange(residuals.shape[1])]

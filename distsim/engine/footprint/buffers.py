@@ -124,8 +124,8 @@ def _units_alive(setup: Setup, stage: Stage) -> dict[str, Number]:
 
 
 def resharded_bytes(setup: Setup, stage: Stage) -> Number:
-    """Of the gathered parameters, what makes room for the optimizer's step: torch's FSDP reshards every unit when its
-    backward has ended, the root's too (torch.distributed.fsdp _runtime_utils.py, _post_backward_final_callback;
+    """Bytes of gathered parameters that are free again at the optimizer's step: torch's FSDP reshards every unit when
+    its backward has ended, the root's too (torch.distributed.fsdp _runtime_utils.py, _post_backward_final_callback;
     fully_shard, reshard_after_backward)."""
     if not setup.framework.buffers.gathers_copies or not some(gathers := _in_units(setup)):
         return 0
@@ -133,7 +133,7 @@ def resharded_bytes(setup: Setup, stage: Stage) -> Number:
 
 
 def waiting_bytes(setup: Setup, stage: Stage) -> Number:
-    """Of the gradients that wait whole for the last micro-batch, all: none are left when it is reduced."""
+    """Bytes of all gradients that wait whole, unreduced, for the last micro-batch."""
     each = _waiting_bytes(setup)
     return each * _trained(setup, stage) if some(each > 0) else 0
 

@@ -47,7 +47,7 @@ class Offloaded:
         return self._there(self.saved.layers, self.stash)
 
     def in_backward(self, layers: Number) -> Number:
-        """The same of ``layers`` before the one that runs backward."""
+        """Bytes that offloading keeps on the GPU of the ``layers`` before the one that runs backward."""
         return self._there(layers, BEFORE)
 
     def _there(self, layers: Number, most: int) -> Number:

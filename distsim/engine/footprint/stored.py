@@ -185,7 +185,8 @@ def bucket_items(sizes: Iterable[Number], first_limit: Number, limit: Number) ->
 
 
 def filled_bucket_arrays(sizes: list[Number], first_limit: Number, limit: Number) -> list[tuple[Number, Number]]:
-    """The same for arrays of layouts, each distinct one by itself; a layout with fewer buckets has empty ones."""
+    """``bucket_items`` for arrays of layouts, computed once for each distinct one; a layout with fewer buckets has
+    empty ones at the end."""
     import numpy
 
     whole = numpy.broadcast_arrays(*sizes)

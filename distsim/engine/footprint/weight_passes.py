@@ -52,7 +52,7 @@ class Waiting(NamedTuple):
 
 
 def waiting_at_peak(setup: Setup, stage: Stage, kept: Number) -> Waiting:
-    """Of one layout, at the moment that ``beyond_in_flight`` counts."""
+    """What one layout holds at the moment of its highest activations, which ``beyond_in_flight`` counts."""
     if not stage.flights.split:
         return Waiting(Flight(stage.in_flight))
     each = waiting_bytes(setup, stage)
@@ -71,7 +71,7 @@ class Beyond(NamedTuple):
 
 
 def beyond_in_flight(setup: Setup, stage: Stage, kept: Number) -> Beyond:
-    """The same where a micro-batch in flight keeps so many bytes."""
+    """``Beyond`` in bytes, where a micro-batch in flight keeps ``kept`` bytes."""
     if not stage.flights.split:
         return Beyond()
     each = waiting_bytes(setup, stage)

@@ -81,7 +81,7 @@ def as_asked(model: Model, layers: int, lora_rank: int | None, decoder_seq: int 
 
 
 def asked_of(model: Model, layout: Layout, job: Job) -> dict[str, Any]:
-    """The same by the names of the job, for JSON, and options that few jobs state; nothing where it does not apply."""
+    """A job's rarer settings under the names of its options, for JSON; without those that do not apply."""
     prediction = {"mtp": model.mtp_trained} if model.mtp_trained else {}
     packed = {"sample_tokens": layout.sample_tokens} if layout.sample_tokens else {}
     decoder = {"decoder_seq": model.decoder_context} if model.decoder_context else {}
@@ -90,7 +90,7 @@ def asked_of(model: Model, layout: Layout, job: Job) -> dict[str, Any]:
 
 
 def named(job: Job) -> Job:
-    """The same job; a model that was given whole by its name where a preset of that name is the same."""
+    """The job with its model named, where the model was given whole and a preset of that name is the same."""
     if isinstance(job.model, str):
         return job
     try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
 from distsim.errors import DistsimError
+from distsim.preset_files import plain
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
@@ -27,7 +28,7 @@ were measured with."""
 
 def precision_named(framework: Framework, name: str) -> Precision:
     """The recipe of precision that a name means in a framework."""
-    own: Precision = catalog.load("precisions", framework.precisions.get(catalog.plain(name), name))
+    own: Precision = catalog.load("precisions", framework.precisions.get(plain(name), name))
     return own
 
 
@@ -41,7 +42,7 @@ def optimizer_of(framework: Framework, name: str, on_host: bool = False) -> Opti
 def _implementation(framework: Framework, asked: Optimizer, name: str) -> Optimizer | None:
     """What a framework runs in an optimizer's place that a user asked for by a name; None where it runs that itself."""
     own = framework.optimizers.get(asked.update) if asked.update else None
-    if own is None or catalog.plain(name) in asked.fused:
+    if own is None or plain(name) in asked.fused:
         return None
     found: Optimizer = catalog.load("optimizers", own)
     return found

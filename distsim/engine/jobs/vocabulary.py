@@ -25,7 +25,8 @@ def held_with_vocabulary(layout: Layout, in_flight: Number) -> Number:
 
 
 def shared_rows(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """Of embedding or head, what a stage does that only shares the vocabulary's rows: look up, multiply, loss."""
+    """The operations of embedding or head that a stage runs which only shares rows of the vocabulary: look up,
+    multiply, loss."""
     kept = [one for one in operations if one.name in (EMBEDDING, HEAD, LOSS)]
     return tuple(
         one._replace(saved=one.saved[:1], parameters=one.parameters[:1], collectives=())

@@ -61,20 +61,21 @@ def backward_products(setup: Setup) -> int | None:
 
 
 def fp32_rates(setup: Setup, rate: float, tf32: float) -> tuple[float, float]:
-    """The same of attention in fp32 on NVIDIA's chips that have TF32 units, whose best products reach ``tf32``, over
-    ``rate``, what those of the recipe reach."""
+    """Forward's and backward's rates of fp32 attention, as shares of ``rate`` (what products of the recipe reach), on
+    NVIDIA's chips with TF32 units, whose best products reach ``tf32``."""
     share = OLDER_ATTENTION["flash-2"][_age(setup)] * tf32 / FP32_PRODUCTS / rate
     return share, share * FLASH_BACKWARD_SHARE
 
 
 def efficient_rates(setup: Setup) -> tuple[float, float]:
-    """The same of torch's memory-efficient kernel, which is of FlashAttention's age and as fast."""
+    """Forward's and backward's rates of torch's memory-efficient kernel: those of the first FlashAttention, which is of
+    its age and as fast."""
     share = OLDER_ATTENTION["flash-1"][_age(setup)]
     return share, share * FLASH_BACKWARD_SHARE
 
 
 def masked_rates(setup: Setup) -> tuple[float, float]:
-    """The same beside a dense mask: where torch takes cuDNN, it does so with a mask, too."""
+    """Forward's and backward's rates beside a dense mask: where torch takes cuDNN, it does so with a mask, too."""
     if setup.kernels.attention_kernel != "own" or not _age(setup):
         return efficient_rates(setup)
     forward, backward = attention_rates(setup)

@@ -17,8 +17,8 @@ def busiest_rank(setup: Setup) -> Number:
 
 
 def stated_rank(setup: Setup) -> Number:
-    """The same as far as a job states it: what it states holds for all work of experts, where the usual share was found
-    beside what is as fast as dense products (ALONE, engine/kernels/compute.py)."""
+    """The busiest rank's share as far as a job states it, which then holds for all work of experts; the usual share was
+    found beside what is as fast as dense products (ALONE, engine/kernels/compute.py)."""
     stated = setup.job.expert_imbalance
     return 1.0 if stated is None else where(setup.layout.ep > 1, stated, 1.0)
 
@@ -29,7 +29,8 @@ def slotted(setup: Setup) -> bool:
 
 
 def busiest_exchange(setup: Setup) -> Number:
-    """The same of its exchanges, which carry a stated imbalance already (engine/exchanges/model.py)."""
+    """The busiest rank's share of exchanges; 1 where a job states an imbalance, which the flows carry already
+    (engine/exchanges/model.py)."""
     return busiest_rank(setup) if setup.job.expert_imbalance is None else 1.0
 
 

@@ -88,7 +88,7 @@ deepseek_v4)."""
 
 
 class Launches(NamedTuple):
-    """Of one operation, forward and backward."""
+    """Kernels and host work of one operation, as (forward, backward)."""
 
     kernels: tuple[Number, Number]
     """On the GPU, as gaps between them count."""

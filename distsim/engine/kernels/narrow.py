@@ -22,7 +22,8 @@ def stays_wide(operation: str) -> bool:
 
 
 def wide_here(setup: Setup, operation: str) -> bool:
-    """The same of a job, whose software may multiply its output layer in the recipe's format, too."""
+    """Whether an operation of a job stays in 16 bits, given that its software may multiply the output layer in the
+    recipe's format, too."""
     if setup.kernels.wide_predictions and operation.startswith(PREDICTION):
         return True
     return stays_wide(operation) and not (setup.kernels.narrow_head and operation.endswith("head"))

@@ -19,7 +19,8 @@ LAUNCHES_BESIDES = 6
 
 
 class Orthogonal(NamedTuple):
-    """Of one optimizer step on one rank: seconds of products at the chip's best rate, and kernels."""
+    """Muon's work in one optimizer step on one rank: seconds of products at the chip's best rate, and kernels
+    launched."""
 
     seconds: Number = 0.0
     kernels: Number = 0.0

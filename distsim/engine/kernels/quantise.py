@@ -22,9 +22,10 @@ def trained_casts(setup: Setup, sizes: Sizes) -> tuple[Number, Number]:
 
 
 def frozen_casts(setup: Setup, sizes: Sizes) -> tuple[Number, Number]:
-    """The same where weights are frozen: nothing is written a second time for their gradient (Transformer Engine,
-    pytorch/module/linear.py: columnwise only where backward needs the input). 8-bit weights that have no bf16 copy are
-    transposed for each backward where tensor cores read them one way only: a cache would double them."""
+    """Bytes that casts move, forward and backward, of frozen weights: nothing is written twice for their gradient
+    (Transformer Engine, pytorch/module/linear.py: columnwise only where backward needs the input). 8-bit weights that
+    have no bf16 copy are transposed for each backward where tensor cores read them one way only: a cache would double
+    them."""
     inputs, outputs, weights = sizes
     precision = setup.precision
     each, weight = precision.cast_bytes

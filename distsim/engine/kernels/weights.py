@@ -32,7 +32,7 @@ mark_variable_ready_dense and finalize_bucket_dense, where gradient_as_bucket_vi
 
 
 class WeightWork(NamedTuple):
-    """Of one micro-batch: seconds of traffic, and what the host does, in kernels."""
+    """What weights cost in one micro-batch: seconds of memory traffic, and host work in kernels."""
 
     forward: Number
     backward: Number

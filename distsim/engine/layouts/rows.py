@@ -67,7 +67,7 @@ def _column(value: Any, places: tuple[Array, ...], block: Block) -> Any:
 
 
 def rows(made: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """The same row by row."""
+    """The columns of ``made`` as rows, one tuple for each layout."""
     count = len(made["seconds"])
     return zip(*(
         value.tolist() if isinstance(value, numpy.ndarray) else [value] * count for value in made.values()

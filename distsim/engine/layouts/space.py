@@ -237,7 +237,7 @@ def _cut(
 
 
 def _divided(micros: list[int], pairs: Choices, global_batch: int) -> list[int]:
-    """Those micro-batches into which the batch divides on some of the meshes: others would be folded for nothing."""
+    """The micro-batches into which the batch divides on at least one mesh; others would be folded for nothing."""
     shares = {mesh.dp for mesh, _ in pairs}
     return [micro for micro in micros if any(global_batch % (micro * dp) == 0 for dp in shares)]
 

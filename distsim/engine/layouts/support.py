@@ -34,7 +34,7 @@ def framework_of(request: Request) -> Framework:
 
 
 def lenient(request: Request) -> Request:
-    """The same request; where nobody named the framework, what bounds name is not held against it."""
+    """The request with its framework's limits lifted for what bounds name, where nobody named the framework."""
     lifted = {name: value for stated in request.bounds.given for name, value in LIFTED.get(stated, {}).items()}
     if request.job.names_framework or not lifted:
         return request

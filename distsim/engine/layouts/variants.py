@@ -64,7 +64,7 @@ def variants(
 
 
 def with_batch(base: Setup, batch: int) -> Setup:
-    """The same with so many sequences per step."""
+    """The setup with ``batch`` sequences per step."""
     return replace(base, job=base.job.model_copy(update={"global_batch": batch}))
 
 

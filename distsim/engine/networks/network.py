@@ -143,7 +143,7 @@ class Group(NamedTuple):
         return where(self.nodes > 1, (self.least**2 + rest**2 / maximum(self.nodes - 1, 1)) / self.ranks, self.ranks)
 
     def on_bridge(self) -> Self:
-        """The same ranks as a node of their own, joined by the bridge: each card has as many links to every other."""
+        """The group priced as a node of its own, joined by the bridge: each card has as many links to every other."""
         bridge = self.network.bridge
         assert bridge is not None
         rate = bridge.rate * (self.ranks - 1) / (bridge.cards - 1)

@@ -109,7 +109,7 @@ def remembered(op: str, size_bytes: Number, group: Group) -> Priced:
 
 
 def _at_least_two(group: Group) -> Group:
-    """The same group without groups of one rank, whose formulas would divide by zero."""
+    """The group, with two ranks where it has one, whose formulas would divide by zero."""
     return group._replace(ranks=maximum(group.ranks, 2), local=where(group.ranks <= 1, 2, group.local))
 
 

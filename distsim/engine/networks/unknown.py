@@ -11,8 +11,8 @@ SLIP = 0.7
 
 
 def unknown_links(chip: Accelerator, cluster: Cluster | None = None, gpus: int = 1) -> list[str]:
-    """Of its own links, of its host's PCIe, and of its cluster's network where ``gpus`` of them need one: of what
-    exchanges are timed by."""
+    """Notes on links that distsim does not know: the chip's own, its host's PCIe and, where ``gpus`` of them need one,
+    the cluster's network."""
     beyond = cluster if cluster is not None and gpus > cluster.domain else None
     return list(filter(None, (_links(chip), _host(chip), _network(beyond))))
 

@@ -17,7 +17,7 @@ SHORT_DAYS = 2
 
 
 def as_fast(found: Sequence[Option]) -> list[Option]:
-    """Of some options the fastest, and those that take as long as far as anybody can tell."""
+    """The fastest of some options, with those whose days are the same within ``ALIKE``."""
     quickest = min((one.days for one in found), default=0.0)
     return [one for one in found if one.days <= quickest * (1 + ALIKE)]
 

@@ -56,11 +56,11 @@ class Candidate:
     framework: str = ""
 
     def under(self, term: str) -> Candidate:
-        """The same on machines rented at a term."""
+        """The candidate on machines rented at a term: spot has a goodput of its own."""
         return replace(self, goodput=self.spot) if term == "spot" and self.spot is not None else self
 
     def share(self, seconds: float) -> float:
-        """Of all the time that is paid, what takes so much of each step."""
+        """Share of all paid time that ``seconds`` of each step make up."""
         return seconds * self.goodput.fraction / self.step_seconds
 
     def days(self, tokens: float, step_seconds: float) -> float:

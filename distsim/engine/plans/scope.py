@@ -144,7 +144,7 @@ def _holds(quote: Quote, sizes: Sequence[int]) -> bool:
 
 
 def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
-    """Of the clusters that are sold those asked for, or all that can train."""
+    """The sold clusters that a request asks for, or all that can train where it names none."""
     wanted = {catalog.load("gpus", name).name for name in request.gpus}
     named = {catalog.load("clusters", name).name for name in request.clusters}
     _agree(wanted, {name: catalog.load("clusters", name).gpu for name in request.clusters})

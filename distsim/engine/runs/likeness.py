@@ -55,7 +55,7 @@ class Likeness(NamedTuple):
     names: tuple[str, ...]
 
     def compared(self) -> Self:
-        """The same with the names by which a user's own runs and jobs are compared."""
+        """This run with the names by which a user's own runs and jobs are compared."""
         return self._replace(names=compared(self.names))
 
 

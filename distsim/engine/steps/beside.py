@@ -23,7 +23,7 @@ def hidden_share(setup: Setup) -> Number:
 
 
 def exposed(exchange: Number, compute: Number, never: Number) -> Number:
-    """What is left of an exchange; of none, nothing."""
+    """Exposed seconds of an exchange beside ``compute`` seconds of computation; 0 where there is no exchange."""
     return 0.0 if nothing(exchange) else exposed_seconds(exchange, compute, never)
 
 

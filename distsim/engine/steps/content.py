@@ -280,7 +280,7 @@ def _dealt(names: Sequence[tuple[str, str]], piece: Piece, flow: Flow) -> list[t
 
 
 def _left_of(whole: Exchanged, waited: Exchanged) -> Exchanged:
-    """What nothing waits for of a unit's exchanges, by stream in equal shares."""
+    """Hidden seconds of a unit's exchanges: whole less waited for, each stream's in equal shares of its exchanges."""
     found: Exchanged = {}
     for phase, rows in whole.items():
         gone = {key: _of_stream(waited[phase], key) / (_of_stream(rows, key) or 1.0) for _, key, _ in EXCHANGES}

@@ -58,7 +58,7 @@ class Pass(NamedTuple):
         return Pass(self.kind, self.chunk, self.micro + turn * self.step, self.begin + moved, self.end + moved)
 
     def turns(self, begin: float, end: float) -> tuple[int, int]:
-        """Of those that touch the time from ``begin`` to ``end`` the first, and the first that does no more."""
+        """Indices of the repeats that overlap the time from ``begin`` to ``end``: the first, and one past the last."""
         if self.times == 1:
             return 0, int(self.end > begin and self.begin < end)
         ahead, until = (begin - self.end) / self.apart, (end - self.begin) / self.apart
@@ -103,12 +103,12 @@ class Track:
             self.now += seconds
 
     def beside(self, stream: str, kind: str, name: str, start: float, seconds: float, flow: Flow | None) -> None:
-        """A stream works while the stage does something else."""
+        """Draw ``seconds`` of a stream's work from ``start``, while the stage does something else."""
         if seconds > NOTHING:
             self.segments.append(Segment(stream, kind, name, start, start + seconds, False, flow))
 
     def before(self, stream: str, kind: str, name: str, seconds: float, flow: Flow | None) -> None:
-        """The same, ending now."""
+        """Draw ``seconds`` of a stream's work that ends where the stage's clock stands."""
         self.beside(stream, kind, name, self.now - seconds, seconds, flow)
 
     def within(self, room: float, exchanges: Sequence[tuple[str, Flow, float]]) -> None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Lengths(NamedTuple):
-    """Of a micro-batch in the mean of the stages: the shares that are its forward and its weights' gradients, and what
-    the slowest stage takes longer than that mean."""
+    """A micro-batch in the mean of the stages: the shares of its time that are forward and weights' gradients, and the
+    share by which the slowest stage takes longer than that mean."""
 
     forward: Number
     weights: Number
@@ -60,7 +60,7 @@ class Slowest(NamedTuple):
 
 
 def slowest_of(stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch]) -> Slowest:
-    """Of stages that a layout has."""
+    """The slowest forward, backward and sum of both over the stages that a layout has, in seconds."""
     pairs = [(one.passes[0], one.seconds - one.passes[0], one.seconds) for one in each]
     counts = [stage["count"] for stage in stages]
     return Slowest(*(
@@ -69,8 +69,8 @@ def slowest_of(stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch
 
 
 def waits_apart(stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch], y: Mapping[str, Number]) -> Number:
-    """What a pipeline waits for besides whose forwards and backwards are apart, each at the pace of its own slowest
-    stage."""
+    """Further idle seconds of a pipeline that runs all forwards before any backward, each at the pace of its own
+    slowest stage; 0 of others."""
     if nothing(y["forwards_first"]):
         return 0.0
     return y["forwards_first"] * apart_seconds(*slowest_of(stages, each), y["micro_batches"], y["vpp"])

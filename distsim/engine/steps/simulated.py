@@ -35,8 +35,9 @@ def simulated_seconds(report: StepReport) -> float | None:
 
 
 def in_doubt(report: StepReport) -> bool:
-    """Whether the composition's bubble may be of another pipeline: of alike stages under split backwards, in a V and in
-    two directions, of alike chunks in turn; of a slowest last stage under plain 1F1B."""
+    """Whether the closed form's bubble may be inexact for these stages, so that the step is simulated: uneven stages
+    under split backwards, V shapes and two directions; unlike chunks; under 1F1B a slowest stage that is not the
+    last."""
     setup, y = report.setup, report.setup.layout
     if y.pp == 1 or y.schedule in ALWAYS_EXACT or y.vocab_parallel:
         return False

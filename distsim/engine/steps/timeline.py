@@ -195,7 +195,7 @@ def timeline_of(report: StepReport) -> StepTimeline:
 
 
 def _by_pieces(setup: Setup, stages: Sequence[Stage], chunks: int) -> list[tuple[tuple[int, ...], tuple[Piece, ...]]]:
-    """Those of some stages that hold alike chunks, with these."""
+    """Stages grouped by the chunks that they hold: (indices of stages, their pieces)."""
     found: dict[tuple[Piece, ...], list[int]] = {}
     for stage in stages:
         found.setdefault(pieces_of(setup, stage, chunks), []).append(stage.index)

@@ -32,5 +32,5 @@ def _mean(value: Number) -> float:
 
 
 def whole_share(setup: Setup) -> float:
-    """The same over the whole model: half where everything trains."""
+    """The share of backward that weights' gradients are, over the whole model: half where everything trains."""
     return share_of(setup, [] if setup.tuning is None else build_stages(setup))

@@ -167,7 +167,8 @@ def kind_of(flow: Flow) -> Link:
 
 
 def _of_replicas(flow: Flow) -> Link:
-    """The same of what data parallel ranks exchange: parameters gathered for a pass, gradients, or all else."""
+    """The kind of link time of what data parallel ranks exchange: parameters gathered for a pass, gradients, or all
+    else."""
     if flow.phase == "step":
         return "dp_ahead" if flow.hides else "dp_step"
     if flow.role == "parameters":

@@ -213,7 +213,7 @@ def given_order(
 
 
 def split_fused(orders: Sequence[Sequence[Action]]) -> Orders:
-    """The same orders with the halves of fused blocks run one after the other, each publishing at its own end."""
+    """Orders in which the halves of fused blocks run one after the other, each publishing at its own end."""
     return [
         [part for a in order for part in ([("F", a[1], a[2]), ("B", a[3], a[4])] if a[0] == "FB" else [a])]
         for order in orders

@@ -84,7 +84,8 @@ def _of_lengths(
 def _makespan(
     name: str, stages: int, micro: int, chunks: int, forward: Number, weights: Number, slower: Number
 ) -> Number:
-    """Of passes that together take a second on a stage, over what the slowest stage's own work takes longer."""
+    """Seconds of a schedule whose passes together take one second a chunk on a stage, less what the slowest stage's own
+    work takes longer (``slower`` of each)."""
     first = 1 - forward - weights
     possible = max(chunks, SCHEDULES[name].least)  # of arrays of layouts some have another schedule
     here = Setting(stages, micro, possible, forward, first, weights)

@@ -47,7 +47,7 @@ class Flights(NamedTuple):
     """The same of those at which a backward begins that leaves weight gradients for later; empty where none does."""
 
     def together(self, other: Self) -> Self:
-        """Of two stages."""
+        """What two stages that share a device have in flight together."""
         return type(self)(corners((*self.all, *other.all)), corners((*self.split, *other.split)))
 
 
@@ -96,7 +96,7 @@ def flights(schedule: Number, stages: int, micro: Number, chunks: Number, stage:
 
 
 def corners(moments: Iterable[Flight]) -> tuple[Flight, ...]:
-    """Of any number of moments, or of arrays of them, those of which one is the peak."""
+    """The few moments, of any number of them or of arrays, among which the peak is, whatever a tensor weighs."""
     known = tuple(moments)
     return tuple(_first(known, order) for order in CORNERS)
 
@@ -201,7 +201,7 @@ def _flights(name: str, stages: int, micro: Number, chunks: Number, stage: int) 
 
 @functools.lru_cache(maxsize=1024)
 def _counted(name: str, stages: int, micro: int, chunks: int) -> tuple[Flights, ...]:
-    """The same of each stage, counted in the schedule's order; it takes whatever time the passes take."""
+    """What each stage has in flight, counted in the schedule's order; it holds whatever time the passes take."""
     from distsim.schedules.repeats import short
 
     schedule = build(name, stages, _few(name, stages, micro), _possible(name, chunks))

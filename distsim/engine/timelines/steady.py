@@ -105,7 +105,7 @@ def _reach(schedule: Schedule, orders: Sequence[Repeats[Action]]) -> int:
 
 
 def _in_ticks(costs: Costs, transfers: Transfers, actions: int) -> tuple[Costs, Transfers]:
-    """The same in whole numbers of a tick so large that the sum over all actions is counted exactly."""
+    """Costs and transfers in whole numbers of a tick, which is so large that the sum over all actions is exact."""
     hops = transfers.hops if isinstance(transfers.hops, Sequence) else [transfers.hops]
     longest = max(max(each, default=0.0) for each in (*(one for one in costs if one is not None), hops))
     bits = MANTISSA - math.frexp(longest)[1] - (2 * actions).bit_length()

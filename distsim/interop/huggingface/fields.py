@@ -122,7 +122,7 @@ class Fields:
         return sorted(name for name in _leaves(self.data, "", 0) if name not in self.used)
 
     def settled(self, *names: str) -> None:
-        """These keys need no reading, since others decide what they would."""
+        """Mark keys as read, since others decide what they would."""
         self.used.update(names)
 
 

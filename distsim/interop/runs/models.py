@@ -26,6 +26,7 @@ from distsim.interop.runs.shapes import assumed_shape, experts_per_token, heads_
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.interop.runs.training import fine_tunes
 from distsim.last import for_last
+from distsim.preset_files import plain
 from distsim.specs.base import Sourced
 from distsim.specs.model import Model
 from distsim.specs.output import Output
@@ -120,7 +121,7 @@ def _meant(run: Run) -> str:
     """The model's name; MLPerf's BERT is the large one (mlcommons/training_policies, benchmarks)."""
     name = run.text("model") or "?"
     told = f"{run.text('source')} {run.text('framework')}"
-    large = catalog.plain(name) == "bert" and re.search("mlperf|mlcommons", told)
+    large = plain(name) == "bert" and re.search("mlperf|mlcommons", told)
     return "bert-large" if large else name
 
 
@@ -157,7 +158,7 @@ _NO_PREDICTION = re.compile(
 
 def without_prediction(run: Run) -> bool:
     """Whether a row's model name or its notes say that its multi-token prediction did not train."""
-    found = KINDS.search(catalog.plain(run.text("model") or ""))
+    found = KINDS.search(plain(run.text("model") or ""))
     return (found is not None and found[1] is not None) or hit(_NO_PREDICTION, run.notes) is not None
 
 

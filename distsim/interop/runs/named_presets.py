@@ -8,6 +8,7 @@ from distsim import catalog
 from distsim.errors import DistsimError
 from distsim.interop.models import known_model
 from distsim.last import while_same
+from distsim.preset_files import plain
 from distsim.specs.model import Model
 
 KINDS = re.compile(
@@ -25,14 +26,14 @@ _RUN_TOGETHER = re.compile(r"(?<=[a-z])(\d)(\d)(?=-)")
 @while_same(lambda: catalog.state("models"), 1024)
 def preset_named(name: str) -> Model | None:
     """The preset that a row's model name stands for, trying the name without what follows it."""
-    plain = catalog.plain(name)
-    bare = _without_ends(KINDS.sub("", plain))
+    called = plain(name)
+    bare = _without_ends(KINDS.sub("", called))
     candidates = [
-        plain,
-        KINDS.sub("", plain),
+        called,
+        KINDS.sub("", called),
         bare,
-        plain.split("-(")[0],
-        plain.replace("/", "-"),
+        called.split("-(")[0],
+        called.replace("/", "-"),
         bare.split("/")[-1],
         _RUN_TOGETHER.sub(r"\1.\2", bare.split("/")[-1]),
         re.sub(r"-(instruct|chat|hf|base).*$", "", bare.split("/")[-1]),
@@ -43,7 +44,7 @@ def preset_named(name: str) -> Model | None:
                 return model
         except (DistsimError, OSError, ValueError):  # what is no preset, nor even taken as a name of a file
             continue
-    alike = _alike(KINDS.sub("", plain)) or _alike(bare)
+    alike = _alike(KINDS.sub("", called)) or _alike(bare)
     return known_model(alike) if alike else None
 
 

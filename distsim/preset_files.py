@@ -1,0 +1,65 @@
+"""Reads presets' TOML: a whole file, some tables of a long one, or the aliases that it states."""
+
+import functools
+import os
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from distsim.errors import DistsimError
+
+_ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
+
+
+def plain(name: str) -> str:
+    """Lower case with hyphens for blanks and underscores: how names are compared."""
+    return re.sub(r"[\s_]+", "-", name.strip().lower())
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """The TOML of one file; an error says which line."""
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except tomllib.TOMLDecodeError as error:
+        told = str(error)
+        line = re.search(r" ?\(at line (\d+)(, column \d+)\)$", told)
+        what, where = (told[: line.start()] + line[2], f"{file}:{line[1]}") if line else (told, str(file))
+        raise DistsimError(f"not valid TOML: {what}", where=where) from None
+    except UnicodeDecodeError:
+        raise DistsimError("is not text; TOML is needed", where=str(file)) from None
+    except OSError as error:
+        raise DistsimError(f"cannot be read: {error.strerror}", where=str(file)) from None
+    data.setdefault("name", file.stem)
+    return data
+
+
+def tables_of(file: Path, wanted: Callable[[str], bool]) -> dict[str, Any]:
+    """The tables of a file whose names are ``wanted``; the others are not parsed. All of them where the file is no
+    plain list of tables."""
+    try:
+        first, *parts = re.split(r"(?m)^(?=\[)", file.read_text(encoding="utf-8-sig"))
+        chosen = [one for one in parts if wanted(one[1 : one.index("]")].replace('"', ""))]
+        return tomllib.loads("".join([first, *chosen]))
+    except (ValueError, OSError):  # no text, not TOML, or not that simple a file
+        return read_toml(file)
+
+
+def stated_aliases(path: str, wanted: str) -> list[str]:
+    """Aliases stated in a file that mentions ``wanted``; a broken file has none until it is asked for itself."""
+    try:
+        line = _alias_line(path, os.stat(path).st_mtime_ns)
+        if wanted not in plain(line):
+            return []
+        return [str(one) for one in tomllib.loads(line).get("aliases", ())]
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return []
+
+
+@functools.lru_cache(maxsize=1024)
+def _alias_line(path: str, changed_ns: int) -> str:
+    """The line of a file that states its aliases; empty where none does."""
+    with open(path, encoding="utf-8-sig") as file:
+        match = _ALIASES.search(file.read())
+    return match[0] if match else ""
