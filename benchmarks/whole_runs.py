@@ -1,7 +1,7 @@
 """Accelerator-hours of whole training runs, published and predicted: python benchmarks/whole_runs.py [FILE.csv]
 
 With --fit instead of a file, the pace of campaigns is fitted to the shipped runs first and written to presets/timing;
-with --docs the table in docs/plan.md and what is told beneath it get what came out, and the lines of docs/prices.md.
+with --docs the table in docs/whole-runs.md and what is told beneath it get what came out, and the lines of docs/prices.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distsim import catalog
 from distsim.engine.fitting.write import spread
 from distsim.engine.plans.pace import PACE, campaign_ends, campaign_pace
 
-PAGE = Path(__file__).parent.parent / "docs" / "plan.md"
+PAGE = Path(__file__).parent.parent / "docs" / "whole-runs.md"
 MARK = re.compile(r"(<!-- whole runs -->\n).*?(<!-- end -->)", re.DOTALL)
 METERED = {"olmo-7b": "OLMo 7B, A100", "olmo-2-7b": "OLMo 2 7B, H100", "olmo-2-13b": "OLMo 2 13B, H100"}
 """Runs whose energy was measured, as docs/prices.md names them."""
@@ -42,7 +42,7 @@ def line(one: WholeRun) -> str:
 
 
 def table_row(one: WholeRun) -> str:
-    """The run's line of the table in docs/plan.md."""
+    """The run's line of the table in docs/whole-runs.md."""
     run = one.run
     cells = [run.id, run.text("layout") or "", run.text("hours_count") or "", f"{one.published or 0:,.0f}"]
     if one.reason:
@@ -52,7 +52,7 @@ def table_row(one: WholeRun) -> str:
 
 
 def put_table(found: list[WholeRun]) -> None:
-    """Write every run with published hours to its line in docs/plan.md."""
+    """Write every run with published hours to its line in docs/whole-runs.md."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     known = {one.run.id: table_row(one) for one in found if one.published}
     told = [known.get(line.split("|")[1].strip(), line) if line.startswith("| ") else line for line in lines]
@@ -90,7 +90,7 @@ def left_one_out(ratios: Sequence[float]) -> list[float]:
 
 
 def summary(found: list[WholeRun]) -> str:
-    """The paragraph beneath the table in docs/plan.md."""
+    """The paragraph beneath the table in docs/whole-runs.md."""
     judged = [one for one in found if one.error is not None]
     known = [one for one in judged if one.run.text("layout") == "known"]
     searched = [one for one in judged if one.run.text("layout") != "known"]

@@ -50,16 +50,16 @@ def test_the_docs_have_these_hours(found: list[WholeRun]) -> None:
 
 
 def test_the_docs_have_this_pace_and_energy(found: list[WholeRun]) -> None:
-    pages = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("plan", "goodput", "prices")}
+    pages = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("whole-runs", "goodput", "prices")}
     low, high = campaign_ends(1.0, 1.0)
-    assert f"times the pace of campaigns, {campaign_pace():g} (" in pages["plan"]
+    assert f"times the pace of campaigns, {campaign_pace():g} (" in pages["whole-runs"]
     assert f"took {campaign_pace():g} times as long" in pages["goodput"]
-    for name in ("plan", "goodput"):
+    for name in ("whole-runs", "goodput"):
         assert f"{low:.2f} to {high:.2f} times" in pages[name]
     errors = {one.run.id: f"{one.energy_error:+.0%}".replace("-", "−").replace("%", " %")
               for one in found if one.energy_error is not None}  # fmt: skip
     short, seven, thirteen = (errors[run] for run in ("olmo-7b", "olmo-2-7b", "olmo-2-13b"))
-    assert f"OLMo 7B {short}, OLMo 2 7B {seven}, 13B {thirteen}" in pages["plan"]
+    assert f"OLMo 7B {short}, OLMo 2 7B {seven}, 13B {thirteen}" in pages["whole-runs"]
     for run, error in (("OLMo 7B, A100", short), ("OLMo 2 7B, H100", seven), ("OLMo 2 13B, H100", thirteen)):
         assert re.search(rf"^\| {run} \|.*\| {re.escape(error)} \|$", pages["prices"], re.MULTILINE), run
 
