@@ -74,7 +74,7 @@ def _broken(kind: str, chance: random.Random) -> tuple[str, tuple[Any, ...], Any
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_wrong_value_is_answered_or_named(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_value_ends_in_no_other_error(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "presets" / kind).mkdir(parents=True)
     options = {name: value for name, value in {**JOB, **FILES[kind][1]}.items() if value is not None}

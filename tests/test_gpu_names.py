@@ -40,7 +40,7 @@ def _replay(gpu: str, **cells: str) -> Replay:
 def test_other_spellings_of_gpus(told: str, name: str) -> None:
     assert catalog.load("gpus", told).name == name
     found = _replay(told)
-    assert found.setup is None or found.setup.accelerator.name == name
+    assert found.setup is not None and found.setup.accelerator.name == name
     assert "taken as" not in found.assumed
 
 

@@ -80,7 +80,8 @@ def test_a_stage_is_no_size_of_a_group() -> None:
 def test_replicas_leave_no_more_than_can_be(cells: dict[str, Any], expected: dict[str, int]) -> None:
     """No more stages than layers, no tensor parallel ranks beyond a node; torchtitan's dp of one counts copies."""
     found = _replay(**cells)
-    assert found.setup is None or {name: getattr(found.setup.layout, name) for name in expected} == expected
+    assert found.setup is not None
+    assert {name: getattr(found.setup.layout, name) for name in expected} == expected
 
 
 def test_what_notes_deny_does_not_run() -> None:
