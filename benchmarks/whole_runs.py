@@ -1,7 +1,7 @@
 """Accelerator-hours of whole training runs, published and predicted: python benchmarks/whole_runs.py [FILE.csv]
 
 With --fit instead of a file, the pace of campaigns is fitted to the shipped runs first and written to presets/timing;
-with --docs the table in docs/whole-runs.md and what is told beneath it get what came out, and the lines of docs/prices.md.
+with --docs the table in docs/whole-runs.md, what is told beneath it, and the lines of docs/prices.md are written.
 """
 
 from __future__ import annotations
