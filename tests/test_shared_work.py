@@ -11,10 +11,10 @@ import pytest
 from distsim import catalog
 from distsim.arrays import by_column, plus, product
 from distsim.engine.exchanges.all_flows import network_of, stage_flows
-from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.footprint.backward import Gradients, backward_peak, kept_along
 from distsim.engine.jobs import stages
+from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts import prices

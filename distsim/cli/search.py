@@ -162,7 +162,7 @@ def _ranks(text: str | None, top: int) -> tuple[int, int] | None:
 def _print(report: SearchReport, as_json: bool, ranks: tuple[int, int] | None) -> None:
     from distsim.engine.advice.mend import Mended
     from distsim.engine.advice.offered import unread_notes
-    from distsim.engine.layouts.mend import mends, plain
+    from distsim.engine.advice.search import mends, plain
 
     mended = mends(report)
     if isinstance(mended, Mended):

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
+from distsim.engine.campaigns.batch import StepBatch
+from distsim.engine.campaigns.prices import Quote, best
 from distsim.engine.counted import Show
 from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.jobs.models import LoadedModel, load_model
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
-from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.besides import USUAL_KEPT, Besides, besides
 from distsim.engine.plans.candidates import Place, Pool, Terms, candidate_setup, candidates
 from distsim.engine.plans.choice import Wish
@@ -24,7 +25,6 @@ from distsim.engine.plans.offers import Offers, offers
 from distsim.engine.plans.owned import owned_hour
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
 from distsim.engine.plans.plan import Candidate, Option
-from distsim.engine.plans.prices import Quote, best
 from distsim.engine.plans.scope import Scope, alike, sold_whole, usual_notes
 from distsim.engine.plans.smaller import down_to_budget
 from distsim.engine.plans.unread import unread_notes

@@ -9,7 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from distsim import catalog
+from distsim.engine.campaigns.batch import USUAL_STEP_TOKENS
+from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.counted import Show
+from distsim.engine.exchanges.profile_use import unused_by_job
+from distsim.engine.exchanges.reach import refuse_beyond, straddling
 from distsim.engine.jobs.framework_notes import unfitted
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.placement import placement_note
@@ -34,11 +38,7 @@ from distsim.engine.layouts.variants import FIXED as FIXED
 from distsim.engine.layouts.variants import READ_BEYOND_ONE, variants
 from distsim.engine.layouts.variants import base_setup as base_setup
 from distsim.engine.layouts.ways import without_stages
-from distsim.engine.networks.profile_use import unused_by_job
-from distsim.engine.networks.reach import refuse_beyond, straddling
 from distsim.engine.networks.unknown import unknown_links
-from distsim.engine.plans.batch import USUAL_STEP_TOKENS
-from distsim.engine.plans.pace import campaign_pace
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.flags import flag
 from distsim.units import count

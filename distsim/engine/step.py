@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.engine.calibrated import FITTED, calibrated, kept_while_fitted
+from distsim.engine.corrections.likeness import Correction, correction_of, unlike_own
+from distsim.engine.exchanges.profile_use import unused_by_job
+from distsim.engine.exchanges.reach import refuse_beyond, refuse_unjoined, straddling
 from distsim.engine.footprint.states import filled_experts
 from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
 from distsim.engine.jobs.framework_notes import beyond_default, unfitted
@@ -20,10 +23,7 @@ from distsim.engine.jobs.words import few
 from distsim.engine.kernels.alignment import odd_vocabulary
 from distsim.engine.kernels.weights import few_threads
 from distsim.engine.memory import MemoryReport, memory_of
-from distsim.engine.networks.profile_use import unused_by_job
-from distsim.engine.networks.reach import refuse_beyond, refuse_unjoined, straddling
 from distsim.engine.networks.unknown import unknown_links
-from distsim.engine.runs.likeness import Correction, correction_of, unlike_own
 from distsim.engine.steps.compose import PARTS, compose, layout_numbers, stage_numbers
 from distsim.engine.steps.simulated import asynchronous_note, simulated_note
 from distsim.engine.steps.work import Work, work_of

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def unfitted(setup: Setup) -> list[str]:
     """A note on a framework of the user's own under whose name nothing was fitted: what it is timed like."""
     from distsim.engine.calibrated import FITTED, calibrated
+    from distsim.engine.corrections.likeness import has_own
     from distsim.engine.jobs.kin import kin_of
-    from distsim.engine.runs.likeness import has_own
 
     name, kin = setup.framework.name, kin_of(setup.framework)
     shipped = catalog.shipped_folder() / "frameworks" / f"{name}.toml"

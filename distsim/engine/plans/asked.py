@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from distsim import catalog, keywords
+from distsim.engine.campaigns.pace import campaign_pace
+from distsim.engine.campaigns.prices import terms_of
 from distsim.engine.jobs.models import load_model
 from distsim.engine.layouts.bounds import doubling, parse_bounds
 from distsim.engine.planner import Plan, Request, make_plan, sequence_of, step_batch, tokens_for
@@ -14,8 +16,6 @@ from distsim.engine.plans.candidates import Terms
 from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.goodput import Policy
 from distsim.engine.plans.options import BOUNDED, COUNTS, DEFAULTS, JOB, LISTS, PRESETS, SWITCHES
-from distsim.engine.plans.pace import campaign_pace
-from distsim.engine.plans.prices import terms_of
 from distsim.errors import DistsimError
 from distsim.specs.flags import flag
 from distsim.specs.job import Job, Named

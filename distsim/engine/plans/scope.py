@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distsim import catalog
+from distsim.engine.campaigns.pace import campaign_pace
+from distsim.engine.campaigns.prices import RESERVED_YEARS, STALE_DAYS, Quote, covers
 from distsim.engine.jobs.drives import needs_shards, node_rates
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.graphs import OPEN
@@ -16,8 +18,6 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tuning import tuning_notes
 from distsim.engine.plans.energy import USUAL_UTILISATION
-from distsim.engine.plans.pace import campaign_pace
-from distsim.engine.plans.prices import RESERVED_YEARS, STALE_DAYS, Quote, covers
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.job import Job

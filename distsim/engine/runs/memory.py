@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.corrections.likeness import correction_of
 from distsim.engine.footprint.moment import AT_LOSS
 from distsim.engine.jobs.placement import by_compute
 from distsim.engine.jobs.profile import with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import StageMemory, memory_of
-from distsim.engine.runs.likeness import correction_of
 from distsim.engine.runs.years import before_torch_2, in_force, recipe_year
 from distsim.interop.runs import Run
 from distsim.interop.runs.denials import affirmed

@@ -13,7 +13,7 @@ from typing import Any
 
 from distsim.arrays import product
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
-from distsim.engine.exchanges.exchange import exchange_of
+from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.pipeline import Pipeline, pipeline

@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple, get_args
 
 from distsim.arrays import Number, plus, product, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
-from distsim.engine.exchanges.exchange import Exchange, exchange_of
 from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow, Role
 from distsim.engine.exchanges.hidden import beside_each
+from distsim.engine.jobs.exchange import Exchange, exchange_of
 from distsim.engine.jobs.models import refuse_untimed
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages

@@ -6,10 +6,10 @@ from typing import Any
 
 from distsim import keywords
 from distsim.engine.exchanges.pipeline import messages
+from distsim.engine.exchanges.reach import refuse_unjoined
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.stages import build_stages, folded
-from distsim.engine.networks.reach import refuse_unjoined
 from distsim.engine.step import timing_of
 from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.content import chunk_shares
