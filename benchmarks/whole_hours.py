@@ -22,7 +22,8 @@ from distsim.engine.runs.kernels import with_kernels_of
 from distsim.engine.runs.profile import framework_of, precision_of
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.years import run_year
-from distsim.engine.step import StepReport, step_of, timed
+from distsim.engine.step import step_of, timed
+from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.formulas.energy import energy_kwh
 from distsim.formulas.money import gpu_hours

@@ -12,7 +12,7 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.expert_rates import expert_rates
 from distsim.engine.runs.profile import framework_of
 from distsim.engine.runs.setup import setup_of
-from distsim.engine.step import timing_on
+from distsim.engine.steps.breakdown import timing_on
 from distsim.engine.steps.intervals import group_names
 from distsim.interop.runs import Run
 from distsim.specs.timing import Kin, Timing, combined

@@ -38,7 +38,8 @@ from distsim.engine.plans.layouts import ALIKE, Best, best_layouts, micro_batche
 from distsim.engine.plans.plan import Candidate, Option, cheapest_first, options
 from distsim.engine.plans.smaller import Place, down_to_budget
 from distsim.engine.search import Request, search
-from distsim.engine.step import StepReport, step_of
+from distsim.engine.step import step_of
+from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.report.plan import money_shares

@@ -18,7 +18,7 @@ from distsim.engine.fitting.states import shares_of, voted, votes_of
 from distsim.engine.fitting.table import Example, Table, allowed_states, nearest_states
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
-from distsim.engine.step import breakdown_of, timing_of
+from distsim.engine.steps.breakdown import breakdown_of, timing_of
 from distsim.engine.steps.work import work_of
 from distsim.formulas.step import check_seconds, spanning_seconds, stall_seconds
 from distsim.interop.runs import read_runs

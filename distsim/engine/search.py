@@ -11,10 +11,10 @@ from dataclasses import replace
 from distsim import catalog
 from distsim.engine.campaigns.batch import USUAL_STEP_TOKENS
 from distsim.engine.campaigns.pace import campaign_pace
+from distsim.engine.corrections.unfitted import unfitted
 from distsim.engine.counted import Show
 from distsim.engine.exchanges.profile_use import unused_by_job
 from distsim.engine.exchanges.reach import refuse_beyond, straddling
-from distsim.engine.jobs.framework_notes import unfitted
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.placement import placement_note
 from distsim.engine.jobs.resolve import Setup

@@ -14,7 +14,8 @@ from distsim.engine.jobs.profile import fused_instead, losses_for
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.tp_overlap import overlapped
 from distsim.engine.memory import MemoryReport, memory_of
-from distsim.engine.step import StepReport, seconds_of
+from distsim.engine.step import seconds_of
+from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout

@@ -18,7 +18,8 @@ from distsim.engine.layouts.fold import setup_at
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import Found
 from distsim.engine.layouts.variants import FIXED
-from distsim.engine.step import StepReport, step_of
+from distsim.engine.step import step_of
+from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.simulated import simulated_seconds
 from distsim.formulas.money import MILLION
 from distsim.specs.job import Job

@@ -14,7 +14,7 @@ from distsim.engine.layouts.fold import Shared, setup_at
 from distsim.engine.layouts.variants import unread
 from distsim.engine.plans.options import BOUNDED
 from distsim.engine.search import Request, SearchReport, search
-from distsim.engine.step import StepReport
+from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job

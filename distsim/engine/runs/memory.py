@@ -155,7 +155,7 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
 
 def host_ahead(setup: Setup, state: int) -> bool:
     """Whether the host is ahead of the GPU in spite of what it checks: its checks then hide behind the GPU's work."""
-    from distsim.engine.step import breakdown_of, timing_of
+    from distsim.engine.steps.breakdown import breakdown_of, timing_of
     from distsim.engine.steps.work import work_of
 
     work, timing = work_of(setup), timing_of(setup)
