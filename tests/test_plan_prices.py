@@ -11,7 +11,7 @@ import pytest
 
 import distsim
 from distsim.engine.campaigns.prices import day
-from distsim.engine.planner import Plan
+from distsim.engine.plans.planner import Plan
 from distsim.errors import DistsimError
 from distsim.report import html, html_sections
 from distsim.report.plan import explained, lines, table

@@ -20,9 +20,10 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts import prices
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import Inside, fold
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.layouts.space import AGAIN, MESH, MICRO, ZERO, Group, groups
 from distsim.engine.layouts.variants import base_setup
-from distsim.engine.search import Request, search
 from distsim.engine.step import step
 from distsim.engine.steps import content
 from distsim.engine.steps.timeline import timeline_of

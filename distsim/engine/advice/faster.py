@@ -71,7 +71,7 @@ def advise(report: StepReport | MemoryReport | SearchReport) -> list[Faster] | l
     if isinstance(report, MemoryReport):
         return [] if report.fits else mend(report).fitting
     from distsim.engine.advice.search import Quick, mends
-    from distsim.engine.search import SearchReport
+    from distsim.engine.layouts.report import SearchReport
 
     if not isinstance(report, SearchReport):
         told = "give what distsim.step, distsim.memory or distsim.search returns"

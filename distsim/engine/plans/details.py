@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import MemoryReport, memory_of
-from distsim.engine.planner import Plan
 from distsim.engine.plans.plan import Option
+from distsim.engine.plans.planner import Plan
 from distsim.engine.steps.pass_times import pass_times
 from distsim.engine.timelines.simulation import Pipeline, simulated
 

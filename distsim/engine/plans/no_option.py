@@ -15,7 +15,7 @@ from distsim.specs.limits import LARGEST_DEGREE
 from distsim.units import DAY, YEAR, duration
 
 if TYPE_CHECKING:
-    from distsim.engine.planner import Request
+    from distsim.engine.plans.request import Request
 
 YEAR_DAYS = YEAR / DAY
 YEARS = f"{LONGEST_DAYS / YEAR_DAYS:.0f} years"

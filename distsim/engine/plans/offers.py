@@ -12,7 +12,7 @@ from distsim.errors import DistsimError
 from distsim.specs.price import OWNED
 
 if TYPE_CHECKING:
-    from distsim.engine.planner import Request
+    from distsim.engine.plans.request import Request
 
 
 class Offers(NamedTuple):

@@ -25,8 +25,8 @@ from distsim.specs.price import ALL_TERMS, OWNED, Term
 from distsim.units import DAY, GIGA, count, least_to_most
 
 if TYPE_CHECKING:
-    from distsim.engine.planner import Request
     from distsim.engine.plans.plan import Option
+    from distsim.engine.plans.request import Request
 
 USUAL_DAYS = 30.0
 """How long a run may take where no deadline is stated; sizes from half to four times of what that asks for are
