@@ -40,7 +40,8 @@ CASES = [
 ONE = """
 import json, resource, sys, time
 began = time.process_time()
-from distsim.engine.search import Request, search
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim import catalog
 from distsim.specs.job import Job

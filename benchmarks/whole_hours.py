@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distsim import catalog
+from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.evidence import check_possible
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.resolve import Setup
@@ -16,13 +17,13 @@ from distsim.engine.plans.candidates import checkpoint_of
 from distsim.engine.plans.energy import draw
 from distsim.engine.plans.goodput import Policy, goodput
 from distsim.engine.plans.layouts import best_layouts, with_options
-from distsim.engine.plans.pace import campaign_pace
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.kernels import with_kernels_of
 from distsim.engine.runs.profile import framework_of, precision_of
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.years import run_year
-from distsim.engine.step import StepReport, step_of, timed
+from distsim.engine.step import step_of, timed
+from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.formulas.energy import energy_kwh
 from distsim.formulas.money import gpu_hours

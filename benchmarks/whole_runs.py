@@ -16,8 +16,8 @@ import numpy
 from whole_hours import WholeRun, median_error, shipped, whole_runs
 
 from distsim import catalog
+from distsim.engine.campaigns.pace import PACE, campaign_ends, campaign_pace
 from distsim.engine.fitting.write import spread
-from distsim.engine.plans.pace import PACE, campaign_ends, campaign_pace
 
 PAGE = Path(__file__).parent.parent / "docs" / "whole-runs.md"
 MARK = re.compile(r"(<!-- whole runs -->\n).*?(<!-- end -->)", re.DOTALL)

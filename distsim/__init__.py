@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from distsim.engine.advice.faster import advise as advise
     from distsim.engine.collective import collective as collective
     from distsim.engine.jobs.models import load_model as load_model
-    from distsim.engine.layouts.asked import search as search
     from distsim.engine.memory import memory as memory
     from distsim.engine.pipeline import pipeline as pipeline
-    from distsim.engine.plans.asked import plan as plan
+    from distsim.engine.planner import plan as plan
+    from distsim.engine.search import search as search
     from distsim.engine.step import step as step
     from distsim.engine.traffic import comm as comm
     from distsim.engine.validate import validate as validate
@@ -29,8 +29,8 @@ _PUBLIC = {
     "memory": "distsim.engine.memory",
     "comm": "distsim.engine.traffic",
     "step": "distsim.engine.step",
-    "search": "distsim.engine.layouts.asked",
-    "plan": "distsim.engine.plans.asked",
+    "search": "distsim.engine.search",
+    "plan": "distsim.engine.planner",
     "validate": "distsim.engine.validate",
     "advise": "distsim.engine.advice.faster",
     "pipeline": "distsim.engine.pipeline",

@@ -8,7 +8,7 @@ import distsim
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
-from distsim.engine.step import StepReport
+from distsim.engine.steps.report import StepReport
 from distsim.interop.huggingface import Reading, read_config
 from distsim.specs.job import Job
 

@@ -10,11 +10,11 @@ import pytest
 
 from distsim import catalog
 from distsim.arrays import maximum
-from distsim.engine.exchanges.exchange import memory_notes
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.moments import moments_of
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
+from distsim.engine.jobs.exchange import memory_notes
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import memory_of

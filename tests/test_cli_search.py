@@ -13,7 +13,7 @@ import pytest
 
 from distsim.cli.app import run
 from distsim.cli.whole_file import whole
-from distsim.engine.plans.pace import campaign_pace
+from distsim.engine.campaigns.pace import campaign_pace
 
 SMALL = ("llama-7b", "--gpu", "h100-sxm", "--gpus", "8", "--global-batch", "64", "--schedule", "1f1b")
 

@@ -9,8 +9,9 @@ import numpy
 import pytest
 
 from distsim.engine.jobs.resolve import resolve
-from distsim.engine.step import StepReport, step_of
+from distsim.engine.step import step_of
 from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
+from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.timeline import StepTimeline, timeline_of
 from distsim.errors import DistsimError
 from distsim.specs.job import Job

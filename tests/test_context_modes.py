@@ -12,7 +12,8 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.launches import PLAIN_ISSUE, Launches, launches
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.layouts.bounds import parse_bounds
-from distsim.engine.search import Request, search
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.traffic import TrafficReport
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Operation

@@ -11,9 +11,9 @@ import pytest
 import distsim
 from distsim import catalog
 from distsim.engine.advice.changes import changes
+from distsim.engine.jobs.hardware import profile_of
 from distsim.engine.jobs.profile import recipe_kernels
 from distsim.engine.jobs.resolve import resolve
-from distsim.engine.plans.energy import profile_of
 from distsim.engine.step import step_of
 from distsim.preset_files import plain
 from distsim.specs.accelerator import MAKERS, Accelerator

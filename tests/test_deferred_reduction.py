@@ -8,14 +8,15 @@ import pytest
 
 import distsim
 from distsim import step
-from distsim.engine.exchanges.compare import sync_cost
-from distsim.engine.exchanges.exchange import exchange_of, gathers_once
+from distsim.engine.jobs.exchange import exchange_of, gathers_once
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.runs.setup import setup_of
-from distsim.engine.search import Request, search
 from distsim.engine.steps.work import work_of
 from distsim.engine.traffic import TrafficReport
+from distsim.engine.traffic_compare import sync_cost
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs import graphs as run_graphs

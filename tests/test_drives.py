@@ -16,9 +16,10 @@ from distsim.engine.exchanges.offloading import READ, WRITE
 from distsim.engine.jobs.drives import drive_rates, node_rates
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.setup import setup_of
-from distsim.engine.search import Request, search
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.report.host_memory import host_lines

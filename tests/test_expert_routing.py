@@ -15,8 +15,8 @@ import pytest
 import distsim
 from distsim import Job
 from distsim.engine.exchanges.all_flows import network_of, stage_flows
-from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.exchanges.flows import Flow
+from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.runs.setup import setup_of

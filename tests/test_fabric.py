@@ -8,12 +8,12 @@ import pytest
 
 import distsim
 from distsim import Job, catalog
+from distsim.engine.exchanges.reach import refuse_beyond
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.networks.links import link_rate, network_for
 from distsim.engine.networks.nccl_graph import graph_of
 from distsim.engine.networks.network import Group
 from distsim.engine.networks.network_classes import fabrics
-from distsim.engine.networks.reach import refuse_beyond
 from distsim.errors import DistsimError
 from distsim.units import GIB
 

@@ -26,8 +26,8 @@ from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.layouts.fold import blocks
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.space import groups
-from distsim.engine.search import base_setup
-from distsim.engine.timelines.model import model_times
+from distsim.engine.layouts.variants import base_setup
+from distsim.engine.steps.pass_times import model_times
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs.tuning import lengths_of, tuning_options

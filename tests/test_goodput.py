@@ -12,10 +12,10 @@ import numpy
 import pytest
 
 from distsim import catalog
+from distsim.engine.campaigns.pace import campaign_ends, campaign_pace, pace_source
 from distsim.engine.figures import Figures
 from distsim.engine.plans.campaign import simulate
 from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput, rate_per_gpu_hour
-from distsim.engine.plans.pace import campaign_ends, campaign_pace, pace_source
 from distsim.errors import DistsimError
 from distsim.formulas import goodput as forms
 from distsim.formulas.step import largest_deviation

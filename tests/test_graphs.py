@@ -17,10 +17,11 @@ from distsim.engine.jobs.graphs import GROUPED, ITERATION
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.runs.memory import held_by
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.years import recipe_year
-from distsim.engine.search import Request, search
 from distsim.engine.step import seconds_of, step_of
 from distsim.engine.timelines.schedule_shape import interleaved_share
 from distsim.errors import DistsimError

@@ -10,8 +10,9 @@ from distsim import catalog, memory, step
 from distsim.engine.advice.mend import mend
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.memory import memory_of
-from distsim.engine.search import Request, search
 from distsim.errors import DistsimError
 from distsim.report.host_memory import host_lines
 from distsim.report.style import Style

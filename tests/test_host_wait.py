@@ -9,7 +9,8 @@ from shell import piped
 
 from distsim import Job
 from distsim.engine.jobs.resolve import resolve
-from distsim.engine.step import StepReport, step_of
+from distsim.engine.step import step_of
+from distsim.engine.steps.report import StepReport
 
 SMALL = {"model": "gpt2", "gpu": "h100-sxm", "gpus": 8, "seq": 1024}
 

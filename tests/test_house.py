@@ -39,13 +39,20 @@ FLOORS = {
     "schedules": 1, "specs": 2, "preset_kinds": 0, "preset_files": 0, "catalog": 3, "layers": 3, "interop": 3,
     "engine": 4, "report": 5, "cli": 6,
 }  # fmt: skip
+# room or file of the engine -> how far up it is; a room may import those below it, and itself
+ENGINE_FLOORS = {
+    "calibrated": 0, "counted": 0, "figures": 0, "timelines": 1, "networks": 1, "campaigns": 1, "jobs": 2,
+    "footprint": 3, "kernels": 4, "exchanges": 5, "memory": 6, "traffic": 6, "collective": 6, "zero_stages": 7,
+    "traffic_compare": 7, "corrections": 7, "steps": 8, "step": 9, "pipeline": 9, "pipeline_compare": 10, "runs": 10,
+    "evidence": 11, "validate": 12, "layouts": 10, "search": 11, "plans": 11, "planner": 12, "advice": 11,
+    "fitting": 13,
+}  # fmt: skip
 ROOMS_OF = {
     "typer": ("cli",),
     "rich": ("report",),
     "pydantic": ("specs", "catalog"),
     "numpy": (
         "arrays",
-        "engine/search",
         "engine/layouts",
         "engine/fitting",
         "engine/plans/campaign",
@@ -72,6 +79,9 @@ def nodes(path: Path) -> list[ast.AST]:
 def room(path: Path) -> str:
     """The room of a file: its folder under distsim, or its own name."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+ENGINE = [path for path in FILES if room(path) == "engine"]
 
 
 @functools.cache
@@ -115,8 +125,27 @@ def test_imports_point_one_way(path: Path) -> None:
         assert parts[1] == mine or FLOORS[parts[1]] <= FLOORS[mine], f"{path} imports {module}"
 
 
+def engine_room(module: str) -> str:
+    """The room, or the file beside the rooms, of a module of the engine; nothing for others."""
+    parts = module.split(".")
+    return parts[2] if parts[:2] == ["distsim", "engine"] and len(parts) > 2 else ""
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_rooms_of_the_engine_point_one_way(path: Path) -> None:
+    """At the top, in functions and for types alike: what runs late is bound to what it names, too."""
+    mine = engine_room(next(name for name, file in MODULES.items() if file == path))
+    if not mine:
+        return
+    told = [node for node in nodes(path) if isinstance(node, ast.ImportFrom) and node.module]
+    named = {f"{node.module}.{alias.name}" for node in told for alias in node.names}
+    named |= {alias.name for node in nodes(path) if isinstance(node, ast.Import) for alias in node.names}
+    for other in {engine_room(module) for module in named} - {"", mine}:
+        assert ENGINE_FLOORS[other] < ENGINE_FLOORS[mine], f"{path} imports from {other}"
+
+
 def test_the_page_on_design_names_every_room() -> None:
-    """Floors in the order of its table of rooms; the engine's own files in prose, the engine's rooms in a table."""
+    """Floors in the order of its tables of rooms; the engine's own files in prose, the engine's rooms in a table."""
     page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ((?:`\w+` ?)+)\|", page, re.MULTILINE)
     house = [name for row in rows for name in re.findall(r"\w+", row) if name in FLOORS]
@@ -124,7 +153,12 @@ def test_the_page_on_design_names_every_room() -> None:
     assert [FLOORS[name] for name in house] == sorted(FLOORS.values())
     engine = {path.name for path in (PACKAGE / "engine").iterdir() if path.suffix == ".py" or path.is_dir()}
     rooms = {name.removesuffix(".py") for name in engine if not name.startswith("__")}
-    assert rooms <= set(re.findall(r"`(\w+)(?:\.py)?`", page))
+    assert rooms == ENGINE_FLOORS.keys() <= set(re.findall(r"`(\w+)(?:\.py)?`", page))
+    table = [name for name in re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) if name in rooms]
+    assert sorted(table) == sorted(
+        path.name for path in (PACKAGE / "engine").iterdir() if (path / "__init__.py").exists()
+    )
+    assert table == sorted(table, key=ENGINE_FLOORS.__getitem__)
 
 
 @functools.cache
@@ -178,7 +212,6 @@ def test_every_file_says_what_it_is(path: Path) -> None:
     assert not module.body or ast.get_docstring(module)
 
 
-ENGINE = [path for path in FILES if room(path) == "engine"]
 SHOWN = {
     "traffic.py": {"Row", "purposes"},  # rows of a table, those of one purpose together
     "exchanges/offloading.py": {"Flow"},

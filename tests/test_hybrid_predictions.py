@@ -16,9 +16,9 @@ import pytest
 import distsim
 from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.narrow import wide_here, wide_share
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
-from distsim.engine.kernels.narrow import wide_here, wide_share
 from distsim.engine.step import step_of
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config

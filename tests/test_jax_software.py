@@ -6,13 +6,13 @@ from __future__ import annotations
 import pytest
 
 from distsim import Job, catalog, load_model, memory, step
+from distsim.engine.corrections.likeness import evidence
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.expert_rates import expert_rates
-from distsim.engine.runs.likeness import evidence
 from distsim.engine.runs.profile import framework_of
 from distsim.engine.runs.setup import setup_of
-from distsim.engine.step import timing_on
+from distsim.engine.steps.breakdown import timing_on
 from distsim.engine.steps.intervals import group_names
 from distsim.interop.runs import Run
 from distsim.specs.timing import Kin, Timing, combined

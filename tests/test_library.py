@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy
 import pytest
+from distsim.engine.plans.request import Request
 from shell import piped
 
 import distsim
-from distsim.engine.layouts.asked import request_of as made
-from distsim.engine.planner import Request
-from distsim.engine.plans.asked import _checked, request_of
+from distsim.engine.layouts.search import search as search_for
+from distsim.engine.planner import _checked, request_of
 from distsim.engine.plans.options import DEFAULTS
-from distsim.engine.search import search as search_for
+from distsim.engine.search import request_of as made
 from distsim.engine.validate import Validation
 
 
@@ -243,7 +243,7 @@ def test_an_interrupt_stops_a_search_and_a_plan(monkeypatch: pytest.MonkeyPatch)
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("distsim.engine.search._walk", stop)
+    monkeypatch.setattr("distsim.engine.layouts.search._walk", stop)
     with pytest.raises(KeyboardInterrupt):
         distsim.search("llama-7b", **SEARCH)
     with pytest.raises(KeyboardInterrupt):

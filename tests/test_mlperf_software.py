@@ -12,7 +12,7 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.runs.setup import setup_of
-from distsim.engine.step import timing_of
+from distsim.engine.steps.breakdown import timing_of
 from distsim.engine.steps.work import TILED_SHARE, without_tiles, work_of
 from distsim.interop.runs import Run
 

@@ -9,7 +9,8 @@ import numpy
 import pytest
 
 from distsim import catalog
-from distsim.engine.plans.energy import draw, profile_of
+from distsim.engine.jobs.hardware import profile_of
+from distsim.engine.plans.energy import draw
 from distsim.engine.plans.ownership import ownership, system_for
 from distsim.formulas import energy, money, scaling
 from distsim.specs.facility import Facility

@@ -16,7 +16,8 @@ from distsim.engine.memory import memory_of
 from distsim.engine.networks.links import network_for, scale_up
 from distsim.engine.networks.network import GENERATIONS
 from distsim.engine.networks.unknown import unknown_architecture, unknown_links
-from distsim.engine.step import StepReport, step_of
+from distsim.engine.step import step_of
+from distsim.engine.steps.report import StepReport
 from distsim.engine.traffic import comm_of
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import ARCHITECTURES, VENDORS, Accelerator

@@ -12,7 +12,9 @@ from distsim import catalog
 from distsim.engine.fitting.write import priors_of
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import Setup, resolve
-from distsim.engine.step import StepReport, step_of, timing_of
+from distsim.engine.step import step_of
+from distsim.engine.steps.breakdown import timing_of
+from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.work import TILED_SHARE
 from distsim.errors import DistsimError
 from distsim.specs.framework import Framework

@@ -12,17 +12,17 @@ import pytest
 
 from distsim import catalog
 from distsim.cli.app import run
+from distsim.engine.corrections.likeness import FARTHEST, Correction, bounded
+from distsim.engine.corrections.own_runs import compared, kind_of_recipe
 from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import blocks, setup_at
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.space import groups
-from distsim.engine.runs.likeness import FARTHEST, Correction, bounded
-from distsim.engine.runs.own_runs import compared, kind_of_recipe
+from distsim.engine.layouts.variants import FIXED, base_setup
 from distsim.engine.runs.profile import as_one_software, assumed_profile
 from distsim.engine.runs.units import unit_of
-from distsim.engine.search import FIXED, base_setup
 from distsim.engine.step import seconds_of, step_of
 from distsim.engine.steps.intervals import interval_of
 from distsim.interop.runs import Run, read_runs

@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 import distsim
-from distsim.engine.step import StepReport
+from distsim.engine.steps.report import StepReport
 from distsim.engine.timelines.schedule_shape import paired
 
 JOB = {

@@ -10,7 +10,7 @@ import pytest
 
 import distsim
 from distsim.cli.app import run
-from distsim.engine.timelines.model import model_times
+from distsim.engine.steps.pass_times import model_times
 from distsim.errors import DistsimError
 
 LLAMA = {"gpu": "h100-sxm", "tp": 8, "seq": 4096}

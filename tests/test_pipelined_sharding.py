@@ -8,7 +8,6 @@ import pytest
 
 import distsim
 from distsim.cli.app import run
-from distsim.engine.exchanges.compare import sync_cost
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.weights import weight_work
@@ -17,6 +16,7 @@ from distsim.engine.step import seconds_of
 from distsim.engine.steps.after import after_last
 from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.work import work_of
+from distsim.engine.traffic_compare import sync_cost
 from distsim.interop.runs import Run
 from tests.test_host import TIMING
 

@@ -21,11 +21,12 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import blocks, setup_at
 from distsim.engine.layouts.prices import Prices
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.layouts.space import groups
 from distsim.engine.layouts.variants import FIXED, base_setup
 from distsim.engine.layouts.ways import chunk_counts
 from distsim.engine.runs.setup import setup_of
-from distsim.engine.search import Request, search
 from distsim.engine.steps.timeline import timeline_of
 from distsim.engine.validate import shipped_runs
 from distsim.errors import DistsimError

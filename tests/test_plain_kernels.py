@@ -14,7 +14,7 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.kernels.plain_costs import COMPOSED_PACE, slowed
-from distsim.engine.step import timing_on
+from distsim.engine.steps.breakdown import timing_on
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 

@@ -18,11 +18,13 @@ import pytest
 from shell import Done, piped
 
 from distsim import catalog
+from distsim.engine.campaigns.batch import StepBatch
+from distsim.engine.campaigns.prices import Quote
 from distsim.engine.figures import Figures
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts.bounds import Bounds
-from distsim.engine.planner import finish_dates
-from distsim.engine.plans.batch import StepBatch
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.plans.candidates import (
     PLAIN_HOST_RATE,
     checkpoint_bytes_per_parameter,
@@ -35,10 +37,10 @@ from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.layouts import ALIKE, Best, best_layouts, micro_batches, overrides_of, space, with_options
 from distsim.engine.plans.plan import Candidate, Option, cheapest_first, options
-from distsim.engine.plans.prices import Quote
+from distsim.engine.plans.planner import finish_dates
 from distsim.engine.plans.smaller import Place, down_to_budget
-from distsim.engine.search import Request, search
-from distsim.engine.step import StepReport, step_of
+from distsim.engine.step import step_of
+from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.report.plan import money_shares

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import distsim
-from distsim.engine.planner import Plan
-from distsim.engine.plans.prices import day
+from distsim.engine.campaigns.prices import day
+from distsim.engine.plans.planner import Plan
 from distsim.errors import DistsimError
 from distsim.report import html, html_sections
 from distsim.report.plan import explained, lines, table

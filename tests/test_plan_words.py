@@ -16,9 +16,9 @@ from shell import Done, piped
 
 from distsim import catalog
 from distsim.cli.app import COMMANDS
+from distsim.engine.campaigns.prices import price_lists, quotes
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.plans.choice import Wish
-from distsim.engine.plans.prices import price_lists, quotes
 from distsim.errors import DistsimError
 from distsim.report.plan import layout_words
 from distsim.units import dollars, duration, rounded

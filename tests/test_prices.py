@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from distsim import catalog
+from distsim.engine.campaigns.prices import best, price_lists, quotes, recent, term_of
 from distsim.engine.layouts.money import Wish, rents
 from distsim.engine.layouts.variants import base_setup
-from distsim.engine.plans.prices import best, price_lists, quotes, recent, term_of
 from distsim.errors import DistsimError
 from distsim.specs.dates import age, span
 from distsim.specs.job import Job

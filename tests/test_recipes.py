@@ -9,8 +9,8 @@ import pytest
 
 from distsim import Job
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
-from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.footprint.saved import layer_saved_bytes
+from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.expert_modules import AFTER_FOUND

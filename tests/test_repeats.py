@@ -12,9 +12,10 @@ from pytest import MonkeyPatch
 from shell import piped
 
 import distsim
-from distsim.engine.pipeline import Pipeline, pipeline
+from distsim.engine.pipeline import pipeline
 from distsim.engine.steps.passes import Pass, Segment
 from distsim.engine.steps.timeline import timeline_of
+from distsim.engine.timelines.simulation import Pipeline
 from distsim.report import pipeline_text
 from distsim.report.gantt import Scale, Shares, spread
 from distsim.schedules import repeats, zb_auto

@@ -8,8 +8,8 @@ import pytest
 
 import distsim
 from distsim.engine.jobs.resolve import resolve
-from distsim.engine.step import StepReport
 from distsim.engine.steps.beside import behind_first, beside_attention
+from distsim.engine.steps.report import StepReport
 from distsim.specs.job import Job
 
 LONG: dict[str, Any] = {

@@ -11,7 +11,7 @@ from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.profile import framework_of, precision_of
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import seconds_of, timed
-from distsim.engine.timelines.model import pass_times
+from distsim.engine.steps.pass_times import pass_times
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs.chips import chip_in

@@ -16,10 +16,11 @@ from distsim.engine.layouts.best import front
 from distsim.engine.layouts.bounds import Bounds, doubling, parse_bound, parse_bounds
 from distsim.engine.layouts.fold import Block, blocks, setup_at
 from distsim.engine.layouts.prices import Prices
+from distsim.engine.layouts.report import Request, SearchReport
+from distsim.engine.layouts.search import search
 from distsim.engine.layouts.space import groups
-from distsim.engine.layouts.variants import parse_batches
+from distsim.engine.layouts.variants import FIXED, base_setup, parse_batches
 from distsim.engine.memory import memory_of
-from distsim.engine.search import FIXED, Request, SearchReport, base_setup, search
 from distsim.engine.step import seconds_of, step
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
@@ -164,7 +165,8 @@ def test_best_is_at_least_as_fast_as_published(case: tuple[Any, ...]) -> None:
 MEASURE = """
 import json, re, resource, time
 from pathlib import Path
-from distsim.engine.search import Request, search
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.layouts.bounds import Bounds
 from distsim.specs.job import Job
 job = Job(model="gpt3-175b", gpu="a100-sxm4-80gb", global_batch=1536, framework="megatron-lm")

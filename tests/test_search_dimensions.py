@@ -14,12 +14,12 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.layouts.bounds import CLOSED, SIMULATED, USUAL, Bounds, parse_bounds
 from distsim.engine.layouts.fold import Block, fold, places, setup_at
 from distsim.engine.layouts.prices import Prices
-from distsim.engine.layouts.report import choice
+from distsim.engine.layouts.report import Request, SearchReport, choice
 from distsim.engine.layouts.schedules import simulated
+from distsim.engine.layouts.search import search
 from distsim.engine.layouts.space import AXES, Group, groups
-from distsim.engine.layouts.variants import parse_batches, parse_offloads, parse_precisions, variants
+from distsim.engine.layouts.variants import FIXED, parse_batches, parse_offloads, parse_precisions, variants
 from distsim.engine.memory import memory_of
-from distsim.engine.search import FIXED, Request, SearchReport, search
 from distsim.engine.step import seconds_of
 from distsim.errors import DistsimError
 from distsim.specs.job import Job

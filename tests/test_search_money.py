@@ -11,12 +11,13 @@ import pytest
 from shell import piped
 
 from distsim import catalog
+from distsim.engine.campaigns.pace import campaign_pace
+from distsim.engine.campaigns.prices import Quote, best, price_lists, quotes, recent
 from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.layouts.money import Wish, rents, wish_for
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.layouts.variants import base_setup
-from distsim.engine.plans.pace import campaign_pace
-from distsim.engine.plans.prices import Quote, best, price_lists, quotes, recent
-from distsim.engine.search import Request, search
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 

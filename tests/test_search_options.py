@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from distsim.engine.layouts.bounds import parse_bounds
-from distsim.engine.search import Request, search
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.step import step_of
 from distsim.report.search import command
 from distsim.specs.job import Job

@@ -23,8 +23,10 @@ from distsim.engine.layouts.chunks import Chunk, Pool, Sifted, chunks, sift
 from distsim.engine.layouts.fold import places
 from distsim.engine.layouts.processes import MOST_DEATHS, LocalPool
 from distsim.engine.layouts.ranking import OBJECTIVES, Objective
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import LEAST_KEPT, _walk, search
 from distsim.engine.layouts.space import groups
-from distsim.engine.search import LEAST_KEPT, Request, _walk, base_setup, search
+from distsim.engine.layouts.variants import base_setup
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 

@@ -9,8 +9,10 @@ import pytest
 
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
+from distsim.engine.layouts.variants import base_setup
 from distsim.engine.layouts.vary import FIELDS, VaryReport, values_of, vary
-from distsim.engine.search import Request, base_setup, search
 from distsim.errors import DistsimError
 from distsim.report.search_vary import lines
 from distsim.report.style import Style

@@ -11,18 +11,19 @@ import pytest
 from distsim import catalog
 from distsim.arrays import by_column, plus, product
 from distsim.engine.exchanges.all_flows import network_of, stage_flows
-from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.footprint.backward import Gradients, backward_peak, kept_along
 from distsim.engine.jobs import stages
+from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts import prices
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import Inside, fold
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.layouts.space import AGAIN, MESH, MICRO, ZERO, Group, groups
 from distsim.engine.layouts.variants import base_setup
-from distsim.engine.search import Request, search
 from distsim.engine.step import step
 from distsim.engine.steps import content
 from distsim.engine.steps.timeline import timeline_of

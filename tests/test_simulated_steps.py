@@ -12,7 +12,8 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import distinct
-from distsim.engine.search import Request, search
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import search
 from distsim.engine.steps.simulated import in_doubt, simulated_seconds
 from distsim.engine.steps.timeline import timeline_of
 from distsim.engine.timelines.ramps import UNEVEN

@@ -11,7 +11,7 @@ import pytest
 
 import distsim
 from distsim.engine.jobs.models import load_model
-from distsim.engine.step import StepReport
+from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.timeline import timeline_of
 from distsim.specs.model import Model
 from distsim.units import GIB

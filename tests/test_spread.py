@@ -13,8 +13,8 @@ from shell import piped
 import distsim
 from distsim import catalog
 from distsim.engine.exchanges.all_flows import network_of, stage_flows
-from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.exchanges.flows import Span
+from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.networks.links import network_for

@@ -11,7 +11,7 @@ import pytest
 from distsim.engine.exchanges.pipeline import messages, pipeline_flows
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
-from distsim.engine.timelines.model import model_times
+from distsim.engine.steps.pass_times import model_times
 from distsim.schedules.registry import build
 from distsim.specs.job import Job
 

@@ -11,14 +11,14 @@ import numpy
 import pytest
 
 from distsim import catalog
+from distsim.engine.corrections.likeness import correction_of
+from distsim.engine.corrections.stalls import Vote, distinct_state, likeliest, state_of
 from distsim.engine.fitting.runs import examples_of
 from distsim.engine.fitting.states import shares_of, voted, votes_of
 from distsim.engine.fitting.table import Example, Table, allowed_states, nearest_states
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
-from distsim.engine.runs.likeness import correction_of
-from distsim.engine.runs.stalls import Vote, distinct_state, likeliest, state_of
-from distsim.engine.step import breakdown_of, timing_of
+from distsim.engine.steps.breakdown import breakdown_of, timing_of
 from distsim.engine.steps.work import work_of
 from distsim.formulas.step import check_seconds, spanning_seconds, stall_seconds
 from distsim.interop.runs import read_runs

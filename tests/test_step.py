@@ -11,10 +11,11 @@ import pytest
 import distsim
 from distsim.cli.app import run
 from distsim.engine.advice.faster import faster
+from distsim.engine.corrections.likeness import correction_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.compute import ALONE
-from distsim.engine.runs.likeness import correction_of
-from distsim.engine.step import breakdown_of, step_of, timing_of
+from distsim.engine.step import step_of
+from distsim.engine.steps.breakdown import breakdown_of, timing_of
 from distsim.engine.steps.compose import PARTS, compose, layout_numbers, stage_numbers
 from distsim.engine.steps.work import work_of
 from distsim.formulas.compute import mean_tiles

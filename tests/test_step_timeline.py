@@ -24,7 +24,7 @@ from distsim.report.step_gantt import page
 from distsim.report.step_trace import events
 
 if TYPE_CHECKING:
-    from distsim.engine.step import StepReport
+    from distsim.engine.steps.report import StepReport
 
 GOLDEN = Path(__file__).parent / "golden"
 

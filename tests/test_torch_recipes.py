@@ -9,7 +9,7 @@ import pytest
 import distsim
 from distsim import catalog
 from distsim.engine.exchanges.data import data_flows
-from distsim.engine.exchanges.exchange import exchange_of
+from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.attention_rates import FLASH_BACKWARD_SHARE, HOPPER_BACKWARD_SHARE, attention_rates

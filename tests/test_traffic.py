@@ -12,12 +12,12 @@ import pytest
 import distsim
 from distsim import catalog
 from distsim.engine.exchanges.all_flows import network_of
-from distsim.engine.exchanges.compare import sync_cost, zero_traffic
-from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.exchanges.offloading import host_rate
+from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.traffic import Row, TrafficReport, comm_of, stage_rows
+from distsim.engine.traffic_compare import sync_cost, zero_traffic
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import powersgd_elements, zero_volume_parameters
 from distsim.specs.framework import Buffers

@@ -13,9 +13,9 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.exchanges.model import replicated_gradient_flows
 from distsim.engine.footprint.stored import shared_elements
+from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages

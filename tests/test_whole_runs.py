@@ -12,7 +12,7 @@ import pytest
 from scripts import load
 from whole_hours import WholeRun, median_error, shipped, whole_run, whole_runs
 
-from distsim.engine.plans.pace import campaign_ends, campaign_pace
+from distsim.engine.campaigns.pace import campaign_ends, campaign_pace
 from distsim.engine.runs.years import run_year
 from distsim.engine.step import timed
 from distsim.interop.runs import Run, read_runs

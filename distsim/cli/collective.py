@@ -26,8 +26,8 @@ def price_collective(
     are further options of ``collective``."""
     from distsim import catalog
     from distsim.engine.collective import Collective, collective, group_on
+    from distsim.engine.exchanges.profile_use import unused_by_group
     from distsim.engine.networks.pricing import op_named
-    from distsim.engine.networks.profile_use import unused_by_group
     from distsim.engine.networks.unknown import unknown_architecture, unknown_links
     from distsim.report import talk
     from distsim.units import GIB, parse

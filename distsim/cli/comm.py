@@ -118,7 +118,7 @@ def _print_explained(report: TrafficReport, origins: dict[str, str]) -> None:
 
 
 def _print_tables(report: TrafficReport) -> None:
-    from distsim.engine.exchanges.compare import sync_cost, zero_traffic
+    from distsim.engine.traffic_compare import sync_cost, zero_traffic
     from distsim.report.comm import lines
 
     y = report.setup.layout

@@ -11,7 +11,7 @@ from distsim.cli import pipeline_flags as flag
 from distsim.cli.signatures import gathering
 
 if TYPE_CHECKING:
-    from distsim.engine.timelines.compare import TimesOf
+    from distsim.engine.pipeline_compare import TimesOf
 
 NO_ARGS_IS_HELP = True
 
@@ -110,7 +110,7 @@ def _export(report: Any, svg: Path | None, trace: Path | None) -> None:
 
 
 def _compare(given: dict[str, Any], json: bool, setup: Any, times_of: TimesOf | None) -> None:
-    from distsim.engine.timelines.compare import compare
+    from distsim.engine.pipeline_compare import compare
 
     reports, refused = compare(**given, times_of=times_of)
     if json:

@@ -14,7 +14,7 @@ from distsim.specs.flags import flag
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
-    from distsim.engine.timelines.compare import TimesOf
+    from distsim.engine.pipeline_compare import TimesOf
     from distsim.engine.timelines.partition import Partition
 
 _MOST_TIMES = 100_000
@@ -117,7 +117,7 @@ def times_of_model(
     lacking = [f"--{name}" for name in ("stages", "micro") if not shape[name]]
     if lacking:
         raise DistsimError(f"--model needs {' and '.join(lacking)}", "e.g. --stages 4 --micro 16")
-    from distsim.engine.timelines.model import model_setup, pass_times
+    from distsim.engine.steps.pass_times import model_setup, pass_times
 
     p, m, chunks = shape["stages"] or 1, shape["micro"] or 1, shape["chunks"]
     with _own_words():
@@ -154,7 +154,7 @@ def times_by_schedule(model: str | None, shape: dict[str, int | None], job: dict
     without a model."""
     if model is None:
         return None
-    from distsim.engine.timelines.model import model_times
+    from distsim.engine.steps.pass_times import model_times
 
     p, m = shape["stages"] or 1, shape["micro"] or 1
 

@@ -14,7 +14,8 @@ from distsim.report import talk
 from distsim.report.style import style
 
 if TYPE_CHECKING:
-    from distsim.engine.planner import Plan, Request
+    from distsim.engine.plans.planner import Plan
+    from distsim.engine.plans.request import Request
 
 NO_ARGS_IS_HELP = True
 Text = str | None
@@ -100,7 +101,7 @@ def plan(
 def _made(request: Request, jobs: int) -> Plan:
     """The plan, its notes told; that there is none at all is an answer, not a mistake."""
     from distsim.cli.progress import Progress
-    from distsim.engine.planner import make_plan
+    from distsim.engine.plans.planner import make_plan
 
     progress = Progress("clusters")
     try:

@@ -16,7 +16,7 @@ from distsim.report import talk
 from distsim.specs.flags import words as option
 
 if TYPE_CHECKING:
-    from distsim.engine.planner import Plan
+    from distsim.engine.plans.planner import Plan
 
 KINDS = (".html", ".htm")
 

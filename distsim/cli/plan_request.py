@@ -15,7 +15,7 @@ from distsim.errors import DistsimError
 from distsim.specs.flags import flag, switch
 
 if TYPE_CHECKING:
-    from distsim.engine.planner import Request
+    from distsim.engine.plans.request import Request
 
 MEMORY = {"margin": (str, "share of the memory that stays free, 0.05 or 5% [default: none]")}
 STORED = {"keep": (int, "checkpoints that stay in storage [default: 10]")}
@@ -90,7 +90,7 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
 
 def request_of(given: dict[str, Any]) -> Request:
     """The request from options as typed."""
-    from distsim.engine.plans.asked import request_of as made
+    from distsim.engine.planner import request_of as made
 
     try:
         return made(given)

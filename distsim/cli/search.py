@@ -22,7 +22,7 @@ from distsim.specs.flags import flag
 
 if TYPE_CHECKING:
     from distsim.engine.layouts.money import Wish
-    from distsim.engine.search import Request, SearchReport
+    from distsim.engine.layouts.report import Request, SearchReport
     from distsim.specs.job import Job
 
 NO_ARGS_IS_HELP = False
@@ -90,8 +90,8 @@ def search(
     """
     from distsim.cli.progress import Progress
     from distsim.cli.search_files import check, every_layout, write_ranked
-    from distsim.engine.layouts.asked import price_wish, training
-    from distsim.engine.search import search as run
+    from distsim.engine.layouts.search import search as run
+    from distsim.engine.search import price_wish, training
 
     asked = stated.get("gpus")
     request = _request(stated, objective, within, margin, exclude or [], top, all_ranks, price_wish(price, provider))
@@ -128,7 +128,7 @@ def _request(
     stated: dict[str, Any], objective: str, within: str | None, margin: str, exclude: list[str], top: int,
     all_ranks: bool, price: Wish | None,
 ) -> Request:  # fmt: skip
-    from distsim.engine.layouts.asked import request_of
+    from distsim.engine.search import request_of
 
     limits = {name: stated.pop(name) for name in BOUNDED}
     job = _without_others(*shared.stated_job(stated))
@@ -139,7 +139,7 @@ def _request(
 def _without_others(job: Job, origins: dict[str, str]) -> Job:
     """The job without options that a search does not have: an error in a job file, which is of this command, and a note
     on those of files that all commands read."""
-    from distsim.engine.layouts.asked import unsearched
+    from distsim.engine.search import unsearched
 
     stray = {name: origins.get(name, "") for name in unsearched(job)}
     if own := [name for name, origin in stray.items() if origin.startswith("job file")]:
@@ -162,7 +162,7 @@ def _ranks(text: str | None, top: int) -> tuple[int, int] | None:
 def _print(report: SearchReport, as_json: bool, ranks: tuple[int, int] | None) -> None:
     from distsim.engine.advice.mend import Mended
     from distsim.engine.advice.offered import unread_notes
-    from distsim.engine.layouts.mend import mends, plain
+    from distsim.engine.advice.search import mends, plain
 
     mended = mends(report)
     if isinstance(mended, Mended):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distsim.cli.whole_file import LeftOutError, check_place, check_suffix, whole
 
 if TYPE_CHECKING:
-    from distsim.engine.search import Request, SearchReport
+    from distsim.engine.layouts.report import Request, SearchReport
 
 KINDS = (".csv", ".parquet")
 
@@ -53,7 +53,7 @@ def every_layout(path: Path | None, request: Request) -> Iterator[Any]:
     if path is None:
         yield None
         return
-    from distsim.engine.search import rents_of
+    from distsim.engine.layouts.search import rents_of
 
     rents = rents_of(request)
     kind = ParquetLayouts if path.suffix.lower() == ".parquet" else CsvLayouts

@@ -13,7 +13,7 @@ from distsim.report.style import style
 
 if TYPE_CHECKING:
     from distsim.engine.layouts.chunks import Pool
-    from distsim.engine.search import Request
+    from distsim.engine.layouts.report import Request
 
 Vary = Annotated[
     tuple[str, str] | None,

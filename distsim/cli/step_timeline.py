@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
-    from distsim.engine.step import StepReport
+    from distsim.engine.steps.report import StepReport
     from distsim.report.gantt import Line
 
 

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.arrays import Number, some
-from distsim.engine.exchanges.exchange import gradients_wait, memory_notes, stated_exchange, stays_whole
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes, slack_of, split_bytes
 from distsim.engine.footprint.host import NodeBytes, beyond_drives, beyond_host, drive_capacity, node_bytes
@@ -18,6 +17,7 @@ from distsim.engine.footprint.peak_error import PeakError, peak_error
 from distsim.engine.footprint.saved import Saved, saved_of
 from distsim.engine.footprint.states import States, filled_experts, states, stored
 from distsim.engine.footprint.weight_passes import Waiting, waiting_at_peak
+from distsim.engine.jobs.exchange import gradients_wait, memory_notes, stated_exchange, stays_whole
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -223,7 +223,7 @@ def _apart(setup: Setup) -> tuple[str, ...]:
     """A note where nothing joins so many GPUs: their memory can be told, their traffic not."""
     if setup.layout.gpus <= setup.cluster.domain:
         return ()
-    from distsim.engine.networks.reach import refuse_beyond
+    from distsim.engine.exchanges.reach import refuse_beyond
 
     try:
         refuse_beyond(setup, setup.layout.gpus)

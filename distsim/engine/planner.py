@@ -1,283 +1,128 @@
-"""``distsim plan``: which clusters to try, at which prices, and what comes out of it."""
+"""``distsim.plan``: a plan from its options as somebody states them, as keywords of a program or command line."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from distsim import catalog
-from distsim.engine.counted import Show
-from distsim.engine.jobs.flops import active_parameters
-from distsim.engine.jobs.models import LoadedModel, load_model
-from distsim.engine.jobs.resolve import Setup, resolve
-from distsim.engine.plans import choice
-from distsim.engine.plans import plan as plans
-from distsim.engine.plans.batch import StepBatch
-from distsim.engine.plans.besides import USUAL_KEPT, Besides, besides
-from distsim.engine.plans.candidates import Place, Pool, Terms, candidate_setup, candidates
+from distsim import catalog, keywords
+from distsim.engine.campaigns.pace import campaign_pace
+from distsim.engine.campaigns.prices import terms_of
+from distsim.engine.jobs.models import load_model
+from distsim.engine.layouts.bounds import doubling, parse_bounds
+from distsim.engine.plans.besides import USUAL_KEPT
+from distsim.engine.plans.candidates import Terms
 from distsim.engine.plans.choice import Wish
-from distsim.engine.plans.layouts import USUAL_SEQUENCE
-from distsim.engine.plans.no_option import nothing_found
-from distsim.engine.plans.offers import Offers, offers
-from distsim.engine.plans.owned import owned_hour
-from distsim.engine.plans.ownership import Ownership, ownership, system_for
-from distsim.engine.plans.plan import Candidate, Option
-from distsim.engine.plans.prices import Quote, best
-from distsim.engine.plans.scope import Scope, alike, sold_whole, usual_notes
-from distsim.engine.plans.smaller import down_to_budget
-from distsim.engine.plans.unread import unread_notes
+from distsim.engine.plans.goodput import Policy
+from distsim.engine.plans.options import BOUNDED, COUNTS, DEFAULTS, JOB, LISTS, PRESETS, SWITCHES
+from distsim.engine.plans.planner import Plan, make_plan, sequence_of, step_batch, tokens_for
+from distsim.engine.plans.request import Request
 from distsim.errors import DistsimError
-from distsim.formulas import scaling
-from distsim.specs.facility import Facility
-from distsim.specs.job import Job, stated_of
-from distsim.specs.price import Term
-from distsim.units import DAY
+from distsim.specs.flags import flag
+from distsim.specs.job import Job, Named
+from distsim.units import DAY, HOUR, MINUTE, parse, parse_share, parse_time
 
-if TYPE_CHECKING:
-    from distsim.engine.plans.campaign import Campaigns
-
-Z90 = 1.645
-"""Standard deviations from the middle to either end of a 90 % interval of a normal distribution."""
-MANY_FAILURES, FEW_CAMPAIGNS = 2_000, 500
-"""Campaigns of very many failures are alike: fewer of them are simulated."""
+MOST_KEPT = 1_000_000
+"""Checkpoints that may be kept: more is a slip. Assumed."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the user asked for."""
+def plan(model: Named, tokens: Any = None, **options: Any) -> Plan:
+    """What to rent or buy to train ``model`` on ``tokens``, as ``distsim plan`` finds it; ``options`` are that
+    command's, with underscores (docs/cli.md; those that only print or share work aside).
 
-    terms: Terms
-    tokens: float
-    wish: Wish
-    facility: Facility
-    price_terms: tuple[Term, ...] = ("on-demand",)
-    gpus: tuple[str, ...] = ()
-    clusters: tuple[str, ...] = ()
-    sizes: tuple[int, ...] = ()
-    providers: tuple[str, ...] = ()
-    compute_optimal: bool = False
-    kept: int = USUAL_KEPT
-    """Checkpoints that stay in storage."""
-    price_days: float | None = None
-    """Prices so much older than the newest are left out; None for rents older than a year."""
+    What takes several values takes a list or the command line's text: ``gpu=["h100-sxm", "h200-sxm"]``,
+    ``gpus="64..512"``. Numbers are SI (seconds, tokens, dollars, shares), texts have units: ``deadline="30d"``,
+    ``budget="5M"``. None is as not stated. Raises DistsimError for what does not exist or contradicts itself; that no
+    option keeps to the limits is an answer (``cheapest`` is None, ``nearest`` has those that miss by least).
+    """
+    keywords.refuse_unknown("a plan", options, DEFAULTS)
+    stated = {name: _checked(name, value) for name, value in options.items() if value is not None}
+    return make_plan(request_of({**DEFAULTS, **stated, "model": model, "tokens": tokens}))
 
 
-@dataclass(frozen=True, repr=False)
-class Plan:
-    """Options, cheapest first, and those that answer the wish."""
-
-    request: Request
-    model: LoadedModel
-    flops_per_token: float
-    options: tuple[Option, ...]
-    notes: tuple[str, ...] = field(default=())
-    sizes: tuple[int, ...] = ()
-    """Numbers of accelerators that were tried."""
-    infeasible: DistsimError | None = None
-    """Why there are no options at all, though the question is right."""
-    since: float = -math.inf
-    """Ordinal of the day from which on prices of systems are reckoned with."""
-
-    def __repr__(self) -> str:
-        return f"Plan({self.model.name}, {self.request.tokens:g} tokens: {len(self.options)} options, {self.cheapest})"
-
-    @property
-    def pareto(self) -> list[int]:
-        """Indices of options that none beats in days and what has to be paid."""
-        return choice.pareto(self.options)
-
-    @property
-    def cheapest(self) -> Option | None:
-        """Cheapest within the limits."""
-        return choice.cheapest(self.options, self.request.wish)
-
-    @property
-    def fastest(self) -> Option | None:
-        """Fastest within the limits."""
-        return choice.fastest(self.options, self.request.wish)
-
-    @property
-    def nearest(self) -> list[Option]:
-        """The options that miss the limits by least."""
-        return choice.nearest(self.options, self.request.wish)
-
-    @property
-    def chosen(self) -> Option | None:
-        """The cheapest within the limits, or else the one that misses them by least."""
-        return self.cheapest or (self.nearest[0] if self.nearest else None)
-
-    def campaigns(self, seed: int = 0) -> dict[str, Any] | None:
-        """When the chosen option ends, in simulated campaigns, and the share of them that keeps to the deadline; None
-        where there is none."""
-        if self.chosen is None:
-            return None
-        dates, days = finish_dates(self.chosen, seed), self.request.wish.days
-        return {**dates.to_dict(), "within_deadline": None if days is None else dates.share_within(days * DAY)}
-
-    def setup(self, option: Option) -> Setup:
-        """The job of an option in its layout, nothing open."""
-        one = option.candidate
-        return candidate_setup(self.request.terms, self.model, one.cluster, one.gpus, one.layout)
-
-    def buying(self, option: Option) -> Ownership | None:
-        """Buying the machines of an option instead, or as the option says; None where no system price or no power is
-        known."""
-        one = option.candidate
-        system = system_for(one.gpu, self.request.providers, self.since)
-        if system is not None and option.quote.owned:
-            chip, cluster = catalog.load("gpus", one.gpu), catalog.load("clusters", one.cluster)
-            return owned_hour(chip, cluster, system, self.request.facility, self.request.terms.job.gpu_power)
-        if system is None or option.watts is None:
-            return None
-        draw = option.candidate.draw
-        rated = None if draw is None else draw.rated or None
-        reserved = option.terms is not None
-        return ownership(system, option.quote.usd_per_gpu_hour, option.watts, self.request.facility, rated, reserved)
-
-    def besides(self, option: Option) -> Besides:
-        """Storage and egress of an option."""
-        return besides(option, self.model.spec.vocab, self.request.kept, self.request.providers)
-
-    def optimal_parameters(self, option: Option) -> float:
-        """Parameters of the compute-optimal model for the budget, at an option's FLOPs per dollar."""
-        dollars = self.request.wish.dollars or option.dollars
-        return float(scaling.optimal_parameters(self.flops_per_token * option.tokens_per_dollar * dollars))
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in the JSON contract, and more."""
-        index = {id(option): position for position, option in enumerate(self.options)}
-        pick = {"cheapest": self.cheapest, "fastest": self.fastest}
-        chosen = self.chosen
-        buying = None if chosen is None else self.buying(chosen)
-        return {
-            "schema": "distsim.plan/1", "model": self.model.name, "tokens": self.request.tokens,
-            "job": stated_of(self.request.terms.job),
-            "global_batch": None if chosen is None else chosen.candidate.global_batch,
-            "options": [option.to_dict() for option in self.options],
-            "pareto": self.pareto,
-            **{name: None if one is None else index[id(one)] for name, one in pick.items()},
-            "met": self.cheapest is not None, "limits": self.request.wish.to_dict(),
-            "nearest": [{"option": index[id(one)], "lacks": self.request.wish.lacks(one)} for one in self.nearest],
-            "buying": None if buying is None else buying.to_dict(),
-            "besides": None if chosen is None else self.besides(chosen).to_dict(),
-            "sizes": list(self.sizes), "facility": self.request.facility.name,
-            "failures": self.request.terms.failures.name,
-            "storage": self.request.terms.storage.name, "notes": list(self.notes),
-            "reason": None if self.infeasible is None else self.infeasible.problem,
-        }  # fmt: skip
+def _checked(name: str, value: Any) -> Any:
+    """An option as the command line has it, where that is a word, a number or a switch."""
+    if name in COUNTS:
+        return keywords.whole(name, value, 0 if name != "global_batch" else 1)
+    if name == "pace":
+        return keywords.number(name, value)
+    if name in SWITCHES:
+        return keywords.switch(name, value)
+    if name in LISTS:
+        return keywords.as_text(name, value)
+    return keywords.word(name, value) if name in PRESETS else value
 
 
-def tokens_for(stated: float | None, compute_optimal: bool, model: LoadedModel) -> float:
-    """Tokens as stated, or Chinchilla's for the model."""
-    if stated is not None and compute_optimal:
-        raise DistsimError("--tokens and --compute-optimal are both given", "keep one of them")
-    if compute_optimal:
-        return float(scaling.optimal_tokens(model.parameters))
-    if stated is None:
-        raise DistsimError("no tokens given", "e.g.: --tokens 2T", "or: --compute-optimal, for Chinchilla's number")
-    if not 0 < stated <= plans.MOST_TOKENS:
-        raise DistsimError(f"--tokens {stated:g} is out of range", "valid: more than 0, at most 1e18; e.g. --tokens 2T")
-    return stated
+def request_of(given: Mapping[str, Any]) -> Request:
+    """The request from all options of a plan."""
+    stated = {name: given[name] for name in JOB if given[name] is not None}
+    job = Job.read({"model": given["model"], **stated})
+    model = load_model(job.model)
+    if job.seq is None:
+        job = job.model_copy(update={"seq": sequence_of(model)})
+    days, dollars = _quantity(given, "deadline", "s"), _quantity(given, "budget", "USD")
+    age = _quantity(given, "price_age", "s")
+    if age is not None and age <= 0:
+        raise DistsimError(f"--price-age {given['price_age']} leaves no price", "give more than 0, e.g. 6months")
+    tokens = tokens_for(_quantity(given, "tokens", "tokens"), given["compute_optimal"], model)
+    rates = catalog.load("failures", given["failures"])
+    planned = rates.planned / (rates.window / DAY) if rates.planned and rates.window else 0.0
+    return Request(
+        Terms(
+            job, step_batch(given["global_batch"], job, model, tokens), rates,
+            catalog.load("storage", given["storage"]), _policy(given, planned),
+            parse_bounds({name: given[name] for name in BOUNDED}, []),
+            parse_share(given["margin"], "margin", "of the memory"), tokens,
+        ),
+        tokens, Wish(None if days is None else days / DAY, dollars),
+        catalog.load("facilities", given["facility"]), terms_of(given["price"]), _words("gpu", given),
+        _words("cluster", given), _sizes(given["gpus"]), _words("provider", given), given["compute_optimal"],
+        _kept(given["keep"]), None if age is None else age / DAY,
+    )  # fmt: skip
 
 
-def sequence_of(model: LoadedModel) -> int:
-    """Tokens per sequence of most of a run: the model's context where that is not a long one."""
-    return min(model.spec.context, USUAL_SEQUENCE)
+def _kept(stated: int | None) -> int:
+    if stated is not None and not 0 <= stated <= MOST_KEPT:
+        raise DistsimError(f"--keep {stated} is out of range", f"valid: 0 to {MOST_KEPT:,}")
+    return USUAL_KEPT if stated is None else stated
 
 
-def step_batch(stated: int | None, job: Job, model: LoadedModel, tokens: float) -> StepBatch:
-    """Sequences per optimizer step: as stated, or growing with the cluster up to what is good for the run."""
-    active = active_parameters(resolve(Job(model=model.spec)))
-    most = scaling.good_batch_tokens(scaling.training_flops(active, tokens))
-    seq = job.seq if job.seq is not None else sequence_of(model)
-    return StepBatch(seq, stated, float(most), model.spec.experts is not None)
+def _quantity(given: Mapping[str, Any], name: str, unit: str) -> float | None:
+    text, option = given[name], flag(name)
+    if text is None:
+        return None
+    return parse_time(text, option) if unit == "s" else parse(text, unit, option)
 
 
-def finish_dates(option: Option, seed: int = 0) -> Campaigns:
-    """Simulated campaigns of an option; the step time varies as its interval says."""
-    from distsim.engine.plans.campaign import CAMPAIGNS, simulate
-
-    one = option.candidate
-    ends = (one.step_seconds / one.step_low, one.step_high / one.step_seconds) if one.step_low > 0 else (1.0, 1.0)
-    spread = max(math.log(ends[0]) / Z90, 0.0), max(math.log(ends[1]) / Z90, 0.0)
-    work = one.work_seconds(option.tokens)
-    failures = one.goodput.interruptions(work)
-    campaigns = CAMPAIGNS if failures <= MANY_FAILURES else FEW_CAMPAIGNS
-    return simulate(one.goodput, work, campaigns, seed, spread)
-
-
-@catalog.settled()  # every offer names its accelerator, and every layout its hardware
-def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = None) -> Plan:
-    """Time the clusters that are worth it and price them; in a pool's processes if one is given, with the same
-    answer."""
-    model = load_model(request.terms.job.model)
-    prices = offers(request)
-    scope = _scope(request, model, prices)
-    places = scope.places()
-    _check_tokens(request, model)
-    tried = Tried(request, model, prices.known, watch, pool)
-    found = tried.options(places)
-    lacking = None if found else nothing_found(request, model.name, places, tried.made, tried.quotes)
-    if scope.open_sizes and request.wish.dollars is not None:
-        found = plans.cheapest_first([*found, *down_to_budget(found, request.wish, tried.more)])
-    usual = usual_notes(request, model, prices.left_out, found) if found else []
-    unread = unread_notes(request.terms.job, request.terms.bounds, found)
-    of_chips = (note for option in found for note in option.candidate.notes)
-    notes = tuple(dict.fromkeys((*usual, *scope.notes(tried.sizes), *unread, *of_chips)))
-    sizes = tuple(tried.sizes)
-    return Plan(request, model, scope.flops_per_token, tuple(found), notes, sizes, lacking, prices.since)
+def _policy(given: Mapping[str, Any], pauses_per_day: float) -> Policy:
+    """How the campaign guards itself, and what else slows it."""
+    every = _quantity(given, "preempted_every", "s")
+    if every is not None and "spot" not in terms_of(given["price"]):
+        raise DistsimError("--preempted-every is about spot machines", "add --price spot, or leave it out")
+    if every is not None and every < MINUTE:
+        raise DistsimError(f"--preempted-every {given['preempted_every']} leaves no time to train", "e.g. 10d")
+    pause = _quantity(given, "maintenance_every", "s")
+    if pause is not None and pause < HOUR:
+        problem = f"--maintenance-every {given['maintenance_every']}: planned pauses are at least an hour apart"
+        raise DistsimError(problem, "write e.g. 7d")
+    if pause is not None:
+        pauses_per_day = DAY / pause
+    spread = parse_share(given["stragglers"], "stragglers", "of the mean speed")
+    return Policy(
+        asynchronous=not given["blocking_checkpoints"], interval_seconds=_quantity(given, "checkpoint_every", "s"),
+        spares=given["spares"], pauses_per_day=pauses_per_day, straggler_spread=spread,
+        node_preempted_every=every, pace=campaign_pace() if given["pace"] is None else given["pace"],
+    )  # fmt: skip
 
 
-def _scope(request: Request, model: LoadedModel, prices: Offers) -> Scope:
-    """What to try. Raises where nobody offers what is asked for, or only at prices that are too old."""
-    try:
-        return Scope(request, model, prices.known)
-    except DistsimError:
-        if prices.left_out:
-            Scope(request, model, prices.every)  # which raises too, unless older prices would do
-            raise prices.too_old(request, alike(request, sold_whole(prices.known, request.sizes))) from None
-        raise
+def _words(name: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names with commas between them; none where it is not stated."""
+    text = given[name]
+    names = tuple(word.strip() for word in (text or "").split(",") if word.strip())
+    if text is not None and not names:
+        raise DistsimError(f"--{name} {text!r} names none", "name one, or leave it out")
+    return names
 
 
-class Tried:
-    """Clusters of a size that were timed and priced."""
-
-    def __init__(
-        self, request: Request, model: LoadedModel, offered: Sequence[Quote], watch: Show | None, pool: Pool | None
-    ) -> None:  # fmt: skip
-        self.request, self.model, self.offered, self.watch, self.pool = request, model, offered, watch, pool
-        self.places: list[Place] = []
-        self.made: list[Candidate] = []
-        self.quotes: dict[Place, list[Quote]] = {}
-        """Of those that a layout fits."""
-
-    def options(self, places: Sequence[Place]) -> list[Option]:
-        """Options of some more. Raises where what is asked for allows no layout on any of them."""
-        self.places += places
-        made = candidates(self.request.terms, self.model, places, self.watch, self.pool)
-        self.made += made
-        self.quotes |= {(one.cluster, one.gpus): best(self.offered, one.cluster, one.gpus) for one in made}
-        return plans.options(made, self.request.tokens, self.quotes, self.request.facility)
-
-    def more(self, places: Sequence[Place]) -> list[Option]:
-        """Further options; none, and no error, where no layout fits."""
-        try:
-            return self.options(places)
-        except DistsimError:
-            return []
-
-    @property
-    def sizes(self) -> list[int]:
-        """How many accelerators were tried."""
-        return sorted({gpus for _, gpus in self.places})
-
-
-def _check_tokens(request: Request, model: LoadedModel) -> None:
-    per_step = request.terms.batch.sequences(1) * (request.terms.job.seq or model.spec.context)
-    if request.tokens < per_step:
-        raise DistsimError(
-            f"{request.tokens:,.0f} tokens are less than one step of {per_step:,} tokens",
-            "give more --tokens, or a smaller --global-batch",
-        )
+def _sizes(text: str | None) -> tuple[int, ...]:
+    return doubling("gpus", text) if text is not None else ()

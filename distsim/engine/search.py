@@ -1,244 +1,138 @@
-"""``distsim search``: every layout that rules and bounds allow, priced by the same ledger as ``distsim step``."""
+"""``distsim.search``: a search from its options as somebody states them, as keywords of a program or command line."""
 
 from __future__ import annotations
 
-import itertools
-import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from distsim import catalog
-from distsim.engine.counted import Show
-from distsim.engine.jobs.framework_notes import unfitted
-from distsim.engine.jobs.lacking import lacking
-from distsim.engine.jobs.placement import placement_note
-from distsim.engine.jobs.resolve import Setup
-from distsim.engine.layouts import money as search_money
-from distsim.engine.layouts import schedules as search_schedules
-from distsim.engine.layouts.best import Kept
-from distsim.engine.layouts.chunks import Pool, gather
-from distsim.engine.layouts.contradiction import contradiction
-from distsim.engine.layouts.fold import Block, Inside, Shared, blocks
-from distsim.engine.layouts.prices import Prices
-from distsim.engine.layouts.ranking import COST, OBJECTIVES, Found, Objective
-from distsim.engine.layouts.report import Choice as Choice
-from distsim.engine.layouts.report import Request as Request
-from distsim.engine.layouts.report import SearchReport as SearchReport
-from distsim.engine.layouts.report import Steps
-from distsim.engine.layouts.report import choice as choice
-from distsim.engine.layouts.space import Group, groups
-from distsim.engine.layouts.support import lenient
-from distsim.engine.layouts.support import notes as support_notes
-from distsim.engine.layouts.variants import FIXED as FIXED
-from distsim.engine.layouts.variants import READ_BEYOND_ONE, variants
-from distsim.engine.layouts.variants import base_setup as base_setup
-from distsim.engine.layouts.ways import without_stages
-from distsim.engine.networks.profile_use import unused_by_job
-from distsim.engine.networks.reach import refuse_beyond, straddling
-from distsim.engine.networks.unknown import unknown_links
-from distsim.engine.plans.batch import USUAL_STEP_TOKENS
-from distsim.engine.plans.pace import campaign_pace
-from distsim.errors import DistsimError, did_you_mean
-from distsim.specs.flags import flag
-from distsim.units import count
+from distsim.engine.jobs.drives import goes_to
+from distsim.engine.layouts import variants
+from distsim.engine.layouts.bounds import doubling, parse_bounds
+from distsim.engine.layouts.money import Wish, wish_for
+from distsim.engine.layouts.report import Request, SearchReport
+from distsim.engine.layouts.search import search as run
+from distsim.engine.layouts.searchable import BOUNDED, FIXED, VARIED
+from distsim.errors import DistsimError
+from distsim.keywords import as_text, refuse_unknown, switch, whole, word
+from distsim.specs.job import Job, Named, job_of
+from distsim.units import YEAR, parse, parse_share, parse_time
 
-LEAST_KEPT = 64
-"""Layouts that are kept as they pass, where fewer are asked for: what is shown is ordered anew among them."""
-FRONT = 24
-"""Points of the front that are re-evaluated and reported; of more, every so many."""
-SPARE = 3
-"""More than asked are computed again, so that the order is that of their own numbers."""
+MOST_RANKED = 1000
+"""Layouts that may be asked for by rank: each is computed again by itself, in some milliseconds."""
+KEYWORDS = ("objective", "within", "tokens", "deadline", "margin", "exclude", "top", "all_ranks", "price", "provider")
+"""A search's own options."""
 
 
-@catalog.settled()  # each layout that is shown is resolved again, with the same presets
 def search(
-    request: Request,
-    watch: Show | None = None,
-    every: Callable[[Block], None] | None = None,
-    pool: Pool | None = None,
-    shared: Shared | None = None,
-    partly: bool = False,
-) -> SearchReport:
-    """Evaluate all layouts, in a pool's processes if one is given, with the same answer; ``every`` is given each block
-    of them, but not from a pool. ``shared`` keeps what the same search on other networks would compute again. With
-    ``partly`` an interrupt ends the search with what it has."""
-    began = time.perf_counter()
-    if request.objective not in OBJECTIVES:
-        near = did_you_mean(str(request.objective), OBJECTIVES)
-        raise DistsimError(f"unknown objective {request.objective!r}", near, f"objectives: {', '.join(OBJECTIVES)}")
-    if not 0 <= request.margin < 1:
-        raise DistsimError(f"--margin {request.margin:g} is no share of the memory", "give 0 to 0.99, e.g. 0.05")
-    request = lenient(request)
-    notes: list[str] = []
-    base = base_setup(request.job, max(request.gpus), request.overrides)
-    refuse_beyond(base, max(request.gpus))
-    batches = request.batches or (request.job.global_batch or usual_batch(base, request.gpus, notes),)
-    limit = base.accelerator.limit(request.margin)
-    rents = rents_of(request)
-    notes += dict.fromkeys(rent.note for rent in rents.values() if rent.note)
-    hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
-    objective = Objective(request.objective, hourly)
-    brief = request.brief and not request.all_ranks and pool is None and not search_schedules.asked(request.bounds)
-    most = request.top + SPARE if brief else max(LEAST_KEPT, 2 * request.top)
-    kept = Kept(limit, objective, request.within, most, batches[0], pace_of(request, base), brief)
-    interrupted = False
-    try:
-        _walk(request, batches, kept, watch, every, pool, shared)
-        _simulate(request, batches, kept, every, notes)
-    except KeyboardInterrupt:
-        if not partly:
-            raise
-        interrupted = True
-        notes.append("interrupted: the best of what was evaluated so far")
-    if not kept.evaluated and not interrupted:
-        raise contradiction(request, base, batches)
-    known: Steps = {}
-    best = _ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept, known)
-    return SearchReport(
-        request, base, batches, kept.evaluated, kept.fitting, kept.feasible, time.perf_counter() - began, limit,
-        best,
-        () if request.brief else tuple(choice(one, known) for one in thinned(kept.front.found)),
-        () if request.brief else tuple(choice(one, known) for one in _almost(kept)),
-        () if kept.feasible or request.brief else tuple(
-            choice(one, known) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
-        ),
-        kept, rents, interrupted,
-        (*base.notes, *unfitted(base), *lacking(base),
-         *unknown_links(base.accelerator, base.cluster, max(request.gpus)), *notes, *placed(best),
-         *without_stages(base, max(request.gpus), request.bounds), *support_notes(request, best, base.model),
-         *unused_profile(best), *unread_options(request, best), *pace_note(request, bool(rents))),
-    )  # fmt: skip
+    job: Job | Named | None = None, /, *, objective: str = "throughput", within: Any = None, tokens: Any = None,
+    deadline: Any = None, margin: Any = None, exclude: str | Sequence[str] | None = None, top: int = 10,
+    all_ranks: bool = False, price: Any = None, provider: Any = None, **options: Any,
+) -> SearchReport:  # fmt: skip
+    """The best layouts of a model on a number of GPUs, as ``distsim search`` finds them (docs/search.md).
+
+    ``job`` is a model with job options as keywords, or a whole Job, whose degrees then are the only ones that are
+    tried. What bounds the search takes one value, several or a range: ``tp=8``, ``tp=[1, 2, 4]``, ``tp="1..8"``.
+    Numbers are SI (seconds, tokens, a share for ``margin``), texts have units: ``within="20s"``, ``tokens="2T"``.
+    Raises DistsimError for what does not exist, contradicts itself or allows no layout at all; that none fits is an
+    answer (``best`` is empty, ``nearest`` is not).
+    """
+    refuse_unknown("a search", options, {*Job.model_fields, *KEYWORDS})
+    options = {name: value for name, value in options.items() if value is not None}
+    limits = {name: as_text(name, options.pop(name)) for name in BOUNDED if name in options}
+    stated = job if isinstance(job, Job) and not options else job_of(job, options)
+    if other := unsearched(stated):
+        raise DistsimError(f"a search does not take {', '.join(other)}", "leave it out; distsim.step takes it")
+    if (ranked := whole("top", top)) > MOST_RANKED:
+        raise DistsimError(f"top {ranked} ranks nothing sensible", f"valid: 1 to {MOST_RANKED}")
+    several = isinstance(exclude, (list, tuple))
+    left_out = [word("exclude", one) for one in (() if exclude is None else exclude if several else (exclude,))]
+    request = request_of(stated, limits, objective=word("objective", objective), within=within, margin=margin,
+                         exclude=left_out)  # fmt: skip
+    wish = price_wish(*(None if one is None else as_text("price", one) for one in (price, provider)))
+    request = replace(request, top=ranked, all_ranks=switch("all_ranks", all_ranks), price=wish)
+    return run(training(request, tokens, deadline))
 
 
-def pace_note(request: Request, priced: bool) -> list[str]:
-    """What days and dollars rest on, where there are any."""
-    told = [*(["days"] if request.tokens is not None else []), *(["dollars"] if priced else [])]
-    pace = f"{campaign_pace():g} times as long as a benchmark's"
-    return [f"{' and '.join(told)} are at the pace of campaigns, whose steps take {pace}"] if told else []
+def unsearched(job: Job) -> list[str]:
+    """Options that a job states and a search does not have."""
+    named = sorted(job.model_fields_set - {"model", *FIXED, *BOUNDED})
+    return [name for name in named if getattr(job, name) is not None]
 
 
-def unused_profile(best: Sequence[Choice]) -> list[str]:
-    """A note where the network profile has no factor for any of the best layouts."""
-    found = [unused_by_job(choice.report.setup) for choice in best]
-    return list(found[0]) if found and all(found) else []
+def request_of(
+    job: Job, limits: Mapping[str, str | None], *, objective: str = "throughput", within: Any = None,
+    margin: Any = None, exclude: Sequence[str] = (),
+) -> Request:  # fmt: skip
+    """The request for a job, with ``limits`` on its bounded options as texts; what it states itself bounds them
+    too."""
+    bounds = {name: limits.get(name) for name in BOUNDED}
+    for name in BOUNDED:
+        value = getattr(job, name)
+        if bounds[name] is None and value is not None:
+            # what a job moves together; a comma here means either
+            bounds[name] = value.replace(",", "+") if name == "offload" else as_text(name, value)
+    gpus = bounds.pop("gpus")
+    job, tried = _tried(job, {name: bounds.pop(name) for name in VARIED})
+    parsed = parse_bounds(bounds, list(exclude))
+    plain = Request(job, _gpus(gpus, job), parsed, objective, parse_share(margin, "margin", "of the memory"),
+                    _longest_step(within))  # fmt: skip
+    return replace(plain, **tried)
 
 
-def unread_options(request: Request, best: Sequence[Choice]) -> list[str]:
-    """A note for each option that the job states and none of the best layouts reads."""
-    return [
-        f"{flag(option, stated)} has no effect: {degree} is 1 in every layout that is shown"
-        for degree, option in READ_BEYOND_ONE.items()
-        if best and (stated := getattr(request.job, option)) is not None
-        and all(getattr(one.report.setup.layout, degree) == 1 for one in best)
-    ]  # fmt: skip
+def _longest_step(within: Any) -> float:
+    """Seconds that a step may take."""
+    if within is None:
+        return float("inf")
+    seconds = parse_time(within, "--within", ("s", "ms"))
+    if seconds <= 0:
+        raise DistsimError(f"--within {within} leaves no time", "write e.g. --within 20s")
+    if seconds > YEAR:
+        raise DistsimError(f"--within {within} is more than a year for one step", "write e.g. --within 20s")
+    return seconds
 
 
-def placed(best: Sequence[Choice]) -> list[str]:
-    """Notes on the best layout: how the framework places layers that do not divide, which groups cross nodes, and what
-    an MFU over 100% counts."""
-    setups = [choice.report.setup for choice in best[:1]]
-    notes = [placement_note(None, one.chunk_layers, one.model, one.layout, one.framework) for one in setups]
-    notes += [note for one in setups for note in straddling(one)]
-    beyond = (note for choice in best if (note := choice.report.beyond_peak()))
-    return [*(f"layout 1: {note}" for note in notes if note), *itertools.islice(beyond, 1)]
+def _tried(job: Job, texts: Mapping[str, str | None]) -> tuple[Job, dict[str, Any]]:
+    """Batches, recipes and kinds of offloading to try, and the job with the first of each."""
+    first: dict[str, Any] = dict.fromkeys(VARIED)
+    tried: dict[str, Any] = {}
+    for name, text in texts.items():
+        if text is not None:
+            found = variants.PARSERS[name](text, job)
+            first[name], tried[VARIED[name]] = found[0], found
+    if job.offload_to:  # one that goes there, if any does
+        there = (one for one in tried.get("offloads", ()) if goes_to(one, job.offload_to))
+        first["offload"] = next(there, first["offload"])
+    return job.model_copy(update=first), tried
 
 
-def pace_of(request: Request, base: Setup) -> float:
-    """Seconds per sequence that meet the deadline at the pace of campaigns; infinite where there is none."""
-    if request.tokens is None or request.deadline == math.inf:
-        return math.inf
-    return float(request.deadline / campaign_pace() / request.tokens * base.layout.seq)
+def _gpus(text: str | None, job: Job) -> tuple[int, ...]:
+    """Numbers of GPUs as asked for, or those of one node."""
+    if text is None:
+        return (int(variants.base_setup(job, 1).cluster.gpus_per_node),)
+    return tuple(sorted(doubling("gpus", text)))
 
 
-def rents_of(request: Request) -> dict[int, search_money.Rent]:
-    """What each number of GPUs costs, where prices are asked for."""
-    wish = request.price or (search_money.Wish() if request.objective == COST else None)
-    if wish is None:
-        return {}
-    return search_money.rents(wish, base_setup(request.job, max(request.gpus), request.overrides), request.gpus)
+def price_wish(price: str | None, provider: str | None) -> Wish | None:
+    """Whose prices are asked for; None where none are."""
+    if price is not None and not price.strip():
+        raise DistsimError("--price is empty", "name a term such as on-demand, or USD per GPU-hour")
+    names = [name.strip() for name in (provider or "").split(",") if name.strip()]
+    if provider is not None and not names:
+        raise DistsimError(f"--provider {provider!r} names no price list", "see: distsim show prices")
+    return None if price is None and provider is None else wish_for(price, names)
 
 
-def _almost(kept: Kept, most: int = 5) -> list[Found]:
-    """Layouts that nearly fit and would be faster than the best that does."""
-    best = min((one.seconds_per_sequence for one in kept.best.found), default=math.inf)
-    return [one for one in kept.almost.found if one.seconds_per_sequence < best][:most]
-
-
-def _walk(
-    request: Request, batches: Sequence[int], kept: Kept, watch: Show | None, every: Callable[[Block], None] | None,
-    pool: Pool | None, shared: Shared | None = None,
-) -> None:  # fmt: skip
-    prices = Prices()
-    for gpus in sorted(request.gpus):
-        found = _groups(request, gpus, batches)
-        whole, done = sum(group.layouts for group in found), kept.evaluated
-        if pool is not None:
-            gather(pool, found, kept, watch)
-        for number, group in enumerate(found if pool is None else ()):
-            inside = None if shared is None else shared.setdefault((gpus, number), Inside())
-            for block in blocks(group, prices, inside):
-                kept.add(block)
-                if every is not None:
-                    every(block)
-                if watch is not None:
-                    watch(kept.evaluated, done + whole)
-        if request.objective == "fewest-gpus" and kept.feasible:
-            return
-
-
-def _simulate(
-    request: Request, batches: Sequence[int], kept: Kept, every: Callable[[Block], None] | None, notes: list[str]
-) -> None:
-    """Add the best layouts under the schedules that have no closed form, where these are asked for."""
-    names = search_schedules.asked(request.bounds)
-    if not names:
-        return
-    origin, words = kept, set(request.bounds.words("schedule"))
-    if words == set(names):  # no layout is known yet
-        origin = replace(kept)
-        seeking = replace(request, bounds=search_schedules.with_stand_ins(request.bounds))
-        _walk(seeking, batches, origin, None, None, None)
-    before, prices = kept.evaluated, Prices()
-    for group in search_schedules.simulated(origin, request.bounds, lambda: kept.fitting):
-        try:
-            for block in blocks(group, prices):
-                kept.add(block)
-                if every is not None:
-                    every(block)
-        except DistsimError:  # sizes that the schedule cannot take
-            continue
-    many = f"{kept.evaluated - before:,} in all"
-    notes.append(f"{', '.join(names)}: simulated for the degrees of the best few layouts under other schedules, {many}")
-
-
-def _groups(request: Request, gpus: int, batches: Sequence[int]) -> list[Group]:
-    """All groups for a number of GPUs, batch after batch, each with every recipe and offloading."""
-    opened = list(variants(request.job, gpus, request.precisions, request.offloads, request.overrides))
-    return [group for batch in batches for base in opened for group in groups(base, gpus, batch, request.bounds)]
-
-
-def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
-    """About four million tokens: the GPUs' odd factor times a power of two, so that data parallel ranks divide it."""
-    wanted = USUAL_STEP_TOKENS / base.layout.seq
-    odd = max(number // (number & -number) for number in gpus)
-    batch = odd * 2 ** max(round(math.log2(max(wanted / odd, 1))), 0)
-    notes.append(f"--global-batch not given: {batch} sequences taken, {count(batch * base.layout.seq)} tokens per step")
-    return int(batch)
-
-
-def _ranked(found: list[Found], top: int, kept: Kept, known: Steps) -> tuple[Choice, ...]:
-    """The best few, in the order that their own computation gives."""
-    again = [choice(one, known) for one in found[: top + SPARE]]
-    order = sorted(again, key=lambda one: (
-        kept.ordered(one.report.seconds, one.report.memory.peak, one.found.group), one.report.seconds,
-        one.report.memory.peak,
-    ))  # fmt: skip
-    return tuple(order[:top])
-
-
-def thinned(found: list[Found], most: int = FRONT) -> list[Found]:
-    """Points of a front, evenly by their number, both ends kept."""
-    if len(found) <= most:
-        return list(found)
-    return [found[round(index * (len(found) - 1) / (most - 1))] for index in range(most)]
+def training(request: Request, tokens: Any, deadline: Any) -> Request:
+    """How much is to be trained, and in which time."""
+    if tokens is None:
+        if deadline is not None:
+            raise DistsimError(f"--deadline {deadline} needs to know for how many tokens", "add e.g. --tokens 300B")
+        return request
+    made = {"tokens": parse(tokens, "tokens", "--tokens")}
+    if deadline is not None:
+        made["deadline"] = parse_time(deadline, "--deadline")
+    for name, value in made.items():
+        if value <= 0:
+            raise DistsimError(f"--{name} leaves nothing to search for", "write e.g. --tokens 300B --deadline 30d")
+    return replace(request, tokens=made["tokens"], deadline=made.get("deadline", request.deadline))

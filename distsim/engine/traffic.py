@@ -10,19 +10,19 @@ from typing import Any
 from distsim import catalog
 from distsim.arrays import Number, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
-from distsim.engine.exchanges.exchange import Exchange, exchange_of, reduces_last, timed_notes
 from distsim.engine.exchanges.flows import Flow, Role
 from distsim.engine.exchanges.hidden import beside_each, hidden_fraction
 from distsim.engine.exchanges.offloading import DOWN, READ, UP, WRITE
+from distsim.engine.exchanges.profile_use import unused_by_job
+from distsim.engine.exchanges.reach import refuse_beyond, straddling
 from distsim.engine.footprint.states import filled_experts
+from distsim.engine.jobs.exchange import Exchange, exchange_of, reduces_last, timed_notes
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.jobs.words import few
 from distsim.engine.networks.network import Network
-from distsim.engine.networks.profile_use import unused_by_job
-from distsim.engine.networks.reach import refuse_beyond, straddling
 from distsim.engine.networks.unknown import unknown_links
 from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fraction
 from distsim.specs.flags import flag

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distsim.engine.exchanges.compare import SyncCost, ZeroTraffic
 from distsim.engine.traffic import HOST_OPS, TrafficReport
+from distsim.engine.traffic_compare import SyncCost, ZeroTraffic
 from distsim.report.comm_rows import row_lines
 from distsim.report.hierarchy import carried, line_rate, picture
 from distsim.report.job_words import flowed, job_lines

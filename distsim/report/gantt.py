@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from distsim.engine.pipeline import Pipeline
+from distsim.engine.timelines.simulation import Pipeline
 from distsim.schedules.repeats import short, timed
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.planner import Plan, finish_dates
 from distsim.engine.plans.choice import faster
 from distsim.engine.plans.details import details
 from distsim.engine.plans.plan import Option
+from distsim.engine.plans.planner import Plan, finish_dates
 from distsim.report import html_layout, html_sections
 from distsim.report.html_cash import cash
 from distsim.report.html_figures import figure, key, money_bar

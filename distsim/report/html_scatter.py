@@ -8,8 +8,8 @@ import string
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from distsim.engine.planner import Plan
 from distsim.engine.plans.plan import Option
+from distsim.engine.plans.planner import Plan
 from distsim.report.html_figures import drawing, text
 from distsim.report.markup import Html, element
 from distsim.report.plan_plot import dearest

@@ -8,12 +8,13 @@ import platform
 from collections.abc import Iterator
 
 import distsim
+from distsim.engine.campaigns.prices import STALE_DAYS
 from distsim.engine.figures import Figure
-from distsim.engine.planner import Plan, Request
+from distsim.engine.jobs.hardware import profile_of
 from distsim.engine.plans.details import Details
-from distsim.engine.plans.energy import profile_of
 from distsim.engine.plans.plan import Option
-from distsim.engine.plans.prices import STALE_DAYS
+from distsim.engine.plans.planner import Plan
+from distsim.engine.plans.request import Request
 from distsim.engine.plans.scope import paid_for
 from distsim.report.job_words import trained_words
 from distsim.report.markup import Html, datum, element, items, paragraph, section, table

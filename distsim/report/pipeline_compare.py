@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from distsim.engine.pipeline import Pipeline
+from distsim.engine.timelines.simulation import Pipeline
 from distsim.report import gantt
 from distsim.report.gantt import Line, Span, show_count, show_seconds, show_time
 from distsim.report.pipeline_text import Show, count, wrapped

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
-from distsim.engine.pipeline import Pipeline
+from distsim.engine.timelines.simulation import Pipeline
 from distsim.errors import DistsimError
 from distsim.report import gantt
 from distsim.report.gantt import show_time

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distsim.engine.pipeline import Pipeline
 from distsim.engine.timelines.partition import Partition
+from distsim.engine.timelines.simulation import Pipeline
 from distsim.formulas.schedule_forms import FORMS, Setting
 from distsim.report import gantt
 from distsim.report.gantt import Line, Span, show_count, show_seconds, show_time

@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from distsim.engine.planner import Plan, finish_dates
 from distsim.engine.plans.choice import faster
 from distsim.engine.plans.plan import Option
+from distsim.engine.plans.planner import Plan, finish_dates
 from distsim.report.job_words import trained_words
 from distsim.report.plan_buying import buying_lines
 from distsim.report.plan_plot import pareto_lines

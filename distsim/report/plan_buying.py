@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 
-from distsim.engine.planner import Plan
 from distsim.engine.plans.ownership import Ownership
 from distsim.engine.plans.plan import Option
+from distsim.engine.plans.planner import Plan
 from distsim.report.plan_words import days, number
 from distsim.report.style import Style, columns
 from distsim.specs.dates import dated

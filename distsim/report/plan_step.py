@@ -6,8 +6,8 @@ import shlex
 from typing import Any
 
 from distsim.engine.layouts.variants import unread
-from distsim.engine.planner import Plan
 from distsim.engine.plans.plan import Option
+from distsim.engine.plans.planner import Plan
 from distsim.specs.flags import typed
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")

@@ -8,10 +8,10 @@ from decimal import Decimal
 
 from distsim import catalog
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
-from distsim.engine.planner import Plan
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.layouts import ALIKE
 from distsim.engine.plans.plan import Option
+from distsim.engine.plans.planner import Plan
 from distsim.specs.dates import dated
 from distsim.units import DAY, KILOGRAMS_PER_TONNE, KWH_PER_MWH, days_words, decimal_bytes, dollars, duration
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.layouts.money import Rent
-from distsim.engine.search import Choice, SearchReport
+from distsim.engine.layouts.report import Choice, SearchReport
 from distsim.report.job_words import trained_words
 from distsim.report.memory import number
 from distsim.report.prose import folded

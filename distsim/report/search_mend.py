@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distsim.engine.advice.mend import Mended
-from distsim.engine.layouts.mend import Quick
-from distsim.engine.search import SearchReport
+from distsim.engine.advice.search import Quick
+from distsim.engine.layouts.report import SearchReport
 from distsim.report.memory import mend_lines
 from distsim.report.search import command
 from distsim.report.style import Style

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.engine.search import SearchReport
+from distsim.engine.layouts.report import SearchReport
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, Style
 from distsim.units import GIB, duration, gib

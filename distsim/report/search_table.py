@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distsim.engine.layouts.alike import AS_GOOD, Alike
-from distsim.engine.search import Choice, SearchReport
+from distsim.engine.layouts.report import Choice, SearchReport
 from distsim.report import terminal
 from distsim.report.memory import number
 from distsim.report.prose import folded

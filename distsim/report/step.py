@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from distsim.engine.advice.faster import Faster
 from distsim.engine.footprint.peak_error import TIGHT
 from distsim.engine.jobs.flops import reads_less
-from distsim.engine.step import StepReport
 from distsim.engine.steps.compose import PARTS
+from distsim.engine.steps.report import StepReport
 from distsim.report.flag_tables import flag_table
 from distsim.report.job_words import job_lines
 from distsim.report.prose import folded

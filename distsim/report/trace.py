@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from distsim.engine.pipeline import Pipeline
+from distsim.engine.timelines.simulation import Pipeline
 from distsim.report import gantt
 from distsim.units import MICROSECOND
 

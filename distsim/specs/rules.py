@@ -228,7 +228,7 @@ RULES: tuple[Rule, ...] = (
 
 def trades_heads(model: Model, cp_mode: str, tp: Number, cp: Number) -> Number:
     """Whether context parallel ranks divide the heads that they trade for tokens, where that is how they exchange. Its
-    message is in engine/exchanges/exchange.py, which knows whether a framework has another way."""
+    message is in engine/jobs/exchange.py, which knows whether a framework has another way."""
     return cp_mode != "all_to_all" or traded_heads(model, tp) % cp == 0
 
 

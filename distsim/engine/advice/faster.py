@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from distsim import catalog
 from distsim.arrays import ceil_div
+from distsim.engine.exchanges.reach import refuse_beyond
 from distsim.engine.jobs.graphs import GROUPED_CHIPS, captures
 from distsim.engine.jobs.lacking import sixteen_bits, without_flash
 from distsim.engine.jobs.profile import fused_instead, losses_for
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.tp_overlap import overlapped
 from distsim.engine.memory import MemoryReport, memory_of
-from distsim.engine.networks.reach import refuse_beyond
-from distsim.engine.step import StepReport, seconds_of
+from distsim.engine.step import seconds_of
+from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
@@ -69,8 +70,8 @@ def advise(report: StepReport | MemoryReport | SearchReport) -> list[Faster] | l
 
     if isinstance(report, MemoryReport):
         return [] if report.fits else mend(report).fitting
-    from distsim.engine.layouts.mend import Quick, mends
-    from distsim.engine.search import SearchReport
+    from distsim.engine.advice.search import Quick, mends
+    from distsim.engine.layouts.report import SearchReport
 
     if not isinstance(report, SearchReport):
         told = "give what distsim.step, distsim.memory or distsim.search returns"

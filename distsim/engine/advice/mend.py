@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.engine.advice.changes import Change, changes, some_layers, together
+from distsim.engine.exchanges.reach import refuse_beyond
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import MemoryReport, memory_unless
-from distsim.engine.networks.reach import refuse_beyond
 from distsim.errors import DistsimError
 from distsim.specs.flags import typed
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, minimum, nothing, where
 from distsim.engine.exchanges.data import data_flows
-from distsim.engine.exchanges.exchange import Exchange
 from distsim.engine.exchanges.flows import Fixed, Flow, present
 from distsim.engine.exchanges.model import model_flows, once_per_domain, replicated_gradient_flows
 from distsim.engine.exchanges.norms import norm_flows
 from distsim.engine.exchanges.pipeline import pipeline_flows
+from distsim.engine.jobs.exchange import Exchange
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks import pricing

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, nothing, where
-from distsim.engine.exchanges.exchange import Exchange, gathers, gathers_once
 from distsim.engine.exchanges.flows import Flow, Span, of_states
 from distsim.engine.exchanges.module_buffers import buffer_flows
 from distsim.engine.footprint.states import sharding_group
@@ -22,10 +21,11 @@ from distsim.engine.footprint.stored import (
     plain_elements,
     units_of,
 )
+from distsim.engine.jobs.exchange import Exchange, gathers, gathers_once
+from distsim.engine.jobs.narrow import narrow_weight
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import reduced_in
-from distsim.engine.kernels.narrow import narrow_weight
 from distsim.formulas.traffic import DTYPE_BYTES, full_buckets
 
 

@@ -8,8 +8,8 @@ one of the other along columns (or the product's block is reduced).
 from __future__ import annotations
 
 from distsim.arrays import Number
-from distsim.engine.exchanges.exchange import Exchange, grid_side
 from distsim.engine.exchanges.flows import Flow, Span, dtype_name
+from distsim.engine.jobs.exchange import Exchange, grid_side
 from distsim.engine.jobs.resolve import Setup
 from distsim.formulas.traffic import cube_face_bytes, summa_block_bytes
 from distsim.layers.ledger import Operation

@@ -4,8 +4,8 @@ says it exactly."""
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum, where
-from distsim.engine.exchanges.exchange import Exchange, gathers_once, reduces_each
 from distsim.engine.exchanges.flows import Role
+from distsim.engine.jobs.exchange import Exchange, gathers_once, reduces_each
 from distsim.engine.jobs.flops import peak_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, where
-from distsim.engine.exchanges.exchange import Exchange, gradients_wait
 from distsim.engine.exchanges.flows import Flow, Span, Where, dtype_name
+from distsim.engine.jobs.exchange import Exchange, gradients_wait
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks.links import link_rate

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distsim.arrays import Number
-from distsim.engine.exchanges.exchange import Exchange
 from distsim.engine.exchanges.flows import Flow, Span
+from distsim.engine.jobs.exchange import Exchange
 from distsim.engine.jobs.resolve import Setup
 from distsim.formulas.traffic import DTYPE_BYTES
 

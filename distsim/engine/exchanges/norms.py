@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from distsim.arrays import where
-from distsim.engine.exchanges.exchange import Exchange
 from distsim.engine.exchanges.flows import Flow, Span, dtype_name
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.footprint.stored import trained_units
+from distsim.engine.jobs.exchange import Exchange
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.units import FP32_BYTES

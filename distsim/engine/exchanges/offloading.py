@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from distsim.arrays import Number, minimum, where
-from distsim.engine.exchanges.exchange import Exchange
 from distsim.engine.exchanges.flows import Fixed, Flow, Span
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import sharding_group, state_bytes
 from distsim.engine.jobs.drives import drive_rates
+from distsim.engine.jobs.exchange import Exchange
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes

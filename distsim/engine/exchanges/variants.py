@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, where
 from distsim.engine.exchanges.data import same_span, sharings
-from distsim.engine.exchanges.exchange import Exchange
 from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow, Span
 from distsim.engine.footprint.stored import Stored, trained_units
+from distsim.engine.jobs.exchange import Exchange
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.networks.network import Network

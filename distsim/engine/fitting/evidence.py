@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from distsim.engine.corrections.likeness import DIFFERENCES, DOUBLINGS, NOISES, RANGE, shared
+from distsim.engine.corrections.own_runs import OWN, compared
 from distsim.engine.fitting.states import shares_of, voted, votes_of
 from distsim.engine.fitting.table import Example, in_state, nearest_states
-from distsim.engine.runs.likeness import DIFFERENCES, DOUBLINGS, NOISES, RANGE, shared
-from distsim.engine.runs.own_runs import OWN, compared
 
 HALF_BUSY, LEAST_BUSY = 0.5, 0.05
 """Share of a step in which a chip computes, of a run whose variance is one; and the least share that tells runs
@@ -20,7 +20,8 @@ apart. Assumed."""
 LARGEST_ERROR = 0.35
 """An error beyond this is as bad as this when the noise of a framework is chosen."""
 STATE_COLUMNS = ("state", "alone_state", "fullness", "checked", "stalled")
-"""A run's state, the one that all others give it, what votes weigh it by, its own two votes (engine/runs/stalls.py)."""
+"""A run's state, the one that all others give it, what votes weigh it by, its own two votes (see
+engine/corrections/stalls.py)."""
 
 
 def kernel(one: Sequence[Example], other: Sequence[Example]) -> Any:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from distsim import catalog
+from distsim.engine.corrections.likeness import FOLDER
 from distsim.engine.counted import Show, counted
 from distsim.engine.evidence import assumed_of, check_possible
 from distsim.engine.fitting.evidence import corrected, write_evidence
@@ -28,7 +29,6 @@ from distsim.engine.fitting.write import (
     score,
     write,
 )
-from distsim.engine.runs.likeness import FOLDER
 from distsim.engine.runs.measured import measured_seconds
 from distsim.engine.runs.profile import as_one_software, assumed_software
 from distsim.engine.runs.setup import setup_of

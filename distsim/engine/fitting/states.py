@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from distsim.engine.corrections.likeness import vote_place
+from distsim.engine.corrections.stalls import FARTHEST, NOISE, SPREAD, closeness, distinct_state, likeliest
 from distsim.engine.fitting.table import Example, allowed_states
-from distsim.engine.runs.likeness import vote_place
-from distsim.engine.runs.stalls import FARTHEST, NOISE, SPREAD, closeness, distinct_state, likeliest
 from distsim.specs.timing import CHECKED, STALLED
 
 

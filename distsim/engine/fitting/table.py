@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from distsim.engine.corrections.likeness import Likeness, fullness_of, likeness_of
+from distsim.engine.corrections.own_runs import OWN
+from distsim.engine.corrections.stalls import distinct_state
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.runs.likeness import Likeness, fullness_of, likeness_of
-from distsim.engine.runs.own_runs import OWN
-from distsim.engine.runs.stalls import distinct_state
 from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
 from distsim.engine.steps.stage_seconds import products_of
 from distsim.engine.steps.work import work_of

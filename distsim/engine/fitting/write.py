@@ -18,12 +18,12 @@ import numpy as np
 
 from distsim import catalog
 from distsim.engine.calibrated import LEVEL
+from distsim.engine.corrections.likeness import Correction
 from distsim.engine.counted import Show, counted
 from distsim.engine.evidence import quantile
 from distsim.engine.fitting.fit import Fit, fit, unfitted
 from distsim.engine.fitting.table import Example, Table
 from distsim.engine.jobs.kin import kin_of
-from distsim.engine.runs.likeness import Correction
 from distsim.engine.steps.intervals import (
     ELSEWHERE,
     FEW_SOURCES,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum, minimum, some, where
-from distsim.engine.exchanges.exchange import exchange_of, gradients_wait, reduces_last
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.offloaded import HOST_GRADIENT, host_gradient_bytes, passes_host_buffer
 from distsim.engine.footprint.states import States, in_buckets, sharding_group
 from distsim.engine.footprint.stored import shared_elements
+from distsim.engine.jobs.exchange import exchange_of, gradients_wait, reduces_last
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, maximum, where
+from distsim.engine.jobs.narrow import wide_share
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
-from distsim.engine.kernels.narrow import wide_share
 from distsim.last import for_parts_of_last
 from distsim.layers.ledger import Block, Operation, distinct_saved, saved_bytes
 from distsim.layers.names import EXPERT_ACTIVATION

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from distsim.arrays import Number, maximum, plus, product, some, where
-from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
 from distsim.engine.footprint.backward import Gradients, Highest, backward_peak
 from distsim.engine.footprint.moment import Moment
 from distsim.engine.footprint.offloaded import Offloaded
@@ -13,6 +12,7 @@ from distsim.engine.footprint.outputs import outputs_of
 from distsim.engine.footprint.saved import Saved
 from distsim.engine.footprint.states import States
 from distsim.engine.footprint.weight_passes import beyond_in_flight, waiting_after
+from distsim.engine.jobs.exchange import exchange_of, gradients_wait
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.last import for_last

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.arrays import Number, maximum, minimum, some, where
-from distsim.engine.exchanges.exchange import stays_whole
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.drives import Away, away
 from distsim.engine.footprint.stored import filling_of, shared_elements
+from distsim.engine.jobs.exchange import stays_whole
+from distsim.engine.jobs.narrow import NARROW, narrow_weight
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
-from distsim.engine.kernels.narrow import NARROW, narrow_weight
 from distsim.formulas.states import (
     factored_state_bytes,
     gradient_bytes_per_rank,

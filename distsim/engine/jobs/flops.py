@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distsim.arrays import Number, minimum
 from distsim.engine.jobs.lacking import wide_units
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.kernels.sums import PHASES
 from distsim.formulas.attention import chosen_keys
-from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
+from distsim.formulas.flops import model_flops_per_token
 from distsim.last import for_last
 from distsim.layers.attention_kernel import reads_chosen, reads_window
 from distsim.layers.layer_inputs import NAME as LAYER_INPUTS
@@ -26,7 +23,6 @@ from distsim.specs.model import Model
 from distsim.specs.tuning import Tuning
 
 if TYPE_CHECKING:
-    from distsim.engine.steps.work import Work
     from distsim.layers.compressed_attention import Seen
 
 FROZEN_SHARE = 2 / 3
@@ -36,19 +32,6 @@ FIRST_CONVOLUTION = "embedding.frames.first."
 """Its parameters see every frame of sound, of which there are several for a token."""
 ONCE_PER_SEQUENCE = ("head.pooler", "head.sentence", "head.unused")
 """Parameters of the head that a token does not pass through."""
-
-
-NARAYANAN = r"(?i)96 ?\*? ?b(?!\d)|\bsc.?21\b|bigscience|megatron\S* formula"
-"""How sources name the count of Narayanan et al. 2021: a GPT with plain MLPs, every layer computed twice."""
-COUNTED = r"(?i)\b(?:(?P<hardware>hardware|hw|hfu)|model|mfu|causal)\b"
-CAUSAL = r"(?i)(?<!non-)(?<!non )(?<!not )\bcausal"
-"""Words of a convention: who counts, and whether attention counts half."""
-PARAMETERS_ALONE = (
-    r"(?i)\b(?:no|without|w/o|excluding|excl\.?|not counting|ignor\w+) (?:the )?(?:self-?)?attention(?! re)|"
-    r"\b6 ?[*x·]? ?[np](?: ?[*x·]? ?d)?\b(?! ?\+)"
-)
-"""Those of six FLOPs for a parameter and token (Kaplan et al. 2020, section 2.1), in which attention counts nothing;
-what is added to them is mostly attention."""
 
 
 @for_last
@@ -212,48 +195,8 @@ def _least_reach(model: Model, seen: Number) -> Number:
     return share * within + (1 - share) * whole
 
 
-def stated_flops(setup: Setup, convention: str) -> Number | None:
-    """FLOPs of one token as a source counts them that names its convention so; None where the words tell of none.
-    Hardware FLOPs are the model's with what the setup computes again, layers counted whole wherever repeating them
-    stops, but for those who name another formula."""
-    model, seq = setup.model, setup.layout.seq
-    if re.search(NARAYANAN, convention):
-        return hardware_flops_per_token(model.layers, model.hidden, model.vocab, seq)
-    counted, alone = (re.search(words, convention) for words in (COUNTED, PARAMETERS_ALONE))
-    if counted is None and alone is None:
-        return None
-    seen = reach_of(setup) if model.compressed_attention else seq
-    reach = seen / 2 if re.search(CAUSAL, convention) and model.causal else seen
-    reach = 0 if alone else reach
-    layers = model.layers + model.mtp_trained * len(model.mtp_module)
-    once = model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, reach)
-    if counted is None or not counted["hardware"]:
-        return once
-    from distsim.engine.steps.work import work_of
-
-    whole = setup.kernels.model_copy(update={"recompute_stops_early": False})
-    return once * recompute_factor(work_of(replace(setup, kernels=whole)))
-
-
-def recompute_factor(work: Work) -> float:
-    """Floating-point work with recomputation over that without, from the ledger's products."""
-    plain = again = 0.0
-    for stage in work.stages:
-        for phase in PHASES:
-            sums = stage.compute.phases[phase]
-            size = (sums.matmul + sums.matmul8 + sums.grouped + sums.grouped8 + sums.attention) * stage.count
-            plain, again = (plain, again + size) if phase == "recompute" else (plain + size, again)
-    return 1 + again / plain if plain else 1.0
-
-
 def peak_of(setup: Setup) -> float | None:
     """The dense rate of the recipe's products on the datasheet; bf16 where it states no narrower one."""
     peak = setup.accelerator.peak
     units = wide_units(peak, setup.precision.math)
     return getattr(peak, units) if units else None
-
-
-def stated_peak(setup: Setup) -> float | None:
-    """The rate that the framework's own MFU refers to."""
-    units = wide_units(setup.accelerator.peak, "bf16") if setup.framework.mfu_units == "bf16" else None
-    return getattr(setup.accelerator.peak, units) if units else peak_of(setup)

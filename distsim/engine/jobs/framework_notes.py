@@ -20,28 +20,6 @@ if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
 
 
-def unfitted(setup: Setup) -> list[str]:
-    """A note on a framework of the user's own under whose name nothing was fitted: what it is timed like."""
-    from distsim.engine.calibrated import FITTED, calibrated
-    from distsim.engine.jobs.kin import kin_of
-    from distsim.engine.runs.likeness import has_own
-
-    name, kin = setup.framework.name, kin_of(setup.framework)
-    shipped = catalog.shipped_folder() / "frameworks" / f"{name}.toml"
-    if shipped.is_file() or has_own(kin):
-        return []
-    words = f"no run was fitted under the name {name!r}: "
-    if kin.like != name:
-        changed = " and ".join(one for one, _ in kin.differs)
-        return [f"{words}timed like {kin.like}, as its preset says{changed and f', with {changed} of its own'}"]
-    families = calibrated(FITTED, lambda table: table.startswith("family.")).get("family", {})
-    mend = 'timed_like in its preset, e.g. timed_like = "torchtitan", times it like the one that it was copied from'
-    if kin.family in families:
-        return [f"{words}timed like the mean of the family {kin.family}; {mend}"]
-    near = "" if kin.family == name else f" (family {kin.family!r} has no runs; known: {', '.join(sorted(families))})"
-    return [f"{words}its time is what chips do under all frameworks{near}; {mend}"]
-
-
 def framework_notes(
     framework: Framework, model: Model, layout: Layout, kernels: Kernels, origins: Mapping[str, str],
     precision: Precision, job: Job, whole_model: bool,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.engine.networks.unknown import unknown_architecture
@@ -11,6 +11,9 @@ from distsim.errors import DistsimError
 from distsim.preset_kinds import DEFAULT_GPU
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
+
+if TYPE_CHECKING:
+    from distsim.specs.power import PowerDraw
 
 
 def hardware(filled: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Accelerator, Cluster, list[str]]:
@@ -45,7 +48,6 @@ def limited(chip: Accelerator, cluster: Cluster, watts: float | None) -> tuple[A
     limit = cluster.gpu_power if watts is None else watts
     if limit is None:
         return chip, []
-    from distsim.engine.plans.energy import profile_of
 
     told = f"gpu_power {limit:.12g} W of cluster {cluster.name}" if watts is None else f"--gpu-power {limit:.12g} W"
     rated = chip.rated_power or chip.power
@@ -64,3 +66,9 @@ def limited(chip: Accelerator, cluster: Cluster, watts: float | None) -> tuple[A
         return chip.model_copy(update={"power": limit, "rated_power": rated}), []
     notes = [f"{told} limits nothing: {chip.name} has {rated:g} W"] if limit > rated else []
     return chip.model_copy(update={"power": rated, "rated_power": None}), notes
+
+
+def profile_of(accelerator: Accelerator) -> PowerDraw:
+    """The power profile that the accelerator's preset names, or the one for all others."""
+    profile: PowerDraw = catalog.load("power", accelerator.power_profile or "default")
+    return profile

@@ -15,10 +15,10 @@ from distsim.engine.jobs.layout import check_capacity, layout_of, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import as_stored, job_kernels, optimizer_of, padded_vocab, precision_named
+from distsim.engine.jobs.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
 from distsim.engine.jobs.tuning import in_stream, tuning_notes, tuning_of, tuning_options
-from distsim.engine.timelines.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
 from distsim.specs.accelerator import Accelerator
@@ -37,7 +37,7 @@ from distsim.specs.tuning import Tuning
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from distsim.engine.exchanges.exchange import Exchange
+    from distsim.engine.jobs.exchange import Exchange
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -120,7 +120,7 @@ class Setup:
 
     def to_dict(self, exchange: Exchange | None = None) -> dict[str, Any]:
         """Every resolved field; what concerns traffic as an ``exchange`` has it, or else as the job has it."""
-        from distsim.engine.exchanges.exchange import exchange_of
+        from distsim.engine.jobs.exchange import exchange_of
 
         y = self.layout
         return {

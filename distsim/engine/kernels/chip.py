@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distsim.engine.jobs.hardware import profile_of
 from distsim.engine.jobs.lacking import narrow_units, wide_units
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.attention_rates import (
@@ -163,8 +164,6 @@ def usual_share(chip: Accelerator) -> float:
 
 def _idle_fraction(chip: Accelerator) -> float:
     """What a chip draws when it is idle, over what it is rated for."""
-    from distsim.engine.plans.energy import profile_of
-
     return profile_of(chip).idle_fraction
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum, minimum, nothing, product, where
+from distsim.engine.jobs.narrow import wide_here, wide_share
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.alignment import alignment
@@ -11,7 +12,6 @@ from distsim.engine.kernels.expert_load import busiest_rank, expert_spread, slot
 from distsim.engine.kernels.expert_rates import expert_rates
 from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.kernels.launches import CALL_KERNELS, launches
-from distsim.engine.kernels.narrow import wide_here, wide_share
 from distsim.engine.kernels.orthogonal import orthogonal_work
 from distsim.engine.kernels.passes import (
     bias_bytes,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from distsim.arrays import Number, minimum, some, where
-from distsim.engine.exchanges.exchange import exchange_of, gathers, gathers_once
 from distsim.engine.footprint.states import element_bytes, gradients_in_host, in_buckets, sharding_group, states_of
+from distsim.engine.jobs.exchange import exchange_of, gathers, gathers_once
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes, recipe_of, reduced_in

@@ -17,7 +17,7 @@ from distsim.specs.support import Supports, unsupported
 from distsim.units import gib
 
 if TYPE_CHECKING:
-    from distsim.engine.search import Request
+    from distsim.engine.layouts.report import Request
 
 
 def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> DistsimError:

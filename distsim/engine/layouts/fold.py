@@ -23,7 +23,7 @@ from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.space import AGAIN, AXES, CHUNKS, MESH, MICRO, ZERO, Array, Group
 from distsim.engine.layouts.variants import unread
 from distsim.engine.memory import stage_moments
-from distsim.engine.step import timing_of
+from distsim.engine.steps.breakdown import timing_of
 from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
 from distsim.engine.steps.work import work_of
 from distsim.engine.timelines.schedule_shape import Flight, Flights

@@ -1,4 +1,4 @@
-"""The correction that measured runs give (engine/runs/likeness.py), for a group of layouts at once."""
+"""The correction that measured runs give (engine/corrections/likeness.py), for a group of layouts at once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy
 
-from distsim.engine.jobs.kin import kin_of
-from distsim.engine.jobs.resolve import Setup
-from distsim.engine.layouts.space import AGAIN, AXES, MESH, ZERO, Array, Group, along, fields
-from distsim.engine.runs.likeness import (
+from distsim.engine.corrections.likeness import (
     DIFFERENCES,
     DOUBLINGS,
     Likeness,
@@ -23,7 +20,10 @@ from distsim.engine.runs.likeness import (
     own_source,
     shared,
 )
-from distsim.engine.runs.own_runs import OWN, kind_of_stage
+from distsim.engine.corrections.own_runs import OWN, kind_of_stage
+from distsim.engine.jobs.kin import kin_of
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.layouts.space import AGAIN, AXES, MESH, ZERO, Array, Group, along, fields
 from distsim.specs.layout import ZERO_STAGES
 from distsim.specs.timing import PLAIN
 

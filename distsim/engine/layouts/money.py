@@ -8,9 +8,18 @@ from typing import Any
 
 from distsim import catalog
 from distsim.arrays import Number, ceil_div
+from distsim.engine.campaigns.pace import campaign_pace
+from distsim.engine.campaigns.prices import (
+    RESERVED_YEARS,
+    STALE_DAYS,
+    Quote,
+    covers,
+    price_lists,
+    quotes,
+    recent,
+    term_of,
+)
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.plans.pace import campaign_pace
-from distsim.engine.plans.prices import RESERVED_YEARS, STALE_DAYS, Quote, covers, price_lists, quotes, recent, term_of
 from distsim.errors import DistsimError
 from distsim.formulas import money
 from distsim.last import while_same

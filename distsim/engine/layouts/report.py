@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts import alike as search_alike
 from distsim.engine.layouts import money as search_money
@@ -17,8 +18,8 @@ from distsim.engine.layouts.fold import setup_at
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import Found
 from distsim.engine.layouts.variants import FIXED
-from distsim.engine.plans.pace import campaign_pace
-from distsim.engine.step import StepReport, step_of
+from distsim.engine.step import step_of
+from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.simulated import simulated_seconds
 from distsim.formulas.money import MILLION
 from distsim.specs.job import Job

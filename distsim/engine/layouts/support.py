@@ -15,7 +15,7 @@ from distsim.specs.model import Model
 from distsim.specs.support import SUPPORT_RULES, Supports, all_the_same, unsupported
 
 if TYPE_CHECKING:
-    from distsim.engine.search import Choice, Request
+    from distsim.engine.layouts.report import Choice, Request
 
 LIFTED: dict[str, dict[str, Any]] = {
     "schedule": {"schedules": None}, "zero": {"zero": ZERO_STAGES, "pipeline_zero": SHARDS_ALL},

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 from distsim.engine.counted import Show
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.chunks import Pool
+from distsim.engine.layouts.report import Choice, Request, SearchReport
+from distsim.engine.layouts.search import search, usual_batch
+from distsim.engine.layouts.variants import base_setup
 from distsim.engine.networks.links import link_rate, network_for
-from distsim.engine.search import Choice, Request, SearchReport, base_setup, search, usual_batch
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.accelerator import PEAK_DTYPES
 from distsim.units import parse

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distsim.engine.campaigns.prices import price_lists
 from distsim.engine.plans.plan import Option
-from distsim.engine.plans.prices import price_lists
 from distsim.formulas import money
 from distsim.specs.dates import span
 from distsim.specs.price import Price, Service

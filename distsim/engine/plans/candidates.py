@@ -9,25 +9,26 @@ from typing import Any, NamedTuple, Protocol
 
 from distsim import catalog
 from distsim.arrays import ceil_div
+from distsim.engine.campaigns.batch import StepBatch
+from distsim.engine.campaigns.pace import campaign_ends, campaign_pace
+from distsim.engine.corrections.unfitted import unfitted
 from distsim.engine.counted import Show
 from distsim.engine.exchanges.offloading import host_rate, shared_host_rate
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.footprint.states import states_of
 from distsim.engine.jobs.flops import trained_parameters
-from distsim.engine.jobs.framework_notes import unfitted
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.layouts.fold import Shared
 from distsim.engine.networks.unknown import unknown_architecture, unknown_links
-from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.energy import draw
 from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput
 from distsim.engine.plans.layouts import ALIKE, Best, best_layouts, with_options
-from distsim.engine.plans.pace import campaign_ends, campaign_pace
 from distsim.engine.plans.plan import Candidate
-from distsim.engine.step import StepReport, step_of
+from distsim.engine.step import step_of
+from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.formulas.goodput import undisturbed_seconds
 from distsim.layers.network import network_parameters, plain_context

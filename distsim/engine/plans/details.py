@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import MemoryReport, memory_of
-from distsim.engine.pipeline import Pipeline, pipeline
-from distsim.engine.planner import Plan
 from distsim.engine.plans.plan import Option
-from distsim.engine.timelines.model import pass_times
+from distsim.engine.plans.planner import Plan
+from distsim.engine.steps.pass_times import pass_times
+from distsim.engine.timelines.simulation import Pipeline, simulated
 
 ROUNDS = 2
 """Micro-batches that are drawn, as a multiple of the stages: warm-up, steady state and drain all show."""
@@ -46,4 +46,4 @@ def details(made: Plan, option: Option) -> Details:
 def _pipeline(setup: Setup, micro: int) -> Pipeline:
     y = setup.layout
     chunks = y.vpp if y.vpp > 1 else None
-    return pipeline(stages=y.pp, micro=micro, schedule=y.schedule, chunks=chunks, **pass_times(setup))
+    return simulated(stages=y.pp, micro=micro, schedule=y.schedule, chunks=chunks, **pass_times(setup))

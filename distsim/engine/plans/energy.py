@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from distsim import catalog
 from distsim.engine.figures import Figures
+from distsim.engine.jobs.hardware import profile_of
 from distsim.formulas import energy as forms
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
@@ -39,12 +40,6 @@ class Draw(NamedTuple):
     def mean(self, goodput: float) -> float:
         """Over a whole run of which a share is training."""
         return float(forms.mean_watts(self.training, self.idle, goodput))
-
-
-def profile_of(accelerator: Accelerator) -> PowerDraw:
-    """The power profile that the accelerator's preset names, or the one for all others."""
-    profile: PowerDraw = catalog.load("power", accelerator.power_profile or "default")
-    return profile
 
 
 def draw(accelerator: Accelerator, cluster: Cluster, utilisation: float | None) -> Draw | None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from distsim.arrays import ceil_div
+from distsim.engine.campaigns.pace import pace_source
 from distsim.engine.figures import Figures
-from distsim.engine.plans.pace import pace_source
 from distsim.errors import DistsimError
 from distsim.formulas import goodput as forms
 from distsim.specs.cluster import USUAL_NODE
@@ -44,7 +44,8 @@ class Policy:
     pause_seconds: float = PAUSE_SECONDS
     straggler_spread: float = 0.0
     pace: float = 1.0
-    """Steps of campaigns over those of benchmark runs (engine/plans/pace.py); 1 where step times are a campaign's."""
+    """Steps of campaigns over those of benchmark runs (engine/campaigns/pace.py); 1 where step times are a
+    campaign's."""
     node_preempted_every: float | None = None
     """Mean seconds until a node of a spot cluster is taken away; None for never."""
 

@@ -11,10 +11,11 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.layouts.bounds import Bounds, parse_bound
 from distsim.engine.layouts.fold import Shared, setup_at
+from distsim.engine.layouts.report import Request, SearchReport
+from distsim.engine.layouts.search import search
 from distsim.engine.layouts.variants import unread
 from distsim.engine.plans.options import BOUNDED
-from distsim.engine.search import Request, SearchReport, search
-from distsim.engine.step import StepReport
+from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from distsim import catalog
+from distsim.engine.campaigns.prices import Quote
 from distsim.engine.plans.goodput import LEAST_INTERVAL_SECONDS
 from distsim.engine.plans.plan import LONGEST_DAYS, Candidate
-from distsim.engine.plans.prices import Quote
 from distsim.errors import DistsimError
 from distsim.formulas.goodput import daly_interval_seconds, wall_over_work
 from distsim.specs.limits import LARGEST_DEGREE
 from distsim.units import DAY, YEAR, duration
 
 if TYPE_CHECKING:
-    from distsim.engine.planner import Request
+    from distsim.engine.plans.request import Request
 
 YEAR_DAYS = YEAR / DAY
 YEARS = f"{LONGEST_DAYS / YEAR_DAYS:.0f} years"

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from distsim import catalog
+from distsim.engine.campaigns.prices import Quote, day, price_lists, quotes, recent, today_at_most
 from distsim.engine.plans.owned import owned_quotes, sold_systems
-from distsim.engine.plans.prices import Quote, day, price_lists, quotes, recent, today_at_most
 from distsim.errors import DistsimError
 from distsim.specs.price import OWNED
 
 if TYPE_CHECKING:
-    from distsim.engine.planner import Request
+    from distsim.engine.plans.request import Request
 
 
 class Offers(NamedTuple):

@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 
 from distsim import catalog
+from distsim.engine.campaigns.prices import Quote
 from distsim.engine.jobs.hardware import limited
 from distsim.engine.plans.energy import USUAL_UTILISATION, draw
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
-from distsim.engine.plans.prices import Quote
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster

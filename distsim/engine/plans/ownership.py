@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.campaigns.prices import day
 from distsim.engine.figures import Figures
-from distsim.engine.plans.prices import day
 from distsim.formulas import money
 from distsim.specs.dates import span
 from distsim.specs.facility import Facility

@@ -8,9 +8,9 @@ from typing import Any
 
 from distsim import catalog
 from distsim.arrays import round_up
+from distsim.engine.campaigns.prices import RESERVED_YEARS, Quote
 from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Goodput
-from distsim.engine.plans.prices import RESERVED_YEARS, Quote
 from distsim.engine.steps.intervals import LEVEL
 from distsim.errors import DistsimError
 from distsim.formulas import energy, money

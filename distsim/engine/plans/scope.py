@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distsim import catalog
+from distsim.engine.campaigns.pace import campaign_pace
+from distsim.engine.campaigns.prices import RESERVED_YEARS, STALE_DAYS, Quote, covers
 from distsim.engine.jobs.drives import needs_shards, node_rates
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.graphs import OPEN
@@ -16,8 +18,6 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tuning import tuning_notes
 from distsim.engine.plans.energy import USUAL_UTILISATION
-from distsim.engine.plans.pace import campaign_pace
-from distsim.engine.plans.prices import RESERVED_YEARS, STALE_DAYS, Quote, covers
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.job import Job
@@ -25,8 +25,8 @@ from distsim.specs.price import ALL_TERMS, OWNED, Term
 from distsim.units import DAY, GIGA, count, least_to_most
 
 if TYPE_CHECKING:
-    from distsim.engine.planner import Request
     from distsim.engine.plans.plan import Option
+    from distsim.engine.plans.request import Request
 
 USUAL_DAYS = 30.0
 """How long a run may take where no deadline is stated; sizes from half to four times of what that asks for are

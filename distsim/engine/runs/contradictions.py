@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distsim.engine.jobs.flops import stated_flops
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.conventions import stated_flops
 from distsim.engine.runs.memory import OWN_SUM
 from distsim.interop.runs import TIMES, Run
 from distsim.interop.runs.peaks import measured_peak_bytes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distsim.engine.jobs.flops import stated_flops, stated_peak
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.conventions import stated_flops, stated_peak
 from distsim.interop.runs import Run, measured_step_seconds
 from distsim.units import TERA
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.corrections.likeness import correction_of
 from distsim.engine.footprint.moment import AT_LOSS
 from distsim.engine.jobs.placement import by_compute
 from distsim.engine.jobs.profile import with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import StageMemory, memory_of
-from distsim.engine.runs.likeness import correction_of
 from distsim.engine.runs.years import before_torch_2, in_force, recipe_year
 from distsim.interop.runs import Run
 from distsim.interop.runs.denials import affirmed
@@ -155,7 +155,7 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
 
 def host_ahead(setup: Setup, state: int) -> bool:
     """Whether the host is ahead of the GPU in spite of what it checks: its checks then hide behind the GPU's work."""
-    from distsim.engine.step import breakdown_of, timing_of
+    from distsim.engine.steps.breakdown import breakdown_of, timing_of
     from distsim.engine.steps.work import work_of
 
     work, timing = work_of(setup), timing_of(setup)

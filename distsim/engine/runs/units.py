@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from distsim.engine.runs.likeness import FARTHEST
+from distsim.engine.corrections.likeness import FARTHEST
 from distsim.interop.runs import TIMES, Run
 from distsim.units import HOUR
 

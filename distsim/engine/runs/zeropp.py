@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distsim.engine.exchanges.zeropp import zeropp_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.zeropp import zeropp_of
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs.sharding import zeropp_parts

@@ -16,7 +16,6 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.sums import PHASES
-from distsim.engine.step import StepReport
 from distsim.engine.steps.after import AfterLast, Hiding, after_last
 from distsim.engine.steps.beside import beside_products
 from distsim.engine.steps.compose import (
@@ -31,6 +30,7 @@ from distsim.engine.steps.compose import (
 )
 from distsim.engine.steps.copies import copied, copies_left, waited
 from distsim.engine.steps.ramp import lengths_of, ramp_of, slowest_of
+from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.stage_seconds import gpu_seconds
 from distsim.formulas import compute as forms
 from distsim.formulas.flops import flops_utilisation, model_flops_per_token

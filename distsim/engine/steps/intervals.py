@@ -13,10 +13,10 @@ from typing import Any
 
 from distsim.engine.calibrated import LEVEL as LEVEL
 from distsim.engine.calibrated import calibrated, kept_while_fitted
+from distsim.engine.corrections.likeness import Correction, own_count
 from distsim.engine.jobs.kin import kin_of
-from distsim.engine.runs.likeness import Correction, own_count
-from distsim.engine.step import Interval
 from distsim.engine.steps.compose import stage_numbers
+from distsim.engine.steps.report import Interval
 from distsim.engine.steps.stage_seconds import products_of
 from distsim.engine.steps.work import Work
 from distsim.specs.timing import Kin

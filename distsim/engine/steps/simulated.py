@@ -13,7 +13,7 @@ from distsim.formulas.bubbles import least_makespan
 from distsim.units import duration
 
 if TYPE_CHECKING:
-    from distsim.engine.step import StepReport
+    from distsim.engine.steps.report import StepReport
 
 MOST_ACTIONS = 50_000
 """Passes of a pipeline that are simulated within some tens of milliseconds."""

@@ -13,11 +13,9 @@ from typing import Any
 
 from distsim.arrays import product
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
-from distsim.engine.exchanges.exchange import exchange_of
+from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
-from distsim.engine.pipeline import Pipeline, pipeline
-from distsim.engine.step import StepReport
 from distsim.engine.steps.after import AfterLast, Hiding, after_last
 from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.content import Piece, Priced, content_of, pieces_of, priced_blocks
@@ -32,7 +30,9 @@ from distsim.engine.steps.passes import (
     forward_pass,
     weight_pass,
 )
+from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.work import LINKS, kind_of, kinds_of, share_counted
+from distsim.engine.timelines.simulation import Pipeline, simulated
 from distsim.schedules.repeats import timed
 
 PASSES = {"F": forward_pass, "B": backward_pass, "I": lambda content: backward_pass(content, False), "W": weight_pass}
@@ -228,7 +228,7 @@ def _run(setup: Setup, name: str, chunks: int, parts: list[Part]) -> Pipeline:
         for field, kind in (("forward", "F"), ("backward", "B"), ("input_gradient", "I"), ("weight_gradient", "W"))
     }
     shape: dict[str, Any] = {"stages": y.pp, "micro": y.micro_batches, "schedule": name, "chunks": chunks}
-    return pipeline(**shape, **times)
+    return simulated(**shape, **times)
 
 
 def _beside(one: Hiding, flows: list[Priced]) -> Beside:

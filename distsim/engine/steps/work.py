@@ -8,16 +8,16 @@ from typing import Literal, NamedTuple, get_args
 
 from distsim.arrays import Number, plus, product, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
-from distsim.engine.exchanges.exchange import Exchange, exchange_of
 from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow, Role
 from distsim.engine.exchanges.hidden import beside_each
+from distsim.engine.jobs.exchange import Exchange, exchange_of
 from distsim.engine.jobs.models import refuse_untimed
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.jobs.tp_overlap import without_tiles
 from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.expert_load import busiest_exchange
-from distsim.engine.kernels.sums import BlockSums, StageCompute
+from distsim.engine.kernels.sums import PHASES, BlockSums, StageCompute
 from distsim.engine.networks.network import Network
 from distsim.engine.steps.vocabulary import shared_part
 
@@ -174,3 +174,14 @@ def _of_replicas(flow: Flow) -> Link:
     if flow.role == "parameters":
         return "gather_forward" if flow.phase == "forward" else "gather_backward"
     return "reduce" if flow.phase == "backward" and flow.hides else "dp_step"
+
+
+def recompute_factor(work: Work) -> float:
+    """Floating-point work with recomputation over that without, from the ledger's products."""
+    plain = again = 0.0
+    for stage in work.stages:
+        for phase in PHASES:
+            sums = stage.compute.phases[phase]
+            size = (sums.matmul + sums.matmul8 + sums.grouped + sums.grouped8 + sums.attention) * stage.count
+            plain, again = (plain, again + size) if phase == "recompute" else (plain + size, again)
+    return 1 + again / plain if plain else 1.0

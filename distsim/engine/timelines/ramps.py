@@ -118,11 +118,11 @@ def _each(stages: int, micro: int, forward: Any, weights: Any) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _searched(stages: int, micro: int, forward: float, weights: float) -> float:
-    from distsim.engine.pipeline import pipeline
+    from distsim.engine.timelines.simulation import simulated
 
     first = 1 - forward - weights
     return (
-        pipeline(
+        simulated(
             stages=stages,
             micro=micro,
             schedule=PER_TIMES,

@@ -227,7 +227,7 @@ def _possible(name: str, chunks: Number) -> Number:
 @functools.lru_cache(maxsize=4096)
 def _simulated(name: str, stages: int, micro: int, chunks: int) -> tuple[float, ...]:
     """Micro-batches held per stage, by the event simulation."""
-    from distsim.engine.pipeline import pipeline
+    from distsim.engine.timelines.simulation import simulated
 
     micro, usual = _few(name, stages, micro), _possible(name, chunks)
-    return pipeline(stages=stages, micro=micro, schedule=name, chunks=usual).peak_in_flight
+    return simulated(stages=stages, micro=micro, schedule=name, chunks=usual).peak_in_flight

@@ -69,7 +69,7 @@ def _zeropp(setup: Setup) -> frozenset[str]:
     """The parts of ZeRO++ that a job states."""
     if not setup.job.zeropp:
         return frozenset()
-    from distsim.engine.exchanges.zeropp import zeropp_of
+    from distsim.engine.jobs.zeropp import zeropp_of
 
     return zeropp_of(setup, setup.job.zeropp)
 

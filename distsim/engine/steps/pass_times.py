@@ -6,11 +6,11 @@ from typing import Any
 
 from distsim import keywords
 from distsim.engine.exchanges.pipeline import messages
+from distsim.engine.exchanges.reach import refuse_unjoined
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.stages import build_stages, folded
-from distsim.engine.networks.reach import refuse_unjoined
-from distsim.engine.step import timing_of
+from distsim.engine.steps.breakdown import timing_of
 from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.content import chunk_shares
 from distsim.engine.steps.stage_seconds import gpu_seconds, product_seconds

@@ -17,7 +17,7 @@ def unused_by_group(profile: str | None, op: str, group: Group) -> str:
 def unused_by_job(setup: Setup) -> tuple[str, ...]:
     """A note where a job's profile has no factor that any of its exchanges takes."""
     from distsim.engine.exchanges.all_flows import network_of, stage_flows
-    from distsim.engine.exchanges.exchange import exchange_of
+    from distsim.engine.jobs.exchange import exchange_of
 
     profile = setup.job.profile
     if profile is None:

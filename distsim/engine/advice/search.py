@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.engine.advice.mend import Mended, mend
-from distsim.engine.search import Choice, Request, SearchReport, search
+from distsim.engine.layouts.report import Choice, Request, SearchReport
+from distsim.engine.layouts.search import search
 from distsim.errors import DistsimError
 
 DOUBLINGS = 4

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from distsim.engine.pipeline import Pipeline, pipeline
+from distsim.engine.pipeline import pipeline
+from distsim.engine.timelines.simulation import Pipeline
 from distsim.errors import DistsimError
 from distsim.schedules.registry import SCHEDULES
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from distsim.engine.exchanges.exchange import Exchange, reduces_last
 from distsim.engine.exchanges.flows import STATES
+from distsim.engine.jobs.exchange import Exchange, reduces_last
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.traffic import Row, TrafficReport, comm_of
 from distsim.errors import DistsimError

@@ -14,10 +14,10 @@ from typing import NamedTuple, Self
 from distsim import catalog
 from distsim.arrays import Number, exp, maximum, minimum
 from distsim.engine.calibrated import kept_while_fitted
+from distsim.engine.corrections.own_runs import OWN, compared
+from distsim.engine.corrections.stalls import Vote, distinct_state, place_of, state_of
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.runs.own_runs import OWN, compared
-from distsim.engine.runs.stalls import Vote, distinct_state, place_of, state_of
 from distsim.specs.timing import PLAIN, Kin
 
 # Distance of one: a doubling of each, or as many doublings as stated; chosen by cross-validation (docs/step.md).

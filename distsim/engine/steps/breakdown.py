@@ -1,0 +1,42 @@
+"""Seconds of each part of a step at the fitted numbers that hold for a framework on an accelerator."""
+
+from __future__ import annotations
+
+import math
+
+from distsim.engine.calibrated import FITTED, calibrated, kept_while_fitted
+from distsim.engine.corrections.likeness import Correction
+from distsim.engine.jobs.kin import kin_of
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.steps.compose import PARTS, compose, layout_numbers, stage_numbers
+from distsim.engine.steps.work import Work
+from distsim.specs.timing import PLAIN, Kin, Timing, combined
+
+
+@kept_while_fitted(256)
+def timing_on(kin: Kin, architecture: str) -> Timing:
+    """The fitted numbers of ``presets/timing`` that hold for a framework on an architecture."""
+    own = (f"framework.{kin.name}", f"framework.{kin.like}")
+    mine = ("general", f"architecture.{architecture}", f"family.{kin.family}", *own)
+
+    def wanted(table: str) -> bool:
+        return table in mine or table.startswith(tuple(f"{name}." for name in own))
+
+    return combined(calibrated(FITTED, wanted, "general"), kin, architecture)
+
+
+def timing_of(setup: Setup) -> Timing:
+    """The numbers that hold for a setup's framework on its accelerator."""
+    return timing_on(kin_of(setup.framework), setup.accelerator.generation)
+
+
+def breakdown_of(work: Work, timing: Timing, state: int = PLAIN) -> dict[str, float]:
+    """Seconds of each part of a step in a state of the framework's software; they add up to its time."""
+    parts = compose(stage_numbers(work), layout_numbers(work.setup, state), timing.model_dump())
+    return {name: float(parts[name]) for name in PARTS}
+
+
+def scaled(breakdown: dict[str, float], correction: Correction) -> dict[str, float]:
+    """All parts alike times what measured runs like this one deviate by."""
+    factor = math.exp(correction.logarithm)
+    return {name: seconds * factor for name, seconds in breakdown.items()}

@@ -1,0 +1,151 @@
+"""What ``distsim step`` answers: the time of one optimizer step, where it goes, and how sure that is."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from distsim.engine.corrections.likeness import Correction, unlike_own
+from distsim.engine.corrections.unfitted import unfitted
+from distsim.engine.exchanges.profile_use import unused_by_job
+from distsim.engine.exchanges.reach import straddling
+from distsim.engine.footprint.states import filled_experts
+from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of
+from distsim.engine.jobs.framework_notes import beyond_default
+from distsim.engine.jobs.lacking import lacking
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.tp_overlap import overlap_note
+from distsim.engine.jobs.words import few
+from distsim.engine.kernels.alignment import odd_vocabulary
+from distsim.engine.kernels.weights import few_threads
+from distsim.engine.memory import MemoryReport
+from distsim.engine.networks.unknown import unknown_links
+from distsim.engine.steps.breakdown import breakdown_of, scaled
+from distsim.engine.steps.simulated import asynchronous_note, simulated_note
+from distsim.engine.steps.work import Work, recompute_factor
+from distsim.formulas.flops import flops_utilisation
+from distsim.specs.timing import Timing
+
+
+class Interval(NamedTuple):
+    """Where the measured time will lie with probability ``level``."""
+
+    level: float
+    low: float
+    high: float
+    basis: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract."""
+        return {"level": self.level, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class StepReport:
+    """The answer of ``distsim step``."""
+
+    setup: Setup
+    work: Work
+    timing: Timing
+    correction: Correction
+    breakdown: dict[str, float]
+    interval: Interval
+    memory: MemoryReport
+
+    def __repr__(self) -> str:
+        mfu = "" if self.mfu is None else f", mfu={self.mfu:.3f}"
+        return f"StepReport({few(self.setup)}: seconds={self.seconds:.6g}{mfu}, fits={self.memory.fits})"
+
+    @property
+    def fits(self) -> bool:
+        """Whether its memory does."""
+        return self.memory.fits
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes on the fullest GPU."""
+        return self.memory.peak
+
+    @property
+    def seconds(self) -> float:
+        """Time of one optimizer step."""
+        return sum(self.breakdown.values())
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Over all GPUs."""
+        return float(self.setup.layout.step_tokens / self.seconds)
+
+    @property
+    def model_flops_per_second_per_gpu(self) -> float:
+        """By the 6 N + 12 L H S convention, attention dense, recomputation not counted."""
+        y = self.setup.layout
+        return float(model_flops(self.setup) * self.tokens_per_second / y.gpus)
+
+    @property
+    def peak(self) -> float | None:
+        """The datasheet rate that utilisation refers to."""
+        return peak_of(self.setup)
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs over peak; None where the datasheet states no such rate."""
+        return None if not self.peak else float(flops_utilisation(self.model_flops_per_second_per_gpu, self.peak))
+
+    @property
+    def hfu(self) -> float | None:
+        """Like ``mfu``, with recomputed operations counted as work."""
+        return None if self.mfu is None else self.mfu * recompute_factor(self.work)
+
+    @functools.cached_property
+    def host_wait_seconds(self) -> float:
+        """Seconds of a step in which the GPU waits for a host that issues kernels: what it would save if issuing took
+        none."""
+        free = self.timing.model_copy(update={"kernel_issue_seconds": 0.0})
+        computed = scaled(breakdown_of(self.work, free, self.correction.state), self.correction)
+        return max(self.seconds - sum(computed.values()), 0.0)
+
+    @functools.cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of the job and the accelerator."""
+        found = (
+            odd_vocabulary(self.setup),
+            self.beyond_peak(),
+            unlike_own(self.setup),
+            few_threads(self.setup),
+            overlap_note(self.setup),
+            simulated_note(self),
+            asynchronous_note(self),
+        )
+        of_links = unknown_links(self.setup.accelerator, self.setup.cluster, self.setup.layout.gpus)
+        return (*self.setup.notes, *beyond_default(self.setup), *unfitted(self.setup), *lacking(self.setup),
+                *filled_experts(self.setup), *filter(None, found), *straddling(self.setup), *of_links,
+                *unused_by_job(self.setup))  # fmt: skip
+
+    def beyond_peak(self) -> str:
+        """Why utilisation is over 100%, where it is: the convention counts attention that nobody computes."""
+        if not self.mfu or self.mfu <= 1:
+            return ""
+        least = self.mfu * least_flops(self.setup) / model_flops(self.setup)
+        return (
+            f"MFU is over 100% because it counts attention to all {self.setup.layout.together:,} tokens, as published "
+            f"figures do; of what {self.setup.model.name} cannot leave out it is {least:.0%}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract."""
+        y = self.setup.layout
+        return {
+            "schema": "distsim.step/1", "job": self.setup.written(), "seconds": self.seconds,
+            "interval": self.interval.to_dict(), "tokens_per_second": self.tokens_per_second,
+            "tokens_per_second_per_gpu": self.tokens_per_second / y.gpus,
+            "model_flops_per_second_per_gpu": self.model_flops_per_second_per_gpu, "mfu": self.mfu, "hfu": self.hfu,
+            "flops_convention": flops_convention(self.setup),
+            "breakdown": dict(self.breakdown), "host_wait_seconds": self.host_wait_seconds,
+            "peak_memory": self.peak_memory, "fits": self.fits,
+            "evidence": {"interval": self.interval.basis, "correction": math.exp(self.correction.logarithm) - 1,
+                         "nearest_likeness": self.correction.nearest, "runs": list(self.correction.runs)},
+            "notes": list(self.notes),
+        }  # fmt: skip
