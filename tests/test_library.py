@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy
 import pytest
-from distsim.engine.plans.request import Request
 from shell import piped
 
 import distsim
 from distsim.engine.layouts.search import search as search_for
 from distsim.engine.planner import _checked, request_of
 from distsim.engine.plans.options import DEFAULTS
+from distsim.engine.plans.request import Request
 from distsim.engine.search import request_of as made
 from distsim.engine.validate import Validation
 
