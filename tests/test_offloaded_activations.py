@@ -24,6 +24,8 @@ BRIDGE = {"id": "a", "model": "qwen3-8b", "gpu": "h100-sxm", "n_gpus": "16", "gp
           "tp": "2", "pp": "1", "cp": "1", "dp": "8", "zero_stage": "1", "sequence_parallel": "0", "micro_batch": "1",
           "global_batch": "64", "precision": "bf16", "recompute": "none", "framework": "megatron-bridge",
           "offload": "activations", "mem_kind": "allocated GB"}  # fmt: skip
+MAXTEXT = {**BRIDGE, "framework": "maxtext", "gpu": "tpu-v6e", "tp": "1", "dp": "16", "zero_stage": "3",
+           "offload": ""}  # fmt: skip
 UNFUSED = "NeMo container 25.09; grad_reduce_in_fp32 (fp32 gradients); bias_activation_fusion not set"
 
 
@@ -75,7 +77,7 @@ def test_a_policy_of_products_leaves_the_inputs_of_layers(framework: str) -> Non
 
 
 def test_a_custom_policy_moves_inputs_too() -> None:
-    cells = {**BRIDGE, "framework": "maxtext", "gpu": "tpu-v6e", "tp": "1", "dp": "16", "zero_stage": "3"}
+    cells = {**MAXTEXT, "offload": "activations"}
     named = {one: setup_of(Run({**cells, "recompute": f"other:{one}"}, 1)) for one in ("custom", "minimal_offloaded")}
     assert _stays(named["custom"]) == 0 < _stays(named["minimal_offloaded"])
 
@@ -97,37 +99,19 @@ def test_a_custom_policy_moves_inputs_too() -> None:
 def test_a_custom_policy_is_read_tensor_by_tensor(
     recompute: str, notes: str, kept: tuple[str, ...] | None, stays: tuple[str, ...], offload: bool
 ) -> None:
-    cells = {
-        **BRIDGE,
-        "framework": "maxtext",
-        "gpu": "tpu-v6e",
-        "tp": "1",
-        "dp": "16",
-        "zero_stage": "3",
-        "offload": "",
-    }
-    setup = setup_of(Run({**cells, "recompute": recompute, "notes": notes}, 1))
+    setup = setup_of(Run({**MAXTEXT, "recompute": recompute, "notes": notes}, 1))
     assert setup.recompute == ("selective" if kept else "full")
     assert kept is None or (setup.kernels.kept, setup.kernels.stays) == (kept, stays)
     assert ("activations" in setup.offload) == offload
 
 
 def test_what_a_custom_policy_leaves_on_the_device_stays() -> None:
-    cells = {
-        **BRIDGE,
-        "framework": "maxtext",
-        "gpu": "tpu-v6e",
-        "tp": "1",
-        "dp": "16",
-        "zero_stage": "3",
-        "offload": "",
-    }
     text = "custom (decoder_layer_input=offload, qkv_proj=offload, {})"
-    one, two = (setup_of(Run({**cells, "recompute": text.format(rest)}, 1)) for rest in ("", "context=device"))
+    one, two = (setup_of(Run({**MAXTEXT, "recompute": text.format(rest)}, 1)) for rest in ("", "context=device"))
     assert _stays(one) == 0 < _stays(two)
-    found = replay(Run({**cells, "recompute": "full", "notes": "remat custom: context on device"}, 1))
+    found = replay(Run({**MAXTEXT, "recompute": "full", "notes": "remat custom: context on device"}, 1))
     assert "recompute 'full': remat_policy custom, as the notes have it" in found.assumed
-    found = replay(Run({**cells, "recompute": text.format("query_proj=device, mlpwi_0=device")}, 1))
+    found = replay(Run({**MAXTEXT, "recompute": text.format("query_proj=device, mlpwi_0=device")}, 1))
     assert "up kept in part, taken as computed again" in found.assumed
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, ceil_div, maximum, some, where
 from distsim.layers.hyper_connections import collected
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
@@ -117,72 +119,115 @@ def _logits(ctx: Context) -> tuple[Number, Number, Number]:
     return own_positions(ctx), out.classes, 1
 
 
+class _Logits(NamedTuple):
+    """The logits of a loss: their numbers, and the tensors that are made of them."""
+
+    whole: Number
+    """Of all positions on this rank, or of one chunk where the loss keeps no more."""
+    chunk: Number
+    words: Number
+    """Of one position on this rank."""
+    wide: Number
+    """Bytes of one in the loss's own arithmetic."""
+    half: Tensor
+    given: Tensor
+    """As the output layer gave them: all chunks', where each is a product of its own."""
+    upcast: Tensor
+    recast: bool
+    """Log-softmax in the logits' own type, which autocast then casts for the loss proper."""
+
+
 def _loss(ctx: Context) -> Operation:
     """Cross entropy. The fp32 logits (or their log-softmax) are the largest single tensor of many jobs."""
-    kernels, eager = ctx.kernels, ctx.kernels.loss == "eager"
     everywhere, each, shards = _logits(ctx)
-    chunks = kernels.loss_chunks
-    logits = (everywhere if chunks == 1 else ceil_div(everywhere, chunks)) * each / shards
-    act = ctx.activation
-    wide = FP32_BYTES if kernels.loss_upcast is True or ctx.precision.autocast else act
-    whole = everywhere * each / shards if kernels.loss_keeps_chunks else logits
-    kept = Tensor("loss.log_softmax", whole, wide, "s b v/t fp32")
-    if not eager:
-        kept = Tensor("loss.logits_kept", whole, max(kernels.loss_kept_bytes, act), "s b v/t")
-    saved = [kept]
-    recast = eager and ctx.precision.autocast and not kernels.loss_upcast
-    if recast:  # log-softmax in the logits' own type, which autocast then casts for the loss proper
-        saved.append(Tensor("loss.narrow_log_softmax", whole, act, "s b v/t"))
-    if eager:
-        saved += [Tensor("loss.targets", everywhere, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, wide, "1")]
-    if (ctx.model.attention_softcap or ctx.model.logit_softcap) and (eager or kernels.compiler == "none"):
-        saved.append(Tensor(f"{LOSS}{SOFTCAP}", logits, act, "s b v/t"))
-    half = Tensor("loss.logits", logits, act, "s b v/t")
-    if not eager and kernels.loss_transit_bytes is not None:
-        half = half._replace(bytes_each=kernels.loss_transit_bytes)
-    upcast = Tensor(UPCAST, logits, wide, "s b v/t fp32")
-    given = half._replace(elements=whole) if eager else half  # all chunks' logits, where each is a product of its own
-    # eager: bf16 logits and their fp32 upcast are alive when the log-softmax is made; in backward the fp32
-    # gradients of the log-softmax and of its input, which is 16 bits wide where nothing was upcast
-    forward = (given, upcast) if eager and act != wide else (given,)
-    if kernels.loss_frees_narrow:
-        forward = forward[-1:]
-    widened = kernels.loss_upcast is True or (kernels.loss_upcast == "autocast" and ctx.precision.autocast)
-    backward = (upcast, upcast if widened else half) if eager else (half,)
-    if recast:
-        forward, backward = (given,), (upcast,)
-    elif eager and kernels.loss_sliced:
-        backward = (half,)
-    if eager and kernels.loss_keeps_chunks and chunks > 1 and trains_head(ctx):
-        backward = (*backward, _weight_gradients(ctx, logits, whole, each / shards, wide))
-    if eager and kernels.loss_holds_logits:
-        narrow = kernels.loss_holds_logits == "narrow" and not kernels.loss_frees_narrow
-        backward = (*backward, half if narrow else upcast)
-    if eager and some(_shared_out(ctx)):
-        shifted = Tensor("loss.shifted", logits * _shared_out(ctx), wide, "s b v/t fp32")
+    of = _tensors_of(ctx, everywhere, each / shards)
+    forward, backward = _loss_forward(ctx, of), _loss_backward(ctx, of)
+    if ctx.kernels.loss == "eager" and some(_shared_out(ctx)):
+        shifted = Tensor("loss.shifted", of.chunk * _shared_out(ctx), of.wide, "s b v/t fp32")
         forward, backward = (*forward, shifted), (*backward, shifted)
-    if kernels.loss_shifted and eager and ctx.model.output.over_vocabulary:
-        several = where(ctx.layout.micro_batch > 1, logits, 0)
-        forward = (*forward, Tensor("loss.shift_copy", several, wide, "s b v/t"))
     return Operation(
         LOSS,
         "loss",
-        bytes_read=logits * act,
-        bytes_written=logits * wide,
-        shape=(everywhere, each / shards),
-        saved=tuple(saved),
+        bytes_read=of.chunk * ctx.activation,
+        bytes_written=of.chunk * of.wide,
+        shape=(everywhere, of.words),
+        saved=_loss_saved(ctx, of, everywhere),
         transient_forward=forward,
         transient_backward=backward,
         collectives=_loss_collectives(ctx) if ctx.model.output.over_vocabulary else (),
     )
 
 
-def _weight_gradients(ctx: Context, chunk: Number, whole: Number, words: Number, wide: Number) -> Tensor:
+def _tensors_of(ctx: Context, everywhere: Number, words: Number) -> _Logits:
+    """The tensors of logits of ``everywhere`` positions, ``words`` each."""
+    kernels, act, chunks = ctx.kernels, ctx.activation, ctx.kernels.loss_chunks
+    eager = kernels.loss == "eager"
+    chunk = (everywhere if chunks == 1 else ceil_div(everywhere, chunks)) * words
+    whole = everywhere * words if kernels.loss_keeps_chunks else chunk
+    wide = FP32_BYTES if kernels.loss_upcast is True or ctx.precision.autocast else act
+    half = Tensor("loss.logits", chunk, act, "s b v/t")
+    if not eager and kernels.loss_transit_bytes is not None:
+        half = half._replace(bytes_each=kernels.loss_transit_bytes)
+    return _Logits(
+        whole, chunk, words, wide, half, half._replace(elements=whole) if eager else half,
+        Tensor(UPCAST, chunk, wide, "s b v/t fp32"),
+        eager and ctx.precision.autocast and not kernels.loss_upcast,
+    )  # fmt: skip
+
+
+def _loss_saved(ctx: Context, of: _Logits, everywhere: Number) -> tuple[Tensor, ...]:
+    """What the loss keeps for backward."""
+    kernels, act, eager = ctx.kernels, ctx.activation, ctx.kernels.loss == "eager"
+    saved = [Tensor("loss.log_softmax", of.whole, of.wide, "s b v/t fp32")]
+    if not eager:
+        saved = [Tensor("loss.logits_kept", of.whole, max(kernels.loss_kept_bytes, act), "s b v/t")]
+    if of.recast:
+        saved.append(Tensor("loss.narrow_log_softmax", of.whole, act, "s b v/t"))
+    if eager:
+        saved += [Tensor("loss.targets", everywhere, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, of.wide, "1")]
+    if (ctx.model.attention_softcap or ctx.model.logit_softcap) and (eager or kernels.compiler == "none"):
+        saved.append(Tensor(f"{LOSS}{SOFTCAP}", of.chunk, act, "s b v/t"))
+    return tuple(saved)
+
+
+def _loss_forward(ctx: Context, of: _Logits) -> tuple[Tensor, ...]:
+    """What is alive when the log-softmax is made: the logits, with their fp32 upcast where a loss is eager."""
+    kernels, eager = ctx.kernels, ctx.kernels.loss == "eager"
+    found: tuple[Tensor, ...] = (of.given,)
+    if eager and not of.recast and ctx.activation != of.wide:
+        found = (of.upcast,) if kernels.loss_frees_narrow else (of.given, of.upcast)
+    if kernels.loss_shifted and eager and ctx.model.output.over_vocabulary:
+        several = where(ctx.layout.micro_batch > 1, of.chunk, 0)
+        found = (*found, Tensor("loss.shift_copy", several, of.wide, "s b v/t"))
+    return found
+
+
+def _loss_backward(ctx: Context, of: _Logits) -> tuple[Tensor, ...]:
+    """The gradients of the log-softmax and of its input, which is 16 bits wide where nothing was upcast, and logits
+    that something still refers to."""
+    kernels = ctx.kernels
+    if kernels.loss != "eager":
+        return (of.half,)
+    widened = kernels.loss_upcast is True or (kernels.loss_upcast == "autocast" and ctx.precision.autocast)
+    found: tuple[Tensor, ...] = (of.upcast, of.upcast if widened else of.half)
+    if of.recast:
+        found = (of.upcast,)
+    elif kernels.loss_sliced:
+        found = (of.half,)
+    if kernels.loss_keeps_chunks and kernels.loss_chunks > 1 and trains_head(ctx):
+        found = (*found, _weight_gradients(ctx, of))
+    if kernels.loss_holds_logits:
+        narrow = kernels.loss_holds_logits == "narrow" and not kernels.loss_frees_narrow
+        found = (*found, of.half if narrow else of.upcast)
+    return found
+
+
+def _weight_gradients(ctx: Context, of: _Logits) -> Tensor:
     """What the products of a chunked loss's output layer add to the moment when the first chunk's loss is
     differentiated. Autograd takes the latest nodes first: the losses of all chunks, which leaves the gradients of all
     logits, then each chunk's product, whose weight's gradient is added to those before it."""
     each = ctx.activation  # of what the products read, whatever weights are stored in
-    more = 2 * words * told_width(ctx.model) + (whole * (ctx.activation - wide) - 2 * chunk * wide) / each
+    more = 2 * of.words * told_width(ctx.model) + (of.whole * (each - of.wide) - 2 * of.chunk * of.wide) / each
     return Tensor("loss.weight_gradients", maximum(more, 0), each, "h v/t")
 
 

@@ -17,6 +17,12 @@ TOKENS_PER_ACCELERATOR = 2048
 (arXiv:2307.09288, section 2.2), Llama 3 on 16,384 half of it (arXiv:2407.21783, table 4)."""
 
 
+def divided_batch(wanted: float, gpus: int) -> int:
+    """About so many sequences: the accelerators' odd factor times a power of two, so that ranks divide them."""
+    odd = gpus // (gpus & -gpus)
+    return int(odd * 2 ** max(round(float(log2(max(wanted / odd, 1)))), 0))
+
+
 @dataclass(frozen=True)
 class StepBatch:
     """Sequences per optimizer step. ``most_tokens`` is where larger batches stop helping the model."""
@@ -34,13 +40,12 @@ class StepBatch:
             raise DistsimError(f"--global-batch {self.stated} is out of range", f"valid: 1 to {LARGEST_BATCH:,}")
 
     def sequences(self, gpus: int) -> int:
-        """Sequences per step: the accelerators' odd factor times a power of two, so that ranks divide it."""
+        """Sequences per step on so many accelerators."""
         if self.stated is not None:
             return self.stated
         most = max(self.most_tokens, USUAL_STEP_TOKENS)
         wanted = most if self.sparse else min(max(USUAL_STEP_TOKENS, gpus * TOKENS_PER_ACCELERATOR), most)
-        odd = gpus // (gpus & -gpus)
-        return int(odd * 2 ** max(round(float(log2(max(wanted / self.seq / odd, 1)))), 0))
+        return divided_batch(wanted / self.seq, gpus)
 
     def words(self, taken: Iterable[int]) -> str:
         """The rule, and the sequences per step that options took by it, for notes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import where
 from distsim.engine.exchanges.flows import Flow, Span, dtype_name
+from distsim.engine.exchanges.pipeline import stages_span
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.footprint.stored import trained_units
 from distsim.engine.jobs.exchange import Exchange
@@ -27,7 +28,7 @@ def norm_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     spans = (
         (Span("dp", shared, y.tp, world=y.gpus), tensors),
         (Span("tp", y.tp, 1, world=y.gpus), tensors),
-        (Span("pp", y.pp, y.model_parallel // y.pp * y.dp, world=y.gpus), 1),
+        (stages_span(y), 1),
     )
     name = dtype_name(each, setup.precision)
     return [Flow("gradient norm", "all_reduce", span, name, "step", 1, numbers * each) for span, numbers in spans]

@@ -11,6 +11,7 @@ from distsim.formulas.traffic import boundary_sends, pipeline_boundary_bytes
 from distsim.layers.ledger import parameters_of
 from distsim.layers.mtp import SHARED_EMBEDDING
 from distsim.layers.names import EMBEDDING_WEIGHT, HEAD_WEIGHT
+from distsim.specs.layout import Layout
 from distsim.units import FP32_BYTES
 
 LOSS_REDUCTIONS = 3
@@ -64,11 +65,15 @@ def _sends(setup: Setup, index: int, phase: str) -> list[tuple[int, Number]]:
     return [(step, boundary_sends(y.micro_batches, count, count * end[step])) for step, count in ways]
 
 
+def stages_span(y: Layout) -> Span:
+    """A rank and its likes on all stages, which lie behind each other."""
+    return Span("pp", y.pp, y.model_parallel // y.pp * y.dp, world=y.gpus)
+
+
 def _pair(setup: Setup, index: int, step: int) -> Span:
     """A rank and its like on the next or previous stage."""
     y = setup.layout
-    stride = y.model_parallel // y.pp * y.dp
-    other = (index + step) % y.pp
+    stride, other = stages_span(y).stride, (index + step) % y.pp
     return Span("pp", 2, stride, (index * stride, other * stride))
 
 
@@ -83,7 +88,7 @@ def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
     copy = HEAD_WEIGHT if tied else SHARED_EMBEDDING
     shared = [p for p in parameters_of(block.operations) if p.name in (EMBEDDING_WEIGHT, copy)]
     size = sum(p.elements for p in shared if p.trains)
-    stride = y.model_parallel // y.pp * y.dp
+    stride = stages_span(y).stride
     name = dtype_name(precision.gradient_bytes, precision)
     span = Span("pp", 2, stride, (0, stride * (y.pp - 1)))
     return [Flow("tied embedding gradient", "all_reduce", span, name, "step", 1, size * precision.gradient_bytes)]
@@ -95,7 +100,7 @@ def _vocabulary(setup: Setup) -> list[Flow]:
     y, precision = setup.layout, setup.precision
     if not y.vocab_parallel:
         return []
-    span = Span("pp", y.pp, y.model_parallel // y.pp * y.dp, world=y.gpus)
+    span = stages_span(y)
     wide, calls = y.tokens * setup.model.hidden * precision.activation_bytes, y.micro_batches
     dtype = dtype_name(precision.activation_bytes, precision)
     hides = y.vocab_parallel != "interlaced"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, where
+from distsim.layers.mlp import COMPOSED_ACTIVATIONS
 from distsim.specs.accelerator import Accelerator
 from distsim.units import FP32_BYTES
 
@@ -132,12 +133,13 @@ def slowed(pace: Pace | None, chip: Accelerator) -> float:
 
 
 def composed_activation(name: str, autocast: bool, gated: bool) -> Cost:
-    """Of an activation made of elementary operations, for 4 and 8 bytes an element of one kernel, or 6 and 12 of one
-    that multiplies by a gate, too."""
-    alone = NARROW_ACTIVATIONS.get(name, AUTOCAST_ACTIVATION if autocast else COMPOSED_ACTIVATION)
+    """Cost of an activation made of elementary operations, over the 4 bytes an element forward and 8 backward of one
+    kernel, or the 6 and 12 of one that multiplies by a gate, too."""
+    wide = autocast and COMPOSED_ACTIVATIONS[name].powers
+    alone = NARROW_ACTIVATIONS.get(name, AUTOCAST_ACTIVATION if wide else COMPOSED_ACTIVATION)
     if not gated:
         return alone
-    by_gate = WIDE_GATE_PRODUCT if autocast and name not in NARROW_ACTIVATIONS else GATE_PRODUCT
+    by_gate = WIDE_GATE_PRODUCT if wide else GATE_PRODUCT
     kernels = alone.kernels[0] + by_gate.kernels[0], alone.kernels[1] + by_gate.kernels[1]
     return Cost((4 * alone.forward + by_gate.forward) / 6, (8 * alone.backward + by_gate.backward) / 12, kernels)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from distsim import catalog
-from distsim.engine.campaigns.batch import USUAL_STEP_TOKENS
+from distsim.engine.campaigns.batch import USUAL_STEP_TOKENS, divided_batch
 from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.corrections.unfitted import unfitted
 from distsim.engine.counted import Show
@@ -58,11 +58,7 @@ def search(
     of them, but not from a pool. ``shared`` keeps what the same search on other networks would compute again. With
     ``partly`` an interrupt ends the search with what it has."""
     began = time.perf_counter()
-    if request.objective not in OBJECTIVES:
-        near = did_you_mean(str(request.objective), OBJECTIVES)
-        raise DistsimError(f"unknown objective {request.objective!r}", near, f"objectives: {', '.join(OBJECTIVES)}")
-    if not 0 <= request.margin < 1:
-        raise DistsimError(f"--margin {request.margin:g} is no share of the memory", "give 0 to 0.99, e.g. 0.05")
+    _check(request)
     request = lenient(request)
     notes: list[str] = []
     base = base_setup(request.job, max(request.gpus), request.overrides)
@@ -97,11 +93,28 @@ def search(
         () if kept.feasible or request.brief else tuple(
             choice(one, known) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
-        kept, rents, interrupted,
-        (*base.notes, *unfitted(base), *lacking(base),
-         *unknown_links(base.accelerator, base.cluster, max(request.gpus)), *notes, *placed(best),
-         *without_stages(base, max(request.gpus), request.bounds), *support_notes(request, best, base.model),
-         *unused_profile(best), *unread_options(request, best), *pace_note(request, bool(rents))),
+        kept, rents, interrupted, _notes(request, base, notes, best, bool(rents)),
+    )  # fmt: skip
+
+
+def _check(request: Request) -> None:
+    """Raise for an objective that is none, and for a share of the memory that leaves none."""
+    if request.objective not in OBJECTIVES:
+        near = did_you_mean(str(request.objective), OBJECTIVES)
+        raise DistsimError(f"unknown objective {request.objective!r}", near, f"objectives: {', '.join(OBJECTIVES)}")
+    if not 0 <= request.margin < 1:
+        raise DistsimError(f"--margin {request.margin:g} is no share of the memory", "give 0 to 0.99, e.g. 0.05")
+
+
+def _notes(
+    request: Request, base: Setup, found: Sequence[str], best: Sequence[Choice], priced: bool
+) -> tuple[str, ...]:  # fmt: skip
+    """All notes of a search, with those that were ``found`` on its way."""
+    most = max(request.gpus)
+    return (
+        *base.notes, *unfitted(base), *lacking(base), *unknown_links(base.accelerator, base.cluster, most), *found,
+        *placed(best), *without_stages(base, most, request.bounds), *support_notes(request, tuple(best), base.model),
+        *unused_profile(best), *unread_options(request, best), *pace_note(request, priced),
     )  # fmt: skip
 
 
@@ -213,12 +226,12 @@ def _groups(request: Request, gpus: int, batches: Sequence[int]) -> list[Group]:
 
 
 def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
-    """About four million tokens: the GPUs' odd factor times a power of two, so that data parallel ranks divide it."""
-    wanted = USUAL_STEP_TOKENS / base.layout.seq
-    odd = max(number // (number & -number) for number in gpus)
-    batch = odd * 2 ** max(round(math.log2(max(wanted / odd, 1))), 0)
+    """About four million tokens, so that data parallel ranks divide them on the number with the largest odd factor."""
+    batch = divided_batch(
+        USUAL_STEP_TOKENS / base.layout.seq, max(gpus, key=lambda number: number // (number & -number))
+    )
     notes.append(f"--global-batch not given: {batch} sequences taken, {count(batch * base.layout.seq)} tokens per step")
-    return int(batch)
+    return batch
 
 
 def _ranked(found: list[Found], top: int, kept: Kept, known: Steps) -> tuple[Choice, ...]:

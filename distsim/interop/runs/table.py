@@ -36,9 +36,9 @@ TIMES = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")
 """Columns that tell the time of a step; of a row that has several the first one counts."""
 COLUMNS = (*WORDS, *COUNTS, *MEASURED, *FROM_ZERO, *FLAGS)
 DELIMITERS = (";", "\t", "|")
-MOST_TOLD = 3
-"""Cells of a first row that is no heading which are told."""
 """What spreadsheets write where a comma is the decimal sign, and between copied cells."""
+MOST_TOLD = 3
+"""Cells that are told of a first row which is no heading."""
 
 
 class MissingCell(Exception):
