@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy
@@ -84,6 +84,26 @@ def room(path: Path) -> str:
 ENGINE = [path for path in FILES if room(path) == "engine"]
 
 
+def law(paths: Sequence[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """One test of what must hold for each of many files, which tells all that break it: a test of its own for each file
+    would cost more than what it looks at."""
+
+    def made(holds: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            broken = []
+            for path in paths:
+                try:
+                    holds(path)
+                except AssertionError as error:
+                    broken.append(f"{path.relative_to(PACKAGE)}: {error}")
+            assert not broken, "\n".join(broken)
+
+        test.__name__, test.__doc__ = holds.__name__, holds.__doc__
+        return test
+
+    return made
+
+
 @functools.cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """(module, whether it is imported when the file is) of every import that runs."""
@@ -113,7 +133,7 @@ def _imports(body: list[ast.stmt], at_top: bool) -> Iterator[tuple[str, bool]]:
                 yield from _imports(getattr(node, name, []), at_top and inner)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+@law(FILES)
 def test_imports_point_one_way(path: Path) -> None:
     mine = room(path)
     if mine in ("__init__", "__main__"):
@@ -131,7 +151,7 @@ def engine_room(module: str) -> str:
     return parts[2] if parts[:2] == ["distsim", "engine"] and len(parts) > 2 else ""
 
 
-@pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(PACKAGE)))
+@law(ENGINE)
 def test_rooms_of_the_engine_point_one_way(path: Path) -> None:
     """At the top, in functions and for types alike: what runs late is bound to what it names, too."""
     mine = engine_room(next(name for name, file in MODULES.items() if file == path))
@@ -174,7 +194,7 @@ def loaded_with(module: str) -> frozenset[str]:
     return frozenset(found)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+@law(FILES)
 def test_imports_wait_only_where_that_saves_something(path: Path) -> None:
     """An import stands inside a function where the file would not load the module anyway, or the two import each
     other."""
@@ -193,7 +213,7 @@ def test_one_library_one_room(library: str) -> None:
         assert not used or place.startswith(ROOMS_OF[library]), f"{place} imports {library}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+@law(FILES)
 def test_files_and_functions_are_small(path: Path) -> None:
     assert len(lines(path)) <= LONGEST_FILE
     for node in nodes(path):
@@ -205,7 +225,7 @@ def test_files_and_functions_are_small(path: Path) -> None:
             assert options or taken <= MOST_PARAMETERS, f"{node.name} takes {taken} parameters"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+@law(FILES)
 def test_every_file_says_what_it_is(path: Path) -> None:
     module = nodes(path)[0]
     assert isinstance(module, ast.Module)
@@ -221,7 +241,7 @@ SHOWN = {
 """Files of the engine that hand on what an exchange is called to be printed, and to whom."""
 
 
-@pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(PACKAGE)))
+@law(ENGINE)
 def test_physics_does_not_read_what_people_do(path: Path) -> None:
     """Nothing in the engine compares the purpose of an exchange, parses it, looks anything up by it or hands it to a
     function that could, but to print it: its role and place are typed."""
@@ -277,10 +297,7 @@ def test_what_asks_for_a_name_is_found(code: str) -> None:
     assert any(map(tells_by_name, ast.walk(ast.parse(code))))
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if room(path) in ("engine", "specs", "layers", "formulas")],
-    ids=lambda path: str(path.relative_to(PACKAGE)),
-)  # fmt: skip
+@law([path for path in FILES if room(path) in ("engine", "specs", "layers", "formulas")])
 def test_no_name_of_a_preset_decides(path: Path) -> None:
     if path.is_relative_to(PACKAGE / "engine" / "runs"):
         return  # replays go by what people wrote
@@ -318,10 +335,7 @@ def _numbers(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) in (int, float)
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if room(path) in ("formulas", "schedules", "layers", "engine")],
-    ids=lambda path: str(path.relative_to(PACKAGE)),
-)  # fmt: skip
+@law([path for path in FILES if room(path) in ("formulas", "schedules", "layers", "engine")])
 def test_numbers_are_told_what_they_are(path: Path) -> None:
     assert not untold(path)
 
@@ -357,7 +371,7 @@ def names_of_ledgers() -> frozenset[str]:
     return frozenset(found)
 
 
-@pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(PACKAGE)))
+@law(ENGINE)
 def test_names_of_the_ledger_are_written_once(path: Path) -> None:
     """Rows, tensors and parameters are known in the engine by the constants of layers/names.py: whole names of several
     words, and what names begin or end with."""
@@ -383,7 +397,7 @@ def names_a_row(text: str) -> bool:
 UNIT_CONSTANTS = {1024, 2**20, 2**30, 2**40, 3600, 86400, 10**3 * 10**6, 10**12, 10**15}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+@law(FILES)
 def test_unit_constants_live_in_units(path: Path) -> None:
     """No bare 1024, 2**30, 1e9 or 3600 outside units.py; limits of specs' fields and sizes of caches are no units."""
     if path.name == "units.py":
