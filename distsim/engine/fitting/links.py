@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from distsim import catalog
 from distsim.engine.fitting.links_rows import LATENCY_BYTES, Batch, Measurement, batches, read
 from distsim.engine.networks.network import Factor
 from distsim.engine.networks.network_classes import fabrics
@@ -140,6 +141,7 @@ def fit(rows: Iterable[Measurement]) -> dict[str, Factor]:
     return fit_batches(batches(rows))
 
 
+@catalog.settled()  # every class of links is looked up in the same table
 def fit_batches(
     found: Sequence[Batch], known: Mapping[str, Factor] | None = None, wanted: set[str] | None = None
 ) -> dict[str, Factor]:
