@@ -240,7 +240,7 @@ def test_documented_presets_load(kind: str, name: str, text: str, places: dict[s
 
 
 def test_documentation_shows_each_kind_of_preset() -> None:
-    assert {kind for kind, _, _ in EXAMPLES} == {"gpus", "clusters", "models", "optimizers"}
+    assert {kind for kind, _, _ in EXAMPLES} == {"gpus", "architectures", "clusters", "models", "optimizers"}
 
 
 def test_places_are_remembered_only_while_they_are_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

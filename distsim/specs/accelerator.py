@@ -3,30 +3,17 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from distsim.errors import did_you_mean
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.parts import Architecture
 from distsim.specs.quantity import Bytes, BytesPerSecond, FlopPerSecond, Hertz, MaybeCount, Part, Ratio, Watts
 
 LinkKind = Literal["nvlink", "xgmi", "ualink", "xelink", "ici", "hccs", "neuronlink", "ethernet"]
 Reached = Annotated[Ratio | None, Field(le=1.2)]
-ARCHITECTURES = (
-    "pascal", "volta", "turing", "ampere", "ampere ga102", "ada", "hopper", "blackwell", "blackwell-rtx",
-    "cdna", "cdna2", "cdna3", "cdna4", "rdna3", "xe-hpc", "gaudi", "tpu", "neuron", "davinci",
-    "corex", "dcu", "maca", "mlu", "musa",
-)  # fmt: skip
-"""Those of shipped presets: what distsim knows by architecture it knows of these, and notes where one is another."""
 VENDORS = ("NVIDIA", "AMD", "Google", "AWS", "Intel", "Huawei", "Hygon", "Cambricon", "Iluvatar", "MetaX",
            "Moore Threads")  # fmt: skip
 """Those of shipped presets."""
-MAKERS = {
-    "pascal": "NVIDIA", "volta": "NVIDIA", "turing": "NVIDIA", "ampere": "NVIDIA", "ada": "NVIDIA", "hopper": "NVIDIA",
-    "blackwell": "NVIDIA", "blackwell-rtx": "NVIDIA", "cdna": "AMD", "cdna2": "AMD", "cdna3": "AMD", "cdna4": "AMD",
-    "rdna3": "AMD", "xe-hpc": "Intel", "gaudi": "Intel", "tpu": "Google", "neuron": "AWS", "davinci": "Huawei",
-    "corex": "Iluvatar", "dcu": "Hygon", "maca": "MetaX", "mlu": "Cambricon", "musa": "Moore Threads",
-}  # fmt: skip
-"""Whose each known architecture is, without its die."""
 PEAK_DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
 
@@ -118,6 +105,8 @@ class Accelerator(Sourced):
     """Its generation in one word, and which of its dies where they differ: ``ampere ga102``."""
     treated_like: str = ""
     """The known architecture whose kernels, library tables and fitted numbers stand for those of its own."""
+    traits: Architecture | None = None
+    """What its architecture's preset has of another value for this chip alone."""
     off: str = ""
     """What measured runs say of step times on it, where these are known to be off; a note tells it."""
     year: int | None = None
@@ -154,13 +143,18 @@ class Accelerator(Sourced):
 
     @field_validator("architecture", "treated_like")
     @classmethod
-    def _one_spelling(cls, value: str, info: ValidationInfo) -> str:
-        """Case and blanks tell no architecture from another; one to be treated like must be known."""
-        word = " ".join(value.lower().split())
-        if info.field_name == "treated_like" and word not in ("", *ARCHITECTURES):
-            near = did_you_mean(word, ARCHITECTURES)
-            raise ValueError(f"treated_like {value!r} is no known architecture; {near or ', '.join(ARCHITECTURES)}")
-        return word
+    def _one_spelling(cls, value: str) -> str:
+        """Case and blanks tell no architecture from another."""
+        return " ".join(value.lower().split())
+
+    @field_validator("traits")
+    @classmethod
+    def _figures_alone(cls, value: Architecture | None) -> Architecture | None:
+        """What traits differ from is told by its architecture, and their sources beside others'."""
+        if value is not None and (others := value.told_of_file()):
+            told = "architecture and treated_like say what a chip is like, [source] has its sources"
+            raise ValueError(f"traits cannot state {', '.join(others)}; {told}")
+        return value
 
     @property
     def treated(self) -> str:
@@ -171,12 +165,6 @@ class Accelerator(Sourced):
     def generation(self) -> str:
         """The architecture's name without its die, as in ``hopper`` of ``hopper gh100``."""
         return self.treated.split()[0]
-
-    @property
-    def maker(self) -> str:
-        """Whose kernels and libraries it is taken to run: those of what it is treated like; of an unknown architecture
-        its vendor's."""
-        return MAKERS.get(self.generation, self.vendor)
 
     @property
     def own_generation(self) -> str:

@@ -62,6 +62,7 @@ class Once:
 
 
 Bytes = Annotated[int, BeforeValidator(_whole("B")), Field(gt=0)]
+HeldBytes = Annotated[float, BeforeValidator(_number("B")), Field(ge=0)]
 BytesPerSecond = Annotated[float, BeforeValidator(_number("B/s")), Field(gt=0)]
 FlopPerSecond = Annotated[float, BeforeValidator(_number("FLOP/s")), Field(gt=0)]
 Hertz = Annotated[float, BeforeValidator(_number("Hz")), Field(gt=0)]
@@ -84,6 +85,7 @@ MaybeCount = Annotated[int | None, Once(Field(ge=1))]
 MaybeNatural = Annotated[int | None, Once(Field(ge=0))]
 MaybePositive = Annotated[float | None, Once(Field(gt=0))]
 MaybeAmount = Annotated[float | None, Once(Field(ge=0))]
+MaybeShare = Annotated[float | None, Once(Field(gt=0, le=1))]
 MaybeFraction = Annotated[float | None, Once(Field(ge=0, lt=1))]
 
 KeptPart = Literal["qkv", "context", "out", "up", "down"]
