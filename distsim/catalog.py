@@ -125,10 +125,10 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
         from distsim.interop.meant_presets import no_file
 
         raise no_file(name, names(kind), _list_hint(kind))
-    from distsim.interop.meant_presets import meant_preset
+    from distsim.interop.meant_presets import meant_hardware, meant_preset
 
-    cluster = f"it is a cluster: --cluster {plain(name)}" if kind == "gpus" and knows("clusters", name) else ""
-    near = cluster or meant_preset(kind, plain(name), {**dict.fromkeys(names(kind)), **aliases(kind)})
+    other = meant_hardware(name) if kind in ("gpus", "clusters") else ""
+    near = other or meant_preset(kind, plain(name), {**dict.fromkeys(names(kind)), **aliases(kind)})
     raise DistsimError(f"unknown {SPOKEN.get(kind, kind.removesuffix('s'))} {name!r}", near, _list_hint(kind))
 
 
