@@ -48,13 +48,12 @@ def of_generation(table: Mapping[int, float], generation: int) -> float:
 
 
 class HostLink(Spec):
-    """The way to host memory; rates are one direction. ``both_ways`` is the share left when copies run both ways."""
+    """The way to host memory; rates are one direction."""
 
     kind: Literal["pcie", "c2c"]
     generation: MaybeCount = None
     rate: BytesPerSecond | None = None
     measured: BytesPerSecond | None = None
-    both_ways: Ratio | None = None
     accelerators: MaybeCount = None
     """How many accelerators share one host's memory (a Grace's); None: all of a node."""
     memory_rate: BytesPerSecond | None = None
@@ -115,7 +114,6 @@ class Accelerator(Sourced):
     """The capacity on the label."""
     usable_memory: Bytes | None = None
     """What the driver reports to programs; smaller than the label."""
-    memory_kind: str | None = None
     bandwidth: BytesPerSecond
     power: Watts | None = None
     rated_power: Watts | None = None
