@@ -1,16 +1,27 @@
 """One accelerator: its memory, its peaks, its links, and where each figure comes from."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from distsim.specs.base import Sourced, Spec
 from distsim.specs.parts import Architecture
-from distsim.specs.quantity import Bytes, BytesPerSecond, FlopPerSecond, Hertz, MaybeCount, Part, Ratio, Watts
+from distsim.specs.quantity import (
+    AttentionProducts,
+    Bytes,
+    BytesPerSecond,
+    MaybeBytes,
+    MaybeBytesPerSecond,
+    MaybeCount,
+    MaybeFlopPerSecond,
+    MaybeHertz,
+    MaybePart,
+    MaybeWatts,
+    Reached,
+)
 
 LinkKind = Literal["nvlink", "xgmi", "ualink", "xelink", "ici", "hccs", "neuronlink", "ethernet"]
-Reached = Annotated[Ratio | None, Field(le=1.2)]
 VENDORS = ("NVIDIA", "AMD", "Google", "AWS", "Intel", "Huawei", "Hygon", "Cambricon", "Iluvatar", "MetaX",
            "Moore Threads")  # fmt: skip
 """Those of shipped presets."""
@@ -20,13 +31,13 @@ PEAK_DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 class Peak(Spec):
     """Datasheet rates per number format, dense and with fp32 accumulation; None where the chip lacks the format."""
 
-    fp32: FlopPerSecond | None = None
-    tf32: FlopPerSecond | None = None
-    fp16: FlopPerSecond | None = None
-    bf16: FlopPerSecond | None = None
-    fp8: FlopPerSecond | None = None
-    int8: FlopPerSecond | None = None
-    fp4: FlopPerSecond | None = None
+    fp32: MaybeFlopPerSecond = None
+    tf32: MaybeFlopPerSecond = None
+    fp16: MaybeFlopPerSecond = None
+    bf16: MaybeFlopPerSecond = None
+    fp8: MaybeFlopPerSecond = None
+    int8: MaybeFlopPerSecond = None
+    fp4: MaybeFlopPerSecond = None
 
 
 class ScaleUpLink(Spec):
@@ -52,11 +63,11 @@ class HostLink(Spec):
 
     kind: Literal["pcie", "c2c"]
     generation: MaybeCount = None
-    rate: BytesPerSecond | None = None
-    measured: BytesPerSecond | None = None
+    rate: MaybeBytesPerSecond = None
+    measured: MaybeBytesPerSecond = None
     accelerators: MaybeCount = None
     """How many accelerators share one host's memory (a Grace's); None: all of a node."""
-    memory_rate: BytesPerSecond | None = None
+    memory_rate: MaybeBytesPerSecond = None
     """Of one host's memory, where it is not what hosts of its PCIe generation have (formulas/compute.py)."""
     peer: bool = True
     """False for cards that cannot reach each other's memory over PCIe: what they exchange passes host memory."""
@@ -73,7 +84,7 @@ class Measured(Spec):
     matmul_bf16: Reached = None
     matmul_fp8: Reached = None
     matmul_fp4: Reached = None
-    copy_fraction: Part | None = None
+    copy_fraction: MaybePart = None
 
 
 class Chip(Spec):
@@ -84,14 +95,14 @@ class Chip(Spec):
     array: MaybeCount = None
     attention_block: MaybeCount = None
     """Tokens along a block of the chip's usual flash attention kernel, where they are more than FlashAttention's."""
-    attention_products: int | None = Field(default=None, ge=5)
+    attention_products: AttentionProducts = None
     """Products of that kernel's backward, where they are more than FlashAttention's five."""
     cores: MaybeCount = None
     """Cores that work as one device and share the blocks of that kernel (megacore), where there are several."""
     exponentials: MaybeCount = None
     """Exponentials that a unit computes per clock, where they are not the usual 16."""
-    clock: Hertz | None = None
-    cache: Bytes | None = None
+    clock: MaybeHertz = None
+    cache: MaybeBytes = None
 
 
 class Accelerator(Sourced):
@@ -112,11 +123,11 @@ class Accelerator(Sourced):
     notes: str = ""
     memory: Bytes
     """The capacity on the label."""
-    usable_memory: Bytes | None = None
+    usable_memory: MaybeBytes = None
     """What the driver reports to programs; smaller than the label."""
     bandwidth: BytesPerSecond
-    power: Watts | None = None
-    rated_power: Watts | None = None
+    power: MaybeWatts = None
+    rated_power: MaybeWatts = None
     """Power of the same chip without the limit that ``power`` is; ``measured`` then holds for that one."""
     power_profile: str = ""
     """Measured draw of such chips, by the name of a preset of kind ``power``; blank: that of all others."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from distsim.specs.mixers import ShortConvolution as ShortConvolution
     from distsim.specs.scripts import Remat as Remat
     from distsim.specs.scripts import Script as Script
+    from distsim.specs.tiers import Tier as Tier
     from distsim.specs.windowed import Windowed as Windowed
 else:
     from distsim.specs.base import later
@@ -52,4 +53,5 @@ else:
     ShortConvolution = later("mixers", "ShortConvolution")
     Remat = later("scripts", "Remat")
     Script = later("scripts", "Script")
+    Tier = later("tiers", "Tier")
     Windowed = later("windowed", "Windowed")
