@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -26,7 +26,7 @@ class _Known(NamedTuple):
 
     places: dict[tuple[str, str], tuple[str, Path] | None]
     listings: dict[str, Listing]
-    loaded: dict[tuple[str, str], Any]
+    loaded: dict[Hashable, Any]
     states: dict[tuple[str, str], tuple[tuple[str, int], ...]]
 
 
@@ -125,10 +125,10 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
         from distsim.interop.meant_presets import no_file
 
         raise no_file(name, names(kind), _list_hint(kind))
-    from distsim.interop.meant_presets import meant_preset
+    from distsim.interop.meant_presets import meant_hardware, meant_preset
 
-    cluster = f"it is a cluster: --cluster {plain(name)}" if kind == "gpus" and knows("clusters", name) else ""
-    near = cluster or meant_preset(kind, plain(name), {**dict.fromkeys(names(kind)), **aliases(kind)})
+    other = meant_hardware(name) if kind in ("gpus", "clusters") else ""
+    near = other or meant_preset(kind, plain(name), {**dict.fromkeys(names(kind)), **aliases(kind)})
     raise DistsimError(f"unknown {SPOKEN.get(kind, kind.removesuffix('s'))} {name!r}", near, _list_hint(kind))
 
 
@@ -218,6 +218,14 @@ def load(kind: str, name: str) -> Any:
         file = path(kind, name)
         known.loaded[kind, name] = _load(kind_of(kind), os.path.realpath(file), os.stat(file).st_mtime_ns, str(file))
     return known.loaded[kind, name]
+
+
+def once(asked: Hashable, make: Callable[[], Any]) -> Any:
+    """What follows from presets, worked out once while nothing changes."""
+    known = _remembered().loaded
+    if asked not in known:
+        known[asked] = make()
+    return known[asked]
 
 
 def state(kind: str, name: str = "") -> tuple[tuple[str, int], ...]:

@@ -8,6 +8,7 @@ from distsim.errors import DistsimError, did_you_mean
 KINDS: dict[str, tuple[str, str] | None] = {
     "models": ("distsim.specs.model", "Model"),
     "gpus": ("distsim.specs.accelerator", "Accelerator"),
+    "architectures": ("distsim.specs.architecture", "Architecture"),
     "links": None,
     "clusters": ("distsim.specs.cluster", "Cluster"),
     "frameworks": ("distsim.specs.framework", "Framework"),

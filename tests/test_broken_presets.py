@@ -27,6 +27,7 @@ JOB: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "tp"
 FILES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "models": (("mixtral-8x7b", "gemma-2-2b", "deepseek-v2-lite", "granite-4.0-h-small"), {"model": "mine"}),
     "gpus": (("h100-sxm", "mi300x", "tpu-v5p"), {"gpu": "mine"}),
+    "architectures": (("nvidia", "volta", "cdna", "hopper", "blackwell", "tpu", "neuron"), {"gpu": "ours"}),
     "clusters": (("dgx-h100", "meta-24k-roce", "tpu-v5p-pod"), {"gpu": None, "cluster": "mine"}),
     "frameworks": (("megatron-core", "huggingface", "torchtitan", "fms-fsdp"), {"framework": "mine"}),
     "precisions": (("fp8", "fsdp-bf16", "mxfp8"), {"precision": "mine"}),
@@ -78,6 +79,10 @@ def test_a_wrong_value_ends_in_no_other_error(kind: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     (tmp_path / "presets" / kind).mkdir(parents=True)
     options = {name: value for name, value in {**JOB, **FILES[kind][1]}.items() if value is not None}
+    if kind == "architectures":
+        (tmp_path / "presets" / "gpus").mkdir()
+        card = (PRESETS / "gpus" / "h100-sxm.toml").read_text(encoding="utf-8")
+        (tmp_path / "presets" / "gpus" / "ours.toml").write_text(card.replace('"hopper"', '"mine"'), encoding="utf-8")
     chance = random.Random(kind)
     for _ in range(EACH):
         text, path, value = _broken(kind, chance)
@@ -96,14 +101,17 @@ def test_a_wrong_value_ends_in_no_other_error(kind: str, tmp_path: Path, monkeyp
     [("precisions", 'math = "bf16"', 'math = "bf17"', "math"), ("frameworks", "zero = 3", 'zero = "three"', "zero"),
      ("frameworks", "zero = 3", "interleave = true", "'interleave' is no option of a job"),
      ("precisions", 'gather_dtype = "bf16"', "gather_dtype = []", "gather_dtype"),
-     ("gpus", 'architecture = "hopper"', 'architecture = " "', "architecture")],
+     ("gpus", 'architecture = "hopper"', 'architecture = " "', "architecture"),
+     ("gpus", 'architecture = "hopper"', 'architecture = "hopper"\ntraits.lane = 2', "unknown field 'traits.lane'"),
+     ("architectures", "attention_age = 1", "atention_age = 1", "did you mean attention_age")],
 )  # fmt: skip
 def test_errors_name_the_field(
     kind: str, old: str, new: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from distsim import catalog
 
-    name = {"precisions": "fsdp-bf16", "frameworks": "fsdp", "gpus": "h100-sxm"}[kind]
+    name = {"precisions": "fsdp-bf16", "frameworks": "fsdp", "gpus": "h100-sxm",
+            "architectures": "hopper"}[kind]  # fmt: skip
     text = (PRESETS / kind / f"{name}.toml").read_text(encoding="utf-8")
     assert old in text
     monkeypatch.chdir(tmp_path)

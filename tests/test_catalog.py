@@ -147,7 +147,19 @@ def test_changed_file_is_read_again(places: dict[str, Path]) -> None:
     [
         ("gpus", "h10-sxm", ("unknown gpu 'h10-sxm'", "h100-sxm", "distsim show gpus")),
         ("clusters", "dgxh100", ("unknown cluster", "dgx-h100")),
-        ("gpus", "jean-zai", ("unknown gpu", "distsim show gpus")),
+        ("gpus", "jean-zai", ("unknown gpu", "jean-zay", "--cluster", "distsim show gpus")),
+        ("gpus", "v5p-256", ("slice of 128 chips, by its 256 TensorCores: --gpu tpu-v5p --gpus 128",)),
+        ("clusters", "v4-128", ("slice of 64 chips, by its 128 TensorCores: --gpu tpu-v4 --gpus 64",)),
+        ("gpus", "v5litepod-16", ("slice of 16 chips: --gpu tpu-v5e --gpus 16",)),
+        ("gpus", "TPU v6e-8", ("slice of 8 chips: --gpu tpu-v6e --gpus 8",)),
+        ("gpus", "v5p-5", ("did you mean v5p?",)),
+        ("gpus", "p5.48xlarge", ("a cluster, of 8 h100-sxm a node: --cluster p5.48xlarge",)),
+        ("gpus", "ND H100 v5", ("a cluster, of 8 h100-sxm a node: --cluster nd96isr_h100_v5",)),
+        ("clusters", "Standard_ND96isr_H100_v5", ("a cluster, of 8 h100-sxm a node: --cluster nd96isr_h100_v5",)),
+        ("gpus", "a3-highgpu-1g", ("did you mean a3-highgpu-8g", "--cluster")),
+        ("gpus", "8x H100", ("--gpu h100-sxm --gpus 8",)),
+        ("clusters", "h100", ("it is an accelerator: --gpu h100-sxm",)),
+        ("clusters", "h100:8", ("--gpu h100-sxm --gpus 8",)),
         ("gpus", "./h100-sxm.toml", ("no file", "h100-sxm")),
         ("gpu cards", "h100", ("unknown kind", "gpus")),
         ("gpus", "", ("unknown gpu",)),
@@ -240,7 +252,7 @@ def test_documented_presets_load(kind: str, name: str, text: str, places: dict[s
 
 
 def test_documentation_shows_each_kind_of_preset() -> None:
-    assert {kind for kind, _, _ in EXAMPLES} == {"gpus", "clusters", "models", "optimizers"}
+    assert {kind for kind, _, _ in EXAMPLES} == {"gpus", "architectures", "clusters", "models", "optimizers"}
 
 
 def test_places_are_remembered_only_while_they_are_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

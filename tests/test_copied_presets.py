@@ -10,13 +10,14 @@ import pytest
 
 import distsim
 from distsim import catalog
+from distsim.architectures import traits_of
 from distsim.engine.advice.changes import changes
 from distsim.engine.jobs.hardware import profile_of
 from distsim.engine.jobs.profile import recipe_kernels
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.step import step_of
 from distsim.preset_files import plain
-from distsim.specs.accelerator import MAKERS, Accelerator
+from distsim.specs.accelerator import Accelerator
 from distsim.specs.job import Job
 
 JOB: dict[str, Any] = {"model": "gpt2", "gpu": "h100-sxm", "gpus": 2, "micro_batch": 1}
@@ -93,10 +94,11 @@ def test_a_chip_of_a_new_vendor_has_the_times_of_what_it_is_treated_like(tmp_pat
     assert ours.breakdown == theirs.breakdown and ours.memory.peak == theirs.memory.peak
 
 
-def test_makers_are_those_of_all_shipped_chips() -> None:
+def test_architectures_are_like_their_makers() -> None:
     chips: list[Accelerator] = [catalog.load("gpus", name) for name in catalog.names("gpus")]
-    assert all(chip.maker == chip.vendor for chip in chips)
-    assert {chip.generation for chip in chips} == set(MAKERS)
+    for chip in chips:
+        assert traits_of(chip).cuda == (chip.vendor == "NVIDIA"), chip.name
+        assert traits_of(chip).common == (chip.vendor in ("NVIDIA", "AMD")), chip.name
 
 
 @pytest.mark.parametrize("name", ["tpu-v3", "tpu-v4", "h100-sxm"])

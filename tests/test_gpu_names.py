@@ -71,7 +71,8 @@ def test_a_name_that_says_more_than_a_chip_is_none_for_the_command_line(
     """It would drop the count or the network without a word."""
     assert cli(["memory", "llama-7b", "--gpu", told]) == 2
     error = capsys.readouterr().err
-    assert "unknown gpu" in error and ("--cluster p5.48xlarge" in error) == (told == "p5.48xlarge")
+    assert "unknown gpu" in error and ("--cluster p5.48xlarge" in error) == ("p5" in told)
+    assert ("--gpus" in error) == ("p5" not in told)
 
 
 @pytest.mark.parametrize(

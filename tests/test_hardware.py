@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distsim import catalog
-from distsim.engine.kernels.plain_costs import LANES
+from distsim.architectures import traits_of
 from distsim.engine.networks.links import link_rate, network_for
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import PEAK_DTYPES, Accelerator
@@ -255,5 +255,5 @@ def test_every_chip_of_nvidias_with_units_states_its_clock() -> None:
     """What plain torch's kernels are limited by; without it they would silently run at the speed of memory."""
     for name in catalog.names("gpus"):
         card = catalog.load("gpus", name)
-        if card.vendor in LANES and card.chip.units:
+        if traits_of(card).lanes and card.chip.units:
             assert card.chip.clock, name

@@ -10,7 +10,7 @@ from distsim.engine.exchanges.flows import Span
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.network import group_of
 from distsim.engine.networks.pricing import price
-from distsim.specs.cluster import Tier
+from distsim.specs.tiers import Tier
 
 
 def test_ranks_far_apart_share_the_uplinks_with_the_groups_between() -> None:

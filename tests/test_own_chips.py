@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from distsim import catalog
+from distsim.architectures import KIND, traits_of
 from distsim.engine.collective import collective
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.chip import TYPICAL_SHARE, usual_share
 from distsim.engine.kernels.weights import host_bandwidth
 from distsim.engine.memory import memory_of
 from distsim.engine.networks.links import network_for, scale_up
-from distsim.engine.networks.network import GENERATIONS
 from distsim.engine.networks.unknown import unknown_architecture, unknown_links
 from distsim.engine.step import step_of
 from distsim.engine.steps.report import StepReport
 from distsim.engine.traffic import comm_of
 from distsim.errors import DistsimError
-from distsim.specs.accelerator import ARCHITECTURES, VENDORS, Accelerator
+from distsim.preset_files import plain
+from distsim.specs.accelerator import VENDORS, Accelerator, Measured
+from distsim.specs.architecture import ABOUT
 from distsim.specs.job import Job
 
 JOB = Job(model="llama-2-7b", gpus=8, gpu="ours", cluster="our-nodes", framework="huggingface")
@@ -56,11 +60,13 @@ def step_on(gpu: str = "ours", cluster: str = "our-nodes") -> StepReport:
 
 def test_all_shipped_chips_are_known_and_no_other_name_is() -> None:
     chips = [card(name) for name in catalog.names("gpus")]
-    assert {chip.treated for chip in chips} == set(ARCHITECTURES)
+    likes = {catalog.load(KIND, name).like for name in catalog.names(KIND)}
+    assert {plain(chip.treated) for chip in chips} == set(catalog.names(KIND)) - (
+        likes & {plain(one) for one in VENDORS}
+    )
     assert {chip.vendor for chip in chips} == set(VENDORS)
     assert not [note for chip in chips for note in unknown_links(chip)]
     assert all(bool(unknown_architecture(chip)) == bool(chip.treated_like) for chip in chips)
-    assert set(GENERATIONS) <= {name.split()[0] for name in ARCHITECTURES}
 
 
 def test_an_unknown_architecture_is_answered_and_told_everywhere(presets: Path) -> None:
@@ -71,7 +77,7 @@ def test_an_unknown_architecture_is_answered_and_told_everywhere(presets: Path) 
         (note,) = [note for note in notes if "architecture 'rubin' of ours is not known" in note]
         assert "as on ampere" in note and 'treated_like = "blackwell"' in note
     assert report.seconds != step_on("b200-sxm", "dgx-b200").seconds
-    assert network_for("ours", cluster=setup.cluster).generation == GENERATIONS["ampere"]
+    assert network_for("ours", cluster=setup.cluster).generation == catalog.load(KIND, "ampere").tuning_row
     bare = setup.accelerator.model_copy(update={"measured": type(setup.accelerator.measured)()})
     assert usual_share(bare) == TYPICAL_SHARE
 
@@ -116,8 +122,8 @@ def test_the_memory_of_a_grace_is_in_its_preset() -> None:
 
 def test_one_can_be_treated_like_what_is_known_only(presets: Path) -> None:
     written(presets, 'architecture = "rubin"\ntreated_like = "blackwel"')
-    with pytest.raises(DistsimError, match="treated_like 'blackwel' is no known architecture") as raised:
-        card("ours")
+    with pytest.raises(DistsimError, match="treated_like 'blackwel' of ours is no known architecture") as raised:
+        traits_of(card("ours"))
     assert "did you mean blackwell" in str(raised.value)
 
 
@@ -141,3 +147,57 @@ def test_links_and_hosts_that_nobody_described_are_told(presets: Path) -> None:
 def test_a_host_that_is_not_described_has_the_usual_slots() -> None:
     card = catalog.load("gpus", "l40s").model_copy(update={"host": None})
     assert scale_up(card)[0] == "pcie-4"
+
+
+TRAITS: dict[str, Any] = {
+    "collectives": "rccl", "tuning_row": 0, "cuda_graphs": False, "common": False, "context_unit_bytes": "5 MB",
+    "context_bytes": "1 GB", "small_workspaces": True, "transposes": True, "full_clock_joules": 2e-12,
+    "usual_share": 0.5, "batched_share": 0.4, "tf32_weight_share": 0.3, "scan_share": 0.2, "wide_passes": 0.7,
+    "lanes": 0.5, "unaligned_by_clock": False, "attention_age": 1, "own_backward_share": 0.6,
+    "torch_attention_forward": 0.9, "torch_attention_backward": 0.8, "flash_attention": "none", "cuda": False,
+    "sparse_attention": False, "device_counts": False, "checked_units": False, "own_software": "maxtext",
+    "compiled_only": True,
+}  # fmt: skip
+
+
+def test_a_chip_inherits_from_its_architecture_and_may_state_each_figure_for_itself(presets: Path) -> None:
+    """Tables in code knew architectures only: a chip could have no context, energy or kernels of its own."""
+    theirs = traits_of(card("b200-sxm"))
+    assert set(TRAITS) | {"grouped"} == set(type(theirs).model_fields) - ABOUT
+    for name, value in TRAITS.items():
+        text = str(value).lower() if isinstance(value, bool) else json.dumps(value)
+        written(presets, f'architecture = "blackwell"\ntraits.{name} = {text}')
+        ours = traits_of(card("ours"))
+        changed = {one for one in type(ours).model_fields if getattr(ours, one) != getattr(theirs, one)}
+        assert changed == {name}, value
+    written(presets, 'architecture = "blackwell"\ntraits.grouped.torch = [0.5, 0.5, 0.5]')
+    grouped = traits_of(card("ours")).grouped
+    assert grouped is not None and theirs.grouped is not None
+    assert grouped == theirs.grouped.model_copy(update={"torch": (0.5, 0.5, 0.5)})
+
+
+def test_what_a_chip_states_for_itself_reaches_memory_and_time(presets: Path) -> None:
+    written(presets, 'architecture = "blackwell"')
+    plain_one = step_on()
+    written(presets, 'architecture = "blackwell"\ntraits = { context_bytes = "1.48 GB", full_clock_joules = 9e-12 }',
+            (r"(?s)\[measured\].*?\n\n", ""))  # fmt: skip
+    ours = step_on()
+    assert ours.memory.peak - plain_one.memory.peak == pytest.approx(1e9)
+    assert usual_share(card("ours")) < usual_share(card("b200-sxm").model_copy(update={"measured": Measured()}))
+
+
+def test_an_architecture_of_a_users_own_is_known_and_may_be_like_another(presets: Path) -> None:
+    (presets / KIND).mkdir()
+    file = presets / KIND / "acme-1.toml"
+    file.write_text('like = "hopper"\nlanes = 2.0')
+    written(presets, 'architecture = "Acme 1"', (r"(?m)^vendor = .*$", 'vendor = "Acme"'))
+    assert not unknown_architecture(card("ours"))
+    assert traits_of(card("ours")) == traits_of(card("h100-sxm")).model_copy(update={"lanes": 2.0})
+    for text, told in (('like = "acme-1"', "like each other: acme-1"), ('like = "hoper"', "did you mean hopper"),
+                       ("attention_age = 3", "attention_age 3 is too large")):  # fmt: skip
+        file.write_text(text)
+        with pytest.raises(DistsimError, match=told):
+            traits_of(card("ours"))
+    written(presets, 'architecture = "blackwell"\ntraits.like = "hopper"')
+    with pytest.raises(DistsimError, match="traits cannot state like"):
+        card("ours")

@@ -52,6 +52,7 @@ def test_archives_hold_what_they_should(built: Path) -> None:
     wheel = zipfile.ZipFile(next(built.glob("*.whl"))).namelist()
     assert "distsim/presets/gpus/h100-sxm.toml" in wheel
     assert "distsim/presets/models/llama-7b.toml" in wheel
+    assert "distsim/presets/architectures/hopper.toml" in wheel  # without it every chip would be one of no kind
     assert "distsim/py.typed" in wheel
     assert not [name for name in wheel if name.startswith(("tests/", "docs/"))]
     with zipfile.ZipFile(next(built.glob("*.whl"))) as whole:

@@ -79,10 +79,6 @@ BUSIEST_RANK = 1.2
 LEARNED_SPREAD = 1.0
 """Half the width, over the mean, of how tokens of experts spread under a learned router: from none to twice the mean
 (assumed)."""
-PORTABLE_ATTENTION = (0.7, 0.24)
-"""Rate of torch's own flash attention on AMD (AOTriton) over kernels written for the chip. Forward on MI300X, where
-AITER's are 1.18 to 1.62 times as fast (midiareshadi.github.io/blog/attn-dsl-bench); backward with grouped heads on
-MI355X (Hu et al. 2025, HipKittens, arXiv:2511.08083, introduction)."""
 FULL_WIDTH = 128
 """Head size that attention's best rate is stated for."""
 USUAL_EXPONENTIALS = 16

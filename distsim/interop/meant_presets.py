@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean, slipped
 from distsim.interop.runs.names import nearest_profile, precision_like
 
@@ -22,8 +23,30 @@ def meant_preset(kind: str, name: str, known: Iterable[str]) -> str:
     if kind == "optimizers":
         known = [one for one in known if len(name) > SHORTEST_MISTYPED and slipped(name, one)]
     mistyped = did_you_mean(name, known, MISTYPED)
+    if kind == "gpus" and not mistyped:
+        machines = [*catalog.names("clusters"), *catalog.aliases("clusters")]
+        if near := did_you_mean(name, machines, MISTYPED):
+            return f"{near} These are clusters: --cluster"
+    if kind == "clusters" and not mistyped and catalog.knows("gpus", name):
+        return f"it is an accelerator: --gpu {catalog.load('gpus', name).name}"
     stand_in = None if mistyped else _stand_in(kind, name)
     return f"the nearest is {stand_in}, as which its runs are replayed" if stand_in else did_you_mean(name, known)
+
+
+def meant_hardware(name: str) -> str:
+    """A hint line for an accelerator's or a cluster's name that means another option, or both of a job's: a cloud's
+    machine, a slice of TPUs, so many of a chip; empty where it means none of these."""
+    from distsim.interop.runs.chips import chip_in, slice_of
+
+    if found := slice_of(name):
+        counted = f", by its {found.cores:,} TensorCores" if found.cores else ""
+        return f"it is a slice of {found.chips:,} chips{counted}: --gpu {found.gpu} --gpus {found.chips}"
+    chip = chip_in(name)
+    if chip is not None and chip.cluster:
+        each = catalog.load("clusters", chip.cluster).gpus_per_node
+        return f"it is a cluster, of {each} {chip.gpu} a node: --cluster {chip.cluster}"
+    many = chip.many if chip is not None else None
+    return f"it is {many} of an accelerator: --gpu {chip.gpu} --gpus {many}" if chip is not None and many else ""
 
 
 def no_file(path: str, known: Iterable[str], otherwise: str) -> DistsimError:

@@ -9,6 +9,7 @@ from typing import Any
 from distsim import units
 from distsim.errors import DistsimError
 from distsim.specs.dates import age, span
+from distsim.units import TERA
 
 Preset = Mapping[str, Any]
 Column = tuple[str, Callable[[Preset], str]]
@@ -38,6 +39,11 @@ def _usable(preset: Preset) -> str:
     usable = preset.get("usable_memory")
     size = units.parse(usable if usable is not None else preset["memory"], "B", "memory")
     return units.gib(size, 1) + ("" if usable is not None else " *")
+
+
+def _picojoules(preset: Preset) -> str:
+    joules = preset.get("full_clock_joules")
+    return NONE if joules is None else f"{joules * TERA:.2f} pJ"
 
 
 def _network(preset: Preset) -> str:
@@ -129,6 +135,13 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("link", _stated("link.rate")),
         ("power", _stated("power")),
     ),
+    "architectures": (
+        ("like", _stated("like")),
+        ("energy of an operation", _picojoules),
+        ("context", _stated("context_bytes")),
+        ("NCCL's row", _stated("tuning_row")),
+        ("own software", _stated("own_software")),
+    ),
     "clusters": (
         ("gpu", _stated("gpu")),
         ("per node", _stated("gpus_per_node")),
@@ -208,6 +221,8 @@ SOURCES_FROM = 100
 """Columns of a terminal that has room for sources beside their figures."""
 WORDS = (
     "name",
+    "like",
+    "own software",
     "aliases",
     "gpu",
     "fabric",
@@ -231,6 +246,7 @@ NOTES = {
     "precisions": "bytes of one element; a master copy only where the optimizer keeps one",
     "frameworks": "precision: where it is not bf16. ZeRO: the stages it has",
     "gpus": "usable: what the driver reports; * the label, where nobody reported it. Peaks are dense, links one way.",
+    "architectures": "What one leaves out is that of the one it is like. One: distsim show architecture hopper",
     "prices": "age: of the newest price, at most where its source gives a year. One list: distsim show prices aws",
     "clusters": "domain: accelerators joined by the fabric. Rates are one direction, per accelerator.",
 }

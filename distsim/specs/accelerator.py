@@ -1,45 +1,43 @@
 """One accelerator: its memory, its peaks, its links, and where each figure comes from."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from distsim.errors import did_you_mean
 from distsim.specs.base import Sourced, Spec
-from distsim.specs.quantity import Bytes, BytesPerSecond, FlopPerSecond, Hertz, MaybeCount, Part, Ratio, Watts
+from distsim.specs.parts import Architecture
+from distsim.specs.quantity import (
+    AttentionProducts,
+    Bytes,
+    BytesPerSecond,
+    MaybeBytes,
+    MaybeBytesPerSecond,
+    MaybeCount,
+    MaybeFlopPerSecond,
+    MaybeHertz,
+    MaybePart,
+    MaybeWatts,
+    Reached,
+)
 
 LinkKind = Literal["nvlink", "xgmi", "ualink", "xelink", "ici", "hccs", "neuronlink", "ethernet"]
-Reached = Annotated[Ratio | None, Field(le=1.2)]
-ARCHITECTURES = (
-    "pascal", "volta", "turing", "ampere", "ampere ga102", "ada", "hopper", "blackwell", "blackwell-rtx",
-    "cdna", "cdna2", "cdna3", "cdna4", "rdna3", "xe-hpc", "gaudi", "tpu", "neuron", "davinci",
-    "corex", "dcu", "maca", "mlu", "musa",
-)  # fmt: skip
-"""Those of shipped presets: what distsim knows by architecture it knows of these, and notes where one is another."""
 VENDORS = ("NVIDIA", "AMD", "Google", "AWS", "Intel", "Huawei", "Hygon", "Cambricon", "Iluvatar", "MetaX",
            "Moore Threads")  # fmt: skip
 """Those of shipped presets."""
-MAKERS = {
-    "pascal": "NVIDIA", "volta": "NVIDIA", "turing": "NVIDIA", "ampere": "NVIDIA", "ada": "NVIDIA", "hopper": "NVIDIA",
-    "blackwell": "NVIDIA", "blackwell-rtx": "NVIDIA", "cdna": "AMD", "cdna2": "AMD", "cdna3": "AMD", "cdna4": "AMD",
-    "rdna3": "AMD", "xe-hpc": "Intel", "gaudi": "Intel", "tpu": "Google", "neuron": "AWS", "davinci": "Huawei",
-    "corex": "Iluvatar", "dcu": "Hygon", "maca": "MetaX", "mlu": "Cambricon", "musa": "Moore Threads",
-}  # fmt: skip
-"""Whose each known architecture is, without its die."""
 PEAK_DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
 
 class Peak(Spec):
     """Datasheet rates per number format, dense and with fp32 accumulation; None where the chip lacks the format."""
 
-    fp32: FlopPerSecond | None = None
-    tf32: FlopPerSecond | None = None
-    fp16: FlopPerSecond | None = None
-    bf16: FlopPerSecond | None = None
-    fp8: FlopPerSecond | None = None
-    int8: FlopPerSecond | None = None
-    fp4: FlopPerSecond | None = None
+    fp32: MaybeFlopPerSecond = None
+    tf32: MaybeFlopPerSecond = None
+    fp16: MaybeFlopPerSecond = None
+    bf16: MaybeFlopPerSecond = None
+    fp8: MaybeFlopPerSecond = None
+    int8: MaybeFlopPerSecond = None
+    fp4: MaybeFlopPerSecond = None
 
 
 class ScaleUpLink(Spec):
@@ -61,16 +59,15 @@ def of_generation(table: Mapping[int, float], generation: int) -> float:
 
 
 class HostLink(Spec):
-    """The way to host memory; rates are one direction. ``both_ways`` is the share left when copies run both ways."""
+    """The way to host memory; rates are one direction."""
 
     kind: Literal["pcie", "c2c"]
     generation: MaybeCount = None
-    rate: BytesPerSecond | None = None
-    measured: BytesPerSecond | None = None
-    both_ways: Ratio | None = None
+    rate: MaybeBytesPerSecond = None
+    measured: MaybeBytesPerSecond = None
     accelerators: MaybeCount = None
     """How many accelerators share one host's memory (a Grace's); None: all of a node."""
-    memory_rate: BytesPerSecond | None = None
+    memory_rate: MaybeBytesPerSecond = None
     """Of one host's memory, where it is not what hosts of its PCIe generation have (formulas/compute.py)."""
     peer: bool = True
     """False for cards that cannot reach each other's memory over PCIe: what they exchange passes host memory."""
@@ -87,7 +84,7 @@ class Measured(Spec):
     matmul_bf16: Reached = None
     matmul_fp8: Reached = None
     matmul_fp4: Reached = None
-    copy_fraction: Part | None = None
+    copy_fraction: MaybePart = None
 
 
 class Chip(Spec):
@@ -98,14 +95,14 @@ class Chip(Spec):
     array: MaybeCount = None
     attention_block: MaybeCount = None
     """Tokens along a block of the chip's usual flash attention kernel, where they are more than FlashAttention's."""
-    attention_products: int | None = Field(default=None, ge=5)
+    attention_products: AttentionProducts = None
     """Products of that kernel's backward, where they are more than FlashAttention's five."""
     cores: MaybeCount = None
     """Cores that work as one device and share the blocks of that kernel (megacore), where there are several."""
     exponentials: MaybeCount = None
     """Exponentials that a unit computes per clock, where they are not the usual 16."""
-    clock: Hertz | None = None
-    cache: Bytes | None = None
+    clock: MaybeHertz = None
+    cache: MaybeBytes = None
 
 
 class Accelerator(Sourced):
@@ -118,18 +115,19 @@ class Accelerator(Sourced):
     """Its generation in one word, and which of its dies where they differ: ``ampere ga102``."""
     treated_like: str = ""
     """The known architecture whose kernels, library tables and fitted numbers stand for those of its own."""
+    traits: Architecture | None = None
+    """What its architecture's preset has of another value for this chip alone."""
     off: str = ""
     """What measured runs say of step times on it, where these are known to be off; a note tells it."""
     year: int | None = None
     notes: str = ""
     memory: Bytes
     """The capacity on the label."""
-    usable_memory: Bytes | None = None
+    usable_memory: MaybeBytes = None
     """What the driver reports to programs; smaller than the label."""
-    memory_kind: str | None = None
     bandwidth: BytesPerSecond
-    power: Watts | None = None
-    rated_power: Watts | None = None
+    power: MaybeWatts = None
+    rated_power: MaybeWatts = None
     """Power of the same chip without the limit that ``power`` is; ``measured`` then holds for that one."""
     power_profile: str = ""
     """Measured draw of such chips, by the name of a preset of kind ``power``; blank: that of all others."""
@@ -154,13 +152,18 @@ class Accelerator(Sourced):
 
     @field_validator("architecture", "treated_like")
     @classmethod
-    def _one_spelling(cls, value: str, info: ValidationInfo) -> str:
-        """Case and blanks tell no architecture from another; one to be treated like must be known."""
-        word = " ".join(value.lower().split())
-        if info.field_name == "treated_like" and word not in ("", *ARCHITECTURES):
-            near = did_you_mean(word, ARCHITECTURES)
-            raise ValueError(f"treated_like {value!r} is no known architecture; {near or ', '.join(ARCHITECTURES)}")
-        return word
+    def _one_spelling(cls, value: str) -> str:
+        """Case and blanks tell no architecture from another."""
+        return " ".join(value.lower().split())
+
+    @field_validator("traits")
+    @classmethod
+    def _figures_alone(cls, value: Architecture | None) -> Architecture | None:
+        """What traits differ from is told by its architecture, and their sources beside others'."""
+        if value is not None and (others := value.told_of_file()):
+            told = "architecture and treated_like say what a chip is like, [source] has its sources"
+            raise ValueError(f"traits cannot state {', '.join(others)}; {told}")
+        return value
 
     @property
     def treated(self) -> str:
@@ -171,12 +174,6 @@ class Accelerator(Sourced):
     def generation(self) -> str:
         """The architecture's name without its die, as in ``hopper`` of ``hopper gh100``."""
         return self.treated.split()[0]
-
-    @property
-    def maker(self) -> str:
-        """Whose kernels and libraries it is taken to run: those of what it is treated like; of an unknown architecture
-        its vendor's."""
-        return MAKERS.get(self.generation, self.vendor)
 
     @property
     def own_generation(self) -> str:

@@ -134,6 +134,10 @@ def _wanted(spec: type[BaseModel], location: tuple[int | str, ...]) -> str:
     return f"it takes {plain[kind]}" if kind in plain else ""
 
 
+FIELD = "the given value"
+"""Stands in a mistake for the name of the field that has it, which validators that many fields share do not know."""
+
+
 def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
     """One mistake as (what is wrong, what would be right)."""
     location = tuple(part for part in error["loc"] if not str(part).startswith("function-"))
@@ -147,7 +151,7 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
         return f"field {name!r} is missing", _wanted(spec, location)
     if name and (plain := _bound(error)):
         return f"{name} {error['input']!r} {plain[0]}", plain[1]
-    message = error["msg"].removeprefix("Value error, ")
+    message = error["msg"].removeprefix("Value error, ").replace(FIELD, str(location[-1]) if location else "value")
     told = repr(error["input"]) in message or isinstance(error["input"], (dict, BaseModel))
     given = "" if told else f" (given {error['input']!r})"
     problem, _, hint = message.partition("; ")

@@ -6,7 +6,8 @@ from pydantic import Field, model_validator
 
 from distsim.formulas.collectives import RING
 from distsim.specs.base import Sourced, Spec
-from distsim.specs.quantity import Bytes, BytesPerSecond, Count, MaybeCount, Ratio, Seconds, Watts
+from distsim.specs.parts import Tier
+from distsim.specs.quantity import Count, MaybeBytes, MaybeBytesPerSecond, MaybeCount, MaybeWatts, Once, Seconds
 
 FabricKind = Literal["nvswitch", "nvlink-mesh", "pcie", "xgmi", "ualink", "xelink", "torus", "ethernet", "hccs", "none"]
 NetworkKind = Literal["ib", "roce", "efa", "ethernet", "slingshot", "omnipath", "tcpx", "tcpxo", "dcn"]
@@ -16,13 +17,13 @@ class Fabric(Spec):
     """Links inside a scale-up domain; ``rate`` is one direction per accelerator, ``pair_rate`` between two of them."""
 
     kind: FabricKind
-    rate: BytesPerSecond | None = None
-    pair_rate: BytesPerSecond | None = None
-    dimensions: int | None = Field(default=None, ge=1, le=3)
+    rate: MaybeBytesPerSecond = None
+    pair_rate: MaybeBytesPerSecond = None
+    dimensions: Annotated[int | None, Once(Field(ge=1, le=3))] = None
     """Of a torus; each dimension has two links per chip."""
-    bridged: int | None = Field(default=None, ge=2)
+    bridged: Annotated[int | None, Once(Field(ge=2))] = None
     """Cards of a node that one bridge joins, at the rate of the accelerator's link; all others meet over the fabric."""
-    wrap: int = Field(default=RING, ge=RING)
+    wrap: Annotated[int, Once(Field(ge=RING))] = RING
     """Chips along an axis of a torus from which on its ends are joined; shorter axes are lines."""
 
     @model_validator(mode="after")
@@ -30,14 +31,6 @@ class Fabric(Spec):
         if self.kind != "none" and self.rate is None:
             raise ValueError(f'a {self.kind} fabric needs a rate; write e.g. rate = "450 GB/s" (one direction)')
         return self
-
-
-class Tier(Spec):
-    """One level of switches: how many nodes hang below one of its groups, and how much uplink bandwidth is missing."""
-
-    name: str
-    nodes: Count
-    oversubscription: Annotated[Ratio, Field(ge=1)] = 1.0
 
 
 class Network(Spec):
@@ -49,8 +42,8 @@ class Network(Spec):
     kind: NetworkKind
     generation: str | None = None
     nics: MaybeCount = None
-    nic_rate: BytesPerSecond | None = None
-    node_rate: BytesPerSecond | None = None
+    nic_rate: MaybeBytesPerSecond = None
+    node_rate: MaybeBytesPerSecond = None
     hop: Seconds | None = None
     tiers: tuple[Tier, ...] = ()
 
@@ -81,9 +74,9 @@ class LocalStorage(Spec):
     reached, and what one is rated for where nobody says)."""
 
     drives: MaybeCount = None
-    capacity: Bytes | None = None
-    read_rate: BytesPerSecond | None = None
-    write_rate: BytesPerSecond | None = None
+    capacity: MaybeBytes = None
+    read_rate: MaybeBytesPerSecond = None
+    write_rate: MaybeBytesPerSecond = None
 
 
 USUAL_NODE = 8
@@ -103,12 +96,12 @@ class Cluster(Sourced):
     """Accelerators that reach each other over the fabric: the node's, or more in racks such as NVL72."""
     nodes: MaybeCount = None
     """How many nodes the cluster has, where it is one certain machine."""
-    host_memory: Bytes | None = None
+    host_memory: MaybeBytes = None
     host_link_sharers: Count = 1
     """Accelerators behind one link to the host (a PCIe switch's), which copies of all of them share."""
-    power: Watts | None = None
+    power: MaybeWatts = None
     """The most one node draws."""
-    gpu_power: Watts | None = None
+    gpu_power: MaybeWatts = None
     """The limit under which its accelerators run, and ``power`` holds; None where they have all that they are rated
     for."""
     fabric: Fabric

@@ -1,15 +1,17 @@
-"""Parts that most models and frameworks do not have: fields name them, and only where one is stated is its spec loaded
-and built (start-up)."""
+"""Parts that most models, frameworks and chips do not have: fields name them, and only where one is stated is its spec
+loaded and built (start-up)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from distsim.specs.architecture import Architecture as Architecture
     from distsim.specs.block_indexer import BlockIndexer as BlockIndexer
     from distsim.specs.compressed import CompressedAttention as CompressedAttention
     from distsim.specs.disentangled import Disentangled as Disentangled
     from distsim.specs.experts import Experts as Experts
+    from distsim.specs.grouped_kernels import GroupedKernels as GroupedKernels
     from distsim.specs.inputs import Frames as Frames
     from distsim.specs.inputs import Patches as Patches
     from distsim.specs.inputs import TextTower as TextTower
@@ -25,14 +27,17 @@ if TYPE_CHECKING:
     from distsim.specs.mixers import ShortConvolution as ShortConvolution
     from distsim.specs.scripts import Remat as Remat
     from distsim.specs.scripts import Script as Script
+    from distsim.specs.tiers import Tier as Tier
     from distsim.specs.windowed import Windowed as Windowed
 else:
     from distsim.specs.base import later
 
+    Architecture = later("architecture", "Architecture")
     BlockIndexer = later("block_indexer", "BlockIndexer")
     CompressedAttention = later("compressed", "CompressedAttention")
     Disentangled = later("disentangled", "Disentangled")
     Experts = later("experts", "Experts")
+    GroupedKernels = later("grouped_kernels", "GroupedKernels")
     Frames = later("inputs", "Frames")
     Patches = later("inputs", "Patches")
     TextTower = later("inputs", "TextTower")
@@ -48,4 +53,5 @@ else:
     ShortConvolution = later("mixers", "ShortConvolution")
     Remat = later("scripts", "Remat")
     Script = later("scripts", "Script")
+    Tier = later("tiers", "Tier")
     Windowed = later("windowed", "Windowed")

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pydantic import Field
-
 from distsim.arrays import Number, round_up
 from distsim.errors import DistsimError
 from distsim.specs.base import Spec
@@ -12,7 +10,7 @@ from distsim.specs.cuts import common_kv_heads
 from distsim.specs.layout import OFFLOADS, ZERO_STAGES, Layout, Offload
 from distsim.specs.model import Model
 from distsim.specs.offloads import offload_problems
-from distsim.specs.quantity import Count
+from distsim.specs.quantity import Count, ZeroStage
 from distsim.specs.rules import divisors, enough_to_interleave, in_rounds, listed, multiples_of_stages
 
 if TYPE_CHECKING:
@@ -40,9 +38,9 @@ class Supports(Spec):
     """Micro-batches that interleaved 1F1B takes: ``enough`` is at least as many as stages (Megatron-LM, which now deals
     them in groups of a size to choose), ``multiples`` of the stages, or equal ``rounds`` (torch)."""
     zero: tuple[int, ...] = ZERO_STAGES
-    pipeline_zero: int = Field(default=3, ge=0, le=3)
+    pipeline_zero: ZeroStage = 3
     """The highest ZeRO stage that goes with pipeline stages."""
-    no_sync_zero: int = Field(default=3, ge=0, le=3)
+    no_sync_zero: ZeroStage = 3
     """The highest ZeRO stage under which the reduction of gradients can be put off to the last micro-batch."""
     zero_group: bool = True
     """Sharding groups may be smaller than the data parallel ranks."""
@@ -66,7 +64,7 @@ class Supports(Spec):
     """Losses that a switch puts in the place of its own."""
     pure_bf16: bool = False
     """A switch, or the dtype that a model is loaded in, trains weights and states in bf16 without a master copy."""
-    master_zero: int = Field(default=0, ge=0, le=3)
+    master_zero: ZeroStage = 0
     """The lowest ZeRO stage at which an fp32 master copy stands beside weights of 16 bits."""
     tunes: bool = False
     """It fine-tunes with adapters by a switch of its own, or through peft."""

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from distsim import catalog
+from distsim.architectures import traits_of
 from distsim.arrays import ceil_div
 from distsim.engine.exchanges.reach import refuse_beyond
-from distsim.engine.jobs.graphs import GROUPED_CHIPS, captures
+from distsim.engine.jobs.graphs import captures
 from distsim.engine.jobs.lacking import sixteen_bits, without_flash
 from distsim.engine.jobs.profile import fused_instead, losses_for
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -241,7 +242,7 @@ def _divided(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
 def _graphed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """CUDA graphs of as much as the chip can capture, and experts' exchanges beside computation."""
     supports, kernels, experts = setup.framework.supports, setup.kernels, setup.model.experts
-    whole = experts is None or setup.accelerator.generation in GROUPED_CHIPS
+    whole = experts is None or traits_of(setup.accelerator).device_counts
     kind = "iteration" if whole else "modules"
     if kind in supports.cuda_graphs and captures(setup.accelerator) and kernels.graphs not in (kind, "iteration"):
         yield "cuda graphs", f"CUDA graphs of {'whole steps' if whole else 'modules'}", {"cuda_graphs": kind}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distsim.architectures import traits_of
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.offloaded import HOST_GRADIENT, host_gradient_bytes, passes_host_buffer
@@ -27,14 +28,6 @@ from distsim.last import for_parts_of_last
 from distsim.layers.ledger import Block, Parameter, parameters_of
 from distsim.layers.names import UPCAST
 
-SMALL_WORKSPACES = ("pascal", "volta", "turing", "ampere", "ada")
-"""Chips before compute capability 9, for which cuBLAS and Transformer Engine take 4 to 8 MiB instead of 32."""
-CONTEXT_UNIT_BYTES = {"NVIDIA": 3.4e6, "AMD": 6.9e6}
-"""Of a context, for each multiprocessor or compute unit: nvidia-smi beside one GPT-2 job on cards of a generation (3.4
-MB from 48 to 84 units of GA102, 3.1 from 58 to 142 of Ada); BERT on 304 units of MI325X holds 2.4 GiB more than torch,
-where it holds 1.2 on an H100 and 0.9 on an L40S (mila-iqia/milabench)."""
-CONTEXT_ARCHITECTURE_BYTES = {"ampere": 0.12e9, "hopper": 0.29e9, "blackwell": 0.48e9}
-"""Of a context, for architectures of data centres, beyond their units: the same job on A100, H100, H200 and B200."""
 FORWARDS_AHEAD = 0.5
 """Part of the micro-batches in flight, less one of them, by which the host is ahead of its GPU while a pipeline fills,
 even where it is slower; found on the first stage of 2, 4, 8 and 16 in nanotron's sweep (docs/findings/nanotron.md)."""
@@ -204,7 +197,7 @@ def _second_shard(setup: Setup, stage: Stage, figures: Figures) -> Number:
 def _workspaces(setup: Setup) -> Number:
     """What libraries keep for their kernels, more of it on newer chips and beside experts."""
     rules, experts = setup.framework.buffers, setup.model.experts is not None
-    if setup.accelerator.generation in SMALL_WORKSPACES and rules.older_workspace_bytes is not None:
+    if traits_of(setup.accelerator).small_workspaces and rules.older_workspace_bytes is not None:
         return rules.older_workspace_bytes + rules.older_expert_workspace_bytes * experts
     return rules.workspace_bytes + rules.expert_workspace_bytes * experts
 
@@ -264,12 +257,12 @@ def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
 def overhead_bytes(setup: Setup, figures: Figures) -> Number:
     """Context and communicators of the framework, beside what its allocator holds."""
     layout, overhead, chip = setup.layout, setup.framework.overhead, setup.accelerator
+    traits = traits_of(chip)
     groups = sum(where(size > 1, 1, 0) for size in (layout.tp, layout.pp, layout.cp, layout.ep, layout.dp))
     source = setup.framework.source_of("overhead") or "preset"
     total = figures.use(
         "context", context_bytes, code_bytes=overhead.context_bytes, units=chip.chip.units or 0,
-        unit_bytes=CONTEXT_UNIT_BYTES.get(chip.maker, 0.0),
-        architecture_bytes=CONTEXT_ARCHITECTURE_BYTES.get(chip.treated, 0.0),
+        unit_bytes=traits.context_unit_bytes, architecture_bytes=traits.context_bytes,
     )  # fmt: skip
     return total + figures.note("communicators", overhead.communicator_bytes * groups, "B", source)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from distsim import catalog
+from distsim.architectures import traits_of
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.drives import Away, away
@@ -30,8 +31,6 @@ from distsim.specs.precision import Precision
 from distsim.units import FP32_BYTES
 
 ZERO_OFFLOAD = "Ren et al. 2021, ZeRO-Offload (arXiv:2101.06840), section 4; ZeRO-Infinity (arXiv:2104.07857)"
-NEEDS_TRANSPOSE = ("ada", "hopper")
-"""Architectures whose 8-bit matrix products take operands in one layout only (Transformer Engine user guide, FP8)."""
 
 
 class States(NamedTuple):
@@ -181,7 +180,7 @@ class _Fold:
         """Add its bytes on one rank."""
         layout, sample = setup.layout, self.sample
         recipe = recipe_of(sample, setup.precision, setup.tuning)
-        transposed = recipe.transpose_bytes * (setup.accelerator.generation in NEEDS_TRANSPOSE)
+        transposed = recipe.transpose_bytes * traits_of(setup.accelerator).transposes
         if sample.held == "frozen" and recipe.parameter_bytes < recipe.activation_bytes:
             transposed = 0  # made for each product: a cache of it would double what is frozen (docs/finetuning.md)
         narrow = self.matrices / maximum(self.count, 1)

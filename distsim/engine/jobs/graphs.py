@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from distsim.architectures import traits_of
 from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
@@ -22,12 +23,6 @@ ITERATION = {"expert_counts": "device"}
 core/transformer/moe: experts padded to a capacity, or moe_paged_stash with a budget of tokens per rank)."""
 GROUPED = {"expert_products": "grouped", "expert_bias": "fused", "expert_clamp": "fused"}
 """Experts in fused grouped kernels, biases and clamps in them (NVTE_CUTEDSL_FUSED_GROUPED_MLP)."""
-GROUPED_CHIPS = ("blackwell",)
-"""Architectures on which experts whose counts only the GPU knows are multiplied in one kernel; others pad each expert
-and multiply one by one (NVIDIA/TransformerEngine pytorch/ops/basic/grouped_linear.py, _is_graph_safe_path_supported:
-SM100 and newer)."""
-NO_GRAPHS = ("tpu", "neuron", "gaudi", "davinci", "mlu", "xe-hpc")
-"""Architectures without CUDA's graphs or HIP's, whose software is another."""
 MOST_PREDICTED = 1
 """Layers of multi-token prediction that go with overlapped exchanges (NVIDIA/Megatron-LM transformer_config.py)."""
 OPEN = {"expert_overlap": None}
@@ -43,7 +38,7 @@ def graphed(graphs: str, chip: Accelerator) -> dict[str, Any]:
     """The kernels that CUDA graphs bring on a chip."""
     if graphs != "iteration":
         return {"graphs": graphs}
-    return {"graphs": graphs, **ITERATION, **(GROUPED if chip.generation in GROUPED_CHIPS else {})}
+    return {"graphs": graphs, **ITERATION, **(GROUPED if traits_of(chip).device_counts else {})}
 
 
 def ruled_out(job: Job, kernels: Kernels, full: bool, offload: tuple[str, ...]) -> dict[str, Any]:
@@ -101,7 +96,7 @@ def asked_kernels(
 
 def captures(chip: Accelerator) -> bool:
     """Whether an accelerator runs CUDA graphs."""
-    return not chip.generation.startswith(NO_GRAPHS)
+    return traits_of(chip).cuda_graphs
 
 
 def _refuse_graphs(job: Job, framework: Framework, chip: Accelerator) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distsim import catalog
+from distsim.architectures import traits_of
 from distsim.errors import DistsimError
 from distsim.layers.attention_kernel import FLASH_WIDTH
 from distsim.specs.accelerator import Accelerator, Peak
@@ -16,18 +17,7 @@ from distsim.specs.precision import Precision
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
 
-COMPILED_ONLY = {"tpu": "maxtext", "neuron": "neuronx"}
-"""Accelerators that take programs of one compiler alone, and the framework that stands for all that use it."""
-
-GRAPHS = {"gaudi": "habana"}
-"""Accelerators whose software makes graphs of what frameworks do, and the profile that its runs take."""
-
-NO_FLASH = {"pascal": "", "volta": "", "turing": "flash-1"}
-"""Architectures of NVIDIA that FlashAttention-2 is not written for, and the generation that is
-(Dao-AILab/flash-attention, README: Ampere and newer; the first version runs on Turing too)."""
-
-CHECKED = ("NVIDIA", "AMD")
-"""Vendors whose chips Transformer Engine and torchao know by their compute capability."""
+FIRST_FLASH = "flash-1"
 XLA = "jax"
 """Family of frameworks whose compiler computes in wider formats what a chip has no units for."""
 
@@ -71,7 +61,7 @@ def unit_refusal(chip: Accelerator, precision: Precision, framework: Framework) 
     """What Transformer Engine (quantization.py, check_fp8_support, check_mxfp8_support, check_nvfp4_support) and
     torchao (torchtitan's converters) refuse on chips of NVIDIA and AMD without units for 8 or 4 bits; nothing where
     products run, or XLA widens them."""
-    if precision.math not in ("fp8", "fp4") or chip.maker not in CHECKED:
+    if precision.math not in ("fp8", "fp4") or not traits_of(chip).checked_units:
         return ""
     words = "" if framework.family == XLA else lacking_units(chip, precision, timed=False)
     return words and f"{words}: {framework.name} refuses it there"
@@ -88,7 +78,7 @@ def refuse_missing_units(chip: Accelerator, precision: Precision, framework: Fra
 
 def other_software(chip: Accelerator, framework: Framework) -> str:
     """A note on a framework that does not run on an accelerator, or nothing."""
-    only, usual = framework.only_on, COMPILED_ONLY.get(chip.generation)
+    only, usual = framework.only_on, only_software(chip)
     if only not in ("", chip.generation):
         return f"{framework.name} does not run on {chip.name}: it is the software of {only} accelerators"
     if usual is None or framework.family == catalog.load("frameworks", usual).family:
@@ -98,7 +88,12 @@ def other_software(chip: Accelerator, framework: Framework) -> str:
 
 def own_software(chip: Accelerator) -> str | None:
     """The framework that stands for an accelerator's own compiler; None where common frameworks run."""
-    return {**COMPILED_ONLY, **GRAPHS}.get(chip.generation)
+    return traits_of(chip).own_software or None
+
+
+def only_software(chip: Accelerator) -> str | None:
+    """The same, where the accelerator takes programs of that compiler alone."""
+    return own_software(chip) if traits_of(chip).compiled_only else None
 
 
 def unnamed_software(chip: Accelerator, job: Job) -> str:
@@ -109,7 +104,8 @@ def unnamed_software(chip: Accelerator, job: Job) -> str:
 
 def without_flash(chip: Accelerator, attention: str, kernel: str) -> str:
     """A note on a chip that the framework's flash attention is not written for, or nothing."""
-    if attention != "flash" or kernel == NO_FLASH.get(chip.generation, kernel):
+    runs = traits_of(chip).flash_attention
+    if attention != "flash" or runs == "all" or (runs == "first" and kernel == FIRST_FLASH):
         return ""
     return (
         f"no flash attention of today runs on {chip.name}: what is told is that of a kernel alike, such as torch's "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
+from distsim.architectures import traits_of
 from distsim.arrays import Number, round_up, where
 from distsim.errors import DistsimError
 from distsim.preset_files import plain
@@ -125,16 +126,11 @@ def recipes_of(framework: Framework, model: Model, chip: Accelerator, precision:
     )
 
 
-SPARSE_CHIPS = ("hopper", "blackwell")
-"""Architectures for which kernels of attention to chosen keys are written (deepseek-ai/FlashMLA README, support matrix;
-NVIDIA, cuDNN frontend, deepseek_sparse_attention)."""
-
-
 def recipe_kernels(framework: Framework, model: Model, chip: Accelerator, precision: str) -> dict[str, Any]:
     """What the framework's recipes set for this model on this accelerator."""
     latent = model.latent_attention
     chooses = model.compressed_attention is not None or (latent is not None and latent.index_heads > 0)
-    older = chooses and chip.generation not in SPARSE_CHIPS
+    older = chooses and not traits_of(chip).sparse_attention
     found: dict[str, Any] = {"sparse_attention": "dense"} if older else {}
     return found | {name: value for recipe in recipes_of(framework, model, chip, precision)
                     for name, value in recipe.kernels.items()}  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from distsim.architectures import traits_of
 from distsim.arrays import Number, round_up
-from distsim.engine.kernels.attention_rates import NEWER
 from distsim.engine.kernels.chip import Chip
 from distsim.formulas.alignment import ALIGNED_BYTES, UNALIGNED, UNALIGNED_PER_CYCLE, aligned_share
 from distsim.units import FP32_BYTES
@@ -28,7 +28,7 @@ def alignment(setup: Setup, n: Number, k: Number, element_bytes: float, rate: fl
         return 1.0
     chip, shares = setup.accelerator, UNALIGNED
     units, clock = chip.chip.units, chip.chip.clock
-    if chip.maker == "NVIDIA" and chip.generation in NEWER and units and clock:
+    if traits_of(chip).unaligned_by_clock and units and clock:
         narrowest = next((size for size in UNALIGNED_PER_CYCLE if element_bytes <= size), FP32_BYTES)
         eight, four, two = (each * units * float(clock) / rate for each in UNALIGNED_PER_CYCLE[narrowest])
         shares = min(eight, 1.0), min(four, 1.0), min(two, 1.0)

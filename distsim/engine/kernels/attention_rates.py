@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from distsim.architectures import traits_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.formulas.compute import (
     BACKWARD_PRODUCTS,
     FULL_WIDTH,
     OLDER_ATTENTION,
-    PORTABLE_ATTENTION,
     USUAL_EXPONENTIALS,
 )
 
 FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
-HOPPER_BACKWARD_SHARE = 0.87
-"""The same of kernels written for Hopper: about 560 TFLOP/s of 650 at 16,384 tokens and heads 128 wide (Shah et al.
-2024, arXiv:2407.08608, figures 5 and 6; recalled)."""
 FP32_PRODUCTS = 3
 """Products on TF32 units that stand for one in fp32 in torch's memory-efficient kernel, the only one that takes fp32,
 from Ampere on (OpMultiplyAddFastF32 in its gemm_kernel_utils.h; NVIDIA CUTLASS, example 27), whether or not a program
 allows TF32. Its instructions are A100's and its softmax is little beside them: FlashAttention-2's shares are taken."""
-NEWER = ("hopper", "blackwell")
-"""Architectures whose tensor cores FlashAttention-2 was not written for."""
 NARROW_ATTENTION = {
     ("fp8", 16): ((1.29, 1.06), (1.50, 1.62)), ("fp8", 32): ((1.52, 1.18), (1.73, 1.76)),
     ("mxfp8", 16): ((1.20, 0.94), (1.38, 1.27)), ("mxfp8", 32): ((1.36, 0.95), (1.57, 1.36)),
@@ -32,6 +27,8 @@ NARROW_ATTENTION = {
 forward and backward of heads up to 128 wide, and of latent attention's 192 and 128. Means of 4,096 and 8,192 tokens,
 causal, on GB200 and GB300 (NVIDIA/cudnn-frontend benchmark/sdpa_benchmark_training/results, llama3.1 and dsv3 of April
 2026: data_type bfloat16, fp8 and mxfp8)."""
+NARROW_FROM = 2
+"""The age of those chips (``attention_age``)."""
 MASKED_SHARES = (0.52, 0.54)
 """Rate of cuDNN's attention beside a dense mask, forward and backward, over that without any mask, all keys counted:
 4,096 tokens and heads 128 wide on an H100, 349 of 671 TFLOP/s and 300 of 556 (torch 2.11, cuDNN 9;
@@ -45,12 +42,12 @@ bits, NVTE_DPA_FP8CS_O_in_F16=1 in mlcommons/training_results_v5.1 NVIDIA config
 
 def attention_rates(setup: Setup) -> tuple[float, float]:
     """Shares of the best measured rate of products, forward and backward."""
-    generation, age = setup.accelerator.generation, _age(setup)
+    traits = traits_of(setup.accelerator)
     kernel = setup.kernels.attention_kernel
-    share = OLDER_ATTENTION[kernel][age]
-    backward = HOPPER_BACKWARD_SHARE if kernel == "own" and generation == "hopper" else FLASH_BACKWARD_SHARE
+    share = OLDER_ATTENTION[kernel][traits.attention_age]
+    backward = (traits.own_backward_share if kernel == "own" else None) or FLASH_BACKWARD_SHARE
     torchs = setup.kernels.sdpa or kernel == "flex"  # both compiled by Triton there
-    portable = PORTABLE_ATTENTION if torchs and generation.startswith("cdna") else (1.0, 1.0)
+    portable = (traits.torch_attention_forward, traits.torch_attention_backward) if torchs else (1.0, 1.0)
     twice = BACKWARD_PRODUCTS / (backward_products(setup) or BACKWARD_PRODUCTS)
     return share * portable[0], share * portable[1] * backward * twice
 
@@ -84,8 +81,7 @@ def masked_rates(setup: Setup) -> tuple[float, float]:
 
 def _age(setup: Setup) -> int:
     """How many architectures the chip is newer than those that FlashAttention-2 was written for."""
-    generation = setup.accelerator.generation
-    return NEWER.index(generation) + 1 if generation in NEWER else 0
+    return traits_of(setup.accelerator).attention_age
 
 
 class NarrowAttention(NamedTuple):
@@ -105,4 +101,4 @@ def narrow_attention(setup: Setup) -> NarrowAttention | None:
     """How attention in 8 bits differs where it has that and somebody measured it; None where it runs in 16."""
     kind, chip = setup.kernels.attention_format, setup.accelerator
     rates = NARROW_ATTENTION.get((kind, chip.chip.exponentials or USUAL_EXPONENTIALS))
-    return NarrowAttention(rates, NARROW_CASTS[kind]) if rates and chip.generation == NEWER[-1] else None
+    return NarrowAttention(rates, NARROW_CASTS[kind]) if rates and _age(setup) == NARROW_FROM else None

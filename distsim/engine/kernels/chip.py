@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distsim.architectures import traits_of
 from distsim.engine.jobs.hardware import profile_of
 from distsim.engine.jobs.lacking import narrow_units, wide_units
 from distsim.engine.jobs.resolve import Setup
@@ -30,14 +31,6 @@ from distsim.specs.accelerator import Accelerator
 TYPICAL_SHARE = 0.8
 """Best measured product over the datasheet rate where nobody measured an accelerator or its relatives: the middle of
 those measured."""
-TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95, "cdna4": 0.62}  # as the members of each that were measured
-FULL_CLOCK_JOULES = {
-    "volta": 2.96e-12, "turing": 1.80e-12, "ampere": 1.21e-12, "ampere ga102": 2.27e-12, "ada": 1.30e-12,
-    "hopper": 0.88e-12, "blackwell": 0.61e-12, "blackwell-rtx": 1.35e-12, "cdna2": 1.87e-12, "cdna3": 1.40e-12,
-    "cdna4": 0.98e-12,
-}  # fmt: skip
-"""Joules above idle that a 16-bit operation of a large product would take at the clock of the datasheet's rate, by
-architecture: the mean over members whose best product falls short of that rate (docs/findings/chips.md)."""
 NARROW_SHARE = 0.95
 """Best measured 8-bit product over the best 16-bit one, as shares of their peaks: 0.88 to 1.04 where both were."""
 COPY_FRACTION = 0.85
@@ -46,22 +39,8 @@ GB300, TPU v6e and v7x (presets' ``copy_fraction``)."""
 FOUR_BIT_JOULES = 0.64
 """Energy of an operation of a 4-bit product over that of an 8-bit one: what the best of both on B200, GB200 and B300
 ask for (0.67, 0.55 and 0.70), where halving 16 bits leaves 0.54 (NARROW_SHARE)."""
-BATCHED_SHARES = {"volta": 0.72}
-"""Rate of large batched products in 16 bits over that of single ones, where they differ: 63 to 65 TFLOP/s for 88 on a
-V100, 210 to 240 for 230 to 255 on an A100 (EleutherAI/cookbook benchmarks/sizing/results/gemm_data)."""
-TF32_WEIGHT_SHARES = {"hopper": 0.69}
-"""Rate of weight gradients on TF32 units over that of forward and of input gradients: both operands lie the other way
-round, which the chip's instructions turn in 16 bits only. Median of 22 shapes on an H100: 0.69, and 0.99 of input
-gradients; in 16 bits 1.0 of both (tests/oracles/gpu_kernels.csv). Other architectures are not measured."""
-WIDE_PASSES = 0.88
-"""Time of plain torch's passes over 4-byte elements, over what they take at the share of the bandwidth that passes
-reach in the mean ("stream"): where nothing is narrow nothing is cast, and kernels reach 0.91 of an H100's bandwidth,
-casts from 16 to 32 bits 0.58. Passes of six steps in fp32 and TF32 take 0.80 to 0.90 of it (docs/findings)."""
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
-SCAN_AGES = {"blackwell": 0.5}
-"""What is left of SCAN_SHARE on chips whose tensor cores Triton's scan was not written for: it runs about as many
-products a second as on Hopper (assumed)."""
 SCAN_SHARE = 0.08
 """Rate of a chunked scan's products over flash attention's. Recalled: Dao and Gu 2024 (arXiv:2405.21060), figure 10. At
 a state of 64 a scan takes as long as FlashAttention-2 at 2 to 3 thousand tokens, for a thirteenth of its work."""
@@ -71,6 +50,7 @@ class Chip:
     """Rates of one accelerator under one precision recipe, by what asks for them."""
 
     def __init__(self, setup: Setup) -> None:
+        self.traits = traits_of(setup.accelerator)
         share = self._products(setup)
         self._attention(setup, share)
         self._limited(setup.accelerator)
@@ -91,14 +71,14 @@ class Chip:
         exact = reached.matmul_fp32 or share
         own = {"fp32": exact, "tf32": reached.matmul_tf32}.get(units, reached.matmul_fp16 if wide == "fp16" else None)
         self.rate = stated * (own or share)
-        self.weight_share = TF32_WEIGHT_SHARES.get(chip.generation, 1.0) if units == "tf32" else 1.0
+        self.weight_share = self.traits.tf32_weight_share if units == "tf32" else 1.0
         narrow = narrow_units(peak, precision.math)
         self.narrow_rate = getattr(peak, narrow) * narrow_share(chip, narrow, share) if narrow else None
         if self.narrow_rate and precision.needs and getattr(peak, precision.needs):
             self.narrow_rate *= precision.scaled_share
         self.wide_rate = peak.fp32 * exact if peak.fp32 else stated * share
         self.vector_rate = peak.fp32 or stated
-        self.batched_share = BATCHED_SHARES.get(chip.generation, 1.0) if wide == "fp16" else 1.0
+        self.batched_share = self.traits.batched_share if wide == "fp16" else 1.0
         return share
 
     def _attention(self, setup: Setup, share: float) -> None:
@@ -118,15 +98,15 @@ class Chip:
         if chip.power and chip.rated_power:
             limit = power_limited_share(chip.power, chip.rated_power, _idle_fraction(chip))
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
-        self.scan_rate = self.rate * SCAN_SHARE * SCAN_AGES.get(chip.generation, 1.0)
+        self.scan_rate = self.rate * SCAN_SHARE * self.traits.scan_share
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
     def _passes(self, setup: Setup) -> None:
         """Memory, as kernels meet it that compute little."""
         chip, self.element_bytes = setup.accelerator, setup.precision.activation_bytes
         self.bandwidth = chip.bandwidth
-        wide = plain_torch(setup) and self.element_bytes > FLASH_BYTES and chip.maker == "NVIDIA"
-        self.pass_bandwidth = chip.bandwidth / (WIDE_PASSES if wide else 1.0)
+        wide = plain_torch(setup) and self.element_bytes > FLASH_BYTES  # where nothing is narrow nothing is cast
+        self.pass_bandwidth = chip.bandwidth / (self.traits.wide_passes if wide else 1.0)
         # what limits a product that computes little is a copy's rate, not the datasheet's
         self.product_bandwidth = chip.bandwidth * (chip.measured.copy_fraction or COPY_FRACTION)
 
@@ -148,17 +128,17 @@ def grid_kernels(setup: Setup) -> int:
 
 def _in_three(setup: Setup) -> bool:
     """Whether attention in one kernel makes three products on TF32 units of each in fp32."""
-    return setup.precision.activation_bytes > FLASH_BYTES and setup.accelerator.maker == "NVIDIA"
+    return setup.precision.activation_bytes > FLASH_BYTES and traits_of(setup.accelerator).cuda
 
 
 def usual_share(chip: Accelerator) -> float:
     """Best product over the datasheet rate, for a chip that nobody measured: what its power sustains, where the energy
     of its relatives' operations is known."""
-    kind, peak = chip.generation, max(chip.peak.bf16 or 0.0, chip.peak.fp16 or 0.0)
-    joules = FULL_CLOCK_JOULES.get(chip.treated, FULL_CLOCK_JOULES.get(kind))
+    traits, peak = traits_of(chip), max(chip.peak.bf16 or 0.0, chip.peak.fp16 or 0.0)
+    joules = traits.full_clock_joules
     watts = chip.rated_power or chip.power
     if joules is None or watts is None or not peak:
-        return TYPICAL_SHARES.get(kind, TYPICAL_SHARE)
+        return traits.usual_share or TYPICAL_SHARE
     return float(sustained_share(watts, peak, joules, _idle_fraction(chip)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from distsim.architectures import traits_of
 from distsim.arrays import Number, where
 from distsim.layers.mlp import COMPOSED_ACTIVATIONS
 from distsim.specs.accelerator import Accelerator
@@ -46,10 +47,6 @@ SOFTMAX_PER_CYCLE = 1.8
 1,024 keys in 16 bits an A100's take 1.6 (facebookresearch/xformers pull requests 387 and 405, column "vanilla" less its
 products) or 1.25 (fxmarty/efficient-attention-benchmark), at the share that passes reach 1.4 in the mean; small ones on
 an RTX 3090 and a B200 about 1 (linkedin/Liger-Kernel)."""
-LANES = {"NVIDIA": 1.0, "AMD": 0.5}
-"""Threads whose instructions a unit starts in a cycle, over NVIDIA's 128: four schedulers of an SM 32 each, four SIMDs
-of a CU 16 each (CUDA C++ Programming Guide, compute capabilities 7.0 and on; AMD CDNA 3 ISA, section 1.2; recalled).
-Nobody measured these kernels alone on AMD's; 44 runs that nobody fitted agree (docs/findings/chips.md)."""
 # RMSNorm in fp32. Of 2-byte elements: cast (6), square (8), mean (4), product with the root (8), cast (6), weight (4).
 # Backward: weight (4), its gradient (6) and sum (2), cast (6), product with the root (8), the root's gradient (12) and
 # sum (4), the square's (24), sum of both (12), cast (6). Of fp32 elements: without casts, products twice as wide.
@@ -124,8 +121,8 @@ COMPILED_ADAPTER = Cost(3 / 5, 3 / 5)
 
 def slowed(pace: Pace | None, chip: Accelerator) -> float:
     """How much longer kernels take of which a part moves so many bytes a cycle and unit of NVIDIA's at most, than their
-    bytes at the bandwidth of memory; not known of other vendors' chips."""
-    units, clock, lanes = chip.chip.units, chip.chip.clock, LANES.get(chip.maker)
+    bytes at the bandwidth of memory; not known of all vendors' chips."""
+    units, clock, lanes = chip.chip.units, chip.chip.clock, traits_of(chip).lanes
     if pace is None or not units or not clock or not lanes:
         return 1.0
     longer = float(chip.bandwidth) / (pace.bytes_per_cycle * lanes * units * float(clock))

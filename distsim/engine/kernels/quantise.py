@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from distsim.architectures import traits_of
 from distsim.arrays import Number
-from distsim.engine.footprint.states import NEEDS_TRANSPOSE
 from distsim.engine.jobs.resolve import Setup
 
 Sizes = tuple[Number, Number, Number]
@@ -31,7 +31,7 @@ def frozen_casts(setup: Setup, sizes: Sizes) -> tuple[Number, Number]:
     each, weight = precision.cast_bytes
     if not precision.cast_each:
         each = each - precision.kept_input_bytes
-    turned = 2 * precision.transpose_bytes * (setup.accelerator.generation in NEEDS_TRANSPOSE)
+    turned = 2 * precision.transpose_bytes * traits_of(setup.accelerator).transposes
     if precision.parameter_bytes >= precision.activation_bytes:
         turned = 0.0
     backward = each * outputs + (weight if precision.cast_each else turned) * weights

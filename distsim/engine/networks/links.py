@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from distsim import catalog
+from distsim.architectures import traits_of
 from distsim.engine.networks.link_factors import profiled
-from distsim.engine.networks.network import GENERATIONS, OTHER_GENERATION, Bridge, Factor, Network
+from distsim.engine.networks.network import Bridge, Factor, Network
 from distsim.engine.networks.network_classes import (
     SAME_RATE,
     fabrics,
@@ -29,7 +30,6 @@ FASTEST = 1e6
 """Gb/s of a network per GPU; more is a slip of a unit."""
 USUAL_PCIE = 4
 """The generation of hosts that do not state it."""
-_BACKENDS = {"AMD": "rccl", "Google": "ici"}
 BACKENDS = ("nccl", "rccl", "mpi", "gloo", "ici")
 
 
@@ -117,6 +117,7 @@ def network_for(
     """
     _refuse_slips(gpus_per_node, internode_gbps_per_gpu)
     accelerator = catalog.load("gpus", gpu) if isinstance(gpu, str) else gpu
+    traits = traits_of(accelerator)
     usual = cluster if cluster is not None else _usual_cluster(accelerator)
     per_node = gpus_per_node or (usual.gpus_per_node if usual else USUAL_NODE)
     rate = _nic_rate(usual, internode_gbps_per_gpu)
@@ -125,14 +126,14 @@ def network_for(
     name = stated_network(network) if network else usually
     name, known = network_class(with_nics(network_class(name)[0], rate))
     intra, intra_rate, switch = scale_up(accelerator, usual)
-    library = _library(backend, accelerator.maker)
+    library = _library(backend, traits.collectives)
     rack = bool(usual) and usual.domain > usual.gpus_per_node
     pair = _pair_rate(accelerator, usual)
     mesh = tuple(fabrics()["cube_mesh"]["rings"]) if intra == "nvlink-2" and per_node <= 8 and not pair else ()
     measured_hop = usual.network.hop if cluster is not None and usual.network is not None else None
     return Network(
         backend=library,
-        generation=GENERATIONS.get(accelerator.generation, OTHER_GENERATION),
+        generation=traits.tuning_row,
         intra=f"{intra}-rack" if rack else intra,
         intra_rate=intra_rate,
         switch=switch,
@@ -213,9 +214,9 @@ def _pair_rate(accelerator: Any, usual: Any) -> float:
     return float(stated * _link_class(accelerator.link)[1]["share"])
 
 
-def _library(backend: str | None, vendor: str) -> str:
-    """The library asked for, or the vendor's."""
-    name = (backend or _BACKENDS.get(vendor, "nccl")).lower()
+def _library(backend: str | None, usual: str) -> str:
+    """The library asked for, or the accelerator's usual one."""
+    name = (backend or usual).lower()
     if name not in BACKENDS:
         hint = f"known: {', '.join(BACKENDS)}"
         raise DistsimError(f"unknown backend {backend!r}", did_you_mean(name, BACKENDS), hint)

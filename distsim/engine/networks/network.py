@@ -6,13 +6,6 @@ from typing import Any, NamedTuple, Self
 from distsim.arrays import Number, ceil_div, maximum, minimum, where
 from distsim.formulas.collectives import RING
 
-GENERATIONS = {
-    "pascal": 0, "volta": 0, "turing": 0, "ampere": 1, "ada": 1, "hopper": 2, "blackwell": 3, "blackwell-rtx": 3,
-}  # fmt: skip
-"""Rows of NCCL's tables by architecture: compute capability below 8.0, from 8.0, 9.0 and 10.0 (src/graph/tuning.cc)."""
-OTHER_GENERATION = GENERATIONS["ampere"]
-"""The row of all others: other vendors' libraries have no tables of their own here, and what was measured of them is
-fitted beside this one. Of architectures that nobody knows a note tells it (engine/networks/unknown.py)."""
 ON_CHIP_NICS = "ethernet"
 """The kind of link whose ports are NICs of the chip itself (Gaudi); networks between domains have a class so named."""
 NVLS_GENERATION = 2  # Hopper is the first whose switch reduces (NCCL 2.30.7, src/transport/nvls.cc)
@@ -48,7 +41,7 @@ class Network(NamedTuple):
     backend: str
     """nccl, rccl, mpi, gloo or ici: whose algorithms are priced."""
     generation: int
-    """Row of NCCL's tables, as ``GENERATIONS`` has them."""
+    """Row of NCCL's tables (specs/architecture.py, ``tuning_row``)."""
     intra: str
     """Class of the links inside a domain, such as ``nvlink-4``, ``pcie-4`` or ``none``."""
     intra_rate: float

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from distsim import catalog
+from distsim.architectures import KIND, described
 from distsim.errors import did_you_mean
-from distsim.specs.accelerator import ARCHITECTURES, Accelerator
+from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
 
 SLIP = 0.7
@@ -22,11 +24,11 @@ def unknown_architecture(chip: Accelerator) -> str:
     own, like = chip.architecture, chip.treated
     if own != like:
         return f"{chip.name} is of architecture {own}, and treated like {like}, as its preset says"
-    if own in ARCHITECTURES:
+    if described(own):
         return ""
-    if chip.generation in ARCHITECTURES:
+    if described(chip.generation):
         return f"die {own!r} of {chip.name} is not known: treated like any of {chip.generation}"
-    near = did_you_mean(own, ARCHITECTURES, SLIP)
+    near = did_you_mean(own, catalog.names(KIND), SLIP)
     return (
         f"architecture {own!r} of {chip.name} is not known{near and f' ({near})'}: attention and NCCL's tables are "
         "taken as on ampere, products that nobody measured at the usual share of its peak, no number as fitted to "

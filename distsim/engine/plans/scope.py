@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distsim import catalog
+from distsim.architectures import traits_of
 from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.campaigns.prices import RESERVED_YEARS, STALE_DAYS, Quote, covers
 from distsim.engine.jobs.drives import needs_shards, node_rates
@@ -35,8 +36,6 @@ LEAST_MEMORY = 40 * GIGA
 """Of accelerators that a plan looks at unless they are named: as the smallest GPUs in presets/runs/whole.csv have."""
 LARGEST_CLUSTER = 32_768
 """Larger ones are tried only when --gpus asks for them."""
-GPU_VENDORS = ("NVIDIA", "AMD")
-"""Whose accelerators a plan looks at unless others are named: those that most frameworks run on."""
 SIZES = (0.5, 1, 2, 4)
 """Cluster sizes that are tried, as multiples of what the deadline asks for at the usual utilisation."""
 
@@ -221,7 +220,7 @@ def _rented(cluster: str, sold: dict[str, str]) -> str:
 def _can_train(gpu: str) -> bool:
     accelerator: Accelerator = catalog.load("gpus", gpu)
     able = accelerator.peak.bf16 is not None and accelerator.memory >= LEAST_MEMORY
-    return able and accelerator.maker in GPU_VENDORS
+    return able and traits_of(accelerator).common
 
 
 def paid_for(terms: Sequence[Term]) -> str:

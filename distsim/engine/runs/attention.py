@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from distsim.architectures import traits_of
 from distsim.engine.runs.software import chip_of, preset_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.attention import attention_said, kernel_said
@@ -82,7 +83,7 @@ def _wide_on_nvidia(run: Run) -> bool:
     16 bits (keras.config.enable_flash_attention: inputs must be in float16 or bfloat16)."""
     chip, cell = preset_of(run), (run.text("precision") or "").lower()
     wide = (PRECISIONS.get(cell) or precision_like(cell)) in ("fp32", "tf32")
-    return wide and chip is not None and chip.maker == "NVIDIA"
+    return wide and chip is not None and traits_of(chip).cuda
 
 
 def own_softmax(run: Run, framework: Framework) -> bool:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.jobs.lacking import COMPILED_ONLY, GRAPHS
+from distsim.engine.jobs.lacking import only_software, own_software
 from distsim.engine.jobs.profile import BY_DEFAULT
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.adapters import NOT_UPCAST, held_narrow
-from distsim.engine.runs.software import chip_of, told_software
+from distsim.engine.runs.software import preset_of, told_software
 from distsim.engine.runs.years import TODAY, before_torch_2, recipe_year, run_year
 from distsim.interop.runs import MissingCell, Run, expert_notes
 from distsim.interop.runs import graphs as run_graphs
@@ -115,12 +115,12 @@ def _profile_of(run: Run) -> tuple[str, str]:
         raise MissingCell("framework is blank")
     if told := told_software(run):
         return told, ""
-    chip = chip_of(run)
-    if (graphs := GRAPHS.get(chip)) and catalog.knows("frameworks", name):
-        if _family(name) == _family(graphs):
+    chip = preset_of(run)
+    own, only = (own_software(chip), only_software(chip)) if chip else (None, None)
+    if own and not only and catalog.knows("frameworks", name):
+        if _family(name) == _family(own):
             return name, ""
-        return graphs, f"{name} makes graphs on {run.text('gpu')}: timed like {graphs}"
-    only = COMPILED_ONLY.get(chip)
+        return own, f"{name} makes graphs on {run.text('gpu')}: timed like {own}"
     if catalog.knows("frameworks", name):
         if only is None or _family(name) == _family(only):
             return name, ""

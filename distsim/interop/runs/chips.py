@@ -15,7 +15,7 @@ from distsim.specs.gpu_names import BRACKETED
 TOLD = "gpu as told"
 """The cell as the table has it, beside the preset's name; no column is called so, whose names have no blanks."""
 _TIMES = re.compile(
-    r"(?P<many>\d{1,6})\s*[x×*]\s*(?P<name>[a-z].*)|(?P<last>.+?)\s*[x×*]\s*(?P<times>\d{1,6})|"
+    r"(?P<many>\d{1,6})\s*[x×*]\s*(?P<name>[a-z].*)|(?P<last>.+?)\s*[x×*:]\s*(?P<times>\d{1,6})|"
     r"(?P<first>.+?)[\s,]+(?P<behind>\d{1,6})\s*[x×*]",
     re.IGNORECASE,
 )
@@ -25,6 +25,7 @@ _SLICE = re.compile(
 _CORES = ("v2", "v3", "v4", "v5p", "7x")
 """Generations whose slices are named by TensorCores, two a chip; v5e and v6e by chips (cloud.google.com/tpu/docs;
 tpu7x-128 is 4x4x4 chips, AI-Hypercomputer/xpk). A topology such as 4x4x8 counts chips of every generation."""
+CORES_OF_CHIP = 2
 _MACHINES = (
     (re.compile(r"\bmarenostrum[- ]?5\b|\bMN5\b", re.IGNORECASE), "h100-sxm-64gb"),
     (re.compile(r"\bleonardo\b", re.IGNORECASE), "a100-sxm4-64gb"),
@@ -53,10 +54,8 @@ def chip_in(cell: str) -> Chip | None:
     if catalog.knows("clusters", cell):
         cluster = catalog.load("clusters", cell)
         return Chip(_name(cluster.gpu), cluster.name)
-    if (found := _SLICE.fullmatch(cell)) and catalog.knows("gpus", chip := f"tpu-{found[1]}"):
-        sides = [int(side) for side in re.split("x", found[2], flags=re.IGNORECASE)]
-        cores = len(sides) == 1 and found[1].lower() in _CORES
-        return Chip(_name(chip), None, prod(sides) // 2 if cores else prod(sides))
+    if several := slice_of(cell):
+        return Chip(several.gpu, None, several.chips)
     if found := _TIMES.fullmatch(cell):
         inner, many = found["name"] or found["last"] or found["first"], found["many"] or found["times"]
         if catalog.knows("gpus", inner):
@@ -64,6 +63,25 @@ def chip_in(cell: str) -> Chip | None:
     if found := BRACKETED.match(cell):
         return _bracketed(found[1].strip(), found[2].strip())
     return None
+
+
+class Slice(NamedTuple):
+    """TPU chips that are rented together; ``cores`` is 0 where the name counts chips."""
+
+    gpu: str
+    chips: int
+    cores: int
+
+
+def slice_of(name: str) -> Slice | None:
+    """The slice that a name means, such as v5p-256; None where it is none of whole chips."""
+    found = _SLICE.fullmatch(name)
+    if found is None or not catalog.knows("gpus", chip := f"tpu-{found[1]}"):
+        return None
+    sides = [int(side) for side in re.split("x", found[2], flags=re.IGNORECASE)]
+    cores = prod(sides) if len(sides) == 1 and found[1].lower() in _CORES else 0
+    chips = prod(sides) if not cores else cores // CORES_OF_CHIP
+    return Slice(_name(chip), chips, cores) if chips and cores % CORES_OF_CHIP == 0 else None
 
 
 def _name(gpu: str) -> str:
