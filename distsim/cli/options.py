@@ -132,6 +132,12 @@ def job_command(function: Callable[..., None]) -> Callable[..., None]:
     own_names = {p.name for p in own}
 
     def command(**values: Any) -> None:
+        from distsim import catalog
+
+        with catalog.settled():  # one look at each preset for all that a command does
+            answer(values)
+
+    def answer(values: dict[str, Any]) -> None:
         mine = {name: value for name, value in values.items() if name in own_names}
         rest = {name: value for name, value in values.items() if name not in own_names}
         show = rest.pop("show_config", False)
