@@ -57,7 +57,7 @@ def _unknown(wrong: Any, command: str, arguments: Sequence[str], hint: str) -> D
 
 
 def _instead(name: str, flags: Sequence[str], command: str) -> str:
-    """What an option that is not there may have been meant to be."""
+    """A hint at the option that somebody may have meant who typed one that does not exist."""
     known = [flag.strip("-").replace("-", "_") for flag in flags if flag.startswith("--")]
     if name == "--model" or (here(name, ("model",)) and "model" not in known):
         return f"a model stands by itself: distsim {command} llama-7b"
@@ -85,7 +85,7 @@ def _value_of(flag: str, arguments: Sequence[str]) -> str | None:
 
 
 def _written_out(given: str) -> str:
-    """What somebody means who writes 8k, 1e6 or 4,096: nothing where that is not plain."""
+    """A number as options take it, of one written 8k, 1e6 or 4,096; nothing where that is not plain."""
     from distsim.units import KIB, MIB, parse
 
     try:

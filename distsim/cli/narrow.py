@@ -28,7 +28,7 @@ def narrowed(function: Callable[..., None], arguments: list[str]) -> Callable[..
 
 
 def _option(parameter: inspect.Parameter) -> Any:
-    """What makes a parameter an option with a default; None for the rest."""
+    """The typer option behind a parameter that has a default; None for the rest."""
     from typer.models import OptionInfo
 
     if parameter.default is parameter.empty:

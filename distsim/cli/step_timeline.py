@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Drawing(NamedTuple):
-    """What was asked for."""
+    """The options that say what of a step is drawn or written as a trace."""
 
     gantt: bool
     trace: Path | None

@@ -73,7 +73,7 @@ class Row:
 
 
 def sent_bytes(rows: Sequence[Row]) -> int:
-    """What rows send together, as the sum of what each is told to send."""
+    """Bytes that rows send together: the sum of what each is told to send."""
     return sum(round(row.wire_bytes_per_rank) for row in rows)
 
 

@@ -13,7 +13,7 @@ from distsim.units import INDEX_BYTES, MASK_BYTES
 
 
 def embedding(ctx: Context) -> list[Operation]:
-    """What each stack reads, with its positions, norm and dropout."""
+    """The operations that make what each stack reads: the lookup, with positions, norm and dropout."""
     model = ctx.model
     behind = ctx._replace(layer=model.layers - 1).side
     if model.patches:

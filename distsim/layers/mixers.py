@@ -14,7 +14,7 @@ Mixer = Callable[[Context, Tensor], list[Operation]]
 
 
 def attend(model: Model, layer: int) -> Mixer:
-    """What comes before a layer's MLP."""
+    """The function that makes the operations before a layer's MLP: of attention, or of what stands in its place."""
     if model.is_recurrent(layer):
         return _recurrent
     if model.compressed_attention:

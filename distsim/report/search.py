@@ -110,7 +110,7 @@ def price_lines(report: SearchReport) -> list[str]:
 
 
 def price_words(rents: Sequence[Rent]) -> str:
-    """What is paid at one rate."""
+    """One rate of rent in words."""
     first = rents[0]
     rate = f"${first.usd_per_gpu_hour:,.2f} per GPU-hour"
     if first.quote is None:
@@ -152,7 +152,7 @@ def nearest_lines(report: SearchReport, term: Style) -> list[str]:
 
 
 def command(one: Choice) -> str:
-    """What a user types to see a layout in full."""
+    """The command that shows a layout in full."""
     job, defaults = one.report.setup.job, one.report.setup.framework.defaults
     chosen = {
         name: value for name, value in one.options.items()

@@ -33,7 +33,7 @@ Repeated = tuple[Segment, int, float]
 
 
 class View(NamedTuple):
-    """What is drawn: from when to when, the streams of which stage, in how many columns and which characters."""
+    """A drawing to make: from when to when, the streams of which stage, in how many columns and which characters."""
 
     begin: float
     end: float
@@ -79,7 +79,7 @@ def moment(seconds: float) -> str:
 
 
 def title(step: StepTimeline, view: View) -> list[str]:
-    """What is shown."""
+    """The line above a drawing: what it shows."""
     run = step.run
     shape = f"{run.stages} stages, {run.schedule}" if run.stages > 1 else "one stage"
     micro = f"{run.micro} micro-batch{'' if run.micro == 1 else 'es'}"

@@ -108,7 +108,7 @@ def _recompute(setup: Setup) -> Iterator[Change]:
 
 
 def some_layers(count: int, layers: int) -> str:
-    """What recomputing some layers of each stage is called."""
+    """How recomputing ``count`` of each stage's layers is called in advice."""
     return f"recompute {count} of {layers} layers per stage" if count < layers else "recompute all layers"
 
 

@@ -55,17 +55,17 @@ class Mend(NamedTuple):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """What kinds of changes these are."""
+        """The kinds of its changes."""
         return tuple(change.family for change in self.changes)
 
     @property
     def flags(self) -> str:
-        """What to add to the command line."""
+        """Its changes as options to add to the command line."""
         return typed(self.shown)
 
     @property
     def words(self) -> str:
-        """What the changes do."""
+        """Its changes in words."""
         same = ", same global batch" if "global_batch" in self.shown else ""
         return ", ".join(self._words(change) + same * (change.family == "micro_batch") for change in self.changes)
 

@@ -79,7 +79,7 @@ def _best(free: Request, gpus: int) -> Choice | None:
 
 
 def plain(mended: Mended | Quick | None) -> dict[str, Any]:
-    """What mends an answer without layouts, as part of the JSON."""
+    """The mends of an answer without layouts, as plain data for ``--json``."""
     if mended is None:
         return {}
     if isinstance(mended, Quick):

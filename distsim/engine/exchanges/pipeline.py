@@ -45,7 +45,7 @@ def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
 
 
 def messages(setup: Setup, index: int) -> Number:
-    """What one rank of a stage sends other stages for one micro-batch, both ways."""
+    """Messages of one rank of a stage to other stages for one micro-batch, both ways."""
     calls = (calls for phase in ("forward", "backward") for _, calls in _sends(setup, index, phase))
     return sum(calls) / setup.layout.micro_batches
 

@@ -70,7 +70,7 @@ def by_framework(examples: Sequence[Example]) -> dict[str, list[int]]:
 
 
 class LeftOut(NamedTuple):
-    """What is predicted of runs that were left out."""
+    """How far predictions of runs are off that were left out of the fit, as logarithms."""
 
     residuals: Any
     """By the fit alone, in the state that other runs give to each run."""

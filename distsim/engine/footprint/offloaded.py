@@ -39,11 +39,11 @@ class Offloaded:
 
     @property
     def stays(self) -> Number:
-        """What a micro-batch keeps on the GPU for good."""
+        """Bytes of a micro-batch that stay on the GPU for good."""
         return product(self.saved.layers, 1 - self.share)
 
     def forward_end(self) -> Number:
-        """What of one micro-batch is on the GPU when its forward pass has ended."""
+        """Bytes of one micro-batch that are on the GPU when its forward pass has ended."""
         return self._there(self.saved.layers, self.stash)
 
     def in_backward(self, layers: Number) -> Number:

@@ -44,7 +44,7 @@ def waiting_after(setup: Setup, stage: Stage, place: Number) -> Number:
 
 
 class Waiting(NamedTuple):
-    """What waits for weight gradients at a stage's peak."""
+    """Micro-batches that wait for their weight gradients at a stage's peak, and bytes of each."""
 
     flight: Flight
     each: Number = 0

@@ -129,7 +129,7 @@ class Kept:
         return seconds if group.batch == self.batch else seconds * (self.batch / group.batch)
 
     def ordered(self, seconds: Any, peak: Any, group: Group) -> Any:
-        """What is minimised."""
+        """The number by which layouts are ranked; the least is best."""
         return self.key(self.scaled(seconds, group), peak, int(numpy.max(group.setup.layout.gpus)))
 
     def _misses(self, block: Block, seconds: Array, peak: Array, valid: Array) -> None:

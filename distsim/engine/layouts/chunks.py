@@ -35,7 +35,8 @@ class Piece(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What a worker does at once. ``search`` names the search, of which a worker remembers some between chunks."""
+    """A worker's share of a search, done at once. ``search`` names the search, of which a worker remembers some between
+    chunks."""
 
     search: str
     objective: Objective
@@ -52,7 +53,7 @@ Row = tuple[float, float, float, int, tuple[int, ...]]
 
 
 class Sifted(NamedTuple):
-    """What is worth keeping of a chunk."""
+    """The layouts of a chunk that are worth keeping, and how many were looked at."""
 
     evaluated: int
     fitting: int

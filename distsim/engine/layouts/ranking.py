@@ -34,7 +34,7 @@ class Objective(NamedTuple):
     hourly: Mapping[int, float] = {}
 
     def __call__(self, seconds: Any, peak: Any, gpus: int) -> Any:
-        """What is minimised."""
+        """The number by which layouts are ranked; the least is best."""
         return OBJECTIVES[self.name](seconds, peak, self.hourly.get(gpus, gpus))
 
 
@@ -49,12 +49,12 @@ class Found(NamedTuple):
 
     @property
     def name(self) -> tuple[int, tuple[int, ...]]:
-        """What tells it from others."""
+        """A key that tells this layout from all others of a search."""
         return id(self.group), self.place
 
     @property
     def seconds_per_sequence(self) -> float:
-        """What layouts with unlike batches are compared by."""
+        """Seconds of a step per sequence, by which layouts with unlike batches are compared."""
         return self.seconds / self.group.batch
 
     @property
@@ -64,7 +64,7 @@ class Found(NamedTuple):
 
     @property
     def family(self) -> tuple[Any, ...]:
-        """What layouts that are alike have in common."""
+        """The key that layouts alike to this one share."""
         setup = self.group.setup
         own = (value for name, value in self.layout.items() if name not in ALIKE)
         return (setup.precision.name, setup.offload, *own)

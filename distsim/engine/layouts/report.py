@@ -28,7 +28,7 @@ from distsim.units import DAY
 
 @dataclass(frozen=True)
 class Request:
-    """What is searched for."""
+    """A search as it was asked for: the job, numbers of GPUs, bounds, objective and limits."""
 
     job: Job
     gpus: tuple[int, ...]
@@ -155,7 +155,7 @@ class SearchReport:
         return None if tokens is None else tokens / choice.report.tokens_per_second * campaign_pace()
 
     def usd(self, choice: Choice) -> float | None:
-        """What they cost, where prices were asked for."""
+        """Dollars for all tokens on the layout, where prices were asked for."""
         per_million, tokens = self.usd_per_million_tokens(choice), self.request.tokens
         return None if per_million is None or tokens is None else per_million * tokens / MILLION
 

@@ -112,12 +112,12 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
 
 
 def _felt(terms: Terms, spec: Cluster) -> Cluster:
-    """What a step feels of a cluster."""
+    """The cluster with what no step depends on set alike, so that clusters whose steps are the same compare equal."""
     return spec.model_copy(update={**UNFELT, **({} if terms.job.offload else UNFELT_ON_CHIP)})
 
 
 def _within(felt: Cluster) -> Cluster:
-    """What it feels of the nodes."""
+    """The same without its network: what is felt inside nodes."""
     return felt.model_copy(update={"network": None})
 
 

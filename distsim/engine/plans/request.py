@@ -13,7 +13,7 @@ from distsim.specs.price import Term
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for."""
+    """A plan as the user asked for it."""
 
     terms: Terms
     tokens: float
