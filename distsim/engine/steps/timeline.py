@@ -92,7 +92,7 @@ class StepTimeline:
         return max(range(self.run.stages), key=lambda stage: (self.run.busy[stage], stage == self.slowest))
 
     def part_of(self, stage: int) -> Part:
-        """The part of the timeline that holds a stage: passes and exchanges of stages alike."""
+        """The part of the timeline that a stage is in, with those alike."""
         return next(part for part in self.parts if stage in part.stages)
 
     def actions(self, stage: int, begin: float = -math.inf, end: float = math.inf) -> Iterator[Pass]:
