@@ -1,4 +1,4 @@
-"""What docs/step.md, docs/finetuning.md and docs/evidence.md tell of measured runs: python benchmarks/replays.py --docs
+"""What docs/step.md, search.md, finetuning.md and evidence.md say of runs: python benchmarks/replays.py --docs
 
 The shipped runs are replayed as `distsim validate` and `distsim validate --unseen` do it, and each table is printed, or
 with --docs written between its marks: `<!-- replays: NAME -->` and `<!-- end -->`.
@@ -23,8 +23,11 @@ from typing import Any
 
 from distsim import catalog
 from distsim.engine.evidence import Replay, quantile
+from distsim.engine.ranking import Timed, ranking_of
+from distsim.engine.ranking import timed as ranked_times
 from distsim.engine.steps.intervals import ELSEWHERE, FEW_SOURCES, PACES, RESIDUALS
 from distsim.engine.validate import Summary, group_name, shipped_runs, summarise, unseen_runs, validate_file
+from distsim.interop.runs.table import read_runs
 from distsim.units import GIB
 
 ROOT = Path(__file__).parent.parent
@@ -104,7 +107,10 @@ def fit() -> None:
     others = {name: some for name, some in errors.items() if name != ODD_SOURCE}
     scores["whole sources left out, but nanotron's"] = errors_of(others)
     sources = {name: [statistics.median(map(abs, some)), statistics.median(some)] for name, some in errors.items()}
-    keep(fits={"scores": rounded(scores), "sources": rounded(sources)})
+    runs = {run.id: run for run in read_runs(shipped_runs())}
+    pairs = zip(found.examples, found.source_out, strict=True)
+    told = [Timed(runs[one.id], one.seconds, one.seconds * math.exp(off)) for one, off in pairs]
+    keep(fits={"scores": rounded(scores), "sources": rounded(sources), "ranked": ranked(told)})
 
 
 def errors_of(errors: dict[str, list[float]]) -> dict[str, float]:
@@ -132,6 +138,25 @@ def scored(replays: Sequence[Replay]) -> dict[str, Any]:
             "source_mean": statistics.fmean(medians), "covered": told.interval_coverage,
             "sources": len(medians)}  # fmt: skip
     return {name: rounded(one) for name, one in line.items()}
+
+
+def ranked(runs: Iterable[Timed]) -> dict[str, Any]:
+    """How well the layouts of these runs are ranked."""
+    told = ranking_of(runs)
+    assert told is not None
+    return {name: rounded(one) for name, one in told._asdict().items()}
+
+
+def layouts(replays: Sequence[Replay], known: Kept) -> str:
+    """Searches: how well measured layouts of the same job are ranked."""
+    names = {"one run left out at a time": ranked(ranked_times(replays)),
+             "whole sources left out": known["fits"]["ranked"],
+             "sources that nothing was fitted to": known["unseen"]["ranked"]}  # fmt: skip
+    rows = [[name, f"{one['jobs']}", f"{one['runs']:,}", f"{one['tau']:.2f}", f"{one['pairs_tau']:.2f}",
+             percent(one["regret_median"]), percent(one["regret_p90"])] for name, one in names.items()]  # fmt: skip
+    head = ["predictions of", "jobs", "runs", "tau, mean of jobs", "tau of all pairs", "slower than the best, median",
+            "90th percentile"]  # fmt: skip
+    return table(head, rows)
 
 
 def fits(known: Kept) -> str:
@@ -241,6 +266,7 @@ def pages(replays: Sequence[Replay], known: Kept) -> dict[str, dict[str, str]]:
     return {
         "step": {"fits": fits(known), "replays": replayed(replays, known), "sources": sources(replays, known),
                  "intervals": intervals()},
+        "search": {"ranking": layouts(replays, known)},
         "finetuning": {"adapters": adapters(replays), "mlperf": mlperf(replays)},
         "evidence": {"peaks": peaks(replays)},
     }  # fmt: skip
@@ -257,7 +283,8 @@ def main(words: Sequence[str]) -> None:
         fit()
         return
     replays = validate_file(shipped_runs()).replays
-    unseen = scored(validate_file(unseen_runs()).replays)
+    others = validate_file(unseen_runs()).replays
+    unseen = {**scored(others), "ranked": ranked(ranked_times(others))}
     if "--docs" in words:
         keep(unseen=unseen)
     for name, tables in pages(replays, {**kept(), "unseen": unseen}).items():

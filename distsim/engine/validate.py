@@ -12,6 +12,7 @@ from typing import Any
 from distsim import catalog, keywords
 from distsim.engine.counted import Show, counted
 from distsim.engine.evidence import Replay, quantile, replay
+from distsim.engine.ranking import Ranking, ranking_of, timed
 from distsim.engine.runs.profile import as_one_software
 from distsim.engine.runs.units import time_cell, unit_note
 from distsim.errors import DistsimError, did_you_mean
@@ -54,6 +55,11 @@ class Validation:
         return summarise(self.replays)
 
     @property
+    def ranking(self) -> Ranking | None:
+        """How well the layouts of jobs are ranked that were measured in several; None where none was."""
+        return ranking_of(timed(self.replays))
+
+    @property
     def odd(self) -> list[str]:
         """Cells that hold no number where one is expected, times that are in another unit, runs with neither time nor
         peak."""
@@ -78,6 +84,7 @@ class Validation:
             "schema": "distsim.validate/1",
             "rows": [_row(one) for one in self.replays],
             "summary": vars(self.summary),
+            "ranking": self.ranking and self.ranking._asdict(),
         }
         if by:
             data["by"] = {name: vars(summary) for name, summary in self.by(by).items()}

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from distsim.engine.evidence import Replay
+from distsim.engine.ranking import Ranking
 from distsim.engine.validate import Summary, Validation
 from distsim.report.console import console, table
 from distsim.units import duration, gib
@@ -78,6 +79,16 @@ def _counted(title: str, told: Counter[str]) -> object:
     return rows
 
 
+def ranking_words(told: Ranking) -> str:
+    """How well layouts are ranked, in two sentences."""
+    return (
+        f"{told.jobs} {'job was' if told.jobs == 1 else 'jobs were'} measured in several layouts, {told.runs:,} runs: "
+        f"Kendall's tau of the predicted order {told.pairs_tau:.2f}. The layout predicted to be fastest takes "
+        f"{percent(told.regret_median)} longer than the fastest in the median, {percent(told.regret_p90)} at the 90th "
+        "percentile."
+    )
+
+
 def _show_times(
     result: Validation, groups: dict[str, Summary], by: str | None, worst: int, timed: list[Replay]
 ) -> None:
@@ -88,6 +99,9 @@ def _show_times(
         out.print()
         known = {name: one for name, one in groups.items() if one.median_abs_error is not None}
         out.print(times_table(f"step time by {by}", known))
+    if result.ranking:
+        out.print()
+        out.print(ranking_words(result.ranking), markup=False, highlight=False)
     if worst:
         out.print()
         out.print(_worst("worst step times", [(one, one.error or 0) for one in timed], _told_seconds, worst))

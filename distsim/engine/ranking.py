@@ -1,0 +1,100 @@
+"""How well layouts are ranked, which is what a search is for: measured runs that differ in their layout alone."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from distsim.engine.evidence import Replay, quantile
+from distsim.interop.runs import Run
+
+LAYOUT = {
+    "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero_stage", "fsdp_kind", "sequence_parallel", "micro_batch",
+    "grad_accum", "recompute",
+}  # fmt: skip
+"""Cells in which runs of one job may differ."""
+RESULTS = {
+    "id", "tier", "notes", "step_time_s", "tokens_per_s_per_gpu", "samples_per_s", "tflops_per_gpu_reported",
+    "flops_kind", "mfu_pct", "hfu_pct", "mem_peak_gb_per_gpu", "mem_kind", "first_predicted_over_measured", "source",
+}  # fmt: skip
+"""Cells that say nothing of the job; of its source the name counts (``Run.source``)."""
+NOISE = 0.03
+"""Times nearer than this share are in no order: repeats of one layout differ by 0.5 to 2%."""
+FEWEST_RUNS, FEWEST_PAIRS = 4, 3
+"""Runs of a job that is counted, and pairs of them that are in an order."""
+
+
+class Timed(NamedTuple):
+    """A run with its measured and its predicted seconds of a step."""
+
+    run: Run
+    measured_seconds: float
+    predicted_seconds: float
+
+
+class Ranking(NamedTuple):
+    """How well the layouts of some jobs are ranked."""
+
+    jobs: int
+    runs: int
+    tau: float
+    """Kendall's, in the mean of jobs: 1 where all pairs are in the measured order, 0 where half of them are."""
+    pairs_tau: float
+    """The same of all pairs of all jobs."""
+    regret_median: float
+    """Measured time of the layout that is predicted to be fastest, over that of the fastest, less one."""
+    regret_p90: float
+
+
+class _Job(NamedTuple):
+    """One job's part in it."""
+
+    runs: int
+    pairs: int
+    agreed: int
+    regret: float
+
+
+def ranking_of(runs: Iterable[Timed]) -> Ranking | None:
+    """How well predictions rank the layouts of each job that was measured in several; None where none was."""
+    members: dict[object, list[Timed]] = defaultdict(list)
+    for one in runs:
+        members[_job_of(one.run)].append(one)
+    jobs = [one for one in map(_ranked, members.values()) if one.runs >= FEWEST_RUNS and one.pairs >= FEWEST_PAIRS]
+    if not jobs:
+        return None
+    pairs, regrets = sum(one.pairs for one in jobs), [one.regret for one in jobs]
+    return Ranking(
+        len(jobs), sum(one.runs for one in jobs), statistics.fmean(one.agreed / one.pairs for one in jobs),
+        sum(one.agreed for one in jobs) / pairs, statistics.median(regrets), quantile(regrets, 0.9),
+    )  # fmt: skip
+
+
+def timed(replays: Iterable[Replay]) -> list[Timed]:
+    """The replays that have a step time to hold against the prediction."""
+    return [
+        Timed(one.run, one.measured_seconds, one.predicted_seconds)
+        for one in replays
+        if one.error is not None and one.measured_seconds and one.predicted_seconds
+    ]
+
+
+def _job_of(run: Run) -> object:
+    """All that the runs of one job share."""
+    cells = ((name, text.strip()) for name, text in sorted(run.cells.items()) if name not in LAYOUT | RESULTS)
+    return run.source, tuple(cells)
+
+
+def _ranked(members: Sequence[Timed]) -> _Job:
+    agreed = pairs = 0
+    for one, other in itertools.combinations(members, 2):
+        if abs(math.log(one.measured_seconds / other.measured_seconds)) >= NOISE:
+            same = (one.measured_seconds - other.measured_seconds) * (one.predicted_seconds - other.predicted_seconds)
+            agreed += (same > 0) - (same < 0)
+            pairs += 1
+    chosen = min(members, key=lambda one: one.predicted_seconds)
+    return _Job(len(members), pairs, agreed, chosen.measured_seconds / min(one.measured_seconds for one in members) - 1)
