@@ -674,3 +674,13 @@ def test_ranks_of_both_copies_of_a_model_add_up_their_gradients(dp: int, zero: i
         together = own / times + added.wire_bytes_per_rank
         assert together == pytest.approx(held * (2 - 1 / dp if zero == 0 else 1), rel=0.01)
     assert not [row for row in comm("gpt3-6.7b", gpus=4, pp=4).collectives if "copies" in row.purpose]
+
+
+@pytest.mark.parametrize(("zero", "shards"), [(1, 1), (2, 4), (3, 4)])
+def test_replicas_of_shards_reduce_at_the_boundary_of_accumulation(zero: int, shards: int) -> None:
+    """DeepSpeed's MiCS (runtime/zero/mics.py): shards are reduced in each of four micro-steps from ZeRO 2 on."""
+    report = comm(gpus=16, zero=zero, zero_group=8, framework="deepspeed", global_batch=64)
+    calls = [sum(row.calls for row in rows(report, name)) for name in ("gradients", "gradients of replicas")]
+    assert calls[0] == shards * calls[1]
+    whole = comm(gpus=16, zero=0, framework="deepspeed", global_batch=64, no_sync=False)
+    assert any("has no effect with ZeRO 0" in note for note in whole.notes)

@@ -164,6 +164,9 @@ def _notes(setup: Setup, exchange: Exchange) -> list[str]:
         notes.append(f"{flag('no_sync', job.no_sync)} has no effect with one micro-batch per step")
     elif job.no_sync is False and reduces_last(setup):
         notes.append(f"{flag('no_sync', False)} has no effect with pp {y.pp}: torch's stages reduce after the last one")
+    elif job.no_sync is False and y.zero == 0 and setup.framework.traffic.replicas_reduce_once:
+        after = f"{setup.framework.name} reduces whole gradients after the last micro-batch alone"
+        notes.append(f"{flag('no_sync', False)} has no effect with ZeRO 0: {after}")
     if job.loss_parallel is not None and y.tp == 1:
         notes.append(f"{flag('loss_parallel', job.loss_parallel)} has no effect with tp 1")
     if job.clip is None and not exchange.clip and (y.zero * (y.dp * y.cp - 1) + y.tp * y.pp) > 1:

@@ -170,11 +170,12 @@ def _bucketed(
     ]  # fmt: skip
     by_owner = rules.owned_bucket_rule or rules.bucket_rule
     for elements, times in [] if nothing(owned) else _buckets(setup, stage, sharing, units, together, by_owner):
-        size, calls = elements * each, times * syncs * owned
+        size, calls = elements * each, times * owned
         flows += [
-            of_states("gradients", "reduce_scatter", shard, dtype, "backward", calls, size, hides),
-            of_states("replicas", "all_reduce", sharing.replicas, dtype, "backward", calls, size / shard.ranks, hides),
-        ]
+            of_states("gradients", "reduce_scatter", shard, dtype, "backward", calls * syncs, size, hides),
+            of_states("replicas", "all_reduce", sharing.replicas, dtype, "backward", calls * whole, size / shard.ranks,
+                      hides),
+        ]  # fmt: skip
     if rules.zero1 == "reduce_scatter":
         flows += [
             of_states("parameters", "all_gather", sharing.shard, name, "step", times * sharded,
