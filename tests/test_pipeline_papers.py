@@ -47,3 +47,22 @@ def test_waves_are_sensitive_to_latency(name: str, chunks: int, times: tuple[flo
     """Makespans at 8 stages and 16 micro-batches without hops and with hops of 0.3 of a forward."""
     found = [distsim.pipeline(8, 16, name, chunks, hop=hop).makespan for hop in (0, 0.3)]
     assert found == pytest.approx(times)
+
+
+@pytest.mark.parametrize(("stages", "micro", "slices"), [(4, 8, 1), (4, 8, 4), (8, 16, 2), (4, 2, 4)])
+def test_slices_of_sequences_in_an_order_of_ones_own(stages: int, micro: int, slices: int) -> None:
+    """Seq1F1B (Sun et al. 2024, arXiv:2406.03488): slices of a sequence go back last first: as long as 1F1B of that
+    many more micro-batches, and k - 1 slices more are held."""
+    total = micro * slices
+    back = [first + one for first in range(0, total, slices) for one in reversed(range(slices))]
+    lines = []
+    for stage in range(stages):
+        ahead = min(stages - 2 - stage + slices, total)
+        begun = [f"{stage}F{one}" for one in range(total)]
+        steady = [
+            part for at, one in enumerate(back) for part in (*begun[ahead + at : ahead + at + 1], f"{stage}B{one}")
+        ]
+        lines.append(" ".join(begun[:ahead] + steady))
+    report = distsim.pipeline(order=lines, forward=1 / slices, backward=2 / slices)
+    assert report.makespan == pytest.approx((total + stages - 1) * 3 / slices)
+    assert report.peak_in_flight == tuple(min(total, stages - stage + slices - 1) for stage in range(stages))

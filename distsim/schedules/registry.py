@@ -3,9 +3,10 @@
 import importlib
 from typing import Any, NamedTuple
 
-from distsim.errors import DistsimError, did_you_mean
+from distsim.errors import DistsimError
 from distsim.schedules import action
 from distsim.schedules.action import Schedule
+from distsim.schedules.names import plain, schedule_meant
 
 
 class Kind(NamedTuple):
@@ -63,25 +64,13 @@ SCHEDULES: dict[str, Kind] = {
     "hanayo": Kind("hanayo", "waves over several chunks", "Liu et al. 2023, arXiv:2308.15762", "wave", 2, None, 2),
 }  # fmt: skip
 
-ALIASES = {
-    "interleaved1f1b": "interleaved-1f1b", "loopedbfs": "looped-bfs", "interleavedzerobubble": "interleaved-zb",
-    "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v", "afab": "gpipe",
-}  # fmt: skip
-"""Names of torch's classes (torch.distributed.pipelining.schedules, get_schedule_class), and nanotron's of GPipe."""
-
-
-def plain(name: str) -> str:
-    """A schedule's name as it is written here; underscores and case do not matter."""
-    spelt = name.strip().lower().replace("_", "-")
-    return ALIASES.get(spelt, spelt)
-
 
 def find(name: str) -> Kind:
     """The schedule of that name."""
     kind = SCHEDULES.get(plain(name))
     if kind is None:
         raise DistsimError(
-            f"unknown pipeline schedule {name!r}", did_you_mean(name, SCHEDULES), f"schedules: {', '.join(SCHEDULES)}"
+            f"unknown pipeline schedule {name!r}", schedule_meant(name, SCHEDULES), f"schedules: {', '.join(SCHEDULES)}"
         )
     return kind
 
