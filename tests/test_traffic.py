@@ -673,6 +673,7 @@ def test_ranks_of_both_copies_of_a_model_add_up_their_gradients(dp: int, zero: i
         times = 2 if zero == 3 else 1  # as often as micro-batches visit a copy
         together = own / times + added.wire_bytes_per_rank
         assert together == pytest.approx(held * (2 - 1 / dp if zero == 0 else 1), rel=0.01)
+        assert not any("tied" in row.purpose for row in found)  # both ends are on the ranks of either
     assert not [row for row in comm("gpt3-6.7b", gpus=4, pp=4).collectives if "copies" in row.purpose]
 
 

@@ -78,9 +78,11 @@ def _pair(setup: Setup, index: int, step: int) -> Span:
 
 
 def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
-    """First and last stage each hold the shared matrix and add up its gradient (Narayanan et al. 2021)."""
+    """First and last stage each hold the shared matrix and add up its gradient (Narayanan et al. 2021); where copies of
+    the model run both ways, the ranks of either have both ends, whose gradients go with those of both copies."""
     y, precision, tied = setup.layout, setup.precision, setup.model.tied_embeddings
-    apart = stage.index in (0, y.pp - 1) and head_stage(setup) != 0 and not y.vocab_parallel
+    ends = stage.index in (0, y.pp - 1) and stage.mirror is None
+    apart = ends and head_stage(setup) != 0 and not y.vocab_parallel
     if not (apart and (tied or setup.model.mtp_trained)):
         return []
     block = stage.embedding if stage.embedding is not None else stage.head
