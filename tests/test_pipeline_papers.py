@@ -29,6 +29,26 @@ def test_bubble_rates_of_the_zero_bubble_paper(case: tuple[float, ...], column: 
     assert round(report.span_bubble_fraction, 4) == PROFILED[case][column]
 
 
+# The same models' hidden size and heads (table 3; sequences of 1,024), and their rates under ZB-1p and ZB-2p.
+SEARCHED = dict(zip(PROFILED, (
+    (2304, 24, 0.1585, 0.0433), (4096, 32, 0.1323, 0.0029), (5120, 40, 0.1397, 0.0066), (6144, 48, 0.1421, 0.0038),
+), strict=True))  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SEARCHED)
+def test_orders_found_for_a_memory_limit_have_the_rates_of_the_paper(case: tuple[float, ...]) -> None:
+    """A weight gradient waits with 32 h of the 34 h + 5 a s bytes per token that a forward keeps (section 4.1)."""
+    stages, micro = int(case[0]), int(case[1])
+    forward, first, second, hop = case[2:]
+    hidden, heads, *rates = SEARCHED[case]
+    for limit, rate in zip((stages, 2 * stages), rates, strict=True):
+        report = distsim.pipeline(
+            stages, micro, "zb-auto", forward=forward, input_gradient=first, weight_gradient=second, hop=hop,
+            memory_limit=limit, weight_memory=32 / (34 + 5 * heads * 1024 / hidden),
+        )  # fmt: skip
+        assert round(report.span_bubble_fraction, 4) == rate
+
+
 @pytest.mark.parametrize("stages", [2, 3, 4, 5, 6, 7, 8, 12, 16])
 def test_memory_of_the_controllable_memory_schedules(stages: int) -> None:
     """Qi et al. 2024 (arXiv:2405.15362): V-Half holds about half and V-Min about a third of 1F1B's activations."""

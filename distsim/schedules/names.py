@@ -30,7 +30,7 @@ _SEVERAL = {
     "zb-v": "v-zb zbvpp",
     "zb-h1 (the memory of 1f1b), zb-h2 (twice), zb-v, interleaved-zb, zb-auto": "zb zero-bubble zerobubble zbpp",
     "zb-h1, or zb-auto with as many micro-batches of memory as stages": "zb-1p zb1p",
-    "zb-h2, or zb-auto with twice as many micro-batches of memory as stages": "zb-2p zb2p",
+    "zb-auto (memory for twice as many micro-batches as stages), or zb-h2": "zb-2p zb2p",
     "interleaved-1f1b-overlap (of a step: --expert-overlap)": "1f1b-overlap overlapped-1f1b combined-1f1b ep-overlap "
     "1f1b-a2a a2a-overlap",
 }

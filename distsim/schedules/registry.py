@@ -49,7 +49,7 @@ SCHEDULES: dict[str, Kind] = {
     "zb-h1": Kind("zb_h1", "split backward at 1F1B's memory", _ZB, splits=True),
     "zb-h2": Kind("zb_h2", "split backward, no bubble, 2x memory", _ZB, splits=True),
     "zb-auto": Kind("zb_auto", "split backward, found for times and memory", _ZB, splits=True,
-                    options=("limit", "times")),
+                    options=("limit", "times", "kept")),
     "interleaved-zb": Kind("interleaved_zb", "interleaved 1F1B, split backward", _ZB, "looped", 1, None, 2,
                            splits=True),
     "zb-v": Kind("zb_v", "V of two chunks, split backward", _ZB, "wave", 2, 2, 2, splits=True),
