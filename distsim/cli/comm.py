@@ -121,7 +121,7 @@ def _print_tables(report: TrafficReport) -> None:
     from distsim.engine.traffic_compare import sync_cost, zero_traffic
     from distsim.report.comm import lines
 
-    y = report.setup.layout
-    zero = zero_traffic(report) if y.dp * y.cp > 1 else []
+    layout = report.setup.layout
+    zero = zero_traffic(report) if layout.dp * layout.cp > 1 else []
     for line in lines(report, zero, sync_cost(report), style()):
         typer.echo(line, color=True)

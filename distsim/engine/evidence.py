@@ -164,10 +164,10 @@ def _spelt(run: Run, setup: Setup) -> tuple[str, ...]:
 
 def check_possible(setup: Setup, seconds: float | None) -> None:
     """Raise MissingCell where a row's own cells contradict each other: its speed is beyond the chip's peak."""
-    y, peak = setup.layout, peak_of(setup)
-    if seconds and peak and least_flops(setup) * y.step_tokens / y.gpus / seconds > POSSIBLE * peak:
+    layout, peak = setup.layout, peak_of(setup)
+    if seconds and peak and least_flops(setup) * layout.step_tokens / layout.gpus / seconds > POSSIBLE * peak:
         raise MissingCell(
-            f"seq_len {y.seq}, precision {setup.precision.name} and the measured speed contradict each other: "
+            f"seq_len {layout.seq}, precision {setup.precision.name} and the measured speed contradict each other: "
             f"beyond the {peak / TERA:.0f} TFLOP/s of {setup.accelerator.name}"
         )
 
@@ -176,9 +176,9 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
     """Predicted step time and its interval; a shipped run is predicted as if it had not been measured."""
     from distsim.engine.step import timed
 
-    y = setup.layout
-    if tokens := slowest_tokens(run, int(y.micro_batch), int(y.dp)):
-        setup = replace(setup, layout=y.with_(seq=tokens))
+    layout = setup.layout
+    if tokens := slowest_tokens(run, int(layout.micro_batch), int(layout.dp)):
+        setup = replace(setup, layout=layout.with_(seq=tokens))
     predicted, interval = timed(setup, run.id, run_year(run), run.source)
     return predicted, {"low": interval.low, "high": interval.high}
 

@@ -207,8 +207,8 @@ def _noted(setup: Setup) -> Setup:
 
 def _versions(setup: Setup) -> tuple[str, ...]:
     """A note where stages keep several versions of their weights."""
-    y = setup.layout
-    kept = [weight_versions(y.schedule, y.pp, y.micro_batches, stage) for stage in range(y.pp)]
+    layout = setup.layout
+    kept = [weight_versions(layout.schedule, layout.pp, layout.micro_batches, stage) for stage in range(layout.pp)]
     if max(kept) == 1:
         return ()
     told = (
@@ -291,9 +291,9 @@ def _stage(setup: Setup, stage: Stage, known: tuple[States, Figures] | None = No
     categories, fragmentation = with_overhead(setup, parts, top.churning, split_bytes(setup, stage), figures)
     categories, fragmentation = _filled(categories, fragmentation)
     figures.note("activations", top.activations, "B", f"ledger, at the {top.name}")
-    y = setup.layout
+    layout = setup.layout
     return StageMemory(
-        stage.index, y.tp * y.cp * y.dp, stage.layer_count, stage.in_flight, categories, saved,
+        stage.index, layout.tp * layout.cp * layout.dp, stage.layer_count, stage.in_flight, categories, saved,
         sum(categories.values()), top.name, moments, held, fragmentation, figures,
         waiting_at_peak(setup, stage, Offloaded(setup, saved).stays + saved.embedding), stage.weight_versions,
         node_bytes(setup, held, saved.leaving, stage.in_flight),

@@ -158,18 +158,24 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
 
 
 def _notes(setup: Setup, exchange: Exchange) -> list[str]:
-    y, job = setup.layout, setup.job
+    layout, job = setup.layout, setup.job
     notes = timed_notes(setup.job, "traffic")
-    if job.no_sync is not None and y.micro_batches == 1:
+    if job.no_sync is not None and layout.micro_batches == 1:
         notes.append(f"{flag('no_sync', job.no_sync)} has no effect with one micro-batch per step")
     elif job.no_sync is False and reduces_last(setup):
-        notes.append(f"{flag('no_sync', False)} has no effect with pp {y.pp}: torch's stages reduce after the last one")
-    elif job.no_sync is False and y.zero == 0 and setup.framework.traffic.replicas_reduce_once:
+        notes.append(
+            f"{flag('no_sync', False)} has no effect with pp {layout.pp}: torch's stages reduce after the last one"
+        )
+    elif job.no_sync is False and layout.zero == 0 and setup.framework.traffic.replicas_reduce_once:
         after = f"{setup.framework.name} reduces whole gradients after the last micro-batch alone"
         notes.append(f"{flag('no_sync', False)} has no effect with ZeRO 0: {after}")
-    if job.loss_parallel is not None and y.tp == 1:
+    if job.loss_parallel is not None and layout.tp == 1:
         notes.append(f"{flag('loss_parallel', job.loss_parallel)} has no effect with tp 1")
-    if job.clip is None and not exchange.clip and (y.zero * (y.dp * y.cp - 1) + y.tp * y.pp) > 1:
+    if (
+        job.clip is None
+        and not exchange.clip
+        and (layout.zero * (layout.dp * layout.cp - 1) + layout.tp * layout.pp) > 1
+    ):
         name, usual = setup.framework.name, setup.framework.usual.get("clip")
         clips = f"{name}'s usual configurations clip" if usual else f"{name} clips where its user asks"
         notes.append(f"--clip not given: no norm of gradients is counted; {clips}")

@@ -94,14 +94,14 @@ def _oldest(request: Request) -> str:
 def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
     """What was taken for granted, stated or not."""
     request, setup = made.request, inside.setup
-    y, house, kept = setup.layout, request.facility, option.candidate.goodput
+    layout, house, kept = setup.layout, request.facility, option.candidate.goodput
     policy, faults = request.terms.policy, request.terms.failures
     copies = "while training goes on" if policy.asynchronous else "while training waits"
     often, optimum = saving(kept), policy.interval_seconds is None
     why = " (Daly's optimum within what storage allows)" if optimum else " (as stated)"
     told = [
-        f"{count(request.tokens)} tokens in sequences of {y.seq:,}, {option.candidate.global_batch or 0:,} sequences "
-        f"per step ({count(option.candidate.tokens_per_step)} tokens): "
+        f"{count(request.tokens)} tokens in sequences of {layout.seq:,}, {option.candidate.global_batch or 0:,} "
+        f"sequences per step ({count(option.candidate.tokens_per_step)} tokens): "
         f"{request.tokens / option.candidate.tokens_per_step:,.0f} steps of {duration(option.candidate.step_seconds)}.",
         f"Software profile {setup.framework.name}, precision {setup.precision.name}, optimizer {setup.optimizer.name}.",
         *(f"{words[0].upper()}{words[1:]}, nothing else." for words in trained_words(setup)),

@@ -15,14 +15,14 @@ USUAL_SCHEDULES = ("1f1b", "interleaved-1f1b")
 
 def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
     """What was computed, in a line or two or three; with the name of the cluster where links matter."""
-    y = setup.layout
-    times = f"{y.micro_batches:,} micro-batch{'es' if y.micro_batches > 1 else ''}"
-    on = f" on {y.gpus:,} x {setup.gpu_words}" + (f" ({setup.cluster.name})" if cluster else "")
-    packed = f" (samples of {y.sample_tokens:,})" if y.sample_tokens else ""
+    layout = setup.layout
+    times = f"{layout.micro_batches:,} micro-batch{'es' if layout.micro_batches > 1 else ''}"
+    on = f" on {layout.gpus:,} x {setup.gpu_words}" + (f" ({setup.cluster.name})" if cluster else "")
+    packed = f" (samples of {layout.sample_tokens:,})" if layout.sample_tokens else ""
     parts = [
         term.bold(setup.model.name) + on,
         ", ".join(_layout_words(setup)),
-        f"{times} of {y.micro_batch:,} x {y.seq:,} tokens{packed} per rank and step",
+        f"{times} of {layout.micro_batch:,} x {layout.seq:,} tokens{packed} per rank and step",
         ", ".join(_software_words(setup)),
         *trained_words(setup),
     ]
@@ -37,31 +37,35 @@ SEQUENCES = {True: "sequence parallel", False: "not sequence parallel"}
 
 def _layout_words(setup: Setup) -> list[str]:
     """``tp 2``, ``pp 4``, ``ZeRO 1`` …; degrees of one are left out, and what is only said where it was asked for."""
-    y, asked = setup.layout, setup.job
+    layout, asked = setup.layout, setup.job
     stated = ("etp",) if asked.etp is not None and setup.model.experts else ()
     degrees = [
-        f"{name} {getattr(y, name):,}" for name in DEGREES if (getattr(y, name) > 1 and name != "etp") or name in stated
+        f"{name} {getattr(layout, name):,}"
+        for name in DEGREES
+        if (getattr(layout, name) > 1 and name != "etp") or name in stated
     ]
     degrees = degrees or ["one GPU"]
-    degrees += [SEQUENCES[bool(y.sequence_parallel)]] if asked.sequence_parallel is not None and y.tp > 1 else []
-    group = f" over {y.zero_group:,} ranks" if y.zero and y.zero_group != y.dp * y.cp else ""
-    schedule = [f"schedule {y.schedule}"] if y.pp > 1 and y.schedule not in USUAL_SCHEDULES else []
-    shared = [f"{y.vocab_parallel} over the stages"] if y.vocab_parallel else []
-    return [*degrees, *schedule, *shared, f"ZeRO {y.zero}{group}"]
+    degrees += (
+        [SEQUENCES[bool(layout.sequence_parallel)]] if asked.sequence_parallel is not None and layout.tp > 1 else []
+    )
+    group = f" over {layout.zero_group:,} ranks" if layout.zero and layout.zero_group != layout.dp * layout.cp else ""
+    schedule = [f"schedule {layout.schedule}"] if layout.pp > 1 and layout.schedule not in USUAL_SCHEDULES else []
+    shared = [f"{layout.vocab_parallel} over the stages"] if layout.vocab_parallel else []
+    return [*degrees, *schedule, *shared, f"ZeRO {layout.zero}{group}"]
 
 
 def _software_words(setup: Setup) -> list[str]:
     """Recipe, optimizer and framework, and what is not as usual."""
-    y = setup.layout
-    some = f" of {y.recompute_layers} layers a stage" if y.recompute_layers > 0 else ""
+    layout = setup.layout
+    some = f" of {layout.recompute_layers} layers a stage" if layout.recompute_layers > 0 else ""
     return [
         setup.precision.name, setup.optimizer.name, setup.framework.name,
         *([f"{setup.recompute} recompute{some}"] if setup.recompute != "none" else []),
-        *([f"{y.attention} attention"] if y.attention != "flash" else []),
+        *([f"{layout.attention} attention"] if layout.attention != "flash" else []),
         *(["compiled"] if setup.compiled else []),
         *([GRAPHS[setup.job.cuda_graphs]] if setup.job.cuda_graphs in GRAPHS else []),
         *(["experts' exchanges overlapped"] if setup.job.expert_overlap else []),
-        *([OVERLAPS[overlapped(setup)]] if setup.job.tp_comm_overlap is not None and y.tp > 1 else []),
+        *([OVERLAPS[overlapped(setup)]] if setup.job.tp_comm_overlap is not None and layout.tp > 1 else []),
         *([f"{setup.job.loss} loss"] if setup.job.loss else []),
         *([f"{setup.model.mtp_trained} MTP"] if setup.model.mtp_trained else []),
         *_offload_words(setup),

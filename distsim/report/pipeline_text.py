@@ -47,16 +47,16 @@ def wrapped(texts: Sequence[str], width: int | None, style: str = "") -> list[Li
 
 def model_words(setup: Setup, times: Mapping[str, Any], stages: int) -> list[str]:
     """Lines that name the model, and the times of a stage or chunk: of the slowest where they are not alike."""
-    y = setup.layout
+    layout = setup.layout
     software = f"{setup.precision.name}, {setup.framework.name}"
-    tensor = f", tp {y.tp}" if y.tp > 1 else ""
+    tensor = f", tp {layout.tp}" if layout.tp > 1 else ""
     passes = (times["forward"], times["backward"])
     forward, backward = (duration(max(one)) for one in passes)
     alike = all(max(one) - min(one) <= 1e-6 * max(one) for one in passes)
     which = ("each " if alike else "the slowest ") + ("stage" if len(passes[0]) == stages else "chunk")
     return [
         f"{setup.model.name} on {setup.gpu_words}{tensor}, "
-        f"{y.micro_batch} x {y.seq:,} tokens a micro-batch, {software}",
+        f"{layout.micro_batch} x {layout.seq:,} tokens a micro-batch, {software}",
         f"{which}: forward {forward}, backward {backward}; a transfer {duration(times['hop'])}",
     ]
 

@@ -133,11 +133,11 @@ def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
 
 def layout_words(option: Option) -> str:
     """The layout as a user would type it."""
-    y = option.candidate.layout
-    words = [f"{name} {y[name]}" for name in (*DEGREES, "dp") if y[name] > 1]
-    words += [f"zero {y['zero']}", f"micro-batch {y['micro_batch']}", f"recompute {y['recompute']}"]
-    some = y["recompute"] == "full" and y["recompute_layers"] > 0  # else all layers
-    return ", ".join([*words, *([f"recompute-layers {y['recompute_layers']}"] if some else [])])
+    layout = option.candidate.layout
+    words = [f"{name} {layout[name]}" for name in (*DEGREES, "dp") if layout[name] > 1]
+    words += [f"zero {layout['zero']}", f"micro-batch {layout['micro_batch']}", f"recompute {layout['recompute']}"]
+    some = layout["recompute"] == "full" and layout["recompute_layers"] > 0  # else all layers
+    return ", ".join([*words, *([f"recompute-layers {layout['recompute_layers']}"] if some else [])])
 
 
 def _misses(made: Plan, term: Style) -> list[str]:

@@ -15,22 +15,22 @@ DEGREES = ("tp", "pp", "vpp", "cp", "ep")
 
 def step_command(made: Plan, option: Option) -> str:
     """``distsim step`` with everything that the plan chose."""
-    job, one, y = made.request.terms.job, option.candidate, option.candidate.layout
+    job, one, layout = made.request.terms.job, option.candidate, option.candidate.layout
     stated = {name: getattr(job, name) for name in type(job).model_fields if name in job.model_fields_set}
-    chosen: dict[str, Any] = {name: y[name] for name in DEGREES if y[name] > 1}
-    if y["ep"] > 1 or y["etp"] > 1:
-        chosen["etp"] = y["etp"]
-    if y["pp"] > 1 and y["schedule"] != ("interleaved-1f1b" if y["vpp"] > 1 else "1f1b"):
-        chosen["schedule"] = y["schedule"]
-    chosen["zero"] = y["zero"]
-    if y["zero"] and y["zero_group"] != y["dp"] * y["cp"]:
-        chosen["zero_group"] = y["zero_group"]
-    if y["tp"] > 1:
-        chosen["sequence_parallel"] = y["sequence_parallel"]
-    chosen |= {"micro_batch": y["micro_batch"], "global_batch": one.global_batch, "recompute": y["recompute"]}
-    if y["recompute"] == "full" and y["recompute_layers"] > 0:  # else all layers
-        chosen["recompute_layers"] = y["recompute_layers"]
+    chosen: dict[str, Any] = {name: layout[name] for name in DEGREES if layout[name] > 1}
+    if layout["ep"] > 1 or layout["etp"] > 1:
+        chosen["etp"] = layout["etp"]
+    if layout["pp"] > 1 and layout["schedule"] != ("interleaved-1f1b" if layout["vpp"] > 1 else "1f1b"):
+        chosen["schedule"] = layout["schedule"]
+    chosen["zero"] = layout["zero"]
+    if layout["zero"] and layout["zero_group"] != layout["dp"] * layout["cp"]:
+        chosen["zero_group"] = layout["zero_group"]
+    if layout["tp"] > 1:
+        chosen["sequence_parallel"] = layout["sequence_parallel"]
+    chosen |= {"micro_batch": layout["micro_batch"], "global_batch": one.global_batch, "recompute": layout["recompute"]}
+    if layout["recompute"] == "full" and layout["recompute_layers"] > 0:  # else all layers
+        chosen["recompute_layers"] = layout["recompute_layers"]
     stated.pop("model", None)
     where = {"cluster": one.cluster, "gpus": one.gpus}
     model = job.model if isinstance(job.model, str) else job.model.name
-    return f"distsim step {shlex.quote(model)} {typed({**where, **stated, **unread(y), **chosen})}"
+    return f"distsim step {shlex.quote(model)} {typed({**where, **stated, **unread(layout), **chosen})}"

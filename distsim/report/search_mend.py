@@ -28,8 +28,8 @@ def _quick(report: SearchReport, mended: Quick) -> list[str]:
     if mended.enough is None:
         if mended.best is None or mended.best is report.nearest[0]:
             return ["More GPUs do not make it quicker (twice to sixteen times as many were searched)."]
-        y, seconds = mended.best.report.setup.layout, mended.best.report.seconds
-        return [f"Nothing that was tried takes {within}; quickest: {duration(seconds)} on {y.gpus:,} GPUs."]
-    y, seconds = mended.enough.report.setup.layout, mended.enough.report.seconds
-    told = f"What makes it quick enough: --gpus {y.gpus}, {duration(seconds)} per step with"
+        layout, seconds = mended.best.report.setup.layout, mended.best.report.seconds
+        return [f"Nothing that was tried takes {within}; quickest: {duration(seconds)} on {layout.gpus:,} GPUs."]
+    layout, seconds = mended.enough.report.setup.layout, mended.enough.report.seconds
+    told = f"What makes it quick enough: --gpus {layout.gpus}, {duration(seconds)} per step with"
     return [told, f"  {command(mended.enough)}"]

@@ -87,11 +87,11 @@ def figures(report: SearchReport, one: Choice) -> Row:
 
 def degrees(one: Choice) -> Row:
     """The layout itself."""
-    y, experts = one.report.setup.layout, one.report.setup.model.experts is not None
+    layout, experts = one.report.setup.layout, one.report.setup.model.experts is not None
     shown = [name for name in DEGREES if experts or name not in ("ep", "etp")]
     return {
-        **{name: str(getattr(y, name)) for name in shown}, "recompute": recompute_word(one),
-        "seq.par.": "on" if y.sequence_parallel else "off", "schedule": y.schedule if y.pp > 1 else "-",
+        **{name: str(getattr(layout, name)) for name in shown}, "recompute": recompute_word(one),
+        "seq.par.": "on" if layout.sequence_parallel else "off", "schedule": layout.schedule if layout.pp > 1 else "-",
     }  # fmt: skip
 
 

@@ -51,9 +51,9 @@ def letters(report: VaryReport) -> dict[float, str]:
     for point in report.points:
         if point.best is None:
             continue
-        y = point.best.report.setup.layout
+        layout = point.best.report.setup.layout
         degrees = [name for name in DEGREES if not (name == "dp" and report.field == "gpus")]
-        own = (*(getattr(y, name) for name in degrees), y.schedule, bool(y.sequence_parallel),
+        own = (*(getattr(layout, name) for name in degrees), layout.schedule, bool(layout.sequence_parallel),
                recompute_word(point.best))  # fmt: skip
         alphabet = string.ascii_uppercase + string.ascii_lowercase
         names[point.value] = seen.setdefault(own, alphabet[len(seen) % len(alphabet)])

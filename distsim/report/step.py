@@ -40,10 +40,10 @@ def lines(report: StepReport, quicker: Sequence[Faster], term: Style) -> list[st
 
 def figures(report: StepReport, term: Style) -> list[str]:
     """Time, throughput, utilisation, memory."""
-    y, interval = report.setup.layout, report.interval
+    layout, interval = report.setup.layout, report.interval
     span = f"{duration(interval.low)} {term.choose('–', 'to')} {duration(interval.high)}"
-    each = report.tokens_per_second / y.gpus
-    images = report.tokens_per_second / y.seq if report.setup.model.patches else 0
+    each = report.tokens_per_second / layout.gpus
+    images = report.tokens_per_second / layout.seq if report.setup.model.patches else 0
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
     fits = "fits" if report.memory.headroom >= 0 else term.ink("does not fit", VERMILLION)
     sums = "6 N" if report.setup.tuning is None else "4 N, 6 N of adapters,"
@@ -57,7 +57,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
             f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU", "; ",
             f"{rate} of the model per GPU", term,
         ),
-        *([f"images      {images:,.0f} images/s, {images / y.gpus:,.0f} per GPU"] if images else []),
+        *([f"images      {images:,.0f} images/s, {images / layout.gpus:,.0f} per GPU"] if images else []),
         *_beside(
             f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}", " ",
             f"({sums} + {attends})", term,

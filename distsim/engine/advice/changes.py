@@ -65,11 +65,11 @@ def changes(setup: Setup) -> Iterator[Change]:
 
 
 def _sharding(setup: Setup) -> Iterator[Change]:
-    y = setup.layout
-    if y.tp > 1 and not y.sequence_parallel:
+    layout = setup.layout
+    if layout.tp > 1 and not layout.sequence_parallel:
         yield Change("sequence parallel", 0, "sequence parallelism", {"sequence_parallel": True})
-    if y.dp * y.cp > 1:
-        for step, zero in enumerate(range(y.zero + 1, 4)):
+    if layout.dp * layout.cp > 1:
+        for step, zero in enumerate(range(layout.zero + 1, 4)):
             yield Change("zero", step, f"ZeRO {zero}", {"zero": zero})
 
 
@@ -80,10 +80,10 @@ def _losses(setup: Setup) -> Iterator[Change]:
 
 
 def _micro_batch(setup: Setup) -> Iterator[Change]:
-    y = setup.layout
-    smaller = [size for size in divisors(y.micro_batch * y.micro_batches) if size < y.micro_batch]
+    layout = setup.layout
+    smaller = [size for size in divisors(layout.micro_batch * layout.micro_batches) if size < layout.micro_batch]
     for step, size in enumerate(reversed(smaller)):
-        shown = {"micro_batch": size, "global_batch": y.global_batch}
+        shown = {"micro_batch": size, "global_batch": layout.global_batch}
         yield Change("micro_batch", step, "smaller micro-batches", shown)
 
 
@@ -114,24 +114,28 @@ def some_layers(count: int, layers: int) -> str:
 
 def _experts(setup: Setup) -> Iterator[Change]:
     """Experts spread over more of the ranks that there are."""
-    y, experts = setup.layout, setup.model.experts
-    wider = [] if experts is None else [size for size in divisors(experts.count) if size > y.ep and size % y.ep == 0]
-    for step, size in enumerate(size for size in wider if size <= y.gpus // y.pp):
+    layout, experts = setup.layout, setup.model.experts
+    wider = (
+        []
+        if experts is None
+        else [size for size in divisors(experts.count) if size > layout.ep and size % layout.ep == 0]
+    )
+    for step, size in enumerate(size for size in wider if size <= layout.gpus // layout.pp):
         yield Change("ep", step, f"expert parallelism {size}", {"ep": size})
 
 
 def _degrees(setup: Setup) -> Iterator[Change]:
     """More tensor, pipeline or context parallelism on the same GPUs, with the same global batch."""
-    y = setup.layout
+    layout = setup.layout
     most = {"tp": setup.cluster.gpus_per_node, "pp": setup.model.layers, "cp": LARGEST_CP}
     names = {"tp": "tensor parallelism", "pp": "pipeline stages", "cp": "context parallelism"}
-    hidden = {"dp": None, "gpus": y.gpus, "zero_group": None}
+    hidden = {"dp": None, "gpus": layout.gpus, "zero_group": None}
     placed = setup.job.stage_layers not in (None, BALANCED)
-    open_batch = setup.job.global_batch is None and y.dp > 1
-    batch = {"global_batch": y.global_batch} if open_batch else {}
+    open_batch = setup.job.global_batch is None and layout.dp > 1
+    batch = {"global_batch": layout.global_batch} if open_batch else {}
     for name, limit in most.items():
-        old = getattr(y, name)
-        wider = [size for size in divisors(y.gpus) if size > old and size % old == 0 and size <= limit]
+        old = getattr(layout, name)
+        wider = [size for size in divisors(layout.gpus) if size > old and size % old == 0 and size <= limit]
         for step, size in enumerate(wider):
             words, unplaced = f"{names[name]} {size}", {}
             if placed and name == "pp":
@@ -183,13 +187,13 @@ def _training(setup: Setup) -> Iterator[Change]:
 
 def _hardware(setup: Setup) -> Iterator[Change]:
     """Twice the GPUs, and so on; then the larger cards of the same vendor, those that somebody sells first."""
-    y = setup.layout
+    layout = setup.layout
     factor, step = 2, 0
     sharded = _sharded_replicas(setup)
     words = f", ZeRO {sharded['zero']}" if sharded else ""
     while factor <= LARGEST_FACTOR:
         hidden: dict[str, Any] = {"zero_group": None, "dp": None}
-        yield Change("gpus", step, f"{factor} times the GPUs{words}", {"gpus": y.gpus * factor, **sharded}, hidden)
+        yield Change("gpus", step, f"{factor} times the GPUs{words}", {"gpus": layout.gpus * factor, **sharded}, hidden)
         factor, step = factor * 2, step + 1
     offered = Offered(setup.accelerator)
     sold = offered.sold()
@@ -199,20 +203,20 @@ def _hardware(setup: Setup) -> Iterator[Change]:
         known = larger.get(place)
         if _better(setup, other) and (known is None or _speed(setup, other) > _speed(setup, known)):
             larger[place] = other
-    count = {"gpus": y.gpus} if setup.job.gpus is None else {}
+    count = {"gpus": layout.gpus} if setup.job.gpus is None else {}
     largest = max((capacity for unsold, capacity in larger if not unsold), default=0)
     worth = (place for place in larger if not place[0] or place[1] > largest)
     for step, place in enumerate(sorted(worth)):
         there = {} if setup.job.cluster is None else {"cluster": larger[place].default_cluster}
         shown = {"gpu": larger[place].name, **there, **count}
-        yield Change("gpu", step, "a larger GPU", shown, {"cluster": None, "gpus": y.gpus})
+        yield Change("gpu", step, "a larger GPU", shown, {"cluster": None, "gpus": layout.gpus})
 
 
 def _sharded_replicas(setup: Setup) -> dict[str, int]:
     """The ZeRO stage that makes further replicas of a job that has only one worth their memory."""
-    y, supports = setup.layout, setup.framework.supports
-    most = max(stage for stage in supports.zero if y.pp == 1 or stage <= supports.pipeline_zero)
-    return {"zero": most} if y.dp * y.cp == 1 and most > y.zero else {}
+    layout, supports = setup.layout, setup.framework.supports
+    most = max(stage for stage in supports.zero if layout.pp == 1 or stage <= supports.pipeline_zero)
+    return {"zero": most} if layout.dp * layout.cp == 1 and most > layout.zero else {}
 
 
 def _better(setup: Setup, other: Accelerator) -> bool:

@@ -148,14 +148,14 @@ def batch_of(layout: Layout) -> int:
 def typed(old: Setup, new: Setup, options: dict[str, Any]) -> dict[str, Any]:
     """The options that a user adds: those that change, and those that keep GPUs and global batch where the command
     left them open or said otherwise."""
-    job, y = old.job, new.layout
+    job, layout = old.job, new.layout
     shown = {name: value for name, value in options.items() if value is not None}
     if job.gpus is None and not {"tp", "pp", "cp"}.isdisjoint(options):
-        shown["gpus"] = y.gpus
-    if job.global_batch is None and (y.micro_batches > 1 or y.dp != old.layout.dp):
-        shown["global_batch"] = batch_of(y)
-    if job.dp not in (None, y.dp):
-        shown["dp"] = y.dp
+        shown["gpus"] = layout.gpus
+    if job.global_batch is None and (layout.micro_batches > 1 or layout.dp != old.layout.dp):
+        shown["global_batch"] = batch_of(layout)
+    if job.dp not in (None, layout.dp):
+        shown["dp"] = layout.dp
     return shown
 
 
@@ -167,17 +167,17 @@ def _refuse(job: Job, setup: Setup) -> None:
 
 def _changed(setup: Setup, options: dict[str, Any]) -> Job:
     """The job with other options, the GPUs and the tokens of a step as they are."""
-    y, job = setup.layout, setup.job
+    layout, job = setup.layout, setup.job
     layers = BALANCED if "stage_layers" in options else job.stage_layers
-    kept = {"gpus": y.gpus, "global_batch": batch_of(y), "dp": None}
+    kept = {"gpus": layout.gpus, "global_batch": batch_of(layout), "dp": None}
     return job.model_copy(update={**kept, **options, "stage_layers": layers})
 
 
 def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(kind, words, options) of every change worth computing."""
-    y, job = setup.layout, setup.job
+    layout, job = setup.layout, setup.job
     yield from _recomputed(setup)
-    for kind, size in _micro_batches(y.micro_batch, y.micro_batches):
+    for kind, size in _micro_batches(layout.micro_batch, layout.micro_batches):
         yield kind, f"micro-batches of {size}", {"micro_batch": size}
     yield from _divided(setup)
     if recipe := sixteen_bits(setup):
@@ -185,11 +185,11 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     if setup.precision.math == "fp32" and setup.accelerator.peak.tf32:
         yield "tf32", "products in TF32", {"precision": "tf32"}
     kernels = setup.kernels
-    if y.attention == "eager" and not (
+    if layout.attention == "eager" and not (
         kernels.composed_only or without_flash(setup.accelerator, "flash", kernels.attention_kernel)
     ):
         yield "attention", "flash attention", {"attention": "flash"}
-    if y.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
+    if layout.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
         yield "stage-layers", "stages of equal work", {"stage_layers": "balanced"}
     if job.loss is None:
         for name in losses_for(setup.framework, setup.model):
@@ -216,25 +216,25 @@ def _recomputed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def _divided(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Other degrees of parallelism, chunks, and ways to share states."""
-    y, job = setup.layout, setup.job
+    layout, job = setup.layout, setup.job
     for name, words in (("tp", "tensor parallelism"), ("pp", "pipeline stages"), ("cp", "context parallelism")):
-        old = getattr(y, name)
+        old = getattr(layout, name)
         for size in (old // 4, old // 2, old * 2):
-            if size >= 1 and y.gpus % size == 0:
+            if size >= 1 and layout.gpus % size == 0:
                 yield name, f"{words} {size}", {name: size, **(_unpiped(job) if name == "pp" and size == 1 else {})}
-    for size in (y.ep // 8, y.ep // 4, y.ep // 2, y.ep * 2, y.ep * 4, y.ep * 8):
+    for size in (layout.ep // 8, layout.ep // 4, layout.ep // 2, layout.ep * 2, layout.ep * 4, layout.ep * 8):
         if setup.model.experts is not None and size >= 1 and setup.model.experts.count % size == 0:
             yield "ep", f"expert parallelism {size}", {"ep": size}
-    if y.pp > 1:
-        for chunks in divisors(int(ceil_div(setup.model.layers, y.pp))):
-            if chunks > y.vpp:
+    if layout.pp > 1:
+        for chunks in divisors(int(ceil_div(setup.model.layers, layout.pp))):
+            if chunks > layout.vpp:
                 schedule = {} if job.schedule is None else {"schedule": INTERLEAVED}
                 yield "vpp", f"{chunks} model chunks per stage", {"vpp": chunks, **schedule}
     for zero in range(4):
-        if zero != y.zero and y.dp * y.cp > 1:
+        if zero != layout.zero and layout.dp * layout.cp > 1:
             yield "zero", f"ZeRO {zero}", {"zero": zero}
-    if y.zero and job.sync != "local-sgd":  # whose groups are replicas
-        for size in _sharding_groups(y.zero_group):
+    if layout.zero and job.sync != "local-sgd":  # whose groups are replicas
+        for size in _sharding_groups(layout.zero_group):
             yield "zero group", f"states sharded over {size} ranks", {"zero_group": size}
 
 

@@ -96,14 +96,14 @@ class Correction(NamedTuple):
 
 def likeness_of(setup: Setup, year: float, source: str = "") -> Likeness:
     """A setup's place among measured runs; ``year`` is that of the software, ``source`` who measured."""
-    y, model = setup.layout, setup.model
-    values = {"hidden": model.hidden, "layers": model.layers, "gpus": y.gpus, "tp": y.tp, "pp": y.pp, "cp": y.cp,
-              "ep": y.ep, "micro_batch": y.micro_batch, "micro_batches": y.micro_batches,
-              "seq": y.seq, "vpp": y.vpp}  # fmt: skip
+    layout, model = setup.layout, setup.model
+    values = {"hidden": model.hidden, "layers": model.layers, "gpus": layout.gpus, "tp": layout.tp, "pp": layout.pp,
+              "cp": layout.cp, "ep": layout.ep, "micro_batch": layout.micro_batch,
+              "micro_batches": layout.micro_batches, "seq": layout.seq, "vpp": layout.vpp}  # fmt: skip
     numbers = tuple(round(math.log2(max(values[name], 1)) / scale, 3) for name, scale in DOUBLINGS.items())
     numbers += (round(year / YEARS, 2),)  # six digits, as tables of evidence have them
     recipe = setup.precision.name + what_trains(setup)
-    names = (setup.accelerator.name, recipe, setup.recompute, str(y.zero), y.attention,
+    names = (setup.accelerator.name, recipe, setup.recompute, str(layout.zero), layout.attention,
              str(model.experts is not None), model.name, source)  # fmt: skip
     return Likeness(numbers, tuple(name.replace(",", ";").replace('"', "") for name in names))
 
@@ -199,10 +199,10 @@ def newest_year(known: tuple[Evidence, ...], accelerator: str) -> float:
 
 def _state(setup: Setup, here: Likeness, votes: list[Vote]) -> tuple[int, float]:
     """The state of software to expect, and how likely it is."""
-    y = setup.layout
+    layout = setup.layout
     state, sure = state_of(vote_place(here, fullness_of(setup)), votes)
-    nodes = y.gpus / setup.cluster.gpus_per_node
-    return distinct_state(state, y.tp, y.pp, nodes), min(max(sure, 0.0), 1.0)
+    nodes = layout.gpus / setup.cluster.gpus_per_node
+    return distinct_state(state, layout.tp, layout.pp, nodes), min(max(sure, 0.0), 1.0)
 
 
 @kept_while_fitted(32)

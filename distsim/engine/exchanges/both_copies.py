@@ -23,13 +23,13 @@ def both_copies_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Fl
     """
     if stage.mirror is None:
         return []
-    y, dtype, stride = setup.layout, reduced_in(setup), stages_span(setup.layout).stride
-    span = Span("pp", 2, stride, (stage.index * stride, stride * (y.pp - 1 - stage.index)))
+    layout, dtype, stride = setup.layout, reduced_in(setup), stages_span(setup.layout).stride
+    span = Span("pp", 2, stride, (stage.index * stride, stride * (layout.pp - 1 - stage.index)))
     found, together = sharings(setup)
     flows = []
     for sharing in found:
         apart = exchange.sync == "local-sgd"  # replicas sum nothing in most steps, so that each has all of its own
-        shares = where(y.zero >= 1, sharing.shard.ranks, 1) if apart else sharing.data.ranks
+        shares = where(layout.zero >= 1, sharing.shard.ranks, 1) if apart else sharing.data.ranks
         held = sum(p.elements * n for p, n in stage.held() if p.trains and (together or p.group == sharing.kind))
         flows.append(
             Flow("gradients of both copies", "all_reduce", span, dtype, "step", 1, held * DTYPE_BYTES[dtype] / shares)

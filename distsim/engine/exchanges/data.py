@@ -47,18 +47,18 @@ class Sharing(NamedTuple):
 
 def sharings(setup: Setup) -> tuple[list[Sharing], bool]:
     """Dense parameters and, where their group is another one, experts; and whether one group serves all."""
-    y = setup.layout
-    whole, shard = y.dp * y.cp, sharding_group(y, "dense")
+    layout = setup.layout
+    whole, shard = layout.dp * layout.cp, sharding_group(layout, "dense")
     dense = Sharing(
-        "dense", Span("dp", whole, y.tp, world=y.gpus), Span("zero", shard, y.tp, world=y.gpus),
-        Span("dp", whole // shard, y.tp * shard, world=y.gpus),
+        "dense", Span("dp", whole, layout.tp, world=layout.gpus), Span("zero", shard, layout.tp, world=layout.gpus),
+        Span("dp", whole // shard, layout.tp * shard, world=layout.gpus),
     )  # fmt: skip
     if setup.model.experts is None:
         return [dense], True
-    size, part, stride = y.expert_data_parallel, sharding_group(y, "expert"), y.ep * y.etp
+    size, part, stride = layout.expert_data_parallel, sharding_group(layout, "expert"), layout.ep * layout.etp
     experts = Sharing(
-        "expert", Span("dp", size, stride, world=y.gpus), Span("zero", part, stride, world=y.gpus),
-        Span("dp", size // part, stride * part, world=y.gpus),
+        "expert", Span("dp", size, stride, world=layout.gpus), Span("zero", part, stride, world=layout.gpus),
+        Span("dp", size // part, stride * part, world=layout.gpus),
     )  # fmt: skip
     if _same(size, whole) and _same(part, shard):
         return [dense], True
@@ -78,13 +78,13 @@ def same_span(one: Span, other: Span) -> bool:
 
 def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """Gradients and parameters of one rank over one step, as the ZeRO stage has it."""
-    y, rules = setup.layout, setup.framework.traffic
+    layout, rules = setup.layout, setup.framework.traffic
     found, together = sharings(setup)
     copies = [units_of(stage), *([] if stage.mirror is None else [units_of(stage.mirror)])]
     flows: list[Flow] = []
     for sharing in found:
         held = [_shared_units(units, sharing, together) for units in copies]
-        layered = where(y.zero >= 3, 1, where(y.zero == 2, 1, 0) if rules.zero2 == "forward" else 0)
+        layered = where(layout.zero >= 3, 1, where(layout.zero == 2, 1, 0) if rules.zero2 == "forward" else 0)
         if not nothing(layered):
             for own in held:
                 flows += _scaled(_layered(setup, exchange, sharing, own, len(copies)), layered)
@@ -107,10 +107,10 @@ def _scaled(flows: list[Flow], factor: Number) -> list[Flow]:
 def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Unit], copies: int) -> list[Flow]:
     """Unit by unit: gathered in forward and (ZeRO 3) in backward, gradients reduced and scattered in backward. Each of
     so many copies of the model has its share of the micro-batches."""
-    y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
+    layout, rules, precision = setup.layout, setup.framework.traffic, setup.precision
     ranks, filling = sharing.shard.ranks, filling_of(setup)
     gather, reduce = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[reduced_in(setup)]
-    syncs = where(gathers_once(setup, exchange), 1, exchange.syncs(y.micro_batches))
+    syncs = where(gathers_once(setup, exchange), 1, exchange.syncs(layout.micro_batches))
     forward, backward = gathers(setup, exchange)
     replicas = 1 if rules.replicas_reduce_once else syncs
     if copies > 1:
@@ -156,11 +156,11 @@ def _bucketed(
     setup: Setup, exchange: Exchange, stage: Stage, sharing: Sharing, units: list[Unit], together: bool
 ) -> list[Flow]:
     """Whole gradients in buckets (ZeRO 0), or each bucket to its owner and parameters gathered after the step."""
-    y, rules = setup.layout, setup.framework.traffic
-    sharded, owned = where(y.zero >= 1, 1, 0), reduced_to_owners(setup)
+    layout, rules = setup.layout, setup.framework.traffic
+    sharded, owned = where(layout.zero >= 1, 1, 0), reduced_to_owners(setup)
     if not (units := [unit for unit in map(_trained, units) if unit.tensors]):
         return []
-    syncs, hides = exchange.syncs(y.micro_batches), rules.overlap_gradients
+    syncs, hides = exchange.syncs(layout.micro_batches), rules.overlap_gradients
     whole = 1 if rules.replicas_reduce_once else syncs
     dtype, shard, each = reduced_in(setup), sharing.shard, DTYPE_BYTES[reduced_in(setup)]
     flows = [

@@ -50,7 +50,7 @@ def _block_flows(
     setup: Setup, exchange: Exchange, block: Block, part: Where, count: Number, again: Number
 ) -> list[Flow]:
     """Flows of ``count`` alike blocks, of which ``again`` are fully recomputed in backward."""
-    y = setup.layout
+    layout = setup.layout
     flows: list[Flow] = []
     last = _last_exchange(block) if setup.framework.traffic.recompute_stops_early else None
     for operation in block.operations:
@@ -68,7 +68,7 @@ def _block_flows(
             flows += [one._replace(calls=one.calls * count) for one in issued]
             if collective.phase == "forward" and operation is not last:
                 repeated = part == "layers" and _repeated(setup, operation, collective)
-                repeats = again + where(y.selective, count, 0) * (1 if repeated else 0)
+                repeats = again + where(layout.selective, count, 0) * (1 if repeated else 0)
                 flows += [one.again(one.calls * repeats) for one in issued]
     return flows
 
@@ -125,9 +125,9 @@ def _last_exchange(block: Block) -> Operation | None:
 
 
 def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Collective, part: Where) -> Flow:
-    y, rules = setup.layout, setup.framework.traffic
+    layout, rules = setup.layout, setup.framework.traffic
     each = collective.bytes_each or setup.precision.activation_bytes
-    calls = collective.calls * y.micro_batches
+    calls = collective.calls * layout.micro_batches
     if rules.input_gradient_per_matrix if collective.op == "all_reduce" else rules.input_per_matrix:
         calls = calls * collective.matrices
     size = collective.bytes_logical * ((exchange.expert_imbalance or 1) if collective.group == "ep" else 1)
@@ -138,7 +138,7 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
     return Flow(
         PURPOSES.get(operation.name, region),
         rules.ring_op if ring else collective.op,
-        span_of(y, collective.group),
+        span_of(layout, collective.group),
         dtype_name(each, setup.precision),
         collective.phase,
         calls,
@@ -155,20 +155,20 @@ def replicated_gradient_flows(setup: Setup, exchange: Exchange, stage: Stage) ->
     core/distributed/finalize_model_grads.py). torch's DTensors reduce those of norms of the residual stream and of what
     gates them, whose inputs alone are cut; FSDP does so as it reduces a gradient over shards, of what has been added up
     until then (torch _fsdp_param.py), and over one rank too where it is what casts weights."""
-    y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
-    on = where(y.tp > 1, y.sequence_parallel, 0)
+    layout, rules, precision = setup.layout, setup.framework.traffic, setup.precision
+    on = where(layout.tp > 1, layout.sequence_parallel, 0)
     whole = [(op, p, count) for op, count in stage.operations() if op.kind in ("norm", "matmul") for p in op.parameters
              if p.trains and not p.tensor_parallel and p.group != "expert"]  # fmt: skip
-    span, purpose = span_of(y, "tp"), "replicated gradients"
+    span, purpose = span_of(layout, "tp"), "replicated gradients"
     if not rules.replicated_gradient_reads:
         each = [parameter.elements * count * _summed(row, on) for row, parameter, count in whole]
         size = sum(each) * precision.gradient_bytes
         name = dtype_name(precision.gradient_bytes, precision)
-        return [Flow(purpose, "all_reduce", span, name, "step", where(y.tp > 1, 1, 0), size)]
+        return [Flow(purpose, "all_reduce", span, name, "step", where(layout.tp > 1, 1, 0), size)]
     held = [(parameter, count) for row, parameter, count in whole if _of_cut_tokens(row) and parameter.name != UNUSED]
-    sharded = 1 if precision.gathers_cast else where(y.zero >= 2, where(y.zero_group > 1, 1, 0), 0)
+    sharded = 1 if precision.gathers_cast else where(layout.zero >= 2, where(layout.zero_group > 1, 1, 0), 0)
     waits, wide = where(gradients_wait(setup, exchange), 1, 0), precision.reduce_dtype
-    syncs = exchange.syncs(y.micro_batches) * (1 - waits)
+    syncs = exchange.syncs(layout.micro_batches) * (1 - waits)
     reads = rules.replicated_gradient_reads + (1 if exchange.clip else 0)
     flows: list[Flow] = []
     for parameter, count in held:

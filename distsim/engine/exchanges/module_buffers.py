@@ -12,14 +12,17 @@ from distsim.formulas.traffic import DTYPE_BYTES
 def buffer_flows(setup: Setup, exchange: Exchange, owned: Number) -> list[Flow]:
     """One broadcast for each number format, in each forward whose backward reduces whole gradients: none where ranks
     own gradients, as DDP is not what shares them then (torch nn/parallel/distributed.py, _sync_buffers)."""
-    y = setup.layout
+    layout = setup.layout
     if not setup.framework.traffic.buffer_broadcast:
         return []
     sizes: dict[str, Number] = {}
     for kind in setup.kernels.module_buffers:
         dtype, size = _held(setup, kind)
         sizes[dtype] = sizes.get(dtype, 0) + size
-    span, calls = Span("dp", y.dp * y.cp, y.tp, world=y.gpus), exchange.syncs(y.micro_batches) * (1 - owned)
+    span, calls = (
+        Span("dp", layout.dp * layout.cp, layout.tp, world=layout.gpus),
+        exchange.syncs(layout.micro_batches) * (1 - owned),
+    )
     return [Flow("buffers", "broadcast", span, dtype, "forward", calls, size) for dtype, size in sizes.items()]
 
 

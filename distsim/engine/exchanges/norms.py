@@ -18,17 +18,17 @@ def norm_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     they come to over stages (torch's clip_grad_norm_ on DTensors, torchtitan's distributed/utils.py)."""
     if not exchange.clip:
         return []
-    y = setup.layout
-    shared = where(y.zero >= 1, sharding_group(y, "dense"), 1)
+    layout = setup.layout
+    shared = where(layout.zero >= 1, sharding_group(layout, "dense"), 1)
     if not setup.framework.traffic.norm_per_parameter:
-        span = Span("dp", shared * y.tp * y.pp, 1, world=y.gpus)
+        span = Span("dp", shared * layout.tp * layout.pp, 1, world=layout.gpus)
         return [Flow("gradient norm", "all_reduce", span, "fp32", "step", 1, FP32_BYTES)]
     each = setup.precision.gradient_bytes
     tensors = sum(unit.count * len(unit.tensors) for unit in trained_units(stage))
     spans = (
-        (Span("dp", shared, y.tp, world=y.gpus), tensors),
-        (Span("tp", y.tp, 1, world=y.gpus), tensors),
-        (stages_span(y), 1),
+        (Span("dp", shared, layout.tp, world=layout.gpus), tensors),
+        (Span("tp", layout.tp, 1, world=layout.gpus), tensors),
+        (stages_span(layout), 1),
     )
     name = dtype_name(each, setup.precision)
     return [Flow("gradient norm", "all_reduce", span, name, "step", 1, numbers * each) for span, numbers in spans]

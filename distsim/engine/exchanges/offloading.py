@@ -81,14 +81,14 @@ def _flow(setup: Setup, one: Transfer, rate: Number, link: str, waits: bool = Fa
 
 def _transfers(setup: Setup, exchange: Exchange, stage: Stage, kind: str) -> list[Transfer]:
     """The copies between a GPU and its host that one kind of offload makes in a step, with bytes of each."""
-    y, precision = setup.layout, setup.precision
+    layout, precision = setup.layout, setup.precision
     if kind == "activations":
         size = saved_of(setup, stage).leaving * setup.offload_share
-        return [Transfer("activations to host", DOWN, "forward", y.micro_batches, size),
-                Transfer("activations from host", UP, "backward", y.micro_batches, size)]  # fmt: skip
+        return [Transfer("activations to host", DOWN, "forward", layout.micro_batches, size),
+                Transfer("activations from host", UP, "backward", layout.micro_batches, size)]  # fmt: skip
     if kind == "parameters":  # of the copy that a micro-batch visits
         weights = _own(setup, stage.parameters, lambda one: weight_bytes(one, precision, setup.tuning))
-        return [Transfer("parameters from host", UP, phase, y.micro_batches, weights) for phase in PASSES]
+        return [Transfer("parameters from host", UP, phase, layout.micro_batches, weights) for phase in PASSES]
     trained = _trained(stage)
     gradients = _own(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).gradient_bytes)
     found = _gradient_transfers(setup, exchange, gradients)
@@ -101,8 +101,8 @@ def _transfers(setup: Setup, exchange: Exchange, stage: Stage, kind: str) -> lis
 def _gradient_transfers(setup: Setup, exchange: Exchange, size: Number) -> list[Transfer]:
     """Gradients on their way to an optimizer in host memory: once, or where they are sharded with each reduction, to
     which a sum comes back that is kept there but made on the GPU."""
-    y, how = setup.layout, setup.framework.traffic.host_gradients
-    times: Number = 1 if how == "step" else where(y.zero >= 2, exchange.syncs(y.micro_batches), 1)
+    layout, how = setup.layout, setup.framework.traffic.host_gradients
+    times: Number = 1 if how == "step" else where(layout.zero >= 2, exchange.syncs(layout.micro_batches), 1)
     found = [Transfer("gradients to host", DOWN, "backward", times, size)]
     if how == "summed":
         found.append(Transfer("gradients from host", UP, "backward", times - 1, size))
@@ -113,7 +113,7 @@ def _driven(setup: Setup, stage: Stage) -> list[Transfer]:
     """Between a host and its drives (deepspeedai/DeepSpeed runtime/zero/stage3.py): gradients are written in fp32 as
     the last micro-batch reduces them, and read with the states, which are updated in memory and written back, one group
     after another; parameters are read ahead of each pass, and written once updated."""
-    found, y, precision = [], setup.layout, setup.precision
+    found, layout, precision = [], setup.layout, setup.precision
     if "optimizer" in setup.drives:
         trained = _trained(stage)
         gradients = _own(setup, trained, lambda one: FP32_BYTES)
@@ -130,7 +130,7 @@ def _driven(setup: Setup, stage: Stage) -> list[Transfer]:
         share = driven_share(_own(setup, stage.parameters, lambda one: 1), KEPT_ELEMENTS)
         weights = share * _own(setup, stage.parameters, lambda one: weight_bytes(one, precision, setup.tuning))
         updated = share * _own(setup, _trained(stage), lambda one: weight_bytes(one, precision, setup.tuning))
-        times = where(share > 0, y.micro_batches, 0)
+        times = where(share > 0, layout.micro_batches, 0)
         found += [Transfer("parameters from drives", READ, phase, times, weights) for phase in PASSES]
         found.append(Transfer("parameters to drives", WRITE, "step", where(share > 0, 1, 0), updated))
     return found
@@ -142,9 +142,9 @@ def _trained(stage: Stage) -> list[tuple[Parameter, int]]:
 
 def _own(setup: Setup, parameters: Iterable[tuple[Parameter, int]], bytes_each: Callable[[Parameter], float]) -> Number:
     """Bytes of what one rank owns of some parameters, each sharded over the ranks that share it."""
-    y = setup.layout
+    layout = setup.layout
     total: Number = 0
     for one, count in parameters:
-        shards = where(y.zero >= 1, sharding_group(y, one.group), 1)
+        shards = where(layout.zero >= 1, sharding_group(layout, one.group), 1)
         total = total + offload_transfer_bytes(one.elements * count, bytes_each(one), shards)
     return total

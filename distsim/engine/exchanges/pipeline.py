@@ -21,12 +21,12 @@ LOSS_REDUCTIONS = 3
 
 def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
     """Sends of one rank of a stage. What it receives is its neighbours' sends."""
-    y, precision = setup.layout, setup.precision
-    if y.pp == 1:
+    layout, precision = setup.layout, setup.precision
+    if layout.pp == 1:
         return []
-    parts = where(y.sequence_parallel, y.tp, y.tp if setup.framework.traffic.scatter_gather else 1)
+    parts = where(layout.sequence_parallel, layout.tp, layout.tp if setup.framework.traffic.scatter_gather else 1)
     size = pipeline_boundary_bytes(
-        y.tokens, setup.model.hidden * setup.model.residual_streams, precision.activation_bytes, parts
+        layout.tokens, setup.model.hidden * setup.model.residual_streams, precision.activation_bytes, parts
     )
     dtype = dtype_name(precision.activation_bytes, precision)
     flows = [
@@ -37,8 +37,8 @@ def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
     if setup.framework.traffic.scatter_gather:
         other = {"forward": "backward", "backward": "forward"}  # a stage gets as much as it sends the other way
         flows += [
-            Flow("pipeline boundary, gathered", "all_gather", Span("tp", y.tp, 1, world=y.gpus), dtype, phase,
-                 calls * (1 - y.sequence_parallel), size * y.tp)
+            Flow("pipeline boundary, gathered", "all_gather", Span("tp", layout.tp, 1, world=layout.gpus), dtype, phase,
+                 calls * (1 - layout.sequence_parallel), size * layout.tp)
             for phase in other
             for _, calls in _sends(setup, stage.index, other[phase])
         ]  # fmt: skip
@@ -58,35 +58,35 @@ def _sends(setup: Setup, index: int, phase: str) -> list[tuple[int, Number]]:
     other way, and none leaves the end at which they turn. Where two copies of the model run both ways, half of the
     micro-batches go each.
     """
-    y, ahead = setup.layout, 1 if phase == "forward" else -1
-    end = {1: int(index == y.pp - 1), -1: int(index == 0)}
-    if both_ways(y.schedule):
-        return [(step, boundary_sends(y.micro_batches / 2, y.vpp, end[step])) for step in (ahead, -ahead)]
+    layout, ahead = setup.layout, 1 if phase == "forward" else -1
+    end = {1: int(index == layout.pp - 1), -1: int(index == 0)}
+    if both_ways(layout.schedule):
+        return [(step, boundary_sends(layout.micro_batches / 2, layout.vpp, end[step])) for step in (ahead, -ahead)]
     if not folded(setup):
-        return [(ahead, boundary_sends(y.micro_batches, y.vpp, end[ahead]))]
-    arms = len(setup.chunk_layers) // y.pp
+        return [(ahead, boundary_sends(layout.micro_batches, layout.vpp, end[ahead]))]
+    arms = len(setup.chunk_layers) // layout.pp
     ways = ((ahead, arms - arms // 2), (-ahead, arms // 2))
-    return [(step, boundary_sends(y.micro_batches, count, count * end[step])) for step, count in ways]
+    return [(step, boundary_sends(layout.micro_batches, count, count * end[step])) for step, count in ways]
 
 
-def stages_span(y: Layout) -> Span:
+def stages_span(layout: Layout) -> Span:
     """A rank and its likes on all stages, which lie behind each other."""
-    return Span("pp", y.pp, y.model_parallel // y.pp * y.dp, world=y.gpus)
+    return Span("pp", layout.pp, layout.model_parallel // layout.pp * layout.dp, world=layout.gpus)
 
 
 def _pair(setup: Setup, index: int, step: int) -> Span:
     """A rank and its like on the next or previous stage."""
-    y = setup.layout
-    stride, other = stages_span(y).stride, (index + step) % y.pp
+    layout = setup.layout
+    stride, other = stages_span(layout).stride, (index + step) % layout.pp
     return Span("pp", 2, stride, (index * stride, other * stride))
 
 
 def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
     """First and last stage each hold the shared matrix and add up its gradient (Narayanan et al. 2021); where copies of
     the model run both ways, the ranks of either have both ends, whose gradients go with those of both copies."""
-    y, precision, tied = setup.layout, setup.precision, setup.model.tied_embeddings
-    ends = stage.index in (0, y.pp - 1) and stage.mirror is None
-    apart = ends and head_stage(setup) != 0 and not y.vocab_parallel
+    layout, precision, tied = setup.layout, setup.precision, setup.model.tied_embeddings
+    ends = stage.index in (0, layout.pp - 1) and stage.mirror is None
+    apart = ends and head_stage(setup) != 0 and not layout.vocab_parallel
     if not (apart and (tied or setup.model.mtp_trained)):
         return []
     block = stage.embedding if stage.embedding is not None else stage.head
@@ -94,23 +94,23 @@ def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
     copy = HEAD_WEIGHT if tied else SHARED_EMBEDDING
     shared = [p for p in parameters_of(block.operations) if p.name in (EMBEDDING_WEIGHT, copy)]
     size = sum(p.elements for p in shared if p.trains)
-    stride = stages_span(y).stride
+    stride = stages_span(layout).stride
     name = dtype_name(precision.gradient_bytes, precision)
-    span = Span("pp", 2, stride, (0, stride * (y.pp - 1)))
+    span = Span("pp", 2, stride, (0, stride * (layout.pp - 1)))
     return [Flow("tied embedding gradient", "all_reduce", span, name, "step", 1, size * precision.gradient_bytes)]
 
 
 def _vocabulary(setup: Setup) -> list[Flow]:
     """What a rank exchanges with its likes on all stages, once per micro-batch: the embedding's partial sums, the last
     layer's output for every stage's part of the logits, the loss's numbers, and the gradient of that output."""
-    y, precision = setup.layout, setup.precision
-    if not y.vocab_parallel:
+    layout, precision = setup.layout, setup.precision
+    if not layout.vocab_parallel:
         return []
-    span = stages_span(y)
-    wide, calls = y.tokens * setup.model.hidden * precision.activation_bytes, y.micro_batches
+    span = stages_span(layout)
+    wide, calls = layout.tokens * setup.model.hidden * precision.activation_bytes, layout.micro_batches
     dtype = dtype_name(precision.activation_bytes, precision)
-    hides = y.vocab_parallel != "interlaced"
-    numbers = y.tokens * FP32_BYTES
+    hides = layout.vocab_parallel != "interlaced"
+    numbers = layout.tokens * FP32_BYTES
     found = [
         Flow("vocabulary embedding", "all_reduce", span, dtype, "forward", calls, wide, hides),
         Flow("vocabulary head", "broadcast", span, dtype, "forward", calls, wide, hides),

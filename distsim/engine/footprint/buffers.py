@@ -73,13 +73,13 @@ def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
 def reduced_unit_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     """FSDP2's gradients of the largest layer as backward makes them, and the copy of them that is being reduced, which
     lives until the next layer's is made (torch _fsdp_param_group.py: reduce_scatter_state)."""
-    y, precision = setup.layout, setup.precision
+    layout, precision = setup.layout, setup.precision
     if not setup.framework.buffers.gathers_copies:
         return 0, 0
     largest: Number = 0
     for block, _ in stage.layers:
         largest = maximum(largest, sum(_sharded(setup, p) for p in parameters_of(block.operations) if p.trains))
-    reduces = where((y.zero >= 2) & (y.zero_group > 1), largest, 0)
+    reduces = where((layout.zero >= 2) & (layout.zero_group > 1), largest, 0)
     return reduces * DTYPE_BYTES[precision.gather_dtype], reduces * DTYPE_BYTES[precision.reduce_dtype]
 
 
@@ -90,11 +90,11 @@ def head_gradient_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     A unit of its own is being reduced then, until the last layer's gradients are; in the root's it waits for the
     embedding's (torch _fsdp_param_group.py: post_backward, reduce_scatter_state; FSDPState, root's final callback).
     """
-    y, rules, precision = setup.layout, setup.framework.buffers, setup.precision
+    layout, rules, precision = setup.layout, setup.framework.buffers, setup.precision
     if not rules.gathers_copies or stage.head is None:
         return 0, 0
     elements = sum(_sharded(setup, p) for one in stage.head.operations for p in one.parameters if p.trains)
-    reduces = where((y.zero >= 2) & (y.zero_group > 1) & (_waiting_bytes(setup) == 0), elements, 0)
+    reduces = where((layout.zero >= 2) & (layout.zero_group > 1) & (_waiting_bytes(setup) == 0), elements, 0)
     if rules.head_unit:
         return reduces * DTYPE_BYTES[precision.reduce_dtype], 0
     waits = reduces * DTYPE_BYTES[precision.gather_dtype]
@@ -103,15 +103,15 @@ def head_gradient_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
 
 def _whole(setup: Setup) -> Number:
     """Whether all parameters stay gathered through a step's passes."""
-    y, copies = setup.layout, setup.framework.buffers.gathers_copies
-    return copies & ((y.zero == 2) | ((y.zero >= 3) & reduces_last(setup))) & (y.zero_group > 1)
+    layout, copies = setup.layout, setup.framework.buffers.gathers_copies
+    return copies & ((layout.zero == 2) | ((layout.zero >= 3) & reduces_last(setup))) & (layout.zero_group > 1)
 
 
 def _in_units(setup: Setup) -> Number:
     """Whether parameters are gathered by units, or come from host memory by them, each for its own passes."""
-    y = setup.layout
-    apart = (y.zero_group > 1) | _from_host(setup)
-    return (y.zero >= 3) & apart & (where(_whole(setup), 1, 0) == 0)
+    layout = setup.layout
+    apart = (layout.zero_group > 1) | _from_host(setup)
+    return (layout.zero >= 3) & apart & (where(_whole(setup), 1, 0) == 0)
 
 
 def _units_alive(setup: Setup, stage: Stage) -> dict[str, Number]:
@@ -140,10 +140,10 @@ def waiting_bytes(setup: Setup, stage: Stage) -> Number:
 
 def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Number:
     """Everything that is neither state nor activation, beside the framework's overhead."""
-    y, rules, precision = setup.layout, setup.framework.buffers, setup.precision
+    layout, rules, precision = setup.layout, setup.framework.buffers, setup.precision
     total: Number = 0
-    shared = y.dp * y.cp > 1
-    filled = shared | (rules.flat_shards & (y.zero >= 2))  # DeepSpeed has them on one GPU too
+    shared = layout.dp * layout.cp > 1
+    filled = shared | (rules.flat_shards & (layout.zero >= 2))  # DeepSpeed has them on one GPU too
     if rules.gradient_buckets and some(filled):
         total = total + where(filled, 1, 0) * figures.use(
             "gradient buckets", bucket_bytes, parameters=held.dense_parameters + held.expert_parameters,
@@ -166,7 +166,7 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
             step_copy_bytes_per_rank,
             parameters=held.dense_parameters + held.expert_parameters,
             bytes_per_parameter=rules.step_copy_bytes,
-            shards=where(y.zero >= 1, y.zero_group, 1),
+            shards=where(layout.zero >= 1, layout.zero_group, 1),
         )
     if setup.kernels.exchanges_held or setup.kernels.exchange_buffers:
         total = total + _exchanges(setup, stage, figures)
@@ -192,12 +192,12 @@ def _replica_buckets(setup: Setup, held: States, figures: Figures) -> Number:
 
 def _second_shard(setup: Setup, stage: Stage, figures: Figures) -> Number:
     """Parameters that hpZ of ZeRO++ keeps once more, shared by the ranks of a node."""
-    y = setup.layout
+    layout = setup.layout
     return figures.use(
         "parameters shared inside the node", parameter_bytes_per_rank,
         parameters=sum(_sharded(setup, p) * times for p, times in stage.held()),
-        bytes_per_parameter=setup.precision.gather_bytes, zero_stage=y.zero,
-        zero_group_size=minimum(y.zero_group, setup.cluster.domain),
+        bytes_per_parameter=setup.precision.gather_bytes, zero_stage=layout.zero,
+        zero_group_size=minimum(layout.zero_group, setup.cluster.domain),
     )  # fmt: skip
 
 
@@ -249,13 +249,13 @@ def _waiting_bytes(setup: Setup) -> Number:
 
 def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
     """What tensor parallel exchanges under sequence parallelism hold while the host runs ahead of the GPU."""
-    y, kernels = setup.layout, setup.kernels
-    steady = where(y.pp > 1, kernels.exchanges_held_pipelined, kernels.exchanges_held)
-    held = where(y.micro_batches == 1, kernels.exchanges_held_waiting, steady)
-    alternating = where(y.micro_batches > y.pp, stage.in_flight, where(y.micro_batches == 1, 1, 0))
+    layout, kernels = setup.layout, setup.kernels
+    steady = where(layout.pp > 1, kernels.exchanges_held_pipelined, kernels.exchanges_held)
+    held = where(layout.micro_batches == 1, kernels.exchanges_held_waiting, steady)
+    alternating = where(layout.micro_batches > layout.pp, stage.in_flight, where(layout.micro_batches == 1, 1, 0))
     ahead = maximum(stage.in_flight * FORWARDS_AHEAD - 1, alternating * kernels.host_ahead)
-    return where(y.sequence_parallel, 1, 0) * figures.use(
-        "exchanges", held_exchange_bytes, tokens=y.tokens, hidden=setup.model.hidden,
+    return where(layout.sequence_parallel, 1, 0) * figures.use(
+        "exchanges", held_exchange_bytes, tokens=layout.tokens, hidden=setup.model.hidden,
         element_bytes=setup.precision.activation_bytes, held=held, per_layer=EXCHANGES_PER_LAYER,
         layers=stage.layer_count * maximum(ahead, 0), buffers=kernels.exchange_buffers,
     )  # fmt: skip
@@ -263,8 +263,8 @@ def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
 
 def overhead_bytes(setup: Setup, figures: Figures) -> Number:
     """Context and communicators of the framework, beside what its allocator holds."""
-    y, overhead, chip = setup.layout, setup.framework.overhead, setup.accelerator
-    groups = sum(where(size > 1, 1, 0) for size in (y.tp, y.pp, y.cp, y.ep, y.dp))
+    layout, overhead, chip = setup.layout, setup.framework.overhead, setup.accelerator
+    groups = sum(where(size > 1, 1, 0) for size in (layout.tp, layout.pp, layout.cp, layout.ep, layout.dp))
     source = setup.framework.source_of("overhead") or "preset"
     total = figures.use(
         "context", context_bytes, code_bytes=overhead.context_bytes, units=chip.chip.units or 0,

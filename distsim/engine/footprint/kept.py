@@ -26,7 +26,7 @@ def kept_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Nu
     more. Optimizer states, which the first step makes, take blocks of activations, which the next forward pass then
     finds in what the gather has left: of the two the larger counts.
     """
-    rules, y, precision = setup.framework.buffers, setup.layout, setup.precision
+    rules, layout, precision = setup.framework.buffers, setup.layout, setup.precision
     if not rules.step_gathers_lists:
         return 0
     layers, loss, others = _blocks(stage)
@@ -35,16 +35,16 @@ def kept_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Nu
         table = sum(p.elements for p in stage.embedding.operations[0].parameters) * precision.parameter_bytes
     fits = maximum(layers, loss) >= table
     beyond = figures.note("gradient of the embedding", where(fits, 0, table), "B", ALLOCATOR)
-    gathers = (y.zero == 1) & (y.zero_group > 1)
+    gathers = (layout.zero == 1) & (layout.zero_group > 1)
     if not some(gathers):
         return beyond
     elements = held.dense_parameters + held.expert_parameters
     gathered = figures.use(
         "blocks of the step's gather", list_gather_bytes, gathered_bytes=elements * precision.parameter_bytes,
-        ranks=y.zero_group, layer_block_bytes=layers, loss_block_bytes=loss, loss_blocks_bytes=loss + others,
+        ranks=layout.zero_group, layer_block_bytes=layers, loss_block_bytes=loss, loss_blocks_bytes=loss + others,
         table_bytes=table,
     )  # fmt: skip
-    made = held.optimizer - elements * precision.master_bytes / y.zero_group
+    made = held.optimizer - elements * precision.master_bytes / layout.zero_group
     taken = figures.note("states of the first step in their place", minimum(gathered, made), "B", ALLOCATOR)
     return beyond + where(gathers, gathered - taken, 0)
 

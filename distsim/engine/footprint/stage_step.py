@@ -69,10 +69,10 @@ class StageStep:
 
     def __init__(self, setup: Setup, stage: Stage, held: States, saved: Saved) -> None:
         self.setup, self.stage, self.held, self.saved = setup, stage, held, saved
-        y, buffers = setup.layout, setup.framework.buffers
+        layout, buffers = setup.layout, setup.framework.buffers
         precision = setup.trained_precision
         in_place = precision.gradient_bytes <= precision.parameter_bytes
-        grow = where(y.micro_batches > 1, 0, 1) if buffers.gradients_grow and in_place else 0
+        grow = where(layout.micro_batches > 1, 0, 1) if buffers.gradients_grow and in_place else 0
         self.grow: Number = where(waits := _waits(setup), 1, grow)
         whole = held.dense_parameters + held.expert_parameters
         self.per_element: Number = held.gradients / maximum(whole, 1)

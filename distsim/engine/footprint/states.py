@@ -66,10 +66,10 @@ def sharding_group(layout: Layout, group: str) -> Number:
 
 def filled_experts(setup: Setup) -> tuple[str, ...]:
     """A note where so many ranks share experts that some hold whole ones, and all gather what fills the others up."""
-    y, filling, experts = setup.layout, filling_of(setup), setup.model.experts
-    if experts is None or filling.padding != "parameter" or filling.by_columns or y.zero < 2:
+    layout, filling, experts = setup.layout, filling_of(setup), setup.model.experts
+    if experts is None or filling.padding != "parameter" or filling.by_columns or layout.zero < 2:
         return ()
-    ranks, local = sharding_group(y, "expert"), experts.count // y.ep
+    ranks, local = sharding_group(layout, "expert"), experts.count // layout.ep
     if ranks <= local:
         return ()
     words = f"FSDP2 shards by expert: the {local} of a layer are filled up to {ranks}, one for each rank"
@@ -179,7 +179,7 @@ class _Fold:
 
     def sum_up(self, setup: Setup, sums: dict[str, Number], figures: Figures) -> None:
         """Add its bytes on one rank."""
-        y, sample = setup.layout, self.sample
+        layout, sample = setup.layout, self.sample
         recipe = recipe_of(sample, setup.precision, setup.tuning)
         transposed = recipe.transpose_bytes * (setup.accelerator.generation in NEEDS_TRANSPOSE)
         if sample.held == "frozen" and recipe.parameter_bytes < recipe.activation_bytes:
@@ -192,8 +192,8 @@ class _Fold:
             copies = 0
         elif sample.held == "whole" and setup.framework.adapters.keeps_originals:
             copies = copies + setup.precision.parameter_bytes
-        group = sharding_group(y, sample.group)
-        keeps = y.zero + (y.zero == 2) if setup.framework.buffers.gathers_copies else y.zero
+        group = sharding_group(layout, sample.group)
+        keeps = layout.zero + (layout.zero == 2) if setup.framework.buffers.gathers_copies else layout.zero
 
         def shared(stage: Number, least: int) -> dict[str, Any]:
             return {"parameters": where(stage >= least, self.filled, self.count), "zero_stage": stage,
@@ -207,24 +207,24 @@ class _Fold:
         if not sample.trains:
             return
         of = "" if sample.held == "trained" else f" of {name}"
-        reduced = where(stays_whole(setup), 1, y.zero)
+        reduced = where(stays_whole(setup), 1, layout.zero)
         sums["gradients"] = sums["gradients"] + figures.use(
             f"{sample.group} gradients{of}", gradient_bytes_per_rank, **shared(reduced, 2),
             bytes_per_gradient=0 if setup.framework.buffers.steps_in_backward else recipe.gradient_bytes,
         )  # fmt: skip
         sums["optimizer"] = sums["optimizer"] + figures.use(
-            f"{sample.group} optimizer states{of}", optimizer_bytes_per_rank, **shared(y.zero, 1),
+            f"{sample.group} optimizer states{of}", optimizer_bytes_per_rank, **shared(layout.zero, 1),
             state_bytes_per_parameter=self.optimizer / maximum(self.count, 1),
         )  # fmt: skip
 
 
 def in_buckets(setup: Setup) -> Number:
     """Whether DDP wraps the model, whose buckets hold all gradients once more."""
-    y, precision, until = setup.layout, setup.precision, setup.framework.buffers.replica_buckets
+    layout, precision, until = setup.layout, setup.precision, setup.framework.buffers.replica_buckets
     if until is None:
         return False
     narrow = precision.gradient_bytes <= precision.parameter_bytes
-    return (y.dp * y.cp > 1) & ((y.zero == 0) | ((y.zero <= until) & narrow))
+    return (layout.dp * layout.cp > 1) & ((layout.zero == 0) | ((layout.zero <= until) & narrow))
 
 
 def gradients_in_host(setup: Setup) -> Number:

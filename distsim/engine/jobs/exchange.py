@@ -76,17 +76,19 @@ def _zeropp(setup: Setup) -> frozenset[str]:
 
 def exchange_of(setup: Setup) -> Exchange:
     """The choices of a resolved job; raises DistsimError for one that makes no sense there."""
-    job, rules, y = setup.job, setup.framework.traffic, setup.layout
+    job, rules, layout = setup.job, setup.framework.traffic, setup.layout
     _check_tensor_mode(setup)
     _check_context_mode(setup)
     _check_no_sync(setup)
     compress, rank = _compression(setup)
     _check_sync(setup)
-    if job.expert_imbalance is not None and isinstance(y.ep, int) and y.ep == 1:  # a search has arrays of degrees
+    if (
+        job.expert_imbalance is not None and isinstance(layout.ep, int) and layout.ep == 1
+    ):  # a search has arrays of degrees
         raise DistsimError(f"--expert-imbalance {job.expert_imbalance:g} has no effect with ep 1", "add --ep 2 or more")
-    usual = {"never": False, "always": True, "unsharded": y.zero < 2}[rules.no_sync]
+    usual = {"never": False, "always": True, "unsharded": layout.zero < 2}[rules.no_sync]
     if rules.no_sync_keeps_gathered and setup.kernels.graphs == "iteration":
-        usual = usual | (y.zero == 2)
+        usual = usual | (layout.zero == 2)
     return Exchange(
         job.tp_mode or "1d", job.tp_depth or 1, compress, rank, _zeropp(setup), job.sync or "allreduce",
         job.sync_every or 1, parse(f"{job.sync_gbps or 0} Gb/s", "B/s"), job.servers or 0, job.expert_imbalance,
@@ -103,43 +105,43 @@ def reduces_last(setup: Setup) -> Number:
 def gathers_once(setup: Setup, exchange: Exchange) -> Number:
     """Whether layers that ZeRO gathers stay so from a step's first micro-batch to its last: in pipelines of torch,
     unless forward drops them, and where software that puts off the reduction of gradients keeps them."""
-    y, rules = setup.layout, setup.framework.traffic
-    kept = (y.zero == 2) | ((y.zero >= 3) & (rules.gathered_in_pipeline == "step"))
-    return kept & reduces_last(setup) | ((y.zero == 2) & exchange.no_sync & rules.no_sync_keeps_gathered)
+    layout, rules = setup.layout, setup.framework.traffic
+    kept = (layout.zero == 2) | ((layout.zero >= 3) & (rules.gathered_in_pipeline == "step"))
+    return kept & reduces_last(setup) | ((layout.zero == 2) & exchange.no_sync & rules.no_sync_keeps_gathered)
 
 
 def gathers(setup: Setup, exchange: Exchange) -> tuple[Number, Number]:
     """How often a step gathers a layer for forward, and once more for backward, where ZeRO does so layer by layer. What
     forward drops but backward leaves is gathered for each backward, and for forward while the pipeline fills."""
-    y, kept = setup.layout, gathers_once(setup, exchange)
-    forward = where(kept, 1, where(reduces_last(setup), minimum(y.micro_batches, y.pp), y.micro_batches))
-    return forward, where(y.zero >= 3, where(kept, 0, y.micro_batches), 0)
+    layout, kept = setup.layout, gathers_once(setup, exchange)
+    forward = where(kept, 1, where(reduces_last(setup), minimum(layout.micro_batches, layout.pp), layout.micro_batches))
+    return forward, where(layout.zero >= 3, where(kept, 0, layout.micro_batches), 0)
 
 
 def reduces_each(setup: Setup, exchange: Exchange) -> Number:
     """1 where each micro-batch's backward hides a reduction of its own, 0 where the last one's hides the only one."""
-    y = setup.layout
-    each = where(exchange.syncs(y.micro_batches) == y.micro_batches, 1, 0)
-    several = where(y.micro_batches > 1, 1, 0) * where(gathers_once(setup, exchange), 0, 1)
-    return where(y.zero >= 3, each, each * several)
+    layout = setup.layout
+    each = where(exchange.syncs(layout.micro_batches) == layout.micro_batches, 1, 0)
+    several = where(layout.micro_batches > 1, 1, 0) * where(gathers_once(setup, exchange), 0, 1)
+    return where(layout.zero >= 3, each, each * several)
 
 
 def gradients_wait(setup: Setup, exchange: Exchange) -> Number:
     """Whether ranks add up whole gradients over micro-batches, apart from their shards, of layers that are gathered and
     reduced one by one: in pipelines of torch and where the reduction is put off. A rank that shares with no other has
     no shards but the whole."""
-    y = setup.layout
-    layered = (y.zero >= 2) & (y.zero_group > 1) & setup.framework.buffers.gathers_copies
-    return layered & (y.micro_batches > 1) & exchange.no_sync
+    layout = setup.layout
+    layered = (layout.zero >= 2) & (layout.zero_group > 1) & setup.framework.buffers.gathers_copies
+    return layered & (layout.micro_batches > 1) & exchange.no_sync
 
 
 def stays_whole(setup: Setup) -> Number:
     """Whether gradients that ZeRO would share are not, as a switch puts off their reduction; software that gathers
     copies has them in buffers beside its shards (``gradients_wait``)."""
-    y = setup.layout
+    layout = setup.layout
     if not setup.job.no_sync or setup.framework.buffers.gathers_copies:
         return False
-    return (y.zero >= 2) & (y.micro_batches > 1)
+    return (layout.zero >= 2) & (layout.micro_batches > 1)
 
 
 def _stated(setup: Setup, name: str, otherwise: Number) -> Number:
@@ -192,39 +194,40 @@ def _check_no_sync(setup: Setup) -> None:
 
 
 def _check_context_mode(setup: Setup) -> None:
-    y, stated = setup.layout, setup.job.cp_mode
-    if not isinstance(y.cp, int):  # a search leaves out what does not divide
+    layout, stated = setup.layout, setup.job.cp_mode
+    if not isinstance(layout.cp, int):  # a search leaves out what does not divide
         return
-    if stated is not None and y.cp == 1:
+    if stated is not None and layout.cp == 1:
         raise DistsimError(f"--cp-mode {stated} has no effect with cp 1", "add --cp 2 or more")
-    if trades_heads(setup.model, y.cp_mode, y.tp, y.cp):
+    if trades_heads(setup.model, layout.cp_mode, layout.tp, layout.cp):
         return
-    heads = traded_heads(setup.model, y.tp)
+    heads = traded_heads(setup.model, layout.tp)
     own = "" if stated else f", and {setup.framework.name} has no other exchange unless --cp-mode names one"
     raise DistsimError(
-        f"all-to-all over {y.cp} context parallel ranks does not divide {heads} heads per tensor parallel rank{own}",
+        f"all-to-all over {layout.cp} context parallel ranks does not divide {heads} heads per tensor parallel rank"
+        f"{own}",
         f"valid degrees: {listed(divisors(heads))}",
     )
 
 
 def _trades(setup: Setup) -> bool:
     """Whether context parallel ranks of one layout trade heads for tokens."""
-    y = setup.layout
-    return isinstance(y.cp, int) and y.cp > 1 and y.cp_mode == "all_to_all"
+    layout = setup.layout
+    return isinstance(layout.cp, int) and layout.cp > 1 and layout.cp_mode == "all_to_all"
 
 
 def _compression(setup: Setup) -> tuple[str, int]:
-    text, y = setup.job.compress or "none", setup.layout
+    text, layout = setup.job.compress or "none", setup.layout
     if text == "none":
         return "none", 0
     kind, _, rank = text.partition("-r")
     if kind not in ("1bit", "powersgd") or (kind == "powersgd") != rank.isdigit() or rank == "0":
         raise DistsimError(f"unknown gradient compression {text!r}", "compressions: none, 1bit, powersgd-r4 (any rank)")
-    if y.zero:
+    if layout.zero:
         raise DistsimError(
-            f"--compress {text} needs whole gradients on each rank, but zero is {y.zero}", "use --zero 0"
+            f"--compress {text} needs whole gradients on each rank, but zero is {layout.zero}", "use --zero 0"
         )
-    _check_replicas(y, f"--compress {text}")
+    _check_replicas(layout, f"--compress {text}")
     if kind == "1bit" and not setup.optimizer.one_bit:
         raise DistsimError(
             f"--compress 1bit is made for adam, adamw and lamb, not for {setup.optimizer.name}",
@@ -233,13 +236,13 @@ def _compression(setup: Setup) -> tuple[str, int]:
     return kind, int(rank or 0)
 
 
-def _check_replicas(y: Layout, option: str) -> None:
-    if y.dp * y.cp == 1:
+def _check_replicas(layout: Layout, option: str) -> None:
+    if layout.dp * layout.cp == 1:
         raise DistsimError(f"{option} has no effect with one data parallel rank", "add --gpus or leave it out")
 
 
 def _check_sync(setup: Setup) -> None:
-    job, y = setup.job, setup.layout
+    job, layout = setup.job, setup.layout
     sync = job.sync or "allreduce"
     for name, wanted in (("sync_every", "local-sgd"), ("sync_gbps", "local-sgd"), ("servers", "parameter-server")):
         if getattr(job, name) is not None and sync != wanted:
@@ -247,12 +250,12 @@ def _check_sync(setup: Setup) -> None:
             raise DistsimError(f"{typed} has no effect with --sync {sync}", f"add --sync {wanted}")
     if sync == "allreduce":
         return
-    _check_replicas(y, f"--sync {sync}")
-    if sync == "parameter-server" and y.zero:
-        raise DistsimError(f"a parameter server holds the states itself, but zero is {y.zero}", "use --zero 0")
-    if sync == "local-sgd" and y.zero and y.zero_group == y.dp * y.cp:
+    _check_replicas(layout, f"--sync {sync}")
+    if sync == "parameter-server" and layout.zero:
+        raise DistsimError(f"a parameter server holds the states itself, but zero is {layout.zero}", "use --zero 0")
+    if sync == "local-sgd" and layout.zero and layout.zero_group == layout.dp * layout.cp:
         raise DistsimError(
-            f"--sync local-sgd needs replicas, but ZeRO {y.zero} shards over all {y.zero_group} ranks",
+            f"--sync local-sgd needs replicas, but ZeRO {layout.zero} shards over all {layout.zero_group} ranks",
             "add --zero-group with the ranks of one replica, or --zero 0",
         )
     if job.compress not in (None, "none"):

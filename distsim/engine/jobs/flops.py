@@ -164,8 +164,8 @@ def _mean_keys(model: Model, seen: Callable[[int], Seen]) -> Number:
 
 def model_flops(setup: Setup) -> Number:
     """Model FLOPs of one token."""
-    model, y = setup.model, setup.layout
-    layers, keys = attended(model, y.seq, reach_of(setup))
+    model, layout = setup.model, setup.layout
+    layers, keys = attended(model, layout.seq, reach_of(setup))
     return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 
 

@@ -46,14 +46,14 @@ def framework_notes(
     return [*own, *_groups(framework, layout), *_attention_notes(model, layout, kernels)]
 
 
-def _groups(framework: Framework, y: Layout) -> list[str]:
+def _groups(framework: Framework, layout: Layout) -> list[str]:
     """A note where Megatron must be told how many micro-batches a chunk runs in a row, as stages do not divide them."""
-    grouped = framework.supports.interleaving == "enough" and y.schedule == "interleaved-1f1b"
-    if not grouped or y.pp == 1 or y.micro_batches < y.pp or not y.micro_batches % y.pp:
+    grouped = framework.supports.interleaving == "enough" and layout.schedule == "interleaved-1f1b"
+    if not grouped or layout.pp == 1 or layout.micro_batches < layout.pp or not layout.micro_batches % layout.pp:
         return []
-    size = interleaved_group(y.pp, y.micro_batches)
+    size = interleaved_group(layout.pp, layout.micro_batches)
     return [
-        f"{framework.name} interleaves {y.micro_batches} micro-batches over {y.pp} stages in groups of {size}: "
+        f"{framework.name} interleaves {layout.micro_batches} micro-batches over {layout.pp} stages in groups of {size}: "
         f"--microbatch-group-size-per-virtual-pipeline-stage {size}"
     ]
 

@@ -122,24 +122,25 @@ class Setup:
         """Every resolved field; what concerns traffic as an ``exchange`` has it, or else as the job has it."""
         from distsim.engine.jobs.exchange import exchange_of
 
-        y = self.layout
+        layout = self.layout
         return {
-            "model": self.model.name, "gpu": self.accelerator.name, "gpus": y.gpus, "cluster": self.cluster.name,
+            "model": self.model.name, "gpu": self.accelerator.name, "gpus": layout.gpus, "cluster": self.cluster.name,
             "gpu_power": self.gpu_power, "framework": self.framework.name,
-            "tp": y.tp, "pp": y.pp, "cp": y.cp, "ep": y.ep, "etp": y.etp, "dp": y.dp, "vpp": y.vpp,
-            "schedule": y.schedule, "stage_layers": list(self.stage_layers), "zero": y.zero, "zero_group": y.zero_group,
-            "sequence_parallel": bool(y.sequence_parallel), "loss_parallel": bool(y.loss_parallel),
-            "cp_mode": y.cp_mode, "seq": y.seq, "micro_batch": y.micro_batch,
-            "global_batch": y.global_batch, "micro_batches": y.micro_batches,
-            "recompute": self.recompute, "recompute_layers": y.recompute_layers,
-            "attention": y.attention, "compile": self.compiled, "cuda_graphs": self.kernels.graphs,
+            "tp": layout.tp, "pp": layout.pp, "cp": layout.cp, "ep": layout.ep, "etp": layout.etp, "dp": layout.dp,
+            "vpp": layout.vpp, "schedule": layout.schedule, "stage_layers": list(self.stage_layers),
+            "zero": layout.zero, "zero_group": layout.zero_group,
+            "sequence_parallel": bool(layout.sequence_parallel), "loss_parallel": bool(layout.loss_parallel),
+            "cp_mode": layout.cp_mode, "seq": layout.seq, "micro_batch": layout.micro_batch,
+            "global_batch": layout.global_batch, "micro_batches": layout.micro_batches,
+            "recompute": self.recompute, "recompute_layers": layout.recompute_layers,
+            "attention": layout.attention, "compile": self.compiled, "cuda_graphs": self.kernels.graphs,
             "expert_overlap": self.kernels.expert_overlap, "tp_comm_overlap": overlapped(self),
             "dropout": self.job.dropout is not False, "precision": self.precision.name,
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
             **({"offload_to": "nvme" if self.drives else "cpu"} if self.offload else {}),
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning, self._adapter_dropout),
-            **asked_of(self.model, y, self.job),
-            **({"vocab_parallel": y.vocab_parallel} if y.vocab_parallel else {}),
+            **asked_of(self.model, layout, self.job),
+            **({"vocab_parallel": layout.vocab_parallel} if layout.vocab_parallel else {}),
             **(exchange_of(self) if exchange is None else exchange).to_dict(),
         }  # fmt: skip
 

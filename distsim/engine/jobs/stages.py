@@ -184,14 +184,16 @@ class _Builder:
     def stage(self, index: int) -> Stage:
         """One of one copy of the model."""
         if index not in self.known:
-            y = self.setup.layout
+            layout = self.setup.layout
+            schedule, micro_batches = layout.schedule, layout.micro_batches
             embedding, head = _ends(self.ctx, index == 0, index == self.last)
             layers, order = _counted(_with_first(self.ctx, index, embedding, self.layers_of(index)))
             self.known[index] = Stage(
                 index, embedding, layers, head,
-                held_with_vocabulary(y, in_flight(y.schedule, y.pp, y.micro_batches, y.vpp, index)),
-                _flights(y, index), head_in_flight(y.schedule, y.pp, y.micro_batches),
-                split_share(y.schedule, y.pp, y.vpp), weight_versions(y.schedule, y.pp, y.micro_batches, index), order,
+                held_with_vocabulary(layout, in_flight(schedule, layout.pp, micro_batches, layout.vpp, index)),
+                _flights(layout, index), head_in_flight(schedule, layout.pp, micro_batches),
+                split_share(schedule, layout.pp, layout.vpp),
+                weight_versions(schedule, layout.pp, micro_batches, index), order,
             )  # fmt: skip
         return self.known[index]
 
@@ -218,15 +220,17 @@ def _block(make: Callable[[Context], Block], ctx: Context) -> Block:
 def in_rows(ctx: Context) -> Context:
     """The context with what no row depends on left at its default: replicas, and the way of micro-batches through
     stages; and, where no adapter reads a gathered weight, ZeRO."""
-    y = ctx.layout._replace(dp=1, vpp=1, micro_batches=1, schedule="1f1b")
-    if not y.vocab_parallel:
-        y = y._replace(pp=1)
-    return ctx._replace(layout=y if ctx.tuning is not None else y._replace(zero=0, zero_group=1))
+    layout = ctx.layout._replace(dp=1, vpp=1, micro_batches=1, schedule="1f1b")
+    if not layout.vocab_parallel:
+        layout = layout._replace(pp=1)
+    return ctx._replace(layout=layout if ctx.tuning is not None else layout._replace(zero=0, zero_group=1))
 
 
-def _flights(y: Layout, stage: int) -> Flights:
-    found = flights(y.schedule, y.pp, y.micro_batches, y.vpp, stage)
-    return Flights(*(tuple(one._replace(before=held_with_vocabulary(y, one.before)) for one in part) for part in found))
+def _flights(layout: Layout, stage: int) -> Flights:
+    found = flights(layout.schedule, layout.pp, layout.micro_batches, layout.vpp, stage)
+    return Flights(
+        *(tuple(one._replace(before=held_with_vocabulary(layout, one.before)) for one in part) for part in found)
+    )
 
 
 def _ends(ctx: Context, first: bool, last: bool) -> tuple[Block | None, Block | None]:

@@ -56,8 +56,8 @@ def without_tiles(setup: Setup) -> Number:
 def _domains(setup: Setup) -> Number:
     from distsim.engine.networks.spread import spread  # memory has no use for it
 
-    y = setup.layout
-    return spread(y.tp, 1, y.gpus, setup.cluster.domain, setup.cluster.gpus_per_node)[0]
+    layout = setup.layout
+    return spread(layout.tp, 1, layout.gpus, setup.cluster.domain, setup.cluster.gpus_per_node)[0]
 
 
 def overlapped(setup: Setup) -> bool:

@@ -12,38 +12,39 @@ tensor, pipeline or expert parallelism, and nodes are whole."""
 
 def zeropp_of(setup: Setup, text: str) -> frozenset[str]:
     """The parts that a job states in ``text``; raises DistsimError where its layout has none of them."""
-    y = setup.layout
+    layout = setup.layout
     parts = frozenset(text.replace(",", " ").lower().split())
     if unknown := sorted(parts - set(ZEROPP)):
         raise DistsimError(f"unknown part of ZeRO++: {', '.join(unknown)}", f"parts: {', '.join(ZEROPP)}")
-    if y.zero != 3:
-        raise DistsimError(f"--zeropp {text} builds on ZeRO 3, but zero is {y.zero}", "add --zero 3")
-    if y.zero_group != y.dp * y.cp:
+    if layout.zero != 3:
+        raise DistsimError(f"--zeropp {text} builds on ZeRO 3, but zero is {layout.zero}", "add --zero 3")
+    if layout.zero_group != layout.dp * layout.cp:
         raise DistsimError(
-            f"--zeropp {text} shards over all {y.dp * y.cp} data parallel ranks", "leave --zero-group out"
+            f"--zeropp {text} shards over all {layout.dp * layout.cp} data parallel ranks", "leave --zero-group out"
         )
     _check_nodes(setup, parts & _OF_NODES)
     return parts
 
 
 def _check_nodes(setup: Setup, parts: frozenset[str]) -> None:
-    y, domain = setup.layout, setup.cluster.domain
-    if y.tp * y.cp * y.dp <= domain:
+    layout, domain = setup.layout, setup.cluster.domain
+    if layout.tp * layout.cp * layout.dp <= domain:
         raise DistsimError(
-            f"ZeRO++ saves traffic between nodes, but the {y.dp * y.cp} data parallel ranks fit one domain",
+            f"ZeRO++ saves traffic between nodes, but the {layout.dp * layout.cp} data parallel ranks fit one domain",
             f"use more than {domain} GPUs, or leave --zeropp out",
         )
     if not parts:
         return
-    split = [(name, degree) for name, degree in (("tp", y.tp), ("pp", y.pp), ("ep", y.ep)) if degree > 1]
+    split = [(name, degree) for name, degree in (("tp", layout.tp), ("pp", layout.pp), ("ep", layout.ep)) if degree > 1]
     if split:
         told = " and ".join(f"{name} is {degree}" for name, degree in split)
         raise DistsimError(
             f"--zeropp {setup.job.zeropp} takes all GPUs of a node for data parallel ranks, but {told}",
             f"leave {' and '.join(f'--{name}' for name, _ in split)} out, or use --zeropp qwz alone",
         )
-    if y.gpus % domain:
+    if layout.gpus % domain:
         raise DistsimError(
-            f"ZeRO++ needs as many data parallel ranks on each node, but of {y.gpus} some node has {y.gpus % domain}",
+            f"ZeRO++ needs as many data parallel ranks on each node, but of {layout.gpus} some node has "
+            f"{layout.gpus % domain}",
             f"use whole nodes of {domain} GPUs, or --zeropp qwz alone",
         )

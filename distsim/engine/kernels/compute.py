@@ -58,30 +58,30 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
     """Fold a stage's ledger into seconds. ``known`` remembers blocks, by their identity, from stage to stage."""
     chip, found = Chip(setup), StageCompute()
     known = {} if known is None else known
-    y = setup.layout
+    layout = setup.layout
     for block in (stage.embedding, stage.head):
         if block is not None:
             for operation in block.operations:
                 forward, backward = operation_sums(setup, chip, operation)
                 found.phases["forward"].add(forward)
                 found.phases["backward"].add(backward)
-    for (block, count), again in zip(stage.layers, stage.recomputed(y), strict=True):
+    for (block, count), again in zip(stage.layers, stage.recomputed(layout), strict=True):
         if id(block) not in known:
             known[id(block)] = _block_sums(setup, chip, block)
         one = known[id(block)]
         found.phases["forward"].add(one.forward, count)
         found.phases["backward"].add(one.backward, count)
         found.phases["recompute"].add(one.again, again)
-        found.phases["recompute"].add(one.dropped, where(y.selective, count, 0))
+        found.phases["recompute"].add(one.dropped, where(layout.selective, count, 0))
     found.optimizer = optimizer_seconds(setup, stage)
     found.orthogonal = orthogonal_work(setup, stage, chip)
     own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
     forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
-    repeated, part = found.phases["recompute"], minimum(y.recompute_layers / maximum(stage.layer_count, 1), 1.0)
-    again = product(own.hooks, where(y.recompute_layers < 0, 1.0, part))
+    repeated, part = found.phases["recompute"], minimum(layout.recompute_layers / maximum(stage.layer_count, 1), 1.0)
+    again = product(own.hooks, where(layout.recompute_layers < 0, 1.0, part))
     for sums, hooks in ((forward, own.hooks), (backward, 2 * own.hooks), (repeated, again)):
         sums.kernels, sums.issued = sums.kernels + hooks, sums.issued + hooks
-    transfers = boundary_calls(y.vpp, y.pp, stage.index) * (setup.kernels.graphs != "iteration")
+    transfers = boundary_calls(layout.vpp, layout.pp, stage.index) * (setup.kernels.graphs != "iteration")
     for sums in (forward, backward):
         sums.issued = sums.issued + CALL_KERNELS * transfers
     return found

@@ -100,13 +100,13 @@ def host_bandwidth(link: HostLink | None) -> float:
 
 def _update_bytes(setup: Setup, stage: Stage) -> Number:
     """What the optimizer reads and writes of states, gradients and parameters."""
-    y = setup.layout
+    layout = setup.layout
     total: Number = 0
     for parameter, elements, group in _held(setup, stage.held()):
         if not parameter.trains:
             continue
         precision = recipe_of(parameter, setup.precision, setup.tuning)
-        shard = elements / where(y.zero >= 1, group, 1)
+        shard = elements / where(layout.zero >= 1, group, 1)
         if setup.optimizer.accesses:
             total = total + shard * _composed_bytes(setup.optimizer, precision)
             continue
@@ -152,17 +152,17 @@ class CopiedTimes(NamedTuple):
 
 def weight_work(setup: Setup, stage: Stage) -> WeightWork:
     """Accumulated gradients, casts, gathered shards copied in and out, and hooks that fetch and release modules."""
-    y, precision, bandwidth = setup.layout, setup.precision, setup.accelerator.bandwidth
+    layout, precision, bandwidth = setup.layout, setup.precision, setup.accelerator.bandwidth
     partitioned, times = setup.framework.traffic.partitioned, _copied_times(setup)
     shards = _sums_shards(setup)
     bucketed = in_buckets(setup)
     forward: Number = 0.0
     backward: Number = 0.0
     for parameter, elements, group in _held(setup, stage.parameters):
-        own = elements / where(y.zero >= 2, group, 1) if partitioned else elements
+        own = elements / where(layout.zero >= 2, group, 1) if partitioned else elements
         if parameter.trains:
             each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
-            accumulate = 2 * each * where(y.micro_batches > 1, 1, where(each > 2, 0.5, 0))
+            accumulate = 2 * each * where(layout.micro_batches > 1, 1, where(each > 2, 0.5, 0))
             summed = own if partitioned else elements / where(shards, group, 1)
             backward = backward + stream_seconds(summed * accumulate, bandwidth)
         copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
@@ -172,7 +172,7 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
         matrix = parameter.kind == "matrix" and parameter.held != "quantised"
         narrowed = precision.autocast or (partitioned and precision.parameter_bytes > precision.activation_bytes)
         cast = (precision.parameter_bytes + precision.activation_bytes) * int(narrowed and matrix)
-        read = elements * gathered * times.forward + where(y.zero >= 3, own, elements) * cast
+        read = elements * gathered * times.forward + where(layout.zero >= 3, own, elements) * cast
         forward = forward + stream_seconds(read, bandwidth)
         reduced = gathered
         if not partitioned:  # read as backward made it, written as it travels
@@ -181,7 +181,7 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
         moved = elements * (gathered * times.backward + reduced * times.reduced)
         if some(bucketed) and parameter.trains:
             width = recipe_of(parameter, precision, setup.tuning).parameter_bytes
-            moved = moved + elements * width * where(bucketed, BUCKET_PASSES / y.micro_batches, 0)
+            moved = moved + elements * width * where(bucketed, BUCKET_PASSES / layout.micro_batches, 0)
         backward = backward + stream_seconds(moved, bandwidth)
     return WeightWork(forward, backward, _hooks(setup, stage))
 
@@ -189,11 +189,11 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
 def _copied_times(setup: Setup) -> CopiedTimes:
     """How often each micro-batch copies what is gathered out of its buffer, or gradients into theirs. ZeRO 2 by layers
     does so where parameters are tensors of their own (FSDP2), not views of what is gathered (FSDP)."""
-    y, rules, exchange = setup.layout, setup.framework.traffic, exchange_of(setup)
+    layout, rules, exchange = setup.layout, setup.framework.traffic, exchange_of(setup)
     forward, backward = gathers(setup, exchange)
     least = 2 if rules.zero2 == "forward" and rules.padding == "parameter" else 3
-    reduced = where(gathers_once(setup, exchange), 1, exchange.syncs(y.micro_batches))
-    share = where(y.zero >= least, 1 / y.micro_batches, 0)
+    reduced = where(gathers_once(setup, exchange), 1, exchange.syncs(layout.micro_batches))
+    share = where(layout.zero >= least, 1 / layout.micro_batches, 0)
     return CopiedTimes(forward * share, backward * share, reduced * share)
 
 
@@ -201,8 +201,8 @@ def _sums_shards(setup: Setup) -> Number:
     """Whether each micro-batch's gradients are scattered before they are added up: from ZeRO 2 on, where torch's FSDP
     and DeepSpeed keep no whole ones, unless the reduction is put off (torch distributed/fsdp/_fully_shard,
     foreach_reduce: what comes back is added to the sharded gradient)."""
-    exchange, y = exchange_of(setup), setup.layout
-    return (y.zero >= 2) & (exchange.syncs(y.micro_batches) == y.micro_batches)
+    exchange, layout = exchange_of(setup), setup.layout
+    return (layout.zero >= 2) & (exchange.syncs(layout.micro_batches) == layout.micro_batches)
 
 
 def _hooks(setup: Setup, stage: Stage) -> Number:

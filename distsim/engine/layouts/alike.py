@@ -54,11 +54,11 @@ def alike(found: Found, kept: Kept, prices: Prices) -> Alike:
 
 def family(found: Found) -> Group:
     """The part of a group that holds the layouts alike to a found one."""
-    group, y = found.group, found.group.setup.layout
+    group, layout = found.group, found.group.setup.layout
     meshes: Any = True
     for name in Mesh._fields:
         if name not in ALIKE:
-            column = numpy.ravel(getattr(y, name))
+            column = numpy.ravel(getattr(layout, name))
             meshes = meshes & (column == column[min(found.place[MESH], len(column) - 1)])
     own: dict[int, Any] = {axis: numpy.array([found.place[axis]]) for axis in OWN}
     own[MESH] = numpy.flatnonzero(numpy.broadcast_to(meshes, group.shape[MESH]))
@@ -71,6 +71,6 @@ def family(found: Found) -> Group:
                 value = numpy.take(value, chosen, axis=axis)
         return value
 
-    layout = y.with_(**{name: cut(value) for name, value in fields(y).items()})
-    setup = replace(group.setup, layout=layout, vocab_padded=cut(group.setup.vocab_padded))
+    fewer = layout.with_(**{name: cut(value) for name, value in fields(layout).items()})
+    setup = replace(group.setup, layout=fewer, vocab_padded=cut(group.setup.vocab_padded))
     return Group(setup, cut(group.valid))

@@ -84,13 +84,13 @@ def values_of(found: list[Group], name: str) -> list[Any]:
 
     values: set[Any] = set()
     for group in found:
-        y = group.setup.layout
+        layout = group.setup.layout
         if name == "recompute":
             values |= {"none", "selective", "full"}
         elif name == "sequence_parallel":
-            values |= {"on" if value else "off" for value in numpy.unique(y.sequence_parallel)}
+            values |= {"on" if value else "off" for value in numpy.unique(layout.sequence_parallel)}
         else:
-            value = getattr(y, name, None)
+            value = getattr(layout, name, None)
             if isinstance(value, numpy.ndarray):
                 alone = tuple(axis for axis, size in enumerate(value.shape) if size == 1)
                 some = numpy.broadcast_to(group.valid, group.shape).any(axis=alone, keepdims=True)

@@ -245,22 +245,21 @@ def without_edges(place: Place, valid: Array) -> Place | None:
 
 def setup_at(base: Setup, layout: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a job that has one found layout."""
-    y = layout
-    sizes = Layout(**{name: y[name] for name in ("tp", "pp", "cp", "dp", "micro_batch", "micro_batches")})
-    recompute = "selective" if y["selective"] else "full" if y["recompute_layers"] else "none"
+    sizes = Layout(**{name: layout[name] for name in ("tp", "pp", "cp", "dp", "micro_batch", "micro_batches")})
+    recompute = "selective" if layout["selective"] else "full" if layout["recompute_layers"] else "none"
     options: dict[str, Any] = {
-        "tp": y["tp"], "pp": y["pp"], "cp": y["cp"], "ep": y["ep"], "dp": y["dp"], "vpp": y["vpp"], "zero": y["zero"],
-        "micro_batch": y["micro_batch"], "global_batch": sizes.global_batch,
+        **{name: layout[name] for name in ("tp", "pp", "cp", "ep", "dp", "vpp", "zero", "micro_batch")},
+        "global_batch": sizes.global_batch,
         "recompute": recompute, "gpus": sizes.gpus,
     }  # fmt: skip
-    if y["recompute_layers"] > 0:
-        options["recompute_layers"] = y["recompute_layers"]
-    if y["zero"]:
-        options["zero_group"] = y["zero_group"]
+    if layout["recompute_layers"] > 0:
+        options["recompute_layers"] = layout["recompute_layers"]
+    if layout["zero"]:
+        options["zero_group"] = layout["zero_group"]
     if base.model.experts is not None:
-        options["etp"] = y["etp"]
-    if y["tp"] > 1:
-        options["sequence_parallel"] = bool(y["sequence_parallel"])
-    if y["pp"] > 1:
-        options["schedule"] = y["schedule"]
-    return options | unread(y)
+        options["etp"] = layout["etp"]
+    if layout["tp"] > 1:
+        options["sequence_parallel"] = bool(layout["sequence_parallel"])
+    if layout["pp"] > 1:
+        options["schedule"] = layout["schedule"]
+    return options | unread(layout)

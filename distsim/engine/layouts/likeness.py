@@ -84,19 +84,19 @@ def _summed(runs: dict[Likeness, float], numbers: list[Any], names: tuple[str, .
 
 def recomputation(group: Group) -> Array:
     """Which recomputation each choice along its axis is."""
-    y = group.setup.layout
-    return numpy.where(y.selective != 0, 1, numpy.where(y.recompute_layers != 0, 2, 0)).ravel()
+    layout = group.setup.layout
+    return numpy.where(layout.selective != 0, 1, numpy.where(layout.recompute_layers != 0, 2, 0)).ravel()
 
 
 def _distinct_meshes(setup: Setup) -> tuple[Array, dict[str, Array]]:
     """Meshes that differ in what likeness looks at: which one each mesh is, and their fields."""
-    y = setup.layout
-    count = y.tp.shape[MESH]
+    layout = setup.layout
+    count = layout.tp.shape[MESH]
     looked = ("tp", "cp", "ep", "dp")
-    rows = numpy.stack([numpy.broadcast_to(getattr(y, name).ravel(), count) for name in looked])
+    rows = numpy.stack([numpy.broadcast_to(getattr(layout, name).ravel(), count) for name in looked])
     _, first, inverse = numpy.unique(rows, axis=1, return_index=True, return_inverse=True)
-    own = {name: getattr(y, name)[..., first] for name in looked}
-    return inverse.ravel(), {**own, "micro_batches": y.micro_batches[..., first]}
+    own = {name: getattr(layout, name)[..., first] for name in looked}
+    return inverse.ravel(), {**own, "micro_batches": layout.micro_batches[..., first]}
 
 
 def _coordinates(one: Setup, year: float, name: str, place: int, value: Array) -> Array:

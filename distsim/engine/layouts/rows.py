@@ -38,18 +38,18 @@ def columns(block: Block, rents: Mapping[int, Rent]) -> dict[str, Any]:
     """The valid layouts of a block by column: an array each, or one value that holds for all of them."""
     places = numpy.nonzero(block.valid)
     setup, seconds = block.group.setup, block.seconds[places]
-    y = setup.layout
-    again = numpy.where(y.selective, "selective", numpy.where(y.recompute_layers, "full", "none"))
-    own = {"gpus": y.gpus, "global_batch": y.global_batch, "recompute": again, "precision": setup.precision.name,
-           "offload": ",".join(setup.offload) or "none"}  # fmt: skip
+    layout = setup.layout
+    again = numpy.where(layout.selective, "selective", numpy.where(layout.recompute_layers, "full", "none"))
+    own = {"gpus": layout.gpus, "global_batch": layout.global_batch, "recompute": again,
+           "precision": setup.precision.name, "offload": ",".join(setup.offload) or "none"}  # fmt: skip
     made = {
-        name: _column(own[name] if name in own else getattr(y, name), places, block) for name in COLUMNS
+        name: _column(own[name] if name in own else getattr(layout, name), places, block) for name in COLUMNS
     }  # fmt: skip
     made["seconds"] = seconds
     made["peak_memory_bytes"] = numpy.rint(block.peak[places]).astype(numpy.int64)
-    made["tokens_per_second"] = made["global_batch"] * y.seq / seconds
+    made["tokens_per_second"] = made["global_batch"] * layout.seq / seconds
     if rents:
-        rent = rents[int(numpy.max(y.gpus))]
+        rent = rents[int(numpy.max(layout.gpus))]
         made["usd_per_million_tokens"] = rent.usd_per_million_tokens(made["tokens_per_second"])
     return made
 

@@ -67,14 +67,14 @@ def _unlike(found: Iterable[Found]) -> list[Found]:
 def _under(seed: Found, name: str, bounds: Bounds) -> Iterator[Group]:
     """The degrees and micro-batch of a layout under a schedule, with every sharding and recomputation asked for: how
     much of them it needs depends on what the schedule holds."""
-    y, kind, setup = seed.layout, SCHEDULES[name], seed.group.setup
-    vpp = max(y["vpp"], kind.default_chunks) if kind.most is None else kind.default_chunks
+    layout, kind, setup = seed.layout, SCHEDULES[name], seed.group.setup
+    vpp = max(layout["vpp"], kind.default_chunks) if kind.most is None else kind.default_chunks
     if not bounds.allows("vpp", vpp):
         return
-    numbers = {**{key: y[key] for key in ("tp", "pp", "cp", "ep", "etp", "dp", "micro_batch")}, "vpp": vpp}
+    numbers = {**{key: layout[key] for key in ("tp", "pp", "cp", "ep", "etp", "dp", "micro_batch")}, "vpp": vpp}
     exact = {key: Bound(str(value), ((value, value),)) for key, value in numbers.items()}
     exact["schedule"] = Bound(name, words=(name,))
-    gpus = y["tp"] * y["pp"] * y["cp"] * y["dp"]
+    gpus = layout["tp"] * layout["pp"] * layout["cp"] * layout["dp"]
     try:
         yield from groups(setup, gpus, seed.group.batch, Bounds({**bounds.given, **exact}, bounds.excluded), (name,))
     except DistsimError:  # sizes that the schedule cannot take

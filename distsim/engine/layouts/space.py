@@ -279,13 +279,14 @@ def _sharded(lists: list[list[tuple[int, int]]]) -> tuple[Array, Array, Array]:
 
 def _without(group: Group, bounds: Bounds) -> Array:
     """The valid layouts less combinations that are excluded."""
-    kept, y = group.valid, group.setup.layout
+    kept, layout = group.valid, group.setup.layout
     words: dict[str, Any] = {
-        "schedule": lambda bound: numpy.isin(y.schedule, bound.words),
-        "sequence_parallel": lambda bound: numpy.where(y.sequence_parallel, "on" in bound.words, "off" in bound.words),
+        "schedule": lambda bound: numpy.isin(layout.schedule, bound.words),
+        "sequence_parallel": lambda bound: numpy.where(
+            layout.sequence_parallel, "on" in bound.words, "off" in bound.words),
         "recompute": lambda bound: numpy.where(
-            y.selective, "selective" in bound.words,
-            numpy.where(y.recompute_layers, "full" in bound.words, "none" in bound.words),
+            layout.selective, "selective" in bound.words,
+            numpy.where(layout.recompute_layers, "full" in bound.words, "none" in bound.words),
         ),
     }  # fmt: skip
     for rule in bounds.together:
@@ -294,7 +295,6 @@ def _without(group: Group, bounds: Bounds) -> Array:
             if name in words:
                 hit = hit & words[name](bound)
                 continue
-            value = y.gpus if name == "gpus" else getattr(y, name)
-            hit = hit & bound.holds(value)
+            hit = hit & bound.holds(layout.gpus if name == "gpus" else getattr(layout, name))
         kept = kept & ~hit
     return kept

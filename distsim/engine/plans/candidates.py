@@ -162,24 +162,24 @@ def checkpoint_of(report: StepReport, parameters: int) -> Checkpoint:
 def _candidate(terms: Terms, model: LoadedModel, cluster: str, report: StepReport) -> Candidate:
     """A timed layout on a cluster, by the name or file under which it was asked for and has its price."""
     setup = report.setup
-    y = setup.layout
+    layout = setup.layout
     saved = checkpoint_of(report, model.parameters)
     steady = replace(terms.policy, node_preempted_every=None)
-    work = undisturbed_seconds(terms.tokens, y.step_tokens, report.seconds) * terms.policy.pace
+    work = undisturbed_seconds(terms.tokens, layout.step_tokens, report.seconds) * terms.policy.pace
     kept, spot = (
-        goodput(y.gpus, terms.failures, saved, terms.storage, policy, setup.cluster.gpus_per_node, work)
+        goodput(layout.gpus, terms.failures, saved, terms.storage, policy, setup.cluster.gpus_per_node, work)
         for policy in (steady, terms.policy)
     )
-    layout = {name: getattr(y, name) for name in SHOWN}
-    layout |= {"sequence_parallel": bool(y.sequence_parallel), "recompute": setup.recompute}
-    layout["stage_layers"] = list(setup.chunk_layers) if len(set(setup.chunk_layers)) > 1 else None
+    shown = {name: getattr(layout, name) for name in SHOWN}
+    shown |= {"sequence_parallel": bool(layout.sequence_parallel), "recompute": setup.recompute}
+    shown["stage_layers"] = list(setup.chunk_layers) if len(set(setup.chunk_layers)) > 1 else None
     low, high = report.interval.low, report.interval.high
     if terms.policy.pace == campaign_pace():
         low, high = (end * report.seconds for end in campaign_ends(low / report.seconds, high / report.seconds))
     return Candidate(
-        cluster, setup.accelerator.name, y.gpus, layout, report.seconds, low, high, y.step_tokens, kept,
+        cluster, setup.accelerator.name, layout.gpus, shown, report.seconds, low, high, layout.step_tokens, kept,
         draw(setup.accelerator, setup.cluster, _campaign_utilisation(report, kept)), report.breakdown, report.mfu,
-        y.global_batch, saved.total_bytes, report.memory.peak / report.memory.capacity, spot, _notes(setup),
+        layout.global_batch, saved.total_bytes, report.memory.peak / report.memory.capacity, spot, _notes(setup),
         setup.gpu_power, setup.framework.name,
     )  # fmt: skip
 

@@ -30,20 +30,20 @@ class Details:
 def details(made: Plan, option: Option) -> Details:
     """Memory and pipeline of an option's layout, by the functions that chose it."""
     setup = made.setup(option)
-    y = setup.layout
-    if y.pp == 1:
+    layout = setup.layout
+    if layout.pp == 1:
         return Details(setup, memory_of(setup), None, None)
-    drawn = _pipeline(setup, min(y.micro_batches, ROUNDS * y.pp))
-    if drawn.micro == y.micro_batches:
+    drawn = _pipeline(setup, min(layout.micro_batches, ROUNDS * layout.pp))
+    if drawn.micro == layout.micro_batches:
         bubble: float | None = drawn.bubble_fraction
-    elif 2 * y.pp * y.vpp * y.micro_batches > MOST_ACTIONS:
+    elif 2 * layout.pp * layout.vpp * layout.micro_batches > MOST_ACTIONS:
         bubble = None
     else:
-        bubble = _pipeline(setup, y.micro_batches).bubble_fraction
+        bubble = _pipeline(setup, layout.micro_batches).bubble_fraction
     return Details(setup, memory_of(setup), drawn, bubble)
 
 
 def _pipeline(setup: Setup, micro: int) -> Pipeline:
-    y = setup.layout
-    chunks = y.vpp if y.vpp > 1 else None
-    return simulated(stages=y.pp, micro=micro, schedule=y.schedule, chunks=chunks, **pass_times(setup))
+    layout = setup.layout
+    chunks = layout.vpp if layout.vpp > 1 else None
+    return simulated(stages=layout.pp, micro=micro, schedule=layout.schedule, chunks=chunks, **pass_times(setup))

@@ -55,25 +55,26 @@ def _lacking(run: Run, setup: Setup) -> str:
 
 
 def _replicas(run: Run, setup: Setup) -> str:
-    y, told = setup.layout, run.count("dp")
-    if told is None or told == y.dp:
+    layout, told = setup.layout, run.count("dp")
+    if told is None or told == layout.dp:
         return ""
-    return f"dp {told} contradicts n_gpus {y.gpus} and tp*pp*cp {y.tp * y.pp * y.cp}: dp {y.dp} counts"
+    shards = layout.tp * layout.pp * layout.cp
+    return f"dp {told} contradicts n_gpus {layout.gpus} and tp*pp*cp {shards}: dp {layout.dp} counts"
 
 
 def _accumulation(run: Run, setup: Setup) -> str:
-    y, told = setup.layout, run.count("grad_accum")
-    if not told or not run.count("global_batch") or told == y.micro_batches:
+    layout, told = setup.layout, run.count("grad_accum")
+    if not told or not run.count("global_batch") or told == layout.micro_batches:
         return ""
-    return f"grad_accum {told} contradicts the batch: {y.micro_batches} micro-batches count"
+    return f"grad_accum {told} contradicts the batch: {layout.micro_batches} micro-batches count"
 
 
 def _rates(run: Run, setup: Setup) -> str:
     """The first cell of a rate counts, as ``measured_seconds`` reads them."""
-    y = setup.layout
+    layout = setup.layout
     cells = {name: run.positive(name) for name in TIMES}
     seconds, tokens, samples = cells.values()
-    times = [seconds, tokens and y.step_tokens / (tokens * y.gpus), samples and y.global_batch / samples]
+    times = [seconds, tokens and layout.step_tokens / (tokens * layout.gpus), samples and layout.global_batch / samples]
     told = [(name, time) for name, time in zip(cells, times, strict=True) if time]
     for name, time in told[1:]:
         if max(time, told[0][1]) > APART * min(time, told[0][1]):
@@ -83,11 +84,11 @@ def _rates(run: Run, setup: Setup) -> str:
 
 def _flop_rate(run: Run, setup: Setup, counts: str, seconds: float) -> str:
     """A rate of FLOPs far from what a step's time makes of them, such as one of all GPUs together."""
-    y, printed = setup.layout, run.positive("tflops_per_gpu_reported")
+    layout, printed = setup.layout, run.positive("tflops_per_gpu_reported")
     flops = stated_flops(setup, run.text("flops_kind") or "model")
     if not printed or not flops:
         return ""
-    made = flops * y.step_tokens / (seconds * y.gpus * TERA)
+    made = flops * layout.step_tokens / (seconds * layout.gpus * TERA)
     return (
         f"tflops_per_gpu_reported contradicts {counts}, which counts"
         if max(made, printed) > FLOPS_APART * min(made, printed)

@@ -15,13 +15,13 @@ SHARES = {"mfu_pct": "model", "hfu_pct": "hardware"}
 
 def measured_seconds(run: Run, setup: Setup) -> float | None:
     """Time of one optimizer step: printed, or from tokens or samples per second, or from FLOP/s of a named count."""
-    y = setup.layout
-    seconds = measured_step_seconds(run, y.global_batch, y.seq, y.gpus)
+    layout = setup.layout
+    seconds = measured_step_seconds(run, layout.global_batch, layout.seq, layout.gpus)
     if seconds:
         return seconds
     for rate, counts in _flops_per_second(run, setup):
         if flops := stated_flops(setup, counts):
-            return float(flops * y.step_tokens / (rate * y.gpus))
+            return float(flops * layout.step_tokens / (rate * layout.gpus))
     return None
 
 
@@ -40,8 +40,8 @@ def _flops_per_second(run: Run, setup: Setup) -> Iterator[tuple[float, str]]:
 
 def small_share(run: Run, setup: Setup) -> str:
     """A step time that comes from a share below one per cent, which may be meant as a share of one."""
-    y = setup.layout
-    if measured_step_seconds(run, 1, y.seq, y.gpus) or run.positive("tflops_per_gpu_reported"):
+    layout = setup.layout
+    if measured_step_seconds(run, 1, layout.seq, layout.gpus) or run.positive("tflops_per_gpu_reported"):
         return ""
     name = next((one for one in SHARES if run.positive(one)), "")
     share, text = run.positive(name) or 1, run.text(name) or ""

@@ -17,9 +17,9 @@ reach the rate of the links (deepseek-ai/DeepEP, README of Hybrid-EP), which is 
 
 def hidden_share(setup: Setup) -> Number:
     """What an exchange of experts saves of its time where computation runs beside it."""
-    y, units = setup.layout, setup.accelerator.chip.units
+    layout, units = setup.layout, setup.accelerator.chip.units
     lost = EXCHANGE_UNITS / units if units and units > EXCHANGE_UNITS else 0.0
-    return 1 - where(y.ep * y.etp > setup.cluster.domain, lost, 0.0)
+    return 1 - where(layout.ep * layout.etp > setup.cluster.domain, lost, 0.0)
 
 
 def exposed(exchange: Number, compute: Number, never: Number) -> Number:
@@ -27,18 +27,18 @@ def exposed(exchange: Number, compute: Number, never: Number) -> Number:
     return 0.0 if nothing(exchange) else exposed_seconds(exchange, compute, never)
 
 
-def beside_products(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
+def beside_products(stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
     """What is left of a micro-batch's tensor parallel exchanges that run beside products of backward."""
-    exchange = product(stage["tp_beside"], timing["tensor_factor"] / y["micro_batches"])
+    exchange = product(stage["tp_beside"], timing["tensor_factor"] / layout["micro_batches"])
     return exposed(exchange, stage["backward.cover"] / timing["matmul"], timing["exposed_fraction"])
 
 
 def beside_attention(
-    exchanges: Sequence[Number], stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]
+    exchanges: Sequence[Number], stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]
 ) -> list[Number]:
     """What is left of a ring's exchanges: keys and values of the next step travel while this one attends, and what is
     computed again attends again."""
-    ring = y["ring"]
+    ring = layout["ring"]
     if nothing(ring):
         return list(exchanges)
     f, b, r = (stage[f"{phase}.attention"] / timing["attention"] * ring for phase in PHASES)
@@ -47,5 +47,5 @@ def beside_attention(
 
 def behind_first(setup: Setup) -> Number:
     """Share of a ring's attention that other ranks' keys and values can arrive beside: all but its last step."""
-    y = setup.layout
-    return (y.cp - 1) / y.cp if y.cp_mode == "ring" else 0.0
+    layout = setup.layout
+    return (layout.cp - 1) / layout.cp if layout.cp_mode == "ring" else 0.0

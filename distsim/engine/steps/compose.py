@@ -61,8 +61,8 @@ def stage_numbers(work: Work) -> list[dict[str, Number]]:
             for name in CLASSES:
                 flat[f"{phase}.{name}"] = getattr(stage.compute.phases[phase], name)
         found.append({**flat, **stage.traffic})
-    y = work.setup.layout
-    return _of_devices(work.setup, found) if y.pp > 1 and both_ways(y.schedule) else found
+    layout = work.setup.layout
+    return _of_devices(work.setup, found) if layout.pp > 1 and both_ways(layout.schedule) else found
 
 
 def _of_devices(setup: Setup, found: list[dict[str, Number]]) -> list[dict[str, Number]]:
@@ -82,25 +82,30 @@ def _of_devices(setup: Setup, found: list[dict[str, Number]]) -> list[dict[str, 
 
 def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
     """What composing a step needs of the layout; ``state`` is that of the software (specs/timing.py)."""
-    y = setup.layout
+    layout = setup.layout
     overlaps, weights = setup.kernels.expert_overlap, whole_share(setup)
-    beside = product(interleaved_share(y) if overlaps else paired(y.schedule, y.pp), hidden_share(setup))
-    return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "micro_batches": y.micro_batches, "state": state,
+    beside = product(interleaved_share(layout) if overlaps else paired(layout.schedule, layout.pp), hidden_share(setup))
+    return {"tp": layout.tp, "pp": layout.pp, "vpp": layout.vpp, "micro_batches": layout.micro_batches, "state": state,
             "blocking": int(setup.kernels.launches == "blocking"),
-            "gpus": y.gpus, "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
-            "ramp": even_ramp(y.schedule, y.pp, y.micro_batches, y.vpp),
-            "uneven": uneven_number(y.schedule, y.pp), "forwards_first": forwards_first(y.schedule, y.pp),
+            "gpus": layout.gpus, "nodes": layout.gpus / setup.cluster.gpus_per_node,
+            "node_size": setup.cluster.gpus_per_node,
+            "ramp": even_ramp(layout.schedule, layout.pp, layout.micro_batches, layout.vpp),
+            "uneven": uneven_number(layout.schedule, layout.pp),
+            "forwards_first": forwards_first(layout.schedule, layout.pp),
             "weights": weights, "paired": beside,
             "evaluated": setup.evaluated, "ring": behind_first(setup)}  # fmt: skip
 
 
 def compose(
-    stages: Sequence[Mapping[str, Number]], y: Mapping[str, Number], timing: Mapping[str, Number], apart: bool = True
+    stages: Sequence[Mapping[str, Number]],
+    layout: Mapping[str, Number],
+    timing: Mapping[str, Number],
+    apart: bool = True,
 ) -> dict[str, Number]:
     """Seconds of each part of a step, on the critical path: the slowest stage, the ramp, what follows the last
     micro-batch. Everything may be an array over jobs (stages that a job lacks have count 0). Parts that are not wanted
     ``apart`` are all in one."""
-    each = [micro_batch(stage, y, timing) for stage in stages]
+    each = [micro_batch(stage, layout, timing) for stage in stages]
     tails = [after_last(stage, timing, one) for stage, one in zip(stages, each, strict=True)]
     totals = [where(stage["count"] > 0, one.seconds, 0.0) for stage, one in zip(stages, each, strict=True)]
     slowest, parts = _largest(totals, [one.parts() for one in each] if apart else [])
@@ -111,17 +116,20 @@ def compose(
     summed, longest = passing_seconds(stages, totals, slowest, each)
     if not apart:
         parts, tail = {"other": slowest}, {"other": after}
-    answer = {name: seconds * y["micro_batches"] for name, seconds in parts.items()}
-    ramp = ramp_seconds(summed, longest, y["vpp"]) * ramp_of(stages, each, y, timing)
-    answer["pipeline_bubble"] = ramp + waits_apart(stages, each, y)
-    if not nothing(y["evaluated"]):
+    answer = {name: seconds * layout["micro_batches"] for name, seconds in parts.items()}
+    ramp = ramp_seconds(summed, longest, layout["vpp"]) * ramp_of(stages, each, layout, timing)
+    answer["pipeline_bubble"] = ramp + waits_apart(stages, each, layout)
+    if not nothing(layout["evaluated"]):
         answer["other"] = answer.get("other", 0.0) + evaluation_seconds(
-            total(*answer.values()), sum(one.forward for one in each), sum(one.backward for one in each), y["evaluated"]
+            total(*answer.values()),
+            sum(one.forward for one in each),
+            sum(one.backward for one in each),
+            layout["evaluated"],
         )
     for name, seconds in tail.items():
         answer[name] = answer.get(name, 0.0) + seconds
     busy = total(*answer.values())
-    share = jitter_share(timing["jitter"], y["gpus"])
+    share = jitter_share(timing["jitter"], layout["gpus"])
     if not apart:
         return {"other": busy * (1 + share) + timing["step_seconds"]}
     answer["other"] = answer["other"] + busy * share + timing["step_seconds"]
@@ -178,11 +186,11 @@ def sharded_seconds(stage: Mapping[str, Number], m: Number, timing: Mapping[str,
     return [*gathers, product(stage["reduce_each"], timing["data_factor"] / m)]
 
 
-def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> MicroBatch:
+def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]) -> MicroBatch:
     """Seconds of one micro-batch on one stage."""
-    m, never = y["micro_batches"], timing["exposed_fraction"]
+    m, never = layout["micro_batches"], timing["exposed_fraction"]
     b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES[1:])
-    (forward, backward), exchange = exchanged(stage, y, timing)
+    (forward, backward), exchange = exchanged(stage, layout, timing)
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     *gathers, reduces = sharded_seconds(stage, m, timing)
     passed, shared = vocabulary_seconds(stage, m, forward + backward, never)
@@ -193,63 +201,65 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
         "data_parallel": left[0] + left[1],
         "pipeline_transfer": product(stage["pp"], timing["pipeline_factor"] / m) + passed,
         "offload": sum(copies_left(stage, m, beside, never)) + waited(stage, m),
-        "other": _stalls(stage, y, timing, forward + backward + before + after),
+        "other": _stalls(stage, layout, timing, forward + backward + before + after),
     }  # fmt: skip
     queued = {name: sum(pair) for name, pair in exchange.items()}
-    if not nothing(y["paired"]):
+    if not nothing(layout["paired"]):
         whole = queued["expert_parallel"]
         hidden = whole - exposed_seconds(whole, forward + backward, 0.0)
-        queued["expert_parallel"] = whole - hidden * where(y["paired"], y["paired"], 0.0)
+        queued["expert_parallel"] = whole - hidden * where(layout["paired"], layout["paired"], 0.0)
     return MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared)
 
 
-def _paced(gpu: Number, host: Number, y: Mapping[str, Number]) -> Number:
+def _paced(gpu: Number, host: Number, layout: Mapping[str, Number]) -> Number:
     """Seconds of a phase that the GPU works for so long and the host issues for so long."""
     paced = paced_seconds(gpu, host)
-    return paced if nothing(y["blocking"]) else where(y["blocking"], gpu + host, paced)
+    return paced if nothing(layout["blocking"]) else where(layout["blocking"], gpu + host, paced)
 
 
 def host_seconds(
-    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]
+    stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]
 ) -> tuple[Number, Number]:
     """What the host takes to issue forward, and backward with what is computed again; and to wait for each kernel,
     where it does."""
-    issue, wait = timing["kernel_issue_seconds"], y["blocking"] * BLOCKING_SECONDS
+    issue, wait = timing["kernel_issue_seconds"], layout["blocking"] * BLOCKING_SECONDS
     issued = stage["forward.issued"], stage["backward.issued"] * BACKWARD_ISSUE + stage["recompute.issued"]
     run = stage["forward.kernels"], stage["backward.kernels"] + stage["recompute.kernels"]
     return issued[0] * issue + run[0] * wait, issued[1] * issue + run[1] * wait
 
 
 def exchanged(
-    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]
+    stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]
 ) -> tuple[tuple[Number, Number], dict[str, tuple[Number, Number]]]:
     """A micro-batch's forward and backward without exchanges, and what exchanges add to each: they run in the GPU's
     queue, so that a phase waits for GPU and exchanges or for the host, whichever is longer."""
-    m = y["micro_batches"]
+    m = layout["micro_batches"]
     f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
-    gpu, host = (f, b + r), host_seconds(stage, y, timing)
-    alone = _paced(gpu[0], host[0], y), _paced(gpu[1], host[1], y)
+    gpu, host = (f, b + r), host_seconds(stage, layout, timing)
+    alone = _paced(gpu[0], host[0], layout), _paced(gpu[1], host[1], layout)
     queued = {
         name: [product(stage[f"{key}_{phase}"], timing[factor] / m) for phase in PHASES[:2]]
         for name, key, factor in EXCHANGES
     }
-    queued["tensor_parallel"][1] = queued["tensor_parallel"][1] + beside_products(stage, y, timing)
-    queued["context_parallel"] = beside_attention(queued["context_parallel"], stage, y, timing)
+    queued["tensor_parallel"][1] = queued["tensor_parallel"][1] + beside_products(stage, layout, timing)
+    queued["context_parallel"] = beside_attention(queued["context_parallel"], stage, layout, timing)
     shares = []
     for index in (0, 1):
         waits = sum(pair[index] for pair in queued.values())
-        longer = 0.0 if nothing(waits) else _paced(gpu[index] + waits, host[index], y) - alone[index]
+        longer = 0.0 if nothing(waits) else _paced(gpu[index] + waits, host[index], layout) - alone[index]
         shares.append(longer / maximum(waits, LEAST_SECONDS))
     return alone, {name: (pair[0] * shares[0], pair[1] * shares[1]) for name, pair in queued.items()}
 
 
-def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], busy: Number) -> Number:
+def _stalls(
+    stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number], busy: Number
+) -> Number:
     """What a micro-batch loses to the state of the software."""
     stall, layer_stall = timing["stall_seconds"], timing["layer_stall_seconds"]
     if nothing(stall) and nothing(layer_stall):
         return 0.0
-    nodes, size, layers, tp = y["nodes"], y["node_size"], stage["layers"], y["tp"]
-    checks = check_seconds(layer_stall, y["state"] >= CHECKED, nodes, size, layers, tp)
-    host = sum(host_seconds(stage, y, timing)) + checks
+    nodes, size, layers, tp = layout["nodes"], layout["node_size"], stage["layers"], layout["tp"]
+    checks = check_seconds(layer_stall, layout["state"] >= CHECKED, nodes, size, layers, tp)
+    host = sum(host_seconds(stage, layout, timing)) + checks
     waits = where(checks > 0, paced_seconds(busy, host) - busy, spanning_seconds(layer_stall, size, layers, tp))
-    return stall_seconds(stall, y["state"] >= STALLED, nodes, y["pp"], y["micro_batches"]) + waits
+    return stall_seconds(stall, layout["state"] >= STALLED, nodes, layout["pp"], layout["micro_batches"]) + waits

@@ -80,13 +80,13 @@ def content_of(
     """What a micro-batch does on a ``piece`` of a stage: the composition's seconds (``batch``), shared out by the
     ledger; ``flows`` are the stage's exchanges by kind of traffic with their priced seconds per step, ``priced`` its
     blocks."""
-    y = setup.layout
+    layout = setup.layout
     parts = {name: float(seconds) for name, seconds in batch.parts().items()}
     forward = float(batch.forward)
     weight = _weight_share(setup, stage, numbers, timing) * float(batch.backward)
     names, shares = _shares(stage, priced, piece)
-    exchanges = _exchanges(names, parts, batch, _queued(numbers, y.micro_batches, timing, flows), piece)
-    whole = _whole(names, timing, y.micro_batches, flows, piece)
+    exchanges = _exchanges(names, parts, batch, _queued(numbers, layout.micro_batches, timing, flows), piece)
+    whole = _whole(names, timing, layout.micro_batches, flows, piece)
     units = tuple(
         Unit(name, forward * f, (parts["compute"] - forward) * b, parts["recompute"] * b, weight * b, exchanged,
              _left_of(all_of_them, exchanged))
@@ -96,7 +96,7 @@ def content_of(
     parts = {name: seconds * own for name, seconds in parts.items()} | {
         "pipeline_transfer": parts["pipeline_transfer"] / piece.of
     }
-    forward, m = forward * own, y.micro_batches / own if own else float("inf")
+    forward, m = forward * own, layout.micro_batches / own if own else float("inf")
     *gather, reduce = map(float, sharded_seconds(numbers, m, timing))
     gathers, reduces = _hidden(parts["data_parallel"], gather, reduce, forward, batch, timing, flows)
     copies = _copies(parts["offload"], numbers, forward, m, batch, timing, flows)

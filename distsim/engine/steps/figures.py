@@ -74,10 +74,10 @@ class _Stage(NamedTuple):
 
 def sections(report: StepReport) -> list[Section]:
     """From kernels to the step."""
-    y, timing = layout_numbers(report.setup, report.correction.state), report.timing.model_dump()
+    layout, timing = layout_numbers(report.setup, report.correction.state), report.timing.model_dump()
     stages = []
     for work, numbers in zip(report.work.stages, stage_numbers(report.work), strict=True):
-        batch = micro_batch(numbers, y, timing)
+        batch = micro_batch(numbers, layout, timing)
         stages.append(_Stage(work.index, numbers, batch, after_last(numbers, timing, batch)))
     slowest = max(stages, key=lambda stage: float(stage.batch.seconds))
     last = max(stages, key=lambda stage: float(stage.after.seconds))
@@ -86,10 +86,10 @@ def sections(report: StepReport) -> list[Section]:
     after = f" on stage {last.place}, which takes longest" if several else ""
     found = [
         Section("A product of a middle layer, forward", _product(report)),
-        Section(f"Computation of one micro-batch{where}", _computation(slowest, y, timing)),
-        Section(f"Exchanges of one micro-batch{where}", _exchanges(slowest, y, timing)),
+        Section(f"Computation of one micro-batch{where}", _computation(slowest, layout, timing)),
+        Section(f"Exchanges of one micro-batch{where}", _exchanges(slowest, layout, timing)),
         Section(f"After the last micro-batch{after}", _after(last, timing)),
-        Section("The step", _step(report, stages, slowest, y, timing)),
+        Section("The step", _step(report, stages, slowest, layout, timing)),
     ]
     return [section for section in found if section.figures]
 
@@ -147,7 +147,7 @@ def _product(report: StepReport) -> Figures:
     return figures
 
 
-def _computation(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
+def _computation(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
     figures, numbers = Figures(), stage.numbers
     for phase in PHASES:
         for name, shares, words in KINDS:
@@ -165,17 +165,17 @@ def _computation(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float
             words = f"{phase}, idle while the host issues what waits for the router's counts"
             figures.note(words, waits * timing["kernel_issue_seconds"], "s", source)
     f, b, r = (float(gpu_seconds(numbers, phase, timing)) for phase in PHASES)
-    hosts = host_seconds(numbers, y, timing)
+    hosts = host_seconds(numbers, layout, timing)
     _formula(figures, "forward", stage.batch.forward, paced_seconds, gpu_seconds=f, host_seconds=hosts[0])
     _formula(figures, "backward and recomputation", stage.batch.backward, paced_seconds, gpu_seconds=b + r,
              host_seconds=hosts[1])  # fmt: skip
     return figures
 
 
-def _exchanges(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
-    figures, numbers, batch, m = Figures(), stage.numbers, stage.batch, y["micro_batches"]
+def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
+    figures, numbers, batch, m = Figures(), stage.numbers, stage.batch, layout["micro_batches"]
     beside = {"forward": float(batch.forward), "backward": float(batch.backward)}
-    added = exchanged(numbers, y, timing)[1]
+    added = exchanged(numbers, layout, timing)[1]
     for name, key, factor in EXCHANGES:
         for index, phase in enumerate(beside):
             seconds = float(added[name][index])
@@ -183,12 +183,12 @@ def _exchanges(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float])
                 priced = float(numbers[f"{key}_{phase}"]) / m
                 source = f"{priced:.4g} s as distsim comm prices it x {factor} {timing[factor]:.4g} ({FITTED})"
                 if phase == "backward" and key == "tp" and numbers["tp_beside"]:
-                    source += f" and {float(beside_products(numbers, y, timing)):.4g} s that products do not hide"
-                if key == "cp" and y["ring"]:
+                    source += f" and {float(beside_products(numbers, layout, timing)):.4g} s that products do not hide"
+                if key == "cp" and layout["ring"]:
                     source += ", less what hides behind attention in all but the ring's last step"
                 figures.note(f"{name.replace('_', ' ')}, {phase}", seconds, "s", f"{source}; less where the host waits")
                 beside[phase] += seconds
-    for phase, seconds in _gathers(figures, stage, beside, y, timing).items():
+    for phase, seconds in _gathers(figures, stage, beside, layout, timing).items():
         beside[phase] += seconds  # copies to the host take another link
     left = copies_left(numbers, m, tuple(beside.values()), timing["exposed_fraction"])
     for (phase, work), size, seconds in zip(beside.items(), copied(numbers, m), left, strict=True):
@@ -209,10 +209,10 @@ def _exchanges(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float])
 
 
 def _gathers(
-    figures: Figures, stage: _Stage, beside: Mapping[str, float], y: Mapping[str, Any], timing: Mapping[str, float]
+    figures: Figures, stage: _Stage, beside: Mapping[str, float], layout: Mapping[str, Any], timing: Mapping[str, float]
 ) -> dict[str, float]:
     """What gathered parameters and gradients that each micro-batch reduces leave of themselves beside each pass."""
-    forward, backward, reduced = map(float, sharded_seconds(stage.numbers, y["micro_batches"], timing))
+    forward, backward, reduced = map(float, sharded_seconds(stage.numbers, layout["micro_batches"], timing))
     gathers = {"forward": forward, "backward": backward + reduced}
     left = {
         phase: float(exposed_seconds(gathers[phase], beside[phase], timing["exposed_fraction"])) for phase in beside
@@ -259,32 +259,32 @@ def _hiding(figures: Figures, label: str, one: Hiding, timing: Mapping[str, floa
 
 
 def _step(
-    report: StepReport, stages: list[_Stage], slowest: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]
+    report: StepReport, stages: list[_Stage], slowest: _Stage, sizes: Mapping[str, Any], timing: Mapping[str, float]
 ) -> Figures:
     figures, layout = Figures(), report.setup.layout
     scale = math.exp(report.correction.logarithm)
     whole = float(slowest.batch.seconds)
     figures.note("one micro-batch", whole, "s", "the figures above, added up")
-    figures.note("all micro-batches", whole * y["micro_batches"], "s", f"{y['micro_batches']:,} x one")
+    figures.note("all micro-batches", whole * sizes["micro_batches"], "s", f"{sizes['micro_batches']:,} x one")
     if layout.pp > 1:
         passes = [float(stage.batch.seconds - stage.batch.shared) for stage in stages]
         summed = sum(stage.numbers["count"] * one for stage, one in zip(stages, passes, strict=True))
         if layout.vocab_parallel:
             words = "one micro-batch without the shared vocabulary"
             figures.note(words, max(passes), "s", "while the pipeline fills and drains no stage has logits to share")
-        parts = [stage.numbers for stage in stages], [stage.batch for stage in stages], y, timing
+        parts = [stage.numbers for stage in stages], [stage.batch for stage in stages], sizes, timing
         ramp = float(ramp_of(*parts))
-        if y["uneven"]:
+        if sizes["uneven"]:
             lengths = lengths_of(*parts)
             words = f"idle time of {layout.schedule}, over 1F1B's with as many chunks"
             figures.note(words, ramp, "1", f"forward {lengths.forward:.3f} and weight gradients {lengths.weights:.3f} "
                          "of a micro-batch; docs/pipeline.md, passes of any length")  # fmt: skip
         figures.use(f"ramp of the pipeline (x {ramp:.4g} for {layout.schedule})", ramp_seconds,
-                    sum_of_stages=summed, slowest_stage=max(passes), chunks=y["vpp"])  # fmt: skip
-        if y["forwards_first"]:
+                    sum_of_stages=summed, slowest_stage=max(passes), chunks=sizes["vpp"])  # fmt: skip
+        if sizes["forwards_first"]:
             figures.use("forwards and backwards apart", apart_seconds, **slowest_of(*parts[:2])._asdict(),
-                        micro_batches=y["micro_batches"], chunks=y["vpp"])  # fmt: skip
-    figures.use("jitter, as a share of all before", jitter_share, jitter=timing["jitter"], gpus=y["gpus"])
+                        micro_batches=sizes["micro_batches"], chunks=sizes["vpp"])  # fmt: skip
+    figures.use("jitter, as a share of all before", jitter_share, jitter=timing["jitter"], gpus=sizes["gpus"])
     figures.note("a step whatever its size", timing["step_seconds"], "s", f"step_seconds ({FITTED})")
     nearest = ", ".join(report.correction.runs) or "no run is near"
     figures.note("correction by alike runs, a factor", scale, "1", f"presets/timing/evidence; {nearest}")

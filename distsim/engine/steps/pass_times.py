@@ -63,16 +63,16 @@ def pass_times(setup: Setup) -> dict[str, Any]:
     several of every chunk in model order: the first with the embedding, the last with head and loss, whichever stages
     hold these. And the longest hop."""
     refuse_unjoined(setup, setup.layout.gpus)
-    timing, y = timing_of(setup).model_dump(), layout_numbers(setup)
+    timing, layout = timing_of(setup).model_dump(), layout_numbers(setup)
     work, hops = work_of(setup), [0.0]
-    pp = int(y["pp"])
+    pp = int(layout["pp"])
     chunks = len(setup.chunk_layers) // pp
     place_of = wave_chunk if folded(setup) else looped_chunk
     found: dict[int, tuple[float, float, float]] = {}
     stages = build_stages(setup)
     kinds = kinds_of(stages)
     for alike, stage, one_of in zip(kinds, stage_numbers(work), work.stages, strict=True):
-        one = micro_batch(stage, y, timing)
+        one = micro_batch(stage, layout, timing)
         hop = float(one.others["pipeline_transfer"])
         whole = float(one.seconds) - hop
         phases = {phase: float(gpu_seconds(stage, phase, timing)) for phase in ("forward", "backward", "recompute")}

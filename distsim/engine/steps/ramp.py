@@ -24,7 +24,7 @@ class Lengths(NamedTuple):
 
 
 def lengths_of(
-    stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch], y: Mapping[str, Number],
+    stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch], layout: Mapping[str, Number],
     timing: Mapping[str, Number],
 ) -> Lengths:  # fmt: skip
     """How long the parts of a micro-batch are."""
@@ -33,22 +33,22 @@ def lengths_of(
     forward = sum(count * one.passes[0] for count, one in zip(counts, each, strict=True))
     weights = (
         sum(count * product_seconds(stage, "backward", timing) for count, stage in zip(counts, stages, strict=True))
-        * y["weights"]
+        * layout["weights"]
     )
     slowest = largest([where(count > 0, one.seconds, 0.0) for count, one in zip(counts, each, strict=True)])
     return Lengths(forward / whole, weights / whole, slowest * sum(counts) / whole - 1)
 
 
 def ramp_of(
-    stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch], y: Mapping[str, Number],
+    stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch], layout: Mapping[str, Number],
     timing: Mapping[str, Number],
 ) -> Number:  # fmt: skip
     """What the schedule idles over stages that are paid once each, by the real lengths of a micro-batch's parts."""
-    if not some(y["uneven"] > 0):
-        return y["ramp"]
-    lengths = lengths_of(stages, each, y, timing)
-    found = uneven_ramp(y["uneven"], y["pp"], y["micro_batches"], y["vpp"], *lengths)
-    return where(y["uneven"] > 0, found, y["ramp"])
+    if not some(layout["uneven"] > 0):
+        return layout["ramp"]
+    lengths = lengths_of(stages, each, layout, timing)
+    found = uneven_ramp(layout["uneven"], layout["pp"], layout["micro_batches"], layout["vpp"], *lengths)
+    return where(layout["uneven"] > 0, found, layout["ramp"])
 
 
 class Slowest(NamedTuple):
@@ -68,9 +68,11 @@ def slowest_of(stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch
     ))  # fmt: skip
 
 
-def waits_apart(stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch], y: Mapping[str, Number]) -> Number:
+def waits_apart(
+    stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch], layout: Mapping[str, Number]
+) -> Number:
     """Further idle seconds of a pipeline that runs all forwards before any backward, each at the pace of its own
     slowest stage; 0 of others."""
-    if nothing(y["forwards_first"]):
+    if nothing(layout["forwards_first"]):
         return 0.0
-    return y["forwards_first"] * apart_seconds(*slowest_of(stages, each), y["micro_batches"], y["vpp"])
+    return layout["forwards_first"] * apart_seconds(*slowest_of(stages, each), layout["micro_batches"], layout["vpp"])

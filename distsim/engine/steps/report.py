@@ -81,8 +81,8 @@ class StepReport:
     @property
     def model_flops_per_second_per_gpu(self) -> float:
         """By the 6 N + 12 L H S convention, attention dense, recomputation not counted."""
-        y = self.setup.layout
-        return float(model_flops(self.setup) * self.tokens_per_second / y.gpus)
+        layout = self.setup.layout
+        return float(model_flops(self.setup) * self.tokens_per_second / layout.gpus)
 
     @property
     def peak(self) -> float | None:
@@ -136,11 +136,11 @@ class StepReport:
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
-        y = self.setup.layout
+        layout = self.setup.layout
         return {
             "schema": "distsim.step/1", "job": self.setup.written(), "seconds": self.seconds,
             "interval": self.interval.to_dict(), "tokens_per_second": self.tokens_per_second,
-            "tokens_per_second_per_gpu": self.tokens_per_second / y.gpus,
+            "tokens_per_second_per_gpu": self.tokens_per_second / layout.gpus,
             "model_flops_per_second_per_gpu": self.model_flops_per_second_per_gpu, "mfu": self.mfu, "hfu": self.hfu,
             "flops_convention": flops_convention(self.setup),
             "breakdown": dict(self.breakdown), "host_wait_seconds": self.host_wait_seconds,

@@ -28,8 +28,8 @@ def simulated_seconds(report: StepReport) -> float | None:
     where it has too many passes."""
     from distsim.engine.steps.timeline import timeline_of
 
-    y = report.setup.layout
-    if y.pp == 1 or 2 * y.pp * y.micro_batches * max(y.vpp, 1) > MOST_ACTIONS:
+    layout = report.setup.layout
+    if layout.pp == 1 or 2 * layout.pp * layout.micro_batches * max(layout.vpp, 1) > MOST_ACTIONS:
         return None
     return report.seconds - timeline_of(report).slack
 
@@ -38,19 +38,19 @@ def in_doubt(report: StepReport) -> bool:
     """Whether the closed form's bubble may be inexact for these stages, so that the step is simulated: uneven stages
     under split backwards, V shapes and two directions; unlike chunks; under 1F1B a slowest stage that is not the
     last."""
-    setup, y = report.setup, report.setup.layout
-    if y.pp == 1 or y.schedule in ALWAYS_EXACT or y.vocab_parallel:
+    setup, layout = report.setup, report.setup.layout
+    if layout.pp == 1 or layout.schedule in ALWAYS_EXACT or layout.vocab_parallel:
         return False
-    if y.schedule not in EVEN:
+    if layout.schedule not in EVEN:
         return True
-    if y.vpp > 1 and not alike_chunks(setup):
+    if layout.vpp > 1 and not alike_chunks(setup):
         return True
     each = _micro_batches(report)
-    if y.vpp > 1 or y.schedule in ALL_FORWARDS_FIRST:  # exact for a last stage that is slower than the others
+    if layout.vpp > 1 or layout.schedule in ALL_FORWARDS_FIRST:  # exact for a last stage that is slower than the others
         return min(each[-1], *each[:-1]) < (1 - WORTH_TELLING) * max(each[:-1])
     scale = math.exp(report.correction.logarithm)
-    composed = sum(each) + (y.micro_batches - 1) * max(each)
-    least = max(least_makespan(sum(each[:stage]), one, y.micro_batches) for stage, one in enumerate(each))
+    composed = sum(each) + (layout.micro_batches - 1) * max(each)
+    least = max(least_makespan(sum(each[:stage]), one, layout.micro_batches) for stage, one in enumerate(each))
     return bool((composed - least) * scale > WORTH_TELLING * report.seconds)
 
 
@@ -58,20 +58,24 @@ def _micro_batches(report: StepReport) -> list[float]:
     """Seconds of one micro-batch on each stage."""
     from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
 
-    y, timing = layout_numbers(report.setup, report.correction.state), report.timing.model_dump()
+    layout, timing = layout_numbers(report.setup, report.correction.state), report.timing.model_dump()
     found: dict[int, float] = {}
     for alike, numbers in zip(kinds_of(build_stages(report.setup)), stage_numbers(report.work), strict=True):
-        found |= dict.fromkeys((stage.index for stage in alike), float(micro_batch(numbers, y, timing).seconds))
+        found |= dict.fromkeys((stage.index for stage in alike), float(micro_batch(numbers, layout, timing).seconds))
     return [found[stage] for stage in sorted(found)]
 
 
 def asynchronous_note(report: StepReport) -> str:
     """What a bubble means under schedules that do not empty their pipeline before weights are updated."""
-    y, bubble = report.setup.layout, report.breakdown["pipeline_bubble"]
-    if not bubble or max(weight_versions(y.schedule, y.pp, y.micro_batches, stage) for stage in range(y.pp)) == 1:
+    layout, bubble = report.setup.layout, report.breakdown["pipeline_bubble"]
+    if (
+        not bubble
+        or max(weight_versions(layout.schedule, layout.pp, layout.micro_batches, stage) for stage in range(layout.pp))
+        == 1
+    ):
         return ""
     return (
-        f"{y.schedule} goes on with the next step's micro-batches while the last leave the pipeline: its bubble "
+        f"{layout.schedule} goes on with the next step's micro-batches while the last leave the pipeline: its bubble "
         f"of {duration(bubble)} is that of the first step alone, later ones take {duration(report.seconds - bubble)}"
     )
 
@@ -82,12 +86,12 @@ def simulated_note(report: StepReport) -> str:
     off = 0.0 if seconds is None else seconds / report.seconds - 1
     if seconds is None or abs(off) < WORTH_TELLING:
         return ""
-    y = report.setup.layout
-    bounded = y.vpp == 1 and y.schedule in EVEN
+    layout = report.setup.layout
+    bounded = layout.vpp == 1 and layout.schedule in EVEN
     why = "is an upper bound where the last stage is not the slowest" if bounded else (
         "is counted for stages and chunks that are alike"
     )  # fmt: skip
     return (
-        f"by the event simulation of {y.schedule} with these stages the step takes {duration(seconds)} ({off:+.0%}): "
-        f"its bubble {why}"
+        f"by the event simulation of {layout.schedule} with these stages the step takes {duration(seconds)} "
+        f"({off:+.0%}): its bubble {why}"
     )

@@ -170,14 +170,14 @@ def _within(segments: Iterator[Segment], begin: float, end: float) -> Iterator[S
 def timeline_of(report: StepReport) -> StepTimeline:
     """Lay a predicted step out in time."""
     setup = report.setup
-    y, timing = layout_numbers(setup, report.correction.state), report.timing.model_dump()
+    layout, timing = layout_numbers(setup, report.correction.state), report.timing.model_dump()
     name = setup.layout.schedule if setup.layout.pp > 1 else "1f1b"
     chunks = setup.layout.vpp
     parts = []
     slowest = 0.0
     for alike, numbers in zip(kinds_of(build_stages(setup)), stage_numbers(report.work), strict=True):
         stage = alike[0]
-        batch = micro_batch(numbers, y, timing)
+        batch = micro_batch(numbers, layout, timing)
         flows = _flows(setup, stage)
         after = after_last(numbers, timing, batch)
         reduces = _beside(after.reduce, flows["reduce"])
@@ -219,15 +219,15 @@ def _passes(content: Content) -> dict[str, Track]:
 
 def _run(setup: Setup, name: str, chunks: int, parts: list[Part]) -> Pipeline:
     """The simulated pipeline of the stages' passes; transfers are inside the passes, as in the composition."""
-    y = setup.layout
+    layout = setup.layout
     each = {stage: part.passes for part in parts for stage in part.stages}
     rounds = max(map(len, each.values()))
     scale = chunks / rounds
     times: dict[str, Any] = {
-        field: [each[stage][turn][kind].now * scale for turn in range(rounds) for stage in range(y.pp)]
+        field: [each[stage][turn][kind].now * scale for turn in range(rounds) for stage in range(layout.pp)]
         for field, kind in (("forward", "F"), ("backward", "B"), ("input_gradient", "I"), ("weight_gradient", "W"))
     }
-    shape: dict[str, Any] = {"stages": y.pp, "micro": y.micro_batches, "schedule": name, "chunks": chunks}
+    shape: dict[str, Any] = {"stages": layout.pp, "micro": layout.micro_batches, "schedule": name, "chunks": chunks}
     return simulated(**shape, **times)
 
 

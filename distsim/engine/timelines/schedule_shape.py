@@ -156,16 +156,16 @@ def paired(schedule: Number, stages: int) -> Number:
     return by_name(schedule, lambda name: 1 if name in SCHEDULES and SCHEDULES[name].fused else 0)
 
 
-def interleaved_share(y: Layout) -> Number:
+def interleaved_share(layout: Layout) -> Number:
     """Share of a step's passes that run beside one of another micro-batch where interleaved 1F1B pairs a chunk's
     forward with another's backward: all but those that fill and drain the pipeline, pp micro-batches in the mean of
     the stages (2 (pp - rank - 1) + (vpp - 1) pp + 1 chunks; one micro-batch where nothing is pipelined). NVIDIA/
     Megatron-LM core/pipeline_parallel, get_pp_rank_microbatches and combined_1f1b; none without several chunks."""
-    share = maximum(0.0, 1 - y.pp / y.micro_batches)
-    if isinstance(y.pp, int) and y.pp == 1:
+    share = maximum(0.0, 1 - layout.pp / layout.micro_batches)
+    if isinstance(layout.pp, int) and layout.pp == 1:
         return share
-    chunks = (y.vpp > 1) & (y.schedule == "interleaved-1f1b")
-    return where((y.pp == 1) | chunks, share, paired(y.schedule, y.pp))
+    chunks = (layout.vpp > 1) & (layout.schedule == "interleaved-1f1b")
+    return where((layout.pp == 1) | chunks, share, paired(layout.schedule, layout.pp))
 
 
 def by_name(schedule: Number, value: Callable[[str], Number]) -> Number:
