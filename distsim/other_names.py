@@ -207,6 +207,9 @@ _CHOICES: dict[str, str] = {
     "optimizer": "cpu nvme",
     "parameters": "params param weights",
     "activations": "activation acts",
+    "ring": "p2p zigzag striped ring-attention",
+    "all_to_all": "a2a ulysses alltoall",
+    "all_gather": "allgather ag",
 }
 """Choice here -> the others' words for it."""
 

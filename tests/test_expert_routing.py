@@ -107,6 +107,17 @@ def test_deepseek_reaches_four_nodes() -> None:
     assert dispatched(once) / dispatched(each) == pytest.approx(4 / 8)
 
 
+def test_a_node_passes_tokens_on_to_its_ranks() -> None:
+    """DeepSeek-V3 over eight nodes by DeepEP: a token crosses to 3.5 other nodes, and reaches 7.6 ranks, of which the
+    one that it came by is an eighth."""
+    options = {"gpus": 64, "ep": 64, "global_batch": 64, "seq": 4096, "gpu": "h100-sxm", "framework": "megatron-bridge"}
+    row = next(one for one in distsim.comm("deepseek-v3", **options).collectives if one.purpose == "expert dispatch")
+    token = row.calls * 4096 * 7168 * 2
+    reached = 4 * 8 * (1 - math.comb(28, 2) / math.comb(32, 2))
+    assert row.level_bytes[0] / token == pytest.approx(3.5)
+    assert (row.wire_bytes_per_rank - row.level_bytes[0]) / token == pytest.approx(reached * 7 / 8)
+
+
 def test_groups_of_a_configuration(tmp_path: Path) -> None:
     """DeepSeek's files state them; a greedy router has none, nor has one group."""
     known = json.loads(CONFIGS.read_text())["dsv32"]

@@ -137,6 +137,10 @@ def test_all_unknown_options_are_told_at_once(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        (
+            ["comm", "llama-7b", "--cp-mode", "ulysses"],
+            "did you mean all_to_all? choices: ring, all_to_all, all_gather",
+        ),
         (["memory", "llama-7b", "--attention", "sdpa"], "did you mean flash? choices: flash, eager"),
         (["memory", "llama-7b", "--attention", "flash_attention_2"], "did you mean flash? choices: flash, eager"),
         (["memory", "llama-7b", "--recompute", "on"], "did you mean full? choices: none, selective, full"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -106,10 +106,13 @@ def test_peaks_match_their_closed_forms(stages: int, micro: int, chunks: int) ->
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 6), st.integers(1, 16), st.integers(1, 14))
-def test_zb_auto_keeps_its_memory_limit(stages: int, micro: int, limit: int) -> None:
-    report = distsim.pipeline(stages, micro, "zb-auto", memory_limit=limit)
-    assert max(report.peak_until_weight_gradient) <= limit
+@given(st.integers(1, 6), st.integers(1, 16), st.integers(1, 14), st.sampled_from((1.0, 0.4)))
+def test_zb_auto_keeps_its_memory_limit(stages: int, micro: int, limit: int, kept: float) -> None:
+    report = distsim.pipeline(stages, micro, "zb-auto", memory_limit=limit, weight_memory=kept)
+    assert kept < 1 or max(report.peak_until_weight_gradient) <= limit
+    for order in report.parts.orders:
+        steps = ({"F": 1.0, "I": kept - 1, "W": -kept}[action[0]] for action in order)
+        assert max(accumulate(steps)) <= limit + 1e-9
 
 
 @settings(max_examples=40, deadline=None)

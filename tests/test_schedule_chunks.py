@@ -87,9 +87,29 @@ def test_unknown_schedules_are_refused_also_without_a_pipeline(pp: int) -> None:
         ("InterleavedZeroBubble", "interleaved-zb"),
         ("ZBVZeroBubble", "zb-v"),
         ("DualPipeV", "dualpipe-v"),
+        ("FThenB", "gpipe"),
+        ("breadth_first", "looped-bfs"),
+        ("zbv", "zb-v"),
     ],
 )
-def test_names_of_torch_and_nanotron_are_taken(theirs: str, ours: str) -> None:
+def test_names_of_others_are_taken(theirs: str, ours: str) -> None:
     assert setup(schedule=theirs).layout == setup(schedule=ours).layout
     assert pipeline(stages=4, micro=8, schedule=theirs).schedule == ours
     assert parse_bound("schedule", f"{theirs},zb-h1").words == (ours, "zb-h1")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("zb-1p", "did you mean zb-h1, or zb-auto"),
+        ("BitPipe", "both directions"),
+        ("seq1f1b", "a slice is a micro-batch"),
+    ],
+)
+def test_published_schedules_without_a_name_are_told_of(name: str, told: str) -> None:
+    """Not answered with the nearest letters, which made GPipe of BitPipe."""
+    for ask in (lambda: pipeline(4, 8, name), lambda: parse_bound("schedule", name)):
+        with pytest.raises(DistsimError, match="(?i)" + name) as caught:
+            ask()
+        assert any(told in hint for hint in caught.value.hints)
+        assert not any("gpipe?" in hint for hint in caught.value.hints)

@@ -6,6 +6,7 @@ import numpy
 import pytest
 
 import distsim
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.timelines.ramps import EVEN, THIRD, even_ramp, uneven_number, uneven_ramp
 from distsim.engine.timelines.schedule_shape import ANY_NUMBER, ROUNDS, STEADY, in_flight
 from distsim.errors import DistsimError
@@ -110,6 +111,21 @@ def test_frameworks_interleave_the_micro_batches_that_they_can_deal(
         with pytest.raises(DistsimError, match="cannot interleave"):
             distsim.step(distsim.Job(**common, global_batch=micro))
         distsim.step(distsim.Job(**{**common, "vpp": 1}, global_batch=micro))
+
+
+def test_megatron_holds_the_group_that_it_takes() -> None:
+    """Of 9 micro-batches over 4 stages groups of 5, whose last has 4; of 13 groups of 7, as 6 leave one and 5 three."""
+    groups = {4: 4, 5: 5, 8: 4, 9: 5, 10: 5, 13: 7}
+    for micro, group in groups.items():
+        report = distsim.memory("llama-7b", gpu="h100-sxm", gpus=4, pp=4, vpp=2, global_batch=micro)
+        drawn = distsim.pipeline(4, micro, "interleaved-1f1b-megatron", 2, group=group)
+        held = [stage.in_flight for stage in build_stages(report.setup)]
+        assert (held, drawn.makespan) == (list(drawn.peak_in_flight), pytest.approx(3 * micro + 3 * 3 / 2))
+        told = [note for note in report.notes if f"--microbatch-group-size-per-virtual-pipeline-stage {group}" in note]
+        assert len(told) == (micro % 4 > 0)
+    with pytest.raises(DistsimError, match="in groups of 4") as caught:
+        distsim.pipeline(4, 9, "interleaved-1f1b-megatron", 2)
+    assert "try groups of 5" in caught.value.hints
 
 
 def test_interleaving_rule_for_arrays() -> None:

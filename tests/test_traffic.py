@@ -659,3 +659,29 @@ def test_both_copies_of_a_model_reduce_their_gradients() -> None:
         for name in ("1f1b", "dualpipe")
     )  # fmt: skip
     assert two == pytest.approx(2 * one, rel=0.01)
+
+
+@pytest.mark.parametrize(("dp", "zero"), [(1, 0), (4, 0), (4, 1), (2, 3)])
+def test_ranks_of_both_copies_of_a_model_add_up_their_gradients(dp: int, zero: int) -> None:
+    """Together as one all-reduce (or reduce-scatter) over the ranks of both copies, which see unlike micro-batches."""
+    report = comm("gpt3-6.7b", gpu="h100-sxm", gpus=4 * dp, pp=4, global_batch=4 * dp, zero=zero, schedule="chimera")
+    for stage, found in zip(build_stages(report.setup), report.stages, strict=True):
+        held = 2 * sum(one.elements * count for one, count in stage.held())
+        own = sum(row.wire_bytes_per_rank for row in found if row.purpose == "gradients")
+        (added,) = (row for row in found if row.purpose == "gradients of both copies")
+        assert (added.op, added.group_size, added.wire_bytes_per_rank) == ("all_reduce", 2, pytest.approx(held / dp))
+        times = 2 if zero == 3 else 1  # as often as micro-batches visit a copy
+        together = own / times + added.wire_bytes_per_rank
+        assert together == pytest.approx(held * (2 - 1 / dp if zero == 0 else 1), rel=0.01)
+        assert not any("tied" in row.purpose for row in found)  # both ends are on the ranks of either
+    assert not [row for row in comm("gpt3-6.7b", gpus=4, pp=4).collectives if "copies" in row.purpose]
+
+
+@pytest.mark.parametrize(("zero", "shards"), [(1, 1), (2, 4), (3, 4)])
+def test_replicas_of_shards_reduce_at_the_boundary_of_accumulation(zero: int, shards: int) -> None:
+    """DeepSpeed's MiCS (runtime/zero/mics.py): shards are reduced in each of four micro-steps from ZeRO 2 on."""
+    report = comm(gpus=16, zero=zero, zero_group=8, framework="deepspeed", global_batch=64)
+    calls = [sum(row.calls for row in rows(report, name)) for name in ("gradients", "gradients of replicas")]
+    assert calls[0] == shards * calls[1]
+    whole = comm(gpus=16, zero=0, framework="deepspeed", global_batch=64, no_sync=False)
+    assert any("has no effect with ZeRO 0" in note for note in whole.notes)

@@ -43,7 +43,7 @@ PLAN: dict[str, tuple[str, ...]] = {
     "Time of the plan": ("jobs",),
 }  # fmt: skip
 PIPELINE: dict[str, tuple[str, ...]] = {
-    "Schedule": ("stages", "micro", "schedule", "chunks", "memory_limit", "group", "compare", "list_"),
+    "Schedule": ("stages", "micro", "schedule", "chunks", "memory_limit", "weight_memory", "group", "compare", "list_"),
     "Times of a micro-batch, in any unit": ("forward", "backward", "input_gradient", "weight_gradient", "balance",
                                             "loss", "optimizer", "sync"),
     "Transfers": ("hop", "p2p", "blocking", "contention"),

@@ -24,10 +24,10 @@ def pipeline(
     weight_gradient: flag.WeightGradient = None, hop: flag.Hop = None, p2p: flag.P2p = "async",
     blocking: flag.Blocking = False, contention: flag.Contention = False, order: flag.Order = None,
     placement: flag.Placement = None, chains: flag.Chains = None, fused: flag.Fused = None,
-    fused_time: flag.FusedTime = None, memory_limit: flag.MemoryLimit = None, group: flag.Group = None,
-    balance: flag.Balance = None, loss: flag.Loss = 0.0, optimizer: flag.Optimizer = None, sync: flag.Sync = True,
-    model: flag.Model = None, job: dict[str, Any], compare: flag.Compare = False, list_: flag.List = False,
-    svg: flag.Svg = None, trace: flag.Trace = None, json: flag.Json = False,
+    fused_time: flag.FusedTime = None, memory_limit: flag.MemoryLimit = None, weight_memory: flag.WeightMemory = None,
+    group: flag.Group = None, balance: flag.Balance = None, loss: flag.Loss = 0.0, optimizer: flag.Optimizer = None,
+    sync: flag.Sync = True, model: flag.Model = None, job: dict[str, Any], compare: flag.Compare = False,
+    list_: flag.List = False, svg: flag.Svg = None, trace: flag.Trace = None, json: flag.Json = False,
 ) -> None:  # fmt: skip
     """Draw a pipeline schedule: who computes what and when, the bubble, and the activations in flight.
 
@@ -59,7 +59,7 @@ def pipeline(
     }  # fmt: skip
     single = {
         "schedule": schedule, "fused": fused, "fused_time": options.times(fused_time, "--fused-time"),
-        "memory_limit": memory_limit, "group": group, "order": options.order(order),
+        "memory_limit": memory_limit, "weight_memory": weight_memory, "group": group, "order": options.order(order),
         "placement": options.integers(placement, "--placement"), "chains": options.chains(chains),
     }  # fmt: skip
     if compare:

@@ -33,6 +33,10 @@ Chains = Annotated[str | None, typer.Option(help="with --order: chains of chunks
 Fused = Annotated[str | None, typer.Option(help="fused pairs give results at their end (atomic) or singly (split)")]
 FusedTime = Annotated[str | None, typer.Option(help="time of a fused pair [default: forward + backward]")]
 MemoryLimit = Annotated[int | None, typer.Option(help="with zb-auto: micro-batches a stage may hold")]
+WeightMemory = Annotated[
+    float | None,
+    typer.Option(help="with zb-auto: share of a micro-batch's memory that its weight gradient reads [default: 1]"),
+]
 Group = Annotated[int | None, typer.Option(help="with interleaved-1f1b-megatron: micro-batches per group")]
 Balance = Annotated[str | None, typer.Option(help="layer times to split over the stages, e.g. 0.5,1*32,2")]
 Loss = Annotated[float, typer.Option(help="time of the loss, on the last chunk [default: 0]", show_default=False)]

@@ -30,7 +30,7 @@ def pipeline(
     weight_gradient: Time | None = None, hop: Time | None = 0.0, p2p: str = "async",
     order: str | Sequence[str] | None = None, placement: Sequence[int] | None = None,
     chains: Sequence[Sequence[int]] | None = None, fused: str | None = None, fused_time: Time | None = None,
-    memory_limit: int | None = None, group: int | None = None, loss: float = 0.0,
+    memory_limit: int | None = None, group: int | None = None, weight_memory: float | None = None, loss: float = 0.0,
     optimizer: Time | None = None, optimizer_sync: float | None = 0.0, overlap: bool = True, contention: bool = False,
     model: str | Model | None = None, **job: Any,
 ) -> Pipeline:  # fmt: skip
@@ -53,9 +53,10 @@ def pipeline(
     programs = None
     if order is None:
         given.refuse("a named schedule takes no {}", "only a given order does", placement=placement, chains=chains)
-        parts, total = named_order(stages, micro, name, chunks, times, hop, memory_limit, group)
+        parts, total = named_order(stages, micro, name, chunks, times, hop, memory_limit, group, weight_memory)
     else:
-        only_named = {"schedule": schedule, "memory_limit": memory_limit, "group": group}
+        only_named = {"schedule": schedule, "memory_limit": memory_limit, "group": group,
+                      "weight_memory": weight_memory}  # fmt: skip
         given.refuse("a given order takes no {}", "only a named schedule does", **only_named)
         parts, total, programs = _given(order, stages, micro, chunks, placement, chains)
     parts = _fusion(parts, fused, fused_time, programs is not None)

@@ -32,8 +32,8 @@ DIRECT = ("all_to_all", "scatter", "gather")
 PHASES = ("forward", "backward", "step")
 GPU_OPS, DRIVE_OPS = (DOWN, UP), (WRITE, READ)
 HOST_OPS = (*GPU_OPS, *DRIVE_OPS)
-NOT_TOLD = ("role", "recomputed")
-"""Fields of a row that its purpose tells people."""
+NOT_TOLD = ("role", "recomputed", "passed_on")
+"""Fields of a row that its purpose tells people, or that another field holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class Row:
     """Above 1 for what happens once in so many steps; bytes and seconds are averages per step."""
     role: Role = ""
     recomputed: bool = False
+    passed_on: Number = 0
+    """The part of the wire bytes that ranks pass on inside a domain."""
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
@@ -164,6 +166,9 @@ def _notes(setup: Setup, exchange: Exchange) -> list[str]:
         notes.append(
             f"{flag('no_sync', False)} has no effect with pp {layout.pp}: torch's stages reduce after the last one"
         )
+    elif job.no_sync is False and layout.zero == 0 and setup.framework.traffic.replicas_reduce_once:
+        after = f"{setup.framework.name} reduces whole gradients after the last micro-batch alone"
+        notes.append(f"{flag('no_sync', False)} has no effect with ZeRO 0: {after}")
     if job.loss_parallel is not None and layout.tp == 1:
         notes.append(f"{flag('loss_parallel', job.loss_parallel)} has no effect with tp 1")
     if (
@@ -197,8 +202,8 @@ def priced(flow: Flow, network: Network) -> tuple[Row, bool]:
     times = flow.calls / flow.every
     return Row(
         flow.purpose, flow.op, flow.span.group, flow.span.ranks, flow.dtype, flow.phase, flow.calls, flow.bytes_logical,
-        wire * times, link, algorithm, seconds * times, seconds * times, tuple(level * times for level in levels),
-        flow.every, flow.role, flow.recomputed,
+        (wire + flow.passed_on) * times, link, algorithm, seconds * times, seconds * times,
+        tuple(level * times for level in levels), flow.every, flow.role, flow.recomputed, flow.passed_on * times,
     ), flow.hides  # fmt: skip
 
 

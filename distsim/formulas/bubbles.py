@@ -7,7 +7,7 @@ estimate. Everything takes numbers or arrays.
 
 from __future__ import annotations
 
-from distsim.arrays import Number, ceil_div, maximum, minimum, where
+from distsim.arrays import Number, ceil_div, each, maximum, minimum, where
 from distsim.formula import formula
 
 _MEGATRON = "Narayanan et al. 2021, arXiv:2104.04473, section 2.2"
@@ -192,6 +192,19 @@ def naive_peak(stages: Number, stage: Number = 0) -> Number:
 def one_f_one_b_peak(stages: Number, micro: Number, stage: Number = 0) -> Number:
     """Micro-batches in flight on a stage under 1F1B; ZB-H1 holds as many until the input gradient."""
     return minimum(micro, stages - stage)
+
+
+@formula(unit="micro-batches", source="NVIDIA/Megatron-LM core/pipeline_parallel/schedules.py, "
+         "microbatch_group_size_per_vp_stage; torch.distributed.pipelining, equal rounds")  # fmt: skip
+def interleaved_group(stages: Number, micro: Number) -> Number:
+    """The fewest micro-batches in a row on a chunk: as many as stages where these divide all, else so many more that
+    the last group is whole or holds as many as stages."""
+    return each(_least_group, stages, micro)
+
+
+def _least_group(stages: float, micro: float) -> float:
+    sizes = range(int(stages), int(micro))
+    return next((size for size in sizes if micro % size == 0 or micro % size >= stages), micro)
 
 
 @formula(unit="activations", source=_MEGATRON)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, minimum
+from distsim.arrays import Number, minimum
 from distsim.formulas import bubbles
 
 
@@ -106,7 +106,7 @@ def _one_f_one_b_peak(s: Setting, stage: Number) -> Number:
 
 
 def _interleaved_peak(s: Setting, stage: Number) -> Number:
-    group = s.micro // maximum(1, s.micro // s.stages)
+    group = bubbles.interleaved_group(s.stages, s.micro)
     return bubbles.interleaved_peak(s.stages, s.micro, s.chunks, group, stage)
 
 

@@ -79,6 +79,13 @@ def distinct_copies(
     return reached / (choices * held / experts)
 
 
+@formula(unit="1", source="DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.2; count of the sends inside a node")
+def node_copies_passed_on(to_nodes: Number, to_ranks: Number, ranks: Number, near: Number) -> Number:
+    """Copies that ranks pass on inside a node (or take back and add up) where a token crosses once to each node: all
+    that ranks other than the one that it reaches need, less those of an exchange that sends to all ranks alike."""
+    return to_ranks * (near - 1) / near - to_nodes * (near - 1) / ranks
+
+
 def _drawn(held: Number, experts: Number, choices: int, groups: int, groups_chosen: int) -> Number:
     """Share of tokens that reach a destination: one of its groups is chosen, and there one of its experts."""
     size = experts / groups

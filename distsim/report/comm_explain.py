@@ -30,6 +30,8 @@ _ORIGINS = (
     ("buffers", "buffers of all modules, of one dtype (torch DistributedDataParallel broadcast_buffers)"),
 )  # fmt: skip
 
+_PASSED_ON = "in the node, once to each rank with an expert of the token (node_copies_passed_on, docs/formulas.md)"
+
 
 def figures(report: TrafficReport) -> Iterator[Figure]:
     """Bytes per call, bytes on the wire and time of every row."""
@@ -39,8 +41,10 @@ def figures(report: TrafficReport) -> Iterator[Figure]:
         wire = REGISTRY.get(WIRE[_pattern(row)].__name__) if _pattern(row) else None
         if wire is not None:
             numbers = {"size_bytes": row.bytes_per_call, "ranks": row.group_size}
-            value = row.wire_bytes_per_rank / row.calls * row.every_steps
+            value = (row.wire_bytes_per_rank - row.passed_on) / row.calls * row.every_steps
             yield Figure(f"{label}: sent per call", value, "B", wire.name, numbers, wire.source)
+        if row.passed_on:
+            yield Figure(f"{label}: passed on per call", row.passed_on / row.calls, "B", "", {}, _PASSED_ON)
         often = f" in {row.every_steps} steps" if row.every_steps > 1 else ""
         times = f"{row.calls:,.0f} call{'' if round(row.calls) == 1 else 's'}{often}"
         yield Figure(

@@ -32,15 +32,20 @@ def overlapped_order(stages: int, micro: int, chunks: int, group: int | None = N
 def megatron_group(stages: int, micro: int, group: int | None) -> int:
     """The group size, by default ``stages``; refuses what Megatron refuses."""
     size = stages if group is None else group
-    rest = micro % size if size > 0 else 0
-    if not stages <= size <= micro or 0 < rest < stages:
+    if not _takes(stages, micro, size):
+        other = next((one for one in range(stages, micro + 1) if _takes(stages, micro, one)), None)
         raise DistsimError(
             f"Megatron cannot interleave {micro} micro-batches over {stages} stages in groups of {size}",
-            f"a group holds at least {stages} and at most {micro} micro-batches, and the last group none or at least "
+            f"a group holds at least {stages} micro-batches and at most all, and the last group none or at least "
             f"{stages}",
-            f"try {max(1, micro // stages) * stages} micro-batches, or the schedule interleaved-1f1b",
+            f"try groups of {other}" if other else f"try {stages} micro-batches, or the schedule interleaved-1f1b",
         )
     return size
+
+
+def _takes(stages: int, micro: int, group: int) -> bool:
+    """Whether Megatron deals micro-batches in groups of that size."""
+    return stages <= group <= micro and not 0 < micro % group < stages
 
 
 def _orders(stages: int, micro: int, chunks: int, group: int, fused: bool) -> Orders:

@@ -3,9 +3,10 @@
 import importlib
 from typing import Any, NamedTuple
 
-from distsim.errors import DistsimError, did_you_mean
+from distsim.errors import DistsimError
 from distsim.schedules import action
 from distsim.schedules.action import Schedule
+from distsim.schedules.names import plain, schedule_meant
 
 
 class Kind(NamedTuple):
@@ -48,7 +49,7 @@ SCHEDULES: dict[str, Kind] = {
     "zb-h1": Kind("zb_h1", "split backward at 1F1B's memory", _ZB, splits=True),
     "zb-h2": Kind("zb_h2", "split backward, no bubble, 2x memory", _ZB, splits=True),
     "zb-auto": Kind("zb_auto", "split backward, found for times and memory", _ZB, splits=True,
-                    options=("limit", "times")),
+                    options=("limit", "times", "kept")),
     "interleaved-zb": Kind("interleaved_zb", "interleaved 1F1B, split backward", _ZB, "looped", 1, None, 2,
                            splits=True),
     "zb-v": Kind("zb_v", "V of two chunks, split backward", _ZB, "wave", 2, 2, 2, splits=True),
@@ -63,25 +64,13 @@ SCHEDULES: dict[str, Kind] = {
     "hanayo": Kind("hanayo", "waves over several chunks", "Liu et al. 2023, arXiv:2308.15762", "wave", 2, None, 2),
 }  # fmt: skip
 
-ALIASES = {
-    "interleaved1f1b": "interleaved-1f1b", "loopedbfs": "looped-bfs", "interleavedzerobubble": "interleaved-zb",
-    "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v", "afab": "gpipe",
-}  # fmt: skip
-"""Names of torch's classes (torch.distributed.pipelining.schedules, get_schedule_class), and nanotron's of GPipe."""
-
-
-def plain(name: str) -> str:
-    """A schedule's name as it is written here; underscores and case do not matter."""
-    spelt = name.strip().lower().replace("_", "-")
-    return ALIASES.get(spelt, spelt)
-
 
 def find(name: str) -> Kind:
     """The schedule of that name."""
     kind = SCHEDULES.get(plain(name))
     if kind is None:
         raise DistsimError(
-            f"unknown pipeline schedule {name!r}", did_you_mean(name, SCHEDULES), f"schedules: {', '.join(SCHEDULES)}"
+            f"unknown pipeline schedule {name!r}", schedule_meant(name, SCHEDULES), f"schedules: {', '.join(SCHEDULES)}"
         )
     return kind
 

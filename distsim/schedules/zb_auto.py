@@ -3,6 +3,7 @@ parallelism, section 4). The greedy heuristic of the paper is tried with its thr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
@@ -28,16 +29,21 @@ class Times(NamedTuple):
 
 
 def order(
-    stages: int, micro: int, chunks: int = 1, limit: int | None = None, times: Times | None = None
+    stages: int, micro: int, chunks: int = 1, limit: int | None = None, times: Times | None = None, kept: float = 1.0
 ) -> Sequence[Sequence[Action]]:
-    """The order with the shortest longest stage. A stage holds at most ``limit`` micro-batches from forward to weight
-    gradient (default 2 stages, the paper's ZB-2p). Where a micro-batch leaves all stages as the one before did, as it
+    """The order with the shortest longest stage. A stage holds at most the memory of ``limit`` micro-batches (default 2
+    stages, the paper's ZB-2p): all of one from its forward to its input gradient, then the share ``kept`` that its
+    weight gradient reads (the paper's M_W over M_B). Where a micro-batch leaves all stages as the one before did, as it
     soon does where they are alike, further ones do the same; they are counted instead of being walked through."""
     limit = 2 * stages if limit is None else limit
     if limit < 1:
         raise DistsimError(f"a memory limit of {limit} micro-batches per stage holds none", "give at least 1")
+    if not 0 < kept <= 1:
+        raise DistsimError(f"a share of {kept:g} waits for weight gradients", "give more than 0 and at most 1")
     times = times or Times([1] * stages, [1] * stages, [1] * stages)
-    tries = (_Greedy(stages, micro, limit, times, switches).run() for switches in product((True, False), repeat=3))
+    tries = (
+        _Greedy(stages, micro, limit, times, switches, kept).run() for switches in product((True, False), repeat=3)
+    )
     return min(tries, key=lambda greedy: greedy.longest()).found()
 
 
@@ -63,8 +69,10 @@ class _Loop(NamedTuple):
 class _Greedy:
     """Builds all stages' orders micro-batch by micro-batch: forwards down the stages, input gradients back up."""
 
-    def __init__(self, stages: int, micro: int, limit: int, times: Times, switches: tuple[bool, ...]) -> None:
-        self.stages, self.micro, self.limit, self.times = stages, micro, limit, times
+    def __init__(
+        self, stages: int, micro: int, limit: int, times: Times, switches: tuple[bool, ...], kept: float
+    ) -> None:
+        self.stages, self.micro, self.limit, self.times, self.kept = stages, micro, limit, times, kept
         self.bubble_before_first, self.prefer_backward, self.fill_early = switches
         self.orders: Orders = [[] for _ in range(stages)]
         self.count = {kind: [0] * stages for kind in "FIW"}
@@ -159,8 +167,11 @@ class _Greedy:
             self.over.add(s)
         return beyond
 
-    def _held(self, s: int) -> int:
-        return self.count["F"][s] - self.count["W"][s]
+    def _due(self, s: int) -> int:
+        """Weight gradients that must go before another forward fits."""
+        ahead, waiting = self.count["F"][s] - self.count["I"][s], self.count["I"][s] - self.count["W"][s]
+        over = (ahead + 1 - self.limit) / self.kept + waiting
+        return max(0, min(math.ceil(over - NOTHING), waiting))
 
     def _weights(self, s: int, until: int) -> None:
         while self.count["W"][s] < until:
@@ -220,14 +231,12 @@ class _Greedy:
         after = self.now[s + 1] + self.cost["F"][s + 1] + self.cost["I"][s + 1] + self.times.hop
         if self.now[s] >= after:
             return True
-        due = max(0, min(self._held(s) + 1 - self.limit, self.count["I"][s] - self.count["W"][s]))
-        if self.now[s] + self.cost["F"][s] + due * self.cost["W"][s] <= after:
+        if self.now[s] + self.cost["F"][s] + self._due(s) * self.cost["W"][s] <= after:
             return False
         return not self._beyond_slack(s, after - self.now[s])
 
     def _make_room(self, s: int) -> None:
-        while self._held(s) >= self.limit:
-            self._put(s, "W")
+        self._weights(s, self.count["W"][s] + self._due(s))
 
     def _fill(self, s: int, ready: float | None) -> None:
         """Weight gradients in the wait for ``ready``; one more that overruns it where the wait is worth it."""

@@ -47,7 +47,7 @@ class Traffic(Spec):
     """While gradients stay on the rank, parameters that ZeRO 2 gathers by layers stay gathered too (FSDP1's
     SHARD_GRAD_OP), and CUDA graphs of whole steps hold them so (torchtitan)."""
     replicas_reduce_once: bool = False
-    """Replicas of shards add up their gradients after the last micro-batch, shards theirs after each (torchtitan)."""
+    """Replicas of shards add up their gradients after the last micro-batch, shards theirs after each (MiCS)."""
     clip: bool = True
     """The gradient norm is computed over all ranks before the step."""
     norm_per_parameter: bool = False

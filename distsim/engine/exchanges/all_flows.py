@@ -32,7 +32,12 @@ def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage
     if setup.framework.traffic.expert_copies == "once" and setup.kernels.expert_order == "fused":
         flows = [once_per_domain(setup, flow, network) for flow in flows]
     flows += replicated_gradient_flows(setup, exchange, stage) + shared
-    flows += pipeline_flows(setup, stage) + norm_flows(setup, exchange, stage)
+    flows += pipeline_flows(setup, stage)
+    if stage.mirror is not None:
+        from distsim.engine.exchanges.both_copies import both_copies_flows
+
+        flows += both_copies_flows(setup, exchange, stage)
+    flows += norm_flows(setup, exchange, stage)
     if setup.offload:
         from distsim.engine.exchanges.offloading import offload_flows
 

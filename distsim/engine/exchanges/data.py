@@ -83,12 +83,13 @@ def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     copies = [units_of(stage), *([] if stage.mirror is None else [units_of(stage.mirror)])]
     flows: list[Flow] = []
     for sharing in found:
-        own, *others = (_shared_units(units, sharing, together) for units in copies)
+        held = [_shared_units(units, sharing, together) for units in copies]
         layered = where(layout.zero >= 3, 1, where(layout.zero == 2, 1, 0) if rules.zero2 == "forward" else 0)
         if not nothing(layered):
-            flows += _scaled(_layered(setup, exchange, sharing, own), layered)
+            for own in held:
+                flows += _scaled(_layered(setup, exchange, sharing, own, len(copies)), layered)
         if not (isinstance(layered, int) and layered == 1):
-            every = [*own, *itertools.chain.from_iterable(others)]  # both copies have gradients, each micro-batch one
+            every = [*itertools.chain.from_iterable(held)]  # both copies have gradients, each micro-batch one
             flows += _scaled(_bucketed(setup, exchange, stage, sharing, every, together), 1 - layered)
     return flows + buffer_flows(setup, exchange, reduced_to_owners(setup))
 
@@ -103,14 +104,19 @@ def _scaled(flows: list[Flow], factor: Number) -> list[Flow]:
     return [flow._replace(calls=flow.calls * factor) for flow in flows]
 
 
-def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Unit]) -> list[Flow]:
-    """Unit by unit: gathered in forward and (ZeRO 3) in backward, gradients reduced and scattered in backward."""
+def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Unit], copies: int) -> list[Flow]:
+    """Unit by unit: gathered in forward and (ZeRO 3) in backward, gradients reduced and scattered in backward. Each of
+    so many copies of the model has its share of the micro-batches."""
     layout, rules, precision = setup.layout, setup.framework.traffic, setup.precision
     ranks, filling = sharing.shard.ranks, filling_of(setup)
     gather, reduce = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[reduced_in(setup)]
     syncs = where(gathers_once(setup, exchange), 1, exchange.syncs(layout.micro_batches))
     forward, backward = gathers(setup, exchange)
     replicas = 1 if rules.replicas_reduce_once else syncs
+    if copies > 1:
+        forward, backward, syncs, replicas = (
+            where(often > 0, maximum(often / copies, 1), 0) for often in (forward, backward, syncs, replicas)
+        )
     flows: list[Flow] = []
     for unit in units:
         trained = tuple(tensor for tensor in unit.tensors if tensor.trains)
@@ -164,11 +170,12 @@ def _bucketed(
     ]  # fmt: skip
     by_owner = rules.owned_bucket_rule or rules.bucket_rule
     for elements, times in [] if nothing(owned) else _buckets(setup, stage, sharing, units, together, by_owner):
-        size, calls = elements * each, times * syncs * owned
+        size, calls = elements * each, times * owned
         flows += [
-            of_states("gradients", "reduce_scatter", shard, dtype, "backward", calls, size, hides),
-            of_states("replicas", "all_reduce", sharing.replicas, dtype, "backward", calls, size / shard.ranks, hides),
-        ]
+            of_states("gradients", "reduce_scatter", shard, dtype, "backward", calls * syncs, size, hides),
+            of_states("replicas", "all_reduce", sharing.replicas, dtype, "backward", calls * whole, size / shard.ranks,
+                      hides),
+        ]  # fmt: skip
     if rules.zero1 == "reduce_scatter":
         flows += [
             of_states("parameters", "all_gather", sharing.shard, name, "step", times * sharded,

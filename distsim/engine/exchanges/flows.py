@@ -114,6 +114,8 @@ class Flow(NamedTuple):
     own_rate: Number = 0.0
     """Bytes of a call per second that a kernel of the framework's own reaches, taken where it is faster than the
     library; 0 where there is none."""
+    passed_on: Number = 0.0
+    """Bytes of a call that a rank passes on inside its domain, beside what the collective itself sends."""
     role: Role = ""
     where: Where = "layers"
     recomputed: bool = False

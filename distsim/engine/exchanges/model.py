@@ -9,7 +9,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
-from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies
+from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies, node_copies_passed_on
 from distsim.layers.ledger import Block, Collective, Operation, dropped_by
 from distsim.layers.names import COMBINE, DISPATCH, EMBEDDING, EXCHANGE, UNUSED
 from distsim.specs.layout import Layout
@@ -88,11 +88,16 @@ def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
     if experts is None or flow.span.group != "ep" or flow.op != "all_to_all":
         return flow
     placed = flow.span.placed(network)
-    held = experts.count / where(placed.nodes > 1, placed.nodes, placed.ranks)
     in_turn = setup.kernels.router == "round-robin"
-    share = distinct_copies(held, experts.choices, experts.per_token, in_turn, experts.groups, experts.groups_per_token)
+    to_nodes, to_ranks = (
+        distinct_copies(experts.count / places, experts.choices, experts.per_token, in_turn, experts.groups,
+                        experts.groups_per_token)
+        for places in (where(placed.nodes > 1, placed.nodes, placed.ranks), placed.ranks)
+    )  # fmt: skip
     own = where(placed.nodes > 1, 0.0, OWN_SHARE * (link_rate(setup.accelerator, setup.cluster) or 0.0))
-    return flow._replace(bytes_logical=flow.bytes_logical * share, own_rate=own)
+    passed = node_copies_passed_on(to_nodes, to_ranks, placed.ranks, placed.near)
+    size = flow.bytes_logical
+    return flow._replace(bytes_logical=size * to_nodes, own_rate=own, passed_on=size * passed)
 
 
 def _repeated(setup: Setup, operation: Operation, collective: Collective) -> bool:

@@ -7,6 +7,7 @@ from distsim.arrays import Number, where
 from distsim.engine.exchanges.flows import Flow, Span, dtype_name
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, folded, head_stage
+from distsim.engine.timelines.schedule_shape import both_ways
 from distsim.formulas.traffic import boundary_sends, pipeline_boundary_bytes
 from distsim.layers.ledger import parameters_of
 from distsim.layers.mtp import SHARED_EMBEDDING
@@ -54,10 +55,13 @@ def _sends(setup: Setup, index: int, phase: str) -> list[tuple[int, Number]]:
     """Messages of one phase to the next (1) and previous (-1) stage: forward goes on along the chunks, backward back.
 
     Around the ends where chunks are interleaved. Where they run down the stages and back up, every second one goes the
-    other way, and none leaves the end at which they turn.
+    other way, and none leaves the end at which they turn. Where two copies of the model run both ways, half of the
+    micro-batches go each.
     """
     layout, ahead = setup.layout, 1 if phase == "forward" else -1
     end = {1: int(index == layout.pp - 1), -1: int(index == 0)}
+    if both_ways(layout.schedule):
+        return [(step, boundary_sends(layout.micro_batches / 2, layout.vpp, end[step])) for step in (ahead, -ahead)]
     if not folded(setup):
         return [(ahead, boundary_sends(layout.micro_batches, layout.vpp, end[ahead]))]
     arms = len(setup.chunk_layers) // layout.pp
@@ -78,9 +82,11 @@ def _pair(setup: Setup, index: int, step: int) -> Span:
 
 
 def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
-    """First and last stage each hold the shared matrix and add up its gradient (Narayanan et al. 2021)."""
+    """First and last stage each hold the shared matrix and add up its gradient (Narayanan et al. 2021); where copies of
+    the model run both ways, the ranks of either have both ends, whose gradients go with those of both copies."""
     layout, precision, tied = setup.layout, setup.precision, setup.model.tied_embeddings
-    apart = stage.index in (0, layout.pp - 1) and head_stage(setup) != 0 and not layout.vocab_parallel
+    ends = stage.index in (0, layout.pp - 1) and stage.mirror is None
+    apart = ends and head_stage(setup) != 0 and not layout.vocab_parallel
     if not (apart and (tied or setup.model.mtp_trained)):
         return []
     block = stage.embedding if stage.embedding is not None else stage.head

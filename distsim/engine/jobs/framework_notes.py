@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distsim import catalog
 from distsim.engine.jobs.profile import fused_instead, has_words, least_zero
+from distsim.formulas.bubbles import interleaved_group
 from distsim.layers.attention_kernel import reads_chosen, reads_window
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
@@ -42,7 +43,19 @@ def framework_notes(
         )
     if framework.compiled_decoders and job.compile and model.causal and layout.attention == "flash":
         own.append(framework.compiled_decoders)
-    return [*own, *_attention_notes(model, layout, kernels)]
+    return [*own, *_groups(framework, layout), *_attention_notes(model, layout, kernels)]
+
+
+def _groups(framework: Framework, layout: Layout) -> list[str]:
+    """A note where Megatron must be told how many micro-batches a chunk runs in a row, as stages do not divide them."""
+    grouped = framework.supports.interleaving == "enough" and layout.schedule == "interleaved-1f1b"
+    if not grouped or layout.pp == 1 or layout.micro_batches < layout.pp or not layout.micro_batches % layout.pp:
+        return []
+    size = interleaved_group(layout.pp, layout.micro_batches)
+    return [
+        f"{framework.name} interleaves {layout.micro_batches} micro-batches over {layout.pp} stages in groups of {size}: "
+        f"--microbatch-group-size-per-virtual-pipeline-stage {size}"
+    ]
 
 
 def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from distsim.engine.jobs.placement import chunk_layers
 from distsim.errors import DistsimError
-from distsim.schedules.registry import Kind, chunks_for, find, plain
+from distsim.schedules.names import plain
+from distsim.schedules.registry import Kind, chunks_for, find
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model

@@ -11,7 +11,7 @@ from typing import Any
 from distsim.arrays import Number
 from distsim.errors import DistsimError, did_you_mean
 from distsim.other_names import choice_meant
-from distsim.schedules.registry import plain
+from distsim.schedules.names import plain, schedule_meant
 from distsim.specs.flags import flag
 from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE
 
@@ -63,10 +63,11 @@ def parse_bound(name: str, text: str) -> Bound:
     if name in WORDS:
         parts = list(WORDS[name]) if parts == ["all"] else parts
         parts = [plain(part) for part in parts] if name == "schedule" else parts
+        meant = schedule_meant if name == "schedule" else choice_meant
         for part in parts:
             if part not in WORDS[name]:
                 raise DistsimError(
-                    f"{option}: {part!r} is not a choice of a search", choice_meant(part, WORDS[name]),
+                    f"{option}: {part!r} is not a choice of a search", meant(part, WORDS[name]),
                     f"choices: {', '.join(WORDS[name])}",
                 )  # fmt: skip
         return Bound(text, words=tuple(parts))

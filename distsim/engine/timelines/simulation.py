@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from distsim import keywords
 from distsim.engine.timelines import in_flight
 from distsim.engine.timelines import input as given
 from distsim.engine.timelines.input import Time
@@ -120,7 +121,7 @@ def simulated(
 def named_order(
     stages: int | None, micro: int | None, name: str, chunks: int | None,
     times: PassTimes, hop: Time,
-    memory_limit: int | None = None, group: int | None = None,
+    memory_limit: int | None = None, group: int | None = None, weight_memory: float | None = None,
 ) -> tuple[Schedule, int]:  # fmt: skip
     """The actions of a named schedule, and its micro-batches."""
     p = whole_number_given(stages, "stages", "--stages 4")
@@ -132,9 +133,13 @@ def named_order(
     given.check_size(p, m, count, kind.splits)
     if memory_limit is not None and "limit" not in kind.options:
         raise DistsimError(f"schedule {name} takes no memory limit", "zb-auto finds an order under one")
+    if weight_memory is not None and "kept" not in kind.options:
+        raise DistsimError(f"schedule {name} takes no memory of weight gradients", "zb-auto does")
+    if weight_memory is not None:
+        keywords.number("weight_memory", weight_memory)
     if group is not None and "group" not in kind.options:
         raise DistsimError(f"schedule {name} takes no group size", "interleaved-1f1b-megatron does")
-    options: dict[str, Any] = {"limit": memory_limit, "group": group}
+    options: dict[str, Any] = {"limit": memory_limit, "group": group, "kept": weight_memory}
     if "times" in kind.options:
         empty = Schedule(name, [[] for _ in range(p)], list(range(p)), [list(range(p))], 1, [1] * p)
         costs = given.costs(empty, *times)
