@@ -102,6 +102,20 @@ def test_halving_doubling_sends_ring_bytes_in_few_rounds(ranks: int) -> None:
     assert net.seconds == pytest.approx(formulas.halving_doubling_all_reduce_seconds(SIZE, ranks, HOP, RATE))
 
 
+@pytest.mark.parametrize("ranks", (3, 5, 6, 7, 12))
+def test_ranks_beyond_a_power_of_two_fold_in_and_out(ranks: int) -> None:
+    core = 2 ** int(math.log2(ranks))
+    folds = Network(ranks)
+    for into in (True, False):
+        pairs = [(rank, rank - core) if into else (rank - core, rank) for rank in range(core, ranks)]
+        folds.round([(*pair, SIZE) for pair in pairs])
+    for run, closed in (
+        (recursive_doubling, formulas.recursive_doubling_all_reduce_seconds),
+        (halving_doubling, formulas.halving_doubling_all_reduce_seconds),
+    ):
+        assert run(core)[0].seconds + folds.seconds == pytest.approx(closed(SIZE, ranks, HOP, RATE))
+
+
 @pytest.mark.parametrize("ranks", COUNTS)
 def test_binomial_broadcast_reaches_all_and_average_is_the_law(ranks: int) -> None:
     net, have = binomial_broadcast(ranks)
