@@ -155,6 +155,8 @@ def test_each_way_waits_for_what_it_cannot_hide() -> None:
     assert sum(priced) < waited < 1.1 * sum(priced)
     few = found["vocab-2"].breakdown["pipeline_transfer"] / scale
     assert few < 0.5 * sum(priced)
+    bubbles = [found[way].breakdown["pipeline_bubble"] / math.exp(found[way].correction.logarithm) for way in WAYS]
+    assert bubbles[2] == pytest.approx(bubbles[1], rel=1e-6)
     busy = report.breakdown["compute"] / report.setup.layout.micro_batches
     assert report.breakdown["pipeline_bubble"] < 0.92 * 3 * busy  # a tenth of the products is the vocabulary's
 
