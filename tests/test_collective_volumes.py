@@ -9,6 +9,7 @@ import pytest
 
 from distsim.engine.networks.pricing import OPS, WIRE
 from distsim.formulas import collectives as formulas
+from distsim.formulas import nccl
 
 SIZE, HOP, RATE = 2.0**26, 3e-6, 40e9
 POWERS = (2, 4, 8, 16, 64)
@@ -184,3 +185,21 @@ def test_torus_uses_all_axes() -> None:
     two = formulas.torus_all_gather_seconds(SIZE, 16, 2, 4, 0.0, RATE)
     assert one == pytest.approx(2 * two)
     assert formulas.torus_all_gather_seconds(8.0, 16, 2, 4, 1e-6, RATE) == pytest.approx(4e-6)
+
+
+@pytest.mark.parametrize(
+    ("found", "by_hand"),
+    [
+        (nccl.nccl_collnet_direct_latency(1, 0.4, 5, 15), 15),  # nothing inside a node of one GPU
+        (nccl.nccl_collnet_direct_latency(8, 0.4, 5, 15), 2 * (5 + 7 * 0.4) + 15),
+        (nccl.nccl_collnet_chain_latency(8, 5, 15), 7 * 5 + 15 + 7 * 5),  # along seven GPUs, and back
+        (nccl.nccl_nvls_tree_latency(4, 5, 15), 5 + 2 * 15 + 2 * 15),  # two levels of nodes, and back
+        (nccl.nccl_pat_latency(8, 16, 15, 2, 0.5), 8 + 4 * 15 / 2 + 16 * 0.5),
+        (nccl.nccl_chain_latency(6, 1, 5, 15), 6 + 5),
+        (nccl.nccl_chain_latency(6, 2, 5, 15), 6 + 15),
+        (nccl.nccl_collnet_direct_bandwidth(100, 4, 1), 100 / (1 + 3 / 2)),  # of four to a channel one counts whole
+    ],
+)
+def test_nccls_tuner_by_hand(found: float, by_hand: float) -> None:
+    """Microseconds, of an intra-node step of 5 and one between nodes of 15 (src/graph/tuning.cc)."""
+    assert found == pytest.approx(by_hand)
