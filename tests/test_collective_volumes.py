@@ -9,6 +9,7 @@ import pytest
 
 from distsim.engine.networks.pricing import OPS, WIRE
 from distsim.formulas import collectives as formulas
+from distsim.formulas import nccl
 
 SIZE, HOP, RATE = 2.0**26, 3e-6, 40e9
 POWERS = (2, 4, 8, 16, 64)
@@ -102,6 +103,20 @@ def test_halving_doubling_sends_ring_bytes_in_few_rounds(ranks: int) -> None:
     assert net.seconds == pytest.approx(formulas.halving_doubling_all_reduce_seconds(SIZE, ranks, HOP, RATE))
 
 
+@pytest.mark.parametrize("ranks", (3, 5, 6, 7, 12))
+def test_ranks_beyond_a_power_of_two_fold_in_and_out(ranks: int) -> None:
+    core = 2 ** int(math.log2(ranks))
+    folds = Network(ranks)
+    for into in (True, False):
+        pairs = [(rank, rank - core) if into else (rank - core, rank) for rank in range(core, ranks)]
+        folds.round([(*pair, SIZE) for pair in pairs])
+    for run, closed in (
+        (recursive_doubling, formulas.recursive_doubling_all_reduce_seconds),
+        (halving_doubling, formulas.halving_doubling_all_reduce_seconds),
+    ):
+        assert run(core)[0].seconds + folds.seconds == pytest.approx(closed(SIZE, ranks, HOP, RATE))
+
+
 @pytest.mark.parametrize("ranks", COUNTS)
 def test_binomial_broadcast_reaches_all_and_average_is_the_law(ranks: int) -> None:
     net, have = binomial_broadcast(ranks)
@@ -170,3 +185,21 @@ def test_torus_uses_all_axes() -> None:
     two = formulas.torus_all_gather_seconds(SIZE, 16, 2, 4, 0.0, RATE)
     assert one == pytest.approx(2 * two)
     assert formulas.torus_all_gather_seconds(8.0, 16, 2, 4, 1e-6, RATE) == pytest.approx(4e-6)
+
+
+@pytest.mark.parametrize(
+    ("found", "by_hand"),
+    [
+        (nccl.nccl_collnet_direct_latency(1, 0.4, 5, 15), 15),  # nothing inside a node of one GPU
+        (nccl.nccl_collnet_direct_latency(8, 0.4, 5, 15), 2 * (5 + 7 * 0.4) + 15),
+        (nccl.nccl_collnet_chain_latency(8, 5, 15), 7 * 5 + 15 + 7 * 5),  # along seven GPUs, and back
+        (nccl.nccl_nvls_tree_latency(4, 5, 15), 5 + 2 * 15 + 2 * 15),  # two levels of nodes, and back
+        (nccl.nccl_pat_latency(8, 16, 15, 2, 0.5), 8 + 4 * 15 / 2 + 16 * 0.5),
+        (nccl.nccl_chain_latency(6, 1, 5, 15), 6 + 5),
+        (nccl.nccl_chain_latency(6, 2, 5, 15), 6 + 15),
+        (nccl.nccl_collnet_direct_bandwidth(100, 4, 1), 100 / (1 + 3 / 2)),  # of four to a channel one counts whole
+    ],
+)
+def test_nccls_tuner_by_hand(found: float, by_hand: float) -> None:
+    """Microseconds, of an intra-node step of 5 and one between nodes of 15 (src/graph/tuning.cc)."""
+    assert found == pytest.approx(by_hand)

@@ -62,6 +62,15 @@ def test_adafactor_moves_what_its_operations_read_and_write(name: str, precision
     assert slow / fused == pytest.approx((moved + width) / (7 * width + width), rel=0.03)
 
 
+@pytest.mark.parametrize(("precision", "gradient"), [("bf16", 2), ("bf16-fp32-grads", 4)])
+def test_masters_are_read_from_gradients_and_written_to_parameters(precision: str, gradient: int) -> None:
+    """Beside the 68 bytes of operations in fp32: the gradient is zeroed, read for its norm and once more, an fp32 copy
+    of it written, the master read, the narrow parameter written. In fp32 it is zeroed and read for its norm alone."""
+    job: dict[str, Any] = {**JOB, "framework": "torchtune", "optimizer": "adafactor"}
+    found, plain = (distsim.step(**{**job, "precision": one}).breakdown["optimizer"] for one in (precision, "fp32"))
+    assert found / plain == pytest.approx((68 + 3 * gradient + 4 + 4 + 2) / (68 + 4 + 4), rel=1e-3)
+
+
 def test_compiled_programs_fuse_adafactor() -> None:
     """XLA makes one kernel of it, which reads and writes each element a few times."""
     job: dict[str, Any] = {**JOB, "gpu": "tpu-v5p", "gpus": 8, "zero": 3, "framework": "maxtext"}

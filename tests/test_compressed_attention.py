@@ -14,6 +14,7 @@ from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.launches import launches
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.reader import read_config
 from distsim.interop.runs import Run
@@ -156,6 +157,13 @@ def test_streams_are_mixed() -> None:
             for model in (mixed, one)]  # fmt: skip
     sizes = [max(row.wire_bytes_per_rank for row in stage if row.group == "pp") for stage in sent]
     assert sizes[0] == 4 * sizes[1]
+    weights = {}
+    for model in (mixed, alone):
+        setup = resolve(Job(model=model, gpu="b200-sxm", gpus=128, ep=64, framework="torchtitan"))
+        rows = (row for row in blocks(setup)["moe+window"].operations if row.role == "stream weights")
+        weights[model.stream_mixing] = launches(setup, next(rows)).kernels
+    steps = mixed.stream_mixing  # two sums, two additions, two divisions each; backward eight
+    assert [a - b for a, b in zip(weights[steps], weights[0], strict=True)] == [6 * steps, 8 * steps]
     with_one = distsim.memory(distsim.Job(model=mixed, gpu="b200-sxm", gpus=256, ep=64, mtp=1, seq=4096))
     without = distsim.memory(distsim.Job(model=mixed, gpu="b200-sxm", gpus=256, ep=64, seq=4096))
     assert with_one.peak > without.peak

@@ -16,6 +16,7 @@ from distsim.engine.footprint.states import states
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.memory import memory_of
 from distsim.engine.runs.setup import setup_of
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
@@ -60,6 +61,18 @@ def test_against_torch(row: dict[str, str]) -> None:
         assert saved.total == pytest.approx(int(row["saved_total"]), rel=2e-3)
     peak = max(moment.total for moment in moments_of(setup, stage, held, saved))
     assert peak == pytest.approx(int(row["peak_total"]), rel=2e-2)
+
+
+@pytest.mark.parametrize("name", ["decoder's embedding backward", "embedding backward"])
+def test_a_table_of_three_uses_has_three_gradients(name: str) -> None:
+    """A word more is a row of weights, two of Adam's moments, the head's gradient, a lookup's, and their sum."""
+    model, found = load_model("t5-small").spec, []
+    for vocab in (32_000, 64_000):
+        setup = one_gpu(
+            model.model_copy(update={"vocab": vocab}), framework="huggingface", precision="fp32", recompute="full"
+        )
+        found.append(next(one.total for one in memory_of(setup).stages[0].moments if one.name == name))
+    assert found[1] - found[0] == pytest.approx((1 + 2 + 3) * 32_000 * 512 * 4)
 
 
 def test_flops_follow_the_ledger() -> None:

@@ -104,6 +104,8 @@ def test_compiled_layers_and_plain_tensors_know_nothing_of_dtensors() -> None:
     compiled = launches(titan(compile=True), norm).issued
     assert launches(titan(tp=4, compile=True), norm).issued == compiled
     assert launches(titan(tp=4, framework="fsdp"), norm).issued == launches(titan(framework="fsdp"), norm).issued
+    experts = operation(titan(), "mlp.experts.up")  # which take their weights out of DTensors first
+    assert launches(titan(tp=4), experts).issued == launches(titan(framework="fsdp", tp=4), experts).issued
     dense = Job(model="llama-3-8b", gpus=4, tp=4, framework="nemo-automodel", compile=True)
     assert launches(resolve(dense), norm).issued == compiled
 

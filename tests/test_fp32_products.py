@@ -45,6 +45,12 @@ def test_what_fp32_was_in_a_year(year: str, framework: str, recipe: str) -> None
     assert setup_of(_run(**cells)).precision.name == recipe
 
 
+def test_passes_over_fp32_need_no_casts_and_come_nearer_to_the_bandwidth() -> None:
+    """Those of six steps of a GPT-2 in fp32 and TF32 took 0.80 to 0.90 of what their bytes take in the mean."""
+    for precision in ("fp32", "tf32"):
+        assert 0.80 <= _chip("bf16").pass_bandwidth / _chip(precision).pass_bandwidth <= 0.90
+
+
 def test_attention_in_fp32_takes_three_tf32_products() -> None:
     """Whether or not TF32 is allowed, the kernel is the same."""
     exact, rounded = _chip("fp32"), _chip("tf32")

@@ -42,6 +42,27 @@ def test_composed_loss_reads_wide_rows_from_memory() -> None:
     assert short < long < LOSS_BYTES["eager"][0]
 
 
+def test_soft_caps_pass_over_logits() -> None:
+    """Quotient, tanh, product, two passes each; backward product and quotient, and of tanh three."""
+    model, found = catalog.load("models", "gemma-2-2b"), []
+    for capped in (True, False):
+        setup = resolve(Job(model=model.model_copy(update={"logit_softcap": capped}), framework="huggingface"))
+        head = build_stages(setup)[0].head
+        assert head is not None
+        loss = next(one for one in head.operations if one.kind == "loss")
+        found.append([size / (loss.shape[0] * loss.shape[1]) for size in moved_bytes(setup, loss)])
+    assert [a - b for a, b in zip(*found, strict=True)] == pytest.approx([6 * 2, 7 * 2])
+
+
+def test_narrow_rows_take_half_the_cache() -> None:
+    """Of 16-bit logits a row of Llama 3's words is as long as one of 64,128 in fp32, of which more is found again."""
+    narrow = per_logit("huggingface", model="llama-3-8b", loss_upcast=False)
+    chip = catalog.load("gpus", "a100-sxm4-80gb").chip
+    found = reread_share(128_256 * 2, chip.units, float(chip.cache))
+    assert narrow == pytest.approx(LOSS_BYTES["narrow"][0] - LOSS_AGAIN["narrow"][0] * (1 - found))
+    assert found < reread_share(128_256 * 4, chip.units, float(chip.cache))
+
+
 def test_metrics_take_the_loss_once_more_each() -> None:
     """Composer's cross entropy and perplexity, each composed in fp32 beside a fused loss."""
     one = per_logit("huggingface")
@@ -113,3 +134,5 @@ def test_losses_shift_their_logits_until_2025() -> None:
     more = [a - b for a, b in zip(found["2021"][2], moved_bytes(plain, loss), strict=True)]
     logits = loss.shape[0] * loss.shape[1]
     assert more == pytest.approx([4 * logits, 6 * logits])
+    one, alone = (replace(each, layout=each.layout.with_(micro_batch=1)) for each in (setup, plain))
+    assert moved_bytes(one, loss)[0] == moved_bytes(alone, loss)[0], "of one sequence the copy is a view"

@@ -13,6 +13,7 @@ from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.profile import losses_for
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.kernels.compute import Chip, operation_sums
+from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.validate import replay
 from distsim.errors import DistsimError
@@ -218,6 +219,8 @@ def test_a_chunk_that_backward_computes_again_is_multiplied_four_times_and_makes
     assert float(backward.matmul) == pytest.approx(
         float(forward.matmul) + float(operation_sums(once, Chip(once), _ends(once)[0])[1].matmul)
     )
+    passed, less = moved_bytes(setup, loss), moved_bytes(once, loss)
+    assert passed[1] - less[1] == pytest.approx(passed[0]) and passed[0] == less[0] > 0, "as does the loss"
 
 
 def test_chunks_of_256_tokens_do_not_grow_with_the_sequence() -> None:

@@ -25,7 +25,7 @@ from distsim.interop.runs import Run, read_runs
 from distsim.layers.ledger import distinct_saved, saved_bytes
 from distsim.specs.job import Job
 from distsim.specs.timing import CHECKED
-from distsim.units import MIB
+from distsim.units import GIB, MIB
 
 RUNS = {run.id: run for run in read_runs(shipped_runs())}
 NANOTRON: dict[str, Any] = {"model": "llama-7b", "gpu": "h100-sxm", "framework": "nanotron", "seq": 4096, "tp": 8,
@@ -181,6 +181,18 @@ def test_notes_and_years_tell_what_lies_beside_the_model() -> None:
     assert held.framework.overhead.context_bytes == pytest.approx(1.0e9)
     assert not held.kernels.loss_upcast
     assert held_by(qlora, setup_of(qlora), 2025.0).framework.overhead.context_bytes == pytest.approx(0.5e9)
+
+
+@pytest.mark.parametrize(("gpu", "gibibytes"), [("h100-sxm", 1.2), ("l40s", 0.9), ("mi325x", 2.4)])
+def test_contexts_grow_with_the_chip(gpu: str, gibibytes: float) -> None:
+    """What cards held beside torch's tensors of one BERT (mila-iqia/milabench); of a GPT-2 a B200 held 0.5 GB more than
+    a card of Ada with 142 units."""
+    held = {
+        name: memory_of(resolve(Job(model="gpt2", gpu=name, gpus=1))).stages[0].categories["framework"]
+        for name in (gpu, "l40s", "b200-sxm")
+    }
+    assert held[gpu] / GIB == pytest.approx(gibibytes, abs=0.06)
+    assert held["b200-sxm"] - held["l40s"] == pytest.approx(0.5e9, abs=0.03e9)
 
 
 def test_an_optimizer_that_steps_in_backward_leaves_no_gradients() -> None:

@@ -7,6 +7,7 @@ import pytest
 from distsim import catalog
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.chip import FOUR_BIT_JOULES, NARROW_SHARE, Chip, narrow_share, usual_share
+from distsim.engine.kernels.quantise import frozen_casts, trained_casts
 from distsim.formulas.compute import matmul_share, narrowed_share
 from distsim.specs.job import Job
 
@@ -52,3 +53,27 @@ def test_half_again_the_units_are_not_half_again_as_fast() -> None:
 def test_four_bits_at_the_rate_of_eight_are_no_faster() -> None:
     chip = catalog.load("gpus", "trainium3")
     assert narrow_share(chip, "fp4", 0.8) == pytest.approx(0.8 * NARROW_SHARE)
+
+
+@pytest.mark.parametrize(
+    ("precision", "gpu", "trained", "frozen"),
+    [
+        ("fp8", "h100-sxm", (4, 0, 0, 4, 0), (3, 0, 0, 3, 0)),
+        ("fp8-parameters", "h100-sxm", (4, 0, 0, 4, 0), (3, 0, 0, 3, 2)),
+        ("fp8-parameters", "b200-sxm", (4, 0, 0, 4, 0), (3, 0, 0, 3, 0)),
+        ("torchao-rowwise", "h100-sxm", (8, 10, 4, 8, 4), (7, 10, 4, 7, 0)),
+        ("jax-int8", "tpu-v5p", (5, 5, 5, 10, 5), (5, 5, 0, 5, 5)),
+    ],
+)
+def test_casts_read_and_write(precision: str, gpu: str, trained: tuple[int, ...], frozen: tuple[int, ...]) -> None:
+    """Bytes an element: of input and weights forward, of input, of the output's gradient and of weights backward.
+
+    Transformer Engine reads 2 and writes 1, and 1 more that the weight's gradient needs; 8-bit weights are turned for
+    Hopper (1 + 1). torchao reads and writes results of unscaled products again (4). JAX keeps nothing: all is cast
+    again for each product.
+    """
+    setup = resolve(Job(model="llama-3-8b", gpu=gpu, gpus=8, precision=precision))
+    for casts, expected in ((trained_casts, trained), (frozen_casts, frozen)):
+        of_input, of_output, of_weights = (casts(setup, one) for one in ((1, 0, 0), (0, 1, 0), (0, 0, 1)))
+        assert of_output[0] == 0
+        assert (of_input[0], of_weights[0], of_input[1], of_output[1], of_weights[1]) == expected

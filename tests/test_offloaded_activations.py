@@ -147,7 +147,7 @@ def test_deepspeed_waits_for_each_copy(framework: str, waits: bool) -> None:
     """Its checkpointing moves inputs by Tensor.to, on the stream that computes: copies take all of their time, once,
     in the breakdown as in the traffic. torchtune's go beside computation that is long enough here."""
     job: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "zero": 3, "recompute": "full",
-                           "framework": framework, "seq": 8192}  # fmt: skip
+                           "framework": framework, "seq": 8192, "global_batch": 16}  # fmt: skip
     offloaded, plain = (distsim.step(**job, offload=moved) for moved in ("activations", None))
     rows = [row for row in distsim.comm(**job, offload="activations").collectives if row.group == "host"]
     priced = sum(row.seconds for row in rows)

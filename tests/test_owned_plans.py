@@ -82,14 +82,15 @@ def test_bought_and_rented_machines_stand_side_by_side() -> None:
 def test_a_price_of_one_s_own_goes_before_all_others(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text(
-        'name = "mine"\nprovider = "our vendor"\ncurrency = "USD"\n[source]\nother = "a quote"\nchecked = 2026-11-01\n'
+        'name = "mine"\nprovider = "our vendor"\ncurrency = "EUR"\n[source]\nother = "a quote"\nchecked = 2026-11-01\n'
+        '[exchange]\nusd = 1.25\ndate = "2026-11"\nsource = "a bank"\n'
         '[[purchases]]\nitem = "rack of ours"\nkind = "system"\ngpu = "gb300"\nprice = 4000000\ngpus = 72\n'
         'date = "2026-11"\nsource = "their quote"\n'
     )
     options = found("--provider", str(mine), "--gpu", "gb300", "--price", "owned", "--gpus", "72")["options"]
     assert options[0]["price"]["instance"] == "rack of ours"
     house = catalog.load("facilities", "default")
-    assert options[0]["payable_dollars"] == pytest.approx(4e6 * (1 + house.network_fraction))
+    assert options[0]["payable_dollars"] == pytest.approx(1.25 * 4e6 * (1 + house.network_fraction))
 
 
 def test_a_word_that_is_no_term_is_answered_with_this_one_too() -> None:

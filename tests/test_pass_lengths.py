@@ -16,7 +16,7 @@ from distsim.errors import DistsimError
 from distsim.formulas.schedule_forms import FORMS, Setting
 from distsim.schedules.registry import SCHEDULES
 
-SIZES = ((2, 8), (3, 2), (4, 3), (4, 8), (4, 44), (5, 23), (6, 54), (8, 16))
+SIZES = ((2, 8), (3, 2), (4, 3), (4, 8), (4, 46), (5, 23), (6, 54), (8, 16))
 USUAL = (("equal", 1 / 3, 1 / 3), ("computed again", 0.25, 0.25), ("long attention", 0.3, 0.15), ("frozen", 0.5, 0.005))
 SPLIT = ("zb-h1", "zb-h2", "zb-v", "interleaved-zb", "dualpipe", "dualpipe-v")
 WORST = 0.007

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import distsim
@@ -137,7 +138,6 @@ def test_ways_of_transfers_that_take_time_are_taken(times: str, capsys: pytest.C
 
 
 def test_counts_and_times_may_be_numpys() -> None:
-    np = pytest.importorskip("numpy")
     plain = distsim.pipeline(stages=4, micro=8, chunks=2, schedule="interleaved-1f1b", forward=2)
     same = distsim.pipeline(
         stages=np.int64(4), micro=np.int64(8), chunks=np.int64(2), schedule="interleaved-1f1b", forward=np.int64(2)
@@ -148,7 +148,6 @@ def test_counts_and_times_may_be_numpys() -> None:
 
 
 def test_an_array_is_no_value_of_a_job() -> None:
-    np = pytest.importorskip("numpy")
     with pytest.raises(DistsimError, match=r"micro_batch .* is not a whole number"):
         distsim.step("llama-7b", gpus=8, micro_batch=np.array([1, 2]))
 

@@ -142,6 +142,8 @@ def test_how_chunks_are_dealt_changes_nobodys_work() -> None:
         for schedule, chunks in (("zb-v", 2), ("interleaved-1f1b", 2), ("hanayo", 4)):
             dealt = model_times(model, stages, micro, chunks, schedule, seq=2048)
             assert len(dealt["forward"]) == stages * chunks
+            if schedule == "interleaved-1f1b":
+                assert dealt["hop"] == pytest.approx(whole["hop"]), "a message is as long however many there are"
             for name in ("forward", "backward"):
                 assert sum(dealt[name]) == pytest.approx(sum(whole[name]), rel=0.03)
 

@@ -84,6 +84,9 @@ def test_a_loop_launches_as_many_kernels_as_a_rank_has_experts() -> None:
     assert [one - other for one, other in zip(loop.kernels, grouped.kernels, strict=True)] == [16, 32]
     forward, backward = (one - other for one, other in zip(loop.issued, grouped.issued, strict=True))
     assert (forward, backward) == pytest.approx((16 * LOOP_PRODUCT_ISSUE, 32 * LOOP_PRODUCT_ISSUE))
+    frozen = up._replace(weight_gradient=False)
+    less = [launches(one, frozen).kernels[1] for one in (setup, changed(setup, expert_products="grouped"))]
+    assert less[0] - less[1] == 16  # of its two backward products one is left
     narrow = launches(job(precision="fp8"), up)
     assert [one - other for one, other in zip(narrow.kernels, grouped.kernels, strict=True)] == [16 * 4, 16 * 7]
     quantised = [one - other for one, other in zip(narrow.issued, loop.issued, strict=True)]
@@ -100,6 +103,10 @@ def test_experts_that_are_modules_are_each_issued_from_python() -> None:
     assert sum(new.issued[0] - one.issued[0] for new, one in more) == 128 * 12
     assert sum(new.issued[1] - one.issued[1] for new, one in more) == 128 * 20
     assert sum(new.waits for new, _ in more) == 128 * AFTER_FOUND
+    up = operation(setup, "mlp.experts.up")  # gate and up apart: frozen, two products less, and nothing else
+    frozen = [launches(old, up._replace(weight_gradient=kept)).issued[1] for kept in (True, False)]
+    plain = [launches(setup, up._replace(weight_gradient=kept)).issued[1] for kept in (True, False)]
+    assert (frozen[0] - frozen[1]) - (plain[0] - plain[1]) == 128 * 2
     dispatch = operation(setup, "mlp.dispatch")
     one, all_of = moved_bytes(old, dispatch), moved_bytes(setup, dispatch)
     assert one[0] == all_of[0] and one[1] - all_of[1] == 128 * 4 * 4096 * 2048 * 2

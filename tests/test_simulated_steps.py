@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from distsim.engine.steps.simulated import in_doubt, simulated_seconds
 from distsim.engine.steps.timeline import timeline_of
 from distsim.engine.timelines.ramps import UNEVEN
 from distsim.specs.job import Job
+from distsim.units import parse
 
 JOB: dict[str, Any] = {"model": "mathstral-7b", "gpu": "h100-sxm", "gpus": 4, "pp": 4, "global_batch": 64, "seq": 8192}
 
@@ -84,6 +86,14 @@ def test_an_upper_bound_of_1f1b_is_told_where_it_is_one() -> None:
     assert told(schedule="pipedream", stage_layers="11,9,7,5", global_batch=8)
     for even in ({"stage_layers": "8,8,8,8"}, {"stage_layers": "6,6,8,12"}, {"schedule": "gpipe"}):
         assert not in_doubt(distsim.step(**{**JOB, "global_batch": 8, **even}))
+
+
+def test_what_a_bubble_is_of_schedules_that_never_empty_is_told() -> None:
+    report = distsim.step(**{**JOB, "schedule": "pipedream", "global_batch": 8})
+    (note,) = [one for one in report.notes if "goes on with the next step" in one]
+    once, later = (parse(text, "s") for text in re.findall(r"[\d.]+ (?:ms|s)\b", note))
+    assert once == pytest.approx(report.breakdown["pipeline_bubble"], rel=0.01)
+    assert once + later == pytest.approx(report.seconds, rel=0.01)
 
 
 def test_copies_of_the_model_in_two_directions_are_told() -> None:

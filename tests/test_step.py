@@ -14,9 +14,11 @@ from distsim.engine.advice.faster import faster
 from distsim.engine.corrections.likeness import correction_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.compute import ALONE
+from distsim.engine.kernels.sums import CLASSES
 from distsim.engine.step import step_of
 from distsim.engine.steps.breakdown import breakdown_of, timing_of
 from distsim.engine.steps.compose import PARTS, compose, layout_numbers, stage_numbers
+from distsim.engine.steps.stage_seconds import gpu_seconds
 from distsim.engine.steps.work import work_of
 from distsim.formulas.compute import mean_tiles
 from distsim.formulas.step import apart_seconds, ramp_seconds
@@ -69,6 +71,21 @@ def test_more_work_takes_longer(name: str) -> None:
         assert seconds(**{**job, "recompute": "full"}) > base
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("matmul", 1 / 0.5), ("grouped", 1 / (0.5 * 0.9)), ("matmul8", 1 / (0.5 * 0.8)),
+        ("grouped8", 1 / (0.5 * 0.8 * 0.9)), ("attention", 1 / 0.4), ("memory", 1 / 0.7), ("kernels", 1e-6),
+        ("waits", 1e-4), ("issued", 0.0),
+    ],
+)  # fmt: skip
+def test_each_kind_of_kernel_takes_its_own_share_of_the_best_rate(kind: str, expected: float) -> None:
+    timing = {"matmul": 0.5, "matmul_narrow": 0.8, "grouped": 0.9, "attention": 0.4, "stream": 0.7,
+              "kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-4}  # fmt: skip
+    stage = {f"forward.{name}": float(name == kind) for name in CLASSES}
+    assert gpu_seconds(stage, "forward", timing) == pytest.approx(expected)
+
+
 def test_a_faster_chip_and_network_are_faster() -> None:
     job = {"model": "llama-7b", "gpus": 32, "zero": 3}
     assert seconds(**job, gpu="h100-sxm") < seconds(**job, gpu="a100-sxm4-80gb") < seconds(**job, gpu="v100-sxm2-32gb")
@@ -101,7 +118,6 @@ def test_closed_form_of_forwards_and_backwards_apart(schedule: str, chunks: int,
 
 
 def test_arrays_of_jobs_agree_with_single_jobs() -> None:
-    numpy = pytest.importorskip("numpy")
     setups = [resolve(Job.read(JOBS[name])) for name in ("one gpu", "3d", "experts")]
     timings = [timing_of(setup).model_dump() for setup in setups]
     works = [work_of(setup) for setup in setups]

@@ -393,9 +393,11 @@ def test_pipeline_boundaries() -> None:
     split = comm("gpt3-175b", gpus=16, tp=8, pp=2, global_batch=4, framework="megatron-core")
     (row,) = [row for row in split.stages[0] if row.purpose == "pipeline activations"]
     assert row.bytes_per_call == split.setup.layout.seq * 12288 * 2 / 8  # sequence parallel: a shard per rank
-    whole = comm("gpt3-175b", gpus=16, tp=8, pp=2, global_batch=4, sequence_parallel=False)
-    (row,) = [row for row in whole.stages[0] if row.purpose == "pipeline activations"]
-    assert row.bytes_per_call in (whole.setup.layout.seq * 12288 * 2, whole.setup.layout.seq * 12288 * 2 / 8)
+    for framework, parts in (("megatron-core", 1), ("megatron-lm", 8)):  # scatter, gather: Narayanan 2021, section 4.1
+        job: dict[str, Any] = {"gpus": 16, "tp": 8, "pp": 2, "global_batch": 4, "sequence_parallel": False}
+        whole = comm("gpt3-175b", framework=framework, **job)
+        (row,) = [row for row in whole.stages[0] if row.purpose == "pipeline activations"]
+        assert row.bytes_per_call == whole.setup.layout.seq * 12288 * 2 / parts
 
 
 def test_stages_in_one_node_do_not_use_the_network() -> None:
@@ -612,6 +614,11 @@ def test_stages_send_every_residual_stream() -> None:
     report = comm("deepseek-v4-flash", gpu="h100-sxm", gpus=64, pp=2, ep=32, micro_batch=1)
     (size,) = {row.bytes_per_call for row in rows(report, "pipeline activations")}
     assert size == report.setup.layout.seq * report.setup.model.hidden * 4 * 2
+
+
+def test_experts_are_cut_among_as_many_ranks_as_stated() -> None:
+    report = comm("mixtral-8x7b", gpu="h100-sxm", gpus=16, tp=4, etp=2, ep=4, framework="megatron-core")
+    assert {(row.group, row.group_size) for row in rows(report, "expert dispatch")} == {("ep", 4), ("tp", 2)}
 
 
 def test_a_predicted_tokens_embedding_is_the_first_stages() -> None:

@@ -80,6 +80,8 @@ def test_every_stage_takes_part_in_each_exchange(way: str) -> None:
     assert all(flows == per_stage[0] for flows in per_stage)
     wide = one.layout.tokens * one.model.hidden * 2
     assert sorted(size for _, _, size, _ in per_stage[0])[1:] == [wide] * 4
+    sent = sum(size * calls for _, _, size, calls in per_stage[0] if size != wide)  # maximum, sum, target's logit
+    assert sent == 3 * 4 * one.layout.tokens * one.layout.micro_batches
     assert {calls for _, _, size, calls in per_stage[0] if size == wide} == {one.layout.micro_batches}
     assert not any("tied" in f.purpose for stage in build_stages(one) for f in pipeline_flows(one, stage))
 
@@ -153,6 +155,8 @@ def test_each_way_waits_for_what_it_cannot_hide() -> None:
     assert sum(priced) < waited < 1.1 * sum(priced)
     few = found["vocab-2"].breakdown["pipeline_transfer"] / scale
     assert few < 0.5 * sum(priced)
+    bubbles = [found[way].breakdown["pipeline_bubble"] / math.exp(found[way].correction.logarithm) for way in WAYS]
+    assert bubbles[2] == pytest.approx(bubbles[1], rel=1e-6)
     busy = report.breakdown["compute"] / report.setup.layout.micro_batches
     assert report.breakdown["pipeline_bubble"] < 0.92 * 3 * busy  # a tenth of the products is the vocabulary's
 
