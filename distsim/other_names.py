@@ -207,6 +207,10 @@ _CHOICES: dict[str, str] = {
     "optimizer": "cpu nvme",
     "parameters": "params param weights",
     "activations": "activation acts",
+    "fp16": "fp16-compress fp16-compress-hook fp16-compress-wrapper half",
+    "bf16": "bf16-compress bf16-compress-hook bf16-compress-wrapper bfloat16",
+    "powersgd-r4": "powersgd power-sgd powersgd-hook batched-powersgd-hook batched-powersgd",
+    "1bit": "onebit 1-bit onebitadam onebitlamb",
 }
 """Choice here -> the others' words for it."""
 
