@@ -189,11 +189,15 @@ def _kept_by_op(model: str, **options: Any) -> dict[str, Any]:
 
 
 def test_compiled_recomputation_leaves_out_what_only_additions_read() -> None:
-    """The last product before a residual and the adapter's beside it; not where a norm comes between."""
-    eager, compiled = (_kept_by_op("qwen2.5-7b", compile=one, lora_rank=8, lora_targets="q,v,o,gate,up,down")
+    """The layer's last product and the adapter's beside it; not where a norm comes between. The sum behind attention
+    is made again from its last product, but where no norm reads it (graphs that torch 2.13's partitioner cut)."""
+    eager, compiled = (_kept_by_op("llama-3-8b", compile=one, lora_rank=8, lora_targets="q,v,o,gate,up,down")
                        for one in (False, True))  # fmt: skip
     assert compiled.items() < eager.items()
-    assert all(".down" in name or ".projection" in name for name in eager.keys() - compiled.keys())
+    assert all(".down" in name for name in eager.keys() - compiled.keys())
+    products = {model: [name for name in _kept_by_op(model, compile=True) if "projection" in name]
+                for model in ("gpt-oss-20b", "qwen2.5-7b", "llama-3-8b", "gpt-neox-20b", "phi-2")}  # fmt: skip
+    assert [len(kept) for kept in products.values()] == [1, 1, 0, 0, 0]
     assert _kept_by_op("gemma-2-9b", compile=True) == _kept_by_op("gemma-2-9b", compile=False)
 
 

@@ -97,18 +97,26 @@ def op_level_saved(block: Block, kernels: Kernels, math: str = "bf16") -> dict[s
 
 
 def _only_added(block: Block) -> frozenset[str]:
-    """Products that only additions read, which read nothing in backward: the last before a residual, with its adapters,
-    unless a norm follows."""
+    """Products that nothing reads but the sum that a layer gives on: the last before a residual, with its adapters,
+    unless a norm follows, of the product or of the sum, which is made again from it."""
     names = {operation.name for operation in block.operations}
     found: set[str] = set()
     for index, operation in enumerate(block.operations):
-        if operation.name.endswith(".residual") and operation.name.replace(".residual", ".post_norm") not in names:
+        normed = operation.name.replace(".residual", ".post_norm") in names or _sum_is_read(block, index)
+        if operation.name.endswith(".residual") and not normed:
             for before in reversed(block.operations[:index]):
                 if ".lora_a" not in before.name:
                     found.add(before.name)
                 if ".lora_" not in before.name:
                     break
     return frozenset(found)
+
+
+def _sum_is_read(block: Block, index: int) -> bool:
+    """Whether a norm after this residual reads what it has added up, not the layer's input as parallel blocks do."""
+    assert block.boundary is not None
+    later = (one for one in block.operations[index + 1 :] if one.kind == "norm" and one.saved)
+    return any(one.saved[0].name != block.boundary.name for one in later)
 
 
 def op_level_bytes(block: Block, kernels: Kernels, math: str = "bf16") -> Number:
