@@ -204,13 +204,14 @@ def test_compiled_recomputation_leaves_out_what_only_additions_read() -> None:
 
 def test_recomputation_by_operations_keeps_what_some_exchanges_give() -> None:
     """torchtitan's list names all-to-alls and reduce-scatters. Tokens kept at their experts and back took 4.5 GiB more
-    of DeepSeek's 16B (its pull request 1672: 4,096 tokens, six experts each, 26 layers), 4.9 by what they are."""
+    of DeepSeek's 16B (its pull request 1672: 4,096 tokens, six experts each, 26 layers), 4.9 by what they are. Of a
+    layer of Llama 3's 8B on tp 8 torch 2.13 held 8,584 elements a token when forward had ended, 7,560 without sums."""
     tokens = {name: size for name, size in _kept_by_op("deepseek-v2-lite", ep=4, seq=4096).items() if "to_all" in name}
     assert sum(tokens.values()) * 26 / 2**30 == pytest.approx(4.875) and len(tokens) == 2
     assert not any("to_all" in name for name in _kept_by_op("deepseek-v2-lite", seq=4096))
     eager, compiled = (_kept_by_op("llama-3-8b", tp=8, seq=4096, compile=one) for one in (False, True))
     sums = {name: size for name, size in eager.items() if "scatter" in name}
-    assert set(sums.values()) == {4096 * 4096 * 2 / 8} and len(sums) == 2
+    assert [sum(kept.values()) / 4096 / 2 for kept in (eager, sums)] == [8584, 8584 - 7560] and len(sums) == 2
     assert [name for name in compiled if "scatter" in name] == ["attention.projection.reduce_scatter"]
 
 
