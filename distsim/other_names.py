@@ -62,8 +62,7 @@ _NAMES: dict[str, str] = {
     "micro_batch": f"{_BATCH} micro-batch-size mbs train-micro-batch-size-per-gpu per-device-train-batch-size "
     "per-device-batch-size device-train-microbatch-size microbatch microbatch-size pipeline-parallel-microbatch-size",
     "global_batch": f"{_BATCH} global-batch-size gbs train-batch-size global-train-batch-size total-batch-size",
-    "zero": "zero-stage zero-optimization zero-optimization-stage deepspeed-stage sharding-strategy "
-    "fsdp-sharding-strategy data-parallel-sharding-strategy reshard-after-forward fsdp-reshard-after-forward",
+    "zero": "zero-stage zero-optimization zero-optimization-stage deepspeed-stage",
     "zero_group": "dp-shard dp-shard-size data-parallel-shard-degree data-parallel-shard-dim mics-shard-size hsdp-size "
     "parallelism-config-dp-shard-size",
     "recompute": "recompute-granularity recomputation remat remat-policy activation-checkpoint-mode ac-mode",
@@ -77,9 +76,10 @@ _NAMES: dict[str, str] = {
     "loss": "cross-entropy-loss-fusion cross-entropy-fusion-impl",
     "loss_parallel": "enable-loss-parallel disable-loss-parallel",
     "cp_mode": "cp-comm-type context-parallel-rotate-method parallelism-config-cp-comm-strategy",
-    "tp_comm_overlap": "enable-async-tensor-parallel ub-tp-comm-overlap",
+    "tp_comm_overlap": "enable-async-tensor-parallel async-tp enable-async-tp micro-pipeline-tp ub-tp-comm-overlap",
+    "compress": "comm-hook ddp-comm-hook register-comm-hook gradient-compression",
     "attention": "attn-implementation attention-backend attn-impl",
-    "compile": "torch-compile use-torch-compile",
+    "compile": "torch-compile use-torch-compile compile-mode torch-compile-mode",
     "cuda_graphs": "cuda-graph enable-cuda-graph cuda-graph-impl",
     "mtp": "mtp-num-layers num-nextn-predict-layers",
     "expert_overlap": "overlap-moe-expert-parallel-comm moe-a2a-overlap",
@@ -115,16 +115,18 @@ _VALUED: dict[tuple[str, str], str] = {
     ("zero", "3"): "fsdp fsdp2 fsdp-version use-fsdp fully-shard full-shard zero3 use-megatron-fsdp use-custom-fsdp "
     "use-torch-fsdp2",
     ("zero", "2"): "shard-grad-op zero2",
-    ("zero", "1"): "use-distributed-optimizer distributed-optimizer",
+    ("zero", "1"): "use-distributed-optimizer distributed-optimizer zero-redundancy-optimizer",
     ("recompute", "full"): "activation-checkpointing activation-checkpoint gradient-checkpointing checkpointing ac "
     "enable-activation-checkpointing checkpoint-activations fsdp-activation-checkpointing",
-    ("recompute", "selective"): "recompute-activations selective-ac-option",
+    ("recompute", "selective"): "recompute-activations",
     ("offload", "optimizer"): "cpu-offload offload-optimizer optimizer-cpu-offload cpu-offload-optimizer "
     "offload-optimizer-device",
     ("offload", "parameters"): "cpu-offload offload-param offload-params offload-param-device fsdp-offload-params "
     "fsdp-cpu-offload enable-cpu-offload",
     ("offload_to", "nvme"): "nvme-path offload-optimizer-nvme-path offload-param-nvme-path",
-    ("offload", "activations"): "activation-offloading enable-activation-offloading cpu-checkpointing",
+    ("offload", "activations"): "activation-offloading enable-activation-offloading cpu-checkpointing save-on-cpu "
+    "offload-activations activation-cpu-offload activations-cpu-offload cpu-offloading "
+    "fine-grained-activation-offloading",
     ("lora_rank", "16"): "lora peft use-peft use-lora adapter finetuning-type",
     ("lora_targets", "all-linear"): "lora-target-linear",
     ("loss", "liger"): "use-liger use-liger-kernel enable-liger-kernel liger-fused-linear-cross-entropy",
@@ -158,7 +160,21 @@ _PARTS: dict[Here, str] = {
     "ds-sequence-parallel-size parallelism-config-sp-size sp-size sp-degree ulysses-size ulysses-degree",
     Here("recompute_layers", why="(block: its value x vpp; uniform: leave out, all recompute)"): "recompute-num-layers",
     Here("recompute", "full", "(block: with recompute-layers)"): "recompute-method",
-    Here("recompute", "selective", "(of what the framework recomputes)"): "recompute-modules",
+    Here("recompute", "selective", "(of what the framework recomputes)"): "recompute-modules context-fn",
+    Here("recompute", "selective", "(op; of a number: full, with recompute-layers of layers / its value)"):
+    "selective-ac-option",
+    Here("recompute", "full", "(with recompute-layers of layers x its value)"): "selective-checkpointing",
+    Here("recompute", why="(0: full; 1: none; between them selective, whose share the framework decides)"):
+    "activation-memory-budget memory-budget",
+    Here("offload", "activations", "(of all layers, all that they keep)"): "cpu-offloading-num-layers offload-modules",
+    Here("zero", why="(True, always: 3; False, never: 2; as many as a node has GPUs: 3, with zeropp hpz)"):
+    "reshard-after-forward fsdp-reshard-after-forward",
+    Here("zero", why="(FULL_SHARD: 3; SHARD_GRAD_OP: 2; NO_SHARD: 0; HYBRID_SHARD: 3, with zero-group)"):
+    "sharding-strategy fsdp-sharding-strategy data-parallel-sharding-strategy",
+    Here("zero_group", why="(ranks of a node)"): "hybrid-shard use-hsdp hsdp",
+    Here("no_sync", why="(False for all micro-batches but the last)"): "set-requires-gradient-sync "
+    "requires-gradient-sync require-backward-grad-sync",
+    Here("framework", why="(a copy of torch-ddp without buffers.replica_buckets)"): "gradient-as-bucket-view",
     Here("stage_layers", why="(layers of every stage, e.g. 7,8,8,9)"): "decoder-first-pipeline-num-layers "
     "decoder-last-pipeline-num-layers num-layers-in-first-pipeline-stage num-layers-in-last-pipeline-stage "
     "pipeline-parallel-first-stage-less-layers pipeline-parallel-last-stage-less-layers",
@@ -167,7 +183,8 @@ _PARTS: dict[Here, str] = {
     "data-parallel-replicate-dim num-distributed-optimizer-instances parallelism-config-dp-replicate-size",
     Here("precision", why="(a recipe says which: distsim show precisions)"): "accumulate-allreduce-grads-in-fp32 "
     "grad-reduce-in-bf16 grad-reduce-in-fp32 use-precision-aware-optimizer main-grads-dtype main-params-dtype "
-    "exp-avg-dtype exp-avg-sq-dtype mixed-precision-reduce communication-data-type fp8-param-gather",
+    "exp-avg-dtype exp-avg-sq-dtype mixed-precision-reduce communication-data-type fp8-param-gather "
+    "reduce-dtype fsdp-reduce-dtype buffer-dtype mp-policy mixed-precision-policy keep-low-precision-grads",
     Here("dropout", why="(a switch, off where its value is 0)"): "attention-dropout hidden-dropout enable-dropout "
     "dropout-rate attention-dropout-prob hidden-dropout-prob",
     Here("sample_tokens", why="(mean tokens of a packed sample)"): "packing packed sample-packing packed-sequence",
@@ -191,10 +208,12 @@ _NO_EFFECT: dict[str, str] = {
     "logging-steps eval-interval eval-iters eval-steps steps train-iters train-steps max-steps train-samples epochs "
     "num-epochs num-train-epochs",
     "--framework says what its software does": "overlap-grad-reduce overlap-param-gather overlap-comm "
-    "contiguous-gradients transformer-impl use-mcore-models gradient-as-bucket-view "
-    "ddp-bucket-size reduce-bucket-size allgather-bucket-size moe-grouped-gemm moe-permute-fusion "
-    "moe-token-dispatcher-type fsdp-backward-prefetch fsdp-forward-prefetch fsdp-use-orig-params "
-    "fsdp-auto-wrap-policy gradient-accumulation-fusion bias-swiglu-fusion apply-rope-fusion",
+    "contiguous-gradients transformer-impl use-mcore-models bucket-cap-mb ddp-bucket-cap-mb "
+    "static-graph find-unused-parameters ddp-find-unused-parameters broadcast-buffers limit-all-gathers "
+    "backward-prefetch forward-prefetch use-orig-params auto-wrap-policy sync-module-states cast-forward-inputs "
+    "use-reentrant early-stop preserve-rng-state ddp-bucket-size reduce-bucket-size allgather-bucket-size "
+    "moe-grouped-gemm moe-permute-fusion moe-token-dispatcher-type fsdp-backward-prefetch fsdp-forward-prefetch "
+    "fsdp-use-orig-params fsdp-auto-wrap-policy gradient-accumulation-fusion bias-swiglu-fusion apply-rope-fusion",
 }
 """Why an option of another tool has no counterpart here -> the others' names for it."""
 
@@ -202,14 +221,22 @@ _CHOICES: dict[str, str] = {
     "flash": "sdpa flash-attn flash-attention flash-attention-2 flash-attention-3 flash2 flash3 fa2 fa3 fused xformers "
     "memory-efficient",
     "eager": "math naive unfused manual",
-    "full": "true on yes",
+    "full": "true on yes block uniform",
+    "selective": "op sac per-op selective-op core-attn memory-budget",
     "none": "false off no",
+    "3": "full-shard hybrid-shard fsdp fsdp2 always true",
+    "2": "shard-grad-op hybrid-shard-zero2 never false",
+    "0": "no-shard ddp",
     "optimizer": "cpu nvme",
     "parameters": "params param weights",
     "activations": "activation acts",
     "ring": "p2p zigzag striped ring-attention",
     "all_to_all": "a2a ulysses alltoall",
     "all_gather": "allgather ag",
+    "fp16": "fp16-compress fp16-compress-hook fp16-compress-wrapper half",
+    "bf16": "bf16-compress bf16-compress-hook bf16-compress-wrapper bfloat16",
+    "powersgd-r4": "powersgd power-sgd powersgd-hook batched-powersgd-hook batched-powersgd",
+    "1bit": "onebit 1-bit onebitadam onebitlamb",
 }
 """Choice here -> the others' words for it."""
 

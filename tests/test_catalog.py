@@ -271,6 +271,7 @@ def test_places_are_remembered_only_while_they_are_settled(tmp_path: Path, monke
         ("paged_adamw_32bit", 8), ("paged_adamw", 8), ("adamw_bnb_32bit", 8), ("paged_adamw_8bit", 2.03125),
         ("adamw_torch_8bit", 2.03125), ("adamw_torch_4bit", 1.0625), ("paged_lion_32bit", 4), ("paged_lion", 4),
         ("lion_32bit", 4), ("paged_lion_8bit", 1.015625), ("adamw_apex_fused", 8),
+        ("ademamix", 12), ("paged_ademamix_8bit", 3.046875), ("schedule_free_adamw", 8),
     ],
 )  # fmt: skip
 def test_optimizers_of_trainers_by_their_own_names(name: str, each: float) -> None:
@@ -282,7 +283,7 @@ def test_optimizers_of_trainers_by_their_own_names(name: str, each: float) -> No
     assert sum(full) == pytest.approx(each)
 
 
-@pytest.mark.parametrize("name", ["galore_adamw", "adan", "ademamix", "paged_ademamix_8bit", "apollo_adamw", "came"])
+@pytest.mark.parametrize("name", ["galore_adamw", "lomo", "grokadamw", "soap", "apollo_adamw", "shampoo"])
 def test_no_optimizer_of_other_states_is_suggested(name: str) -> None:
     with pytest.raises(DistsimError) as found:
         catalog.load("optimizers", name)

@@ -52,7 +52,7 @@ def test_the_kind_of_fsdp_says_what_is_sharded(kind: str, zero: int) -> None:
     ("cell", "name"),
     [("adagrad", "adagrad"), ("RMSprop", "rmsprop"), ("sophia", "sophia"), ("paged_lion_8bit", "lion-8bit"),
      ("adamw_bnb_8bit", "adamw-8bit"), ("adam (CPU offload available)", "adamw"), ("Muon + AdamW", "muon"),
-     ("adamw_torch_fused", "adamw")],
+     ("adamw_torch_fused", "adamw"), ("schedule_free_adamw", "schedule-free"), ("ademamix_8bit", "ademamix-8bit")],
 )  # fmt: skip
 def test_optimizers_by_their_names(cell: str, name: str) -> None:
     assert _setup(framework="huggingface", optimizer=cell).optimizer.name == name

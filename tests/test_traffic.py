@@ -141,6 +141,21 @@ def test_compression() -> None:
     assert sent(rank4, "low-rank factors") == pytest.approx(2 * 15 / 16 * 2 * factors)
 
 
+def test_casts_halve_what_is_reduced_and_errors_of_compression_are_kept() -> None:
+    """torch's fp16_compress_hook and bf16_compress_hook; the error feedback of powerSGD_hook (a tensor per bucket) and
+    of 1-bit Adam (in fp32, and of a rank's share again)."""
+    ddp: dict[str, Any] = {"model": "gpt2", "gpus": 8, "framework": "torch-ddp", "precision": "amp-bf16", "seq": 512}
+    plain, narrow = comm(**ddp), comm(**ddp, compress="fp16")
+    assert sent(narrow, "gradients") == sent(plain, "gradients") / 2
+    assert [row.calls for row in rows(narrow, "gradients")] == [row.calls for row in rows(plain, "gradients")]
+    none, cast, low, one = (distsim.memory(**ddp, compress=kind).stages[0].categories["buffers"]
+                            for kind in (None, "bf16", "powersgd-r4", "1bit"))  # fmt: skip
+    gradients = distsim.memory(**ddp).stages[0].categories["gradients"]
+    assert cast == none and low - none == gradients and one - none == pytest.approx(gradients * 9 / 8)
+    notes = [distsim.memory(**ddp, compress=kind).setup.notes for kind in ("bf16", "powersgd-r4")]
+    assert ["--compress is counted in traffic, not in memory" in " ".join(told) for told in notes] == [True, False]
+
+
 def test_factors_of_experts() -> None:
     """Each expert's matrices have their own, over the ranks that hold the same experts; one rank alone sends none."""
     options: dict[str, Any] = {"gpu": "h100-sxm", "ep": 8, "seq": 4096}
@@ -506,6 +521,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"gpus": 64, "cp": 64, "cp_mode": "all_to_all"}, "does not divide 32 heads"),
     ({"gpus": 8, "compress": "zip"}, "unknown gradient compression"),
     ({"gpus": 8, "compress": "powersgd-r0"}, "unknown gradient compression"),
+    ({"gpus": 8, "compress": "fp16", "precision": "bf16"}, "gradients travel in bf16"),
     ({"gpus": 8, "compress": "1bit", "zero": 2}, "zero is 2"),
     ({"gpus": 8, "compress": "1bit", "optimizer": "sgd"}, "made for adam"),
     ({"gpus": 1, "compress": "1bit"}, "one data parallel rank"),

@@ -229,6 +229,7 @@ def test_experts_are_cut_inside_where_ranks_are_more_than_they() -> None:
     older, newer = (framework_of(Run({"framework": "torchtitan", "year": year}, 2)) for year in ("2025", "2026"))
     assert older.traffic.experts_by_columns and not older.traffic.experts_by_columns_since
     assert newer.traffic.experts_by_columns_since
+    assert older.traffic.recompute_keeps == ("reduce_scatter",) and "all_to_all" in newer.traffic.recompute_keeps
     assert _gathered("torchtune", 8) == _gathered("torchtitan", 8) == pytest.approx(1)
     steps = {
         name: distsim.step("mixtral-8x7b", framework=name, gpu="h100-sxm", gpus=256, ep=8, zero=3, seq=4096).seconds

@@ -7,13 +7,14 @@ from itertools import pairwise, takewhile
 from typing import Any
 
 from distsim.errors import DistsimError
-from distsim.other_names import here, meant
+from distsim.other_names import choice_meant, here, meant
 
 KINDS = {"valid integer": "a whole number", "valid number": "a number"}
 """What the parser says a text should be, in plain words."""
 SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "per_token", "gated", "norm",
          "activation", "tied_embeddings")  # fmt: skip
 """What other tools take as options and a model states."""
+ZERO_STAGES = ("0", "1", "2", "3")
 SURPLUS = "Got unexpected extra argument"
 
 
@@ -39,6 +40,8 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     if kind is None or given is None:
         return DistsimError(parser_says.rstrip("."), hint)
     example = _written_out(given) if kind == KINDS["valid integer"] else ""
+    if flag == "--zero":
+        example = choice_meant(given, ZERO_STAGES) or example
     return DistsimError(f"{flag} {given!r} is not {kind}", example, hint)
 
 

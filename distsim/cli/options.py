@@ -85,7 +85,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "capacity_factor": (float, "slots of an expert over the mean of its tokens: more are dropped, empty ones computed"),
     "no_sync": (bool, "reduce gradients after the last micro-batch only [default: what the framework does]"),
     "clip": (bool, "gradient norm over all ranks [default: what the framework does]"),
-    "compress": (str, "gradient compression: none, 1bit, powersgd-r4 [default: none]"),
+    "compress": (str, "gradient compression: none, fp16, bf16, 1bit, powersgd-r4 [default: none]"),
     "zeropp": (str, "parts of ZeRO++, e.g. qwz,hpz,qgz"),
     "sync": (str, "replicas agree by allreduce, parameter-server or local-sgd [default: allreduce]"),
     "sync_every": (int, "steps between synchronisations with local-sgd (DiLoCo)"),

@@ -53,6 +53,16 @@ def replica_bucket_bytes(parameters: Number, bytes_per_gradient: Number) -> Numb
 
 @formula(
     unit="B",
+    source="torch ddp_comm_hooks/powerSGD_hook.py, error_dict: one tensor per bucket; deepspeedai/DeepSpeed "
+    "runtime/fp16/onebit/adam.py and lamb.py: worker_error and server_error",
+)
+def unsent_bytes(parameters: Number, bytes_per_gradient: Number, reducers: Number) -> Number:
+    """Error feedback of compressed gradients: as large as they are, and once more over ``reducers`` (0: none)."""
+    return parameters * bytes_per_gradient * (1 + where(reducers > 0, 1 / maximum(reducers, 1), 0))
+
+
+@formula(
+    unit="B",
     source="huggingface/nanotron distributed.py, all_gather_coalesced, whose list of outputs torch's "
     "ProcessGroupNCCL flattens; torch CUDACachingAllocator.cpp: a free block serves what is no larger than it",
 )

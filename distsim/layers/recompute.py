@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from distsim.arrays import Number
+from distsim.arrays import Number, nothing, where
 from distsim.layers.ledger import Block, Operation, Tensor
 from distsim.layers.names import SECOND
 from distsim.specs.kernels import Kernels
@@ -74,9 +74,11 @@ def _products(operation: Operation) -> list[Tensor]:
     ]
 
 
-def op_level_saved(block: Block, kernels: Kernels, math: str = "bf16") -> dict[str, Number]:
+def op_level_saved(
+    block: Block, kernels: Kernels, math: str = "bf16", exchanged: tuple[str, ...] = ()
+) -> dict[str, Number]:
     """Bytes by name: the layer's input, every second product without a bias from the first on and all with one,
-    attention, top-k indices."""
+    attention, top-k indices, and what ``exchanged`` collectives give."""
     escaped = math == "fp4" and not kernels.op_keeps_narrow
     assert block.boundary is not None
     kept: dict[str, Number] = {block.boundary.name: block.boundary.size_bytes}
@@ -93,16 +95,31 @@ def op_level_saved(block: Block, kernels: Kernels, math: str = "bf16") -> dict[s
             kept[operation.output.name] = operation.output.size_bytes
         wanted = KEPT_OF_ATTENTION + KEPT_INDICES
         kept.update({tensor.name: tensor.size_bytes for tensor in operation.saved if _bare(tensor) in wanted})
+        kept.update(_received(operation, block.boundary, exchanged, operation.name in unread))
+    return kept
+
+
+def _received(operation: Operation, boundary: Tensor, exchanged: tuple[str, ...], unread: bool) -> dict[str, Number]:
+    """What an operation's exchanges give in forward: a rank's part of a sum, which may go unread, and tokens at their
+    experts and back, whose weights they are multiplied by."""
+    kept: dict[str, Number] = {}
+    for one in operation.collectives:
+        if one.phase != "forward" or one.op not in exchanged or (unread and one.group == "tp"):
+            continue
+        sizes = {"tp": where(one.bytes_logical > 0, boundary.size_bytes, 0), "ep": one.bytes_logical}
+        if not nothing(size := sizes.get(one.group, 0)):
+            kept[f"{operation.name}.{one.op}"] = size
     return kept
 
 
 def _only_added(block: Block) -> frozenset[str]:
-    """Products that only additions read, which read nothing in backward: the last before a residual, with its adapters,
-    unless a norm follows."""
+    """Products that nothing reads but the sum that a layer gives on: the last before a residual, with its adapters,
+    unless a norm follows, of the product or of the sum, which is made again from it."""
     names = {operation.name for operation in block.operations}
     found: set[str] = set()
     for index, operation in enumerate(block.operations):
-        if operation.name.endswith(".residual") and operation.name.replace(".residual", ".post_norm") not in names:
+        normed = operation.name.replace(".residual", ".post_norm") in names or _sum_is_read(block, index)
+        if operation.name.endswith(".residual") and not normed:
             for before in reversed(block.operations[:index]):
                 if ".lora_a" not in before.name:
                     found.add(before.name)
@@ -111,9 +128,16 @@ def _only_added(block: Block) -> frozenset[str]:
     return frozenset(found)
 
 
-def op_level_bytes(block: Block, kernels: Kernels, math: str = "bf16") -> Number:
+def _sum_is_read(block: Block, index: int) -> bool:
+    """Whether a norm after this residual reads what it has added up, not the layer's input as parallel blocks do."""
+    assert block.boundary is not None
+    later = (one for one in block.operations[index + 1 :] if one.kind == "norm" and one.saved)
+    return any(one.saved[0].name != block.boundary.name for one in later)
+
+
+def op_level_bytes(block: Block, kernels: Kernels, math: str = "bf16", exchanged: tuple[str, ...] = ()) -> Number:
     """All of it together."""
-    return sum(op_level_saved(block, kernels, math).values())
+    return sum(op_level_saved(block, kernels, math, exchanged).values())
 
 
 def named_saved(block: Block, parts: tuple[str, ...]) -> dict[str, Number]:

@@ -178,7 +178,7 @@ def _saved_rows(block: Block, setup: Setup) -> Iterator[tuple[str, str, str, Any
         yield from (("policy", name, "", size) for name, size in named_saved(block, kernels.kept).items())
         return
     if setup.layout.selective and "op" in kernels.selective:
-        found = op_level_saved(block, kernels, setup.precision.math)
+        found = op_level_saved(block, kernels, setup.precision.math, setup.framework.traffic.recompute_keeps)
         yield from (("every second product", name, "", size) for name, size in found.items())
         return
     dropping = kernels.selective if setup.layout.selective else ()

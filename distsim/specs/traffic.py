@@ -72,6 +72,9 @@ class Traffic(Spec):
     ``recompute_stops_early`` says."""
     recompute_keeps: tuple[Literal["all_gather", "all_reduce", "all_to_all", "reduce_scatter"], ...] = ()
     """Exchanges of layers whose results recomputation by operations (``op``) keeps; it repeats the others."""
+    tokens_kept_since: Amount = 0
+    """The first release, as a year with its months as a fraction, that keeps all-to-alls so; replays of older runs
+    repeat them."""
     ring_op: Literal["send_recv", "all_to_all"] = "send_recv"
     """What the steps of ring attention are issued as (torch: an all-to-all with one partner)."""
     expert_copies: Literal["each", "once"] = "each"

@@ -66,7 +66,10 @@ def _zeropp(exchange: Exchange, flow: Flow, network: Network) -> list[Flow]:
 
 
 def _compressed(setup: Setup, exchange: Exchange, stage: Stage, gradients: list[Flow]) -> list[Flow]:
-    """1-bit Adam and LAMB (arXiv:2102.02888, 2104.06069) after warm-up; PowerSGD (arXiv:1905.13727)."""
+    """Casts (torch's hooks of DDP); 1-bit Adam and LAMB (arXiv:2102.02888, 2104.06069) after warm-up; PowerSGD
+    (arXiv:1905.13727)."""
+    if exchange.compress in DTYPE_BYTES:
+        return [_cast(flow, exchange.compress) for flow in gradients]
     if exchange.compress != "1bit":
         return _low_rank(setup, exchange, stage, gradients)
     out: list[Flow] = []
@@ -77,6 +80,12 @@ def _compressed(setup: Setup, exchange: Exchange, stage: Stage, gradients: list[
         out += [signs._replace(op="all_to_all"), signs._replace(op="all_gather")]
         out.append(signs._replace(purpose="scales", op="all_gather", dtype="fp32", bytes_logical=scales))
     return out
+
+
+def _cast(flow: Flow, dtype: str) -> Flow:
+    """The same tensors in a narrower format."""
+    size = flow.bytes_logical * DTYPE_BYTES[dtype] / DTYPE_BYTES[flow.dtype]
+    return flow._replace(dtype=dtype, bytes_logical=size)
 
 
 def _low_rank(setup: Setup, exchange: Exchange, stage: Stage, gradients: list[Flow]) -> list[Flow]:

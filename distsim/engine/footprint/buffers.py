@@ -6,7 +6,8 @@ from distsim.architectures import traits_of
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.offloaded import HOST_GRADIENT, host_gradient_bytes, passes_host_buffer
-from distsim.engine.footprint.states import States, in_buckets, sharding_group
+from distsim.engine.footprint.replicas import replica_buckets, unsent
+from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.stored import shared_elements
 from distsim.engine.jobs.exchange import exchange_of, gradients_wait, reduces_last
 from distsim.engine.jobs.resolve import Setup
@@ -18,7 +19,6 @@ from distsim.formulas.buffers import (
     context_bytes,
     gathered_unit_bytes,
     held_exchange_bytes,
-    replica_bucket_bytes,
     step_copy_bytes_per_rank,
     whole_copies_bytes,
 )
@@ -167,20 +167,13 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         own = host_gradient_bytes(setup, stage)
         total = total + figures.note("gradient on its way to the host", own, "B", HOST_GRADIENT)
     if rules.replica_buckets is not None:
-        total = total + _replica_buckets(setup, held, figures)
+        total = total + replica_buckets(setup, held, figures)
+    if setup.job.compress is not None:
+        total = total + unsent(setup, held, figures)
     if rules.workspace_bytes:
         source = setup.framework.source_of("buffers") or "preset"
         total = total + figures.note("workspaces", _workspaces(setup), "B", source)
     return total
-
-
-def _replica_buckets(setup: Setup, held: States, figures: Figures) -> Number:
-    """DDP's second copy of all gradients."""
-    wrapped = in_buckets(setup)
-    return 0 if not some(wrapped) else where(wrapped, 1, 0) * figures.use(
-        "gradients in DDP's buckets", replica_bucket_bytes,
-        parameters=held.dense_parameters + held.expert_parameters, bytes_per_gradient=setup.precision.parameter_bytes,
-    )  # fmt: skip
 
 
 def _second_shard(setup: Setup, stage: Stage, figures: Figures) -> Number:

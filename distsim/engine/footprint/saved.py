@@ -79,9 +79,10 @@ def _op_level(setup: Setup, block: Block) -> Number:
     """What op-level recomputation keeps of a layer, in the mean of all layers where the last ones stay in 16 bits."""
     from distsim.layers.recompute import op_level_bytes
 
-    kept = op_level_bytes(block, setup.kernels, setup.precision.math)
+    exchanged = setup.framework.traffic.recompute_keeps
+    kept = op_level_bytes(block, setup.kernels, setup.precision.math, exchanged)
     wide = wide_share(setup)
-    return kept + wide * (op_level_bytes(block, setup.kernels) - kept) if wide else kept
+    return kept + wide * (op_level_bytes(block, setup.kernels, exchanged=exchanged) - kept) if wide else kept
 
 
 def saved_of(setup: Setup, stage: Stage) -> Saved:

@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 
 from distsim.arrays import Number, minimum, where
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.tuning import reduced_in
 from distsim.errors import DistsimError
+from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.cuts import traded_heads
 from distsim.specs.flags import flag
 from distsim.specs.job import Job
@@ -20,9 +22,9 @@ TRAFFIC_ONLY = (
     "cp_mode", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers", "expert_imbalance", "clip",
     "no_sync", "tp_mode", "tp_depth",
 )  # fmt: skip
-"""Job options that change what crosses the links, and but for ``HELD`` nothing else."""
-HELD = ("expert_imbalance",)
-"""Of these what changes memory too."""
+"""Job options that change what crosses the links, and but for what ``memory_notes`` knows nothing else."""
+COMPRESSIONS = ("fp16", "bf16", "1bit", "powersgd-r4")
+"""Ways to compress gradients, as they are typed."""
 
 
 class Exchange(NamedTuple):
@@ -221,8 +223,11 @@ def _compression(setup: Setup) -> tuple[str, int]:
     if text == "none":
         return "none", 0
     kind, _, rank = text.partition("-r")
-    if kind not in ("1bit", "powersgd") or (kind == "powersgd") != rank.isdigit() or rank == "0":
-        raise DistsimError(f"unknown gradient compression {text!r}", "compressions: none, 1bit, powersgd-r4 (any rank)")
+    if kind not in (*COMPRESSIONS, "powersgd") or (kind == "powersgd") != rank.isdigit() or rank == "0":
+        from distsim.other_names import choice_meant
+
+        told = f"compressions: none, {', '.join(COMPRESSIONS)} (any rank)"
+        raise DistsimError(f"unknown gradient compression {text!r}", choice_meant(text, COMPRESSIONS), told)
     if layout.zero:
         raise DistsimError(
             f"--compress {text} needs whole gradients on each rank, but zero is {layout.zero}", "use --zero 0"
@@ -233,6 +238,9 @@ def _compression(setup: Setup) -> tuple[str, int]:
             f"--compress 1bit is made for adam, adamw and lamb, not for {setup.optimizer.name}",
             "use --optimizer adamw or --compress powersgd-r4",
         )
+    if kind in DTYPE_BYTES and DTYPE_BYTES[kind] >= DTYPE_BYTES[wide := reduced_in(setup)]:
+        mend = "leave it out, or use --precision amp-bf16, whose gradients are fp32"
+        raise DistsimError(f"--compress {text} has no effect: gradients travel in {wide}", mend)
     return kind, int(rank or 0)
 
 
@@ -273,13 +281,14 @@ def stated_exchange(setup: Setup) -> Exchange | None:
 
 def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> list[str]:
     """A note for each option that a job states and that memory does not depend on."""
-    stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None and name not in HELD]
-    if exchange is not None and "hpz" in exchange.zeropp:  # its copy of the parameters is memory
-        stated.remove("zeropp")
-    if job.cp_mode == "all_gather":  # so are keys and values of all ranks
-        stated = [name for name in stated if name != "cp_mode"]
-    if waiting and "no_sync" in stated:  # so are gradients that wait
-        stated.remove("no_sync")
+    held = {
+        "expert_imbalance": True,
+        "zeropp": exchange is not None and "hpz" in exchange.zeropp,  # its copy of the parameters
+        "compress": exchange is not None and exchange.compress in ("1bit", "powersgd"),  # what is not yet sent
+        "cp_mode": job.cp_mode == "all_gather",  # keys and values of all ranks
+        "no_sync": waiting,  # gradients that wait
+    }
+    stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None and not held.get(name)]
     return [
         *(f"{flag(name, getattr(job, name))} is counted in traffic, not in memory" for name in stated),
         *timed_notes(job, "memory"),

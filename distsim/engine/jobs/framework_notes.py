@@ -53,8 +53,8 @@ def _groups(framework: Framework, layout: Layout) -> list[str]:
         return []
     size = interleaved_group(layout.pp, layout.micro_batches)
     return [
-        f"{framework.name} interleaves {layout.micro_batches} micro-batches over {layout.pp} stages in groups of {size}: "
-        f"--microbatch-group-size-per-virtual-pipeline-stage {size}"
+        f"{framework.name} interleaves {layout.micro_batches} micro-batches over {layout.pp} stages in groups of "
+        f"{size}: --microbatch-group-size-per-virtual-pipeline-stage {size}"
     ]
 
 

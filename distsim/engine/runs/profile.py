@@ -72,6 +72,8 @@ def framework_of(run: Run) -> Framework:
         told["module_hooks"] = 0.0  # which are DeepSpeed's
     if recipe_year(run) < framework.traffic.experts_by_columns_since:
         told["experts_by_columns_since"] = 0
+    if recipe_year(run) < framework.traffic.tokens_kept_since:
+        told["recompute_keeps"] = tuple(one for one in framework.traffic.recompute_keeps if one != "all_to_all")
     if recipe_year(run) < framework.traffic.recompute_stops_until:
         told["recompute_stops_early"] = True
     update: dict[str, Any] = {"traffic": framework.traffic.model_copy(update=told)} if told else {}

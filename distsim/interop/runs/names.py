@@ -124,8 +124,9 @@ def optimizer_named(text: str | None) -> str | None:
         return None
     lower, known = text.lower(), _optimizers()
     narrow = re.search(r"(?<!\d)([48])[-_ ]?bit", lower)
-    plain = (name for name in known if "-" not in name and name not in ("adam", "adamw"))
-    name = next((one for one in plain if one in lower), "adamw" if narrow or "adam" in lower else None)
+    plain = (one for one in known if one not in ("adam", "adamw") and one.rpartition("-")[0] not in known)
+    spelt = re.sub(r"[_ ]", "-", lower)
+    name = next((one for one in plain if one in spelt), "adamw" if narrow or "adam" in lower else None)
     if narrow is None:
         return name
     of_torch = "-torchao" if re.search(r"torch|\bao\b", lower) else ""
@@ -134,8 +135,8 @@ def optimizer_named(text: str | None) -> str | None:
 
 
 _OTHER_OPTIMIZERS = re.compile(
-    r"adam[-_ ]?mini|\bcame\b|shampoo|\bsoap\b|(?<!\d)1[-_ ]?bit|one[-_ ]?bit|0/1|"
-    r"zero[-_ ]?one|ademamix|schedule[-_ ]?free|stable[-_ ]?adam|\bmars\b|\badan\b|adopt|prodigy|"
+    r"adam[-_ ]?mini|shampoo|\bsoap\b|(?<!\d)1[-_ ]?bit|one[-_ ]?bit|0/1|"
+    r"zero[-_ ]?one|stable[-_ ]?adam|\bmars\b|adopt|"
     r"(?:bf16|fp16|fp8|narrow)[-_ ](?:moments?|states?)",
     re.IGNORECASE,
 )
