@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from distsim.errors import did_you_mean, nearest
+from distsim.errors import nearest
 
 
 class Here(NamedTuple):
@@ -217,29 +217,6 @@ _NO_EFFECT: dict[str, str] = {
 }
 """Why an option of another tool has no counterpart here -> the others' names for it."""
 
-_CHOICES: dict[str, str] = {
-    "flash": "sdpa flash-attn flash-attention flash-attention-2 flash-attention-3 flash2 flash3 fa2 fa3 fused xformers "
-    "memory-efficient",
-    "eager": "math naive unfused manual",
-    "full": "true on yes block uniform",
-    "selective": "op sac per-op selective-op core-attn memory-budget",
-    "none": "false off no",
-    "3": "full-shard hybrid-shard fsdp fsdp2 always true",
-    "2": "shard-grad-op hybrid-shard-zero2 never false",
-    "0": "no-shard ddp",
-    "optimizer": "cpu nvme",
-    "parameters": "params param weights",
-    "activations": "activation acts",
-    "ring": "p2p zigzag striped ring-attention",
-    "all_to_all": "a2a ulysses alltoall",
-    "all_gather": "allgather ag",
-    "fp16": "fp16-compress fp16-compress-hook fp16-compress-wrapper half",
-    "bf16": "bf16-compress bf16-compress-hook bf16-compress-wrapper bfloat16",
-    "powersgd-r4": "powersgd power-sgd powersgd-hook batched-powersgd-hook batched-powersgd",
-    "1bit": "onebit 1-bit onebitadam onebitlamb",
-}
-"""Choice here -> the others' words for it."""
-
 
 def all_names() -> Iterator[tuple[str, Here]]:
     """Every name of another tool, with hyphens, and what it is here."""
@@ -278,14 +255,6 @@ def without_effect(name: str) -> str:
     """A hint line for what another tool asks and no answer here depends on; empty where it is none of that."""
     spelt = {other for one in _spellings(name) for other in (one, one.removeprefix("no-"))}
     return next((f"{LEAVE_OUT}: {why}" for why, names in _NO_EFFECT.items() if spelt & set(names.split())), "")
-
-
-def choice_meant(word: str, choices: Iterable[str]) -> str:
-    """A hint line for a word that is none of an option's choices: the choice that another tool calls so, else the most
-    like; empty where none is."""
-    spelt, some = word.lower().replace("_", "-"), list(choices)
-    found = next((one for one in some if spelt in _CHOICES.get(one, "").split()), "")
-    return f"did you mean {found}?" if found else did_you_mean(word, some)
 
 
 def meant(name: str, known: Iterable[str], option: bool = False) -> str:

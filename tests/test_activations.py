@@ -14,9 +14,9 @@ from distsim.engine.figures import Figures
 from distsim.engine.footprint.moments import moments_of
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
-from distsim.engine.jobs.exchange import memory_notes
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.jobs.uncounted import memory_notes
 from distsim.engine.memory import memory_of
 from distsim.layers.ledger import Context, distinct_saved, saved_bytes
 from distsim.layers.network import embedding_block, head_block, layer_block

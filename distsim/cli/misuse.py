@@ -7,7 +7,8 @@ from itertools import pairwise, takewhile
 from typing import Any
 
 from distsim.errors import DistsimError
-from distsim.other_names import choice_meant, here, meant
+from distsim.other_choices import choice_meant
+from distsim.other_names import here, meant
 
 KINDS = {"valid integer": "a whole number", "valid number": "a number"}
 """What the parser says a text should be, in plain words."""

@@ -17,11 +17,12 @@ from distsim.engine.footprint.peak_error import PeakError, peak_error
 from distsim.engine.footprint.saved import Saved, saved_of
 from distsim.engine.footprint.states import States, filled_experts, states, stored
 from distsim.engine.footprint.weight_passes import Waiting, waiting_at_peak
-from distsim.engine.jobs.exchange import gradients_wait, memory_notes, stated_exchange, stays_whole
+from distsim.engine.jobs.exchange import gradients_wait, stated_exchange, stays_whole
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import Stage, build_stages, stage_at
+from distsim.engine.jobs.uncounted import memory_notes
 from distsim.engine.jobs.words import few
 from distsim.engine.timelines.schedule_shape import weight_versions
 from distsim.errors import DistsimError
@@ -214,9 +215,7 @@ def _versions(setup: Setup) -> tuple[str, ...]:
     told = (
         f"{kept[0]} on each stage" if len(set(kept)) == 1 else f"{kept[0]} on the first stage to {kept[-1]} on the last"
     )
-    return (
-        f"schedule {setup.layout.schedule} keeps several versions of the weights, {told}: parameters are all of them",
-    )
+    return (f"schedule {layout.schedule} keeps several versions of the weights, {told}: parameters are all of them",)
 
 
 def _apart(setup: Setup) -> tuple[str, ...]:

@@ -16,11 +16,12 @@ from distsim.engine.exchanges.offloading import DOWN, READ, UP, WRITE
 from distsim.engine.exchanges.profile_use import unused_by_job
 from distsim.engine.exchanges.reach import refuse_beyond, straddling
 from distsim.engine.footprint.states import filled_experts
-from distsim.engine.jobs.exchange import Exchange, exchange_of, reduces_last, timed_notes
+from distsim.engine.jobs.exchange import Exchange, exchange_of, reduces_last
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import Stage, build_stages
+from distsim.engine.jobs.uncounted import timed_notes
 from distsim.engine.jobs.words import few
 from distsim.engine.networks.network import Network
 from distsim.engine.networks.unknown import unknown_links

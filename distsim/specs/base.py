@@ -172,7 +172,7 @@ LONGEST_SHOWN = 200
 def _bound(error: Any) -> tuple[str, str] | None:
     """A number out of its range, a word out of its list or a value of another kind, as (what is wrong, what would be
     right)."""
-    from distsim.other_names import choice_meant
+    from distsim.other_choices import choice_meant
 
     limits: dict[str, Any] = error.get("ctx") or {}
     if isinstance(error["input"], float) and error["input"] != error["input"]:

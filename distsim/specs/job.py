@@ -138,7 +138,7 @@ class Job(Spec):
         words = value.replace(",", " ").lower().split()
         unknown = [word for word in words if word not in (*OFFLOADS, "none")]
         if unknown or not words or ("none" in words and len(words) > 1):
-            from distsim.other_names import choice_meant
+            from distsim.other_choices import choice_meant
 
             near = choice_meant(unknown[0], (*OFFLOADS, "none")) if unknown else ""
             choices = f"choices: none, {', '.join(OFFLOADS)}, joined by commas"
@@ -192,7 +192,7 @@ class Job(Spec):
     @classmethod
     def _instead(cls, name: str, switch: bool) -> str:
         """What to write for true or false in a field that is no switch."""
-        from distsim.other_names import choice_meant
+        from distsim.other_choices import choice_meant
 
         kinds = get_args(cls.model_fields[name].annotation)
         choices = [str(one) for kind in kinds if get_origin(kind) is Literal for one in get_args(kind)]

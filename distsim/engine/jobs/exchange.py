@@ -10,19 +10,16 @@ from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.cuts import traded_heads
 from distsim.specs.flags import flag
-from distsim.specs.job import Job
 from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors, listed, trades_heads
 from distsim.units import parse
 
-TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap", "tp_comm_overlap")
-"""Options that neither memory nor traffic depends on, but for memory on graphs of whole steps."""
 TRAFFIC_ONLY = (
     "profile",
     "cp_mode", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers", "expert_imbalance", "clip",
     "no_sync", "tp_mode", "tp_depth",
 )  # fmt: skip
-"""Job options that change what crosses the links, and but for what ``memory_notes`` knows nothing else."""
+"""Job options that change what crosses the links, and but for what uncounted.py knows nothing else."""
 COMPRESSIONS = ("fp16", "bf16", "1bit", "powersgd-r4")
 """Ways to compress gradients, as they are typed."""
 
@@ -224,7 +221,7 @@ def _compression(setup: Setup) -> tuple[str, int]:
         return "none", 0
     kind, _, rank = text.partition("-r")
     if kind not in (*COMPRESSIONS, "powersgd") or (kind == "powersgd") != rank.isdigit() or rank == "0":
-        from distsim.other_names import choice_meant
+        from distsim.other_choices import choice_meant
 
         told = f"compressions: none, {', '.join(COMPRESSIONS)} (any rank)"
         raise DistsimError(f"unknown gradient compression {text!r}", choice_meant(text, COMPRESSIONS), told)
@@ -277,26 +274,3 @@ def stated_exchange(setup: Setup) -> Exchange | None:
     which costs nothing."""
     stated = any(getattr(setup.job, name) is not None for name in TRAFFIC_ONLY)
     return exchange_of(setup) if stated or _trades(setup) else None
-
-
-def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> list[str]:
-    """A note for each option that a job states and that memory does not depend on."""
-    held = {
-        "expert_imbalance": True,
-        "zeropp": exchange is not None and "hpz" in exchange.zeropp,  # its copy of the parameters
-        "compress": exchange is not None and exchange.compress in ("1bit", "powersgd"),  # what is not yet sent
-        "cp_mode": job.cp_mode == "all_gather",  # keys and values of all ranks
-        "no_sync": waiting,  # gradients that wait
-    }
-    stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None and not held.get(name)]
-    return [
-        *(f"{flag(name, getattr(job, name))} is counted in traffic, not in memory" for name in stated),
-        *timed_notes(job, "memory"),
-    ]
-
-
-def timed_notes(job: Job, counted: str) -> list[str]:
-    """A note for each option that a job states and that what is ``counted`` does not depend on, only time."""
-    held = {"cuda_graphs"} if counted == "memory" and job.cuda_graphs == "iteration" else set()
-    stated = [name for name in TIMED_ONLY if getattr(job, name) is not None and name not in held]
-    return [f"{flag(name, getattr(job, name))} is counted in time, not in {counted}" for name in stated]

@@ -10,7 +10,7 @@ from typing import Any
 
 from distsim.arrays import Number
 from distsim.errors import DistsimError, did_you_mean
-from distsim.other_names import choice_meant
+from distsim.other_choices import choice_meant
 from distsim.schedules.names import plain, schedule_meant
 from distsim.specs.flags import flag
 from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE

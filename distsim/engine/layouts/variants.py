@@ -14,7 +14,7 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.layouts.bounds import doubling
 from distsim.errors import DistsimError
-from distsim.other_names import choice_meant
+from distsim.other_choices import choice_meant
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job

@@ -1,0 +1,31 @@
+"""Notes on options that a job states and that an answer does not depend on."""
+
+from distsim.engine.jobs.exchange import TRAFFIC_ONLY, Exchange
+from distsim.specs.flags import flag
+from distsim.specs.job import Job
+
+TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap", "tp_comm_overlap")
+"""Options that neither memory nor traffic depends on, but for memory on graphs of whole steps."""
+
+
+def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> list[str]:
+    """A note for each option that a job states and that memory does not depend on."""
+    held = {
+        "expert_imbalance": True,
+        "zeropp": exchange is not None and "hpz" in exchange.zeropp,  # its copy of the parameters
+        "compress": exchange is not None and exchange.compress in ("1bit", "powersgd"),  # what is not yet sent
+        "cp_mode": job.cp_mode == "all_gather",  # keys and values of all ranks
+        "no_sync": waiting,  # gradients that wait
+    }
+    stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None and not held.get(name)]
+    return [
+        *(f"{flag(name, getattr(job, name))} is counted in traffic, not in memory" for name in stated),
+        *timed_notes(job, "memory"),
+    ]
+
+
+def timed_notes(job: Job, counted: str) -> list[str]:
+    """A note for each option that a job states and that what is ``counted`` does not depend on, only time."""
+    held = {"cuda_graphs"} if counted == "memory" and job.cuda_graphs == "iteration" else set()
+    stated = [name for name in TIMED_ONLY if getattr(job, name) is not None and name not in held]
+    return [f"{flag(name, getattr(job, name))} is counted in time, not in {counted}" for name in stated]
