@@ -96,12 +96,12 @@ def op_level_saved(block: Block, kernels: Kernels, math: str = "bf16") -> dict[s
     return kept
 
 
-def _only_added(block: Block) -> frozenset[str]:
+def _only_added(block: Block, first: int = 0) -> frozenset[str]:
     """Products that only additions read, which read nothing in backward: the last before a residual, with its adapters,
-    unless a norm follows."""
+    unless a norm follows; of additions from the ``first`` row on."""
     names = {operation.name for operation in block.operations}
     found: set[str] = set()
-    for index, operation in enumerate(block.operations):
+    for index, operation in enumerate(block.operations[first:], first):
         if operation.name.endswith(".residual") and operation.name.replace(".residual", ".post_norm") not in names:
             for before in reversed(block.operations[:index]):
                 if ".lora_a" not in before.name:
@@ -111,15 +111,21 @@ def _only_added(block: Block) -> frozenset[str]:
     return frozenset(found)
 
 
+def _never_read(block: Block) -> frozenset[str]:
+    """Products that only the last addition reads: neither backward nor what is made again needs their output."""
+    additions = [place for place, one in enumerate(block.operations) if one.role == "residual"]
+    return _only_added(block, additions[-1]) if additions else frozenset()
+
+
 def op_level_bytes(block: Block, kernels: Kernels, math: str = "bf16") -> Number:
     """All of it together."""
     return sum(op_level_saved(block, kernels, math).values())
 
 
 def named_saved(block: Block, parts: tuple[str, ...]) -> dict[str, Number]:
-    """Bytes by name: the layer's input, and the outputs that a policy keeps."""
+    """Bytes by name: the layer's input, and the outputs that a policy keeps and something reads (JAX drops others)."""
     assert block.boundary is not None
-    kept = kept_operations(parts)
+    kept = kept_operations(parts) - _never_read(block)
     sizes: dict[str, Number] = {block.boundary.name: block.boundary.size_bytes}
     for operation in block.operations:
         if operation.name in kept and operation.output is not None:

@@ -7,7 +7,7 @@ from distsim.engine.footprint.backward import elements
 from distsim.engine.footprint.buffers import head_gradient_bytes, reduced_unit_bytes, resharded_bytes, waiting_bytes
 from distsim.engine.footprint.moment import AT_LOSS, STEP, Moment
 from distsim.engine.footprint.saved import Saved, again_bytes, layer_saved_bytes
-from distsim.engine.footprint.stage_step import StageStep, unless_zero
+from distsim.engine.footprint.stage_step import StageStep, kept_casts, unless_zero
 from distsim.engine.footprint.states import States
 from distsim.engine.footprint.update import update_bytes
 from distsim.engine.jobs.resolve import Setup
@@ -89,7 +89,7 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
         small = take(among, minimum(place, again))
         whole = take(among, place) - small
         layers = layers + small * layer_saved_bytes(setup, block, 1) + whole * layer_saved_bytes(setup, block, 0)
-        copies = plus(copies, product(whole, weight_copy_bytes(block.operations)))
+        copies = plus(copies, product(whole, kept_casts(setup, block)))
         gradients = plus(gradients, product((times - take(among, place + 1)) * _parameters(block), made))
     if stage.embedding is not None and kind < len(stage.layers) - 1:  # a second stack's lookup ran before this layer
         gradients = gradients + product(_parameters(stage.embedding) - _entry(stage), made)

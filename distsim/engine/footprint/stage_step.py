@@ -36,9 +36,21 @@ def unless_zero(factor: Number, value: Number) -> Number:
 def _weight_copies(setup: Setup, stage: Stage) -> Number:
     """Cast weights that layers which are not recomputed keep."""
     return sum(
-        (times - again) * weight_copy_bytes(block.operations)
+        (times - again) * kept_casts(setup, block)
         for (block, times), again in zip(stage.layers, stage.recomputed(setup.layout), strict=True)
     )
+
+
+def kept_casts(setup: Setup, block: Block) -> Number:
+    """Bytes of cast weights that one layer keeps: all of what autocast makes, a rank's shards of what a loop stacks."""
+    copies = weight_copy_bytes(block.operations)
+    precision, layout = setup.precision, setup.layout
+    if setup.kernels.residuals != "stacked" or precision.parameter_bytes <= precision.activation_bytes:
+        return copies
+    from distsim.layers.stacked import cast_elements
+
+    shards = where(layout.zero >= 3, layout.zero_group, 1)
+    return copies + where(layout.selective, 0, cast_elements(block) * precision.activation_bytes / shards)
 
 
 def _cached_copies(setup: Setup, stage: Stage) -> Number:
