@@ -95,11 +95,14 @@ def test_policies_trade_memory_for_time() -> None:
     assert saved[0] > saved[1] > saved[2] > saved[3] > saved[4] > saved[5]
 
 
-def test_saving_the_last_product_changes_nothing_but_memory() -> None:
-    """Backward never needs its output again, so that only what lies before is repeated."""
+def test_saving_the_last_product_changes_nothing() -> None:
+    """Backward never needs its output again, so that only what lies before is repeated, and nothing of it is kept."""
     plain, more = under("save_dot_except_mlp"), under("save_dot_except_mlpwi")
-    sums = [stage_compute(one, build_stages(one)[0]).phases["recompute"] for one in (plain, more)]
+    stages = [build_stages(one)[0] for one in (plain, more)]
+    sums = [stage_compute(one, stage).phases["recompute"] for one, stage in zip((plain, more), stages, strict=True)]
     assert sums[0] == sums[1]
+    kept = [layer_saved_bytes(one, stages[0].layers[0][0], 0) for one in (plain, more)]
+    assert kept[0] == kept[1]
 
 
 def test_all_shipped_policies_are_replayed() -> None:

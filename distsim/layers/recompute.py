@@ -112,12 +112,13 @@ def _received(operation: Operation, boundary: Tensor, exchanged: tuple[str, ...]
     return kept
 
 
-def _only_added(block: Block) -> frozenset[str]:
+def _only_added(block: Block, first: int = 0) -> frozenset[str]:
     """Products that nothing reads but the sum that a layer gives on: the last before a residual, with its adapters,
-    unless a norm follows, of the product or of the sum, which is made again from it."""
+    unless a norm follows, of the product or of the sum, which is made again from it; of additions from the ``first``
+    row on."""
     names = {operation.name for operation in block.operations}
     found: set[str] = set()
-    for index, operation in enumerate(block.operations):
+    for index, operation in enumerate(block.operations[first:], first):
         normed = operation.name.replace(".residual", ".post_norm") in names or _sum_is_read(block, index)
         if operation.name.endswith(".residual") and not normed:
             for before in reversed(block.operations[:index]):
@@ -135,15 +136,21 @@ def _sum_is_read(block: Block, index: int) -> bool:
     return any(one.saved[0].name != block.boundary.name for one in later)
 
 
+def _never_read(block: Block) -> frozenset[str]:
+    """Products that only the last addition reads: neither backward nor what is made again needs their output."""
+    additions = [place for place, one in enumerate(block.operations) if one.role == "residual"]
+    return _only_added(block, additions[-1]) if additions else frozenset()
+
+
 def op_level_bytes(block: Block, kernels: Kernels, math: str = "bf16", exchanged: tuple[str, ...] = ()) -> Number:
     """All of it together."""
     return sum(op_level_saved(block, kernels, math, exchanged).values())
 
 
 def named_saved(block: Block, parts: tuple[str, ...]) -> dict[str, Number]:
-    """Bytes by name: the layer's input, and the outputs that a policy keeps."""
+    """Bytes by name: the layer's input, and the outputs that a policy keeps and something reads (JAX drops others)."""
     assert block.boundary is not None
-    kept = kept_operations(parts)
+    kept = kept_operations(parts) - _never_read(block)
     sizes: dict[str, Number] = {block.boundary.name: block.boundary.size_bytes}
     for operation in block.operations:
         if operation.name in kept and operation.output is not None:

@@ -18,6 +18,7 @@ from distsim.engine.memory import MemoryReport, StageMemory
 from distsim.formula import REGISTRY
 from distsim.layers.ledger import Block, distinct_saved, dropped_by
 from distsim.layers.recompute import named_saved, op_level_saved
+from distsim.layers.stacked import stacked_saved
 from distsim.report import terminal
 from distsim.report.style import Style, columns
 from distsim.units import gib
@@ -180,6 +181,10 @@ def _saved_rows(block: Block, setup: Setup) -> Iterator[tuple[str, str, str, Any
     if setup.layout.selective and "op" in kernels.selective:
         found = op_level_saved(block, kernels, setup.precision.math, setup.framework.traffic.recompute_keeps)
         yield from (("every second product", name, "", size) for name, size in found.items())
+        return
+    if kernels.residuals == "stacked" and not setup.layout.selective and not setup.layout.recompute_layers:
+        found = stacked_saved(block, setup.model, setup.precision)
+        yield from (("stacked by a scan", name, "", size) for name, size in found.items() if size)
         return
     dropping = kernels.selective if setup.layout.selective else ()
     kept = {tensor.name for one in block.operations if not dropped_by(one, dropping) for tensor in one.saved}

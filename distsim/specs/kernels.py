@@ -64,8 +64,7 @@ class Kernels(RingKernels):
     softmax_keys: Natural = 0
     """The longest sequence that a fused softmax with groups takes."""
     softmax_registers: Natural = 0
-    """Keys of a row that a fused softmax keeps in registers; what a thread has of longer ones spills to memory. 0: any
-    number."""
+    """Keys of a row that a fused softmax keeps in registers; the rest of longer ones spills. 0: any number."""
     mask_filled: bool = False
     """Steps of a softmax that write a mask into a copy of the scores (masked_fill), zeros into their gradients'."""
     scores_fp32: bool = False
@@ -252,6 +251,8 @@ class Kernels(RingKernels):
     """What backward of a recomputed layer holds beside what its operations keep: ``output``, from which reentrant
     autograd starts, and its gradient (torch's CheckpointFunction, Megatron's and DeepSpeed's); ``slice``, its input
     taken out of one tensor of all scanned layers' (JAX)."""
+    residuals: Literal["fused", "stacked"] = "fused"
+    """Layers that compute nothing again keep what fused kernels read, or what JAX stacks (layers/stacked.py)."""
     order: tuple[Literal["norms-after", "shared-first"], ...] = ()
     """Where layers run otherwise than the ledger lists them: norms behind attention and MLP (so they do in models
     without a last norm, too), shared experts ahead of the router."""

@@ -7,7 +7,7 @@ from distsim.engine.footprint.backward import elements
 from distsim.engine.footprint.buffers import head_gradient_bytes, reduced_unit_bytes, resharded_bytes, waiting_bytes
 from distsim.engine.footprint.moment import AT_LOSS, STEP, Moment
 from distsim.engine.footprint.saved import Saved, again_bytes, layer_saved_bytes
-from distsim.engine.footprint.stage_step import StageStep, unless_zero
+from distsim.engine.footprint.stage_step import StageStep, kept_casts, loop_casts, unless_zero
 from distsim.engine.footprint.states import States
 from distsim.engine.footprint.update import update_bytes
 from distsim.engine.jobs.resolve import Setup
@@ -38,7 +38,7 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
     copies = step.copies
     if stage.head is not None:
         loss = stage.head.operations[-1]
-        head_copies = weight_copy_bytes(stage.head.operations)
+        head_copies = weight_copy_bytes(stage.head.operations) + loop_casts(setup, stage.head)
         for name, forward in zip(AT_LOSS, (True, False), strict=True):
             cached = step.cached_copies if forward else 0
             outputs = step.outputs.loss if forward else step.outputs.loss_backward
@@ -86,10 +86,11 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     again = stage.recomputed_layers(setup.layout)
     layers, copies, gradients = 0, 0, product(_parameters(stage.head), made) + step.tied_gradient()
     for (block, times), among in zip(stage.layers, stage.among_first, strict=True):
-        small = take(among, minimum(place, again))
-        whole = take(among, place) - small
+        ahead = stage.layer_count if setup.kernels.residuals == "stacked" else place  # one array holds all layers'
+        small = take(among, minimum(ahead, again))
+        whole = take(among, ahead) - small
         layers = layers + small * layer_saved_bytes(setup, block, 1) + whole * layer_saved_bytes(setup, block, 0)
-        copies = plus(copies, product(whole, weight_copy_bytes(block.operations)))
+        copies = plus(copies, product(whole, kept_casts(setup, block)))
         gradients = plus(gradients, product((times - take(among, place + 1)) * _parameters(block), made))
     if stage.embedding is not None and kind < len(stage.layers) - 1:  # a second stack's lookup ran before this layer
         gradients = gradients + product(_parameters(stage.embedding) - _entry(stage), made)

@@ -66,6 +66,10 @@ def again_bytes(setup: Setup, block: Block) -> tuple[Number, Number]:
 def _all_saved_bytes(setup: Setup, block: Block) -> Number:
     """What a layer keeps that is not wholly recomputed; stages and moments ask for the same layers again."""
     whole = saved_bytes(block.operations, setup.layout.selective, setup.kernels)
+    if setup.kernels.residuals == "stacked":
+        from distsim.layers.stacked import stacked_saved
+
+        whole = where(setup.layout.selective, whole, sum(stacked_saved(block, setup.model, setup.precision).values()))
     if setup.kernels.kept is not None:
         from distsim.layers.recompute import named_bytes
 

@@ -36,9 +36,25 @@ def unless_zero(factor: Number, value: Number) -> Number:
 def _weight_copies(setup: Setup, stage: Stage) -> Number:
     """Cast weights that layers which are not recomputed keep."""
     return sum(
-        (times - again) * weight_copy_bytes(block.operations)
+        (times - again) * kept_casts(setup, block)
         for (block, times), again in zip(stage.layers, stage.recomputed(setup.layout), strict=True)
     )
+
+
+def kept_casts(setup: Setup, block: Block) -> Number:
+    """Bytes of cast weights that one layer keeps: all of what autocast makes, a rank's shards of what a loop stacks."""
+    stacked = loop_casts(setup, block)
+    return weight_copy_bytes(block.operations) + unless_zero(stacked, where(setup.layout.selective, 0, 1))
+
+
+def loop_casts(setup: Setup, block: Block) -> Number:
+    """Bytes of a rank's shards of matrices as a program of JAX casts them for its products, before any are gathered."""
+    precision, layout = setup.precision, setup.layout
+    if setup.kernels.residuals != "stacked" or precision.parameter_bytes <= precision.activation_bytes:
+        return 0
+    from distsim.layers.stacked import cast_elements
+
+    return cast_elements(block) * precision.activation_bytes / where(layout.zero >= 3, layout.zero_group, 1)
 
 
 def _cached_copies(setup: Setup, stage: Stage) -> Number:
@@ -78,8 +94,12 @@ class StageStep:
         self.per_element: Number = held.gradients / maximum(whole, 1)
         """Bytes of kept gradient per parameter of the stage: less than a whole one where ZeRO shards it."""
         fresh = min(precision.gradient_bytes, precision.parameter_bytes)
+        if setup.framework.traffic.partitioned:  # products and lookups of cast weights have gradients as narrow
+            fresh = min(fresh, precision.activation_bytes)
         accumulates = int(buffers.gradients_grow)  # else the product is added where it is kept
         shards = where(waits, 0, self.grow)  # each takes the place of a whole one that waited, and is no larger
+        if setup.kernels.residuals == "stacked" and accumulates:  # a loop's backward makes all before a sum reads any
+            shards = 1
         self.gradients = Gradients(unless_zero(shards, self.per_element), fresh * accumulates)
         self.copies = _weight_copies(setup, stage)
         self.cached_copies = _cached_copies(setup, stage)

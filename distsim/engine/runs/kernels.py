@@ -23,6 +23,7 @@ from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import only_described
 from distsim.interop.runs.recipes import compiles_loss, composes_rotation
+from distsim.interop.runs.remat import unrolls_layers
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.kernels import Kernels
@@ -61,6 +62,7 @@ TOLD: Told = (
     (run_notes.deterministic, {"deterministic": True}),
     (run_notes.blocking, {"launches": "blocking"}),
     (run_notes.masks_densely, {"attention_mask": "always"}),
+    (unrolls_layers, {"residuals": "fused"}),
 )
 """What notes may say, and the kernels that it means; the later wins."""
 TOLD_OF_MEGATRON: Told = ((compiles_loss, {"loss_kernel": "steps"}), (composes_rotation, {"rope": "eager"}))

@@ -1,5 +1,5 @@
-"""MaxText's remat_policy=custom: tensors of a layer that are named one by one, each kept on the device, in host memory
-or computed again."""
+"""How programs of JAX run their layers: one by one or in a loop, and MaxText's remat_policy=custom, which names tensors
+of a layer one by one, each kept on the device, in host memory or computed again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
 CUSTOM = "custom"
+_UNROLLED = re.compile(
+    r"\bunscanned\b|\blayers?,? (?:are )?(?:unrolled|not scanned)|\bunrolled layers"
+    r"|\bscan_layers ?[:=]? ?(?:false|off|0)\b|\bone straight graph of",
+    re.IGNORECASE,
+)
 PARTS = {
     "qkv": (("qkv_proj",), ("query_proj", "key_proj", "value_proj"), ("q", "k", "v")),
     "context": (("context",),),
@@ -82,3 +87,8 @@ def _placed(text: str) -> Iterator[tuple[str, str]]:
         yield from ((name, place) for name in waiting)
         waiting = []
     yield from ((name, "device") for name in waiting)
+
+
+def unrolls_layers(run: Run) -> bool:
+    """Whether notes tell that a program of JAX has its layers one by one, not in a loop."""
+    return hit(_UNROLLED, run.notes) is not None
