@@ -62,11 +62,11 @@ def test_what_a_scanned_layer_stacks(recorded: dict[str, Any]) -> None:
     assert found == pytest.approx(stacked, rel=0.02 if composed else 2e-4)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_loop_holds_all_that_it_stacks_and_gradients_of_its_own(accumulate: int) -> None:
-    """XLA's plans for a v6e grow by 797 MB with each layer: its arrays, fp32 gradients, and casts of weights that XLA
-    makes before the loop, which are not counted; gradients of a micro-batch stand beside their sum."""
-    recorded = ORACLE["plans"][0]
+@pytest.mark.parametrize(("place", "accumulate", "within"), [(0, 1, 0.003), (0, 2, 0.003), (1, 1, 0.3)])
+def test_what_a_layer_adds_to_plans_of_xla(place: int, accumulate: int, within: float) -> None:
+    """A v6e holds the loop's arrays, fp32 gradients and casts of weights made before the loop (and copies in other
+    layouts under full recomputation, which are not counted); gradients of a micro-batch stand beside their sum."""
+    recorded = ORACLE["plans"][place]
     case = {**recorded["case"], "accumulate": accumulate}
     peaks, gradients = [], []
     for plan in recorded["plans"]:
@@ -76,7 +76,7 @@ def test_a_loop_holds_all_that_it_stacks_and_gradients_of_its_own(accumulate: in
         gradients.append(parts["gradients"])
     few, many = (plan["temporary"] for plan in recorded["plans"])
     sums = (gradients[1] - gradients[0]) * (accumulate - 1)
-    assert peaks[1] - peaks[0] - sums == pytest.approx(many - few, rel=0.045)
+    assert peaks[1] - peaks[0] - sums == pytest.approx(many - few, rel=within)
 
 
 @pytest.fixture(scope="module")
