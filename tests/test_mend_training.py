@@ -151,9 +151,22 @@ def test_more_gpus_share_the_states_of_a_job_on_one() -> None:
         assert not distsim.memory(**fewer).fits, one.flags
 
 
+def test_where_nothing_fits_the_nearest_is_the_best_of_all_that_was_tried() -> None:
+    """Those that lack least at best are asked first, and the rest not at all."""
+    report = distsim.memory("gpt3-175b", gpu="t4", gpus=1, seq=1_000_000)
+    search, pool = Search(report.setup, 0.0), list(changes(report.setup))
+    for change in pool:
+        search.try_((change,))
+    assert not search.fitting and len(search.missed) > 10
+    near = search.nearest()
+    every = [memory_of(one.setup).headroom for one in search.missed]
+    assert near is not None and near.report.headroom == max(every)
+    assert near.changes == search.missed[every.index(max(every))].combined
+
+
 def test_layers_are_counted_on_the_stages_that_a_mend_has() -> None:
     """Half of 40 layers on one stage become all of the 20 that two stages have."""
-    report = distsim.memory(model="llama-13b", gpu="a100-sxm4-40gb", gpus=8, micro_batch=2)
+    report = distsim.memory(model="llama-13b", gpu="b200-sxm", gpus=8, micro_batch=2)
     pool = list(changes(report.setup))
     stages = next(one for one in pool if one.shown.get("pp") == 2)
     words = []

@@ -26,7 +26,10 @@ def read_model(name: str) -> Model:
     if not text.strip():
         raise DistsimError("no model is named", "list them with: distsim show models")
     try:
-        return _read(text)
+        from distsim import catalog
+
+        found: Model = catalog.once(("read model", text), lambda: _read(text))
+        return found
     except (OSError, ValueError) as error:  # a text that the file system does not even take as a name
         shown = text if len(text) <= 40 else text[:40] + "…"
         raise DistsimError(f"{shown!r} is neither a preset nor a path: {error.args[-1]}") from None
@@ -45,9 +48,15 @@ def known_model(name: str) -> Model | None:
 def reading_notes(name: str) -> list[str]:
     """What to say of how a configuration was read: other networks in it, each key that was not used and could change
     memory or time, and each size that it leaves out, though files on the Hub state it."""
-    file = config_file(str(name))
+    from distsim import catalog
+
+    return list(catalog.once(("reading notes", str(name)), lambda: _reading_notes(str(name))))
+
+
+def _reading_notes(name: str) -> list[str]:
+    file = config_file(name)
     if file is None:
-        return _preset_notes(str(name))
+        return _preset_notes(name)
     from distsim.interop.huggingface import read_config_file
     from distsim.interop.huggingface.aliases import NAMES
     from distsim.interop.huggingface.families import LIKE

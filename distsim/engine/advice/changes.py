@@ -7,7 +7,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.arrays import ceil_div
-from distsim.engine.advice.offered import Offered
+from distsim.engine.advice.offered import offered
 from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, losses_for
@@ -195,11 +195,10 @@ def _hardware(setup: Setup) -> Iterator[Change]:
         hidden: dict[str, Any] = {"zero_group": None, "dp": None}
         yield Change("gpus", step, f"{factor} times the GPUs{words}", {"gpus": layout.gpus * factor, **sharded}, hidden)
         factor, step = factor * 2, step + 1
-    offered = Offered(setup.accelerator)
-    sold = offered.sold()
+    instead = offered(setup.accelerator)
     larger: dict[tuple[bool, int], Accelerator] = {}  # by capacity the fastest, the first of equals
-    for other in offered.holding_more():
-        place = (other.name not in sold, other.capacity)
+    for other in instead.holding_more:
+        place = (other.name not in instead.sold, other.capacity)
         known = larger.get(place)
         if _better(setup, other) and (known is None or _speed(setup, other) > _speed(setup, known)):
             larger[place] = other

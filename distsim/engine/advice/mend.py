@@ -1,10 +1,14 @@
 """The smallest changes that make a job fit, each one computed, not guessed."""
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+import math
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from distsim import catalog
+from distsim.arrays import Number
 from distsim.engine.advice.changes import Change, changes, some_layers, together
 from distsim.engine.exchanges.reach import refuse_beyond
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -108,7 +112,7 @@ def mend(report: MemoryReport, most: int = 6, margin: float = 0.0) -> Mended:
         for combined in itertools.islice(_combinations(pool, FREE_UNTIL, rare=True), MOST_TRIED):
             search.try_(combined)
     search.soften(pool, most)
-    return Mended(search.smallest(most), search.nearest, search.tried)
+    return Mended(search.smallest(most), search.nearest(), search.tried)
 
 
 def _combinations(pool: list[Change], count: int, rare: bool = False) -> Iterable[tuple[Change, ...]]:
@@ -136,6 +140,21 @@ def _ends(pool: list[Change], without: Collection[str]) -> dict[str, list[Change
     return {family: members[::-2][::-1] if family == "gpus" else members[-1:] for family, members in families.items()}
 
 
+class _Missed:
+    """Changes that are being tried; and what they leave of a GPU that is too small, at most."""
+
+    __slots__ = ("combined", "left", "setup", "shown")
+
+    def __init__(self, combined: tuple[Change, ...], shown: dict[str, Any], setup: Setup) -> None:
+        self.combined, self.shown, self.setup = combined, shown, setup
+        self.left: Number = 0
+
+    def too_full(self, left: Number) -> bool:
+        """Whether so much that is left is too little."""
+        self.left = min(self.left, left)
+        return bool(left < 0)
+
+
 class Search:
     """Tries changes on one job and keeps what fits."""
 
@@ -143,7 +162,10 @@ class Search:
         self.setup = setup
         self.margin = margin
         self.fitting: list[Mend] = []
-        self.nearest: Mend | None = None
+        self.roomiest: Mend | None = None
+        """Of what no GPU is too small for."""
+        self.missed: list[_Missed] = []
+        self.known: dict[tuple[Change, ...], Mend | None] = {}
         self.tried = 0
 
     def try_(self, combined: tuple[Change, ...]) -> None:
@@ -155,19 +177,34 @@ class Search:
             return
         if found.fits:
             self.fitting.append(found)
-        over = self.nearest.report.headroom if self.nearest else None
-        if over is None or found.report.headroom > over:
-            self.nearest = found
+        if self.roomiest is None or found.report.headroom > self.roomiest.report.headroom:
+            self.roomiest = found
 
     def computed(self, combined: tuple[Change, ...]) -> Mend | None:
-        """The job with some changes; None where it is no valid layout, or hopeless."""
-        fields, shown = together(self.setup, combined)
+        """The job with some changes; None where it is no valid layout, or a GPU is too small for it."""
         self.tried += 1
+        if combined not in self.known:
+            self.known[combined] = self._computed(combined)
+        return self.known[combined]
+
+    def _computed(self, combined: tuple[Change, ...]) -> Mend | None:
+        fields, shown = together(self.setup, combined)
         try:
             setup = resolve(type(self.setup.job).read({**self._stated(), **fields}))
             if setup.layout.gpus > self.setup.layout.gpus:
                 refuse_beyond(setup, setup.layout.gpus)
-            report = memory_unless(setup, self._hopeless)
+        except DistsimError:
+            return None
+        missed = _Missed(combined, shown, setup)
+        found = self._with_memory(missed, missed.too_full)
+        if missed.left < 0:
+            self.missed.append(missed)
+        return found
+
+    def _with_memory(self, tried: _Missed, hopeless: Callable[[Number], bool]) -> Mend | None:
+        """A combination with its memory, unless that is ``hopeless``."""
+        try:
+            report = memory_unless(tried.setup, hopeless)
         except DistsimError:
             return None
         if report is None:
@@ -175,8 +212,23 @@ class Search:
         for name in ("dp", "zero_group"):
             value = getattr(report.setup.layout, name)
             if getattr(self.setup.job, name) not in (None, value):
-                shown[name] = value
-        return Mend(combined, shown, report, report.setup.accelerator.limit(self.margin))
+                tried.shown[name] = value
+        return Mend(tried.combined, tried.shown, report, report.setup.accelerator.limit(self.margin))
+
+    def nearest(self) -> Mend | None:
+        """Of all that was tried what leaves most, the first of equals; where no GPU is large enough, those are asked
+        first that may lack least."""
+        if self.roomiest is not None:
+            return self.roomiest
+        best: Mend | None = None
+        most, first = -math.inf, 0
+        for place, missed in sorted(enumerate(self.missed), key=lambda one: -one[1].left):
+            if missed.left < most:
+                break
+            found = self._with_memory(missed, partial(operator.gt, most))
+            if found is not None and (found.report.headroom > most or place < first):
+                best, most, first = found, found.report.headroom, place
+        return best
 
     def soften(self, pool: list[Change], most: int) -> None:
         """Replace the changes of long combinations, which took the strongest of each family, by the mildest of that
@@ -192,10 +244,6 @@ class Search:
             few.append(best)
         sets = [set(one.changes) for one in few]
         self.fitting = [one for one, own in zip(few, sets, strict=True) if not any(other < own for other in sets)]
-
-    def _hopeless(self, left: float) -> bool:
-        """Whether a job of which a stage leaves so much neither fits nor comes nearer than the best so far."""
-        return self.nearest is not None and left < 0 and left <= self.nearest.report.headroom
 
     def _softer(self, found: Mend, place: int, families: dict[str, list[Change]]) -> Mend:
         """A mend with the mildest change of one family that is enough beside the others."""

@@ -21,17 +21,16 @@ class Offered:
     def __init__(self, card: Accelerator) -> None:
         self.card = card
         self.unread: list[str] = []
-
-    def sold(self) -> set[str]:
+        self.sold = self._sold()
         """The accelerators of the price lists, whatever the terms."""
+        self.holding_more = [one for one in self._read("gpus", self._larger) if one is not None]
+        """Accelerators of the same vendor with more memory on the label, with a usual node; of all others only the
+        first lines are read."""
+
+    def _sold(self) -> set[str]:
         lists = self._read("prices", lambda name: catalog.raw("prices", name).get("offers"))
         offers = (offer for one in lists if isinstance(one, list) for offer in one)
         return {str(offer.get("gpu")) for offer in offers if isinstance(offer, dict)}
-
-    def holding_more(self) -> Iterator[Accelerator]:
-        """Accelerators of the same vendor with more memory on the label, with a usual node; of all others only the
-        first lines are read."""
-        return (one for one in self._read("gpus", self._larger) if one is not None)
 
     def _larger(self, name: str) -> Accelerator | None:
         stated = catalog.tables("gpus", name, lambda table: False)
@@ -53,11 +52,14 @@ class Offered:
                 self.unread.append(f"{where}: {error.problem}")
 
 
+def offered(card: Accelerator) -> Offered:
+    """What presets offer in place of an accelerator, read once by the notes and the advice of a command."""
+    found: Offered = catalog.once(("offered", card.vendor, card.capacity), lambda: Offered(card))
+    return found
+
+
 def unread_notes(report: MemoryReport) -> list[str]:
     """Notes on files of which no advice is taken, where a job needs advice."""
     if report.fits:
         return []
-    offered = Offered(report.setup.accelerator)
-    offered.sold()
-    list(offered.holding_more())
-    return [f"left out of what makes it fit: {told}" for told in offered.unread]
+    return [f"left out of what makes it fit: {told}" for told in offered(report.setup.accelerator).unread]

@@ -212,17 +212,15 @@ def _fill(job: Job, framework: Framework) -> tuple[dict[str, Any], dict[str, str
     """Options from the job, then the framework's defaults, then distsim's; and where each came from."""
     filled: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    usual = f"framework {framework.name}"
     for name in Job.model_fields:
-        for origin, source in (
-            ("you", getattr(job, name)),
-            (f"framework {framework.name}", framework.defaults.get(name)),
-            ("default", _DEFAULTS.get(name)),
-        ):
-            if source is not None:
-                filled[name], origins[name] = source, origin
-                break
-        else:
-            filled[name] = None
+        if (value := getattr(job, name)) is not None:
+            origins[name] = "you"
+        elif (value := framework.defaults.get(name)) is not None:
+            origins[name] = usual
+        elif (value := _DEFAULTS.get(name)) is not None:
+            origins[name] = "default"
+        filled[name] = value
     return filled, origins
 
 
