@@ -141,7 +141,7 @@ def test_what_only_the_margin_forbids_is_said(capsys: pytest.CaptureFixture[str]
         (("--tp", "4", "--pp", "4", "--dp", "4"), "--pp 4"),
         (("--tp", "8..1"), "empty"),
         (("--tp", "many"), "neither a whole number nor a range"),
-        (("--schedule", "interleaved"), "interleaved-1f1b"),
+        (("--schedule", "interleavd"), "interleaved-1f1b"),
         (("--exclude", "tq=3"), "--exclude"),
         (("--exclude", "tp=1..8"), "without --exclude"),
         (("--objective", "speed"), "throughput"),

@@ -150,7 +150,7 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
     if error["type"] == "missing":
         return f"field {name!r} is missing", _wanted(spec, location)
     if name and (plain := _bound(error)):
-        return f"{name} {error['input']!r} {plain[0]}", plain[1]
+        return f"{name} {_shown(error['input'])} {plain[0]}", plain[1]
     message = error["msg"].removeprefix("Value error, ").replace(FIELD, str(location[-1]) if location else "value")
     told = repr(error["input"]) in message or isinstance(error["input"], (dict, BaseModel))
     given = "" if told else f" (given {error['input']!r})"
@@ -184,7 +184,7 @@ def _bound(error: Any) -> tuple[str, str] | None:
         ("lt", "is too large", "less than"),
     ):
         if key in limits:
-            return wrong, f"it must be {right} {limits[key]:,}"
+            return wrong, f"it must be {right} {_shown(limits[key])}"
     if error["type"] == "literal_error":
         words = str(limits["expected"]).replace(" or ", ", ").replace("'", "")
         near = choice_meant(str(error["input"]), words.split(", "))
@@ -193,6 +193,12 @@ def _bound(error: Any) -> tuple[str, str] | None:
     if kind is None or isinstance(error["input"], (dict, BaseModel)) or len(repr(error["input"])) > LONGEST_SHOWN:
         return None
     return f"is not {kind}", _unquoted(error["input"]) if "number" in kind else ""
+
+
+def _shown(value: Any) -> str:
+    """A value as people write it: no fraction of nothing, commas between thousands of whole numbers."""
+    whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1
+    return f"{int(value):,}" if whole and abs(value) < 1e15 else repr(value)
 
 
 def _unquoted(value: Any) -> str:
