@@ -10,11 +10,13 @@ from typing import Any
 FEW_COLUMNS = 32
 """So few are sooner computed than compared."""
 Number = Any  # int, float, or a numpy array of either
+PLAIN = (float, int)
+"""Made once: a step asks thousands of numbers whether they are plain."""
 
 
 def _plain(*values: Number) -> bool:
     for value in values:  # noqa: SIM110 (a generator costs more, and one layout asks hundreds of times)
-        if not isinstance(value, (int, float)):
+        if not isinstance(value, PLAIN):
             return False
     return True
 
@@ -22,7 +24,7 @@ def _plain(*values: Number) -> bool:
 def nothing(value: Number) -> bool:
     """Whether a number is a plain zero; an array never is, whatever it holds, as other arrays may depend on its
     axes."""
-    return isinstance(value, (int, float)) and value == 0
+    return isinstance(value, PLAIN) and value == 0
 
 
 def where(condition: Number, yes: Number, no: Number) -> Number:
@@ -36,7 +38,10 @@ def where(condition: Number, yes: Number, no: Number) -> Number:
 
 def maximum(*values: Number) -> Number:
     """The elementwise largest of two or more numbers or arrays."""
-    if _plain(*values):
+    for value in values:
+        if not isinstance(value, PLAIN):
+            break
+    else:
         return max(values)
     import numpy
 
@@ -51,7 +56,10 @@ def largest(values: Iterable[Number]) -> Number:
 
 def minimum(*values: Number) -> Number:
     """The elementwise smallest of two or more numbers or arrays."""
-    if _plain(*values):
+    for value in values:
+        if not isinstance(value, PLAIN):
+            break
+    else:
         return min(values)
     import numpy
 
@@ -68,21 +76,18 @@ def total(*values: Number) -> Number:
 def product(one: Number, other: Number) -> Number:
     """Their product; a plain zero stays one, so that arrays do not grow along axes that do not matter, and a plain one
     changes nothing."""
-    for factor, rest in ((one, other), (other, one)):
-        if isinstance(factor, (int, float)):
-            if factor == 0:
-                return 0.0
-            if factor == 1:
-                return rest
+    if isinstance(one, PLAIN) and one in (0, 1):
+        return other if one else 0.0
+    if isinstance(other, PLAIN) and other in (0, 1):
+        return one if other else 0.0
     return one * other
 
 
 def plus(one: Number, other: Number) -> Number:
     """Their sum; a plain zero adds nothing, so that no array is gone over for it."""
-    for term, rest in ((one, other), (other, one)):
-        if nothing(term):
-            return rest
-    return one + other
+    if isinstance(one, PLAIN) and one == 0:
+        return other
+    return one if isinstance(other, PLAIN) and other == 0 else one + other
 
 
 def ceil_div(numerator: Number, denominator: Number) -> Number:

@@ -1,6 +1,6 @@
 """Bytes on each GPU, per pipeline stage, at the moment of the peak."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from distsim.engine.jobs.exchange import gradients_wait, stated_exchange, stays_
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
-from distsim.engine.jobs.stages import Stage, build_stages, stage_at
+from distsim.engine.jobs.stages import Stage, stage_at
 from distsim.engine.jobs.uncounted import memory_notes
 from distsim.engine.jobs.words import few
 from distsim.engine.timelines.schedule_shape import weight_versions
@@ -175,10 +175,10 @@ def memory(job: Job | Named | None = None, /, **options: Any) -> MemoryReport:
 
 
 @catalog.settled()
-def memory_of(setup: Setup) -> MemoryReport:
-    """Where every byte goes for a resolved setup."""
-    noted = _noted(setup)
-    return MemoryReport(noted, tuple(_stage(setup, stage) for stage in build_stages(setup)))
+def memory_of(setup: Setup, only: Sequence[int] | None = None) -> MemoryReport:
+    """Where every byte goes for a resolved setup, or on the stages of it that ``only`` names."""
+    noted, stages = _noted(setup), range(setup.layout.pp) if only is None else only
+    return MemoryReport(noted, tuple(_stage(setup, stage_at(setup, index)) for index in stages))
 
 
 def memory_unless(setup: Setup, hopeless: Callable[[Number], bool]) -> MemoryReport | None:

@@ -86,17 +86,16 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     lengths = None if run.count("seq_len") else lengths_of(run)
     longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
     held = held_by(run, replace(setup, layout=longest), year)
-    report = memory_of(held)
-    if OWN_SUM in (run.text("mem_kind") or ""):
+    rank = "last" if hit(LOGGED, run.notes) else "first" if hit(OF_FIRST, run.notes) else setup.framework.memory_rank
+    summed, ends = OWN_SUM in (run.text("mem_kind") or ""), {"first": 0, "last": setup.layout.pp - 1}
+    report = memory_of(held, None if summed or rank not in ends else (ends[rank],))
+    if summed:
         return max(_states_and_activations(stage) for stage in report.stages)
-    ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
-    logged = hit(LOGGED, run.notes)
-    first = hit(OF_FIRST, run.notes)
-    stage = ranks["last" if logged else "first" if first else setup.framework.memory_rank]
     counts = counts_of(run, setup)
-    peak = float(stage.counted(counts))
+    peak = float(report.worst.counted(counts))
     if lengths and lengths.each and counts != "allocated":
-        return max(peak, _with_kept_samples(setup, report.stages[-1], lengths.each, counts))
+        last = memory_of(held, (ends["last"],)).worst
+        return max(peak, _with_kept_samples(setup, last, lengths.each, counts))
     return peak
 
 
