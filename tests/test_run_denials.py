@@ -75,6 +75,7 @@ def test_settings_that_are_on() -> None:
     assert expert_notes.sends_once(_run("moe_enable_deepep=True"))
     assert expert_notes.sends_each(_run("moe_token_dispatcher_type=alltoall"))
     assert expert_notes.forced_router(_run("moe_router_force_load_balancing"), "balanced") == "balanced"
+    assert expert_notes.forced_router(_run("debug.force_balanced_routing"), "balanced") == "balanced"
     assert loss_notes.predicted_share(_run("dense_seq_output"))
 
 

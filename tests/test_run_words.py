@@ -11,7 +11,7 @@ from distsim.engine.memory import memory_of
 from distsim.engine.runs.profile import assumed_profile
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import MissingCell, Run
-from distsim.interop.runs.families import known_family, traits_of, usual_vocab
+from distsim.interop.runs.families import family_in, known_family, traits_of, usual_vocab
 from distsim.interop.runs.images import patches_of
 from distsim.interop.runs.recompute import said_by
 from distsim.layers.network import count_parameters
@@ -131,6 +131,30 @@ def test_families_that_configurations_have() -> None:
         found = _replay(family=family)
         assert not found.assumed and not found.reason, family
     assert known_family("nemotron_h") is None
+
+
+@pytest.mark.parametrize("family", ["qwen3.5", "Qwen3.6", "qwen3_5", ""])
+def test_versions_with_a_dot(family: str) -> None:
+    """Qwen3.5 and 3.6 are Qwen3_5 of transformers, three of whose four layers are gated delta networks; so is a model
+    of that name without a family, where Qwen2.5 is Qwen2."""
+    found = _replay(family=family, model="qwen3.5-4b", layers=32, hidden=2560, kv_heads=4, head_dim=256)
+    assert found.setup is not None and "layers as" not in found.assumed
+    model = found.setup.model
+    assert model.recurrent == (True, True, True, False) and model.delta and model.attention_gate
+    names = {"qwen2.5-7b": "qwen2", "llama-3.1-8b": "llama", "qwen3-5b": "qwen3", "gemma-2b": "gemma"}
+    assert {name: family_in(name) for name in names} == names
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["falcon-h1", "falcon_h1", "nemotron-h", "bamba", "gated DeltaNet", "GDN", "samba", "blenderbot", "jetmoe"],
+)
+def test_families_that_cells_do_not_describe(family: str) -> None:
+    """Layers that scan or look at an encoder are refused by what they are, by family or by the model's name, not taken
+    as GPT's; Kimi Linear's are not Llama's."""
+    assert family.lower() in _replay(family=family).reason.lower()
+    assert known_family(family) is None and family_in(f"{family}-7b") == ""
+    assert known_family("kimi-linear") == "kimi-linear" and known_family("kimi-k2") == "llama"
 
 
 def test_a_decoder_that_nobody_knows_is_taken_as_gpt_and_that_is_said() -> None:

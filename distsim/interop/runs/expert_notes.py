@@ -10,8 +10,8 @@ from distsim.interop.runs.table import Run
 
 _BALANCED = re.compile(
     affirmed(
-        r"forced?[- ]balanced?|balanced by force|(?:moe[-_])?(?:router[-_])?force[-_ ]load[-_ ]balanc\w*|fake balanced|"
-        r"balanced (?:gat|rout)\w*|even(?:ly)? rout\w*"
+        r"forced?[-_ ]balanced?(?:[-_ ]rout\w*)?|balanced by force|fake balanced|"
+        r"(?:moe[-_])?(?:router[-_])?force[-_ ]load[-_ ]balanc\w*|balanced[-_ ](?:gat|rout)\w*|even(?:ly)? rout\w*"
     ),
     re.IGNORECASE,
 )

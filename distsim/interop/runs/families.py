@@ -11,6 +11,7 @@ from distsim.interop.huggingface import read_config
 from distsim.interop.huggingface.families import supported
 from distsim.interop.huggingface.refused import REFUSED
 from distsim.interop.runs.table import MissingCell
+from distsim.specs.model import Model
 
 Traits = dict[str, Any]
 _BIASED = {"qkv_bias": True, "attention_output_bias": True, "mlp_bias": True}
@@ -96,11 +97,13 @@ _NAMES = {"gptneox": "gpt-neox", "gpt-neo-x": "gpt-neox", "pythia": "gpt-neox", 
           "esm1b": "esm", "esm-1b": "esm", "esm1nv": "esm", "esm2nv": "esm2",
           "vision-transformer": "vit", "deit": "vit",
           "gpt-2": "gpt2", "gpt-3": "gpt3", "gemma-2": "gemma2", "gemma-3": "gemma3", "qwen-2": "qwen2",
-          "qwen-3": "qwen3", "nemotron-4": "nemotron4"}  # fmt: skip
+          "qwen-3": "qwen3", "nemotron-4": "nemotron4", "qwen3.6": "qwen3-5", "qwen3.6-moe": "qwen3-5-moe"}  # fmt: skip
 _LLAMA_VERSION = re.compile(r"llama-?[123](?:\.\d)?")
 """Of one family with the first; Llama 4 is another."""
 _KIN = {"nemotron4": "nemotron", "esm2": "esm"}
 """Families that presets and frameworks name as another one."""
+_SIZE = re.compile(r"(?<![a-z\d.])\d+(?:\.\d+)?[bm](?![a-z\d])")
+"""Parameters in a model's name: gemma-2b is no Gemma 2."""
 READ_IMAGES = ("vit",)
 """Families whose tokens are squares of an image."""
 GPT2_VOCAB = 50_257  # Radford et al. 2019; Megatron's examples use its tokenizer
@@ -118,7 +121,8 @@ MISSING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\w*t5(?![a-z])|flan|ul2|\w*bart(?![a-z])|pegasus|marian|nllb|whisper|switch|encoder.?decoder|seq2seq",
          _BOTH),
         (r"albert|deberta|electra|xlnet|longformer|big.?bird|funnel|reformer", _OTHER_ENCODER),
-        (r"mamba|jamba|rwkv|hyena|evo\d?(?![a-z])|striped|retnet|xlstm|zamba|griffin|recurrent|rnn|lstm|\w*-?hybrid",
+        (r"mamba|jamba|rwkv|hyena|evo\d?(?![a-z])|striped|retnet|xlstm|zamba|griffin|recurrent|rnn|lstm|\w*-?hybrid"
+         r"|gated.?delta|delta.?net|(?:gdn|gla|samba)(?![a-z])|hgrn|nemotron.?h(?![a-z0-9])",
          _STATE),
         (r"vit(?:[sblhg]\d*)?(?![a-z])|clip|siglip|dino|swin|resnet|convnext|unet|stable.?diffusion|sdxl|diffusion|dit(?![a-z])|flux"
          r"|imagen|llava|vlm|neva|blip|flamingo|detr|\w*rcnn|ssd", _IMAGES),
@@ -158,7 +162,7 @@ def known_family(family: str) -> str | None:
         return lower
     if _missing(family):
         return None
-    if lower.startswith(_LLAMA_LIKE):
+    if lower.startswith(_LLAMA_LIKE) and not (_configured(lower) or {}).get("recurrent"):
         return "llama"
     return lower if _configured(lower) else None
 
@@ -166,7 +170,9 @@ def known_family(family: str) -> str | None:
 def _plain(family: str) -> str:
     """A family's name in lower case with hyphens, by the one of its spellings that the tables have."""
     lower = re.sub(r"[\s_]+", "-", family.strip().lower())
-    return "llama" if _LLAMA_VERSION.fullmatch(lower) else _NAMES.get(lower, lower)
+    lower = "llama" if _LLAMA_VERSION.fullmatch(lower) else _NAMES.get(lower, lower)
+    whole = lower.replace(".", "-")  # as configurations write a version: qwen3.5 is qwen3_5
+    return whole if whole.replace("-", "") in _configurations() else lower
 
 
 @functools.cache
@@ -183,12 +189,15 @@ def family_in(name: str) -> str:
     there are no layers for."""
     if _missing(name):
         return ""
-    words = re.findall(r"[a-z]+\d*|\d+", re.sub(r"(?<=\d)\.\d+", "", name[:LONGEST].lower()))
+    words = re.findall(r"[a-z]+\d*(?:\.\d+)*|\d+(?:\.\d+)*", _SIZE.sub("", name[:LONGEST].lower()))
     for start in range(len(words)):
         for end in (start + 2, start + 1):
-            family = _plain("-".join(words[start:end]))
-            if family in TRAITS or family in _LLAMA_LIKE or _configured(family):
-                return family
+            told = "-".join(words[start:end])
+            for family in (_plain(told), _plain(re.sub(r"\.\d+", "", told))):
+                if family in TRAITS or family in _LLAMA_LIKE or _configured(family):
+                    return family
+                if _beyond(family):
+                    return ""
     return ""
 
 
@@ -201,20 +210,35 @@ def _configurations() -> dict[str, str]:
 @functools.cache
 def _configured(name: str) -> Traits | None:
     """Traits of a family whose configurations are read, as these have them where they say nothing but a shape."""
+    model = _example(name)
+    return None if model is None or _beyond(name) else model.model_dump(include=set(_TRAIT_FIELDS))
+
+
+@functools.cache
+def _example(name: str) -> Model | None:
+    """A model of a family whose configurations are read, of any shape; None where these need to say more."""
     family = _configurations().get(name.replace("-", ""))
     if family is None:
         return None
     try:
-        model = read_config({"model_type": family, **_SHAPE}).model
+        return read_config({"model_type": family, **_SHAPE}).model
     except DistsimError:
         return None
-    return None if model.mamba or model.encoder_layers else model.model_dump(include=set(_TRAIT_FIELDS))
+
+
+def _beyond(name: str) -> str:
+    """What a family is by its configurations, where the cells of a row cannot describe it; else empty."""
+    model = _example(name)
+    return "" if model is None else _BOTH if model.encoder_layers else _STATE if model.mamba else ""
 
 
 def _missing(family: str) -> str:
     """What a family is that there are no layers for; empty where it may be a decoder."""
     name = family[:LONGEST]
-    return next((what for pattern, what in MISSING if pattern.search(name)), "") or REFUSED.get(name.lower(), "")
+    if what := next((what for pattern, what in MISSING if pattern.search(name)), ""):
+        return what
+    reason = REFUSED.get(name.lower())
+    return f"not read, as {reason}" if reason else _beyond(_plain(name))
 
 
 def usual_vocab(family: str) -> int:
