@@ -438,6 +438,7 @@ def test_no_word_is_too_long_or_too_odd(cell: str) -> None:
 @pytest.mark.parametrize(
     "cell",
     ["naive", "standard", "standard (no flash)", "non-flash", "no flash", "math", "SDPA math", "vanilla", "none",
+     "dot_product",
      "False", "without flash attention", "unfused/full-softmax (no flash)", "eager", "other:eager", "composed",
      "local"],
 )  # fmt: skip

@@ -21,10 +21,12 @@ _PACKAGE = re.compile(affirmed(r"flash[-_]attn(?: package)?[ =]+v?([12])\.[\d.]*
 _EAGER = re.compile(
     r"(?:\bno|\bnon|\bnot|without|\bw/o)[-_\s]*(?:flash|fused|fa\d?\b)|flash\w*\s+(?:disabled|off)|eager|unfused"
     r"|naive|\bmath\b|vanilla|composed|full.?softmax"
-    r"|(?:^|[:=])\s*(?:none|no|off|false|0|local|plain|torch)$|^(?!.*(?:flash|sdpa|scaled)).*\bstandard\b",
+    r"|(?:^|[:=])\s*(?:none|no|off|false|0|local|plain|torch|dot[-_ ]product)$"
+    r"|^(?!.*(?:flash|sdpa|scaled)).*\bstandard\b",
     re.IGNORECASE,
 )
-"""``local`` is Megatron's --transformer-impl and --attention-backend of composed attention."""
+"""``local`` is Megatron's --transformer-impl and --attention-backend of composed attention, ``dot_product`` MaxText's
+name of it (configs/base.yml)."""
 _FLASH = re.compile(
     r"flash|flex|\bfa[-_]?\d?\b|cu-?dnn|sdpa|scaled.?dot|fused|xformers|memory.?efficient|mem.?eff|splash|pallas|cutlass"
     r"|triton|transformer.?engine|\bte\b|aiter|\bck\b|ulysses|\bring\b|^(?:true|yes|on|1)$",
