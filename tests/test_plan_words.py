@@ -18,6 +18,7 @@ from distsim import catalog
 from distsim.cli.app import COMMANDS
 from distsim.engine.campaigns.prices import price_lists, quotes
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
+from distsim.engine.plans.besides import besides
 from distsim.engine.plans.choice import Wish
 from distsim.errors import DistsimError
 from distsim.report.plan import layout_words
@@ -269,6 +270,23 @@ def test_storage_and_egress_stand_beside_the_rent(tmp_path: Path) -> None:
     assert "besides storage $" in told
     assert "10 checkpoints of 94.3 GB and 600 GB of tokens at $0.02 per GB-month, price of 2026-10, " in told
     assert "besides" not in run(*ASKED, "--provider", "lambda").stdout
+
+
+def test_the_newest_service_counts_in_dollars_and_tokens_by_their_vocabulary(tmp_path: Path) -> None:
+    """Megatron-LM stores tokens of fewer than 65,500 words in 2 bytes, others in 4."""
+    own = tmp_path / "mine.toml"
+    older = SERVICES.replace("price = 0.02", "price = 0.01").replace("2026-10", "2024-10")
+    euros = CONTRACT.replace('"USD"', '"EUR"') + '[exchange]\nusd = 1.25\ndate = "2026-10"\nsource = "a bank"\n'
+    own.write_text(euros + SERVICES + older, encoding="utf-8")
+    prices = catalog.load("prices", str(own))
+    candidate = SimpleNamespace(checkpoint_bytes=4e9, goodput=SimpleNamespace(checkpoints=8))
+    quote = SimpleNamespace(provider=prices.provider)
+    option: Any = SimpleNamespace(candidate=candidate, quote=quote, tokens=1e9, days=365 / 12)
+    for vocabulary, each in ((65_499, 2), (65_500, 4)):
+        found = besides(option, vocabulary, 10, [str(own)])
+        assert found.token_bytes == each * 1e9
+        assert found.storage_dollars == pytest.approx((8 * 4 + each) * 0.02 * 1.25)
+        assert found.egress_dollars == pytest.approx(4 * 0.05 * 1.25)
 
 
 @pytest.mark.parametrize(
