@@ -24,10 +24,10 @@ test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2
 
 quick: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 -m "not slow"
 
 demo: $(STAMP)
 	@echo '$$ distsim memory llama-7b --gpus 8 --zero 2'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -24,3 +25,10 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, whose presets win."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: the search for garbage need not go through all of it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
