@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from distsim import catalog
 from distsim.engine.jobs.flops import least_flops, peak_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.attention import assumed_kernel
@@ -87,6 +88,7 @@ class Replay:
         return self.predicted_peak / self.measured_peak - 1
 
 
+@catalog.settled()
 def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
     found = _replayed(run)

@@ -37,6 +37,7 @@ def step_of(setup: Setup) -> StepReport:
     return StepReport(setup, work, timing, correction, breakdown, interval, memory_of(setup))
 
 
+@catalog.settled()
 def timed(setup: Setup, run: str = "", year: float | None = None, source: str = "") -> tuple[float, Interval]:
     """Step time and interval alone; ``run`` names the measured run that is replayed, if any, ``year`` its software,
     ``source`` who measured it."""
@@ -49,6 +50,7 @@ def timed(setup: Setup, run: str = "", year: float | None = None, source: str = 
     return seconds, interval_of(work, seconds, correction)
 
 
+@catalog.settled()
 def seconds_of(setup: Setup) -> float:
     """The step time alone."""
     refuse_unjoined(setup, setup.layout.gpus)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from distsim import catalog
 from distsim.engine.jobs.attention import settle_attention
 from distsim.engine.jobs.drives import DRIVEN, refuse_drives
 from distsim.engine.jobs.framework_notes import framework_notes
@@ -145,6 +146,7 @@ class Setup:
         }  # fmt: skip
 
 
+@catalog.settled()
 def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     """Fill what the job leaves open; raises DistsimError for what does not exist or does not fit together.
 

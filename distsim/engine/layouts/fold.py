@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from distsim import catalog
 from distsim.arrays import largest, total
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import fragmentation_bytes, overhead_bytes, slack_of, split_bytes
@@ -107,6 +108,7 @@ Shared = dict[tuple[int, int], Inside]
 """The same of all groups of a search, by GPUs and number; for searches on clusters that differ in their network."""
 
 
+@catalog.settled()
 def fold(group: Group, prices: Prices, inside: Inside | None = None) -> Folded:
     """Fold traffic, computation and memory of a group, the last two unless they are known."""
     setup, inside = group.setup, inside or Inside()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from distsim import catalog
 from distsim.engine.jobs.stages import alike_chunks, build_stages
 from distsim.engine.steps.work import kinds_of
 from distsim.engine.timelines.ramps import EVEN
@@ -23,6 +24,7 @@ WORTH_TELLING = 0.02
 """How far a simulated step is from a composed one before that is told: what alike runs differ by."""
 
 
+@catalog.settled()
 def simulated_seconds(report: StepReport) -> float | None:
     """The step with its pipeline run by the event simulation, each stage in its own time; None without a pipeline, or
     where it has too many passes."""

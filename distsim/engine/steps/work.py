@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
+from distsim import catalog
 from distsim.arrays import Number, plus, product, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow, Role
@@ -78,6 +79,7 @@ class Work(NamedTuple):
     stages: tuple[StageWork, ...]
 
 
+@catalog.settled()  # every row asks for what holds of its chip
 def work_of(
     setup: Setup,
     price: Pricing = price_of,
