@@ -204,8 +204,9 @@ def test_compiled_recomputation_leaves_out_what_only_additions_read() -> None:
 
 def test_recomputation_by_operations_keeps_what_some_exchanges_give() -> None:
     """torchtitan's list names all-to-alls and reduce-scatters. Tokens kept at their experts and back took 4.5 GiB more
-    of DeepSeek's 16B (its pull request 1672: 4,096 tokens, six experts each, 26 layers), 4.9 by what they are. Of a
-    layer of Llama 3's 8B on tp 8 torch 2.13 held 8,584 elements a token when forward had ended, 7,560 without sums."""
+    of DeepSeek's 16B at the tenth step (its pull request 1672: six experts, 26 layers, 4,096 tokens by its rate and
+    clock), 4.9 by what they are. Of a layer of Llama 3's 8B on tp 8 torch 2.13 held 8,584 elements a token when forward
+    had ended, 7,560 without sums."""
     tokens = {name: size for name, size in _kept_by_op("deepseek-v2-lite", ep=4, seq=4096).items() if "to_all" in name}
     assert sum(tokens.values()) * 26 / 2**30 == pytest.approx(4.875) and len(tokens) == 2
     assert not any("to_all" in name for name in _kept_by_op("deepseek-v2-lite", seq=4096))

@@ -38,7 +38,8 @@ def test_plain_torch_updates_by_foreach_unless_told_otherwise(framework: str, na
 )  # fmt: skip
 def test_torch_s_other_updates_have_temporaries_too(name: str, states: int, temporaries: int) -> None:
     """As torch 2.13 allocates in ``step()`` on fake CUDA tensors; none on the GPU where the update is on the host.
-    Packages' optimizers keep what they kept of one matrix there."""
+    Packages' optimizers keep what they kept of one matrix there; AdEMAMix and Adan are taken as fused kernels, and
+    schedule-free AdamW's temporary is read in its code."""
     job: dict[str, Any] = {"gpus": 2, "gpu": "a100-sxm4-80gb", "seq": 512, "precision": "fp32", "optimizer": name}
     found = distsim.memory(model="llama-3.2-1b", framework="torch-ddp", **job).worst
     moments = {one.name: one.total for one in found.moments}
