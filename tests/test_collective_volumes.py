@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy
 import pytest
@@ -188,18 +189,18 @@ def test_torus_uses_all_axes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "by_hand"),
+    ("law", "given", "by_hand"),
     [
-        (nccl.nccl_collnet_direct_latency(1, 0.4, 5, 15), 15),  # nothing inside a node of one GPU
-        (nccl.nccl_collnet_direct_latency(8, 0.4, 5, 15), 2 * (5 + 7 * 0.4) + 15),
-        (nccl.nccl_collnet_chain_latency(8, 5, 15), 7 * 5 + 15 + 7 * 5),  # along seven GPUs, and back
-        (nccl.nccl_nvls_tree_latency(4, 5, 15), 5 + 2 * 15 + 2 * 15),  # two levels of nodes, and back
-        (nccl.nccl_pat_latency(8, 16, 15, 2, 0.5), 8 + 4 * 15 / 2 + 16 * 0.5),
-        (nccl.nccl_chain_latency(6, 1, 5, 15), 6 + 5),
-        (nccl.nccl_chain_latency(6, 2, 5, 15), 6 + 15),
-        (nccl.nccl_collnet_direct_bandwidth(100, 4, 1), 100 / (1 + 3 / 2)),  # of four to a channel one counts whole
+        (nccl.nccl_collnet_direct_latency, (1, 0.4, 5, 15), 15),  # nothing inside a node of one GPU
+        (nccl.nccl_collnet_direct_latency, (8, 0.4, 5, 15), 2 * (5 + 7 * 0.4) + 15),
+        (nccl.nccl_collnet_chain_latency, (8, 5, 15), 7 * 5 + 15 + 7 * 5),  # along seven GPUs, and back
+        (nccl.nccl_nvls_tree_latency, (4, 5, 15), 5 + 2 * 15 + 2 * 15),  # two levels of nodes, and back
+        (nccl.nccl_pat_latency, (8, 16, 15, 2, 0.5), 8 + 4 * 15 / 2 + 16 * 0.5),
+        (nccl.nccl_chain_latency, (6, 1, 5, 15), 6 + 5),
+        (nccl.nccl_chain_latency, (6, 2, 5, 15), 6 + 15),
+        (nccl.nccl_collnet_direct_bandwidth, (100, 4, 1), 100 / (1 + 3 / 2)),  # of four to a channel one counts whole
     ],
 )
-def test_nccls_tuner_by_hand(found: float, by_hand: float) -> None:
+def test_nccls_tuner_by_hand(law: Callable[..., float], given: tuple[float, ...], by_hand: float) -> None:
     """Microseconds, of an intra-node step of 5 and one between nodes of 15 (src/graph/tuning.cc)."""
-    assert found == pytest.approx(by_hand)
+    assert law(*given) == pytest.approx(by_hand)

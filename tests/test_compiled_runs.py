@@ -180,6 +180,15 @@ def test_replicas_across_slices_meet_over_their_hosts() -> None:
     across = price("all_reduce", 1e9, Span("dp", 4, 256).placed(net)).seconds
     assert across > 10 * inside
     assert across == pytest.approx(2 * 3 / 4 * 1e9 / net.nic_rate, rel=0.01)
+    slice_, slices = (price("all_reduce", 1e9, Span("dp", ranks, 1).placed(net)).seconds for ranks in (256, 1024))
+    shares = 2 * 3 / 4 * 1e9 / (256 * net.nic_rate)  # each chip sends what it has summed up
+    assert slices == pytest.approx(slice_ + shares, rel=0.01)
+
+
+def test_an_all_to_all_goes_twice_as_far_in_a_cube_of_twice_the_side() -> None:
+    small, large = (distsim.collective("all_to_all", cluster="tpu-v5p-pod", gpus=side**3, bytes=2**34).seconds
+                    for side in (4, 8))  # fmt: skip
+    assert large == pytest.approx(2 * small, rel=0.01)
 
 
 def test_heads_fill_systolic_arrays_by_their_width() -> None:

@@ -6,6 +6,7 @@ import csv
 import math
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -134,6 +135,34 @@ def test_ten_thousand_campaigns_of_llama_3_take_less_than_two_seconds() -> None:
     assert time.process_time() - began < 2
     assert seen.mean == pytest.approx(work * terms.stretch, rel=0.01)
     assert seen.quantile(0.1) < seen.quantile(0.5) < seen.quantile(0.9)
+
+
+def test_storage_that_nobody_describes_grows_between_a_floor_and_a_cap() -> None:
+    given = [forms.assumed_storage_rate(gpus, 1e9, 5e9, 2e12) for gpus in (1, 100, 10_000)]
+    assert given == [5e9, 100e9, 2e12]
+
+
+def test_work_that_fits_an_interval_is_done_again_from_its_start() -> None:
+    """Time until a life outlasts work of so long, after the first without a restart, by the exponential law."""
+    work = restart = float(HOUR)
+    mean, blocking = 2.0 * HOUR, 60.0
+    terms = closed(Goodput(8, mean, 2 * HOUR, blocking, 0, restart, 0, 1, 1, Figures()))
+    needed = work + blocking
+    first, again = -math.expm1(-needed / mean), math.expm1((restart + needed) / mean)
+    assert simulate(terms, work, 20_000).mean == pytest.approx(mean * first * (1 + again), rel=0.02)
+
+
+def test_each_interval_that_is_begun_ends_in_a_checkpoint_where_nothing_fails() -> None:
+    terms = Goodput(8, 1e15, HOUR, 60, 0, 600, 1, 1, 1, Figures())
+    assert simulate(terms, 2.5 * HOUR, 3).seconds == pytest.approx(2.5 * HOUR + 3 * 60)
+
+
+def test_waits_for_repairs_are_spread_as_chance_has_it() -> None:
+    """Of campaigns that failed once, an exponential wait: as far from its mean as that is long."""
+    terms = closed(Goodput(8, 2 * DAY, HOUR, 60, 0, 600, 0, 1, 1, Figures()))
+    without, waiting = (simulate(replace(terms, waits=one, wait=HOUR), 2 * DAY) for one in (0.0, 1.0))
+    waited = (waiting.seconds - without.seconds)[without.failures == 1]
+    assert (waited.mean(), waited.std()) == (pytest.approx(HOUR, rel=0.1), pytest.approx(HOUR, rel=0.1))
 
 
 def test_work_may_be_a_whole_number() -> None:

@@ -144,6 +144,21 @@ def test_windows():
     assert [late.is_windowed(layer) for layer in range(4)] == [False, False, False, True]
 
 
+def test_rules_by_period_and_offset():
+    """Kinds of layers that sum to the same parameters wherever they stand, so that no count tells them."""
+    deepseek = {"model_type": "deepseek_v2", "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4,
+                "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "kv_lora_rank": 16,
+                "first_k_dense_replace": 1, "moe_layer_freq": 2, "no_rope_layer_interval": 3}  # fmt: skip
+    model = read_config(deepseek).model
+    assert model.experts.dense_layers == (0, 1, 3, 5)
+    assert model.latent_attention.unrotated_layers == (False, False, True)
+    jamba = {"model_type": "jamba", "hidden_size": 64, "num_hidden_layers": 8, "num_attention_heads": 4}
+    assert read_config(jamba).model.experts.dense_layers == (0, 2, 4, 6)
+    hybrid = {"model_type": "olmo_hybrid", "hidden_size": 3840, "num_hidden_layers": 8, "num_attention_heads": 30}
+    delta = read_config(hybrid).model.delta  # three quarters of a head of attention, and twice that
+    assert (delta.key_dim, delta.value_dim) == (96, 192)
+
+
 def test_dropouts_and_positions():
     gpt2 = read_config({"model_type": "gpt2", "n_embd": 768, "n_layer": 2}).model
     assert (gpt2.attention_dropout, gpt2.hidden_dropout, gpt2.embedding_dropout) == (0.1, 0.1, 0.1)

@@ -112,6 +112,9 @@ def test_rent_against_buy() -> None:
     before = dear.years[int(dear.break_even_months // 12) - 1]
     assert before.buying_so_far > before.renting_so_far
     assert year.buying_so_far < year.renting_so_far
+    first, *_, last = dear.years
+    kept = house.residual_fraction * dear.price
+    assert first.buying - last.buying == pytest.approx(dear.price + kept), "bought in the one, sold in the other"
     assert money.break_even_months(40_000, 0.2, 0.2, 0.5, 0.8) == float("inf")
 
 

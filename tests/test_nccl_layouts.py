@@ -119,6 +119,13 @@ def test_json_of_another_shape_is_named(tmp_path: Path, data: object, words: str
         nccl_tests.read(str(file), "all_reduce", 8)
 
 
+def test_a_test_that_runs_in_place_alone_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    file.write_text(json.dumps({"results": [{"size": 1024, "in_place": {"time": 20.0}}]}))
+    (sample,) = nccl_tests.read(str(file), "all_reduce", 8).samples
+    assert (sample.size_bytes, sample.seconds) == (1024, pytest.approx(20e-6))
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [({"nranks": "eight"}, "nranks 'eight' is no number of ranks"), ({"nranks": 0}, "nranks 0"),

@@ -131,8 +131,8 @@ def test_prices_look_at_few_of_the_meshes(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("model", "chip", "bounds"),
     [
-        ("llama-7b", {"gpu": "h100-sxm"}, {"cp": "1..4"}),
-        ("deepseek-v3", {"gpu": "gb200"}, {"tp": "1..4", "ep": "8..64", "zero": "1,3"}),
+        ("llama-7b", {"gpu": "h100-sxm"}, {"cp": "1..4", "pp": "1,2,4,12"}),
+        ("deepseek-v3", {"gpu": "gb200"}, {"tp": "1..4", "ep": "8..64", "zero": "1,3", "pp": "1,4,12"}),
         ("llama-7b", {"gpu": "tpu-v5e", "framework": "maxtext"}, {}),
         ("gpt2", {"gpu": "h100-nvl"}, {"dp": "2..3"}),
         ("llama-7b", {"gpu": "mi300x"}, {"pp": "2..6"}),

@@ -91,6 +91,12 @@ def test_a_faster_chip_and_network_are_faster() -> None:
     assert seconds(**job, gpu="h100-sxm") < seconds(**job, gpu="a100-sxm4-80gb") < seconds(**job, gpu="v100-sxm2-32gb")
 
 
+def test_full_recomputation_is_a_third_more_work() -> None:
+    """Forward, twice as much backward, forward again; of a long model, whose output layer is not computed again."""
+    report = distsim.step(model="llama-7b", gpus=8, recompute="full", seq=2048)
+    assert report.hfu / report.mfu == pytest.approx(4 / 3, rel=0.02)
+
+
 @pytest.mark.parametrize(("stages", "micro"), [(2, 4), (4, 4), (8, 32)])
 def test_closed_form_and_simulation_agree(stages: int, micro: int) -> None:
     """Within 1% where both apply: alike stages and a slower last one under 1F1B, alike chunks when interleaved."""

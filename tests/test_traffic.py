@@ -19,7 +19,7 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.engine.traffic import Row, TrafficReport, comm_of, stage_rows
 from distsim.engine.traffic_compare import sync_cost, zero_traffic
 from distsim.errors import DistsimError
-from distsim.formulas.traffic import powersgd_elements, zero_volume_parameters
+from distsim.formulas.traffic import powersgd_elements, quantised_bytes, zero_volume_parameters
 from distsim.specs.framework import Buffers
 from distsim.specs.job import Job
 
@@ -625,11 +625,30 @@ def test_factors_are_never_more_than_their_gradient() -> None:
     assert powersgd_elements(1000, 10, 64) == 1000 * 10
 
 
+def test_blocks_of_four_bits_have_a_scale_of_four_bytes_each() -> None:
+    assert quantised_bytes(10 * 2048, 4, 2048) == 10 * (1024 + 4)
+    assert quantised_bytes(10 * 2048, 4, 0) == 10 * 1024
+
+
 def test_stages_send_every_residual_stream() -> None:
     """DeepSeek-V4 mixes four, each as wide as the model."""
     report = comm("deepseek-v4-flash", gpu="h100-sxm", gpus=64, pp=2, ep=32, micro_batch=1)
     (size,) = {row.bytes_per_call for row in rows(report, "pipeline activations")}
     assert size == report.setup.layout.seq * report.setup.model.hidden * 4 * 2
+
+
+def test_buckets_grow_with_the_ranks_that_share_them() -> None:
+    """Megatron core: the larger of 40 million elements and a million for each rank."""
+    for ranks, elements in ((8, 40e6), (128, 128e6)):
+        report = comm(gpu="h100-sxm", gpus=ranks, framework="megatron-core", zero=1, precision="bf16-fp32-grads")
+        assert max(row.bytes_per_call for row in rows(report, "gradients")) == 4 * elements
+
+
+def test_tables_are_gathered_in_16_bits_beside_narrow_layers() -> None:
+    """Llama 3's embedding, output layer and last norm."""
+    report = comm("llama-3-8b", gpu="h100-sxm", gpus=8, framework="torchtitan", zero=3, precision="torchao-tensorwise")
+    wide = {row.bytes_per_call for row in rows(report, "parameters") if row.dtype == "bf16"}
+    assert wide == {2.0 * (2 * 128_256 * 4096 + 4096)}
 
 
 def test_experts_are_cut_among_as_many_ranks_as_stated() -> None:

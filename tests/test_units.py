@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsim.units import DAY, count, decimal_bytes, duration, parse
+from distsim.units import DAY, MIB, count, decimal_bytes, dollars, duration, gib, parse
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,12 @@ from distsim.units import DAY, count, decimal_bytes, duration, parse
 )
 def test_decimal_bytes(value: float, text: str) -> None:
     assert decimal_bytes(value) == text
+
+
+def test_sizes_and_amounts_change_their_unit_where_a_person_would() -> None:
+    assert decimal_bytes(999.7e12, "B/s") == "1,000 TB/s"
+    assert [gib(one * MIB) for one in (0.5, 50, 100)] == ["512.0 KiB", "50.0 MiB", "0.10 GiB"]
+    assert [dollars(one) for one in (99.5, 250.0, 9_999.0, 25_000.0)] == ["$99.50", "$250", "$9,999", "$25k"]
 
 
 @given(st.floats(1, 1e17))
