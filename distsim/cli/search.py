@@ -11,9 +11,10 @@ import typer
 
 from distsim.cli import options as shared
 from distsim.cli import search_options as own
-from distsim.cli.search_pool import Dask, Jobs, pool
+from distsim.cli.search_pool import Dask, pool
 from distsim.cli.search_varied import Vary, run_varied
 from distsim.cli.signatures import splitting
+from distsim.cli.workers import Jobs
 from distsim.engine.layouts.searchable import FIXED
 from distsim.errors import DistsimError
 from distsim.report import talk

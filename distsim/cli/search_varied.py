@@ -12,7 +12,7 @@ from distsim.report import talk
 from distsim.report.style import style
 
 if TYPE_CHECKING:
-    from distsim.engine.layouts.chunks import Pool
+    from distsim.engine.counted import Pool
     from distsim.engine.layouts.report import Request
 
 Vary = Annotated[

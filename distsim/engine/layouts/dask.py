@@ -8,11 +8,12 @@ import importlib
 import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from distsim.engine.layouts.chunks import Chunk, Sifted
 from distsim.errors import DistsimError
 
+Task = TypeVar("Task")
+Made = TypeVar("Made")
 PATIENCE = 10
 """Seconds until a scheduler has answered and has a worker."""
 
@@ -51,9 +52,10 @@ class DaskPool:
             ) from None
         return sum(self.client.nthreads().values())
 
-    def run(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Sifted]]:
-        """Sift chunks; fails where the same chunk kills one worker after another."""
-        futures = self.client.map(_remote(), [pickle.dumps(chunk) for chunk in chunks], pure=False)
+    def share(self, function: Callable[[Task], Made], tasks: Sequence[Task]) -> Iterator[tuple[int, Made]]:
+        """Each task's place with what the function, of a module, makes of it, in the order in which they are done;
+        fails where the same task kills one worker after another."""
+        futures = self.client.map(_remote(), [pickle.dumps((function, task)) for task in tasks], pure=False)
         places = {future.key: index for index, future in enumerate(futures)}
         try:
             for future in self.distributed.as_completed(futures, loop=self.client.loop):
@@ -61,9 +63,9 @@ class DaskPool:
         finally:
             self.client.cancel(futures)
 
-    def _result(self, future: Any) -> Sifted:
+    def _result(self, future: Any) -> Any:
         try:
-            sifted: Sifted = pickle.loads(future.result())
+            return pickle.loads(future.result())
         except ImportError as problem:
             raise DistsimError(
                 f"a worker of the Dask cluster at {self.address} cannot import what the search needs: {problem}",
@@ -79,7 +81,6 @@ class DaskPool:
                 f"the Dask cluster at {self.address} was lost ({type(problem).__name__})",
                 "start it again, and the search",
             ) from None
-        return sifted
 
     def close(self) -> None:
         """Leave the cluster as it was found."""
@@ -87,14 +88,13 @@ class DaskPool:
 
 
 def _remote() -> Callable[[bytes], bytes]:
-    """What a worker does with a chunk. It travels by value and takes bytes, as a scheduler that unpacks the graph may
-    lack distsim; only workers need it."""
+    """What a worker does with a function and its task. It travels by value and takes bytes, as a scheduler that unpacks
+    the graph may lack distsim; only workers need it."""
 
     def remote(packed: bytes) -> bytes:
-        import importlib
         import pickle
 
-        sift = importlib.import_module("distsim.engine.layouts.chunks").sift
-        return pickle.dumps(sift(pickle.loads(packed)))
+        function, task = pickle.loads(packed)
+        return pickle.dumps(function(task))
 
     return remote

@@ -12,7 +12,7 @@ from distsim import catalog
 from distsim.engine.campaigns.batch import USUAL_STEP_TOKENS, divided_batch
 from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.corrections.unfitted import unfitted
-from distsim.engine.counted import Show
+from distsim.engine.counted import Pool, Show
 from distsim.engine.exchanges.profile_use import unused_by_job
 from distsim.engine.exchanges.reach import refuse_beyond, straddling
 from distsim.engine.jobs.lacking import lacking
@@ -21,7 +21,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts import money as search_money
 from distsim.engine.layouts import schedules as search_schedules
 from distsim.engine.layouts.best import Kept
-from distsim.engine.layouts.chunks import Pool, gather
+from distsim.engine.layouts.chunks import gather
 from distsim.engine.layouts.contradiction import contradiction
 from distsim.engine.layouts.fold import Block, Inside, Shared, blocks
 from distsim.engine.layouts.prices import Prices

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from distsim.engine.counted import Show
+from distsim.engine.counted import Pool, Show
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.layouts.chunks import Pool
 from distsim.engine.layouts.report import Choice, Request, SearchReport
 from distsim.engine.layouts.search import search, usual_batch
 from distsim.engine.layouts.variants import base_setup

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.engine.campaigns.batch import StepBatch
 from distsim.engine.campaigns.prices import Quote, best
-from distsim.engine.counted import Show
+from distsim.engine.counted import Pool, Show
 from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.jobs.models import LoadedModel, load_model
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
 from distsim.engine.plans.besides import Besides, besides
-from distsim.engine.plans.candidates import Place, Pool, candidate_setup, candidates
+from distsim.engine.plans.candidates import Place, candidate_setup, candidates
 from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.no_option import nothing_found
 from distsim.engine.plans.offers import Offers, offers
