@@ -163,3 +163,32 @@ def test_trainers_in_plain_torch_compute_all_layers_again_or_none() -> None:
     for stated in ({}, {"mem_peak_gb_per_gpu": 78}, {"mem_peak_gb_per_gpu": 22}):
         assert "recompute is blank" in _replay(**less, **stated).assumed
         assert "recompute is blank" not in _replay(**small, **stated).assumed
+
+
+ALPA = {"model": "GPT 1.3B", "family": "gpt", "layers": "24", "hidden": "2048", "heads": "32", "vocab": "51200",
+        "seq_len": "1024", "gpu": "v100-sxm2-16gb", "n_gpus": "4", "global_batch": "1024", "precision": "fp16",
+        "framework": "alpa", "year": "2022"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cells", "layout"),
+    [
+        ({}, (1, 2, 2, 4, 1)),
+        ({"pp": "1"}, (1, 1, 4, 4, 1)),
+        ({"tp": "1", "notes": "Alpa inter-op (pipeline) only"}, (1, 4, 1, 4, 1)),
+        ({"micro_batch": "4"}, (1, 2, 2, 4, 1)),
+        ({"tp": "2", "pp": "2"}, (2, 2, 1, 1, 0)),
+    ],
+    ids=["its search", "without pipelines", "pipelines alone", "the batch told", "told"],
+)
+def test_a_layout_that_nobody_states_is_the_publishers(cells: dict[str, str], layout: tuple[int, ...]) -> None:
+    """Alpa's 1.3B on four GPUs (alpa-projects/alpa benchmark/alpa, suite_auto_gpt.py and exp_intra_only.py)."""
+    found = replay(Run({**ALPA, **cells}, 2))
+    assert found.setup is not None, found.reason
+    y = found.setup.layout
+    assert (y.tp, y.pp, y.dp, y.micro_batch, y.zero) == layout
+    assert ("as alpa chose it" in found.assumed) == (layout[-1] == 1)
+
+
+def test_a_layout_that_nobody_chose_is_still_missing() -> None:
+    assert "the layout is not stated" in replay(Run({**ALPA, "n_gpus": "8"}, 2)).reason

@@ -10,6 +10,7 @@ from distsim import catalog
 from distsim.engine.jobs.flops import least_flops, peak_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.attention import assumed_kernel
+from distsim.engine.runs.chosen import assumed_choice
 from distsim.engine.runs.cluster import assumed_node
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees
@@ -146,7 +147,8 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
         assumed_kernel(run, setup.framework),
         assumed_recompute(run, setup.framework), assumed_offload(run, bool(setup.drives)), assumed_kind(run),
         assumed_rank(run, setup.framework.usual_tuning),
-        assumed_layout(run, setup.layout, setup.framework)
+        assumed_choice(run, setup.framework)
+        or assumed_layout(run, setup.layout, setup.framework)
         or assumed_degrees(run, setup.layout, setup.framework),
         assumed_stage(run, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
