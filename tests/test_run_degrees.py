@@ -192,3 +192,22 @@ def test_a_layout_that_nobody_states_is_the_publishers(cells: dict[str, str], la
 
 def test_a_layout_that_nobody_chose_is_still_missing() -> None:
     assert "the layout is not stated" in replay(Run({**ALPA, "n_gpus": "8"}, 2)).reason
+
+
+@pytest.mark.parametrize(
+    ("cells", "seq", "told"),
+    [
+        ({"model": "gpt3-6.7b", "framework": "neuronx-nemo", "gpu": "trn1-neuroncore", "n_gpus": 512, "tp": 8, "pp": 1,
+          "year": 2023}, 2048, "seq_len is blank: taken as 2,048, as its scripts have it"),
+        ({"model": "tinyllama-1.1b", "framework": "litgpt", "n_gpus": 8}, 2048, "as its scripts have it"),
+        ({"model": "llama-2-7b", "notes": "script example: seq 1024, vocab 50432", "tp": 8, "pp": 1}, 1024, ""),
+        ({"model": "llama-2-7b", "tp": 8, "pp": 1}, None, "seq_len is blank"),
+        ({"model": "llama-2-7b", "tp": 8, "notes": "seq 1024", "finetune_kind": "full"}, None, "seq_len is blank"),
+    ],
+    ids=["Neuron", "litgpt", "notes", "nobody tells", "a cap"],
+)  # fmt: skip
+def test_what_a_blank_length_is(cells: dict[str, Any], seq: int | None, told: str) -> None:
+    found = replay(_run(**{"seq_len": "", "micro_batch": 1, "global_batch": 1024, **cells}))
+    assert (found.setup and found.setup.layout.seq) == seq
+    assert told in (found.assumed or found.reason)
+    assert seq is None or bool(told) == ("seq_len" in found.assumed)

@@ -16,7 +16,7 @@ from distsim.engine.runs.contradictions import believed_peak, overruled, too_lar
 from distsim.engine.runs.degrees import assumed_degrees
 from distsim.engine.runs.evaluation import told_evaluation
 from distsim.engine.runs.fitting import assumed_to_fit
-from distsim.engine.runs.layout import assumed_batch, assumed_layout, idle_degrees
+from distsim.engine.runs.layout import assumed_batch, assumed_layout, assumed_sequence, idle_degrees
 from distsim.engine.runs.measured import measured_seconds, small_share
 from distsim.engine.runs.memory import peak_of_run
 from distsim.engine.runs.profile import assumed_software
@@ -143,7 +143,7 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
     it takes for granted of the job alone, not how cells were spelt and whose profile stands for what ran it."""
     told = (
         *(_spelt(run, setup) if software else ()),
-        dropped(run.cells), assumed_node(run), assumed_model(run), assumed_attention(run),
+        dropped(run.cells), assumed_node(run), assumed_model(run), assumed_attention(run), assumed_sequence(run, setup),
         assumed_kernel(run, setup.framework),
         assumed_recompute(run, setup.framework), assumed_offload(run, bool(setup.drives)), assumed_kind(run),
         assumed_rank(run, setup.framework.usual_tuning),

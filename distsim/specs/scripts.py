@@ -9,6 +9,7 @@ from distsim.specs.quantity import Count, KeptPart, MaybeCount, MaybePositive, Z
 class Script(Spec):
     """What a framework's own script sets for a model on an accelerator."""
 
+    seq: MaybeCount = None
     micro_batch: MaybeCount = None
     recompute: str | None = None
     """As a measured run's cell has it: what is computed again, or ``other:`` and one of the framework's policies."""
