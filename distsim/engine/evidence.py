@@ -10,12 +10,13 @@ from distsim import catalog
 from distsim.engine.jobs.flops import least_flops, peak_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.attention import assumed_kernel
+from distsim.engine.runs.chosen import assumed_choice
 from distsim.engine.runs.cluster import assumed_node
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees
 from distsim.engine.runs.evaluation import told_evaluation
 from distsim.engine.runs.fitting import assumed_to_fit
-from distsim.engine.runs.layout import assumed_batch, assumed_layout, idle_degrees
+from distsim.engine.runs.layout import assumed_batch, assumed_layout, assumed_sequence, idle_degrees
 from distsim.engine.runs.measured import measured_seconds, small_share
 from distsim.engine.runs.memory import peak_of_run
 from distsim.engine.runs.profile import assumed_software
@@ -142,11 +143,12 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
     it takes for granted of the job alone, not how cells were spelt and whose profile stands for what ran it."""
     told = (
         *(_spelt(run, setup) if software else ()),
-        dropped(run.cells), assumed_node(run), assumed_model(run), assumed_attention(run),
+        dropped(run.cells), assumed_node(run), assumed_model(run), assumed_attention(run), assumed_sequence(run, setup),
         assumed_kernel(run, setup.framework),
         assumed_recompute(run, setup.framework), assumed_offload(run, bool(setup.drives)), assumed_kind(run),
         assumed_rank(run, setup.framework.usual_tuning),
-        assumed_layout(run, setup.layout, setup.framework)
+        assumed_choice(run, setup.framework)
+        or assumed_layout(run, setup.layout, setup.framework)
         or assumed_degrees(run, setup.layout, setup.framework),
         assumed_stage(run, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),

@@ -10,7 +10,7 @@ from distsim.specs.base import Sourced
 from distsim.specs.buffers import Buffers, Overhead
 from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels
-from distsim.specs.parts import Remat, Script
+from distsim.specs.parts import ChosenLayout, Remat, Script
 from distsim.specs.quantity import Natural
 from distsim.specs.recipes import Recipe
 from distsim.specs.support import Supports
@@ -54,6 +54,9 @@ class Framework(Sourced):
     """Its own policies of recomputation by name, as measured runs name them."""
     scripts: dict[str, dict[str, Script]] = Field(default_factory=dict)
     """Its own scripts by accelerator (or ``any``) and model; replays fill with them what a row leaves blank."""
+    layouts: dict[str, tuple[ChosenLayout, ...]] = Field(default_factory=dict)
+    """Layouts that its own configurations or searches chose, by model; replays fill a row that states none with the
+    first that agrees with it."""
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)

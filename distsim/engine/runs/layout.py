@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.software import gpu_name
 from distsim.formulas.compute import BUSIEST_RANK
 from distsim.interop.runs import MissingCell, Run, expert_notes
@@ -24,6 +25,7 @@ from distsim.specs.model import Model
 from distsim.specs.rules import divisors, trades_heads
 from distsim.specs.support import RING, context_modes
 
+SEQUENCE = "seq_len"
 WIDEST = 8
 """GPUs that a tensor parallel group is taken to have at most where only the size of a replica is known."""
 LARGEST = 16
@@ -171,9 +173,17 @@ def scripted(run: Run, framework: Framework, model: Model) -> Run:
     script = own.get(name) or framework.scripts.get("any", {}).get(name)
     if script is None or (script.micro_batch and states_batch(run)):
         return run
-    said = {name: run.text(name) for name in ("micro_batch", "recompute", "attention", "capacity_factor")}
-    filled = {name: str(value) for name, value in script.model_dump(exclude_none=True).items() if said[name] is None}
+    set_there = {
+        SEQUENCE if name == "seq" else name: value for name, value in script.model_dump(exclude_none=True).items()
+    }
+    filled = {name: str(value) for name, value in set_there.items() if run.text(name) is None}
     return replace(run, cells={**run.cells, **filled})
+
+
+def assumed_sequence(run: Run, setup: Setup) -> str:
+    """What is taken for granted of sequences whose length neither cells nor notes tell."""
+    scripts = run.text(SEQUENCE) is None and scripted(run, setup.framework, setup.model).text(SEQUENCE)
+    return f"{SEQUENCE} is blank: taken as {setup.layout.seq:,}, as its scripts have it" if scripts else ""
 
 
 def assumed_batch(run: Run, framework: Framework, micro_batch: int) -> str:

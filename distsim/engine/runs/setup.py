@@ -12,6 +12,7 @@ from distsim.engine.memory import memory_of
 from distsim.engine.runs.adapters import counted_targets, unasked_recompute
 from distsim.engine.runs.attention import attention_of
 from distsim.engine.runs.cards import of_other_size
+from distsim.engine.runs.chosen import with_chosen_layout
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.degrees import first_that_fits, open_degrees
 from distsim.engine.runs.evaluation import evaluating
@@ -75,6 +76,7 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
 def _laid_out(run: Run, more: Mapping[str, Any] | None) -> Setup:
     """The setup in the layout that the row states, or in the first that fits of those that it leaves open."""
     framework = framework_of(run)
+    run = with_chosen_layout(run, framework)
     *others, last = possible_degrees(run, framework)
     for row, degrees in (
         *((row, last) for row in batches_to_try(run, framework)),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
+from distsim.interop.runs.training import fine_tunes
 
 _IS = r"[\s=:]+['\"]?"
 """Between a setting and its value."""
@@ -28,10 +29,12 @@ _NEMO = re.compile(rf"\bact(?:ivations)?_(?:ckpt|checkpoint)_(?:num_)?layers{_IS
 """NeMo's number of layers of a chunk that are checkpointed, which needs no other word."""
 _CHUNKS = re.compile(rf"\b(?:VPP?|virtual[-_ ]pipeline(?:[-_ ]model[-_ ]parallel)?(?:[-_ ]size)?){_IS}(\d{{1,2}})\b")
 
+_TOKENS = re.compile(rf"\bseq(?:uence)?(?:[-_ ]?len(?:gth)?)?{_IS}([1-9]\d{{2,6}})\b", re.IGNORECASE)
+
 
 def filled(run: Run) -> Run:
-    """The row with what its notes say of recomputation and model chunks where these cells are blank."""
-    told = {"recompute": _recompute(run.notes), "vpp": _chunks(run)}
+    """The row with what its notes say of recomputation, model chunks and sequences where these cells are blank."""
+    told = {"recompute": _recompute(run.notes), "vpp": _chunks(run), "seq_len": _tokens(run)}
     new = {name: text for name, text in told.items() if text and run.text(name) is None}
     return replace(run, cells={**run.cells, **new}) if new else run
 
@@ -46,3 +49,9 @@ def _recompute(notes: str) -> str:
 def _chunks(run: Run) -> str:
     found = hit(_CHUNKS, run.notes)
     return found[1] if found and (run.count("pp") or 1) > 1 else ""
+
+
+def _tokens(run: Run) -> str:
+    """Tokens of a sequence; of fine-tuning they would be a cap, which says little of samples."""
+    found = None if run.text("seq_len") or fine_tunes(run) else hit(_TOKENS, run.notes)
+    return found[1] if found else ""
