@@ -22,7 +22,15 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.images import patches_of
 from distsim.interop.runs.layer_kinds import as_counted, told_by_count
 from distsim.interop.runs.named_presets import KINDS, preset_named
-from distsim.interop.runs.shapes import assumed_shape, experts_per_token, heads_of, width_of
+from distsim.interop.runs.shapes import (
+    assumed_shape,
+    billions,
+    experts_per_token,
+    heads_of,
+    layers_of,
+    usual_width,
+    width_of,
+)
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.interop.runs.training import fine_tunes
 from distsim.last import for_last
@@ -138,6 +146,8 @@ def _given(run: Run) -> Model | None:
     if run.count("layers") is None or run.count("hidden") is None:
         if preset is not None:
             return _partly(preset, run)
+        if run.count("hidden") and billions(run) and run.count("n_experts") is None:
+            return None  # its layers are counted
         near = did_you_mean(name, catalog.names("models"))
         raise MissingCell(f"layers or hidden is blank and {name!r} is no preset{near and '; '}{near}")
     return _reshaped(preset, run) if preset is not None and _variant(preset) else None
@@ -253,7 +263,7 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
     experts = _experts(run, family)
     shape = {
         "name": name, "family": stored_family(family) or "gpt",
-        "layers": run.need("layers"), "hidden": hidden, "heads": heads,
+        "layers": run.count("layers") or 1, "hidden": hidden, "heads": heads,
         "kv_heads": run.count("kv_heads") or heads, "head_dim": run.count("head_dim") or hidden // heads,
         "vocab": vocab, "context": context, "experts": experts, **traits,
     }  # fmt: skip
@@ -262,6 +272,9 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         return Model.read({**shape, "ffn": ffn}, where=f"run {run.id}")
 
     ffn = run.count("ffn_hidden") or (experts["ffn"] if experts else 0)
+    if run.count("layers") is None:
+        ffn = ffn or usual_width(hidden, bool(traits["gated"]))
+        shape["layers"] = layers_of(run, lambda layers: as_wide(ffn).model_copy(update={"layers": layers}))
     return as_counted(as_wide(ffn or width_of(run, hidden, bool(traits["gated"]), as_wide)), run)
 
 
