@@ -211,3 +211,12 @@ def test_what_a_blank_length_is(cells: dict[str, Any], seq: int | None, told: st
     assert (found.setup and found.setup.layout.seq) == seq
     assert told in (found.assumed or found.reason)
     assert seq is None or bool(told) == ("seq_len" in found.assumed)
+
+
+def test_blank_gpus_are_the_product_of_the_degrees() -> None:
+    """Tensor parallelism alone (huggingface/nanotron scripts/scaling_benchmarks.py, tp_mbs_configs)."""
+    cells = {"n_gpus": "", "global_batch": "", "model": "llama-3.2-1b", "framework": "nanotron", "seq_len": ""}
+    found = _replay(**cells, tp=4, micro_batch=9)
+    assert _degrees(found) == {"tp": 4, "pp": 1, "ep": 1, "dp": 1}
+    assert "n_gpus is blank: taken as 4" in found.assumed and "seq_len is blank: taken as 4,096" in found.assumed
+    assert "n_gpus is blank" in replay(_run(**cells, tp="")).reason

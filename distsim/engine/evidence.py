@@ -30,7 +30,7 @@ from distsim.engine.runs.zeropp import assumed_zeropp
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.attention import assumed_attention
-from distsim.interop.runs.blanks import filled
+from distsim.interop.runs.blanks import assumed_gpus, filled
 from distsim.interop.runs.chips import assumed_chip, with_chip
 from distsim.interop.runs.context import assumed_context
 from distsim.interop.runs.models import assumed_model, layer_alone
@@ -144,8 +144,8 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
     it takes for granted of the job alone, not how cells were spelt and whose profile stands for what ran it."""
     told = (
         *(_spelt(run, setup) if software else ()),
-        dropped(run.cells), assumed_layer(run), assumed_node(run), assumed_model(run), assumed_attention(run),
-        assumed_sequence(run, setup),
+        dropped(run.cells), assumed_gpus(run), assumed_layer(run), assumed_node(run), assumed_model(run),
+        assumed_attention(run), assumed_sequence(run, setup),
         assumed_kernel(run, setup.framework),
         assumed_recompute(run, setup.framework), assumed_offload(run, bool(setup.drives)), assumed_kind(run),
         assumed_rank(run, setup.framework.usual_tuning),

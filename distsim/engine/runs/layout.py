@@ -182,8 +182,15 @@ def scripted(run: Run, framework: Framework, model: Model) -> Run:
 
 def assumed_sequence(run: Run, setup: Setup) -> str:
     """What is taken for granted of sequences whose length neither cells nor notes tell."""
-    scripts = run.text(SEQUENCE) is None and scripted(run, setup.framework, setup.model).text(SEQUENCE)
-    return f"{SEQUENCE} is blank: taken as {setup.layout.seq:,}, as its scripts have it" if scripts else ""
+    framework = setup.framework
+    scripts = scripted(run, framework, setup.model).text(SEQUENCE) or usual_length(run, framework)
+    taken = f"{SEQUENCE} is blank: taken as {setup.layout.seq:,}, as its scripts have it"
+    return taken if scripts and run.text(SEQUENCE) is None else ""
+
+
+def usual_length(run: Run, framework: Framework) -> int | None:
+    """Tokens per sequence of the framework's measured runs of pre-training, where they are all alike."""
+    return None if fine_tunes(run) else framework.usual.get("seq")
 
 
 def assumed_batch(run: Run, framework: Framework, micro_batch: int) -> str:

@@ -29,6 +29,7 @@ from distsim.engine.runs.layout import (
     scripted,
     unsaid_micro_batch,
     usual_chunks,
+    usual_length,
 )
 from distsim.engine.runs.offload import partly_offloaded, to_drives
 from distsim.engine.runs.profile import (
@@ -154,7 +155,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     gpus = run.need("n_gpus")
     if run.text("gpu") is None:
         raise MissingCell("gpu is blank")
-    seq = run.count("seq_len") or seq or run.need("seq_len")
+    seq = run.count("seq_len") or seq or usual_length(run, framework) or run.need("seq_len")
     run_notes.check_lengths(run)
     options: dict[str, Any] = {
         "gpu": run_notes.gpu_of(run), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),

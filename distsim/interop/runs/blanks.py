@@ -3,6 +3,7 @@ that nothing beside them qualifies."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 from distsim.interop.runs.training import fine_tunes
 
+BY_DEGREES = "n_gpus by degrees"
+"""A cell of our own, which tells that ``n_gpus`` was blank."""
 _IS = r"[\s=:]+['\"]?"
 """Between a setting and its value."""
 _FULL = re.compile(
@@ -36,7 +39,21 @@ def filled(run: Run) -> Run:
     """The row with what its notes say of recomputation, model chunks and sequences where these cells are blank."""
     told = {"recompute": _recompute(run.notes), "vpp": _chunks(run), "seq_len": _tokens(run)}
     new = {name: text for name, text in told.items() if text and run.text(name) is None}
+    if run.text("n_gpus") is None and (gpus := _gpus(run)):
+        new |= {"n_gpus": gpus, BY_DEGREES: gpus}
     return replace(run, cells={**run.cells, **new}) if new else run
+
+
+def _gpus(run: Run) -> str:
+    """The product of the degrees, where one is told: the fewest GPUs that it runs on."""
+    told = [degree for name in ("tp", "pp", "cp", "dp") if (degree := run.count(name))]
+    return str(math.prod(told)) if told else ""
+
+
+def assumed_gpus(run: Run) -> str:
+    """What a blank number of GPUs was taken for."""
+    taken = run.text(BY_DEGREES)
+    return f"n_gpus is blank: taken as {taken}, the product of its degrees" if taken else ""
 
 
 def _recompute(notes: str) -> str:
