@@ -11,6 +11,8 @@ class Script(Spec):
 
     seq: MaybeCount = None
     micro_batch: MaybeCount = None
+    global_batch: MaybeCount = None
+    grad_accum: MaybeCount = None
     recompute: str | None = None
     """As a measured run's cell has it: what is computed again, or ``other:`` and one of the framework's policies."""
     attention: Literal["flash", "eager"] | None = None

@@ -157,7 +157,7 @@ def fit_context(options: dict[str, Any], run: Run, framework: Framework, model: 
 
 def states_batch(run: Run) -> bool:
     """Whether any cell says something of the batch."""
-    return any(run.count(name) for name in ("micro_batch", "global_batch", "step_time_s", "samples_per_s"))
+    return any(run.count(name) for name in ("micro_batch", "global_batch"))
 
 
 def unsaid_micro_batch(run: Run, framework: Framework) -> int | None:
@@ -167,16 +167,16 @@ def unsaid_micro_batch(run: Run, framework: Framework) -> int | None:
 
 
 def scripted(run: Run, framework: Framework, model: Model) -> Run:
-    """The row with what the framework's own script for its model and accelerator sets where its cells are blank;
-    scripts that fix a batch stand for rows that say nothing of it."""
+    """The row with what the framework's own script for its model and accelerator sets where its cells are blank; what
+    scripts that fix a batch set besides, but for the length, stands for rows that say nothing of a batch."""
     own, name = framework.scripts.get(gpu_name(run), {}), re.sub(r"[\s_]+", "-", model.name.lower())
     script = own.get(name) or framework.scripts.get("any", {}).get(name)
-    if script is None or (script.micro_batch and states_batch(run)):
+    if script is None:
         return run
-    set_there = {
-        SEQUENCE if name == "seq" else name: value for name, value in script.model_dump(exclude_none=True).items()
-    }
-    filled = {name: str(value) for name, value in set_there.items() if run.text(name) is None}
+    other_batch = (script.micro_batch or script.global_batch) and states_batch(run)
+    sets = script.model_dump(exclude_none=True, include={"seq"} if other_batch else None)
+    cells = {SEQUENCE if name == "seq" else name: str(value) for name, value in sets.items()}
+    filled = {name: value for name, value in cells.items() if run.text(name) is None}
     return replace(run, cells={**run.cells, **filled})
 
 
