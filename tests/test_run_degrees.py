@@ -228,7 +228,7 @@ def test_blank_gpus_are_the_product_of_the_degrees() -> None:
     ids=["its replicas", "its sharding"],
 )
 def test_a_script_fills_batch_and_length(gpus: int, cells: dict[str, str], layout: tuple[int, ...]) -> None:
-    """Alpa's weak scaling, whose table names neither network nor batch (exp_weak_scaling_2d.py): 8 sequences at once."""
+    """Alpa's weak scaling, whose table names no network and no batch (exp_weak_scaling_2d.py): 8 sequences at once."""
     row = {"model": f"GPT weak scaling {gpus} GPU", "family": "gpt", "gpu": "v100-sxm2-32gb", "n_gpus": str(gpus),
            "precision": "fp16", "framework": "alpa", "year": "2021", "step_time_s": "0.5", **cells}  # fmt: skip
     found = replay(Run(row, 2))

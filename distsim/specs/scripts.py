@@ -27,7 +27,8 @@ class ChosenLayout(Spec):
     tp: Count = 1
     pp: Count = 1
     zero: ZeroStage = 0
-    micro_batch: Count
+    micro_batch: MaybeCount = None
+    """None where a script has it."""
     noted: str = ""
     """A word of rows' notes without which this is not their layout."""
 

@@ -160,10 +160,15 @@ def states_batch(run: Run) -> bool:
     return any(run.count(name) for name in ("micro_batch", "global_batch"))
 
 
+def _timed_by_steps(run: Run) -> bool:
+    """Whether the row tells a time that says nothing without its batch."""
+    return any(run.positive(name) for name in ("step_time_s", "samples_per_s"))
+
+
 def unsaid_micro_batch(run: Run, framework: Framework) -> int | None:
     """Sequences per replica where no cell of the batch says anything and the framework has a usual number: what it
     reports is throughput, which hardly depends on it."""
-    return None if states_batch(run) else framework.usual.get("unsaid_micro_batch")
+    return None if states_batch(run) or _timed_by_steps(run) else framework.usual.get("unsaid_micro_batch")
 
 
 def scripted(run: Run, framework: Framework, model: Model) -> Run:
