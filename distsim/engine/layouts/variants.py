@@ -114,7 +114,7 @@ def parse_offloads(text: str, job: Job) -> tuple[str, ...]:
             wrong = unknown[0] if unknown else word
             raise DistsimError(
                 f"--offload {text}: {wrong!r} is not a choice", choice_meant(wrong, (*OFFLOADS, "none", ALL)),
-                f"choices: none, {', '.join(OFFLOADS)}, joined by + where they leave together, or all",
+                f"choices: none, {', '.join(OFFLOADS)}, + joins what is offloaded together; or all",
             )  # fmt: skip
         found.append(",".join(name for name in (*OFFLOADS, "none") if name in parts))
     return tuple(dict.fromkeys(found))
