@@ -134,8 +134,8 @@ def _quote(prices: Price, offer: Offer, term: Term, rate: float) -> Quote:
         raise DistsimError(error.problem, *error.hints, where=f"price list {prices.name}, {offer.instance}") from None
     if inside != gpu.name:
         raise DistsimError(
-            f"the offer is of {gpu.name}, its cluster {cluster} has {inside}",
-            f"name a cluster of {gpu.name}, or leave it out: its usual one is {gpu.default_cluster or 'not known'}",
+            f"the offer is for {gpu.name}, but its cluster {cluster} has {inside}",
+            f"name a cluster with {gpu.name}, or leave it out: the usual one is {gpu.default_cluster or 'not known'}",
             where=f"price list {prices.name}, {offer.instance}",
         )
     where = (offer.instance, offer.gpus, offer.region)

@@ -34,12 +34,12 @@ class Offers(NamedTuple):
         """Told where the prices that are left answer nothing that all together would; ``alike`` says what has some."""
         terms, asked = " or ".join(request.price_terms), ", ".join(request.clusters or request.gpus)
         stated = request.price_days is not None
-        why = f"--price-age {request.price_days:g}d" if stated else "an age of a year at most"
+        why = f"--price-age {request.price_days:g}d" if stated else "the default price age of one year"
         return DistsimError(
             f"{why} leaves no {terms} price{f' of {asked}' if asked else ''}",
             *alike,
-            f"give {'a longer' if stated else 'one, e.g.'} --price-age{'' if stated else ' 3y'}, or prices of your own "
-            "with --provider; distsim show prices tells their dates",
+            f"give a longer --price-age{'' if stated else ', e.g. 3y'}, or prices of your own with --provider; "
+            "distsim show prices lists the dates",
             "or buy machines: --price owned" if OWNED not in request.price_terms and _for_sale(request) else "",
         )
 
