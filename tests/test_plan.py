@@ -552,7 +552,7 @@ def test_your_own_prices(tmp_path: Path) -> None:
         (["llama-2-7b", "--tokens", "2T", "--stragglers", "fast"], "--stragglers fast is no share"),
         (["llama-2-7b", "--tokens", "2T", "--stragglers", "-2%"], "--stragglers -2% is no share"),
         (["llama-2-7b", "--tokens", "2T", "--margin", "100%"], "--margin 100% is no share of the memory"),
-        (["llama-2-7b", "--tokens", "2T", "--preempted-every", "10d"], "is about spot machines"),
+        (["llama-2-7b", "--tokens", "2T", "--preempted-every", "10d"], "applies to spot machines only"),
         (["llama-2-7b", "--tokens", "2T", "--price", "spot", "--preempted-every", "0d"], "0d leaves no time"),
         (["llama-2-7b", "--tokens", "2T", "--global-batch", "0"], "--global-batch 0 is out of range"),
         (["llama-2-7b", "--tokens", "2T", "--tp", "x"], "neither a whole number nor a range"),

@@ -45,7 +45,7 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
 
 
 def _together(own: Ownership, gpus: int) -> list[str]:
-    """The price of all machines, which is told already of a single one."""
+    """The price of all machines; nothing for a single one, whose price is given already."""
     return [f"all {gpus:,} of them cost {dollars(own.price * gpus)} to buy"] if gpus > 1 else []
 
 

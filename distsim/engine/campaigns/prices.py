@@ -108,14 +108,14 @@ def quotes(lists: Sequence[Price], term: Term, doubtful: bool = False) -> list[Q
 
 
 def recent(found: Sequence[Quote], days: float = STALE_DAYS) -> list[Quote]:
-    """Quotes not much older than the newest one, or than today where that is yet to come; a date given by a year counts
-    as the middle of that year."""
+    """Quotes not much older than the newest one, or than today if that date lies in the future; a date given by a year
+    counts as the middle of that year."""
     newest = today_at_most([one.date for one in found])
     return [one for one in found if newest - day(one.date) <= days]
 
 
 def today_at_most(dates: Sequence[str]) -> float:
-    """Ordinal of the newest day of some stated dates, or today's where that is yet to come."""
+    """Ordinal of the newest of some stated dates, or today's if that lies in the future."""
     return min(max(map(day, dates), default=0.0), datetime.date.today().toordinal())
 
 

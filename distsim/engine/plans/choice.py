@@ -1,5 +1,5 @@
-"""Which options of a plan are worth a look: the limits that it keeps to, the front, the cheapest, fastest and nearest.
-Days that differ by no more than those of one layout that is measured twice are the same."""
+"""Which options of a plan are worth a look: those within the limits, the Pareto front, the cheapest, fastest and
+nearest. Days that differ by no more than two measurements of one layout would count as equal."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ LEAST_INTERVAL_SECONDS = 5 * MINUTE
 SPOKEN = {"interval_seconds": "seconds between checkpoints", "spares": "number of spare nodes",
           "straggler_spread": "spread of GPU speeds", "node_preempted_every": "seconds that a spot node lasts",
           "pause_seconds": "seconds of a planned pause", "pauses_per_day": "planned pauses per day"}  # fmt: skip
-"""What users know the fields of a policy as."""
+"""Names of a policy's fields in messages to users."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def _interval(
     if policy.interval_seconds is not None:
         if policy.interval_seconds + blocking < drain:
             raise DistsimError(
-                f"a checkpoint every {duration(policy.interval_seconds)} is not written before the next: "
+                f"a checkpoint every {duration(policy.interval_seconds)} is still being written when the next is due: "
                 f"writing takes {duration(drain)}", f"use at least {duration(drain)}",
             )  # fmt: skip
         return float(figures.note("checkpoint interval", policy.interval_seconds, "s", "as stated")), ()

@@ -31,7 +31,8 @@ class Offers(NamedTuple):
         return len(self.every) - len(self.known)
 
     def too_old(self, request: Request, alike: Sequence[str] = ()) -> DistsimError:
-        """Told where the prices that are left answer nothing that all together would; ``alike`` says what has some."""
+        """The error for when only prices that are too old would give an answer; ``alike`` are hints at similar clusters
+        with prices."""
         terms, asked = " or ".join(request.price_terms), ", ".join(request.clusters or request.gpus)
         stated = request.price_days is not None
         why = f"--price-age {request.price_days:g}d" if stated else "the default price age of one year"

@@ -166,7 +166,7 @@ def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
 
 
 def _agree(gpus: set[str], clusters: dict[str, str]) -> None:
-    """Refuses accelerators beside clusters of which none has them."""
+    """Refuses accelerators (--gpu) that none of the named clusters (--cluster) has."""
     if gpus and clusters and not gpus & {catalog.load("gpus", gpu).name for gpu in clusters.values()}:
         name, gpu = next(iter(clusters.items()))
         raise DistsimError(
@@ -234,8 +234,8 @@ def paid_for(terms: Sequence[Term]) -> str:
 def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequence[Option]) -> list[str]:
     """What every reader of a plan has to know of what was ``found``; ``left_out`` prices were too old."""
     notes = [
-        f"dollars are {paid_for(request.price_terms)}: storage and egress are listed apart where a price is known, "
-        "support and taxes are not included; whether so many are available was not checked",
+        f"dollars are {paid_for(request.price_terms)}: storage and egress are listed separately where "
+        "a price is known, support and taxes are not included; whether so many are available was not checked",
     ]
     if (pace := campaign_pace()) == request.terms.policy.pace:
         notes.append(f"steps take {pace:g} times as long as in benchmarks, as in published campaigns; --pace sets it")
