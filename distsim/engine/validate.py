@@ -6,6 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from distsim.engine.evidence import Replay, quantile, replay
 from distsim.engine.ranking import Ranking, ranking_of, timed
 from distsim.engine.runs.profile import as_one_software
 from distsim.engine.runs.units import time_cell, unit_note
+from distsim.engine.single_changes import Gain, gains_of, kept_of
 from distsim.errors import DistsimError, did_you_mean
 from distsim.interop.runs import Run, odd_cells, read_runs
 
@@ -64,6 +66,11 @@ class Validation:
         """How well the layouts of jobs are ranked that were measured in several; None where none was."""
         return ranking_of(timed(self.replays))
 
+    @cached_property
+    def gains(self) -> list[Gain]:
+        """What single changes of a job's settings promised and gained, where runs were measured with both."""
+        return gains_of(self.replays)
+
     @property
     def odd(self) -> list[str]:
         """Cells that hold no number where one is expected, times that are in another unit, runs with neither time nor
@@ -90,6 +97,7 @@ class Validation:
             "rows": [_row(one) for one in self.replays],
             "summary": vars(self.summary),
             "ranking": self.ranking and self.ranking._asdict(),
+            "changes": {name: one._asdict() for name, one in kept_of(self.gains).items()},
         }
         if by:
             data["by"] = {name: vars(summary) for name, summary in self.by(by).items()}
