@@ -86,4 +86,8 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
 
 
 def _around(seconds: float, group: dict[str, float], told: str) -> Interval:
-    return Interval(LEVEL, seconds * math.exp(-group["over"]), seconds * math.exp(group["under"]), told)
+    ends = [seconds * math.exp(-group["over"]), seconds * math.exp(group["under"])]
+    half = None
+    if "half_over" in group and "half_under" in group:
+        half = seconds * math.exp(-group["half_over"]), seconds * math.exp(group["half_under"])
+    return Interval(LEVEL, ends[0], ends[1], told, half)
