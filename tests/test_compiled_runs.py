@@ -115,8 +115,9 @@ def test_throughput_alone_is_replayed_at_the_usual_batch() -> None:
     """A step's time says nothing without its batch."""
     told = row(micro_batch="", global_batch="", tokens_per_s_per_gpu="692")
     assert setup_of(told).layout.micro_batch == 2 and "taken as 2" in replay(told).assumed
-    timed = replay(row(micro_batch="", global_batch="", step_time_s="5"))
-    assert timed.reason == "micro_batch and global_batch are blank"
+    for seconds in ("5", "5.5"):
+        timed = replay(row(micro_batch="", global_batch="", step_time_s=seconds))
+        assert timed.reason == "micro_batch and global_batch are blank"
     assert setup_of(row(micro_batch="")).layout.micro_batch == 2  # all that a rank has
 
 

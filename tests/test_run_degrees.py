@@ -220,3 +220,19 @@ def test_blank_gpus_are_the_product_of_the_degrees() -> None:
     assert _degrees(found) == {"tp": 4, "pp": 1, "ep": 1, "dp": 1}
     assert "n_gpus is blank: taken as 4" in found.assumed and "seq_len is blank: taken as 4,096" in found.assumed
     assert "n_gpus is blank" in replay(_run(**cells, tp="")).reason
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cells", "layout"),
+    [(2, {"tp": "1", "pp": "1", "dp": "2", "zero_stage": "2"}, (1, 2, 4, 2)), (8, {"pp": "1"}, (8, 1, 8, 0))],
+    ids=["its replicas", "its sharding"],
+)
+def test_a_script_fills_batch_and_length(gpus: int, cells: dict[str, str], layout: tuple[int, ...]) -> None:
+    """Alpa's weak scaling, whose table names no network and no batch (exp_weak_scaling_2d.py): 8 sequences at once."""
+    row = {"model": f"GPT weak scaling {gpus} GPU", "family": "gpt", "gpu": "v100-sxm2-32gb", "n_gpus": str(gpus),
+           "precision": "fp16", "framework": "alpa", "year": "2021", "step_time_s": "0.5", **cells}  # fmt: skip
+    found = replay(Run(row, 2))
+    assert found.setup is not None, found.reason
+    y = found.setup.layout
+    assert (y.tp, y.dp, y.micro_batch, y.zero) == layout and y.micro_batches == 1 and y.seq == 1024
+    assert found.setup.recompute == "none" and "seq_len is blank: taken as 1,024" in found.assumed

@@ -11,6 +11,8 @@ class Script(Spec):
 
     seq: MaybeCount = None
     micro_batch: MaybeCount = None
+    global_batch: MaybeCount = None
+    grad_accum: MaybeCount = None
     recompute: str | None = None
     """As a measured run's cell has it: what is computed again, or ``other:`` and one of the framework's policies."""
     attention: Literal["flash", "eager"] | None = None
@@ -25,7 +27,8 @@ class ChosenLayout(Spec):
     tp: Count = 1
     pp: Count = 1
     zero: ZeroStage = 0
-    micro_batch: Count
+    micro_batch: MaybeCount = None
+    """None where a script has it."""
     noted: str = ""
     """A word of rows' notes without which this is not their layout."""
 

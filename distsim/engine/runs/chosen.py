@@ -43,4 +43,5 @@ def assumed_choice(run: Run, framework: Framework) -> str:
 
 
 def _cells(layout: ChosenLayout) -> dict[str, int]:
-    return {"n_gpus": layout.gpus, "tp": layout.tp, "pp": layout.pp, "micro_batch": layout.micro_batch}
+    batch = {"micro_batch": layout.micro_batch} if layout.micro_batch else {}
+    return {"n_gpus": layout.gpus, "tp": layout.tp, "pp": layout.pp, **batch}

@@ -157,26 +157,31 @@ def fit_context(options: dict[str, Any], run: Run, framework: Framework, model: 
 
 def states_batch(run: Run) -> bool:
     """Whether any cell says something of the batch."""
-    return any(run.count(name) for name in ("micro_batch", "global_batch", "step_time_s", "samples_per_s"))
+    return any(run.count(name) for name in ("micro_batch", "global_batch"))
+
+
+def _timed_by_steps(run: Run) -> bool:
+    """Whether the row tells a time that says nothing without its batch."""
+    return any(run.positive(name) for name in ("step_time_s", "samples_per_s"))
 
 
 def unsaid_micro_batch(run: Run, framework: Framework) -> int | None:
     """Sequences per replica where no cell of the batch says anything and the framework has a usual number: what it
     reports is throughput, which hardly depends on it."""
-    return None if states_batch(run) else framework.usual.get("unsaid_micro_batch")
+    return None if states_batch(run) or _timed_by_steps(run) else framework.usual.get("unsaid_micro_batch")
 
 
 def scripted(run: Run, framework: Framework, model: Model) -> Run:
-    """The row with what the framework's own script for its model and accelerator sets where its cells are blank;
-    scripts that fix a batch stand for rows that say nothing of it."""
+    """The row with what the framework's own script for its model and accelerator sets where its cells are blank; what
+    scripts that fix a batch set besides, but for the length, stands for rows that say nothing of a batch."""
     own, name = framework.scripts.get(gpu_name(run), {}), re.sub(r"[\s_]+", "-", model.name.lower())
     script = own.get(name) or framework.scripts.get("any", {}).get(name)
-    if script is None or (script.micro_batch and states_batch(run)):
+    if script is None:
         return run
-    set_there = {
-        SEQUENCE if name == "seq" else name: value for name, value in script.model_dump(exclude_none=True).items()
-    }
-    filled = {name: str(value) for name, value in set_there.items() if run.text(name) is None}
+    other_batch = (script.micro_batch or script.global_batch) and states_batch(run)
+    sets = script.model_dump(exclude_none=True, include={"seq"} if other_batch else None)
+    cells = {SEQUENCE if name == "seq" else name: str(value) for name, value in sets.items()}
+    filled = {name: value for name, value in cells.items() if run.text(name) is None}
     return replace(run, cells={**run.cells, **filled})
 
 
