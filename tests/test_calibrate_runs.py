@@ -17,7 +17,7 @@ from distsim.engine.evidence import replay
 from distsim.engine.fitting import fit as calibrate
 from distsim.engine.fitting.runs import FIRST_RATIO, _unread, examples_of
 from distsim.engine.fitting.table import Example
-from distsim.engine.fitting.write import score, quantiles, spread
+from distsim.engine.fitting.write import quantiles, score, spread
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.step import step_of, timed
@@ -131,7 +131,7 @@ def test_jobs_of_users_are_as_unsure_as_runs_of_unknown_sources() -> None:
     setup = resolve(Job.read(job))
     known, unknown = (timed(setup, source=name)[1] for name in ("mosaicml/llm-foundry", "nobody"))
     assert known.low > unknown.low and known.high < unknown.high
-    assert "sources, each left out whole" in unknown.basis and "(llm-foundry " in known.basis
+    assert "sources, each predicted from the others" in unknown.basis and "(llm-foundry " in known.basis
 
 
 def test_unread_runs_are_as_far_off_as_before_they_were_read() -> None:

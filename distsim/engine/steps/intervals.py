@@ -79,9 +79,9 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     names = elsewhere_names(pace, kin.family, setup.accelerator.own_generation in tables["architectures"]["fitted"])
     name = next((one for one in names if groups.get(one, {}).get("sources", 0) >= FEW_SOURCES), names[-1])
     group = groups[name]
-    which = f"{group['sources']} sources, each" if group["sources"] > 1 else "one source,"
+    sources = f"{group['sources']} sources, each predicted from the others" if group["sources"] > 1 else "one source"
     family = f", {kin.family}" if name == names[0] and len(names) > 1 else ""
-    outside = _around(seconds, group, f"{group['runs']:,} runs of {which} left out whole ({pace} steps{family})")
+    outside = _around(seconds, group, f"{group['runs']:,} runs of {sources} ({pace} steps{family})")
     return min((*found, outside), key=lambda one: one.high / one.low)
 
 
