@@ -479,7 +479,7 @@ def test_more_layers_than_a_stage_has_are_all_of_them(capsys: pytest.CaptureFixt
     assert "--recompute-layers 40 recomputes all: stages have at most 32 layers" in told.err
     assert "megatron-core, full recompute\n" in told.out
     assert run(["search", "llama-7b", "--gpus", "8", "--recompute", "full", "--recompute-layers", "40"]) == 2
-    assert "the rest would allow: 1, 2, 3" in capsys.readouterr().err
+    assert "the other constraints would allow: 1, 2, 3" in capsys.readouterr().err
 
 
 ODD = [

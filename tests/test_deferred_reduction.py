@@ -203,7 +203,7 @@ def test_a_search_leaves_out_stages_whose_gradients_cannot_wait() -> None:
     job = Job(model="gpt2", gpu="h100-sxm", global_batch=64, framework="deepspeed")
     bounds = parse_bounds({"micro_batch": "1", "zero": "2,3", "recompute": "none"}, [])
     assert search(Request(job, (8,), bounds, top=1)).best
-    with pytest.raises(DistsimError, match="the rest would allow: 0, 1"):
+    with pytest.raises(DistsimError, match="the other constraints would allow: 0, 1"):
         search(Request(job.model_copy(update={"no_sync": True}), (8,), bounds, top=1))
 
 

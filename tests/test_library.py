@@ -160,7 +160,7 @@ def test_measured_runs_are_replayed(tmp_path: Path) -> None:
         (distsim.search, {"tp_mode": "2d"}, "a search does not take tp_mode"),
         (distsim.search, {"top": 0}, "top 0 is out of range"),
         (distsim.search, {"objective": "speed"}, "unknown objective"),
-        (distsim.search, {"deadline": "30d"}, "for how many tokens"),
+        (distsim.search, {"deadline": "30d"}, "needs a number of tokens"),
         (distsim.plan, {}, "no tokens given"),
         (distsim.plan, {"tokens": "1T", "deadlin": "30d"}, "no option deadlin"),
         (distsim.plan, {"tokens": "1T", "deadline": "30"}, "has no unit"),

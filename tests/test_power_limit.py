@@ -191,7 +191,7 @@ def test_a_plan_keeps_the_limit() -> None:
     most = drawn(400, 1.0, node.name).training / 1e3 * other["gpu_hours"] * 1.2
     assert other["energy_kwh"] <= most < drawn(None, 0.3, node.name).training / 1e3 * other["gpu_hours"] * 1.2
     told = piped(*words, "--gpu-power", "400").stdout
-    assert "accelerators at 400 W" in told and "--gpu-power 400" in told
+    assert "accelerators limited to 400 W" in told and "--gpu-power 400" in told
 
 
 def test_a_plan_tells_what_the_limit_rules_out() -> None:

@@ -228,7 +228,7 @@ def test_a_scheduler_without_distsim_can_unpack_the_work() -> None:
 def test_an_address_is_checked(cluster: Any) -> None:
     from distsim.engine.layouts.dask import DaskPool
 
-    with pytest.raises(DistsimError, match="is no address"):
+    with pytest.raises(DistsimError, match="is not an address"):
         DaskPool("nonsense::x")
 
 

@@ -118,8 +118,8 @@ def test_days_of_a_search_are_those_of_a_campaign(capsys: pytest.CaptureFixture[
     words = "search llama-7b --gpu h100-sxm --gpus 8 --global-batch 1024 --tp 1 --pp 1 --micro-batch 4 --top 1"
     assert run([*words.split(), "--tokens", "100B", "--deadline", "900d", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert "at the pace of campaigns" in err
-    assert any("at the pace of campaigns" in note for note in json.loads(out)["notes"])
+    assert "the pace of published campaigns" in err
+    assert any("the pace of published campaigns" in note for note in json.loads(out)["notes"])
 
 
 def test_the_fewest_nodes_that_are_quick_enough(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from distsim.engine.counted import Pool
 
 Dask = Annotated[
-    str | None, typer.Option("--dask", help="address of a Dask scheduler that shares the work", show_default=False)
+    str | None, typer.Option("--dask", help="address of a Dask scheduler to share the work", show_default=False)
 ]
 
 
@@ -23,7 +23,7 @@ Dask = Annotated[
 def pool(jobs: int, dask: str | None) -> Iterator[Pool | None]:
     """The workers that ``--jobs`` or ``--dask`` ask for, or None for this process alone."""
     if dask is not None and jobs > 1:
-        raise DistsimError(f"--jobs {jobs} and --dask {dask} are two places for one search", "give one of the two")
+        raise DistsimError(f"--jobs {jobs} and --dask {dask} are both given", "keep one of them")
     if dask is None:
         with processes(jobs) as local:
             yield local

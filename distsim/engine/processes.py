@@ -41,8 +41,8 @@ class LocalPool:
                 deaths += 1
                 if deaths == MOST_DEATHS:
                     raise DistsimError(
-                        f"processes of --jobs died {deaths} times; {len(left)} of {len(tasks)} parts were left",
-                        "most likely memory ran out: use fewer with --jobs, or leave it out",
+                        f"processes of --jobs died {deaths} times; {len(left)} of {len(tasks)} parts were unfinished",
+                        "most likely they ran out of memory: lower --jobs, or leave it out",
                     ) from None
 
     def _round(self, function: Callable[[Task], Made], left: dict[int, Task]) -> Iterator[tuple[int, Made]]:

@@ -30,7 +30,7 @@ class DaskPool:
                 "install the extra: pip install 'distsim[dask]'",
             ) from None
         if not re.fullmatch(r"(\w+://)?[^\s:]+:\d+/?", address):
-            raise DistsimError(f"--dask {address} is no address", "write e.g. --dask tcp://localhost:8786")
+            raise DistsimError(f"--dask {address} is not an address", "write e.g. --dask tcp://localhost:8786")
         self.address = address
         try:
             self.client = self.distributed.Client(address, timeout=PATIENCE, set_as_default=False)
@@ -73,13 +73,13 @@ class DaskPool:
             ) from None
         except self.distributed.KilledWorker:
             raise DistsimError(
-                f"the same part of the search killed worker after worker of the Dask cluster at {self.address}",
-                "most likely memory ran out: give each worker more",
+                f"the same part of the search killed one worker after another of the Dask cluster at {self.address}",
+                "most likely they ran out of memory: give each worker more",
             ) from None
         except (concurrent.futures.CancelledError, asyncio.CancelledError, OSError) as problem:
             raise DistsimError(
-                f"the Dask cluster at {self.address} was lost ({type(problem).__name__})",
-                "start it again, and the search",
+                f"the connection to the Dask cluster at {self.address} was lost ({type(problem).__name__})",
+                "restart the cluster, then the search",
             ) from None
 
     def close(self) -> None:

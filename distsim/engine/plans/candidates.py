@@ -197,7 +197,7 @@ def plain_host(setup: Setup) -> str:
     if host_rate(setup):
         return ""
     return (
-        f"the link of {setup.accelerator.name} to its host is not known: checkpoints are taken to leave it at "
+        f"the host link of {setup.accelerator.name} is not known: checkpoints are assumed to be copied at "
         f"{PLAIN_HOST_RATE / GIGA:.0f} GB/s, as over PCIe 4.0"
     )
 
