@@ -64,7 +64,7 @@ def unsent_bytes(parameters: Number, bytes_per_gradient: Number, reducers: Numbe
 @formula(
     unit="B",
     source="huggingface/nanotron distributed.py, all_gather_coalesced, whose list of outputs torch's "
-    "ProcessGroupNCCL flattens; torch CUDACachingAllocator.cpp: a free block serves what is no larger than it",
+    "ProcessGroupNCCL flattens; torch CUDACachingAllocator.cpp: a free block serves any request no larger than itself",
 )
 def list_gather_bytes(
     gathered_bytes: Number, ranks: Number, layer_block_bytes: Number, loss_block_bytes: Number,
