@@ -22,7 +22,7 @@ ERRORS = [
     ("memory llama-7b --recompute ful", "did you mean full? choices: none, selective, full", ""),
     ("memory llama-7b --attention flsh", "did you mean flash?", ""),
     ("memory --model llama-7b", "a model stands by itself: distsim memory llama-7b", "--tp-mode"),
-    ("comm --bytes 1GB --gpus 16", "--bytes: only with --collective", "no model"),
+    ("comm --bytes 1GB --gpus 16", "--bytes: only valid with --collective", "no model"),
     ("comm llama-7b --collective all_reduce", "takes no MODEL", "--model"),
     ("search llama-3-8b --gpus 8 --within 20", "--within 20 has no unit\n  write e.g. 20s or 20ms", "20d"),
 ]
