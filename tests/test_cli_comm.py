@@ -215,7 +215,8 @@ def test_the_plot_of_a_collective_fits(
 def test_collectives_that_make_no_sense(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ("--collective", "all_reduce", "--gpus")
     assert "on one GPU exchanges nothing" in answer(capsys, *words, "1", code=2)
-    assert "nan Gb/s is not a valid network rate" in answer(capsys, *words, "16", "--internode-gbps-per-gpu", "nan", code=2)
+    told = answer(capsys, *words, "16", "--internode-gbps-per-gpu", "nan", code=2)
+    assert "nan Gb/s is not a valid network rate" in told
     (tmp_path / "mine.toml").write_text("", encoding="utf-8")
     assert "no [factor] for any link" in answer(capsys, "gpt2", "--profile", "mine.toml", code=2)
 

@@ -538,7 +538,10 @@ def test_a_file_that_lacks_fields_is_told_what_they_take(tmp_path: Path, capsys:
     ("words", "told"),
     [
         (["search", "llama-7b", "--gpus", "8", "--top", "0"], "--top 0 is too small\n  it must be at least 1"),
-        (["comm", "--collective", "all_reduce", "--gpus", "3", "--bytes", "1e300"], "1e+300 bytes is not a valid collective size"),
+        (
+            ["comm", "--collective", "all_reduce", "--gpus", "3", "--bytes", "1e300"],
+            "1e+300 bytes is not a valid collective size",
+        ),
         (["calibrate", "--nccl-tests", "nofile", "--gpu", "h100-sxm"], "cannot read nofile: No such file or directory"),
     ],
 )

@@ -140,8 +140,8 @@ def test_a_network_of_no_known_generation_is_told() -> None:
 def test_links_and_hosts_that_nobody_described_are_told(presets: Path) -> None:
     written(presets, 'architecture = "blackwell"', (r"(?m)^generation = \d+", "generation = 7"))
     notes = step_on().notes
-    assert "links of ours (nvlink 7) are unknown: assumed to reach the same share of their rate as nvlink-5" in notes
-    assert "PCIe 7 of ours is unknown: transfers between cards run at the rate of PCIe 6" in notes
+    assert "links of ours (nvlink 7) are unknown: they reach the same share of their rate as nvlink-5" in notes
+    assert "PCIe 7 of ours is unknown: cards transfer at the rate of PCIe 6" in notes
 
 
 def test_a_host_that_is_not_described_has_the_usual_slots() -> None:

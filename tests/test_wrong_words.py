@@ -62,7 +62,8 @@ def test_machines_that_nothing_joins(capsys: pytest.CaptureFixture[str]) -> None
     """Memory can be told of them; what is proposed to make a job fit is a job that the other commands can tell of."""
     assert run(["memory", "llama-7b", "--gpu", "rtx-3060", "--gpus", "512", "--zero", "3", "--json"]) == 0
     assert (
-        "cluster workstation-4x-rtx-3060 states none: memory can still be computed, comm and step cannot" in capsys.readouterr().err
+        "cluster workstation-4x-rtx-3060 states none: memory can still be computed, comm and step cannot"
+        in capsys.readouterr().err
     )
     assert run(["memory", "llama-2-70b", "--gpu", "rtx-3060", "--gpus", "1", "--json"]) == 1
     mends = [one["flags"].split() for one in json.loads(capsys.readouterr().out)["mends"]]

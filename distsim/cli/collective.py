@@ -68,7 +68,8 @@ def _whole(size: float) -> int:
 
     if not 1 <= size <= LARGEST:
         raise DistsimError(
-            f"{size:,.6g} bytes is not a valid collective size", f"give 1 byte to {LARGEST:,} bytes (1 PiB), such as 1GB"
+            f"{size:,.6g} bytes is not a valid collective size",
+            f"give 1 byte to {LARGEST:,} bytes (1 PiB), such as 1GB",
         )
     return int(size)
 

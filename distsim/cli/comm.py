@@ -78,7 +78,9 @@ def _refuse(single: dict[str, Any]) -> None:
     flags = {"sweep_from": "--from"}
     stated = [flags.get(name, flag(name)) for name, value in single.items() if value is not None]
     if stated:
-        raise DistsimError(f"{', '.join(stated)}: only valid with --collective", "e.g. --collective all_reduce --bytes 1GB")
+        raise DistsimError(
+            f"{', '.join(stated)}: only valid with --collective", "e.g. --collective all_reduce --bytes 1GB"
+        )
 
 
 def _step(job: Any, origins: dict[str, str], json: bool, explain: bool) -> None:

@@ -32,7 +32,8 @@ def calibrate_nccl_tests(
     spec = catalog.load("clusters", cluster) if cluster is not None else None
     name = gpu if gpu is not None else spec.gpu if spec is not None else None
     if name is None:
-        raise DistsimError("--nccl-tests needs the accelerator that the tests ran on", "add e.g. --gpu h100-sxm or --cluster NAME")
+        told = "--nccl-tests needs the accelerator that the tests ran on"
+        raise DistsimError(told, "add e.g. --gpu h100-sxm or --cluster NAME")
     if gpu is not None and spec is not None:
         raise DistsimError(f"--gpu {gpu} and --cluster {cluster} both name the accelerator", "keep one of them")
     found = nccl_tests.read(file, op_named(collective) if collective is not None else None, ranks)

@@ -164,9 +164,8 @@ def _notes(setup: Setup, exchange: Exchange) -> list[str]:
     if job.no_sync is not None and layout.micro_batches == 1:
         notes.append(f"{flag('no_sync', job.no_sync)} has no effect with one micro-batch per step")
     elif job.no_sync is False and reduces_last(setup):
-        notes.append(
-            f"{flag('no_sync', False)} has no effect with pp {layout.pp}: torch's stages reduce after the last micro-batch"
-        )
+        after = "torch's stages reduce after the last micro-batch"
+        notes.append(f"{flag('no_sync', False)} has no effect with pp {layout.pp}: {after}")
     elif job.no_sync is False and layout.zero == 0 and setup.framework.traffic.replicas_reduce_once:
         after = f"{setup.framework.name} reduces unsharded gradients only after the last micro-batch"
         notes.append(f"{flag('no_sync', False)} has no effect with ZeRO 0: {after}")

@@ -30,7 +30,7 @@ _ORIGINS = (
     ("buffers", "buffers of all modules, of one dtype (torch DistributedDataParallel broadcast_buffers)"),
 )  # fmt: skip
 
-_PASSED_ON = "inside the node, once to each rank that holds an expert of the token (node_copies_passed_on, docs/formulas.md)"
+_PASSED_ON = "inside the node, once to each rank with an expert of the token (node_copies_passed_on, docs/formulas.md)"
 
 
 def figures(report: TrafficReport) -> Iterator[Figure]:

@@ -130,7 +130,10 @@ def _kept(stage: StageMemory, term: Style) -> list[str]:
     flight, each = stage.waiting
     rows += [["one micro-batch", gib(saved.total)], [f"times {amount(flight.before)} in flight", ""]]
     if flight.waiting:
-        rows += [["read by weight gradients of one", gib(each)], [f"times {amount(flight.waiting)} waiting for them", ""]]
+        rows += [
+            ["read by weight gradients of one", gib(each)],
+            [f"times {amount(flight.waiting)} waiting for them", ""],
+        ]
     return [term.bold("Kept for backward at the end of a forward pass"), *columns(["", "size"], rows)]
 
 
@@ -155,7 +158,7 @@ def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
     if again:
         which = "each layer" if again < 0 else f"each of the first {again} layers"
         kept = f"only its input, {gib(block.boundary.size_bytes)}," if block.boundary is not None else "nothing"
-        yield f"Recomputed: {which} of the stage keeps {kept} and holds the tensors below only during its own backward."
+        yield f"Recomputed: {which} of the stage keeps {kept} and holds what follows only during its own backward."
     rows = list(_saved_rows(block, setup))
     total = sum(size for *_, size in rows)
     cells = [[*words, "recomputed" if size == 0 else amount(size), gib(size) if size else "-"] for *words, size in rows]

@@ -36,7 +36,7 @@ SEQUENCES = {True: "sequence parallel", False: "not sequence parallel"}
 
 
 def _layout_words(setup: Setup) -> list[str]:
-    """``tp 2``, ``pp 4``, ``ZeRO 1`` …; degrees of one are left out, and some parts are printed only when the user set them."""
+    """``tp 2``, ``pp 4``, ``ZeRO 1`` …; without degrees of one, and without some parts that the user did not set."""
     layout, asked = setup.layout, setup.job
     stated = ("etp",) if asked.etp is not None and setup.model.experts else ()
     degrees = [

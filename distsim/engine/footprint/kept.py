@@ -40,7 +40,7 @@ def kept_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Nu
         return beyond
     elements = held.dense_parameters + held.expert_parameters
     gathered = figures.use(
-        "blocks for the gather at the optimizer step", list_gather_bytes, gathered_bytes=elements * precision.parameter_bytes,
+        "blocks for the step's gather", list_gather_bytes, gathered_bytes=elements * precision.parameter_bytes,
         ranks=layout.zero_group, layer_block_bytes=layers, loss_block_bytes=loss, loss_blocks_bytes=loss + others,
         table_bytes=table,
     )  # fmt: skip

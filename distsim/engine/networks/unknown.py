@@ -43,7 +43,7 @@ def _links(chip: Accelerator) -> str:
     if chip.link is None or class_name(chip.link) in fabrics()["scale_up"]:
         return ""
     stated = f"{chip.link.kind} {chip.link.generation or 'of no stated generation'}"
-    return f"links of {chip.name} ({stated}) are unknown: assumed to reach the same share of their rate as {NEWEST_LINK}"
+    return f"links of {chip.name} ({stated}) are unknown: they reach the same share of their rate as {NEWEST_LINK}"
 
 
 def _host(chip: Accelerator) -> str:
@@ -55,7 +55,7 @@ def _host(chip: Accelerator) -> str:
     nearest = min(max(chip.host.generation, min(known)), max(known))
     if chip.host.generation == nearest:
         return ""
-    return f"PCIe {chip.host.generation} of {chip.name} is unknown: transfers between cards run at the rate of PCIe {nearest}"
+    return f"PCIe {chip.host.generation} of {chip.name} is unknown: cards transfer at the rate of PCIe {nearest}"
 
 
 def _network(cluster: Cluster | None) -> str:
