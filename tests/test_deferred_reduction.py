@@ -196,7 +196,7 @@ def test_nobody_is_advised_to_put_off_what_cannot_be() -> None:
     assert sync_cost(comm(framework="deepspeed", zero=1)) is not None
     report = comm(framework="fsdp", zero=3)
     line = " ".join(sync_lines(sync_cost(report), report, Style(100, 0, True)))  # type: ignore[arg-type]
-    assert "--no-sync saves" in line and "keeps them whole" in line
+    assert "--no-sync saves" in line and "keeps them unsharded" in line
 
 
 def test_a_search_leaves_out_stages_whose_gradients_cannot_wait() -> None:

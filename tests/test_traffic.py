@@ -611,7 +611,7 @@ def test_no_clipping_is_told() -> None:
     assert not any("--clip" in note for note in whole.notes)
     assert any(row.purpose == "gradient norm" for row in always.collectives)
     assert not any("--clip" in note for note in always.notes)
-    for report, words in ((usual, "usual configurations clip"), (asked, "where its user asks")):
+    for report, words in ((usual, "usual configurations clip"), (asked, "clips only on request")):
         assert not any(row.purpose == "gradient norm" for row in report.collectives)
         assert any("--clip not given" in note and words in note for note in report.notes)
         for stated in (True, False):

@@ -22,7 +22,7 @@ ERRORS = [
     ("memory llama-7b --recompute ful", "did you mean full? choices: none, selective, full", ""),
     ("memory llama-7b --attention flsh", "did you mean flash?", ""),
     ("memory --model llama-7b", "a model stands by itself: distsim memory llama-7b", "--tp-mode"),
-    ("comm --bytes 1GB --gpus 16", "--bytes: only with --collective", "no model"),
+    ("comm --bytes 1GB --gpus 16", "--bytes: only valid with --collective", "no model"),
     ("comm llama-7b --collective all_reduce", "takes no MODEL", "--model"),
     ("search llama-3-8b --gpus 8 --within 20", "--within 20 has no unit\n  write e.g. 20s or 20ms", "20d"),
 ]
@@ -62,7 +62,8 @@ def test_machines_that_nothing_joins(capsys: pytest.CaptureFixture[str]) -> None
     """Memory can be told of them; what is proposed to make a job fit is a job that the other commands can tell of."""
     assert run(["memory", "llama-7b", "--gpu", "rtx-3060", "--gpus", "512", "--zero", "3", "--json"]) == 0
     assert (
-        "cluster workstation-4x-rtx-3060 states none: memory is told, comm and step are not" in capsys.readouterr().err
+        "cluster workstation-4x-rtx-3060 states none: memory can still be computed, comm and step cannot"
+        in capsys.readouterr().err
     )
     assert run(["memory", "llama-2-70b", "--gpu", "rtx-3060", "--gpus", "1", "--json"]) == 1
     mends = [one["flags"].split() for one in json.loads(capsys.readouterr().out)["mends"]]
