@@ -43,7 +43,7 @@ def test_refuses_what_is_no_decoder(name):
     with pytest.raises(DistsimError, match="is not supported") as caught:
         read_config(ORACLE[name]["config"], where=f"{name}.json")
     assert ORACLE[name]["config"]["model_type"] in str(caught.value)
-    assert "families are read: distsim show families" in str(caught.value)
+    assert "families are supported: distsim show families" in str(caught.value)
 
 
 # Configurations as they are on the Hub: written by older versions, many keys left out. Published or well-known totals.

@@ -21,7 +21,7 @@ ERRORS = [
     # words that are nearly one of the choices
     ("memory llama-7b --recompute ful", "did you mean full? choices: none, selective, full", ""),
     ("memory llama-7b --attention flsh", "did you mean flash?", ""),
-    ("memory --model llama-7b", "a model stands by itself: distsim memory llama-7b", "--tp-mode"),
+    ("memory --model llama-7b", "the model is a plain argument: distsim memory llama-7b", "--tp-mode"),
     ("comm --bytes 1GB --gpus 16", "--bytes: only with --collective", "no model"),
     ("comm llama-7b --collective all_reduce", "takes no MODEL", "--model"),
     ("search llama-3-8b --gpus 8 --within 20", "--within 20 has no unit\n  write e.g. 20s or 20ms", "20d"),
@@ -53,8 +53,8 @@ def test_odd_lines_of_a_configuration_are_told_once(tmp_path: Path, capsys: pyte
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert run(["memory", str(tmp_path), "--gpus", "8"]) == 0
     told = capsys.readouterr().err
-    assert "activation 'sily' is not known: taken as one kernel; did you mean silu" in told
-    assert "30 heads do not divide 4096: heads of 136 taken" in told
+    assert "activation 'sily' is unknown: assumed to be one kernel; did you mean silu" in told
+    assert "30 heads do not divide hidden size 4096: using heads of 136" in told
     assert told.count("quantization_config") == 1 and "quant_method" not in told
 
 

@@ -24,7 +24,7 @@ def deepseek_v4(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     elif stated is not None:
         if len(stated) < layers:
             problem = f"a list of {len(stated)}"
-            raise fields.wrong("compress_ratios", problem, f"one entry for each of {layers} layers is needed")
+            raise fields.wrong("compress_ratios", problem, f"expected one entry for each of {layers} layers")
         ratios = [fields.as_whole("compress_ratios", one, least=0) for one in stated[:layers]]
     else:  # as transformers has it where nothing is said
         ratios = [rates[HEAVY] if layer < 2 or layer % 2 == 0 else rates[SPARSE] for layer in range(layers)]
