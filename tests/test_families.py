@@ -169,7 +169,8 @@ def test_arrays_of_layouts_give_the_numbers_of_one(name: str) -> None:
 def test_mistakes_in_a_model() -> None:
     for name, wrong, words in (
         ("vit-base", {"vocab": 10}, "vocab must be 0"), ("llama-7b", {"vocab": 0}, "vocab must be 0"),
-        ("clip-vit-base", {"layers": 12}, "text needs patches"), ("bart-base", {"encoder_layers": 0}, "must be given together"),
+        ("clip-vit-base", {"layers": 12}, "text needs patches"),
+        ("bart-base", {"encoder_layers": 0}, "must be given together"),
         ("vit-base", {"patches": {"image": 8, "size": 16}}, "do not fit"), ("gpt2", {"frames": {"bins": 80}}, "need"),
     ):  # fmt: skip
         with pytest.raises(DistsimError, match=words):

@@ -193,7 +193,7 @@ def test_an_architecture_of_a_users_own_is_known_and_may_be_like_another(presets
     written(presets, 'architecture = "Acme 1"', (r"(?m)^vendor = .*$", 'vendor = "Acme"'))
     assert not unknown_architecture(card("ours"))
     assert traits_of(card("ours")) == traits_of(card("h100-sxm")).model_copy(update={"lanes": 2.0})
-    for text, told in (('like = "acme-1"', "refer to each other by like: acme-1"), ('like = "hoper"', "did you mean hopper"),
+    for text, told in (('like = "acme-1"', "to each other by like: acme-1"), ('like = "hoper"', "did you mean hopper"),
                        ("attention_age = 3", "attention_age 3 is too large")):  # fmt: skip
         file.write_text(text)
         with pytest.raises(DistsimError, match=told):
