@@ -63,7 +63,7 @@ def test_exchanges_hide_beside_products_at_the_rate_that_utilisation_is_counted_
     ("gpu", "precision", "words"),
     [
         ("h100-sxm", "fp8", ""), ("a100-sxm4-80gb", "bf16", ""), ("b200-sxm", "mxfp8", ""),
-        ("h100-sxm", "mxfp8", "no block-scaling units for precision mx"), ("h100-sxm", "nvfp4", "timed at its bf16 rate"),
+        ("h100-sxm", "mxfp8", "no block-scaling units for precision"), ("h100-sxm", "nvfp4", "timed at its bf16 rate"),
         ("a100-sxm4-80gb", "fp8", "no fp8 units for precision fp8; timed at its bf16 rate"),
         ("v100-sxm2-32gb", "bf16", "no bf16 units for precision bf16; timed at its fp16 rate"),
         ("v100-sxm2-32gb", "tf32", "timed at its fp32 rate"), ("v100-sxm2-32gb", "fp32", ""),

@@ -17,7 +17,7 @@ ERRORS = [
     ("memory llama-7b --gpus 8 --cp 3", "valid --cp: 1, 2, 4, 8\n", "nearby"),
     ("memory llama-7b --gpus 8 --pp 3", "valid --gpus nearby: 6, 9", "chunk"),
     ("step llama-7b --pp 64 --gpus 64", "64 pipeline stages need more than the 32 layers", "chunk"),
-    ("step llama-7b --stage-layers 3,4", "give 1, in model order", "numbers"),
+    ("step llama-7b --stage-layers 3,4", "counts needed: 1, in model order", "numbers"),
     # words that are nearly one of the choices
     ("memory llama-7b --recompute ful", "did you mean full? choices: none, selective, full", ""),
     ("memory llama-7b --attention flsh", "did you mean flash?", ""),

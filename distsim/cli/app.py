@@ -54,9 +54,7 @@ def help_text() -> str:
         if rows:
             lines += ["", f"{group}:", *(f"  {name:<10} {answer}" for name, answer in rows)]
     lines += ["", "Examples:", *(f"  {example}" for example in EXAMPLES)]
-    return "\n".join(
-        [*lines, "", "distsim COMMAND --help lists a command's options; distsim --version prints the version."]
-    )
+    return "\n".join([*lines, "", "distsim COMMAND --help lists its options; distsim --version prints the version."])
 
 
 def _version() -> str:

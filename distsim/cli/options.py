@@ -39,7 +39,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "vocab_parallel": (
         str,
-        "vocabulary shared by all stages: vocab-1, vocab-2, interlaced [default: first and last stage]",
+        "vocabulary shared by all stages: vocab-1, vocab-2, interlaced [default: first and last hold it]",
     ),
     "zero": (
         int,
@@ -206,7 +206,9 @@ def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     file = options.pop("job", None)
     merged, origins = with_places(options, Path(file) if file is not None else None)
     if "model" not in merged:
-        raise DistsimError("no model named", "e.g.: llama-7b, after the command", "list them with: distsim show models")
+        raise DistsimError(
+            "no model named", "give one after the command, e.g. llama-7b", "list them with: distsim show models"
+        )
     try:
         return Job.read(merged), origins
     except DistsimError as error:

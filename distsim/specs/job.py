@@ -277,7 +277,9 @@ def job_of(job: Job | Named | None, options: Mapping[str, Any]) -> Job:
         return Job(**{**options, "model": job})
     if job is None:
         if "model" not in options:
-            raise DistsimError("no model named", "e.g.: llama-7b, first or as model=", "see: distsim show models")
+            raise DistsimError(
+                "no model named", "give one first or as model=, e.g. llama-7b", "see: distsim show models"
+            )
         return Job(**options)
     if not isinstance(job, Job):
         kind = type(job).__name__

@@ -128,7 +128,7 @@ def _composed_update(framework: Framework, job: Job, whole_model: bool) -> list[
         return []
     return [
         f"--optimizer {job.optimizer or 'adamw'} is torch's default (foreach), which allocates temporaries as large as "
-        f"one optimizer state in each step; --optimizer {fused} is fused=True"
+        f"one optimizer state in each step; --optimizer {fused} stands for fused=True"
     ]
 
 
@@ -148,7 +148,7 @@ def _sharding_notes(framework: Framework, layout: Layout, origins: Mapping[str, 
     found, name = [], framework.name
     least = least_zero(framework, precision)
     if layout.zero < least and layout.dp > 1:
-        found.append(f"in bf16 {name} shards states over replicas even without ZeRO: what runs is --zero {least}")
+        found.append(f"in bf16 {name} shards states over replicas even without ZeRO: this runs as --zero {least}")
     gathers = origins.get("loss_parallel", "").startswith("framework") and not layout.loss_parallel
     if gathers and layout.tp > 1 and framework.usual.get("loss_parallel"):
         found.append(

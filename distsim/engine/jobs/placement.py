@@ -83,7 +83,7 @@ def _stated(given: Sequence[int], model: Model, layout: Layout) -> Chunks:
     if len(counts) != pp * vpp:
         raise DistsimError(
             f"--stage-layers names {len(counts)} stages, but pp {pp} * vpp {vpp} is {pp * vpp}",
-            f"give {pp * vpp}, in model order" + (f", or {pp} for whole stages" if vpp > 1 else ""),
+            f"counts needed: {pp * vpp}, in model order" + (f", or {pp} for whole stages" if vpp > 1 else ""),
         )
     _check_sum(counts, model)
     return tuple(counts)
