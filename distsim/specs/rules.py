@@ -125,7 +125,7 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: (
             f"--seq {y.seq} leaves no token for an image patch: {m.name} puts {learned_tokens(m)} learned before them"
         ),
-        lambda m, y: f"{m.name} reads {m.context}",
+        lambda m, y: f"{m.name} reads {m.context} tokens per image",
     ),
     Rule(
         "tp divides the text's stack",

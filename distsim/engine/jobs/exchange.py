@@ -203,8 +203,8 @@ def _check_context_mode(setup: Setup) -> None:
     heads = traded_heads(setup.model, layout.tp)
     own = "" if stated else f"; {setup.framework.name} uses all-to-all unless --cp-mode names another"
     raise DistsimError(
-        f"all-to-all over {layout.cp} context parallel ranks does not divide {heads} heads per tensor parallel rank"
-        f"{own}",
+        f"all-to-all over {layout.cp} context parallel ranks does not divide {heads} "
+        f"head{'s' * (heads != 1)} per tensor parallel rank{own}",
         f"valid degrees: {listed(divisors(heads))}",
     )
 

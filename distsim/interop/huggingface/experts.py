@@ -8,7 +8,7 @@ from typing import Any
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.aliases import NAMES
 from distsim.interop.huggingface.families import Family
-from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.fields import Fields, Words
 
 COUNTS = re.compile(r"(ffn_config\.)?(moe_)?(num|n)_((local|routed|moe)_)?experts")
 """Keys that say how many experts a layer has, in whatever family."""
@@ -106,7 +106,9 @@ def _is_sparse(fields: Fields, layer: int, layers: int) -> bool:
     name, frequency = fields.find("moe_layer_freq")
     if isinstance(frequency, list):
         if len(frequency) != layers:
-            raise fields.wrong(name, f"a list of {len(frequency)}", f"expected one entry for each of {layers} layers")
+            raise fields.wrong(
+                name, Words(f"a list of {len(frequency)}"), f"expected one entry for each of {layers} layers"
+            )
         if not frequency[layer]:
             return False
     elif frequency is not None and layer % fields.as_whole(name, frequency) != 0:

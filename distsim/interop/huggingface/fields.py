@@ -9,6 +9,14 @@ from distsim.errors import DistsimError
 from distsim.specs.limits import LARGEST_SIZE
 
 
+class Words(str):
+    """What is said of a value in its place, where the value itself would be too long."""
+
+    def __repr__(self) -> str:
+        """Without quotes: it is not what the file states."""
+        return str(self)
+
+
 class Fields:
     """A configuration over its family's defaults.
 
@@ -108,7 +116,9 @@ class Fields:
         if length is not None and isinstance(beyond, int) and len(value) == length + beyond:
             return value[:length]
         if length is not None and len(value) != length:
-            raise self.wrong(name, f"a list of {len(value)}", f"expected one entry for each of the {length} layers")
+            raise self.wrong(
+                name, Words(f"a list of {len(value)}"), f"expected one entry for each of the {length} layers"
+            )
         return value
 
     def wrong(self, name: str, value: Any, rule: str) -> DistsimError:

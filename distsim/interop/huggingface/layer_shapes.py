@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.fields import Fields, Words
 
 Values = dict[str, Any]
 CUTOFF_LAYERS = 10
@@ -57,7 +57,7 @@ def _shared(fields: Fields, values: Values) -> Values | None:
     count = fields.whole("num_kv_shared_layers", least=0) or 0
     if count >= values["layers"]:
         if "num_kv_shared_layers" not in fields.assumed:
-            raise fields.wrong("num_kv_shared_layers", count, f"there are {values['layers']} layers")
+            raise fields.wrong("num_kv_shared_layers", count, f"expected fewer than the {values['layers']} layers")
         count = 0
     double = fields.flag("use_double_wide_mlp")
     return {"layers": count, "ffn": 2 * values["ffn"] if double else None} if count else None
@@ -93,5 +93,7 @@ def _per_layer(fields: Fields, stated: Mapping[str, Any], windows: tuple[bool, .
         if not windowed:
             shapes.append({PER_LAYER[key]: fields.as_whole(f"{where}.{key}", one) for key, one in shape.items()})
     if any(shape != shapes[0] for shape in shapes):
-        raise fields.wrong("per_layer_config", "of different shapes", "all layers without a window must have the same")
+        raise fields.wrong(
+            "per_layer_config", Words("not the same everywhere"), "all layers without a window must have the same"
+        )
     return shapes[0]

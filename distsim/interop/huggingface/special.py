@@ -8,7 +8,7 @@ from typing import Any
 from distsim.arrays import round_up
 from distsim.interop.huggingface.compressed import deepseek_v4
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
-from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.fields import Fields, Words
 from distsim.interop.huggingface.layer_shapes import gemma3n, gemma4
 from distsim.interop.huggingface.mixtures import dots3, llama4, longcat, mimo, minimax_m3, mistral_large4, step
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
@@ -142,7 +142,7 @@ def nemotron_h(fields: Fields, values: Values) -> Values:
     if not isinstance(pattern, str) or not pattern or set(pattern) - set(MIXERS.values()):
         raise fields.wrong(name, pattern, "expected one of M * E - for each layer")
     if "num_hidden_layers" not in fields.assumed and len(pattern) != values["layers"]:
-        raise fields.wrong(name, f"{len(pattern)} layers", f"num_hidden_layers says {values['layers']}")
+        raise fields.wrong(name, Words(f"{len(pattern)} layers long"), f"num_hidden_layers says {values['layers']}")
     mamba = {
         "heads": fields.needed("mamba_num_heads"), "head_dim": fields.needed("mamba_head_dim"),
         "state": fields.needed("ssm_state_size"), "groups": fields.needed("n_groups"),
