@@ -92,7 +92,10 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "loss_parallel": (bool, "keep logits sharded over tp through the loss [default: the framework's, or on]"),
     "tp_mode": (str, "tensor parallel grid: 1d (row), 2d (square), 2.5d (stacked squares), 3d (cube) [default: 1d]"),
     "tp_depth": (int, "number of stacked squares in a 2.5d grid"),
-    "cp_mode": (str, "context parallel exchange: ring, all_gather, or all_to_all (Ulysses) [default: the framework's]"),
+    "cp_mode": (
+        str,
+        "context parallel communication: ring, all_gather, all_to_all (Ulysses) [default: the framework's]",
+    ),
     "expert_imbalance": (
         float,
         "tokens on the busiest expert rank relative to the mean [default: 1.2 for time, else 1]",

@@ -45,7 +45,7 @@ def unrotated_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
         own = tuple(bool(every) and (layer + 1) % (every or 1) == 0 for layer in range(layers))
     elif len(listed) < layers:
         raise fields.wrong(
-            "no_rope_layers", Words(f"a list of {len(listed)}"), f"expected one entry for each of {layers}"
+            "no_rope_layers", Words(f"a list of {len(listed)}"), f"expected one entry for each of {layers} layers"
         )
     else:
         own = tuple(not fields.as_whole("no_rope_layers", one, 0, 1) for one in listed[:layers])
