@@ -170,7 +170,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         ("schedule",),
         lambda s, m, y: (y.pp == 1) | (s.schedules is None) | _among(y.schedule, s.schedules or ("",)),
         lambda f, s, m, y: f"{f} has no pipeline schedule {y.schedule}",
-        lambda s, m, y: f"it has: {', '.join(s.schedules or ())}",
+        lambda s, m, y: f"it supports: {', '.join(s.schedules or ())}",
     ),
     SupportRule(
         ("schedule", "global_batch"),
@@ -187,7 +187,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         ("zero",),
         lambda s, m, y: _among(y.zero, s.zero) | _alone(y),
         lambda f, s, m, y: f"{f} has no ZeRO {y.zero}",
-        lambda s, m, y: f"it has: --zero {', '.join(map(str, s.zero))}",
+        lambda s, m, y: f"it supports: --zero {', '.join(map(str, s.zero))}",
     ),
     SupportRule(
         ("zero", "pp"),

@@ -45,7 +45,8 @@ def _owner(framework: Framework) -> str:
 
 def _composed(framework: Framework, model: Model, kernels: Kernels) -> str:
     """The note on attention that is composed because nobody says otherwise."""
-    scores = f"attention of {model.name} is unfused, with its scores in memory"
+    unfused, owner = f"attention of {model.name} is unfused", _owner(framework)
     if kernels.composed_only:
-        return f"{scores}: {_owner(framework)} has no kernel for it"
-    return f"{scores}, the default of {_owner(framework)}; --attention flash uses a kernel from another package"
+        return f"{unfused}, with its scores in memory: {owner} has no kernel for it"
+    words = f"{unfused} by default in {owner}, with its scores in memory"
+    return f"{words}; --attention flash uses a kernel from another package"
