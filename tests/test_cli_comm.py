@@ -102,12 +102,12 @@ def test_a_single_collective_runs_where_options_that_stay_say(
     (tmp_path / "distsim.toml").unlink()
     monkeypatch.setenv("DISTSIM_GPU", "h100-sxm")
     assert "on 8 GPUs in 1 domain of h100-sxm" in answer(capsys, *words)
-    assert "one collective has none" in answer(capsys, *words, "--show-config", code=2)
+    assert "a single collective has none" in answer(capsys, *words, "--show-config", code=2)
 
 
 def test_an_option_in_two_spellings_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "distsim.toml").write_text("micro_batch = 2\nmicro-batch = 4\n", encoding="utf-8")
-    assert "micro_batch is stated twice, also as micro-batch" in answer(capsys, "llama-7b", code=2)
+    assert "micro_batch is set twice, also as micro-batch" in answer(capsys, "llama-7b", code=2)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_memory_takes_the_options_and_says_what_they_leave(capsys: pytest.Captur
     out, err = capsys.readouterr()
     after = json.loads(out)
     assert before["stages"] == after["stages"]
-    assert "--zeropp is counted in traffic, not in memory" in err
+    assert "--zeropp affects traffic, not memory" in err
 
 
 PIPELINED = ("llama-3-70b", "--gpu", "h100-sxm", "--gpus", "64", "--tp", "8", "--pp", "4", "--global-batch", "64",

@@ -42,7 +42,7 @@ def test_heads_that_do_not_divide_are_told_though_nobody_named_the_exchange(ask:
     job = {**LONG, "cp": 64, "framework": "deepspeed"}
     with pytest.raises(DistsimError, match="does not divide 32 heads") as told:
         ask(**job)
-    assert "deepspeed has no other exchange unless --cp-mode names one" in str(told.value)
+    assert "deepspeed uses all-to-all unless --cp-mode names another" in str(told.value)
     assert "valid degrees: 1, 2, 4, 8, 16, 32" in str(told.value)
     assert ask(**job, cp_mode="ring")
 
@@ -150,7 +150,7 @@ def test_other_software_and_nobodys_keeps_the_ring_that_was_asked_for() -> None:
     windows = {"model": "gemma-3-27b", "gpu": "h100-sxm", "gpus": 8, "cp": 8, "seq": 32768}
     assert ops(distsim.comm(**windows, framework="fsdp")) == {"send_recv"}
     asked = distsim.comm(**windows, cp_mode="ring")
-    assert ops(asked) == {"send_recv"} and any("no ring of context parallelism" in note for note in asked.notes)
+    assert ops(asked) == {"send_recv"} and any("no --cp-mode ring" in note for note in asked.notes)
 
 
 def test_a_search_of_a_model_with_sinks_trades_heads() -> None:

@@ -122,7 +122,7 @@ def test_the_memory_of_a_grace_is_in_its_preset() -> None:
 
 def test_one_can_be_treated_like_what_is_known_only(presets: Path) -> None:
     written(presets, 'architecture = "rubin"\ntreated_like = "blackwel"')
-    with pytest.raises(DistsimError, match="treated_like 'blackwel' of ours is no known architecture") as raised:
+    with pytest.raises(DistsimError, match="treated_like 'blackwel' of ours is not a known architecture") as raised:
         traits_of(card("ours"))
     assert "did you mean blackwell" in str(raised.value)
 
@@ -193,7 +193,7 @@ def test_an_architecture_of_a_users_own_is_known_and_may_be_like_another(presets
     written(presets, 'architecture = "Acme 1"', (r"(?m)^vendor = .*$", 'vendor = "Acme"'))
     assert not unknown_architecture(card("ours"))
     assert traits_of(card("ours")) == traits_of(card("h100-sxm")).model_copy(update={"lanes": 2.0})
-    for text, told in (('like = "acme-1"', "like each other: acme-1"), ('like = "hoper"', "did you mean hopper"),
+    for text, told in (('like = "acme-1"', "to each other by like: acme-1"), ('like = "hoper"', "did you mean hopper"),
                        ("attention_age = 3", "attention_age 3 is too large")):  # fmt: skip
         file.write_text(text)
         with pytest.raises(DistsimError, match=told):

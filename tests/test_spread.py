@@ -127,7 +127,7 @@ def test_a_note_tells_of_groups_on_two_nodes(command: str) -> None:
 
 
 def test_zero_plus_plus_needs_as_many_ranks_on_each_node() -> None:
-    with pytest.raises(distsim.DistsimError, match="as many data parallel ranks on each node"):
+    with pytest.raises(distsim.DistsimError, match="equally many data parallel ranks on each node"):
         distsim.comm("gpt2", gpu="h100-sxm", gpus=12, zero=3, zeropp="hpz", framework="deepspeed")
 
 

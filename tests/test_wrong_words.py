@@ -17,11 +17,11 @@ ERRORS = [
     ("memory llama-7b --gpus 8 --cp 3", "valid --cp: 1, 2, 4, 8\n", "nearby"),
     ("memory llama-7b --gpus 8 --pp 3", "valid --gpus nearby: 6, 9", "chunk"),
     ("step llama-7b --pp 64 --gpus 64", "64 pipeline stages need more than the 32 layers", "chunk"),
-    ("step llama-7b --stage-layers 3,4", "give 1, in model order", "numbers"),
+    ("step llama-7b --stage-layers 3,4", "counts needed: 1, in model order", "numbers"),
     # words that are nearly one of the choices
     ("memory llama-7b --recompute ful", "did you mean full? choices: none, selective, full", ""),
     ("memory llama-7b --attention flsh", "did you mean flash?", ""),
-    ("memory --model llama-7b", "a model stands by itself: distsim memory llama-7b", "--tp-mode"),
+    ("memory --model llama-7b", "the model is a plain argument: distsim memory llama-7b", "--tp-mode"),
     ("comm --bytes 1GB --gpus 16", "--bytes: only valid with --collective", "no model"),
     ("comm llama-7b --collective all_reduce", "takes no MODEL", "--model"),
     ("search llama-3-8b --gpus 8 --within 20", "--within 20 has no unit\n  write e.g. 20s or 20ms", "20d"),
@@ -53,8 +53,8 @@ def test_odd_lines_of_a_configuration_are_told_once(tmp_path: Path, capsys: pyte
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert run(["memory", str(tmp_path), "--gpus", "8"]) == 0
     told = capsys.readouterr().err
-    assert "activation 'sily' is not known: taken as one kernel; did you mean silu" in told
-    assert "30 heads do not divide 4096: heads of 136 taken" in told
+    assert "activation 'sily' is unknown: assumed to be one kernel; did you mean silu" in told
+    assert "30 heads do not divide hidden size 4096: using heads of 136" in told
     assert told.count("quantization_config") == 1 and "quant_method" not in told
 
 

@@ -143,5 +143,5 @@ class Framework(Sourced):
                 Job.__pydantic_validator__.validate_assignment(Job.model_construct(), name, value)
             elif name not in words and not (words and name.startswith(("precision_", "optimizer_"))):
                 near = did_you_mean(name, (*Job.model_fields, *words))
-                raise ValueError(f"{name!r} is no option of a job{'; ' + near if near else ''}")
+                raise ValueError(f"{name!r} is not a job option{'; ' + near if near else ''}")
         return options

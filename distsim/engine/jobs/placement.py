@@ -34,7 +34,7 @@ def chunk_layers(given: Sequence[int] | None, model: Model, layout: Layout, fram
         chunks = balanced(model, layout) if tuple(given) == BALANCED else _stated(given, model, layout)
         if len(set(chunks)) > 1 and not framework.supports.uneven:
             raise DistsimError(
-                f"{framework.name} puts as many layers in each of {len(chunks)} chunks, but --stage-layers does not",
+                f"{framework.name} puts equal layers in each of {len(chunks)} chunks, but --stage-layers does not",
                 f"pp * vpp that divide {model.layers} layers: {listed(divisors(model.layers))}", ELSEWHERE,
             )  # fmt: skip
         return chunks
@@ -61,8 +61,8 @@ def placement_note(
     if layout.vpp > 1:
         told = f"{_runs(chunks, 'chunk')}; {told}"
     if given is not None:
-        return f"the {model.layers} layers, balanced by their operations: {told}"
-    return f"{framework.name} places the {model.layers} layers: {told}; --stage-layers places them otherwise"
+        return f"the {model.layers} layers, balanced by their FLOPs: {told}"
+    return f"{framework.name} places the {model.layers} layers: {told}; --stage-layers changes that"
 
 
 def _runs(counts: Sequence[int], part: str) -> str:
@@ -83,7 +83,7 @@ def _stated(given: Sequence[int], model: Model, layout: Layout) -> Chunks:
     if len(counts) != pp * vpp:
         raise DistsimError(
             f"--stage-layers names {len(counts)} stages, but pp {pp} * vpp {vpp} is {pp * vpp}",
-            f"give {pp * vpp}, in model order" + (f", or {pp} for whole stages" if vpp > 1 else ""),
+            f"counts needed: {pp * vpp}, in model order" + (f", or {pp} for whole stages" if vpp > 1 else ""),
         )
     _check_sum(counts, model)
     return tuple(counts)
