@@ -106,8 +106,8 @@ def test_lines_of_a_step_fold_to_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    words = ("step llama-2-70b --gpu h100-sxm --gpus 64 --tp 2 --pp 8 --seq 4224 --zero 1 --zero-group 4 --micro-batch 1 "
-             "--global-batch 1024 --recompute none")  # fmt: skip
+    words = ("step llama-2-70b --gpu h100-sxm --gpus 64 --tp 2 --pp 8 --seq 4224 --zero 1 --zero-group 4 "
+             "--micro-batch 1 --global-batch 1024 --recompute none")  # fmt: skip
     assert run(words.split()) == 0
     text = capsys.readouterr().out
     assert "fits, by little\n" in text
