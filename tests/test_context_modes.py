@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.launches import PLAIN_ISSUE, Launches, launches
@@ -16,6 +17,7 @@ from distsim.engine.layouts.report import Request
 from distsim.engine.layouts.search import search
 from distsim.engine.traffic import TrafficReport
 from distsim.errors import DistsimError
+from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 
@@ -35,6 +37,16 @@ def test_deepspeed_trades_heads_for_tokens(framework: str) -> None:
     ring = distsim.comm(**LONG, framework=framework, cp_mode="ring")
     assert ops(ring) == {"send_recv"}
     assert ops(distsim.comm(**LONG, framework="megatron-core")) == {"send_recv"}
+
+
+@pytest.mark.parametrize(("cp", "batch"), [("1", "8"), ("4", "2")])
+def test_a_last_label_is_not_cut(cp: str, batch: str) -> None:
+    """Rows count samples with it: 65,537 tokens over four ranks had been refused."""
+    cells = {"model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "65537", "global_batch": batch,
+             "micro_batch": "1", "framework": "torchtitan", "recompute": "full", "cp": cp}  # fmt: skip
+    found = replay(Run(cells, 2))
+    assert not found.reason
+    assert ("taken as 65536 tokens and a last label" in found.assumed) is (cp == "4")
 
 
 @pytest.mark.parametrize("ask", [distsim.comm, distsim.step, distsim.memory])

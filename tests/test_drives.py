@@ -133,7 +133,7 @@ def test_full_drives_do_not_fit() -> None:
     assert report.headroom > 0
     assert not report.fits
     lines = host_lines(report, Style(120, 0, False))
-    assert lines[0].endswith("fits") and lines[1].startswith("NVMe drives 1,167.85 GiB of 931.32 GiB a node")
+    assert lines[0].endswith("fits") and lines[1].startswith("NVMe drives 1,167.85 GiB of 931.32 GiB per node")
     assert lines[1].endswith("does not fit")
 
 
