@@ -150,7 +150,9 @@ def present(flows: list[Flow]) -> list[Flow]:
         alone = isinstance(flow.span.ranks, (int, float)) and flow.span.ranks <= 1 and flow.fixed is None
         if alone or nothing(flow.calls) or nothing(flow.bytes_logical):
             continue
-        if not all(isinstance(part, (int, float)) for part in (flow.calls, flow.bytes_logical, flow.span.ranks)):
+        span = flow.span
+        sizes = flow.calls, flow.bytes_logical, flow.every, span.ranks, span.stride, span.world, *(span.ends or ())
+        if not all(isinstance(size, (int, float)) for size in sizes):
             kept.append(flow)
             continue
         key = (flow.purpose, flow.op, flow.span, flow.dtype, flow.phase, flow.bytes_logical, flow.hides, flow.every)
