@@ -35,6 +35,8 @@ class AfterLast(NamedTuple):
 
     reduce: Hiding
     """Gradients that are reduced once, beside the last backward."""
+    copied: Hiding
+    """Gradients that go to host memory once, beside it too: over another link."""
     replicated: Number
     """Gradients of what tensor parallel ranks hold whole."""
     step: Number
@@ -52,7 +54,7 @@ class AfterLast(NamedTuple):
         return {
             "data_parallel": self.reduce.left + (self.step + self.stated) + self.ahead.left,
             "tensor_parallel": self.replicated,
-            "offload": self.offload,
+            "offload": self.copied.left + self.offload,
             "optimizer": self.optimizer,
         }
 
@@ -70,6 +72,7 @@ def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], batch:
     backward = (batch.forward + batch.backward + batch.exchange["tensor_parallel"]) * BACKWARD_SHARE
     return AfterLast(
         Hiding(reduce, backward, exposed(reduce, backward, never)),
+        Hiding(stage["offload_once"], backward, exposed(stage["offload_once"], backward, never)),
         stage["tp_step"],
         stage["dp_step"] * data,
         stage["dp_stated"],
