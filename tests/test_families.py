@@ -158,12 +158,15 @@ def test_a_fused_scan_by_hand() -> None:
     assert sum(size for name, size in kept.items() if name.startswith("mamba.")) == wanted
 
 
-SEARCHED = ["vit-large", "whisper-small", "mamba-370m", "clip-vit-base", "deberta-v3-base"]
+SEARCHED = [(name, "megatron-core") for name in
+            ("vit-large", "whisper-small", "mamba-370m", "clip-vit-base", "deberta-v3-base")]  # fmt: skip
+SEARCHED += [("whisper-small", "megatron-2021"), ("deepseek-v4-flash", "prime-rl")]
+"""Composed attention to an encoder; products of groups of heads, where operations are kept by their kind."""
 
 
-@pytest.mark.parametrize("name", SEARCHED)
-def test_arrays_of_layouts_give_the_numbers_of_one(name: str) -> None:
-    same_somewhere(Job(model=name, gpu="h100-sxm", global_batch=64, framework="megatron-core"), 8, seed=7)
+@pytest.mark.parametrize(("name", "framework"), SEARCHED)
+def test_arrays_of_layouts_give_the_numbers_of_one(name: str, framework: str) -> None:
+    same_somewhere(Job(model=name, gpu="h100-sxm", global_batch=64, framework=framework), 8, seed=7)
 
 
 def test_mistakes_in_a_model() -> None:
