@@ -5,6 +5,8 @@ Prints them beside what is predicted; with --docs they are written to docs/step.
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 import statistics
 import sys
@@ -12,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import distsim
+from distsim.engine.evidence import replay
+from distsim.engine.validate import shipped_runs
+from distsim.interop.runs import read_runs
 from distsim.units import TERA
 
 PAGE = Path(__file__).parent.parent / "docs" / "step.md"
@@ -33,6 +38,8 @@ NARAYANAN: dict[str, Any] = {"model": "gpt3-175b", "gpu": "a100-sxm4-80gb", "glo
 SIZES = ((384, 4), (768, 2), (1536, 1))
 """GPUs, and the micro-batch under ZeRO 3."""
 SHARDED, SOLID = (144, 88, 44), (153, 149, 141)
+SCAN = "train/tr11-176B-ml/"
+"""In the source of the runs with which BigScience chose BLOOM's layout."""
 WORK = 96 * 1536 * 2048 * 96 * 12288**2 * (1 + 2048 / (6 * 12288) + 51200 / (16 * 96 * 12288))
 """FLOP of its step (equation 3)."""
 
@@ -74,9 +81,22 @@ def _speed(gpus: int, **layout: Any) -> float:
     return WORK / distsim.step(**NARAYANAN, gpus=gpus, **layout).seconds / gpus / TERA
 
 
+def scan() -> list[tuple[float, float]]:
+    """Measured and predicted seconds of BLOOM's scan of layouts."""
+    runs = [run for run in read_runs(shipped_runs()) if SCAN in (run.text("source") or "")]
+    timed = [one for one in map(replay, runs) if one.error is not None]
+    return [(one.measured_seconds or 0.0, one.predicted_seconds or 0.0) for one in timed]
+
+
+def kendall(pairs: list[tuple[float, float]]) -> float:
+    """Kendall's tau of two orders: 1 where all pairs are in the same, 0 where as many are not."""
+    signs = [math.copysign(1, (a - c) * (b - d)) for (a, b), (c, d) in itertools.combinations(pairs, 2) if a != c]
+    return statistics.fmean(signs)
+
+
 def table() -> str:
     """What docs/step.md tells of them."""
-    errors = korthikanti_errors()
+    errors, scanned = korthikanti_errors(), scan()
     rows = [
         ("Korthikanti et al. 2022, eight step times", "best peer: 3.65% off in the mean, 8.87% at worst",
          f"{statistics.fmean(errors):.1%} in the mean, {max(errors):.1%} at worst"),
@@ -85,6 +105,7 @@ def table() -> str:
          f"{_listed(SHARDED)} TFLOP/s", _listed(sharded())),
         ("the same under `deepspeed`, fitted to what Azure measured in 2022", "", _listed(sharded("deepspeed"))),
         ("the same with 3D parallelism (`megatron-2021`)", f"{_listed(SOLID)} TFLOP/s", _listed(solid())),
+        (f"BLOOM's scan of layouts, {len(scanned)} steps: Kendall's tau", "", f"{kendall(scanned):.2f}"),
     ]  # fmt: skip
     lines = ["| step | published | predicted |", "|---|---|---|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])

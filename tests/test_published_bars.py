@@ -33,6 +33,12 @@ def test_zero3_collapses_at_scale_where_3d_parallelism_holds(bars: ModuleType) -
     assert solid[2] > 0.8 * solid[0]
 
 
+def test_blooms_layouts_are_ranked(bars: ModuleType) -> None:
+    scanned = bars.scan()
+    assert len(scanned) > 60 and bars.kendall(scanned) >= 0.8
+    assert bars.kendall([(1, 2), (2, 3), (3, 1)]) == pytest.approx(-1 / 3)
+
+
 def test_the_docs_have_these_bars(bars: ModuleType) -> None:
     page = bars.PAGE.read_text(encoding="utf-8")
     assert len(bars.MARK.findall(page)) == 1

@@ -252,6 +252,28 @@ def test_replays_of_two_processes_are_those_of_one(tmp_path: Path, monkeypatch: 
     assert shared.to_dict() == validate_file(few).to_dict() and told[-1] == (16, 16)
 
 
+def test_where_no_process_starts_the_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: Any, **__: Any) -> None:
+        raise OSError("no space left on /dev/shm")
+
+    monkeypatch.setattr("distsim.engine.processes.ProcessPoolExecutor", none)
+    assert list(LocalPool(2, least=2).share(abs, [-1, -2, -3])) == [(0, 1), (1, 2), (2, 3)]
+    with pytest.raises(DistsimError, match=r"do not start \(no space left"):
+        list(LocalPool(2).share(abs, [-1, -2, -3]))
+
+
+def test_unasked_processes_that_keep_dying_leave_the_rest_here() -> None:
+    """The task kills every process but the first one."""
+    found = list(LocalPool(1, least=1).share(_die_elsewhere, [os.getpid()]))
+    assert found == [(0, os.getpid())]
+
+
+def _die_elsewhere(here: int) -> int:
+    if os.getpid() != here:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return here
+
+
 def test_few_tasks_start_no_process() -> None:
     local = LocalPool(2, least=3)
     assert list(local.share(abs, [-1, -2])) == [(0, 1), (1, 2)] and local._executor is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
@@ -17,9 +17,14 @@ MOST_DEATHS = 3
 """So often workers may die in one search before it is given up; their chunks are done again."""
 
 
+class NoProcesses(Exception):
+    """This machine starts none: a limit is reached, or it has no shared memory."""
+
+
 class LocalPool:
-    """A number of processes; what one was doing when it died is done again by others. Fewer than ``least`` tasks are
-    done in this process, as starting others would take longer."""
+    """A number of processes; what one was doing when it died is done again by others. Where nobody asked for them
+    (``least`` tasks are worth it), fewer tasks are done in this process, and so is the rest where processes do not
+    start or keep dying."""
 
     def __init__(self, workers: int, least: int = 0) -> None:
         self.workers, self.least = workers, least
@@ -27,28 +32,34 @@ class LocalPool:
 
     def share(self, function: Callable[[Task], Made], tasks: Sequence[Task]) -> Iterator[tuple[int, Made]]:
         """Each task's place with what the function, of a module, makes of it, in the order in which they are done;
-        fails only where workers keep dying."""
-        if len(tasks) < self.least:
-            yield from enumerate(map(function, tasks))
-            return
+        fails only where workers were asked for and do not start or keep dying."""
         left = dict(enumerate(tasks))
         deaths = 0
-        while left:
+        while left and len(tasks) >= self.least and deaths < MOST_DEATHS:
             try:
                 yield from self._round(function, left)
             except BrokenProcessPool:
                 self.close()
                 deaths += 1
-                if deaths == MOST_DEATHS:
-                    raise DistsimError(
-                        f"processes of --jobs died {deaths} times; {len(left)} of {len(tasks)} parts were unfinished",
-                        "most likely they ran out of memory: lower --jobs, or leave it out",
-                    ) from None
+                self._refuse(deaths == MOST_DEATHS, f"died {deaths} times", len(left), len(tasks))
+            except NoProcesses as problem:
+                self.close()
+                deaths = MOST_DEATHS
+                self._refuse(True, f"do not start ({problem})", len(left), len(tasks))
+        for place, task in left.items():
+            yield place, function(task)
+
+    def _refuse(self, failed: bool, what: str, left: int, tasks: int) -> None:
+        if failed and not self.least:
+            raise DistsimError(
+                f"processes of --jobs {what}; {left} of {tasks} parts were left",
+                "most likely memory ran out: use fewer with --jobs, or leave it out",
+            ) from None
 
     def _round(self, function: Callable[[Task], Made], left: dict[int, Task]) -> Iterator[tuple[int, Made]]:
         futures = {}
         try:
-            futures = {self.executor.submit(function, task): index for index, task in left.items()}
+            futures = self._submitted(function, left)
             for future in as_completed(futures):
                 made = future.result()
                 del left[futures[future]]
@@ -56,6 +67,12 @@ class LocalPool:
         finally:
             for future in futures:
                 future.cancel()
+
+    def _submitted(self, function: Callable[[Task], Made], left: dict[int, Task]) -> dict[Future[Made], int]:
+        try:
+            return {self.executor.submit(function, task): place for place, task in left.items()}
+        except (OSError, NotImplementedError, ImportError) as problem:
+            raise NoProcesses(problem) from None
 
     @property
     def executor(self) -> ProcessPoolExecutor:
