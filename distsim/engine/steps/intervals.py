@@ -31,6 +31,10 @@ FEW_SOURCES = 10
 """The same of sources, which weigh alike: a twentieth on either side of fewer is one run of one of them."""
 PACES = {"busy": 0.35, "half-busy": 0.2, "waiting": 0.0}
 """Least share of a step that products take at the best measured rates, by word: what waits is known less well."""
+STEPS = {"busy": "GPU-bound steps", "half-busy": "partly GPU-bound steps", "waiting": "steps that mostly wait"}
+"""What an answer calls steps of each pace."""
+NEAREST = {"alike": "a close match", "similar": "similar", "unlike": "not similar"}
+"""What an answer says of the nearest measured run, by the word of its likeness."""
 
 
 def group_names(kin: Kin, architecture: str, word: str) -> list[str]:
@@ -73,16 +77,23 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     enough = [name for name in known if name in groups and groups[name]["runs"] >= FEW_RUNS][:1]
     if correction.own and own_count(kin) < FEW_OWN:
         enough = []
-    found = [_around(seconds, groups[name], f"{groups[name]['runs']} measured runs ({name})") for name in enough]
+    found = [_around(seconds, groups[name], _of_known(groups[name]["runs"], name)) for name in enough]
     if found and not correction.own:
         return found[0]
     names = elsewhere_names(pace, kin.family, setup.accelerator.own_generation in tables["architectures"]["fitted"])
     name = next((one for one in names if groups.get(one, {}).get("sources", 0) >= FEW_SOURCES), names[-1])
     group = groups[name]
-    which = f"{group['sources']} sources, each" if group["sources"] > 1 else "one source,"
-    family = f", {kin.family}" if name == names[0] and len(names) > 1 else ""
-    outside = _around(seconds, group, f"{group['runs']:,} runs of {which} left out whole ({pace} steps{family})")
+    which = f"{group['sources']} sources, each source" if group["sources"] > 1 else "one source,"
+    family = f" under {kin.family}" if name == names[0] and len(names) > 1 else ""
+    told = f"{group['runs']:,} runs of {which} predicted without its own runs ({STEPS[pace]}{family})"
+    outside = _around(seconds, group, told)
     return min((*found, outside), key=lambda one: one.high / one.low)
+
+
+def _of_known(runs: float, name: str) -> str:
+    """What an interval rests on: how many runs of a group, which it names."""
+    *whose, word = name.split()
+    return f"{runs:,} measured runs ({' on '.join(whose)}; nearest run {NEAREST[word]})"
 
 
 def _around(seconds: float, group: dict[str, float], told: str) -> Interval:
