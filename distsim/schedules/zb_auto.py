@@ -37,9 +37,11 @@ def order(
     soon does where they are alike, further ones do the same; they are counted instead of being walked through."""
     limit = 2 * stages if limit is None else limit
     if limit < 1:
-        raise DistsimError(f"a memory limit of {limit} micro-batches per stage holds none", "give at least 1")
+        raise DistsimError(f"a memory limit of {limit} micro-batches per stage allows none", "give at least 1")
     if not 0 < kept <= 1:
-        raise DistsimError(f"a share of {kept:g} waits for weight gradients", "give more than 0 and at most 1")
+        raise DistsimError(
+            f"the share of memory kept for weight gradients is {kept:g}", "give more than 0 and at most 1"
+        )
     times = times or Times([1] * stages, [1] * stages, [1] * stages)
     tries = (
         _Greedy(stages, micro, limit, times, switches, kept).run() for switches in product((True, False), repeat=3)

@@ -227,7 +227,7 @@ def unlike_own(setup: Setup) -> str:
     if not told:
         return ""
     whose = kin.name if has_own(kin) else kin.like
-    return f"your measured runs under {whose} had, or are taken to have had, {' '.join(told)}, unlike this job"
+    return f"your measured runs under {whose} used, or are assumed to have used, {' '.join(told)}, unlike this job"
 
 
 @kept_while_fitted(32)
