@@ -34,7 +34,7 @@ def test_the_figures_add_up_to_the_step(name: str) -> None:
     report = distsim.step(**JOBS[name])
     found = {section.title.split(" on ")[0]: list(section.figures) for section in sections(report)}
     once = [one.value for one in found["Computation of one micro-batch"][-2:]]
-    once += [one.value for one in found.get("Exchanges of one micro-batch", ())]
+    once += [one.value for one in found.get("Communication of one micro-batch", ())]
     after = [one.value for one in found["After the last micro-batch"]]
     step = {figure.label.split(" (")[0]: figure.value for figure in found["The step"]}
     assert math.isclose(sum(once), step["one micro-batch"], rel_tol=1e-9)

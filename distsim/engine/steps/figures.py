@@ -87,7 +87,7 @@ def sections(report: StepReport) -> list[Section]:
     found = [
         Section("Largest matrix product of a middle layer, forward", _product(report)),
         Section(f"Computation of one micro-batch{where}", _computation(slowest, layout, timing)),
-        Section(f"Exchanges of one micro-batch{where}", _exchanges(slowest, layout, timing)),
+        Section(f"Communication of one micro-batch{where}", _exchanges(slowest, layout, timing)),
         Section(f"After the last micro-batch{after}", _after(last, timing)),
         Section("The step", _step(report, stages, slowest, layout, timing)),
     ]
