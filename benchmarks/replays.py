@@ -25,9 +25,9 @@ from distsim import catalog
 from distsim.engine.evidence import Replay, quantile
 from distsim.engine.ranking import Timed, ranking_of
 from distsim.engine.ranking import timed as ranked_times
+from distsim.engine.single_changes import gains_of, kept_of, summed
 from distsim.engine.steps.intervals import ELSEWHERE, FEW_SOURCES, PACES, RESIDUALS
 from distsim.engine.validate import Summary, group_name, shipped_runs, summarise, unseen_runs, validate_file
-from distsim.interop.runs.table import read_runs
 from distsim.units import GIB
 
 ROOT = Path(__file__).parent.parent
@@ -107,9 +107,9 @@ def fit() -> None:
     others = {name: some for name, some in errors.items() if name != ODD_SOURCE}
     scores["whole sources left out, but nanotron's"] = errors_of(others)
     sources = {name: [statistics.median(map(abs, some)), statistics.median(some)] for name, some in errors.items()}
-    runs = {run.id: run for run in read_runs(shipped_runs())}
-    pairs = zip(found.examples, found.source_out, strict=True)
-    told = [Timed(runs[one.id], one.seconds, one.seconds * math.exp(off)) for one, off in pairs]
+    off = {one.id: residual for one, residual in zip(found.examples, found.source_out, strict=True)}
+    runs = [one for one in ranked_times(validate_file(shipped_runs()).replays) if one.run.id in off]
+    told = [one._replace(predicted_seconds=one.measured_seconds * math.exp(off[one.run.id])) for one in runs]
     keep(fits={"scores": rounded(scores), "sources": rounded(sources), "ranked": ranked(told)})
 
 
@@ -158,6 +158,23 @@ def layouts(replays: Sequence[Replay], known: Kept) -> str:
              percent(one["regret_median"]), percent(one["regret_p90"])] for name, one in names.items()]  # fmt: skip
     head = ["predictions of", "jobs", "runs", "tau, mean of jobs", "tau of all pairs", "slower than the best, median",
             "90th percentile"]  # fmt: skip
+    return table(head, rows)
+
+
+def changed(replays: Sequence[Replay]) -> dict[str, Any]:
+    """What became of gains that were predicted for single changes, of each setting and of all."""
+    gains = gains_of(replays)
+    every = {**kept_of(gains), "all": summed(gains)}
+    return {name: {key: rounded(value) for key, value in one._asdict().items()} for name, one in every.items()}
+
+
+def changes(known: Kept) -> str:
+    """Searches and advice: what single changes gained in runs of sources that nothing was fitted to."""
+    rows = [[name.replace("_", "-"), *(f"{one[key]}" for key in ("sources", "pairs", "large")),
+             percent(one["large_faster"], 0), *(percent(one[key], 0) for key in ("large_promised", "large_kept")),
+             percent(one["small_faster"], 0)] for name, one in known["unseen"]["changes"].items()]  # fmt: skip
+    head = ["what changes", "sources", "pairs", "of which 10% or more are predicted", "faster", "predicted, median",
+            "measured, median", "faster of the others"]  # fmt: skip
     return table(head, rows)
 
 
@@ -268,7 +285,7 @@ def pages(replays: Sequence[Replay], known: Kept) -> dict[str, dict[str, str]]:
     return {
         "step": {"fits": fits(known), "replays": replayed(replays, known), "sources": sources(replays, known),
                  "intervals": intervals()},
-        "search": {"ranking": layouts(replays, known)},
+        "search": {"ranking": layouts(replays, known), "changes": changes(known)},
         "finetuning": {"adapters": adapters(replays), "mlperf": mlperf(replays)},
         "evidence": {"peaks": peaks(replays)},
     }  # fmt: skip
@@ -286,7 +303,7 @@ def main(words: Sequence[str]) -> None:
         return
     replays = validate_file(shipped_runs()).replays
     others = validate_file(unseen_runs()).replays
-    unseen = {**scored(others), "ranked": ranked(ranked_times(others))}
+    unseen = {**scored(others), "ranked": ranked(ranked_times(others)), "changes": changed(others)}
     if "--docs" in words:
         keep(unseen=unseen)
     for name, tables in pages(replays, {**kept(), "unseen": unseen}).items():

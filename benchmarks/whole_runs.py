@@ -100,12 +100,12 @@ def summary(found: list[WholeRun]) -> str:
     inside = sum(one.covered is True for one in judged)
     every, own, guessed = (percent(median_error(some)) for some in (judged, known, searched))
     return (
-        f"Median of the absolute errors: {every} over {len(judged)} runs, and {percent(others)} where each run is held "
-        f"against the pace that all others have; {own} over the {len(known)} with a known layout, {guessed} over the "
-        f"{len(searched)} with a searched one. In the intervals of their steps lie {inside} of {len(judged)}. "
-        f"Plans take the wider of two intervals, that of a step and that of these runs, 90 % of which took {low:.2f} "
-        f"to {high:.2f} times the hours that the pace of all the others gives. Measured energy of the accelerators: "
-        f"OLMo 7B {short}, OLMo 2 7B {seven}, 13B {thirteen} ([prices](prices.md))."
+        f"Median of the absolute errors: {every} over {len(judged)} runs, and {percent(others)} if each run is "
+        f"compared with the pace of all the others; {own} over the {len(known)} with a known layout, {guessed} over "
+        f"the {len(searched)} with a searched one. {inside} of {len(judged)} are within the interval of their step "
+        f"times. Plans use the wider of two intervals, that of the step time and that of these runs, 90 % of which "
+        f"took {low:.2f} to {high:.2f} times the hours that the pace of all the others gives. Measured energy of the "
+        f"accelerators: OLMo 7B {short}, OLMo 2 7B {seven}, 13B {thirteen} ([prices](prices.md))."
     )
 
 

@@ -17,7 +17,7 @@ from distsim.engine.evidence import replay
 from distsim.engine.fitting import fit as calibrate
 from distsim.engine.fitting.runs import FIRST_RATIO, _unread, examples_of
 from distsim.engine.fitting.table import Example
-from distsim.engine.fitting.write import score, spread
+from distsim.engine.fitting.write import quantiles, score, spread
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.step import step_of, timed
@@ -102,6 +102,20 @@ def test_spread_is_conformal() -> None:
     assert spread(numpy.zeros(20))[0] > 0
 
 
+def test_half_of_runs_lie_between_their_quartiles() -> None:
+    """Predictions a tenth too fast on the whole: both quartiles may lie on one side."""
+    residuals = numpy.linspace(-1, 1, 999) - 0.6
+    over, under = quantiles(residuals, (), 0.5)
+    assert (over, under) == pytest.approx((-0.1, 1.1), abs=0.01)
+    assert ((residuals <= over) & (-residuals <= under)).mean() == pytest.approx(0.5, abs=0.01)
+
+
+def test_half_lies_inside_of_the_interval() -> None:
+    interval = timed(resolve(Job.read({"model": "llama-2-7b", "gpu": "h100-sxm", "gpus": 8, "zero": 3})))[1]
+    assert interval.half is not None
+    assert interval.low <= interval.half[0] < interval.half[1] <= interval.high
+
+
 def test_sources_weigh_alike_in_the_spread_of_unknown_ones() -> None:
     """A thousand runs of one exact source do not narrow what thirty others say."""
     many = numpy.linspace(-0.3, 0.3, 31)
@@ -117,7 +131,7 @@ def test_jobs_of_users_are_as_unsure_as_runs_of_unknown_sources() -> None:
     setup = resolve(Job.read(job))
     known, unknown = (timed(setup, source=name)[1] for name in ("mosaicml/llm-foundry", "nobody"))
     assert known.low > unknown.low and known.high < unknown.high
-    assert "sources, each source predicted without its own runs" in unknown.basis and "(llm-foundry; " in known.basis
+    assert "sources, each predicted from the others" in unknown.basis and "(llm-foundry; " in known.basis
 
 
 def test_unread_runs_are_as_far_off_as_before_they_were_read() -> None:

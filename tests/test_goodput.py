@@ -316,7 +316,7 @@ def test_every_term_has_a_source() -> None:
     [
         ("spare nodes -1", lambda: Policy(spares=-1)),
         ("seconds between checkpoints 0", lambda: Policy(interval_seconds=0)),
-        ("is not drained", lambda: llama_3(interval_seconds=1.0)),
+        ("still being written when the next is due", lambda: llama_3(interval_seconds=1.0)),
         ("0 campaigns", lambda: simulate(closed(CASES["rare failures"]), DAY, 0)),
         ("-1 s of training", lambda: simulate(closed(CASES["rare failures"]), -1)),
         ("10,000 campaigns would fail", lambda: simulate(closed(CASES["frequent failures"]), 1e9)),
@@ -346,7 +346,7 @@ def test_stragglers_come_beside_the_usual_spread() -> None:
     """Step times hold the spread that GPUs usually have, so the option says that its own comes on top."""
     from distsim.cli.plan_request import LOSSES
 
-    assert "beside the usual one in every step" in LOSSES["stragglers"][1]
+    assert "on top of the usual one in step times" in LOSSES["stragglers"][1]
 
 
 def test_a_restart_loads_over_the_links_that_there_are() -> None:

@@ -67,7 +67,7 @@ def test_step_and_search_tell_what_fits_by_little(capsys: pytest.CaptureFixture[
     run(["memory", "llama-3-70b", *words])
     assert "would fit" in capsys.readouterr().out
     run(["search", "llama-3-70b", "--gpu", "h100-sxm", "--gpus", "64", "--global-batch", "128", "--seq", "8192"])
-    assert "Rank 1 fits by little" in capsys.readouterr().out
+    assert "Rank 1 barely fits" in capsys.readouterr().out
 
 
 def test_nine_tenths_of_measured_runs_are_within_the_ends() -> None:

@@ -43,7 +43,7 @@ def test_a_stated_age_holds_for_prices_to_buy_too() -> None:
     newest = max(day(one.quote.date) for one in both.options)
     assert {one.quote.term for one in both.options} == {"on-demand"}
     assert min(day(one.quote.date) for one in both.options) >= newest - 200
-    assert "prices to buy" not in " ".join(both.notes)
+    assert "purchase prices" not in " ".join(both.notes)
     assert both.buying(both.options[0]) is None  # its price is as old
     assert "Prices more than 200 days older than the newest known one are left out, as asked." in paged(both)
 
@@ -58,7 +58,7 @@ def test_a_cluster_whose_prices_are_too_old_is_named_alone_with_what_there_is_in
     with pytest.raises(DistsimError, match=r"leaves no on-demand price of dgx-h100\n") as refused:
         planned(gpu="h100-sxm", cluster="dgx-h100", gpus=64)
     like, age, buy = refused.value.hints
-    assert like.startswith("like dgx-h100, with prices: ") and "nebius-h100" in like
+    assert like.startswith("similar to dgx-h100, with prices: ") and "nebius-h100" in like
     assert "--price-age" in age and buy == "or buy machines: --price owned"
 
 
@@ -76,11 +76,11 @@ def test_a_power_limit_holds_for_machines_that_are_bought() -> None:
 def test_by_default_prices_to_buy_are_taken_whatever_their_age_and_nothing_else_is_said() -> None:
     both = planned(price="on-demand,owned")
     assert "owned" in {one.quote.term for one in both.options}
-    assert any(re.fullmatch(r"\d+ prices of rent are over 365 days older than the newest and left out", one)
+    assert any(re.fullmatch(r"\d+ rents left out: more than 365 days older than the newest", one)
                for one in both.notes)  # fmt: skip
-    assert any(one.startswith("prices to buy are few and taken whatever their age") for one in both.notes)
+    assert any(one.startswith("purchase prices are few and used whatever their age") for one in both.notes)
     page = str(html_sections.prices(both, TODAY))
-    assert "Rents more than 365 days older than the newest known one are left out. Prices to buy are taken" in page
+    assert "Rents more than 365 days older than the newest known one are left out. Purchase prices are used" in page
     alone = planned(price="owned")
     assert not [one for one in alone.notes if "left out" in one]
     assert "left out" not in str(html_sections.prices(alone, TODAY))
@@ -89,7 +89,7 @@ def test_by_default_prices_to_buy_are_taken_whatever_their_age_and_nothing_else_
 def test_too_many_accelerators_are_not_answered_with_more() -> None:
     made = distsim.plan("llama-2-7b", "300B", gpu="h100-sxm", gpus="10000000")
     assert made.infeasible is not None
-    assert "no plan ends: something fails every 18.0 s on 10,000,000 x h100-sxm" in made.infeasible.problem
+    assert "no plan finishes: something fails every 18.0 s on 10,000,000 x h100-sxm" in made.infeasible.problem
     fewer = re.search(r"use fewer of them, about --gpus (\d+)", made.infeasible.hints[0])
     assert fewer and distsim.plan("llama-2-7b", "300B", gpu="h100-sxm", gpus=fewer[1]).options
 
@@ -120,7 +120,7 @@ def test_what_is_bought_is_not_worded_as_rent() -> None:
         assert none not in words, none
     shown = "\n".join(explained(made, style()))
     assert "owned, per hour in use" in shown and "break-even" not in shown
-    assert made.notes[0].startswith("dollars are what the hours of bought accelerators cost")
+    assert made.notes[0].startswith("dollars are the cost of hours on owned accelerators")
     buying = made.to_dict()["buying"]
     assert {(year["renting"], year["renting_so_far"]) for year in buying["years"]} == {(None, None)}
     assert buying["years"][0]["buying"] > 0
@@ -139,9 +139,11 @@ def test_rent_is_still_held_against_buying() -> None:
 
 
 def test_what_is_owed_stands_beside_what_is_too_dear(bought: Plan) -> None:
-    assert "dollars owed what it lacks" in told(bought)
-    assert re.search(r"purchase 4\.\d \$\d+k \$3\.12M \$2\.8\dM too dear, as machines are bought whole", told(bought))
-    assert "dollars owed lacks" in paged(bought) and "$3.12M" in paged(bought)
+    assert "dollars owed misses by" in told(bought)
+    assert re.search(
+        r"purchase 4\.\d \$\d+k \$3\.12M \$2\.8\dM over budget, because machines are paid in full", told(bought)
+    )
+    assert "dollars owed misses by" in paged(bought) and "$3.12M" in paged(bought)
 
 
 def test_rows_beyond_the_limits_are_marked() -> None:
@@ -168,7 +170,7 @@ def test_the_front_is_in_the_plot_however_dear() -> None:
 def test_expected_failures_are_the_option_s_own() -> None:
     made = distsim.plan("llama-3.1-405b", "1T", gpu="h100-sxm", gpus="2048", tp=8, pp=16, provider="nebius")
     option = made.options[0]
-    found = re.search(r"failures ([\d.]+) expected, one per ([\d.]+) (h|days)", told(made))
+    found = re.search(r"failures ([\d.]+) expected, one every ([\d.]+) (h|days)", told(made))
     assert found
     between = float(found[2]) * (1 if found[3] == "days" else 1 / 24)
     assert float(found[1]) == pytest.approx(option.days / between, abs=0.6)

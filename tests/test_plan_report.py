@@ -145,7 +145,7 @@ def test_it_tells_what_the_json_tells(page: Page, written: tuple[Path, dict[str,
         f"{chosen['gpus']:,} × {chosen['gpu']} ({chosen['cluster']}) from {chosen['price']['provider']}" in page.words
     )
     assert f"{chosen['days']:,.1f} days" in page.words
-    assert f"{answer['campaigns']['p50_seconds'] / 86_400:,.1f} days; one run in ten before" in page.words
+    assert f"{answer['campaigns']['p50_seconds'] / 86_400:,.1f} days; one run in ten finishes before" in page.words
     months = answer["buying"]["break_even_months"]
     assert f"pays off after {months:,.1f} months" in page.words
     for note in answer["notes"]:
@@ -248,7 +248,7 @@ def test_a_plan_that_misses_its_limits_is_a_page_too(tmp_path: Path) -> None:
     assert done.returncode == 1
     found = Page(file.read_text(encoding="utf-8"))
     whole(found)
-    assert "No option keeps to the limits." in found.words
+    assert "No option meets the limits." in found.words
     assert "days too late" in found.words
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from distsim.engine.evidence import Replay, replay
 from distsim.engine.ranking import Timed, ranking_of
+from distsim.engine.single_changes import gains_of, kept_of
 from distsim.interop.runs import Run
 
 
@@ -43,3 +47,32 @@ def test_jobs_of_other_cells_stand_by_themselves() -> None:
     assert told.pairs_tau == pytest.approx((10 - 6) / 16)
     assert told.regret_median == pytest.approx(1.5)
     assert ranking_of(runs(good[:2]) + runs(bad[:2], seq_len="4096")) is None
+
+
+def test_a_layout_counts_once_and_only_among_steps_of_as_many_tokens() -> None:
+    """A quarter of all pairs once were repeats of one layout, and blank batches made two jobs one."""
+    once = runs([(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)])
+    again = [one._replace(measured_seconds=one.measured_seconds * 1.5, predicted_seconds=1.0) for one in once[:1]]
+    told, repeated = ranking_of(once), ranking_of(once + again)
+    assert told is not None and (told.jobs, told.runs, told.tau) == (1, 3, 1)
+    assert repeated == told._replace(runs=4)
+    assert ranking_of([one._replace(step_tokens=at % 2) for at, one in enumerate(once)]) is None
+
+
+ROW = {"source": "some/where x", "model": "gpt2", "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "1024", "pp": "1",
+       "global_batch": "64", "micro_batch": "4", "framework": "megatron-core", "recompute": "none"}  # fmt: skip
+
+
+def test_what_single_changes_promise_is_held_against_what_they_gained() -> None:
+    def measured(at: int, seconds: float, **cells: str) -> Replay:
+        return replay(Run({**ROW, "id": str(at), "step_time_s": str(seconds), **cells}, at))
+
+    plain = [measured(0, 0.30), measured(1, 0.34)]  # repeats: 0.32 s on average
+    others = [measured(2, 0.40, recompute="full"), measured(3, 0.20, tp="4"), measured(4, 9.0, seq_len="512")]
+    gains = {one.setting: one for one in gains_of([*plain, *others])}
+    assert set(gains) == {"recompute", "tp"}
+    assert gains["recompute"].kept == pytest.approx(1 - math.sqrt(0.30 * 0.34) / 0.40)
+    assert gains["tp"].kept < 0 < gains["tp"].promised  # predicted to be slower at tp 4, and measured to be faster
+    told = kept_of(list(gains.values()))
+    assert told["recompute"].large_faster == 1 and told["tp"].large_faster == 0
+    assert told["tp"].sources == told["tp"].pairs == 1 and told["tp"].small_faster is None

@@ -163,3 +163,76 @@ def test_trainers_in_plain_torch_compute_all_layers_again_or_none() -> None:
     for stated in ({}, {"mem_peak_gb_per_gpu": 78}, {"mem_peak_gb_per_gpu": 22}):
         assert "recompute is blank" in _replay(**less, **stated).assumed
         assert "recompute is blank" not in _replay(**small, **stated).assumed
+
+
+ALPA = {"model": "GPT 1.3B", "family": "gpt", "layers": "24", "hidden": "2048", "heads": "32", "vocab": "51200",
+        "seq_len": "1024", "gpu": "v100-sxm2-16gb", "n_gpus": "4", "global_batch": "1024", "precision": "fp16",
+        "framework": "alpa", "year": "2022"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cells", "layout"),
+    [
+        ({}, (1, 2, 2, 4, 1)),
+        ({"pp": "1"}, (1, 1, 4, 4, 1)),
+        ({"tp": "1", "notes": "Alpa inter-op (pipeline) only"}, (1, 4, 1, 4, 1)),
+        ({"micro_batch": "4"}, (1, 2, 2, 4, 1)),
+        ({"tp": "2", "pp": "2"}, (2, 2, 1, 1, 0)),
+    ],
+    ids=["its search", "without pipelines", "pipelines alone", "the batch told", "told"],
+)
+def test_a_layout_that_nobody_states_is_the_publishers(cells: dict[str, str], layout: tuple[int, ...]) -> None:
+    """Alpa's 1.3B on four GPUs (alpa-projects/alpa benchmark/alpa, suite_auto_gpt.py and exp_intra_only.py)."""
+    found = replay(Run({**ALPA, **cells}, 2))
+    assert found.setup is not None, found.reason
+    y = found.setup.layout
+    assert (y.tp, y.pp, y.dp, y.micro_batch, y.zero) == layout
+    assert ("as alpa chose it" in found.assumed) == (layout[-1] == 1)
+
+
+def test_a_layout_that_nobody_chose_is_still_missing() -> None:
+    assert "the layout is not stated" in replay(Run({**ALPA, "n_gpus": "8"}, 2)).reason
+
+
+@pytest.mark.parametrize(
+    ("cells", "seq", "told"),
+    [
+        ({"model": "gpt3-6.7b", "framework": "neuronx-nemo", "gpu": "trn1-neuroncore", "n_gpus": 512, "tp": 8, "pp": 1,
+          "year": 2023}, 2048, "seq_len is blank: taken as 2,048, as its scripts have it"),
+        ({"model": "tinyllama-1.1b", "framework": "litgpt", "n_gpus": 8}, 2048, "as its scripts have it"),
+        ({"model": "llama-2-7b", "notes": "script example: seq 1024, vocab 50432", "tp": 8, "pp": 1}, 1024, ""),
+        ({"model": "llama-2-7b", "tp": 8, "pp": 1}, None, "seq_len is blank"),
+        ({"model": "llama-2-7b", "tp": 8, "notes": "seq 1024", "finetune_kind": "full"}, None, "seq_len is blank"),
+    ],
+    ids=["Neuron", "litgpt", "notes", "nobody tells", "a cap"],
+)  # fmt: skip
+def test_what_a_blank_length_is(cells: dict[str, Any], seq: int | None, told: str) -> None:
+    found = replay(_run(**{"seq_len": "", "micro_batch": 1, "global_batch": 1024, **cells}))
+    assert (found.setup and found.setup.layout.seq) == seq
+    assert told in (found.assumed or found.reason)
+    assert seq is None or bool(told) == ("seq_len" in found.assumed)
+
+
+def test_blank_gpus_are_the_product_of_the_degrees() -> None:
+    """Tensor parallelism alone (huggingface/nanotron scripts/scaling_benchmarks.py, tp_mbs_configs)."""
+    cells = {"n_gpus": "", "global_batch": "", "model": "llama-3.2-1b", "framework": "nanotron", "seq_len": ""}
+    found = _replay(**cells, tp=4, micro_batch=9)
+    assert _degrees(found) == {"tp": 4, "pp": 1, "ep": 1, "dp": 1}
+    assert "n_gpus is blank: taken as 4" in found.assumed and "seq_len is blank: taken as 4,096" in found.assumed
+    assert "n_gpus is blank" in replay(_run(**cells, tp="")).reason
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cells", "layout"),
+    [(2, {"tp": "1", "pp": "1", "dp": "2", "zero_stage": "2"}, (1, 2, 4, 2)), (8, {"pp": "1"}, (8, 1, 8, 0))],
+    ids=["its replicas", "its sharding"],
+)
+def test_a_script_fills_batch_and_length(gpus: int, cells: dict[str, str], layout: tuple[int, ...]) -> None:
+    """Alpa's weak scaling, whose table names no network and no batch (exp_weak_scaling_2d.py): 8 sequences at once."""
+    row = {"model": f"GPT weak scaling {gpus} GPU", "family": "gpt", "gpu": "v100-sxm2-32gb", "n_gpus": str(gpus),
+           "precision": "fp16", "framework": "alpa", "year": "2021", "step_time_s": "0.5", **cells}  # fmt: skip
+    found = replay(Run(row, 2))
+    assert found.setup is not None, found.reason
+    y = found.setup.layout
+    assert (y.tp, y.dp, y.micro_batch, y.zero) == layout and y.micro_batches == 1 and y.seq == 1024
+    assert found.setup.recompute == "none" and "seq_len is blank: taken as 1,024" in found.assumed

@@ -63,7 +63,33 @@ def test_blank_heads_are_as_wide_as_usual() -> None:
     assert model_of(_run(heads="", hidden=1024, family="gpt")).heads == 16
     assert model_of(_run(heads="", head_dim=256)).heads == 16
     assert "heads is blank: taken as 32" in _replay(heads="", ffn_hidden=11_008).assumed
-    assert _replay(heads="", hidden=4100).reason == _replay(heads="", hidden=4224).reason == "heads is blank"
+    assert _replay(heads="", hidden=4100, tp=8, dp=1).reason == "heads is blank"
+    assert model_of(_run(heads="", hidden=4224)).heads == 32  # of 132, as 33 are odd
+
+
+BIGSCIENCE = {"family": "gpt", "hidden": 14_400, "heads": "", "layers": "", "vocab": 250_880, "tp": 8, "n_gpus": 384,
+              "dp": "", "tied_embeddings": 1, "global_batch": 2048, "step_time_s": "",
+              "framework": "megatron-deepspeed"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("size", "stages", "layers"),
+    [("200B", 8, 80), ("194B", 6, 78), ("191B", 7, 77), ("205B", 9, 81), ("195B", 11, 77), ("183B", 12, 72)],
+)
+def test_blank_layers_are_counted(size: str, stages: int, layers: int) -> None:
+    """BigScience fitted layers to stages (bigscience tr11-176B-ml/chronicles-prequel.md); the printed rates times
+    seconds stand to each other as these layers do. Its heads of 150 are as many as GPT-3's."""
+    row = {**BIGSCIENCE, "model": f"GPT {size}", "pp": stages, "n_gpus": 8 * stages}
+    model = model_of(_run(**row))
+    assert (model.layers, model.heads) == (layers, 96)
+    assert f"layers is blank: taken as {layers} by its parameters" in _replay(**row).assumed
+
+
+@pytest.mark.parametrize(
+    "cells", [{"model": "GPT"}, {"model": "GPT 1B"}, {"hidden": "", "model": "GPT 200B"}, {"n_experts": 8}], ids=str
+)
+def test_layers_that_nothing_tells_are_missing(cells: dict[str, Any]) -> None:
+    assert "layers" in _replay(**{**BIGSCIENCE, "model": "GPT 8x22B", "pp": 8, **cells}).reason
 
 
 @pytest.mark.parametrize(

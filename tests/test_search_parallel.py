@@ -1,32 +1,36 @@
-"""Searches by several processes and on a Dask cluster: the answer of one process, also when workers die."""
+"""Searches, plans and replays by several processes or a Dask cluster: the answer of one, also when workers die."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from shell import piped
 
-from distsim.engine.counted import Show
+from distsim.cli.workers import MOST, cores, processes
+from distsim.engine.counted import Pool, Show
 from distsim.engine.layouts import chunks as search_chunks
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.bounds import Bounds, parse_bounds
-from distsim.engine.layouts.chunks import Chunk, Pool, Sifted, chunks, sift
+from distsim.engine.layouts.chunks import Chunk, Sifted, chunks
 from distsim.engine.layouts.fold import places
-from distsim.engine.layouts.processes import MOST_DEATHS, LocalPool
 from distsim.engine.layouts.ranking import OBJECTIVES, Objective
 from distsim.engine.layouts.report import Request
 from distsim.engine.layouts.search import LEAST_KEPT, _walk, search
 from distsim.engine.layouts.space import groups
 from distsim.engine.layouts.variants import base_setup
+from distsim.engine.processes import MOST_DEATHS, LocalPool
+from distsim.engine.validate import shipped_runs, validate_file
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 
@@ -60,11 +64,9 @@ class Backwards:
     def __init__(self, workers: int) -> None:
         self.workers = workers
 
-    def run(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Sifted]]:
-        import pickle
-
-        for index in reversed(range(len(chunks))):
-            yield index, pickle.loads(pickle.dumps(sift(pickle.loads(pickle.dumps(chunks[index])))))
+    def share(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        for index in reversed(range(len(tasks))):
+            yield index, pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(tasks[index])))))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_a_process_that_dies_loses_nothing(pool: LocalPool) -> None:
 
 
 def test_processes_that_keep_dying_are_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distsim.engine.layouts.processes.sift", _die)
+    monkeypatch.setattr(search_chunks, "sift", _die)
     with pytest.raises(DistsimError, match=f"died {MOST_DEATHS} times"):
         answer(REQUEST, LocalPool(1))
 
@@ -138,8 +140,8 @@ def _die(chunk: Chunk) -> Sifted:
 class Interrupted(Backwards):
     """Stopped by the user after three chunks."""
 
-    def run(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Sifted]]:
-        for count, one in enumerate(super().run(chunks)):
+    def share(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        for count, one in enumerate(super().share(function, tasks)):
             if count == 3:
                 raise KeyboardInterrupt
             yield one
@@ -226,7 +228,7 @@ def test_a_scheduler_without_distsim_can_unpack_the_work() -> None:
 def test_an_address_is_checked(cluster: Any) -> None:
     from distsim.engine.layouts.dask import DaskPool
 
-    with pytest.raises(DistsimError, match="is no address"):
+    with pytest.raises(DistsimError, match="is not an address"):
         DaskPool("nonsense::x")
 
 
@@ -236,3 +238,24 @@ def test_no_scheduler_is_one_error(cluster: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(search_dask, "PATIENCE", 0.5)
     with pytest.raises(DistsimError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
         search_dask.DaskPool("tcp://127.0.0.1:9")
+
+
+def test_replays_of_two_processes_are_those_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(shipped_runs(), encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    few = tmp_path / "few.csv"
+    with open(few, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([rows[0], *rows[1::200]])
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr("distsim.engine.validate.PART", 3)
+    shared = validate_file(few, lambda done, whole: told.append((done, whole)), Backwards(2))
+    assert shared.to_dict() == validate_file(few).to_dict() and told[-1] == (16, 16)
+
+
+def test_few_tasks_start_no_process() -> None:
+    local = LocalPool(2, least=3)
+    assert list(local.share(abs, [-1, -2])) == [(0, 1), (1, 2)] and local._executor is None
+    with processes(None, 10) as unasked:
+        assert unasked is None or (unasked.least, unasked.workers) == (10, min(cores(), MOST))
+    with processes(3, 10) as asked:
+        assert asked is not None and (asked.least, asked.workers) == (0, 3)

@@ -55,9 +55,9 @@ def test_values(name: str, text: str, expected: list[float]) -> None:
     ("gpu.peak", "1..1e9", "1,000,000,000 times what gpu.peak is now"),
     ("gpu.peak", "-1..1", "-1 times"),
     ("gpu.peak", "nan..1", "nan times"),
-    ("seq", "1k..4k", "no whole number"),
-    ("seq", "..4096", "is no range"),
-    ("seq", "0..4096", "no whole number"),
+    ("seq", "1k..4k", "is not a whole number"),
+    ("seq", "..4096", "is not a range"),
+    ("seq", "0..4096", "is not a whole number"),
 ])  # fmt: skip
 def test_slips_say_what_would_be_right(name: str, text: str, says: str) -> None:
     with pytest.raises(DistsimError) as slip:

@@ -222,5 +222,5 @@ def test_what_an_interval_rests_on_fits_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", "80")
     run(["step", *words])
     out = capsys.readouterr().out
-    assert "predicted without its own runs" in " ".join(out.split())
+    assert "each predicted from the others" in " ".join(out.split())
     assert max(map(len, out.splitlines())) <= 80

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distsim.cli.plan_request import complete, request_of, with_layouts
-from distsim.cli.search_pool import Jobs, processes
 from distsim.cli.signatures import option
+from distsim.cli.workers import UsualJobs, processes
 from distsim.errors import DistsimError
 from distsim.report import talk
 from distsim.report.style import style
@@ -19,20 +19,29 @@ if TYPE_CHECKING:
 
 NO_ARGS_IS_HELP = True
 Text = str | None
+ENOUGH_CLUSTERS = 12
+"""Clusters from which on several processes are quicker than one: a cluster takes about 0.1 s, a process half a second
+to start. Measured."""
 
 
 def _flag(flag: str, text: str) -> Any:
     return typer.Option(flag, help=text)
 
 
-Failures = Annotated[str, option("--failures", "failure rates (distsim show failures) [default: the preset default]")]
+Failures = Annotated[
+    str, option("--failures", "failure rates (distsim show failures) [default: the preset named default]")
+]
 Storage = Annotated[
-    str, option("--storage", "where checkpoints go (distsim show storage) [default: the preset default]")
+    str, option("--storage", "where checkpoints go (distsim show storage) [default: the preset named default]")
 ]
 Facility = Annotated[
-    str, option("--facility", "PUE, power price, grid (distsim show facilities) [default: the preset default]")
+    str, option("--facility", "PUE, power price, grid (distsim show facilities) [default: the preset named default]")
 ]
 
+Optimal = Annotated[bool, _flag("--compute-optimal", "as many tokens as Chinchilla's rule gives, instead of --tokens")]
+Explain = Annotated[
+    bool, _flag("--explain", "also print the terms of goodput, energy and ownership with their sources")
+]
 Blocking = Annotated[bool, _flag("--blocking-checkpoints", "training waits while a checkpoint is written")]
 
 
@@ -41,22 +50,22 @@ def plan(
     stated: dict[str, Any],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json")],
     tokens: Annotated[Text, option("--tokens", "tokens to train on, e.g. 2T or 300B")] = None,
-    compute_optimal: Annotated[bool, _flag("--compute-optimal", "Chinchilla's tokens, instead of --tokens")] = False,
-    deadline: Annotated[Text, option("--deadline", "the longest it may take, e.g. 30d")] = None,
+    compute_optimal: Optimal = False,
+    deadline: Annotated[Text, option("--deadline", "longest time the run may take, e.g. 30d")] = None,
     budget: Annotated[
-        Text, option("--budget", "the most it may cost in US dollars, e.g. 5M; reservations count whole")
+        Text, option("--budget", "most it may cost in US dollars, e.g. 5M; reservations count in full")
     ] = None,
-    gpu: Annotated[Text, option("--gpu", "accelerators to look at, e.g. h100-sxm,h200-sxm [default: all GPUs]")] = None,
+    gpu: Annotated[Text, option("--gpu", "accelerators to try, e.g. h100-sxm,h200-sxm [default: all GPUs]")] = None,
     gpus: Annotated[
-        Text, option("--gpus", "how many: 512,1024; 64..512 doubles up to its end [default: for the deadline]")
+        Text, option("--gpus", "how many: 512,1024; 64..512 doubles up to its end [default: sized for the deadline]")
     ] = None,
-    cluster: Annotated[Text, option("--cluster", "clusters to look at, instead of --gpu")] = None,
+    cluster: Annotated[Text, option("--cluster", "clusters to try, instead of --gpu")] = None,
     provider: Annotated[Text, option("--provider", "price lists to use: names or TOML files [default: all]")] = None,
     price: Annotated[
         str, _flag("--price", "on-demand, spot, reserved-1y, reserved-3y, reserved, owned; several with commas, or all")
     ] = "on-demand",
     price_age: Annotated[
-        Text, option("--price-age", "how much older than the newest a price may be [default: 1y, of rents alone]")
+        Text, option("--price-age", "how much older than the newest price others may be [default: 1y, for rents only]")
     ] = None,
     global_batch: Annotated[
         int | None, option("--global-batch", "sequences per step [default: grows with the cluster]")
@@ -66,16 +75,16 @@ def plan(
     facility: Facility = "default",
     blocking_checkpoints: Blocking = False,
     seed: Annotated[int, _flag("--seed", "seed of the simulated campaigns")] = 0,
-    jobs: Jobs = 1,
+    jobs: UsualJobs = None,
     top: Annotated[int, _flag("--top", "how many options to list")] = 12,
-    explain: Annotated[bool, _flag("--explain", "also print each term of the losses with its source")] = False,
+    explain: Explain = False,
     report: Annotated[Text, option("--report", "also write the plan as one HTML page to this file")] = None,
     json: Annotated[bool, _flag("--json", "print JSON instead of tables")] = False,
     csv: Annotated[bool, _flag("--csv", "print the options as CSV instead of tables")] = False,
 ) -> None:
-    """Tell which GPUs to rent or buy for a training run, from whom, for how long, at what price and with what energy.
+    """Show which GPUs to rent or buy for a training run, from whom, for how long, and what they cost and consume.
 
-    Exit code 0: an option keeps to deadline and budget; 1: none does, and the nearest are shown; 2: wrong input.
+    Exit code 0: an option meets deadline and budget; 1: none does (the nearest are shown); 2: wrong input.
 
     Example: distsim plan llama-2-70b --tokens 2T --deadline 30d --gpu h100-sxm
     """  # fmt: skip
@@ -98,14 +107,14 @@ def plan(
         raise typer.Exit(1)
 
 
-def _made(request: Request, jobs: int) -> Plan:
+def _made(request: Request, jobs: int | None) -> Plan:
     """The plan, its notes told; that there is none at all is an answer, not a mistake."""
     from distsim.cli.progress import Progress
     from distsim.engine.plans.planner import make_plan
 
     progress = Progress("clusters")
     try:
-        with processes(jobs) as workers:
+        with processes(jobs, ENOUGH_CLUSTERS) as workers:
             made = make_plan(request, progress.show, workers)
     finally:
         progress.clear()
@@ -120,7 +129,7 @@ def _check(both: bool, top: int, seed: int) -> None:
     if both:
         raise DistsimError("--json and --csv are both given", "keep one of them")
     if not 1 <= top <= 10_000:
-        raise DistsimError(f"--top {top} lists nothing sensible", "valid: 1 to 10,000")
+        raise DistsimError(f"--top {top} is out of range", "valid: 1 to 10,000")
     if seed < 0:
         raise DistsimError(f"--seed {seed} is negative", "give 0 or more")
 

@@ -27,11 +27,11 @@ def check(text: str | None) -> Path | None:
         return None
     path = Path(text)
     if not text.strip() or path.is_dir():
-        raise DistsimError(f"--report {text!r} is no file", "name one, e.g. --report plan.html")
+        raise DistsimError(f"--report {text!r} is not a file", "name one, e.g. --report plan.html")
     if not path.parent.is_dir():
-        raise DistsimError(f"--report {text}: there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
+        raise DistsimError(f"--report {text}: there is no folder {path.parent}", f"create it: mkdir -p {path.parent}")
     if not os.access(path.parent, os.W_OK):
-        raise DistsimError(f"--report {text}: the folder {path.parent} cannot be written to", "name another file")
+        raise DistsimError(f"--report {text}: the folder {path.parent} is not writable", "name another file")
     check_suffix(path, "--report", KINDS)
     return path
 

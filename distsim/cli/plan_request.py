@@ -17,20 +17,20 @@ from distsim.specs.flags import flag, switch
 if TYPE_CHECKING:
     from distsim.engine.plans.request import Request
 
-MEMORY = {"margin": (str, "share of the memory that stays free, 0.05 or 5% [default: none]")}
-STORED = {"keep": (int, "checkpoints that stay in storage [default: 10]")}
+MEMORY = {"margin": (str, "share of memory to keep free, 0.05 or 5% [default: none]")}
+STORED = {"keep": (int, "checkpoints kept in storage [default: 10]")}
 BOUNDED = {
     "tp": "tensor parallel degrees to try: 8, 1..8 or 1,2,4 [default: 1..8]",
     "pp": "pipeline stages to try [default: 1..16]",
-    "vpp": "model chunks per stage to try [default: 1,2,4]",
-    "cp": "context parallel degrees to try [default: 1, and 1..16 beyond 8,192 tokens]",
+    "vpp": "model chunks per stage to try [default: 1,2,4,8]",
+    "cp": "context parallel degrees to try [default: 1, or 1..16 beyond 8,192 tokens]",
     "ep": "expert parallel degrees to try",
-    "etp": "tensor parallel degrees of experts to try",
+    "etp": "expert tensor parallel degrees to try",
     "zero": "ZeRO stages to try [default: the framework's usual one]",
-    "zero_group": "sizes of the sharding group to try",
-    "micro_batch": "micro-batches to try [default: 1,2,4,8,16; of short sequences larger ones]",
+    "zero_group": "sharding group sizes to try",
+    "micro_batch": "micro-batches to try [default: 1,2,4,8,16; larger ones for short sequences]",
     "recompute": "recomputation to try: none,selective,full",
-    "recompute_layers": "layers per stage under full recomputation to try",
+    "recompute_layers": "numbers of layers per stage to try under full recomputation",
     "schedule": "pipeline schedules to try, or all [default: 1f1b, interleaved-1f1b]",
     "sequence_parallel": "sequence parallelism to try: on,off [default: as the framework does]",
 }
@@ -41,14 +41,14 @@ JOB = {name: UNLIKE.get(name, JOB_OPTIONS[name]) for name in OF_JOB}
 
 LOSSES = {
     "checkpoint_every": (str, "time between checkpoints, e.g. 30min [default: Daly's optimum]"),
-    "spares": (int, "spare nodes, not billed [default: as many as hardly ever run out]"),
+    "spares": (int, "spare nodes, not billed [default: enough that they hardly ever run out]"),
     "stragglers": (
         str,
-        "spread of the GPUs' speeds, e.g. 2%, beside the usual one in every step: the slowest sets the pace",
+        "spread of GPU speeds, e.g. 2%, on top of the usual one in step times: the slowest GPU sets the pace",
     ),
-    "pace": (float, "steps of the campaign over those of a benchmark [default: as published campaigns had]"),
-    "preempted_every": (str, "how long a spot node lasts, e.g. 10d"),
-    "maintenance_every": (str, "from one planned pause to the next, e.g. 7d [default: as the failures preset counts]"),
+    "pace": (float, "step time of the campaign over that of a benchmark [default: as in published campaigns]"),
+    "preempted_every": (str, "mean time until a spot node is taken away, e.g. 10d"),
+    "maintenance_every": (str, "time from one planned pause to the next, e.g. 7d [default: from the failures preset]"),
 }
 
 

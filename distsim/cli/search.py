@@ -11,9 +11,10 @@ import typer
 
 from distsim.cli import options as shared
 from distsim.cli import search_options as own
-from distsim.cli.search_pool import Dask, Jobs, pool
+from distsim.cli.search_pool import Dask, pool
 from distsim.cli.search_varied import Vary, run_varied
 from distsim.cli.signatures import splitting
+from distsim.cli.workers import Jobs
 from distsim.engine.layouts.searchable import FIXED
 from distsim.errors import DistsimError
 from distsim.report import talk
@@ -27,24 +28,24 @@ if TYPE_CHECKING:
 
 NO_ARGS_IS_HELP = False
 BOUNDED: dict[str, str] = {
-    "gpus": "how many accelerators; a range doubles up to its end, which is tried too: 64..512 [default: one node]",
+    "gpus": "how many accelerators; a range doubles up to and including its end: 64..512 [default: one node]",
     "tp": "tensor parallel degrees to try: 8, 1..8 or 1,2,4",
     "pp": "pipeline stages to try",
     "vpp": "model chunks per stage to try",
     "cp": "context parallel degrees to try",
     "ep": "expert parallel degrees to try",
-    "etp": "tensor parallel degrees of experts to try",
+    "etp": "expert tensor parallel degrees to try",
     "dp": "data parallel degrees to try",
     "zero": "ZeRO stages to try",
-    "zero_group": "sizes of the sharding group to try",
+    "zero_group": "sharding group sizes to try",
     "micro_batch": "micro-batches to try",
     "recompute": "recomputation to try: none,selective,full",
-    "recompute_layers": "layers per stage under full recomputation to try",
+    "recompute_layers": "numbers of layers per stage to try under full recomputation",
     "schedule": "pipeline schedules to try, or all [default: 1f1b, gpipe, interleaved-1f1b]",
     "sequence_parallel": "sequence parallelism to try: on,off",
-    "global_batch": "sequences per step to try; a range doubles up to its end, which is tried too: 512..2048",
-    "precision": "precision recipes to try: bf16,fp8, or all that GPU and framework have [default: one, as for step]",
-    "offload": "what leaves the GPU, to try: none,optimizer,optimizer+activations, or all [default: none]",
+    "global_batch": "sequences per step to try; a range doubles up to and including its end: 512..2048",
+    "precision": "precision recipes to try: bf16,fp8, or all that GPU and framework run [default: one, as for step]",
+    "offload": "offloading to try: none,optimizer,optimizer+activations, or all [default: none]",
 }
 
 
@@ -82,9 +83,9 @@ def search(
     dask: Dask = None,
     json: own.Json = False,
 ) -> None:
-    """Find the best layouts for a number of GPUs: every one that rules and bounds allow, priced like distsim step.
+    """Find the best layouts for a number of GPUs: all that rules and bounds allow, evaluated as by distsim step.
 
-    Exit code 0: found; 1: nothing is feasible, the nearest misses are shown; 2: the input is wrong.
+    Exit code 0: found; 1: nothing is feasible (the nearest misses are shown); 2: the input is wrong.
 
     Example: distsim search llama-70b --gpu h100-sxm --gpus 512 --tp 1..8
     """
@@ -102,8 +103,8 @@ def search(
     ranks = _ranks(diff, top)
     if all_file is not None and (jobs > 1 or dask is not None):
         raise DistsimError(
-            "--all writes layouts in the order in which one process evaluates them, and takes longer than evaluating",
-            "leave --jobs and --dask out, or --all",
+            "--all cannot be shared among processes: it writes layouts in the order that one process evaluates them",
+            "leave out --jobs and --dask, or --all",
         )
     check(csv, "--csv", (".csv",))
     check(all_file, "--all")
@@ -114,7 +115,7 @@ def search(
             every.dropped = report.interrupted
     progress.clear()
     if all_file is not None and report.interrupted:
-        talk.note(f"{all_file} is not written: a file of all layouts would lack some")
+        talk.note(f"{all_file} is not written: it would be incomplete")
     for note in report.notes:
         talk.note(note)
     if csv is not None:

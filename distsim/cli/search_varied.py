@@ -12,14 +12,14 @@ from distsim.report import talk
 from distsim.report.style import style
 
 if TYPE_CHECKING:
-    from distsim.engine.layouts.chunks import Pool
+    from distsim.engine.counted import Pool
     from distsim.engine.layouts.report import Request
 
 Vary = Annotated[
     tuple[str, str] | None,
     typer.Option(
         "--vary", metavar="FIELD RANGE", show_default=False,
-        help="repeat with one field varied: gpu.memory 40GB..160GB, network.bandwidth 0.5..4, seq 4096..65536",
+        help="repeat the search, one field varied: gpu.memory 40GB..160GB, network.bandwidth 0.5..4, seq 4096..65536",
     ),
 ]  # fmt: skip
 
@@ -43,7 +43,7 @@ def run_varied(
             raise DistsimError(f"{flag} has no effect with --vary", f"leave {flag} out")
     stated = gpus if name == "gpus" else request.job.seq if name == "seq" else None
     if stated is not None:
-        raise DistsimError(f"--{name} {stated} and --vary {name} {text} both state it", f"leave --{name} out")
+        raise DistsimError(f"--{name} {stated} and --vary {name} {text} both set {name}", f"leave --{name} out")
     progress = Progress()
     with pool as workers:
         report = vary(request, name, text, progress.show, workers)

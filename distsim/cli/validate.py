@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json as jsonlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from distsim.cli.workers import UsualJobs, processes
 from distsim.report import talk
+
+
+def _median_option(flag: str, what: str) -> Any:
+    text = f"exit 1 when the median {what} is above this, e.g. 0.05 or 5%"
+    return typer.Option(flag, help=text, show_default=False)
 
 
 def validate(
@@ -22,22 +28,9 @@ def validate(
         str | None, typer.Option("--by", help="also summarise by source, gpu, framework or model", show_default=False)
     ] = None,
     worst: Annotated[int, typer.Option("--worst", help="how many of the worst rows to list")] = 10,
-    memory_median: Annotated[
-        str | None,
-        typer.Option(
-            "--memory-median",
-            help="exit 1 when the median memory error is above this, e.g. 0.05 or 5%",
-            show_default=False,
-        ),
-    ] = None,
-    median: Annotated[
-        str | None,
-        typer.Option(
-            "--median",
-            help="exit 1 when the median error of step time is above this, e.g. 0.05 or 5%",
-            show_default=False,
-        ),
-    ] = None,
+    memory_median: Annotated[str | None, _median_option("--memory-median", "memory error")] = None,
+    median: Annotated[str | None, _median_option("--median", "error of step time")] = None,
+    jobs: UsualJobs = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON to stdout")] = False,
 ) -> None:
     """Replay measured runs and compare: step time and peak memory, measured against predicted.
@@ -47,7 +40,7 @@ def validate(
     Example: distsim validate mine.csv --by framework
     """
     from distsim.cli.progress import shown
-    from distsim.engine.validate import check_group, shipped_runs, unseen_runs, validate_file
+    from distsim.engine.validate import ENOUGH, check_group, shipped_runs, unseen_runs, validate_file
     from distsim.errors import DistsimError
 
     if by is not None:
@@ -57,8 +50,9 @@ def validate(
         raise DistsimError(f"--worst {worst} is negative", "give 0 or more")
     if unseen and runs is not None:
         raise DistsimError("RUNS and --unseen exclude each other", "validate one after the other")
-    with shown("runs") as show_done:
-        result = validate_file(runs if runs is not None else unseen_runs() if unseen else shipped_runs(), show_done)
+    path = runs if runs is not None else unseen_runs() if unseen else shipped_runs()
+    with shown("runs") as show_done, processes(jobs, ENOUGH) as workers:
+        result = validate_file(path, show_done, workers)
     for words in result.odd:
         talk.note(words)
     if json:

@@ -10,8 +10,8 @@ from distsim.errors import DistsimError
 from distsim.last import while_same
 
 KIND, FITTED = "timing", "fitted"
-LEVEL = 0.9
-"""Share of measured runs that a range of time or memory holds."""
+LEVEL, HALF = 0.9, 0.5
+"""Shares of measured runs that a range of time or memory holds."""
 Answer = TypeVar("Answer")
 Arguments = TypeVarTuple("Arguments")
 

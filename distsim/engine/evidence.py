@@ -10,14 +10,16 @@ from distsim import catalog
 from distsim.engine.jobs.flops import least_flops, peak_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.attention import assumed_kernel
+from distsim.engine.runs.chosen import assumed_choice
 from distsim.engine.runs.cluster import assumed_node
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees
 from distsim.engine.runs.evaluation import told_evaluation
 from distsim.engine.runs.fitting import assumed_to_fit
-from distsim.engine.runs.layout import assumed_batch, assumed_layout, idle_degrees
-from distsim.engine.runs.measured import measured_seconds, small_share
+from distsim.engine.runs.layout import assumed_batch, assumed_layout, assumed_sequence, idle_degrees
+from distsim.engine.runs.measured import assumed_counts, measured_seconds, small_share
 from distsim.engine.runs.memory import peak_of_run
+from distsim.engine.runs.one_layer import assumed_layer, timed_layer
 from distsim.engine.runs.profile import assumed_software
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.software import assumed_recompute
@@ -28,10 +30,10 @@ from distsim.engine.runs.zeropp import assumed_zeropp
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.attention import assumed_attention
-from distsim.interop.runs.blanks import filled
+from distsim.interop.runs.blanks import assumed_gpus, filled
 from distsim.interop.runs.chips import assumed_chip, with_chip
 from distsim.interop.runs.context import assumed_context
-from distsim.interop.runs.models import assumed_model
+from distsim.interop.runs.models import assumed_model, layer_alone
 from distsim.interop.runs.names import assumed_optimizer, rounds_products
 from distsim.interop.runs.numbers import dropped, suffixes_read
 from distsim.interop.runs.offloads import assumed_offload
@@ -114,7 +116,7 @@ def _replayed(run: Run) -> Replay:
         run.refuse_slips()
         run = filled(with_chip(run))
         setup = setup_of(run)
-        predicted = peak_of_run(run, setup, run_year(run))
+        predicted = None if layer_alone(run) else peak_of_run(run, setup, run_year(run))
         timed = _timed(setup, run)
     except MissingCell as missing:
         return Replay(run, reason=str(missing))
@@ -131,7 +133,7 @@ def _replayed(run: Run) -> Replay:
     odd_time = beyond(time_cell(run), seconds / timed[0]) if seconds else ""
     said = (assumed_of(run, setup), told_evaluation(run, setup),
             idle_degrees(run, setup.model, setup.layout.pp), overruled(run, setup),
-            small_share(run, setup), assumed_unit(run, setup.accelerator.capacity), too_large(setup, predicted),
+            small_share(run, setup), assumed_unit(run, setup.accelerator.capacity), too_large(setup, predicted or 0.0),
             odd_time)  # fmt: skip
     told = "; ".join(words for words in said if words)
     return Replay(run, "", setup, seconds, measured, predicted, *timed, told)
@@ -142,11 +144,13 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
     it takes for granted of the job alone, not how cells were spelt and whose profile stands for what ran it."""
     told = (
         *(_spelt(run, setup) if software else ()),
-        dropped(run.cells), assumed_node(run), assumed_model(run), assumed_attention(run),
+        dropped(run.cells), assumed_gpus(run), assumed_layer(run), assumed_node(run), assumed_model(run),
+        assumed_attention(run), assumed_sequence(run, setup),
         assumed_kernel(run, setup.framework),
         assumed_recompute(run, setup.framework), assumed_offload(run, bool(setup.drives)), assumed_kind(run),
         assumed_rank(run, setup.framework.usual_tuning),
-        assumed_layout(run, setup.layout, setup.framework)
+        assumed_choice(run, setup.framework)
+        or assumed_layout(run, setup.layout, setup.framework)
         or assumed_degrees(run, setup.layout, setup.framework),
         assumed_stage(run, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
@@ -160,7 +164,7 @@ def _spelt(run: Run, setup: Setup) -> tuple[str, ...]:
     """How cells were spelt, and what stands for software and an optimizer that nothing describes."""
     return (
         suffixes_read(run.cells), assumed_chip(run), assumed_software(run, setup),
-        assumed_optimizer(run, setup.optimizer.name),
+        assumed_optimizer(run, setup.optimizer.name), assumed_counts(run, setup),
     )  # fmt: skip
 
 
@@ -178,6 +182,9 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
     """Predicted step time and its interval; a shipped run is predicted as if it had not been measured."""
     from distsim.engine.step import timed
 
+    if layer_alone(run):
+        seconds, around = timed_layer(run, setup)
+        return seconds, {"low": around.low, "high": around.high}
     layout = setup.layout
     if tokens := slowest_tokens(run, int(layout.micro_batch), int(layout.dp)):
         setup = replace(setup, layout=layout.with_(seq=tokens))

@@ -98,7 +98,7 @@ def _policy(given: Mapping[str, Any], pauses_per_day: float) -> Policy:
     """How the campaign guards itself, and what else slows it."""
     every = _quantity(given, "preempted_every", "s")
     if every is not None and "spot" not in terms_of(given["price"]):
-        raise DistsimError("--preempted-every is about spot machines", "add --price spot, or leave it out")
+        raise DistsimError("--preempted-every applies to spot machines only", "add --price spot, or leave it out")
     if every is not None and every < MINUTE:
         raise DistsimError(f"--preempted-every {given['preempted_every']} leaves no time to train", "e.g. 10d")
     pause = _quantity(given, "maintenance_every", "s")
@@ -120,7 +120,7 @@ def _words(name: str, given: Mapping[str, Any]) -> tuple[str, ...]:
     text = given[name]
     names = tuple(word.strip() for word in (text or "").split(",") if word.strip())
     if text is not None and not names:
-        raise DistsimError(f"--{name} {text!r} names none", "name one, or leave it out")
+        raise DistsimError(f"--{name} {text!r} names nothing", "name one, or leave it out")
     return names
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from distsim.engine.evidence import Replay, quantile
@@ -24,8 +24,8 @@ RESULTS = {
 """Cells that say nothing of the job; of its source the name counts (``Run.source``)."""
 NOISE = 0.03
 """Times nearer than this share are in no order: repeats of one layout differ by 0.5 to 2%."""
-FEWEST_RUNS, FEWEST_PAIRS = 4, 3
-"""Runs of a job that is counted, and pairs of them that are in an order."""
+FEWEST_LAYOUTS, FEWEST_PAIRS = 3, 3
+"""Layouts of a job that is counted, and pairs of them that are in an order."""
 
 
 class Timed(NamedTuple):
@@ -34,6 +34,8 @@ class Timed(NamedTuple):
     run: Run
     measured_seconds: float
     predicted_seconds: float
+    step_tokens: float = 0.0
+    """Tokens of its step: with fewer or more it is another job, whatever its cells leave blank."""
 
 
 class Ranking(NamedTuple):
@@ -41,6 +43,7 @@ class Ranking(NamedTuple):
 
     jobs: int
     runs: int
+    """All runs of these jobs, those that repeat a layout among them."""
     tau: float
     """Kendall's, in the mean of jobs: 1 where all pairs are in the measured order, 0 where half of them are."""
     pairs_tau: float
@@ -50,10 +53,18 @@ class Ranking(NamedTuple):
     regret_p90: float
 
 
+class Mean(NamedTuple):
+    """Geometric means of the times of runs that share all settings: one layout, however often it was measured."""
+
+    measured_seconds: float
+    predicted_seconds: float
+
+
 class _Job(NamedTuple):
     """One job's part in it."""
 
     runs: int
+    layouts: int
     pairs: int
     agreed: int
     regret: float
@@ -63,8 +74,9 @@ def ranking_of(runs: Iterable[Timed]) -> Ranking | None:
     """How well predictions rank the layouts of each job that was measured in several; None where none was."""
     members: dict[object, list[Timed]] = defaultdict(list)
     for one in runs:
-        members[_job_of(one.run)].append(one)
-    jobs = [one for one in map(_ranked, members.values()) if one.runs >= FEWEST_RUNS and one.pairs >= FEWEST_PAIRS]
+        members[job_of(one, LAYOUT)].append(one)
+    every = map(_ranked, members.values())
+    jobs = [one for one in every if one.layouts >= FEWEST_LAYOUTS and one.pairs >= FEWEST_PAIRS]
     if not jobs:
         return None
     pairs, regrets = sum(one.pairs for one in jobs), [one.regret for one in jobs]
@@ -77,24 +89,36 @@ def ranking_of(runs: Iterable[Timed]) -> Ranking | None:
 def timed(replays: Iterable[Replay]) -> list[Timed]:
     """The replays that have a step time to hold against the prediction."""
     return [
-        Timed(one.run, one.measured_seconds, one.predicted_seconds)
+        Timed(one.run, one.measured_seconds, one.predicted_seconds, one.setup.layout.step_tokens)
         for one in replays
-        if one.error is not None and one.measured_seconds and one.predicted_seconds
+        if one.setup is not None and one.error is not None and one.measured_seconds and one.predicted_seconds
     ]
 
 
-def _job_of(run: Run) -> object:
-    """All that the runs of one job share."""
-    cells = ((name, text.strip()) for name, text in sorted(run.cells.items()) if name not in LAYOUT | RESULTS)
-    return run.source, tuple(cells)
+def job_of(one: Timed, free: Collection[str]) -> object:
+    """All that the runs of one job share, which may differ in the ``free`` cells and in what was measured."""
+    cells = ((name, text.strip()) for name, text in sorted(one.run.cells.items()) if name not in RESULTS.union(free))
+    return one.run.source, one.step_tokens, tuple(cells)
+
+
+def mean_of(runs: Sequence[Timed]) -> Mean:
+    """What runs that share all settings took on average."""
+    pairs = zip(*((one.measured_seconds, one.predicted_seconds) for one in runs), strict=True)
+    return Mean(*map(statistics.geometric_mean, pairs))
 
 
 def _ranked(members: Sequence[Timed]) -> _Job:
+    """One job: what was measured several times in one layout says nothing of layouts."""
+    alike: dict[object, list[Timed]] = defaultdict(list)
+    for run in members:
+        alike[tuple((run.run.text(name) or "") for name in sorted(LAYOUT))].append(run)
+    layouts = [mean_of(runs) for runs in alike.values()]
     agreed = pairs = 0
-    for one, other in itertools.combinations(members, 2):
+    for one, other in itertools.combinations(layouts, 2):
         if abs(math.log(one.measured_seconds / other.measured_seconds)) >= NOISE:
             same = (one.measured_seconds - other.measured_seconds) * (one.predicted_seconds - other.predicted_seconds)
             agreed += (same > 0) - (same < 0)
             pairs += 1
-    chosen = min(members, key=lambda one: one.predicted_seconds)
-    return _Job(len(members), pairs, agreed, chosen.measured_seconds / min(one.measured_seconds for one in members) - 1)
+    chosen = min(layouts, key=lambda one: one.predicted_seconds)
+    regret = chosen.measured_seconds / min(one.measured_seconds for one in layouts) - 1
+    return _Job(len(members), len(layouts), pairs, agreed, regret)

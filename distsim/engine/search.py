@@ -44,7 +44,7 @@ def search(
     if other := unsearched(stated):
         raise DistsimError(f"a search does not take {', '.join(other)}", "leave it out; distsim.step takes it")
     if (ranked := whole("top", top)) > MOST_RANKED:
-        raise DistsimError(f"top {ranked} ranks nothing sensible", f"valid: 1 to {MOST_RANKED}")
+        raise DistsimError(f"top {ranked} is out of range", f"valid: 1 to {MOST_RANKED}")
     several = isinstance(exclude, (list, tuple))
     left_out = [word("exclude", one) for one in (() if exclude is None else exclude if several else (exclude,))]
     request = request_of(stated, limits, objective=word("objective", objective), within=within, margin=margin,
@@ -127,12 +127,12 @@ def training(request: Request, tokens: Any, deadline: Any) -> Request:
     """How much is to be trained, and in which time."""
     if tokens is None:
         if deadline is not None:
-            raise DistsimError(f"--deadline {deadline} needs to know for how many tokens", "add e.g. --tokens 300B")
+            raise DistsimError(f"--deadline {deadline} needs a number of tokens", "add e.g. --tokens 300B")
         return request
     made = {"tokens": parse(tokens, "tokens", "--tokens")}
     if deadline is not None:
         made["deadline"] = parse_time(deadline, "--deadline")
     for name, value in made.items():
         if value <= 0:
-            raise DistsimError(f"--{name} leaves nothing to search for", "write e.g. --tokens 300B --deadline 30d")
+            raise DistsimError(f"--{name} must be more than 0", "write e.g. --tokens 300B --deadline 30d")
     return replace(request, tokens=made["tokens"], deadline=made.get("deadline", request.deadline))

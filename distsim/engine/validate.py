@@ -6,19 +6,27 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from distsim import catalog, keywords
-from distsim.engine.counted import Show, counted
+from distsim.engine.counted import Pool, Show, counted
 from distsim.engine.evidence import Replay, quantile, replay
 from distsim.engine.ranking import Ranking, ranking_of, timed
+from distsim.engine.runs.measured import told_counts
 from distsim.engine.runs.profile import as_one_software
 from distsim.engine.runs.units import time_cell, unit_note
+from distsim.engine.single_changes import Gain, gains_of, kept_of
 from distsim.errors import DistsimError, did_you_mean
 from distsim.interop.runs import Run, odd_cells, read_runs
 
 GROUPS = ("source", "gpu", "framework", "model")
+PART = 50
+"""Runs that a worker replays at once, a third of a second's work."""
+ENOUGH = 8
+"""Parts from which on several processes are quicker than one: a process takes about a second to start and to load what
+runs need. Measured."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,11 @@ class Validation:
         """How well the layouts of jobs are ranked that were measured in several; None where none was."""
         return ranking_of(timed(self.replays))
 
+    @cached_property
+    def gains(self) -> list[Gain]:
+        """What single changes of a job's settings promised and gained, where runs were measured with both."""
+        return gains_of(self.replays)
+
     @property
     def odd(self) -> list[str]:
         """Cells that hold no number where one is expected, times that are in another unit, runs with neither time nor
@@ -67,7 +80,11 @@ class Validation:
         blank = [one.run.id for one in self.replays if not (one.reason or one.measured_seconds or one.measured_peak)]
         names = ", ".join(blank[:3]) + (", …" if len(blank) > 3 else "")
         bare = f"predicted, but with nothing measured to hold it against: {len(blank)} ({names})"
-        return [*odd_cells([one.run for one in self.replays]), *unit_note(timed), *([bare] if blank else [])]
+        return [
+            *odd_cells([one.run for one in self.replays], counts=told_counts),
+            *unit_note(timed),
+            *([bare] if blank else []),
+        ]
 
     def by(self, group: str) -> dict[str, Summary]:
         """Over the runs of each source, gpu, framework or model, the largest group first. Raises DistsimError for
@@ -85,6 +102,7 @@ class Validation:
             "rows": [_row(one) for one in self.replays],
             "summary": vars(self.summary),
             "ranking": self.ranking and self.ranking._asdict(),
+            "changes": {name: one._asdict() for name, one in kept_of(self.gains).items()},
         }
         if by:
             data["by"] = {name: vars(summary) for name, summary in self.by(by).items()}
@@ -114,13 +132,34 @@ def validate(runs: str | Path | None = None) -> Validation:
     return validate_file(shipped_runs() if runs is None else Path(keywords.word("runs", runs)))
 
 
-def validate_file(path: Path, show: Show | None = None) -> Validation:
-    """Replay every run of a file; a user's own as ``distsim calibrate`` fits them. ``show`` hears how many are done."""
+def validate_file(path: Path, show: Show | None = None, pool: Pool | None = None) -> Validation:
+    """Replay every run of a file, in a pool's processes if one is given, with the same answer; a user's own as
+    ``distsim calibrate`` fits them. ``show`` hears how many are done."""
     runs = read_runs(path)
     if not any(path.samefile(shipped) for shipped in (shipped_runs(), unseen_runs())):
         runs = as_one_software(runs)
+    if pool is not None:
+        return Validation(_shared(runs, show, pool))
     with catalog.settled():
         return Validation(tuple(replay(run) for run in counted(runs, show)))
+
+
+def _shared(runs: Sequence[Run], show: Show | None, pool: Pool) -> tuple[Replay, ...]:
+    """Replays by the workers of a pool, in the order of the runs. Neighbours stay together, as they
+    name the same presets."""
+    parts = [tuple(runs[first : first + PART]) for first in range(0, len(runs), PART)]
+    made: dict[int, list[Replay]] = {}
+    for place, replays in pool.share(replays_of, parts):
+        made[place] = replays
+        if show is not None:
+            show(sum(map(len, made.values())), len(runs))
+    return tuple(one for _, replays in sorted(made.items()) for one in replays)
+
+
+@catalog.settled()
+def replays_of(runs: Sequence[Run]) -> list[Replay]:
+    """Each of some runs replayed."""
+    return [replay(run) for run in runs]
 
 
 def group_name(run: Run, group: str) -> str:

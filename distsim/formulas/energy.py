@@ -19,21 +19,24 @@ def accelerator_watts(
     return full_watts * (least_fraction + (1 - least_fraction) * busy)
 
 
-@formula(unit="W", source="a limit lowers clocks until it is kept (nvidia-smi --power-limit), and nothing below it")
+@formula(
+    unit="W",
+    source="a limit lowers clocks until the draw keeps to it (nvidia-smi --power-limit); below it nothing changes",
+)
 def limited_watts(watts: Number, limit_watts: Number) -> Number:
-    """Mean draw of one accelerator under a power limit, from what it would draw without."""
+    """Mean draw of one accelerator under a power limit, from what it would draw without one."""
     return minimum(watts, limit_watts)
 
 
 @formula(unit="W", source="processors, fans, network cards and drives: a share of what a node may draw beyond its GPUs")
 def node_overhead_watts(node_watts: Number, gpus_per_node: Number, full_watts: Number, node_share: Number) -> Number:
-    """Draw of the rest of a node, per accelerator, from the most that the node draws."""
+    """Draw of the rest of a node, per accelerator, from the most that the node may draw."""
     return maximum(node_watts / gpus_per_node - full_watts, 0) * node_share
 
 
 @formula(unit="kWh", source=PATTERSON)
 def energy_kwh(busy_gpu_hours: Number, watts_per_gpu: Number, pue: Number) -> Number:
-    """Energy of a run at the meter of the data centre: machines, their share of nodes, and cooling."""
+    """Energy of a run at the meter of the data centre: accelerators, their share of nodes, and cooling."""
     return busy_gpu_hours * watts_per_gpu / WATTS_PER_KILOWATT * pue
 
 
@@ -45,5 +48,5 @@ def mean_watts(training_watts: Number, idle_watts: Number, goodput: Number) -> N
 
 @formula(unit="tCO2e", source=PATTERSON)
 def emitted_tonnes(kwh: Number, kg_co2e_per_kwh: Number) -> Number:
-    """Operational emissions; those of making the machines are not in it."""
+    """Operational emissions; those of making the machines are not included."""
     return kwh * kg_co2e_per_kwh / KILOGRAMS_PER_TONNE

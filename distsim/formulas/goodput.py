@@ -1,4 +1,4 @@
-"""Failures, checkpoints and what they leave of the time: closed forms for exponential times between failures."""
+"""Time lost to failures and checkpoints: closed forms for exponential times between failures."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ERLANG = (
     "Erlang 1917, loss formula; for repairs of any lengths: Sevastyanov 1957. Its servers are nodes in repair: "
     "failures come at a constant rate while the job runs (Poisson arrivals see time averages), none while it waits"
 )
-RARELY = 0.01  # of failures may find no spare node, where nobody says how many there are
-NEVER = 1e-15  # a share of failures that no sum notices
+RARELY = 0.01  # share of failures that may find no spare node, where the number of spares is not given
+NEVER = 1e-15  # a share of failures too small to change any sum
 
 
 @formula(unit="1/GPU-h", source="definition: count over accelerator-hours")
@@ -30,9 +30,9 @@ def failures_per_gpu_hour_of_node_days(failures_per_node_day: Number, gpus_per_n
     return failures_per_node_day / gpus_per_node / (DAY / HOUR)
 
 
-@formula(unit="s", source="definition: as many steps as hold the tokens, one after the other")
+@formula(unit="s", source="definition: as many steps as the tokens need, one after the other")
 def undisturbed_seconds(tokens: Number, tokens_per_step: Number, step_seconds: Number) -> Number:
-    """Time of a training run in which nothing fails and nothing is saved."""
+    """Time of a training run without failures and without checkpoints."""
     return tokens / tokens_per_step * step_seconds
 
 
@@ -42,27 +42,27 @@ def seconds_between_failures(gpus: Number, gpu_failures_per_hour: Number) -> Num
     return HOUR / (gpus * gpu_failures_per_hour)
 
 
-@formula(unit="s", source="definition: every node may be taken away, each once in so long on average")
+@formula(unit="s", source="definition: each node is taken away once in that time on average")
 def seconds_between_preemptions(nodes: Number, seconds_per_node: Number) -> Number:
-    """Mean time until the first of a job's nodes is taken back by who rents it out."""
+    """Mean time until the provider takes back the first of a job's nodes."""
     return seconds_per_node / nodes
 
 
 @formula(unit="s", source="rates of independent causes add up")
 def seconds_between_stops(seconds_between_failures: Number, seconds_between_preemptions: Number) -> Number:
-    """Mean time between stops of a job for either cause."""
+    """Mean time between stops of a job, by failures and preemptions together."""
     return 1 / (1 / seconds_between_failures + 1 / seconds_between_preemptions)
 
 
 @formula(unit="s", source="definition: the storage or the writers' links, whichever is slower")
 def checkpoint_write_seconds(checkpoint_bytes: Number, storage_rate: Number, writers_rate: Number) -> Number:
-    """From the first byte to a checkpoint that can be restored, all writers together."""
+    """Time from the first byte written to a checkpoint that can be restored, all writers together."""
     return checkpoint_bytes / minimum(storage_rate, writers_rate)
 
 
 @formula(unit="s", source="MegaScale (arXiv:2402.15627) section 4.4: the GPU waits for the copy to host memory only")
 def checkpoint_copy_seconds(bytes_per_gpu: Number, host_rate: Number) -> Number:
-    """How long training stands still for a checkpoint that is written while it goes on."""
+    """How long training pauses for an asynchronous checkpoint, which is written while training continues."""
     return bytes_per_gpu / host_rate
 
 
@@ -99,7 +99,7 @@ def wall_over_work(
     restart_seconds: Number,
     mean_time_between_failures: Number,
 ) -> Number:
-    """Expected time over training time; failures also strike checkpoints and restarts, lost work is done again."""
+    """Expected time over training time; failures also strike checkpoints and restarts, and lost work is redone."""
     mean = mean_time_between_failures
     segment = (interval_seconds + blocking_seconds) / mean
     growth = where(segment < 1e-6, segment, exp(minimum(segment, 500.0)) - 1)
@@ -121,20 +121,20 @@ def expected_ettr(
 
 @formula(unit="1", source="definition: planned pauses per day of running, each with a checkpoint before it")
 def planned_stretch(pauses_per_day: Number, seconds_per_pause: Number) -> Number:
-    """Factor on the time for maintenance that is announced, so that no work is lost."""
+    """Factor by which planned maintenance lengthens a run; it is announced, so no work is lost."""
     return 1 + pauses_per_day * seconds_per_pause / DAY
 
 
 @formula(unit="1", source="definition: a synchronous step waits for its slowest worker")
 def straggler_stretch(workers: Number, spread_fraction: Number) -> Number:
-    """Slowest of N workers over the mean worker, whose speeds differ by a standard deviation of ``spread_fraction``."""
+    """Step time of the slowest of N workers over the mean, for speeds with a standard deviation ``spread_fraction``."""
     return 1 + spread_fraction * largest_deviation(workers)
 
 
 @formula(unit="1", source=f"{ERLANG}; the failing node sees the others: B(spares, nodes in repair)")
 def spares_short_probability(nodes_in_repair: Number, spares: Number) -> Number:
-    """How likely a failure finds no spare node. ``nodes_in_repair``, repair time over time between failures, is their
-    mean number where there are always enough."""
+    """Probability that a failure finds no spare node left. ``nodes_in_repair``, repair time over time between failures,
+    is the mean number of nodes in repair if spares never ran out."""
     return erlang_b(nodes_in_repair, spares)
 
 
@@ -149,12 +149,12 @@ def erlang_b(load: Number, servers: Number) -> Number:
 
 @formula(unit="nodes", source=f"{ERLANG}: the smallest number for which B is at most 1 %")
 def usual_spares(nodes_in_repair: Number) -> Number:
-    """Spare nodes that leave at most one failure in a hundred without one; none where nothing is repaired."""
+    """Fewest spare nodes with which at most one failure in a hundred finds none left; zero if nothing is repaired."""
     return fewest_servers(nodes_in_repair)
 
 
 def fewest_servers(load: Number) -> Number:
-    """The fewest servers that lose hardly anything."""
+    """Fewest servers with which Erlang's B is at most ``RARELY``."""
     share, servers, count = where(load > 0, 1.0, 0.0), 0 * load, 0
     while some(share > RARELY):
         count += 1
@@ -167,11 +167,11 @@ def fewest_servers(load: Number) -> Number:
     unit="s", source="first of spares + 1 exponential repairs to end; the mean is the same for repairs of any lengths"
 )
 def repair_wait_seconds(repair_seconds: Number, spares: Number) -> Number:
-    """How long a failure that finds no spare node waits: as many are in repair as there are spares, and its own."""
+    """Mean wait after a failure that finds no spare node: all spares and the failed node are in repair."""
     return repair_seconds / (spares + 1)
 
 
 @formula(unit="1", source="renewal: each time between failures is followed by its wait, in which nothing else fails")
 def waiting_stretch(short_probability: Number, wait_seconds: Number, seconds_between_failures: Number) -> Number:
-    """Factor on the time of a job that waits as a whole for nodes in repair: one over Erlang's 1 - B(spares + 1)."""
+    """Factor by which waits for nodes in repair lengthen a run, as all nodes wait: 1 / (1 - Erlang's B(spares + 1))."""
     return 1 + short_probability * wait_seconds / seconds_between_failures

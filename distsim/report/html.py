@@ -34,6 +34,7 @@ from distsim.report.plan_words import (
     owed,
     owed_whole,
     rate,
+    source,
     unbeaten,
 )
 from distsim.units import DAY, KWH_PER_MWH, count, days_words, dollars, duration, least_to_most, rounded
@@ -90,36 +91,36 @@ def _contents(chosen: Option) -> Html:
 
 def _answer(made: Plan, chosen: Option, setup: Setup, seed: int, today: datetime.date) -> Html:
     one, quote = chosen.candidate, chosen.quote
-    what = f"{one.gpus:,} × {one.gpu} ({one.cluster}) from {quote.whose}"
+    what = f"{one.gpus:,} × {one.gpu} ({one.cluster}){'' if quote.owned else f' from {quote.whose}'}"
     cost = f"{days(chosen.days)}, {dollars(chosen.dollars)}"
     price = rate(chosen, today)
     if made.cheapest is None:
         told = [
-            paragraph(element("strong", "No option keeps to the limits."),
+            paragraph(element("strong", "No option meets the limits."),
                       f" Tried: {least_to_most(made.sizes)} accelerators. Nearest: ", what, f": {cost}, {price}.",
                       class_="answer no"),
             _misses(made),
         ]  # fmt: skip
     else:
-        how = "buy" if quote.owned else "rent"
-        told = [paragraph(f"Cheapest: {how} ", element("strong", what), " for about ", element("strong", cost),
+        how, used = ("buy", " and use them for about ") if quote.owned else ("rent", " for about ")
+        told = [paragraph(f"Cheapest: {how} ", element("strong", what), used, element("strong", cost),
                           f", {price}.", class_="answer")]  # fmt: skip
     wish, quickest = made.request.wish, made.fastest
     within = "" if wish.days is None and wish.dollars is None else " within the limits"
     if quickest is not None and faster(quickest, chosen):
         told.append(paragraph(
-            f"Fastest{within}: {quickest.candidate.gpus:,} × {quickest.candidate.gpu} from "
-            f"{quickest.quote.whose}: {days(quickest.days)}, {dollars(quickest.dollars)}{_whole(quickest)}."
+            f"Fastest{within}: {quickest.candidate.gpus:,} × {quickest.candidate.gpu} "
+            f"{source(quickest.quote)}: {days(quickest.days)}, {dollars(quickest.dollars)}{_whole(quickest)}."
         ))  # fmt: skip
     dates = finish_dates(chosen, seed)
     p10, p50, p90 = (days(dates.quantile(share) / DAY) for share in (0.1, 0.5, 0.9))
     share = "" if wish.days is None else f"; {kept(made, dates.share_within(wish.days * DAY))}"
     told += [_tiles(chosen), paragraph(
-        f"Finished after {p50}; one run in ten before {p10}, one in ten after {p90}{share} "
-        f"({len(dates.seconds):,} simulated campaigns, step time uncertain, {dates.failures.mean():,.1f} failures each "
-        f"on average, seed {seed})."
+        f"Median finish after {p50}; one run in ten finishes before {p10}, one in ten after {p90}{share} "
+        f"({len(dates.seconds):,} simulated campaigns with uncertain step time, {dates.failures.mean():,.1f} failures "
+        f"each on average, seed {seed})."
     )]  # fmt: skip
-    told += [paragraph(f"Besides: {words}.") for words in (besides(made, chosen, today),) if words]
+    told += [paragraph(f"Extra costs: {words}.") for words in (besides(made, chosen, today),) if words]
     told += [paragraph(words.capitalize(), ".") for words in fullness(chosen)]
     if owed(chosen):
         word = "Bought. " if chosen.quote.owned else "Reserved. "
@@ -131,19 +132,19 @@ def _answer(made: Plan, chosen: Option, setup: Setup, seed: int, today: datetime
 
 def _whole(option: Option) -> str:
     """What has to be paid where that is more than the run's hours."""
-    paid = "to buy" if option.quote.owned else "owed"
-    return "" if option.committed_dollars is None else f" of {owed_whole(option)} {paid}"
+    paid = "purchase" if option.quote.owned else "owed"
+    return "" if option.committed_dollars is None else f" (of {owed_whole(option)} {paid})"
 
 
 def _misses(made: Plan) -> Html:
     bound = any(one.committed_dollars is not None for one in made.nearest)
-    head = ["option", "from", "days", "dollars", *(["owed"] if bound else []), "lacks"]
+    head = ["option", "from", "days", "dollars", *(["owed"] if bound else []), "misses by"]
     rows = [
         [f"{one.candidate.gpus:,} × {one.candidate.gpu}", one.quote.whose, datum(one.days, number(one.days)),
          datum(one.dollars, dollars(one.dollars)), *([_owed(one)] if bound else []), made.request.wish.lacks(one)]
         for one in made.nearest
     ]  # fmt: skip
-    return table("Nearest options, and what each lacks", head, rows, (0, 1, len(head) - 1))
+    return table("Nearest options, and by how much each misses the limits", head, rows, (0, 1, len(head) - 1))
 
 
 def _owed(option: Option) -> str:
@@ -200,8 +201,8 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
 
 def _trade(made: Plan, chosen: Option) -> Html:
     hidden = len(made.options) - len(shown(made, chosen))
-    many = "1 option costs" if hidden == 1 else f"{hidden} options cost"
-    more = f" {many} more than {dollars(dearest(made.options))} and are beaten: not shown." if hidden else ""
+    many = "1 option" if hidden == 1 else f"{hidden} options"
+    more = f" Not shown: {many} over {dollars(dearest(made.options))} that others beat." if hidden else ""
     caption = (
         f"Both scales are logarithmic. Squares with letters: {unbeaten(made.options)}; circles: the other "
         f"options; the large ring: the option shown on this page.{more}"
@@ -216,7 +217,7 @@ def _money(option: Option) -> Html:
          datum(shares[name] * option.dollars, dollars(shares[name] * option.dollars))]
         for name, (letter, colour) in PARTS.items() if shares[name] >= 5e-4
     ]  # fmt: skip
-    caption = f"{dollars(option.dollars)} by what the accelerators did while they were paid"
+    caption = f"{dollars(option.dollars)} split by what the accelerators did while they were paid for"
     paid = "cost" if option.quote.owned else "rent"
     return section(
         "money", "Where the money goes", figure(caption, money_bar(option)),
@@ -234,7 +235,7 @@ def _buying(made: Plan, option: Option, today: datetime.date) -> Html:
     told = [f"{one[0].upper()}{one[1:]}." for one in (*sentences(own, option, house, today), assumed(house))]
     head, cells = cash_of_years(own)
     rows = [[str(year), *(datum(value, dollars(value)) for value in amounts)] for year, amounts in cells]
-    caption = "Dollars so far per accelerator; bought on the first day, sold at the end of its life"
+    caption = "Cumulative dollars per accelerator; bought on the first day, sold at the end of its life"
     plot = [] if (drawn := cash(own)) is None else [figure(caption, drawn)]
-    years = table("Cash of each year per accelerator", head, rows)
+    years = table("Cash flow of each year per accelerator", head, rows)
     return section("buying", f"{title}, per {option.candidate.gpu}", *map(paragraph, told), *plot, years)

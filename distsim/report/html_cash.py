@@ -43,11 +43,11 @@ def cash(own: Ownership) -> Html | None:
     renting = [(0.0, 0.0), (years, end.renting_so_far)] if own.rented else []
     paper = _paper(years, max(amount for _, amount in (*buying, *renting)))
     parts = [*_scale(paper), *_crossing(own, paper), *_line("buying", buying, "step", paper)]
-    words = f"After {years} years buying has cost {dollars(end.buying_so_far)}, the machine sold"
+    words = f"After {years} years buying has cost {dollars(end.buying_so_far)}, resale deducted"
     if own.rented:
         parts += _line("renting", renting, "other", paper)
         words += f"; renting {dollars(end.renting_so_far)}"
-    title = f"Dollars so far of buying{' and of renting' if own.rented else ''} one accelerator"
+    title = f"Cumulative dollars of buying{' and of renting' if own.rented else ''} one accelerator"
     return drawing("cash", WIDTH, HEIGHT, title, words, parts)
 
 

@@ -71,7 +71,7 @@ def money_bar(option: Option) -> Html:
     ]
     words = "; ".join(hint for hint, *_ in parts)
     drawn = _segments(parts, 0.0, 0.0, BAR)
-    return drawing("money", WIDTH, BAR, f"Where {dollars(option.dollars)} go", words, drawn)
+    return drawing("money", WIDTH, BAR, f"Where the {dollars(option.dollars)} goes", words, drawn)
 
 
 def memory_bars(report: MemoryReport) -> Html:

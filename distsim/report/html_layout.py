@@ -37,7 +37,7 @@ def memory(option: Option, inside: Details) -> Html:
     return section(
         "memory", "Memory of the layout",
         paragraph(f"{option.candidate.gpus:,} × {option.candidate.gpu}: {layout_words(option)}; {spare}."),
-        figure(joined(["Stages that need the same share a bar. ", keys], ""), memory_bars(report)),
+        figure(joined(["Stages with the same memory share a bar. ", keys], ""), memory_bars(report)),
         table("Memory at the peak, per stage", head, rows, (0, len(head) - 1)),
     )  # fmt: skip
 
@@ -49,12 +49,12 @@ def pipeline(inside: Details) -> Html:
         return section("pipeline", title, paragraph("The layout has one pipeline stage: there is no schedule to draw."))
     total = inside.setup.layout.micro_batches
     every = "All" if drawn.micro == total else f"{drawn.micro} of the {total:,}"
-    bubble = "" if inside.bubble is None else f" With all of them the bubble is {inside.bubble:.1%} of the time."
+    bubble = "" if inside.bubble is None else f" With all micro-batches the bubble is {inside.bubble:.1%} of the time."
     present = {action[0] for order in drawn.parts.orders for action in order}
     kinds = ", ".join(f"{kind} {words}" for kind, words in KINDS.items() if kind in present)
     caption = (
-        f"{every} micro-batches of a step; stages down, seconds across, the number is the micro-batch, grey ground is "
-        f"idle time (the bubble). Each bar tells its times when pointed at ({kinds}; first of two shades: first chunk)."
+        f"{every} micro-batches of a step; stages down, seconds across; numbers are micro-batches, grey is idle time "
+        f"(the bubble). Hover over a bar to see its times ({kinds}; of two shades, the first is the first chunk)."
         f"{'' if drawn.micro == total else bubble}"
     )
     box = element("div", _inline(pipeline_svg.draw(drawn)), class_="wide scroll sheet", tabindex=0, role="region",
@@ -64,8 +64,8 @@ def pipeline(inside: Details) -> Html:
          datum(1 - busy / drawn.makespan, f"{1 - busy / drawn.makespan:.1%}"), f"{held:g}"]
         for stage, (busy, held) in enumerate(zip(drawn.busy, drawn.peak_in_flight, strict=True))
     ]  # fmt: skip
-    head = ["stage", "busy", "idle", "micro-batches in flight, at most"]
-    return section("pipeline", title, figure(caption, box), table("The drawn pipeline in figures", head, rows))
+    head = ["stage", "busy", "idle", "peak micro-batches in flight"]
+    return section("pipeline", title, figure(caption, box), table("The drawn pipeline in numbers", head, rows))
 
 
 def _inline(svg: str) -> Html:

@@ -14,7 +14,7 @@ from distsim.report.html_figures import drawing, text
 from distsim.report.markup import Html, element
 from distsim.report.plan_plot import dearest
 from distsim.report.plan_words import days as length
-from distsim.report.plan_words import unbeaten
+from distsim.report.plan_words import source, unbeaten
 from distsim.units import days_words, dollars
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960.0, 440.0, 84.0, 24.0, 16.0, 52.0
@@ -135,7 +135,7 @@ def _limits(made: Plan, days: Axis, cost: Axis) -> list[Html]:
 
 
 def _hint(one: Option) -> Html:
-    size = f"{one.candidate.gpus:,} × {one.candidate.gpu} from {one.quote.whose}"
+    size = f"{one.candidate.gpus:,} × {one.candidate.gpu} {source(one.quote)}"
     return element("title", f"{size}: {length(one.days)}, {dollars(one.payable_dollars)}")
 
 

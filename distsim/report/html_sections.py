@@ -32,7 +32,7 @@ def losses(made: Plan, option: Option) -> Html:
     words = (0, 2, 3)
     told = [
         paragraph(
-            f"Of all the time that is paid, {kept.fraction:.1%} is training (the goodput). The rest goes to failures, "
+            f"Of all paid time, {kept.fraction:.1%} is training (the goodput). The rest goes to failures, "
             "restarts, checkpoints and planned pauses; the formulas are in distsim's documentation."
         ),
         table("Terms of the goodput", head, [_row(one) for one in kept.figures], words),
@@ -42,7 +42,7 @@ def losses(made: Plan, option: Option) -> Html:
     own = made.buying(option)
     if own is not None:
         told.append(table("Terms of owning one accelerator", head, [_row(one) for one in own.figures], words))
-    return section("losses", "What failures and checkpoints take", *told, items(kept.notes) if kept.notes else "")
+    return section("losses", "Time lost to failures and checkpoints", *told, items(kept.notes) if kept.notes else "")
 
 
 def _row(one: Figure) -> list[str]:
@@ -72,10 +72,10 @@ def prices(made: Plan, today: datetime.date) -> Html:
     return section(
         "prices", "Prices, their age and their source",
         paragraph(
-            f"Term: {', '.join(terms)}; {paid_for(terms)}, nothing else. A date that is only a month or a year makes "
-            f"the price at most as old as its first day. {_oldest(made.request)} Ask for quotes before you decide."
+            f"Term: {', '.join(terms)}; {paid_for(terms)} only. Where a date is only a month or a year, the price is "
+            f"at most as old as its first day. {_oldest(made.request)} Ask for quotes before you decide."
         ),
-        table("Prices reckoned with", head, rows, (0, 1, 2, 3, 5, 6, 7)),
+        table("Prices used", head, rows, (0, 1, 2, 3, 5, 6, 7)),
     )  # fmt: skip
 
 
@@ -87,8 +87,8 @@ def _oldest(request: Request) -> str:
         )
     rents = f"Rents more than {STALE_DAYS} days older than the newest known one are left out."
     if request.price_terms == (OWNED,):
-        return "Prices to buy are taken whatever their age."
-    return f"{rents} Prices to buy are taken whatever their age." if OWNED in request.price_terms else rents
+        return "Purchase prices are used whatever their age."
+    return f"{rents} Purchase prices are used whatever their age." if OWNED in request.price_terms else rents
 
 
 def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
@@ -105,7 +105,7 @@ def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
         f"{request.tokens / option.candidate.tokens_per_step:,.0f} steps of {duration(option.candidate.step_seconds)}.",
         f"Software profile {setup.framework.name}, precision {setup.precision.name}, optimizer {setup.optimizer.name}.",
         *(f"{words[0].upper()}{words[1:]}, nothing else." for words in trained_words(setup)),
-        *([] if setup.gpu_power is None else [f"Accelerators under a power limit of {setup.gpu_power:g} W."]),
+        *([] if setup.gpu_power is None else [f"Accelerators run under a power limit of {setup.gpu_power:g} W."]),
         f"Failures: preset {faults.name}; one per {duration(kept.mean_time_between_failures)} on "
         f"{kept.gpus:,} accelerators; {standing_by(option) or 'no spare nodes'}. {faults.notes}",
         f"{often[0].upper()}{often[1:]}{why if kept.checkpoints > 1 else ''}, written {copies}; storage preset "
@@ -113,7 +113,7 @@ def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
         f"Facility: preset {house.name}, PUE {house.pue:g}, "
         f"{'power price unknown' if house.usd_per_kwh is None else f'${house.usd_per_kwh:g} per kWh'}, "
         f"{'grid unknown' if house.kg_co2e_per_kwh is None else f'{house.kg_co2e_per_kwh:g} kg CO2e per kWh'}.",
-        f"Intervals hold 90 % of outcomes; they are those of the step time, learned from measured runs. Finish dates "
+        f"Intervals are 90 % prediction intervals of the step time, learned from measured runs. Finish dates "
         f"come from simulated campaigns with seed {seed}.",
         *(f"{note[0].upper()}{note[1:]}." for note in made.notes),
     ]  # fmt: skip
@@ -130,7 +130,7 @@ def versions(made: Plan, inside: Details, today: datetime.date, asked: str) -> H
         paragraph(
             f"distsim {distsim.__version__}, Python {platform.python_version()}, made on ",
             element("time", today.isoformat(), datetime=today.isoformat()),
-            ". The page holds all that it shows: nothing is loaded from elsewhere, and there is no script in it.",
+            ". The page is self-contained: it loads nothing from elsewhere and has no script.",
         )
     ]
     if asked:
@@ -139,7 +139,7 @@ def versions(made: Plan, inside: Details, today: datetime.date, asked: str) -> H
     if own is not None:
         rows.append(["price to buy", own.item, "usd per system", own.source, own.date])
     head = ["kind", "name", "figure", "source", "checked"]
-    told.append(table("Sources of the presets of the shown option", head, rows, (0, 1, 2, 3, 4)))
+    told.append(table("Sources of the presets behind the option shown", head, rows, (0, 1, 2, 3, 4)))
     return section("sources", "Versions and sources", *told)
 
 

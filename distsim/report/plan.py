@@ -32,6 +32,7 @@ from distsim.report.plan_words import (
     owed_whole,
     rate,
     saving,
+    source,
     standing_by,
     unbeaten,
 )
@@ -82,7 +83,7 @@ def _question(made: Plan, term: Style) -> list[str]:
         f"prices {', '.join(made.request.price_terms)}; failures {terms.failures.name}; "
         f"checkpoints to storage {terms.storage.name}; "
         f"facility {made.request.facility.name} (PUE {made.request.facility.pue:g})"
-        + ("" if terms.job.gpu_power is None else f"; accelerators at {terms.job.gpu_power:g} W"),
+        + ("" if terms.job.gpu_power is None else f"; accelerators limited to {terms.job.gpu_power:g} W"),
     ]
 
 
@@ -107,15 +108,15 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
     return [
         *told, "",
         f"{term.bold('cheapest in detail')}: {layout_words(chosen)}",
-        f"finished    after {p50}, one in ten before {p10}, one in ten after {p90}{within} "
-        f"({len(dates.seconds):,} simulated campaigns, step time uncertain, seed {seed})",
+        f"finish      median {p50}, 10th percentile {p10}, 90th {p90}{within} "
+        f"({len(dates.seconds):,} simulated campaigns with uncertain step time, seed {seed})",
         f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {gpu_hours(chosen)} GPU-hours",
-        *(f"besides     {words}" for words in (besides(made, chosen, today),) if words),
+        *(f"extra       {words}" for words in (besides(made, chosen, today),) if words),
         *(f"spares      {words}" for words in (standing_by(chosen),) if words),
         *bound,
         *fullness(chosen),
         f"tokens      {rounded(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
-        f"failures    {few} expected, one per {duration(terms.mean_time_between_failures)}; "
+        f"failures    {few} expected, one every {duration(terms.mean_time_between_failures)}; "
         f"goodput {terms.fraction:.1%}; {saving(terms)}",
         f"energy      {', '.join(filter(None, (energy(chosen), carbon(chosen))))}",
     ]  # fmt: skip
@@ -123,10 +124,10 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
 
 def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
     one, quote = option.candidate, option.quote
-    paid = "to buy" if quote.owned else "owed"
-    whole = f" of {owed_whole(option)} {paid}" if option.committed_dollars is not None else ""
+    paid = "purchase" if quote.owned else "owed"
+    whole = f" (of {owed_whole(option)} {paid})" if option.committed_dollars is not None else ""
     return (
-        f"{term.bold(word)}    {one.gpus:,} x {one.gpu} ({one.cluster}) from {quote.whose}: "
+        f"{term.bold(word)}    {one.gpus:,} x {one.gpu} ({one.cluster}) {source(quote)}: "
         f"{term.bold(days(option.days))}, {term.bold(dollars(option.dollars))}{whole} {rate(option, today)}"
     )
 
@@ -147,10 +148,10 @@ def _misses(made: Plan, term: Style) -> list[str]:
          *([owed_whole(one)] if bound else []), made.request.wish.lacks(one)]
         for one in made.nearest
     ]  # fmt: skip
-    head = ["nearest", "from", "days", "dollars", *([OWED] if bound else []), "what it lacks"]
+    head = ["nearest", "from", "days", "dollars", *([OWED] if bound else []), "misses by"]
     lines = columns(head, rows, left=(0, 1, len(head) - 1))
     tried = f" Tried: {least_to_most(made.sizes)} accelerators."
-    return [term.ink("No option keeps to the limits.", VERMILLION) + tried, *folded(lines, lines[0].index(head[-1]))]
+    return [term.ink("No option meets the limits.", VERMILLION) + tried, *folded(lines, lines[0].index(head[-1]))]
 
 
 def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
@@ -229,8 +230,8 @@ def _scaling(made: Plan, option: Option) -> list[str]:
     size = count(made.optimal_parameters(option))
     return [
         "",
-        f"compute-optimal for {dollars(wish or option.dollars)} at these prices: about {size} parameters on 20 tokens "
-        "each (Chinchilla, Hoffmann et al. 2022; dense models, quality of the data left aside)",
+        f"compute-optimal for {dollars(wish or option.dollars)} at these prices: about {size} parameters with 20 "
+        "tokens each (Chinchilla, Hoffmann et al. 2022; for dense models, data quality not considered)",
     ]
 
 

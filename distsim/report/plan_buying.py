@@ -24,41 +24,44 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     one = option.candidate
     parts = ", ".join(f"{dollars(cost)} {name}" for name, cost in own.parts.items() if cost)
     bought = (
-        f"bought for {dollars(own.price)} ({own.item}, {dated(own.date, today)}, network included), an hour in use "
+        f"bought for {dollars(own.price)} ({own.item}, {dated(own.date, today)}, network included), each hour in use "
         f"costs {dollars(own.owned_per_hour)} ({parts})"
     )
     if not own.rented:
         return [bought, *_together(own, option.bought_gpus)]
     months = own.break_even_months
     never = months == float("inf")
-    late = ", beyond its life" if not never and months > YEAR_MONTHS * house.lifetime_years else ""
-    when = "never" if never else f"after {number(months, 0 if months >= 100 else 1)} months{late}"
+    late = ", after the end of its life" if not never and months > YEAR_MONTHS * house.lifetime_years else ""
+    when = "never pays off" if never else f"pays off after {number(months, 0 if months >= 100 else 1)} months{late}"
     run = option.days * DAY / YEAR * YEAR_MONTHS
     takes = f"{run:,.1f} months" if run >= 1 else days(option.days)
     idle = own.rent_per_used_hour != own.rent_per_hour
     paid = f" ({dollars(own.rent_per_hour)} an hour, used or not)" if idle else ""
     return [
-        f"{bought} against {dollars(own.rent_per_used_hour)} of rent{paid}",
-        f"buying pays off {when}; this run takes {takes}",
+        f"{bought}, against {dollars(own.rent_per_used_hour)} to rent{paid}",
+        f"buying {when}; this run takes {takes}",
         *_together(own, one.gpus),
     ]
 
 
 def _together(own: Ownership, gpus: int) -> list[str]:
-    """The price of all machines, which is told already of a single one."""
+    """The price of all machines; nothing for a single one, whose price is given already."""
     return [f"all {gpus:,} of them cost {dollars(own.price * gpus)} to buy"] if gpus > 1 else []
 
 
 def assumed(house: Facility) -> str:
     """The house that the machines stand in."""
     hall = (
-        "the hall is there" if house.usd_per_kw_month is None else f"hall at ${house.usd_per_kw_month:g} per kW-month"
+        "hall already available"
+        if house.usd_per_kw_month is None
+        else f"hall at ${house.usd_per_kw_month:g} per kW-month"
     )
     known = house.usd_per_kwh is not None
-    power = f"${house.usd_per_kwh:g} per kWh" if known else "electricity not counted: no price of it is stated"
+    power = f"${house.usd_per_kwh:g} per kWh" if known else "electricity not counted: its price is not given"
     return (
-        f"in use {house.utilisation:.0%} of the time, written off in {house.lifetime_years:g} years to "
-        f"{house.residual_fraction:.0%}, upkeep {house.upkeep_fraction:.0%} a year, {hall}, {power}"
+        f"assumed: in use {house.utilisation:.0%} of the time, written off over {house.lifetime_years:g} years to "
+        f"{house.residual_fraction:.0%} of the price, upkeep {house.upkeep_fraction:.0%} of the price a year, {hall}, "
+        f"{power}"
     )
 
 
@@ -81,8 +84,8 @@ def heading(option: Option) -> str:
 
 def no_price(made: Plan, option: Option) -> str:
     """Why there is nothing to compare a rent with."""
-    new = "" if made.request.price_days is None else " that is new enough"
-    return f"no price{new} of a system with {option.candidate.gpu} is known"
+    new = "" if made.request.price_days is None else "recent enough "
+    return f"no {new}price of a system with {option.candidate.gpu} is known"
 
 
 def cash_of_years(own: Ownership) -> tuple[list[str], list[tuple[int, list[float]]]]:

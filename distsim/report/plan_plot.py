@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from distsim.engine.plans.plan import Option
 from distsim.report.plan_words import days as length
-from distsim.report.plan_words import unbeaten
+from distsim.report.plan_words import source, unbeaten
 from distsim.report.prose import folded
 from distsim.report.style import GREEN, Style
 
@@ -47,12 +47,12 @@ def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style, nam
     return [
         *folded([title], indent=4), f"  ${max(cost):,.0f}", *rows, f"  +{'-' * width}",
         f"  ${min(cost):,.0f}   {left} {right:>{max(width - len(left), len(right))}}", *legend,
-        *([f"  not shown: {len(found) - len(shown)} over ${most:,.0f}"] if len(found) > len(shown) else []),
+        *([f"  not shown: options over ${most:,.0f} ({len(found) - len(shown)})"] if len(found) > len(shown) else []),
     ]  # fmt: skip
 
 
 def _told(one: Option) -> str:
-    what = f"{one.candidate.gpus:,} x {one.candidate.gpu} from {one.quote.whose}"
+    what = f"{one.candidate.gpus:,} x {one.candidate.gpu} {source(one.quote)}"
     return f"{length(one.days)}, ${one.payable_dollars:,.0f}: {what}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from distsim import catalog
+from distsim.engine.campaigns.prices import Quote
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.layouts import ALIKE
@@ -50,7 +51,7 @@ def energy(option: Option) -> str:
     """``428 MWh``, ``830 kWh``."""
     kwh = option.energy_kwh
     if kwh is None:
-        return "not known"
+        return "unknown"
     return f"{number(kwh, 0)} kWh" if kwh < KWH_PER_MWH else f"{number(kwh / KWH_PER_MWH, 0)} MWh"
 
 
@@ -74,6 +75,11 @@ def kept(made: Plan, share: float) -> str:
     return "" if wish is None else f"{share:.0%} within {days_words(wish)}"
 
 
+def source(quote: Quote) -> str:
+    """Where the machines come from: ``from Nebius``, ``purchased``."""
+    return "purchased" if quote.owned else f"from {quote.whose}"
+
+
 def owed(option: Option) -> str:
     """What a reservation binds its buyer to; nothing for machines that are paid by the hour."""
     whole, terms = option.committed_dollars, option.terms
@@ -81,15 +87,15 @@ def owed(option: Option) -> str:
         return ""
     if option.quote.owned:
         more = option.bought_gpus - option.candidate.gpus
-        idle = f", {more:,} of them more than this run uses" if more else ""
+        idle = f", {more:,} more than this run uses" if more else ""
         return (
-            f"{option.bought_gpus:,} accelerators cost {dollars(whole)} ({option.quote.instance}, network included"
-            f"{idle}); this run's hours are {dollars(option.dollars)} of what they cost over their life"
+            f"{option.bought_gpus:,} accelerators cost {dollars(whole)} to buy ({option.quote.instance}, network "
+            f"included{idle}); this run accounts for {dollars(option.dollars)} of their cost over their life"
         )
-    paid = "the whole term" if terms == 1 else f"{terms} whole terms"
+    paid = "the full term" if terms == 1 else f"{terms} full terms"
     return (
-        f"{dollars(whole)} are owed for {paid} ({option.quote.term}), of which this run uses "
-        f"{dollars(option.dollars)} ({option.dollars / whole:.0%})"
+        f"{dollars(whole)} is owed for {paid} ({option.quote.term}); this run uses {dollars(option.dollars)} of it "
+        f"({option.dollars / whole:.0%})"
     )
 
 
@@ -100,9 +106,10 @@ def owed_whole(option: Option) -> str:
 
 def unbeaten(found: Sequence[Option]) -> str:
     """What the options of the front have in common."""
-    whole = ", reservations paid whole" if any(one.terms is not None for one in found) else ""
-    owned = ", machines bought whole" if any(one.quote.owned for one in found) else ""
-    return f"nothing is both faster and cheaper, days within {ALIKE:.0%} as the same{whole}{owned}"
+    kinds = [*(["reservations"] if any(one.terms is not None for one in found) else []),
+             *(["purchases"] if any(one.quote.owned for one in found) else [])]  # fmt: skip
+    whole = f"; {' and '.join(kinds)} count in full" if kinds else ""
+    return f"no other option is both faster and cheaper (days within {ALIKE:.0%} count as equal{whole})"
 
 
 def outside(made: Plan, shown: Sequence[Option], before: str) -> str:
@@ -117,13 +124,13 @@ def standing_by(option: Option) -> str:
     if not spares:
         return ""
     whole = option.spare_gpus == catalog.load("clusters", option.candidate.cluster).gpus_per_node
-    nodes = f"{spares:,} {'node' if whole else 'instance'}{'' if spares == 1 else 's'}"
+    nodes = f"{spares:,} spare {'node' if whole else 'instance'}{'' if spares == 1 else 's'}"
     if option.quote.owned:
         more = option.spare_dollars
-        return f"{nodes} in reserve, {f'{dollars(more)} more to buy' if more else 'among those bought'}"
+        return f"{nodes}, {f'{dollars(more)} more to buy' if more else 'already among those bought'}"
     terms = option.terms
-    bound = "" if terms is None else ", the whole term" if terms == 1 else f", {terms} whole terms"
-    return f"{nodes} in reserve, not billed; {dollars(option.spare_dollars)} more where you pay for them{bound}"
+    bound = "" if terms is None else " for the full term" if terms == 1 else f" for {terms} full terms"
+    return f"{nodes}, not billed; {dollars(option.spare_dollars)} more if you pay for them{bound}"
 
 
 def fullness(option: Option) -> list[str]:
@@ -132,8 +139,8 @@ def fullness(option: Option) -> list[str]:
     known = peak_error(used or 0.0, 1.0)
     if known.fitting >= TIGHT:
         return []
-    told = f"{used:.1%} full by prediction, in which {known.fitting:.0%} of {known.runs:,} measured runs would fit"
-    return [f"memory      {told}: try it before you order, or leave some with --margin {ROOM:.0%}"]
+    told = f"{used:.1%} full (predicted); measured against {known.runs:,} published runs, {known.fitting:.0%} of such"
+    return [f"memory      {told} jobs would fit: try it before you order, or keep some free with --margin {ROOM:.0%}"]
 
 
 def saving(terms: Goodput) -> str:
@@ -156,6 +163,6 @@ def besides(made: Plan, option: Option, today: datetime.date) -> str:
         )
     if found.egress is not None and found.egress_dollars is not None:
         told.append(
-            f"a checkpoint that leaves {dollars(found.egress_dollars)} (price of {dated(found.egress.date, today)})"
+            f"egress of one checkpoint {dollars(found.egress_dollars)} (price of {dated(found.egress.date, today)})"
         )
     return ", ".join(told)

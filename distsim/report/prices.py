@@ -17,7 +17,7 @@ from distsim.specs.price import TERMS, Price
 NONE = "-"
 PER = "USD per accelerator and hour"
 NOTES = "notes"
-FOLDED = {"instance": 12, "item": 12, "besides": 12, NOTES: 24}
+FOLDED = {"instance": 12, "item": 12, "service": 12, NOTES: 24}
 """Columns that are folded between words, with the width at which they still read well."""
 SPARE = ("age", "GPUs", "kind", "reserved-3y", "reserved-1y", "reserved", "date", "spot", "region")
 """Columns that a narrow terminal does without; those at the end have room before the others."""
@@ -53,15 +53,15 @@ def _offers(prices: Price, today: datetime.date) -> list[RenderableType]:
         rows.append([*told, offer.date, age(offer.date, today)])
     header = ["instance", "accelerator", "GPUs", "region", *terms, "date", "age"]
     made = _fitting(header, rows, f"{prices.provider}: {PER}", numbers=("GPUs", *terms))
-    return [*made, *(escape(f"{mark.strip()} not planned with: {doubt}") for doubt, mark in doubts.items())]
+    return [*made, *(escape(f"{mark.strip()} not used in plans: {doubt}") for doubt, mark in doubts.items())]
 
 
 def _services(prices: Price, today: datetime.date) -> list[RenderableType]:
     rows = []
     for one in prices.services:
-        price, per = f"{one.price * prices.usd_per_unit:g}", "GB-month" if one.kind == "storage" else "GB that leaves"
+        price, per = f"{one.price * prices.usd_per_unit:g}", "GB-month" if one.kind == "storage" else "GB of egress"
         rows.append([one.item, price, per, one.date, age(one.date, today), one.notes])
-    return _fitting(["besides", "USD", "per", "date", "age", NOTES], rows, numbers=("USD",))
+    return _fitting(["service", "USD", "per", "date", "age", NOTES], rows, numbers=("USD",))
 
 
 def _purchases(prices: Price, today: datetime.date) -> list[RenderableType]:

@@ -48,7 +48,7 @@ def head(report: SearchReport, term: Style) -> list[str]:
     until = " until interrupted" if report.interrupted else ""
     words = f"{base.framework.name}, {recipes}, {base.layout.seq:,} tokens, global batch {batches}"
     words = "; ".join([words, *trained_words(base)])
-    fits = f"{report.fitting:,} fit {gib(report.limit)}"
+    fits = f"{report.fitting:,} fit in {gib(report.limit)}"
     if report.limited:
         fits += f", {report.feasible:,} of them within {limit_words(report)}"
     told = [
@@ -85,12 +85,12 @@ def simulated_lines(report: SearchReport) -> list[str]:
     if not many:
         return []
     near = f"{min(off):+.1%} to {max(off):+.1%}" if max(map(abs, off)) >= 1e-3 else "within 0.1%"
-    which = f"the {many}" if many > 1 else "the one"
-    told = f"Event simulation of {which} with a pipeline: {near} of these times"
+    which = f"the {many} layouts" if many > 1 else "the one layout"
+    told = f"Event simulation of {which} with a pipeline: {near} of these step times"
     rates = [one.report.tokens_per_second / (1 + longer) for one, longer in zip(report.best, off, strict=True)]
     first = rates.index(max(rates))
     if first and report.request.objective == "throughput":
-        told += f"; by it rank {first + 1} is the fastest"
+        told += f"; in simulation rank {first + 1} is the fastest"
     return folded([told], indent=4)
 
 
@@ -100,8 +100,8 @@ def tight_lines(report: SearchReport) -> list[str]:
     known = best.known
     if known.fitting >= TIGHT:
         return []
-    told = f"Rank 1 fits by little: {known.fitting:.0%} of {known.runs:,} measured runs would"
-    return folded([f"{told}, {peak_error(1 - ROOM, 1).fitting:.0%} with --margin {ROOM:.0%}"], indent=4)
+    told = f"Rank 1 barely fits: measured against {known.runs:,} published runs, {known.fitting:.0%} of such jobs would"
+    return folded([f"{told} fit, {peak_error(1 - ROOM, 1).fitting:.0%} with --margin {ROOM:.0%}"], indent=4)
 
 
 def price_lines(report: SearchReport) -> list[str]:
@@ -116,25 +116,25 @@ def price_words(rents: Sequence[Rent]) -> str:
     if first.quote is None:
         return f"price: {rate}, as stated"
     quote = first.quote
-    paid = [f"{rent.gpus:,} GPUs paid as {rent.billed_gpus:,}" for rent in rents if rent.billed_gpus != rent.gpus]
+    paid = [f"{rent.gpus:,} GPUs billed as {rent.billed_gpus:,}" for rent in rents if rent.billed_gpus != rent.gpus]
     whole = f"; whole instances: {', '.join(paid)}" if paid else ""
     age = quote.age(datetime.date.today())
-    told = f"price: {rate}, {quote.term} from {quote.provider} ({quote.instance}; of {quote.date}, {age} old)"
+    told = f"price: {rate}, {quote.term} from {quote.provider} ({quote.instance}; price of {quote.date}, {age} old)"
     return told + whole + owed_words(rents)
 
 
 def owed_words(rents: Sequence[Rent]) -> str:
     """What a reservation binds its buyer to; nothing for machines that are paid by the hour."""
     owed = [(rent, whole) for rent in rents if (whole := rent.committed_usd()) is not None]
-    told = ", ".join(f"{dollars(whole)} of {rent.billed_gpus:,} GPUs" for rent, whole in owed)
-    return f"; owed for each whole term: {told}" if told else ""
+    told = ", ".join(f"{dollars(whole)} for {rent.billed_gpus:,} GPUs" for rent, whole in owed)
+    return f"; owed for each full term: {told}" if told else ""
 
 
 def almost_lines(report: SearchReport, term: Style) -> list[str]:
     """Layouts that would be faster but do not fit."""
     if not report.almost:
         return []
-    title = term.bold(f"Almost: faster than the best, but over {gib(report.limit)}")
+    title = term.bold(f"Near misses: faster than the best, but over {gib(report.limit)}")
     return [title, *table(report, report.almost, term, over=True), ""]
 
 
@@ -144,10 +144,10 @@ def nearest_lines(report: SearchReport, term: Style) -> list[str]:
         return [term.ink("Interrupted before a layout was evaluated.", VERMILLION)]
     if report.fitting:
         which = "None of the layouts so far" if report.interrupted else "No layout"
-        told = f"{which} that fits takes at most {limit_words(report)}."
-        return [term.ink(told, VERMILLION), term.bold("Quickest that fit"), *table(report, report.nearest, term)]
+        told = f"{which} that fits stays within {limit_words(report)}."
+        return [term.ink(told, VERMILLION), term.bold("Fastest that fit"), *table(report, report.nearest, term)]
     which = "No layout" if not report.interrupted else "None of the layouts so far"
-    made = [term.ink(f"{which} fits {gib(report.limit)}.", VERMILLION), term.bold("Nearest misses")]
+    made = [term.ink(f"{which} fits in {gib(report.limit)}.", VERMILLION), term.bold("Nearest misses")]
     return [*made, *table(report, report.nearest, term, over=True)]
 
 

@@ -19,7 +19,7 @@ def lines(report: SearchReport, mended: Mended | Quick | None, term: Style) -> l
         return ["", *_quick(report, mended)]
     memory = report.nearest[0].report.memory
     if memory.fits:
-        return ["", f"The nearest takes {gib(memory.peak)}: it fits without --margin {report.request.margin:g}."]
+        return ["", f"The nearest needs {gib(memory.peak)}: it fits without --margin {report.request.margin:g}."]
     return ["", *mend_lines(mended, term)]
 
 
@@ -27,9 +27,9 @@ def _quick(report: SearchReport, mended: Quick) -> list[str]:
     within = stated(duration(report.kept.longest(report.global_batch)))
     if mended.enough is None:
         if mended.best is None or mended.best is report.nearest[0]:
-            return ["More GPUs do not make it quicker (twice to sixteen times as many were searched)."]
+            return ["More GPUs do not make it faster (2 to 16 times as many were searched)."]
         layout, seconds = mended.best.report.setup.layout, mended.best.report.seconds
-        return [f"Nothing that was tried takes {within}; quickest: {duration(seconds)} on {layout.gpus:,} GPUs."]
+        return [f"No number of GPUs tried reaches {within}; fastest: {duration(seconds)} on {layout.gpus:,} GPUs."]
     layout, seconds = mended.enough.report.setup.layout, mended.enough.report.seconds
-    told = f"What makes it quick enough: --gpus {layout.gpus}, {duration(seconds)} per step with"
+    told = f"What makes it fast enough: --gpus {layout.gpus}, {duration(seconds)} per step with"
     return [told, f"  {command(mended.enough)}"]

@@ -31,8 +31,8 @@ def plot(report: SearchReport, term: Style) -> list[str]:
         row = round((slowest - seconds) / max(slowest - fastest, 1e-12) * (HEIGHT - 1))
         grid[row][min(max(column, 0), width - 1)] = mark
     wall, floor, corner = term.choose("│", "|"), term.choose("─", "-"), term.choose("└", "+")
-    what = "Time" if len(report.batches) == 1 else f"Time of {batch:,} sequences"
-    title = term.bold(f"{what} against memory: the {len(report.front)} layouts that no other beats in both")
+    what = "Step time" if len(report.batches) == 1 else f"Time of {batch:,} sequences"
+    title = term.bold(f"{what} against memory: {len(report.front)} layouts on the Pareto front")
     if len(shown) < len(points):
         title += f" ({len(points) - len(shown)} slower than {duration(SPAN * fastest)} not drawn)"
     made = folded([title], indent=4)

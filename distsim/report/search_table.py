@@ -15,13 +15,13 @@ from distsim.units import DAY, duration
 from distsim.units import dollars as money
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch")
-HEADINGS = {"zero_group": "group", "micro_batch": "micro", "limits": "limited by"}
+HEADINGS = {"zero_group": "group", "micro_batch": "micro", "limits": "limited by", "alike": "similar"}
 USUALLY_ONE = ("vpp", "cp", "ep", "etp")
 COST, LIMITED = "$/M tokens", "limited by"
 BRIEFER = {LIMITED: "limits", "limits": "limit"}
 """The same in fewer words, and in one."""
 WORDS = ("layout", "precision", "offload", "recompute", "schedule", LIMITED, *BRIEFER.values())
-SPARE = ("seq.par.", "schedule", "tokens/s/GPU", "zero_group", LIMITED, "of usual", "tokens/s", "alike", "limits")
+SPARE = ("seq.par.", "schedule", "tokens/s/GPU", "zero_group", LIMITED, "factor", "tokens/s", "alike", "limits")
 COLUMN = {"sequence_parallel": "seq.par."}
 LAST = ("limit", "vpp", "cp", "etp")
 """Columns that a narrow terminal loses, in this order; the JSON and the command have them all. What limits a layout is
@@ -109,7 +109,7 @@ def _legend(families: Sequence[Alike | None]) -> list[str]:
         return []
     varies = ", ".join(dict.fromkeys(name for family in known for name in family.varies))
     most = max(family.near for family in known)
-    told = f"Left out: up to {most} per row within {AS_GOOD:.0%} ({varies}); see --all-ranks"
+    told = f"Not shown: up to {most} similar per row within {AS_GOOD:.0%} ({varies}); see --all-ranks"
     return folded([told], indent=4)
 
 

@@ -77,7 +77,7 @@ def table(report: VaryReport, names: dict[float, str], term: Style) -> list[str]
     for point in report.points:
         row = {report.field: text_of(report, point)}
         if report.unit:
-            row["of usual"] = f"{point.factor:.3g}x"
+            row["factor"] = f"{point.factor:.3g}x"
         one = point.best
         if one is None or point.report is None:
             why = "no layout" if point.problem else "no layout is feasible"

@@ -41,7 +41,9 @@ def lines(report: StepReport, quicker: Sequence[Faster], term: Style) -> list[st
 def figures(report: StepReport, term: Style) -> list[str]:
     """Time, throughput, utilisation, memory."""
     layout, interval = report.setup.layout, report.interval
-    span = f"{duration(interval.low)} {term.choose('–', 'to')} {duration(interval.high)}"
+    span = f"90% interval {_span((interval.low, interval.high), term)}"
+    if interval.half is not None:
+        span = f"50% interval {_span(interval.half, term)}, 90% {_span((interval.low, interval.high), term)}"
     each = report.tokens_per_second / layout.gpus
     images = report.tokens_per_second / layout.seq if report.setup.model.patches else 0
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
@@ -50,7 +52,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
     attends = "12 L H K, attention to chosen keys" if reads_less(report.setup) else "12 L H S, dense attention"
     return [
         *_beside(
-            f"step time   {term.bold(duration(report.seconds))}   90% interval {span}", ", ",
+            f"step time   {term.bold(duration(report.seconds))}   {span}", ", ",
             f"from {interval.basis}", term,
         ),
         *_beside(
@@ -66,6 +68,10 @@ def figures(report: StepReport, term: Style) -> list[str]:
         *_doubted(f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}", fits, report, term),
         *_host_memory(report, term),
     ]  # fmt: skip
+
+
+def _span(ends: tuple[float, float], term: Style) -> str:
+    return f"{duration(ends[0])} {term.choose('–', 'to')} {duration(ends[1])}"
 
 
 def _host_wait(report: StepReport) -> list[str]:

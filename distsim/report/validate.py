@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from distsim.engine.evidence import Replay
 from distsim.engine.ranking import Ranking
+from distsim.engine.single_changes import LARGE_GAIN, Kept, summed
 from distsim.engine.validate import Summary, Validation
 from distsim.report.console import console, table
 from distsim.units import duration, gib
@@ -89,6 +90,20 @@ def ranking_words(told: Ranking) -> str:
     )
 
 
+def changes_words(told: Kept) -> str:
+    """What became of predicted gains, in a sentence or two."""
+    large, small = told.large, told.pairs - told.large
+    words = [f"{told.pairs:,} {'pair of runs differs' if told.pairs == 1 else 'pairs of runs differ'} in one setting."]
+    if told.large_faster is not None:
+        words.append(
+            f"Of {large:,} with a predicted gain of {LARGE_GAIN:.0%} or more, {told.large_faster:.0%} were faster: "
+            f"{percent(told.large_promised or 0)} predicted in the median, {percent(told.large_kept or 0)} measured."
+        )
+    if told.small_faster is not None:
+        words.append(f"Of {small:,} with a smaller one, {told.small_faster:.0%}.")
+    return " ".join(words)
+
+
 def _show_times(
     result: Validation, groups: dict[str, Summary], by: str | None, worst: int, timed: list[Replay]
 ) -> None:
@@ -102,6 +117,9 @@ def _show_times(
     if result.ranking:
         out.print()
         out.print(ranking_words(result.ranking), markup=False, highlight=False)
+    if result.gains:
+        out.print()
+        out.print(changes_words(summed(result.gains)), markup=False, highlight=False)
     if worst:
         out.print()
         out.print(_worst("worst step times", [(one, one.error or 0) for one in timed], _told_seconds, worst))

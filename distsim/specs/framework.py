@@ -10,7 +10,7 @@ from distsim.specs.base import Sourced
 from distsim.specs.buffers import Buffers, Overhead
 from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels
-from distsim.specs.parts import Remat, Script
+from distsim.specs.parts import ChosenLayout, Remat, Script
 from distsim.specs.quantity import Natural
 from distsim.specs.recipes import Recipe
 from distsim.specs.support import Supports
@@ -21,7 +21,8 @@ REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "olde
                 "older_silent_until", "recompute_until_fits", "trains_mtp", "unsaid_micro_batch", "flash_tokens",
                 "experts_like_tp", "experts_like_tp_until", "zero_of_bf16", "balanced_router",
                 "whole_batch", "shards_in_node", "tiles_where_told", "trains_whole", "splits_models",
-                "decoder_flash_year", "loss_alone", "composed_softmax", "compiled_zero", "trainer_or_loop")  # fmt: skip
+                "decoder_flash_year", "loss_alone", "composed_softmax", "compiled_zero", "trainer_or_loop",
+                "flops_counts", "flops_counts_since")  # fmt: skip
 """What ``usual`` may hold besides job options, ``precision_<recipe>`` and ``optimizer_<name>`` (what a row's words mean
 there): how replays fill what a row leaves blank."""
 
@@ -54,6 +55,9 @@ class Framework(Sourced):
     """Its own policies of recomputation by name, as measured runs name them."""
     scripts: dict[str, dict[str, Script]] = Field(default_factory=dict)
     """Its own scripts by accelerator (or ``any``) and model; replays fill with them what a row leaves blank."""
+    layouts: dict[str, tuple[ChosenLayout, ...]] = Field(default_factory=dict)
+    """Layouts that its own configurations or searches chose, by model; replays fill a row that states none with the
+    first that agrees with it."""
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -140,5 +144,5 @@ class Framework(Sourced):
                 Job.__pydantic_validator__.validate_assignment(Job.model_construct(), name, value)
             elif name not in words and not (words and name.startswith(("precision_", "optimizer_"))):
                 near = did_you_mean(name, (*Job.model_fields, *words))
-                raise ValueError(f"{name!r} is no option of a job{'; ' + near if near else ''}")
+                raise ValueError(f"{name!r} is not a job option{'; ' + near if near else ''}")
         return options

@@ -1,20 +1,36 @@
-"""What a framework's own scripts set, and its policies of what layers keep."""
+"""What a framework's own scripts set, layouts that it chose, and its policies of what layers keep."""
 
 from typing import Literal
 
 from distsim.specs.base import Spec
-from distsim.specs.quantity import KeptPart, MaybeCount, MaybePositive
+from distsim.specs.quantity import Count, KeptPart, MaybeCount, MaybePositive, ZeroStage
 
 
 class Script(Spec):
     """What a framework's own script sets for a model on an accelerator."""
 
+    seq: MaybeCount = None
     micro_batch: MaybeCount = None
+    global_batch: MaybeCount = None
+    grad_accum: MaybeCount = None
     recompute: str | None = None
     """As a measured run's cell has it: what is computed again, or ``other:`` and one of the framework's policies."""
     attention: Literal["flash", "eager"] | None = None
     capacity_factor: MaybePositive = None
     """Slots of an expert over the mean of its tokens."""
+
+
+class ChosenLayout(Spec):
+    """A layout that a framework's publisher chose, or its own search found, for a model on a number of GPUs."""
+
+    gpus: Count
+    tp: Count = 1
+    pp: Count = 1
+    zero: ZeroStage = 0
+    micro_batch: MaybeCount = None
+    """None where a script has it."""
+    noted: str = ""
+    """A word of rows' notes without which this is not their layout."""
 
 
 class Remat(Spec):

@@ -52,16 +52,16 @@ class StepBatch:
         sizes = sorted(set(taken))
         tokens = " to ".join(dict.fromkeys(count(size * self.seq) for size in (sizes[0], sizes[-1])))
         return (
-            f"batch not given: {least_to_most(sizes)} sequences per step, {tokens} tokens, the nearest that ranks "
-            f"divide to {self._rule}; --global-batch sets it"
+            f"--global-batch not given: using {least_to_most(sizes)} sequences ({tokens} tokens) per step: "
+            f"{self._rule}, rounded so that ranks divide the batch"
         )
 
     @property
     def _rule(self) -> str:
         most = count(max(self.most_tokens, USUAL_STEP_TOKENS))
         if self.sparse:
-            return f"the {most} tokens that still help a mixture of experts"
+            return f"the {most} tokens up to which larger batches help a mixture of experts"
         return (
-            f"{count(USUAL_STEP_TOKENS)} tokens per step, {TOKENS_PER_ACCELERATOR:,} per accelerator where that is "
-            f"more, at most {most}"
+            f"{count(USUAL_STEP_TOKENS)} tokens or {TOKENS_PER_ACCELERATOR:,} per accelerator, whichever is more, "
+            f"but at most {most}"
         )

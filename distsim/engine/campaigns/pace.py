@@ -27,4 +27,4 @@ def pace_source(pace: float) -> str:
         return "--pace"
     preset = catalog.raw("timing", PACE)
     left_out = f"{preset['source']['left_out_error']}: {preset['left_out_error']:.0%}"
-    return f"{preset['source']['stretch']}; {left_out}; --pace sets another (docs/goodput.md)"
+    return f"{preset['source']['stretch']}; {left_out}; --pace sets it (docs/goodput.md)"

@@ -108,14 +108,14 @@ def quotes(lists: Sequence[Price], term: Term, doubtful: bool = False) -> list[Q
 
 
 def recent(found: Sequence[Quote], days: float = STALE_DAYS) -> list[Quote]:
-    """Quotes not much older than the newest one, or than today where that is yet to come; a date given by a year counts
-    as the middle of that year."""
+    """Quotes not much older than the newest one, or than today if that date lies in the future; a date given by a year
+    counts as the middle of that year."""
     newest = today_at_most([one.date for one in found])
     return [one for one in found if newest - day(one.date) <= days]
 
 
 def today_at_most(dates: Sequence[str]) -> float:
-    """Ordinal of the newest day of some stated dates, or today's where that is yet to come."""
+    """Ordinal of the newest of some stated dates, or today's if that lies in the future."""
     return min(max(map(day, dates), default=0.0), datetime.date.today().toordinal())
 
 
@@ -134,8 +134,8 @@ def _quote(prices: Price, offer: Offer, term: Term, rate: float) -> Quote:
         raise DistsimError(error.problem, *error.hints, where=f"price list {prices.name}, {offer.instance}") from None
     if inside != gpu.name:
         raise DistsimError(
-            f"the offer is of {gpu.name}, its cluster {cluster} has {inside}",
-            f"name a cluster of {gpu.name}, or leave it out: its usual one is {gpu.default_cluster or 'not known'}",
+            f"the offer is for {gpu.name}, but its cluster {cluster} has {inside}",
+            f"name a cluster with {gpu.name}, or leave it out: the usual one is {gpu.default_cluster or 'not known'}",
             where=f"price list {prices.name}, {offer.instance}",
         )
     where = (offer.instance, offer.gpus, offer.region)

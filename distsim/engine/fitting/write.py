@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distsim import catalog
-from distsim.engine.calibrated import LEVEL
+from distsim.engine.calibrated import HALF, LEVEL
 from distsim.engine.corrections.likeness import Correction
 from distsim.engine.counted import Show, counted
 from distsim.engine.evidence import quantile
@@ -156,7 +156,8 @@ def residuals_toml(
     groups_elsewhere = {} if alone else _elsewhere([*outside, *unseen], fitted)
     lines = [
         "# Written by distsim calibrate (make calibrate): how far predictions of runs left out of the fit were off.",
-        "# over, under: 90% of the runs' times lie between predicted * exp(-over) and predicted * exp(under).",
+        "# over, under: 90% of the runs' times lie between predicted * exp(-over) and predicted * exp(under);",
+        "# half_over, half_under: half of them, between their quartiles.",
         'name = "residuals"',
         *("", "[architectures]", f"fitted = {json.dumps(sorted(fitted))}"),
     ]
@@ -198,18 +199,25 @@ def _elsewhere(found: Sequence[tuple[Example, float]], fitted: set[str]) -> dict
 
 def _bounds(residuals: Any, sources: Sequence[str] = ()) -> list[str]:
     over, under = spread(residuals, sources)
-    return [f"over = {_number(over)}", f"under = {_number(under)}"]
+    half_over, half_under = quantiles(residuals, sources, HALF)
+    found = {"over": over, "under": under, "half_over": min(half_over, over), "half_under": min(half_under, under)}
+    return [f"{name} = {_number(value)}" for name, value in found.items()]
 
 
 def spread(residuals: Any, sources: Sequence[str] = ()) -> tuple[float, float]:
+    """Conformal bounds below and above that nothing is so sure as to be without."""
+    over, under = quantiles(residuals, sources, LEVEL)
+    return max(over, LEAST_SPREAD), max(under, LEAST_SPREAD)
+
+
+def quantiles(residuals: Any, sources: Sequence[str], level: float) -> tuple[float, float]:
     """Conformal bounds below and above: the quantile of a finite sample, each side with half of what may miss. Where
     runs have ``sources``, each source weighs alike, and their distributions are pooled."""
     count = Counter(sources)
     weights = np.array([1 / count[name] for name in sources]) if sources else np.ones(len(residuals))
     finite = 0 if sources else 1
-    share = min(1.0, (len(residuals) + finite) * (1 + LEVEL) / 2 / len(residuals))
-    over, under = weighted_quantile(residuals, weights, share), weighted_quantile(-residuals, weights, share)
-    return max(over, LEAST_SPREAD), max(under, LEAST_SPREAD)
+    share = min(1.0, (len(residuals) + finite) * (1 + level) / 2 / len(residuals))
+    return weighted_quantile(residuals, weights, share), weighted_quantile(-residuals, weights, share)
 
 
 def weighted_quantile(values: Any, weights: Any, share: float) -> float:

@@ -67,7 +67,7 @@ def parse_bound(name: str, text: str) -> Bound:
         for part in parts:
             if part not in WORDS[name]:
                 raise DistsimError(
-                    f"{option}: {part!r} is not a choice of a search", meant(part, WORDS[name]),
+                    f"{option}: {part!r} is not a valid choice", meant(part, WORDS[name]),
                     f"choices: {', '.join(WORDS[name])}",
                 )  # fmt: skip
         return Bound(text, words=tuple(parts))
@@ -88,7 +88,7 @@ def _range(name: str, option: str, part: str) -> tuple[int, int | None]:
     if last is not None and first > last:
         raise DistsimError(f"{option}: the range {part} is empty", f"write {last}..{first}")
     if not least <= first <= most:
-        raise DistsimError(f"{option}: {first:,} is out of range", f"the least is {least}, the largest {most:,}")
+        raise DistsimError(f"{option}: {first:,} is out of range", f"valid: {least} to {most:,}")
     return first, last
 
 
@@ -100,8 +100,7 @@ def doubling(name: str, text: str) -> tuple[int, ...]:
         if high is None:
             raise DistsimError(f"{option} has no end", f"write e.g. {flag(name)} {low}..{min(low * 8, most)}")
         if high > most:
-            beyond = "any machine" if name == "gpus" else "any batch"
-            raise DistsimError(f"{option} ends beyond {beyond}", f"the largest is {most:,}")
+            raise DistsimError(f"{option}: {high:,} is out of range", f"valid: at most {most:,}")
         while low < high:
             numbers.append(low)
             low *= 2

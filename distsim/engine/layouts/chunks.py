@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from distsim.arrays import ceil_div
+from distsim.engine.counted import Pool
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.fold import Folded, fold, places
 from distsim.engine.layouts.prices import Prices
@@ -61,21 +62,12 @@ class Sifted(NamedTuple):
     lists: dict[str, list[Row]]
 
 
-class Pool(Protocol):
-    """Workers that sift chunks."""
-
-    workers: int
-
-    def run(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Sifted]]:
-        """Each chunk's place with what was kept of it, in the order in which they are done."""
-
-
 def gather(pool: Pool, groups: Sequence[Group], kept: Kept, watch: Callable[[int, int], None] | None) -> None:
     """Add all layouts of groups to those kept; after an interrupt, those of the chunks that were done."""
     done: dict[int, Sifted] = {}
     evaluated, whole = kept.evaluated, kept.evaluated + sum(group.layouts for group in groups)
     try:
-        for index, sifted in pool.run(chunks(groups, kept, pool.workers)):
+        for index, sifted in pool.share(sift, chunks(groups, kept, pool.workers)):
             done[index] = sifted
             evaluated += sifted.evaluated
             if watch is not None:

@@ -32,10 +32,10 @@ def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> Dist
     stated += ["--exclude"] * bool(bounds.excluded)
     if base.offload and base.cluster.host_memory is not None and allowed_by(bounds):
         drives = drive_capacity(base)
-        beside = "" if drives is None else f", or on drives more than their {gib(drives)},"
+        further = "" if drives is None else f", or more than the {gib(drives)} of its drives"
         return DistsimError(
-            f"what {base.model.name} has in host memory is more than the {gib(base.cluster.host_memory)} of a node of "
-            f"{base.cluster.name}{beside} in every layout on {gpus} GPUs",
+            f"every layout of {base.model.name} on {gpus} GPUs needs more than the {gib(base.cluster.host_memory)} of "
+            f"host memory of a {base.cluster.name} node{further}",
             "use more GPUs, offload less, or name a --cluster whose nodes have more",
         )
     hints = []
@@ -44,24 +44,26 @@ def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> Dist
         allowed = values_of(allowed_by(Bounds(others, bounds.excluded)), name)
         if allowed:
             shown = ", ".join(map(str, allowed[:12])) + (", …" if len(allowed) > 12 else "")
-            hints.append(f"instead of {flag(name)} {bound.text}, the rest would allow: {shown}")
+            hints.append(f"instead of {flag(name)} {bound.text}, the other constraints would allow: {shown}")
     if bounds.excluded and allowed_by(Bounds(bounds.given)):
-        hints.append("without --exclude there are layouts")
+        hints.append("without --exclude there would be layouts")
     for name in ("expert_overlap", "cuda_graphs"):
         unasked = replace(base, job=base.job.model_copy(update={name: None}))
         if getattr(base.job, name) is not None and allowed_by(bounds, unasked):
-            hints.append(f"without {flag(name, getattr(base.job, name))} there are layouts")
+            hints.append(f"without {flag(name, getattr(base.job, name))} there would be layouts")
     open_framework = base.framework.model_copy(update={"supports": Supports()})
     anywhere = allowed_by(bounds, replace(base, framework=open_framework))
     if anywhere:
         hints.insert(0, lacking(base, anywhere[0]))
     if not hints:
-        hints.append(f"each degree has to divide {gpus} GPUs, and dp times the micro-batch the global batch of {batch}")
+        hints.append(
+            f"each degree must divide {gpus} GPUs, and dp times the micro-batch must divide the global batch of {batch}"
+        )
         if "vpp" in bounds.given or "schedule" in bounds.given:
-            hints.append("interleaved schedules are tried with as many micro-batches as stages or more")
+            hints.append("interleaved schedules are tried only with at least as many micro-batches as stages")
     constraints = " ".join(stated) or "the rules"
     return DistsimError(
-        f"no layout of {base.model.name} on {gpus} GPUs with a global batch of {batch} obeys {constraints}", *hints
+        f"no layout of {base.model.name} on {gpus} GPUs with a global batch of {batch} satisfies {constraints}", *hints
     )
 
 

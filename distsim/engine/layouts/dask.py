@@ -8,11 +8,12 @@ import importlib
 import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from distsim.engine.layouts.chunks import Chunk, Sifted
 from distsim.errors import DistsimError
 
+Task = TypeVar("Task")
+Made = TypeVar("Made")
 PATIENCE = 10
 """Seconds until a scheduler has answered and has a worker."""
 
@@ -29,7 +30,7 @@ class DaskPool:
                 "install the extra: pip install 'distsim[dask]'",
             ) from None
         if not re.fullmatch(r"(\w+://)?[^\s:]+:\d+/?", address):
-            raise DistsimError(f"--dask {address} is no address", "write e.g. --dask tcp://localhost:8786")
+            raise DistsimError(f"--dask {address} is not an address", "write e.g. --dask tcp://localhost:8786")
         self.address = address
         try:
             self.client = self.distributed.Client(address, timeout=PATIENCE, set_as_default=False)
@@ -51,9 +52,10 @@ class DaskPool:
             ) from None
         return sum(self.client.nthreads().values())
 
-    def run(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Sifted]]:
-        """Sift chunks; fails where the same chunk kills one worker after another."""
-        futures = self.client.map(_remote(), [pickle.dumps(chunk) for chunk in chunks], pure=False)
+    def share(self, function: Callable[[Task], Made], tasks: Sequence[Task]) -> Iterator[tuple[int, Made]]:
+        """Each task's place with what the function, of a module, makes of it, in the order in which they are done;
+        fails where the same task kills one worker after another."""
+        futures = self.client.map(_remote(), [pickle.dumps((function, task)) for task in tasks], pure=False)
         places = {future.key: index for index, future in enumerate(futures)}
         try:
             for future in self.distributed.as_completed(futures, loop=self.client.loop):
@@ -61,9 +63,9 @@ class DaskPool:
         finally:
             self.client.cancel(futures)
 
-    def _result(self, future: Any) -> Sifted:
+    def _result(self, future: Any) -> Any:
         try:
-            sifted: Sifted = pickle.loads(future.result())
+            return pickle.loads(future.result())
         except ImportError as problem:
             raise DistsimError(
                 f"a worker of the Dask cluster at {self.address} cannot import what the search needs: {problem}",
@@ -71,15 +73,14 @@ class DaskPool:
             ) from None
         except self.distributed.KilledWorker:
             raise DistsimError(
-                f"the same part of the search killed worker after worker of the Dask cluster at {self.address}",
-                "most likely memory ran out: give each worker more",
+                f"the same part of the search killed one worker after another of the Dask cluster at {self.address}",
+                "most likely they ran out of memory: give each worker more",
             ) from None
         except (concurrent.futures.CancelledError, asyncio.CancelledError, OSError) as problem:
             raise DistsimError(
-                f"the Dask cluster at {self.address} was lost ({type(problem).__name__})",
-                "start it again, and the search",
+                f"the connection to the Dask cluster at {self.address} was lost ({type(problem).__name__})",
+                "restart the cluster, then the search",
             ) from None
-        return sifted
 
     def close(self) -> None:
         """Leave the cluster as it was found."""
@@ -87,14 +88,13 @@ class DaskPool:
 
 
 def _remote() -> Callable[[bytes], bytes]:
-    """What a worker does with a chunk. It travels by value and takes bytes, as a scheduler that unpacks the graph may
-    lack distsim; only workers need it."""
+    """What a worker does with a function and its task. It travels by value and takes bytes, as a scheduler that unpacks
+    the graph may lack distsim; only workers need it."""
 
     def remote(packed: bytes) -> bytes:
-        import importlib
         import pickle
 
-        sift = importlib.import_module("distsim.engine.layouts.chunks").sift
-        return pickle.dumps(sift(pickle.loads(packed)))
+        function, task = pickle.loads(packed)
+        return pickle.dumps(function(task))
 
     return remote

@@ -78,17 +78,17 @@ def wish_for(price: str | None, providers: Sequence[str]) -> Wish:
         own = float((price or "").removeprefix("$"))
     except ValueError:
         if price == OWNED:
-            problem = "a search reckons with rents, not with machines that are bought"
-            raise DistsimError(problem, "distsim plan --price owned does") from None
+            problem = "a search uses rental prices, not those of machines that are bought"
+            raise DistsimError(problem, "use distsim plan --price owned") from None
         return Wish(term_of(price or Wish.term, TERMS), tuple(providers))
     if not 0 < own <= MOST_PER_GPU_HOUR:
         raise DistsimError(
-            f"--price {price} is no rate per GPU and hour", f"valid: more than 0, at most {MOST_PER_GPU_HOUR} USD",
-            f"or a term of known prices: {', '.join(TERMS)}",
+            f"--price {price} is not a rate per GPU-hour", f"valid: more than 0, at most {MOST_PER_GPU_HOUR} USD",
+            f"or a price term: {', '.join(TERMS)}",
         )  # fmt: skip
     if providers:
         raise DistsimError(
-            f"--price {price} and --provider {','.join(providers)} both state a price", "leave one of them out"
+            f"--price {price} and --provider {','.join(providers)} both set the price", "leave one of them out"
         )
     return Wish(usd_per_gpu_hour=own)
 
@@ -103,8 +103,8 @@ def rents(wish: Wish, base: Setup, numbers: Sequence[int]) -> dict[int, Rent]:
         whose = f" from {', '.join(wish.providers)}" if wish.providers else ""
         raise DistsimError(
             f"no {wish.term} price of {base.accelerator.name} is known{whose}",
-            "state your own in dollars per GPU and hour: --price 2.50",
-            f"known{whose}: {', '.join(sorted({quote.gpu for quote in known})) or 'none'}",
+            "give your own in dollars per GPU-hour: --price 2.50",
+            f"known{whose} at this term: {', '.join(sorted({quote.gpu for quote in known})) or 'none'}",
             f"other terms: {', '.join(term for term in TERMS if term != wish.term)}",
         )
     return {gpus: _rent(mine, base, gpus) for gpus in numbers}
@@ -132,19 +132,19 @@ def _is_of(quote: Quote, cluster: Cluster) -> bool:
 
 def _doubt(quote: Quote, base: Setup, whole: bool) -> str:
     """What is not as sure about a price: it is of other nodes, or of no whole ones."""
-    name, missing = base.cluster.name, f"nobody's {quote.term} price for"
+    name, missing = base.cluster.name, f"no {quote.term} price is known for"
     if not whole:
         return (
-            f"{missing} whole nodes with {base.cluster.gpu} is known: that of a smaller instance is taken, at which "
-            "nobody sells a network"
+            f"{missing} whole nodes with {base.cluster.gpu}: using that of a smaller instance, which is not sold with "
+            "a network between nodes"
         )
     if not quote.cluster or _is_of(quote, base.cluster):
         return ""
     if base.job.cluster:
-        return f"{missing} nodes of {name} is known: that of {quote.cluster} is taken, whose network may differ"
+        return f"{missing} nodes of {name}: using that of {quote.cluster}, whose network may differ"
     return (
-        f"the cheapest price is that of {quote.cluster}, steps are those of {name}, whose network may differ: "
-        f"--cluster {quote.cluster}"
+        f"the cheapest price is for {quote.cluster}, but step times are for {name}, whose network may differ; "
+        f"--cluster {quote.cluster} searches that one"
     )
 
 

@@ -19,10 +19,10 @@ from distsim.units import MIB
 MOST_BYTES = 48 * MIB
 """Bytes of prices that are remembered, the latest used."""
 FEW_BYTES = 512
-"""Of an array, that tell it apart as they are."""
+"""Arrays up to this size are told apart by their bytes, larger ones by a digest."""
 MOST_NUMBERS = 4096
-"""Of an exchange, up to which it is priced together with others: of small arrays each operation costs more than their
-numbers do."""
+"""Exchanges with at most so many numbers are priced together: for small arrays calling an operation costs more than
+its arithmetic."""
 
 
 class Prices:

@@ -17,16 +17,16 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "ep": ("", "expert parallel degree"), "etp": ("", "tensor parallel degree of experts"),
     "dp": ("", "data parallel degree"), "zero": ("", "ZeRO stage"), "zero_group": ("", "ranks of a sharding group"),
     "micro_batch": ("sequences", "of one micro-batch"), "micro_batches": ("", "micro-batches per step"),
-    "global_batch": ("sequences", "of one step"), "recompute": ("", "what is computed again in backward"),
+    "global_batch": ("sequences", "of one step"), "recompute": ("", "activation recomputation"),
     "recompute_layers": ("", "layers per stage under full recomputation, -1 for all"),
     "sequence_parallel": ("", "1 where it is on"), "schedule": ("", "pipeline schedule"),
-    "precision": ("", "precision recipe"), "offload": ("", "what lives in host memory"),
+    "precision": ("", "precision recipe"), "offload": ("", "what is offloaded"),
 }  # fmt: skip
 ANSWERS: dict[str, tuple[str, str]] = {
     "seconds": ("s", "time of one optimizer step"), "peak_memory_bytes": ("B", "on the fullest GPU"),
     "tokens_per_second": ("1/s", "over all GPUs"),
 }  # fmt: skip
-COST = {"usd_per_million_tokens": ("USD", "rent while a million tokens are trained, at the pace of campaigns")}
+COST = {"usd_per_million_tokens": ("USD", "rent per million tokens trained, at the pace of campaigns")}
 
 
 def described(priced: bool) -> dict[str, tuple[str, str]]:

@@ -12,7 +12,7 @@ from distsim import catalog
 from distsim.engine.campaigns.batch import USUAL_STEP_TOKENS, divided_batch
 from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.corrections.unfitted import unfitted
-from distsim.engine.counted import Show
+from distsim.engine.counted import Pool, Show
 from distsim.engine.exchanges.profile_use import unused_by_job
 from distsim.engine.exchanges.reach import refuse_beyond, straddling
 from distsim.engine.jobs.lacking import lacking
@@ -21,7 +21,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts import money as search_money
 from distsim.engine.layouts import schedules as search_schedules
 from distsim.engine.layouts.best import Kept
-from distsim.engine.layouts.chunks import Pool, gather
+from distsim.engine.layouts.chunks import gather
 from distsim.engine.layouts.contradiction import contradiction
 from distsim.engine.layouts.fold import Block, Inside, Shared, blocks
 from distsim.engine.layouts.prices import Prices
@@ -80,7 +80,7 @@ def search(
         if not partly:
             raise
         interrupted = True
-        notes.append("interrupted: the best of what was evaluated so far")
+        notes.append("interrupted: showing the best of what was evaluated so far")
     if not kept.evaluated and not interrupted:
         raise contradiction(request, base, batches)
     known: Steps = {}
@@ -103,7 +103,7 @@ def _check(request: Request) -> None:
         near = did_you_mean(str(request.objective), OBJECTIVES)
         raise DistsimError(f"unknown objective {request.objective!r}", near, f"objectives: {', '.join(OBJECTIVES)}")
     if not 0 <= request.margin < 1:
-        raise DistsimError(f"--margin {request.margin:g} is no share of the memory", "give 0 to 0.99, e.g. 0.05")
+        raise DistsimError(f"--margin {request.margin:g} is not a share of the memory", "give 0 to 0.99, e.g. 0.05")
 
 
 def _notes(
@@ -121,8 +121,8 @@ def _notes(
 def pace_note(request: Request, priced: bool) -> list[str]:
     """What days and dollars rest on, where there are any."""
     told = [*(["days"] if request.tokens is not None else []), *(["dollars"] if priced else [])]
-    pace = f"{campaign_pace():g} times as long as a benchmark's"
-    return [f"{' and '.join(told)} are at the pace of campaigns, whose steps take {pace}"] if told else []
+    pace = f"steps take {campaign_pace():g} times as long as in benchmarks"
+    return [f"{' and '.join(told)} assume the pace of published campaigns: {pace}"] if told else []
 
 
 def unused_profile(best: Sequence[Choice]) -> list[str]:
@@ -134,7 +134,7 @@ def unused_profile(best: Sequence[Choice]) -> list[str]:
 def unread_options(request: Request, best: Sequence[Choice]) -> list[str]:
     """A note for each option that the job states and none of the best layouts reads."""
     return [
-        f"{flag(option, stated)} has no effect: {degree} is 1 in every layout that is shown"
+        f"{flag(option, stated)} has no effect: {degree} is 1 in every layout shown"
         for degree, option in READ_BEYOND_ONE.items()
         if best and (stated := getattr(request.job, option)) is not None
         and all(getattr(one.report.setup.layout, degree) == 1 for one in best)
@@ -215,8 +215,8 @@ def _simulate(
                     every(block)
         except DistsimError:  # sizes that the schedule cannot take
             continue
-    many = f"{kept.evaluated - before:,} in all"
-    notes.append(f"{', '.join(names)}: simulated for the degrees of the best few layouts under other schedules, {many}")
+    many = f"{kept.evaluated - before:,} layouts"
+    notes.append(f"{', '.join(names)}: simulated only at the degrees of the best few under other schedules ({many})")
 
 
 def _groups(request: Request, gpus: int, batches: Sequence[int]) -> list[Group]:
@@ -230,7 +230,8 @@ def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
     batch = divided_batch(
         USUAL_STEP_TOKENS / base.layout.seq, max(gpus, key=lambda number: number // (number & -number))
     )
-    notes.append(f"--global-batch not given: {batch} sequences taken, {count(batch * base.layout.seq)} tokens per step")
+    tokens = count(batch * base.layout.seq)
+    notes.append(f"--global-batch not given: using {batch:,} sequences ({tokens} tokens) per step")
     return batch
 
 

@@ -113,8 +113,8 @@ def parse_offloads(text: str, job: Job) -> tuple[str, ...]:
         if unknown or ("none" in parts and len(parts) > 1):
             wrong = unknown[0] if unknown else word
             raise DistsimError(
-                f"--offload {text}: {wrong!r} is not a choice", choice_meant(wrong, (*OFFLOADS, "none", ALL)),
-                f"choices: none, {', '.join(OFFLOADS)}, joined by + where they leave together, or all",
+                f"--offload {text}: {wrong!r} is not a valid choice", choice_meant(wrong, (*OFFLOADS, "none", ALL)),
+                f"choices: none, {', '.join(OFFLOADS)}, all; + joins what is offloaded together",
             )  # fmt: skip
         found.append(",".join(name for name in (*OFFLOADS, "none") if name in parts))
     return tuple(dict.fromkeys(found))

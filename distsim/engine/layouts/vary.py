@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from distsim.engine.counted import Show
+from distsim.engine.counted import Pool, Show
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.layouts.chunks import Pool
 from distsim.engine.layouts.report import Choice, Request, SearchReport
 from distsim.engine.layouts.search import search, usual_batch
 from distsim.engine.layouts.variants import base_setup
@@ -190,7 +189,7 @@ def vary(request: Request, name: str, text: str, watch: Show | None = None, pool
     base = base_setup(request.job, max(request.gpus))
     usual = field.usual(base)
     if not usual:
-        raise DistsimError(f"--vary {name}: {base.cluster.name} with {base.accelerator.name} does not state it",
+        raise DistsimError(f"--vary {name}: {base.cluster.name} with {base.accelerator.name} gives no value for it",
                            f"vary one of: {', '.join(one for one in FIELDS if FIELDS[one].usual(base))}")  # fmt: skip
     values = values_of(name, text, usual)
     notes: list[str] = []
@@ -207,7 +206,7 @@ def vary(request: Request, name: str, text: str, watch: Show | None = None, pool
             break
     found = [point.report for point in points if point.report is not None]
     if not found:
-        raise DistsimError(points[0].problem, f"no value of {name} in {text} leaves a layout")
+        raise DistsimError(points[0].problem, f"no value of {name} in {text} allows a layout")
     notes += [note for report in found for note in report.notes]
     return VaryReport(name, field.unit, request, base, tuple(points), tuple(dict.fromkeys(notes)), interrupted)
 
@@ -244,7 +243,7 @@ def values_of(name: str, text: str, usual: float) -> list[float]:
     low, dots, high = text.partition("..")
     parts = [part.strip() for part in ([low, high] if dots else text.split(","))]
     if not all(parts):
-        raise DistsimError(f"--vary {name} {text!r} is no range", f"write e.g. --vary {name} {field.example}")
+        raise DistsimError(f"--vary {name} {text!r} is not a range", f"write e.g. --vary {name} {field.example}")
     ends = [_value(name, field, part, usual) for part in parts]
     if not dots:
         return list(dict.fromkeys(ends))
@@ -254,7 +253,7 @@ def values_of(name: str, text: str, usual: float) -> list[float]:
     step = 1.0 if not field.unit or math.floor(doublings + 1e-9) + 1 >= FEWEST else 0.5
     count = math.floor(doublings / step + 1e-9) + 1
     if count > MOST:
-        raise DistsimError(f"--vary {name} {text} has {count} values", f"the most is {MOST}")
+        raise DistsimError(f"--vary {name} {text} has {count} values", f"valid: at most {MOST}")
     values = [ends[0] * 2 ** (step * index) for index in range(count)]
     if field.unit and values[-1] < ends[1] * (1 - 1e-6):
         values.append(ends[1])
@@ -265,7 +264,7 @@ def _value(name: str, field: Field, part: str, usual: float) -> float:
     if not field.unit:
         if not part.isdigit() or int(part) < 1:
             raise DistsimError(
-                f"--vary {name}: {part!r} is no whole number", f"write e.g. --vary {name} {field.example}"
+                f"--vary {name}: {part!r} is not a whole number", f"write e.g. --vary {name} {field.example}"
             )
         return int(part)
     try:
@@ -276,12 +275,12 @@ def _value(name: str, field: Field, part: str, usual: float) -> float:
         try:
             value = parse(part, field.unit, f"--vary {name}")
         except DistsimError as problem:
-            hint = f"write e.g. --vary {name} {field.example}; without a unit it is a factor"
+            hint = f"write e.g. --vary {name} {field.example}; a number without a unit is a factor"
             raise DistsimError(problem.problem, hint) from None
     if not 1 / EXTREME <= value / usual <= EXTREME:
         times = f"{value / usual:,.0f}" if value > usual else f"{value / usual:.2g}"
         raise DistsimError(
             f"--vary {name}: {part} is {times} times what {name} is now",
-            f"write e.g. --vary {name} {field.example}; without a unit it is a factor",
+            f"write e.g. --vary {name} {field.example}; a number without a unit is a factor",
         )
     return value

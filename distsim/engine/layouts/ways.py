@@ -72,8 +72,8 @@ def without_stages(base: Setup, gpus: int, bounds: Bounds) -> list[str]:
     if not wanted or any(_divides(base, pp) for pp in wanted):
         return []
     return [
-        f"no pipelines searched: {base.framework.name} divides {base.model.layers} layers of {base.model.name} evenly, "
-        f"which {gpus:,} GPUs do not allow; --framework megatron-core places them unevenly"
+        f"no pipelines searched: {base.framework.name} needs equal stages, and no allowed number of stages on {gpus:,} "
+        f"GPUs divides its {base.model.layers} layers; --framework megatron-core allows unequal ones"
     ]
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.arrays import ceil_div
 from distsim.engine.campaigns.batch import StepBatch
 from distsim.engine.campaigns.pace import campaign_ends, campaign_pace
 from distsim.engine.corrections.unfitted import unfitted
-from distsim.engine.counted import Show
+from distsim.engine.counted import Pool, Show
 from distsim.engine.exchanges.offloading import host_rate, shared_host_rate
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.footprint.states import states_of
@@ -197,7 +197,7 @@ def plain_host(setup: Setup) -> str:
     if host_rate(setup):
         return ""
     return (
-        f"the link of {setup.accelerator.name} to its host is not known: checkpoints are taken to leave it at "
+        f"the host link of {setup.accelerator.name} is not known: checkpoints are assumed to be copied at "
         f"{PLAIN_HOST_RATE / GIGA:.0f} GB/s, as over PCIe 4.0"
     )
 
@@ -209,13 +209,6 @@ def _campaign_utilisation(report: StepReport, kept: Goodput) -> float | None:
 
 Answer = Candidate | DistsimError | None
 """The best layout of a place; what is wrong with the options there; or None where nothing fits."""
-
-
-class Pool(Protocol):
-    """Workers that share the clusters of a plan."""
-
-    def share(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Each task's place with what the function makes of it, in the order in which they are done."""
 
 
 class Part(NamedTuple):

@@ -1,5 +1,5 @@
-"""Which options of a plan are worth a look: the limits that it keeps to, the front, the cheapest, fastest and nearest.
-Days that differ by no more than those of one layout that is measured twice are the same."""
+"""Which options of a plan are worth a look: those within the limits, the Pareto front, the cheapest, fastest and
+nearest. Days that differ by no more than two measurements of one layout would count as equal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pareto(found: Sequence[Option]) -> list[int]:
 
 def whole_terms(terms: int) -> str:
     """What is paid of a reservation, before ``owed``."""
-    return "the whole term is" if terms == 1 else f"{terms} whole terms are"
+    return "the full term is" if terms == 1 else f"{terms} full terms are"
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Wish:
         if self.days is not None and option.days > self.days:
             words.append(f"{_late(option.days - self.days, self.days)} too late")
         if self.dollars is not None and option.payable_dollars > self.dollars:
-            whole = "" if option.terms is None else f", as {whole_terms(option.terms)} owed"
-            whole = ", as machines are bought whole" if option.quote.owned else whole
-            words.append(f"{dollars(option.payable_dollars - self.dollars)} too dear{whole}")
+            whole = "" if option.terms is None else f", because {whole_terms(option.terms)} owed"
+            whole = ", because machines are paid in full" if option.quote.owned else whole
+            words.append(f"{dollars(option.payable_dollars - self.dollars)} over budget{whole}")
         return ", ".join(words)
 
 

@@ -66,8 +66,8 @@ def draw(accelerator: Accelerator, cluster: Cluster, utilisation: float | None) 
 
 
 def _alike_power(accelerator: Accelerator, cluster: Cluster) -> float | None:
-    """What the accelerator's usual node may draw, where that holds as many as the cluster's, whose power nobody states;
-    None where it does not."""
+    """What the accelerator's usual node may draw, for a cluster that states no power and has as many accelerators per
+    node; None if it has another number."""
     if accelerator.default_cluster is None:
         return None
     usual: Cluster = catalog.load("clusters", accelerator.default_cluster)
@@ -75,8 +75,8 @@ def _alike_power(accelerator: Accelerator, cluster: Cluster) -> float | None:
 
 
 def _overhead(full: float, node: float | None, gpus_per_node: int, profile: PowerDraw, figures: Figures) -> float:
-    """Processors, fans, network: measured, or a share of what the node may draw, its own or one alike, or of what its
-    accelerators do."""
+    """Draw of processors, fans and network per accelerator: as measured, or a share of what the node (or a similar one)
+    may draw beyond its accelerators, or a share of what the accelerators draw."""
     if profile.node_watts is not None:
         return float(figures.note("share of the node", profile.node_watts, "W", profile.source_of("node_watts") or ""))
     if node is not None:

@@ -26,9 +26,9 @@ LEAST_INTERVAL_SECONDS = 5 * MINUTE
 
 
 SPOKEN = {"interval_seconds": "seconds between checkpoints", "spares": "number of spare nodes",
-          "straggler_spread": "spread of the speeds", "node_preempted_every": "seconds that a spot node lasts",
+          "straggler_spread": "spread of GPU speeds", "node_preempted_every": "seconds that a spot node lasts",
           "pause_seconds": "seconds of a planned pause", "pauses_per_day": "planned pauses per day"}  # fmt: skip
-"""What users know the fields of a policy as."""
+"""Names of a policy's fields in messages to users."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,9 @@ def rate_per_gpu_hour(failures: Failures, figures: Figures) -> float:
             failures=failures.unplanned, gpus=failures.gpus, window_seconds=failures.window,
         )  # fmt: skip
     if not rate > 0:
-        raise DistsimError(f"failures {failures.name} counts none: no interval follows from that", "state a rate")
+        raise DistsimError(
+            f"failures {failures.name} counts no failures: no checkpoint interval follows", "give a rate"
+        )
     return float(rate)
 
 
@@ -172,20 +174,22 @@ def goodput(
     blocking, drain = _checkpoint_times(gpus, checkpoint, storage, policy, figures)
     interval, notes = _interval(policy, blocking, drain, mean, figures)
     if interval > work_seconds:
-        figures.note("checkpoint interval, all of the training", work_seconds, "s", "one checkpoint, at the end")
+        figures.note("checkpoint interval, the whole run", work_seconds, "s", "one checkpoint, at the end")
         interval, notes = work_seconds, ()
     spares = _spares(failures, policy, broken, figures)
     restart = _restart(gpus, failures, checkpoint, storage, figures)
     stretch = figures.use(
-        "time lost to failures and checkpoints", forms.wall_over_work, interval_seconds=interval,
+        "time factor of failures and checkpoints", forms.wall_over_work, interval_seconds=interval,
         blocking_seconds=blocking, drain_seconds=drain, restart_seconds=restart, mean_time_between_failures=mean,
     )  # fmt: skip
     short, wait, waiting = _waits(failures.repair or 0.0, spares, broken, figures)
-    planned = figures.use("planned maintenance", forms.planned_stretch, pauses_per_day=policy.pauses_per_day,
-                          seconds_per_pause=policy.pause_seconds)  # fmt: skip
-    slow = figures.use("stragglers", forms.straggler_stretch, workers=gpus, spread_fraction=policy.straggler_spread)
+    planned = figures.use("time factor of planned maintenance", forms.planned_stretch,
+                          pauses_per_day=policy.pauses_per_day, seconds_per_pause=policy.pause_seconds)  # fmt: skip
+    slow = figures.use(
+        "time factor of stragglers", forms.straggler_stretch, workers=gpus, spread_fraction=policy.straggler_spread
+    )
     if policy.pace != 1:
-        figures.note("steps of campaigns over those of benchmarks", policy.pace, "1", pace_source(policy.pace))
+        figures.note("step time of campaigns over that of benchmarks", policy.pace, "1", pace_source(policy.pace))
     figures.use("first-order check (Kokolis et al.)", forms.expected_ettr, gpu_or_node_count=1,
                 failures_per_second=1 / mean, restart_seconds=restart + short * wait * mean / broken,
                 interval_seconds=interval, write_seconds=blocking)  # fmt: skip
@@ -213,11 +217,11 @@ def _spares(failures: Failures, policy: Policy, broken: float, figures: Figures)
 def _waits(repair: float, spares: int, broken: float, figures: Figures) -> tuple[float, float, float]:
     """Share of the failures that find no spare node, how long these wait, and the factor on the time. Whoever takes a
     spot machine away gives another, so that only what is ``broken`` counts."""
-    short = figures.use("no spare left", forms.spares_short_probability, nodes_in_repair=repair / broken,
-                        spares=spares)  # fmt: skip
-    wait = figures.use("wait for a repair, where none is left", forms.repair_wait_seconds, repair_seconds=repair,
+    short = figures.use("share of failures with no spare left", forms.spares_short_probability,
+                        nodes_in_repair=repair / broken, spares=spares)  # fmt: skip
+    wait = figures.use("wait for a repair, with no spare left", forms.repair_wait_seconds, repair_seconds=repair,
                        spares=spares)  # fmt: skip
-    stretch = figures.use("time lost to waits for repairs", forms.waiting_stretch, short_probability=short,
+    stretch = figures.use("time factor of waits for repairs", forms.waiting_stretch, short_probability=short,
                           wait_seconds=wait, seconds_between_failures=broken)  # fmt: skip
     return float(short), float(wait), float(stretch)
 
@@ -240,7 +244,7 @@ def _checkpoint_times(
                         storage_rate=storage_rate(gpus, storage, figures),
                         writers_rate=checkpoint.writers_rate)  # fmt: skip
     if not policy.asynchronous:
-        figures.note("checkpoint pause", write, "s", "definition: training stands still for a blocking write")
+        figures.note("checkpoint pause", write, "s", "definition: training stops for a blocking write")
         return float(write), 0.0
     copy = figures.use("checkpoint pause", forms.checkpoint_copy_seconds, bytes_per_gpu=checkpoint.bytes_per_gpu,
                        host_rate=checkpoint.host_rate)  # fmt: skip
@@ -254,18 +258,18 @@ def _interval(
     if policy.interval_seconds is not None:
         if policy.interval_seconds + blocking < drain:
             raise DistsimError(
-                f"a checkpoint every {duration(policy.interval_seconds)} is not drained before the next: "
-                f"it takes {duration(drain)}", f"use at least {duration(drain)}",
+                f"a checkpoint every {duration(policy.interval_seconds)} is still being written when the next is due: "
+                f"writing takes {duration(drain)}", f"use at least {duration(drain)}",
             )  # fmt: skip
         return float(figures.note("checkpoint interval", policy.interval_seconds, "s", "as stated")), ()
     best = figures.use("checkpoint interval", forms.daly_interval_seconds, blocking_seconds=blocking,
                        mean_time_between_failures=mean)  # fmt: skip
     if best + blocking < drain:
-        longer = figures.note("checkpoint interval, as the storage allows", drain - blocking, "s", "drain time")
+        longer = figures.note("checkpoint interval, as the storage allows", drain - blocking, "s", "write time")
         return float(longer), (f"the storage allows a checkpoint only every {duration(drain)}",)
     if best < policy.least_interval_seconds:
         least = figures.note("checkpoint interval, at least", policy.least_interval_seconds, "s", "checkpoint policy")
-        return float(least), (f"the optimum interval is {duration(best)}; {duration(least)} is taken",)
+        return float(least), (f"the optimal checkpoint interval is {duration(best)}; {duration(least)} is used",)
     return float(best), ()
 
 

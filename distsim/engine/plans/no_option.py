@@ -36,7 +36,7 @@ def nothing_found(
         nodes = sorted({catalog.load("clusters", cluster).gpus_per_node for cluster, _ in known})
         sizes = ", ".join(map(str, sorted({gpus for _, gpus in known})))
         raise DistsimError(
-            f"nobody rents out {sizes} accelerators as whole nodes of {' or '.join(map(str, nodes))}",
+            f"nobody rents out {sizes} accelerators in whole nodes of {' or '.join(map(str, nodes))}",
             f"use whole nodes: --gpus {_whole_nodes(request.sizes, nodes[0])}",
         )
     priced = [one.under(quote.term) for one in made for quote in known[one.cluster, one.gpus]]
@@ -60,16 +60,16 @@ def _for_ever(request: Request, priced: Sequence[Candidate]) -> DistsimError:
             f"every plan takes more than {YEARS}: {one.gpus:,} x {one.gpu} compute for {work / YEAR_DAYS:,.0f} years"
         )
         if not sizes:
-            why = f"no number up to {LARGEST_DEGREE:,} of them would do"
+            why = f"no number of them up to {LARGEST_DEGREE:,} is enough"
             if work * one.gpus / LARGEST_DEGREE <= LONGEST_DAYS:
-                why = "so many as it takes would fail too often"
+                why = "the number it takes would fail too often"
             return DistsimError(problem, f"{why}: train on fewer tokens, or a smaller model")
-        return DistsimError(problem, f"by arithmetic so many would do, if nothing gets slower: --gpus {min(sizes)}")
+        return DistsimError(problem, f"enough if steps scale perfectly: --gpus {min(sizes)}")
     taken = request.terms.policy.node_preempted_every is not None and one.goodput is one.spot
     why = "machines fail or are taken away" if taken else "something fails"
     often = f"{why} every {duration(one.goodput.mean_time_between_failures)} on {one.gpus:,} x {one.gpu}"
     fewer = f", about --gpus {min(sizes, key=lambda gpus: sizes[gpus])}" if sizes else ""
-    return DistsimError(f"no plan ends: {often}, which leaves no time to train", f"use fewer of them{fewer}")
+    return DistsimError(f"no plan finishes: {often}, which leaves no time to train", f"use fewer of them{fewer}")
 
 
 def undisturbed_days(one: Candidate, tokens: float) -> float:

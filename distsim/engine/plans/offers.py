@@ -31,15 +31,16 @@ class Offers(NamedTuple):
         return len(self.every) - len(self.known)
 
     def too_old(self, request: Request, alike: Sequence[str] = ()) -> DistsimError:
-        """Told where the prices that are left answer nothing that all together would; ``alike`` says what has some."""
+        """The error for when only prices that are too old would give an answer; ``alike`` are hints at similar clusters
+        with prices."""
         terms, asked = " or ".join(request.price_terms), ", ".join(request.clusters or request.gpus)
         stated = request.price_days is not None
-        why = f"--price-age {request.price_days:g}d" if stated else "an age of a year at most"
+        why = f"--price-age {request.price_days:g}d" if stated else "the default price age of one year"
         return DistsimError(
             f"{why} leaves no {terms} price{f' of {asked}' if asked else ''}",
             *alike,
-            f"give {'a longer' if stated else 'one, e.g.'} --price-age{'' if stated else ' 3y'}, or prices of your own "
-            "with --provider; distsim show prices tells their dates",
+            f"give a longer --price-age{'' if stated else ', e.g. 3y'}, or prices of your own with --provider; "
+            "distsim show prices lists the dates",
             "or buy machines: --price owned" if OWNED not in request.price_terms and _for_sale(request) else "",
         )
 

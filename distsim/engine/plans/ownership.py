@@ -130,7 +130,7 @@ def _rent_per_used_hour(rent_per_hour: float, facility: Facility, reserved: bool
     """What an hour in use costs to rent."""
     if not reserved:
         return rent_per_hour
-    return float(figures.use("reserved, per hour in use", money.reserved_dollars_per_used_hour,
+    return float(figures.use("reserved rent, per hour in use", money.reserved_dollars_per_used_hour,
                              rent_per_hour=rent_per_hour, utilisation=facility.utilisation))  # fmt: skip
 
 
@@ -139,13 +139,13 @@ def _price(purchase: Purchase, facility: Facility, figures: Figures) -> float:
     network = 1.0 if purchase.with_network else 1 + facility.network_fraction
     for label, name, unit in (
         ("hall, per kW and month", "usd_per_kw_month", "USD"), ("electricity, per kWh", "usd_per_kwh", "USD"),
-        ("share of hours in use", "utilisation", "1"), ("life", "lifetime_years", "years"),
+        ("share of hours in use", "utilisation", "1"), ("lifetime", "lifetime_years", "years"),
     ):  # fmt: skip
         value = getattr(facility, name)
         if value is not None:
             figures.note(label, value, unit, facility.source_of(name) or "")
     price = purchase.middle / (purchase.gpus or 1) * network
-    return float(figures.note("price with its share of the network", price, "USD", purchase.source))
+    return float(figures.note("price with share of the network", price, "USD", purchase.source))
 
 
 def _years(price: float, running: float, rent: float, facility: Facility) -> Sequence[Year]:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.engine.campaigns.batch import StepBatch
 from distsim.engine.campaigns.prices import Quote, best
-from distsim.engine.counted import Show
+from distsim.engine.counted import Pool, Show
 from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.jobs.models import LoadedModel, load_model
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
 from distsim.engine.plans.besides import Besides, besides
-from distsim.engine.plans.candidates import Place, Pool, candidate_setup, candidates
+from distsim.engine.plans.candidates import Place, candidate_setup, candidates
 from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.no_option import nothing_found
 from distsim.engine.plans.offers import Offers, offers
@@ -154,7 +154,9 @@ def tokens_for(stated: float | None, compute_optimal: bool, model: LoadedModel) 
     if compute_optimal:
         return float(scaling.optimal_tokens(model.parameters))
     if stated is None:
-        raise DistsimError("no tokens given", "e.g.: --tokens 2T", "or: --compute-optimal, for Chinchilla's number")
+        raise DistsimError(
+            "no tokens given", "e.g.: --tokens 2T", "or: --compute-optimal, for as many as Chinchilla's rule gives"
+        )
     if not 0 < stated <= plans.MOST_TOKENS:
         raise DistsimError(f"--tokens {stated:g} is out of range", "valid: more than 0, at most 1e18; e.g. --tokens 2T")
     return stated
@@ -256,6 +258,6 @@ def _check_tokens(request: Request, model: LoadedModel) -> None:
     per_step = request.terms.batch.sequences(1) * (request.terms.job.seq or model.spec.context)
     if request.tokens < per_step:
         raise DistsimError(
-            f"{request.tokens:,.0f} tokens are less than one step of {per_step:,} tokens",
+            f"{request.tokens:,.0f} tokens are fewer than one step of {per_step:,} tokens",
             "give more --tokens, or a smaller --global-batch",
         )

@@ -76,15 +76,15 @@ class Scope:
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
         named = {catalog.load("clusters", name).name for name in self.request.clusters}
         missing = sorted((wanted - set(self.sold.values())) | (named - set(self.sold)))
-        new = "" if self.request.price_days is None else " that is new enough"
+        new = "" if self.request.price_days is None else "recent enough "
         if missing:
-            told.append(f"no {terms} price{new} for whole nodes of {', '.join(missing)} is known: left out")
+            told.append(f"no {new}{terms} price is known for whole nodes of {', '.join(missing)}: left out")
         if lacking := [term for term in self.request.price_terms if term not in self.terms]:
-            told.append(f"no {' or '.join(lacking)} price{new} of what is asked for is known: no option is at one")
+            told.append(f"no {new}{' or '.join(lacking)} price is known for what you asked for: no option uses one")
         if self.open_sizes:
             told.append(_sizes_words(sizes, self.request.wish.dollars is not None))
         if not self.request.sizes and any(max(self._needed(name)) > LARGEST_CLUSTER for name in self.clusters):
-            told.append(f"sizes up to {LARGEST_CLUSTER:,} accelerators are tried; --gpus tries others")
+            told.append(f"only sizes up to {LARGEST_CLUSTER:,} accelerators are tried; --gpus tries others")
         return told
 
     def _limits(self) -> list[str]:
@@ -123,10 +123,10 @@ class Scope:
 
 def _sizes_words(sizes: Sequence[int], bound: bool) -> str:
     """Which sizes are tried where neither they nor a deadline are given; ``bound`` by a budget."""
-    down = ", and fewer where those are too dear and fewer may not be" if bound else ""
+    down = ", and fewer where those exceed the budget and fewer may not" if bound else ""
     return (
-        f"no deadline given: as many accelerators are tried as take about {USUAL_DAYS:g} days{down}: "
-        f"{least_to_most(sizes)}; --deadline or --gpus tries others"
+        f"no deadline given: trying {least_to_most(sizes)} accelerators, sized for about {USUAL_DAYS:g} days{down}; "
+        "--deadline or --gpus tries others"
     )
 
 
@@ -157,21 +157,21 @@ def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
         rest = [term for term in ALL_TERMS if term not in request.price_terms]
         other = f"other terms: --price {', '.join(rest)}; " if rest else ""
         raise DistsimError(
-            f"nobody's {' or '.join(request.price_terms)} price for whole nodes of {asked} is known",
+            f"no {' or '.join(request.price_terms)} price is known for whole nodes of {asked}",
             *alike(request, sold),
-            f"with such prices: {', '.join(sorted(set(sold.values()))) or 'none'}" if not named else "",
-            f"{other}your own prices: presets/prices/NAME.toml",
+            f"with such a price: {', '.join(sorted(set(sold.values()))) or 'none'}" if not named else "",
+            f"{other}or your own prices: presets/prices/NAME.toml",
         )
     return sorted(chosen)
 
 
 def _agree(gpus: set[str], clusters: dict[str, str]) -> None:
-    """Refuses accelerators beside clusters of which none has them."""
+    """Refuses accelerators (--gpu) that none of the named clusters (--cluster) has."""
     if gpus and clusters and not gpus & {catalog.load("gpus", gpu).name for gpu in clusters.values()}:
         name, gpu = next(iter(clusters.items()))
         raise DistsimError(
             f"cluster {name} has {gpu}, but --gpu says {', '.join(sorted(gpus))}",
-            "give one of the two, or a cluster with that GPU",
+            "keep one of them, or name a cluster with that GPU",
         )
 
 
@@ -192,7 +192,7 @@ def _running(clusters: Sequence[str], job: Job) -> tuple[list[str], list[str]]:
     able = [one for one in clusters if not reasons[one]]
     told = list(dict.fromkeys(reason for reason in reasons.values() if reason))
     if not able:
-        raise DistsimError(told[0], "without --framework every accelerator is timed under software that it has")
+        raise DistsimError(told[0], "without --framework each accelerator is timed with software that runs on it")
     return able, [f"left out: {reason}" for reason in told]
 
 
@@ -202,7 +202,7 @@ def _with_drives(clusters: Sequence[str]) -> tuple[list[str], list[str]]:
     silent = [one for one in clusters if one not in able]
     if not able or not silent:
         return list(clusters), []
-    return able, [f"left out: {', '.join(silent)}, which do not say what their NVMe drives do"]
+    return able, [f"left out: {', '.join(silent)}, whose NVMe drive rates are unknown"]
 
 
 def alike(request: Request, sold: dict[str, str]) -> list[str]:
@@ -214,7 +214,7 @@ def _rented(cluster: str, sold: dict[str, str]) -> str:
     """What of a cluster's kind has a price."""
     gpu = catalog.load("clusters", cluster).gpu
     same = sorted(name for name, other in sold.items() if other == gpu)
-    return f"like {cluster}, with prices: --gpu {gpu}, or --cluster {', '.join(same)}" if same else ""
+    return f"similar to {cluster}, with prices: --gpu {gpu}, or --cluster {', '.join(same)}" if same else ""
 
 
 def _can_train(gpu: str) -> bool:
@@ -225,50 +225,50 @@ def _can_train(gpu: str) -> bool:
 
 def paid_for(terms: Sequence[Term]) -> str:
     """What the dollars of a plan are paid for, at its price terms."""
-    hours = "what the hours of bought accelerators cost"
+    hours = "the cost of hours on owned accelerators"
     if OWNED not in terms:
-        return "the rent of accelerators"
-    return hours if len(terms) == 1 else f"the rent of accelerators, or {hours}"
+        return "accelerator rent"
+    return hours if len(terms) == 1 else f"accelerator rent, or {hours}"
 
 
 def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequence[Option]) -> list[str]:
     """What every reader of a plan has to know of what was ``found``; ``left_out`` prices were too old."""
     notes = [
-        f"dollars are {paid_for(request.price_terms)}: storage and egress stand besides where they have a price, "
-        "support and taxes are not in it; nobody asked whether so many are to be had",
+        f"dollars are {paid_for(request.price_terms)}: storage and egress are listed separately where "
+        "a price is known, support and taxes are not included; whether so many are available was not checked",
     ]
     if (pace := campaign_pace()) == request.terms.policy.pace:
-        notes.append(f"steps take {pace:g} times as long as a benchmark's, as in published campaigns; --pace sets it")
+        notes.append(f"steps take {pace:g} times as long as in benchmarks, as in published campaigns; --pace sets it")
     if request.terms.batch.stated is None:
         notes.append(request.terms.batch.words(one.candidate.global_batch or 0 for one in found))
     if request.terms.job.seq is not None and request.terms.job.seq < model.spec.context:
-        notes.append(f"sequences of {request.terms.job.seq:,} tokens, the model's context is {model.spec.context:,}")
+        notes.append(f"sequences have {request.terms.job.seq:,} tokens; the model's context is {model.spec.context:,}")
     if left_out and request.price_days is None:
-        notes.append(f"{left_out} prices of rent are over {STALE_DAYS} days older than the newest and left out")
+        notes.append(f"{left_out} rents left out: more than {STALE_DAYS} days older than the newest")
     elif left_out:
-        notes.append(f"{left_out} prices are over {request.price_days:g} days older than the newest and left out")
+        notes.append(f"{left_out} prices left out: more than {request.price_days:g} days older than the newest")
     if OWNED in request.price_terms and request.price_days is None:
-        notes.append("prices to buy are few and taken whatever their age; --price-age sets a limit for them too")
+        notes.append("purchase prices are few and used whatever their age; --price-age sets a limit for them too")
     if request.compute_optimal:
         notes.append(
             f"{count(request.tokens)} tokens are compute-optimal for {count(model.parameters)} parameters "
-            "(Chinchilla: about 20 per parameter); models that will serve long are trained on more"
+            "(Chinchilla: about 20 per parameter); models that will be served for long are trained on more"
         )
     if request.wish.dollars is not None and (bound := [term for term in request.price_terms if term in RESERVED_YEARS]):
         notes.append(
-            f"the budget is held against what has to be paid: of {' and '.join(bound)} the whole term or terms, of "
-            "all else the rent of the run; options are ranked by the rent of the run"
+            f"the budget is compared with what must be paid: full terms for {' and '.join(bound)}, the run's rent for "
+            "all else; options are ranked by the run's rent"
         )
     if OWNED in request.price_terms:
         house = request.facility
         notes.append(
-            "owned: an hour in use costs its share of the price, of upkeep and of the hall, and electricity; machines "
-            f"are in use {house.utilisation:.0%} of {house.lifetime_years:g} years ({house.name}); a budget is held "
-            "against what they cost to buy, whole systems"
+            "owned: an hour in use costs its share of price, upkeep and hall, plus electricity; machines are in use "
+            f"{house.utilisation:.0%} of {house.lifetime_years:g} years (facility {house.name}); a budget is compared "
+            "with the purchase price of whole systems"
         )
     if "spot" in request.price_terms and request.terms.policy.node_preempted_every is None:
         notes.append(
-            "spot machines are taken away more often than the failure rate says, and price lists are silent about it: "
-            "not in it; --preempted-every 180d is what AWS told of its H100 nodes in 2025"
+            "spot preemptions, which come on top of failures, are not counted: price lists do not state how often they "
+            "happen; --preempted-every 180d is what AWS reported for its H100 nodes in 2025"
         )
     return notes

@@ -1,4 +1,4 @@
-"""Options of a plan that none of its answers reads: told, so that nobody takes them for counted."""
+"""Notes on options that no layout in a plan's answer uses, so that nobody assumes that they had an effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OF_JOB = {**{option: degree for degree, option in READ_BEYOND_ONE.items()}, "los
           "no_sync": "micro_batches"}  # fmt: skip
 """Options of a job, and the number of a layout that has to be more than one for them to be read."""
 OF_LAYOUT = {"schedule": "pp", "sequence_parallel": "tp", "etp": "ep"}
-"""The same of what bounds the search."""
+"""The same for options that bound the search."""
 WORDS = {"micro_batches": "micro-batches per step"}
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.software import gpu_name
 from distsim.formulas.compute import BUSIEST_RANK
 from distsim.interop.runs import MissingCell, Run, expert_notes
@@ -24,6 +25,7 @@ from distsim.specs.model import Model
 from distsim.specs.rules import divisors, trades_heads
 from distsim.specs.support import RING, context_modes
 
+SEQUENCE = "seq_len"
 WIDEST = 8
 """GPUs that a tensor parallel group is taken to have at most where only the size of a replica is known."""
 LARGEST = 16
@@ -36,6 +38,8 @@ INTERLEAVED_SINCE = 2024
 """The year of that README."""
 SHARDED = 2
 """ZeRO stage from which sharding, not pipelining, makes room for a model."""
+LABEL = 1
+"""The token past a sample's inputs, its last label."""
 ENDS = 2
 """Embedding and loss, where a pipeline counts them as layers (account_for_embedding_in_pipeline_split and _loss_)."""
 ENDS_CHUNK = 2
@@ -145,8 +149,11 @@ def drop_idle(options: dict[str, Any], model: Model) -> list[str]:
 
 def fit_context(options: dict[str, Any], run: Run, framework: Framework, model: Model) -> None:
     """How context parallel ranks exchange: as the row says, else as the framework does, else by ring; all-to-alls only
-    where they divide the heads."""
+    where they divide the heads. Of samples with their last label, one token longer than a length that they cut, they
+    cut the inputs."""
     cp = options.get("cp") or 1
+    if options["seq"] % cp == LABEL:
+        options["seq"] -= LABEL
     usual = context_modes(framework.supports, model)[0]
     mode = context_mode(run) or framework.defaults.get("cp_mode", usual)
     if cp > 1:
@@ -155,25 +162,45 @@ def fit_context(options: dict[str, Any], run: Run, framework: Framework, model: 
 
 def states_batch(run: Run) -> bool:
     """Whether any cell says something of the batch."""
-    return any(run.count(name) for name in ("micro_batch", "global_batch", "step_time_s", "samples_per_s"))
+    return any(run.count(name) for name in ("micro_batch", "global_batch"))
+
+
+def _timed_by_steps(run: Run) -> bool:
+    """Whether the row tells a time that says nothing without its batch."""
+    return any(run.positive(name) for name in ("step_time_s", "samples_per_s"))
 
 
 def unsaid_micro_batch(run: Run, framework: Framework) -> int | None:
     """Sequences per replica where no cell of the batch says anything and the framework has a usual number: what it
     reports is throughput, which hardly depends on it."""
-    return None if states_batch(run) else framework.usual.get("unsaid_micro_batch")
+    return None if states_batch(run) or _timed_by_steps(run) else framework.usual.get("unsaid_micro_batch")
 
 
 def scripted(run: Run, framework: Framework, model: Model) -> Run:
-    """The row with what the framework's own script for its model and accelerator sets where its cells are blank;
-    scripts that fix a batch stand for rows that say nothing of it."""
+    """The row with what the framework's own script for its model and accelerator sets where its cells are blank; what
+    scripts that fix a batch set besides, but for the length, stands for rows that say nothing of a batch."""
     own, name = framework.scripts.get(gpu_name(run), {}), re.sub(r"[\s_]+", "-", model.name.lower())
     script = own.get(name) or framework.scripts.get("any", {}).get(name)
-    if script is None or (script.micro_batch and states_batch(run)):
+    if script is None:
         return run
-    said = {name: run.text(name) for name in ("micro_batch", "recompute", "attention", "capacity_factor")}
-    filled = {name: str(value) for name, value in script.model_dump(exclude_none=True).items() if said[name] is None}
+    other_batch = (script.micro_batch or script.global_batch) and states_batch(run)
+    sets = script.model_dump(exclude_none=True, include={"seq"} if other_batch else None)
+    cells = {SEQUENCE if name == "seq" else name: str(value) for name, value in sets.items()}
+    filled = {name: value for name, value in cells.items() if run.text(name) is None}
     return replace(run, cells={**run.cells, **filled})
+
+
+def assumed_sequence(run: Run, setup: Setup) -> str:
+    """What is taken for granted of sequences whose length neither cells nor notes tell."""
+    framework = setup.framework
+    scripts = scripted(run, framework, setup.model).text(SEQUENCE) or usual_length(run, framework)
+    taken = f"{SEQUENCE} is blank: taken as {setup.layout.seq:,}, as its scripts have it"
+    return taken if scripts and run.text(SEQUENCE) is None else ""
+
+
+def usual_length(run: Run, framework: Framework) -> int | None:
+    """Tokens per sequence of the framework's measured runs of pre-training, where they are all alike."""
+    return None if fine_tunes(run) else framework.usual.get("seq")
 
 
 def assumed_batch(run: Run, framework: Framework, micro_batch: int) -> str:
@@ -224,6 +251,8 @@ def assumed_layout(run: Run, layout: Layout, framework: Framework | None = None)
     """What is taken for granted of a layout that no cell tells."""
     if framework is not None and len(_possible_stages(run, framework)) > 1:
         return f"pp and dp are blank: taken as the fewest stages that fit, pp {layout.pp}"
+    if layout.cp > 1 and run.count("seq_len") == layout.seq + LABEL:
+        return f"seq_len {layout.seq + LABEL} does not divide by cp: taken as {layout.seq} tokens and a last label"
     taken = possible_degrees(run)[0]
     told = ", ".join(f"{name} {degree}" for name in taken if (degree := getattr(layout, name)) > 1)
     return f"layout is blank: taken as {told} from batch and accumulation" if taken else ""

@@ -12,6 +12,7 @@ from distsim.engine.memory import memory_of
 from distsim.engine.runs.adapters import counted_targets, unasked_recompute
 from distsim.engine.runs.attention import attention_of
 from distsim.engine.runs.cards import of_other_size
+from distsim.engine.runs.chosen import with_chosen_layout
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.degrees import first_that_fits, open_degrees
 from distsim.engine.runs.evaluation import evaluating
@@ -28,6 +29,7 @@ from distsim.engine.runs.layout import (
     scripted,
     unsaid_micro_batch,
     usual_chunks,
+    usual_length,
 )
 from distsim.engine.runs.offload import partly_offloaded, to_drives
 from distsim.engine.runs.profile import (
@@ -75,6 +77,7 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
 def _laid_out(run: Run, more: Mapping[str, Any] | None) -> Setup:
     """The setup in the layout that the row states, or in the first that fits of those that it leaves open."""
     framework = framework_of(run)
+    run = with_chosen_layout(run, framework)
     *others, last = possible_degrees(run, framework)
     for row, degrees in (
         *((row, last) for row in batches_to_try(run, framework)),
@@ -152,7 +155,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     gpus = run.need("n_gpus")
     if run.text("gpu") is None:
         raise MissingCell("gpu is blank")
-    seq = run.count("seq_len") or seq or run.need("seq_len")
+    seq = run.count("seq_len") or seq or usual_length(run, framework) or run.need("seq_len")
     run_notes.check_lengths(run)
     options: dict[str, Any] = {
         "gpu": run_notes.gpu_of(run), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),

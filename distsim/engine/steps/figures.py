@@ -233,15 +233,16 @@ def _after(stage: _Stage, timing: Mapping[str, float]) -> Figures:
     figures, numbers, after = Figures(), stage.numbers, stage.after
     if numbers["reduce"]:
         _hiding(figures, "exposed gradient reduction", after.reduce, timing)
+    if after.copied.whole:
+        _hiding(figures, "exposed copies of gradients to host memory", after.copied, timing)
     if after.step:
         priced, factor = float(numbers["dp_step"]), timing["data_factor"]
         source = f"{priced:.4g} s as distsim comm prices it x data_factor {factor:.4g} ({FITTED})"
         words = "gradient norm" if after.ahead.whole else "gradient norm, parameter gathers"
         figures.note(words, float(after.step), "s", source)
     if after.stated:
-        figures.note(
-            "averaging of replicas", float(after.stated), "s", "at the rate of --sync-gbps, as distsim comm prices it"
-        )
+        source = "at the rate of --sync-gbps, as distsim comm prices it"
+        figures.note("averaging of replicas", float(after.stated), "s", source)
     if after.ahead.whole:
         _hiding(figures, "exposed gather of updated parameters, in the next forward", after.ahead, timing)
     if after.replicated:

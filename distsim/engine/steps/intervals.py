@@ -83,10 +83,9 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     names = elsewhere_names(pace, kin.family, setup.accelerator.own_generation in tables["architectures"]["fitted"])
     name = next((one for one in names if groups.get(one, {}).get("sources", 0) >= FEW_SOURCES), names[-1])
     group = groups[name]
-    which = f"{group['sources']} sources, each source" if group["sources"] > 1 else "one source,"
+    sources = f"{group['sources']} sources, each predicted from the others" if group["sources"] > 1 else "one source"
     family = f" under {kin.family}" if name == names[0] and len(names) > 1 else ""
-    told = f"{group['runs']:,} runs of {which} predicted without its own runs ({STEPS[pace]}{family})"
-    outside = _around(seconds, group, told)
+    outside = _around(seconds, group, f"{group['runs']:,} runs of {sources} ({STEPS[pace]}{family})")
     return min((*found, outside), key=lambda one: one.high / one.low)
 
 
@@ -97,4 +96,8 @@ def _of_known(runs: float, name: str) -> str:
 
 
 def _around(seconds: float, group: dict[str, float], told: str) -> Interval:
-    return Interval(LEVEL, seconds * math.exp(-group["over"]), seconds * math.exp(group["under"]), told)
+    ends = [seconds * math.exp(-group["over"]), seconds * math.exp(group["under"])]
+    half = None
+    if "half_over" in group and "half_under" in group:
+        half = seconds * math.exp(-group["half_over"]), seconds * math.exp(group["half_under"])
+    return Interval(LEVEL, ends[0], ends[1], told, half)

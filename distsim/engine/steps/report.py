@@ -30,16 +30,18 @@ from distsim.specs.timing import Timing
 
 
 class Interval(NamedTuple):
-    """Where the measured time will lie with probability ``level``."""
+    """Where the measured time will lie with probability ``level``, and where every second one lies."""
 
     level: float
     low: float
     high: float
     basis: str = ""
+    half: tuple[float, float] | None = None
+    """From the lower to the upper quartile of runs; None where a user's calibration of an older version has none."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As in the JSON contract."""
-        return {"level": self.level, "low": self.low, "high": self.high}
+        """As in the JSON contract, and the quartiles."""
+        return {"level": self.level, "low": self.low, "high": self.high, "half": self.half and list(self.half)}
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -22,7 +22,15 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.images import patches_of
 from distsim.interop.runs.layer_kinds import as_counted, told_by_count
 from distsim.interop.runs.named_presets import KINDS, preset_named
-from distsim.interop.runs.shapes import assumed_shape, experts_per_token, heads_of, width_of
+from distsim.interop.runs.shapes import (
+    assumed_shape,
+    billions,
+    experts_per_token,
+    heads_of,
+    layers_of,
+    usual_width,
+    width_of,
+)
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.interop.runs.training import fine_tunes
 from distsim.last import for_last
@@ -48,6 +56,8 @@ _OPEN_CLIP = re.compile(r"open[-_ ]?clip", re.IGNORECASE)
 _QUICK = re.compile(r"quick[-_ ]?gelu", re.IGNORECASE)
 """open_clip trains CLIP with torch's GELU, and by OpenAI's quick one only models whose names end in -quickgelu
 (mlfoundations/open_clip README, QuickGELU; src/open_clip/model.py, act_layer)."""
+SMALL_VOCAB = 1024
+"""Words of a row that is one layer by itself; what they cost is not timed."""
 CLASSIFIER = {"predicts": "sequence-classes", "classes": 2}
 
 
@@ -136,6 +146,8 @@ def _given(run: Run) -> Model | None:
     if run.count("layers") is None or run.count("hidden") is None:
         if preset is not None:
             return _partly(preset, run)
+        if run.count("hidden") and billions(run) and run.count("n_experts") is None:
+            return None  # its layers are counted
         near = did_you_mean(name, catalog.names("models"))
         raise MissingCell(f"layers or hidden is blank and {name!r} is no preset{near and '; '}{near}")
     return _reshaped(preset, run) if preset is not None and _variant(preset) else None
@@ -227,6 +239,11 @@ def _reshaped(preset: Model, run: Run) -> Model:
     return Model.read(dict(_with_words(preset, run).model_copy(update=update)))
 
 
+def layer_alone(run: Run) -> bool:
+    """Whether the row is of one layer by itself: it has no words."""
+    return run.count("layers") == 1 and run.text("vocab") is None
+
+
 def _from_cells(run: Run, name: str, family: str) -> Model:
     traits = dict(traits_of(family, name))
     hidden = run.need("hidden")
@@ -237,9 +254,7 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         traits["activation"] = "silu" if gated else "gelu"
     if tied is not None:
         traits["tied_embeddings"] = tied
-    if run.need("layers") == 1 and run.count("vocab") is None:
-        raise MissingCell("vocab is blank: one layer by itself is no training step")
-    vocab = run.count("vocab") or usual_vocab(family)
+    vocab = run.count("vocab") or (SMALL_VOCAB if layer_alone(run) else usual_vocab(family))
     context = run.count("seq_len") or 2048
     if known_family(family) in READ_IMAGES:
         vocab, traits["patches"] = 0, patches_of(run, context)
@@ -248,7 +263,7 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
     experts = _experts(run, family)
     shape = {
         "name": name, "family": stored_family(family) or "gpt",
-        "layers": run.need("layers"), "hidden": hidden, "heads": heads,
+        "layers": run.count("layers") or 1, "hidden": hidden, "heads": heads,
         "kv_heads": run.count("kv_heads") or heads, "head_dim": run.count("head_dim") or hidden // heads,
         "vocab": vocab, "context": context, "experts": experts, **traits,
     }  # fmt: skip
@@ -257,6 +272,9 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         return Model.read({**shape, "ffn": ffn}, where=f"run {run.id}")
 
     ffn = run.count("ffn_hidden") or (experts["ffn"] if experts else 0)
+    if run.count("layers") is None:
+        ffn = ffn or usual_width(hidden, bool(traits["gated"]))
+        shape["layers"] = layers_of(run, lambda layers: as_wide(ffn).model_copy(update={"layers": layers}))
     return as_counted(as_wide(ffn or width_of(run, hidden, bool(traits["gated"]), as_wide)), run)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from distsim.arrays import ceil_div
@@ -19,6 +20,9 @@ GATED_SHARE, LATER_GATED_SHARE, PLAIN_SHARE = 8 / 3, 3.5, 4
 Llama 2 70B, Llama 3 8B and Mistral 7B, and plain."""
 NOMINAL = 0.02
 """How far counts in names are off: Llama 2 70B has 69.0 billion parameters."""
+NEAR = 0.03
+"""The same of sizes that leave part of the embedding out, as BigScience's do by 2%."""
+_SIZE = re.compile(r"(?<![\d.x])(\d{1,4}(?:\.\d+)?)B\b")
 WIDEST_SHARE = 16
 PER_TOKEN = {"mixtral": 2, "grok": 2, "phi": 2, "qwen3": 8, "deepseek": 8, "olmoe": 8, "qwen2-moe": 4, "gpt-oss": 4,
              "dbrx": 4, "llama4": 1, "switch": 1}  # fmt: skip
@@ -28,14 +32,35 @@ USUAL_PER_TOKEN = 2
 
 
 def heads_of(run: Run, hidden: int) -> int:
-    """The cell, or as many heads as make up the width."""
-    told = run.count("heads")
+    """The cell, or as many heads as make up the width; of models whose width no usual head divides, as many as are at
+    least that wide (BigScience's 14,400: 96 heads of 150, as GPT-3 has), if tensor parallel ranks divide them."""
+    told, ranks = run.count("heads"), run.count("tp") or 1
     if told:
         return told
     width = run.count("head_dim") or (SMALL_HEAD if hidden < SMALL else HEAD)
-    if hidden % width or (hidden // width) % (run.count("tp") or 1):
-        run.need("heads")  # raises: neither it nor a usual width tells
-    return hidden // width
+    if hidden % width == 0 and (hidden // width) % ranks == 0:
+        return hidden // width
+    wider = [] if run.count("head_dim") else [at for at in range(width, 2 * width) if hidden % at == 0]
+    return next((hidden // at for at in wider if (hidden // at) % ranks == 0), 0) or run.need("heads")  # which raises
+
+
+def layers_of(run: Run, build: Callable[[int], Model]) -> int:
+    """The cell, or the layers that give the model of ``build`` the parameters that the row or the model's name tells,
+    as near as its stages divide them."""
+    told, layers = billions(run), run.count("layers")
+    if layers or told is None:
+        return layers or run.need("layers")
+    stages = (run.count("pp") or 1) * (run.count("vpp") or 1)
+    once, twice = (count_parameters(build(times * stages)) for times in (1, 2))
+    rounds = max(round((told * GIGA - (2 * once - twice)) / (twice - once)), 1)
+    found = once + (rounds - 1) * (twice - once)
+    return rounds * stages if abs(found - told * GIGA) <= NEAR * told * GIGA else run.need("layers")
+
+
+def billions(run: Run) -> float | None:
+    """The parameters that a row's cell or its model's name tells."""
+    named = _SIZE.search(run.text("model") or "")
+    return run.positive("n_params_b") or (float(named[1]) if named else None)
 
 
 def experts_per_token(run: Run, family: str) -> int:
@@ -81,7 +106,8 @@ def assumed_shape(run: Run, model: Model) -> str:
     """Which blank cells of a shape that has no preset were filled, and with what; a plain MLP is four times as wide as
     hidden by definition."""
     experts = model.experts
-    told = [f"heads is blank: taken as {model.heads}"] * (run.count("heads") is None)
+    told = [f"layers is blank: taken as {model.layers} by its parameters"] * (run.count("layers") is None)
+    told += [f"heads is blank: taken as {model.heads}"] * (run.count("heads") is None)
     if run.count("ffn_hidden") is None and experts is None and (model.gated or model.ffn != PLAIN_SHARE * model.hidden):
         by = (
             " by n_params_b"

@@ -1,4 +1,4 @@
-"""Workers on this machine: processes of their own, started afresh, that share a search or the clusters of a plan."""
+"""Workers on this machine: processes of their own, started afresh, that share the work of a command."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import TypeVar
 
-from distsim.engine.layouts.chunks import Chunk, Sifted, sift
 from distsim.errors import DistsimError
 
+Task = TypeVar("Task")
+Made = TypeVar("Made")
 MOST_DEATHS = 3
 """So often workers may die in one search before it is given up; their chunks are done again."""
 
 
 class LocalPool:
-    """A number of processes; what one was doing when it died is done again by others."""
+    """A number of processes; what one was doing when it died is done again by others. Fewer than ``least`` tasks are
+    done in this process, as starting others would take longer."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    def __init__(self, workers: int, least: int = 0) -> None:
+        self.workers, self.least = workers, least
         self._executor: ProcessPoolExecutor | None = None
 
-    def run(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Sifted]]:
-        """Sift chunks."""
-        return self.share(sift, chunks)
-
-    def share(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def share(self, function: Callable[[Task], Made], tasks: Sequence[Task]) -> Iterator[tuple[int, Made]]:
         """Each task's place with what the function, of a module, makes of it, in the order in which they are done;
         fails only where workers keep dying."""
+        if len(tasks) < self.least:
+            yield from enumerate(map(function, tasks))
+            return
         left = dict(enumerate(tasks))
         deaths = 0
         while left:
@@ -40,11 +41,11 @@ class LocalPool:
                 deaths += 1
                 if deaths == MOST_DEATHS:
                     raise DistsimError(
-                        f"processes of --jobs died {deaths} times; {len(left)} of {len(tasks)} parts were left",
-                        "most likely memory ran out: use fewer with --jobs, or leave it out",
+                        f"processes of --jobs died {deaths} times; {len(left)} of {len(tasks)} parts were unfinished",
+                        "most likely they ran out of memory: lower --jobs, or leave it out",
                     ) from None
 
-    def _round(self, function: Callable[[Any], Any], left: dict[int, Any]) -> Iterator[tuple[int, Any]]:
+    def _round(self, function: Callable[[Task], Made], left: dict[int, Task]) -> Iterator[tuple[int, Made]]:
         futures = {}
         try:
             futures = {self.executor.submit(function, task): index for index, task in left.items()}
