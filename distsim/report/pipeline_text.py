@@ -193,8 +193,8 @@ def percent(fraction: float) -> str:
 
 
 def closed_form(report: Pipeline, show: Show = show_time) -> str:
-    """The closed form's makespan beside the simulated one, where there is one for these times; forms know of transfers
-    as pure delays."""
+    """The closed form's makespan next to the simulated one, where there is one for these times; closed forms treat
+    transfers as pure delays."""
     form, costs, transfers = FORMS.get(report.schedule), report.costs, report.transfers
     lists = (costs.forward, costs.backward, costs.input_gradient, costs.weight_gradient)
     uneven = any(max(one) - min(one) > 1e-12 * max(one) for one in lists) or isinstance(transfers.hops, list)

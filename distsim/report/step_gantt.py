@@ -64,7 +64,7 @@ def page(step: StepTimeline, window: tuple[float, float], stage: int, width: int
 
 
 def clock(view: View) -> tuple[str, str]:
-    """The ruler, with ticks at round numbers of the unit that the window is told in."""
+    """The ruler, with ticks at round numbers of the window's unit."""
     span = view.end - view.begin
     unit = HOUR if span >= 2 * HOUR else MINUTE if span >= 2 * MINUTE else 1.0
     at = view.scale._replace(per_second=view.scale.per_second * unit)
@@ -228,7 +228,7 @@ def legend(view: View, seen: set[str], width: int | None) -> list[Line]:
 
 
 def remarks(step: StepTimeline, view: View, width: int | None) -> list[Line]:
-    """How fine the chart is, and where it and the composition of the step time part."""
+    """How fine the chart is, and by how much it differs from the composition of the step time."""
     column = duration((view.end - view.begin) / view.columns)
     told = [f"1 column = {column} and shows what takes most of it (remainders carry over)."]
     if step.slack > NOTICED * step.seconds:

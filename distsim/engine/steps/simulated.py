@@ -1,4 +1,4 @@
-"""A step whose pipeline is run by the event simulation, where the composition's closed form only stands for it."""
+"""A step whose pipeline is run by the event simulation, where the composition's closed form only approximates it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def asynchronous_note(report: StepReport) -> str:
 
 
 def simulated_note(report: StepReport) -> str:
-    """What the event simulation makes of a pipeline whose closed form is in doubt, where that is another time."""
+    """A note with the event simulation's step time where the closed form is in doubt and the two differ."""
     seconds = simulated_seconds(report) if in_doubt(report) else None
     off = 0.0 if seconds is None else seconds / report.seconds - 1
     if seconds is None or abs(off) < WORTH_TELLING:
