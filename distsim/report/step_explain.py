@@ -31,7 +31,7 @@ def _figures(section: Section, term: Style) -> list[str]:
 
 def _kernels(report: StepReport, term: Style) -> list[str]:
     name, found = kernels(report)
-    title = f"Kernels of one {name} layer, one micro-batch on one rank, gaps included"
+    title = f"Kernels of a {name} layer, one micro-batch on one rank, gaps included"
     told: list[str] = []
     for times, each in ((" x ", ","), ("x", ","), ("x", "")):  # the first that is as narrow as the terminal
         shapes = [times.join(f"{size:{each}.0f}" for size in one.shape) or "-" for one in found]
