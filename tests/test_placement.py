@@ -194,6 +194,14 @@ def test_a_v_has_both_arms_of_a_stage() -> None:
     assert sum(setup.stage_layers) == 61
 
 
+@pytest.mark.parametrize("schedule", ["hanayo", "v-min"])
+def test_no_step_is_shorter_than_its_slowest_stages_work(schedule: str) -> None:
+    """Paths that go around between stages do not wait for the slowest, but that has its own work to do."""
+    job: dict[str, Any] = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 4, "pp": 4, "global_batch": 64}
+    step = distsim.step(**job, schedule=schedule, stage_layers="2,10,10,10")
+    assert min(step.breakdown.values()) >= 0
+
+
 @pytest.mark.parametrize("schedule", ["interleaved-1f1b", "zb-v"])
 def test_stages_of_several_chunks_hold_what_is_stated_of_them(schedule: str) -> None:
     job: dict[str, Any] = {"model": "llama-7b", "gpus": 4, "pp": 4, "vpp": 2, "framework": "nemo-automodel"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from distsim.arrays import Number, largest, some
+from distsim.arrays import Number, largest, maximum, some
 from distsim.engine.timelines.schedule_shape import by_name
 from distsim.formulas.schedule_forms import FORMS, Setting
 from distsim.schedules.registry import SCHEDULES
@@ -85,7 +85,7 @@ def _makespan(
     name: str, stages: int, micro: int, chunks: int, forward: Number, weights: Number, slower: Number
 ) -> Number:
     """Seconds of a schedule whose passes together take one second a chunk on a stage, less what the slowest stage's own
-    work takes longer (``slower`` of each)."""
+    work takes longer (``slower`` of each); never less than that work."""
     first = 1 - forward - weights
     possible = max(chunks, SCHEDULES[name].least)  # of arrays of layouts some have another schedule
     here = Setting(stages, micro, possible, forward, first, weights)
@@ -94,11 +94,12 @@ def _makespan(
     from distsim.engine.timelines.lengths import longest_paths
 
     paths = longest_paths(name, stages, micro, possible)
-    return largest(
+    longest = largest(
         one.forwards * forward + one.input_gradients * first + one.weight_gradients * weights
         - one.around * micro * slower
         for one in paths
     )  # fmt: skip
+    return maximum(longest, float(micro))
 
 
 def _found_for(stages: int, micro: int, forward: Number, weights: Number) -> Number:
