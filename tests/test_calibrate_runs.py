@@ -131,7 +131,7 @@ def test_jobs_of_users_are_as_unsure_as_runs_of_unknown_sources() -> None:
     setup = resolve(Job.read(job))
     known, unknown = (timed(setup, source=name)[1] for name in ("mosaicml/llm-foundry", "nobody"))
     assert known.low > unknown.low and known.high < unknown.high
-    assert "sources, each predicted from the others" in unknown.basis and "(llm-foundry " in known.basis
+    assert "sources, each predicted from the others" in unknown.basis and "(llm-foundry; " in known.basis
 
 
 def test_unread_runs_are_as_far_off_as_before_they_were_read() -> None:
@@ -148,8 +148,8 @@ def test_unread_runs_are_as_far_off_as_before_they_were_read() -> None:
 def test_families_of_frameworks_and_chips_nobody_measured_have_intervals_of_their_own() -> None:
     job = {"model": "llama-2-7b", "gpu": "h100-sxm", "gpus": 8, "framework": "megatron-core"}
     ours = [timed(resolve(Job.read({**job, **more})))[1] for more in ({}, {"framework": "fsdp"}, {"gpu": "gaudi3"})]
-    assert "(busy steps, megatron)" in ours[0].basis and "(busy steps, torch)" in ours[1].basis
-    assert "(busy steps)" in ours[2].basis
+    assert "(GPU-bound steps under megatron)" in ours[0].basis and "(GPU-bound steps under torch)" in ours[1].basis
+    assert "(GPU-bound steps)" in ours[2].basis
 
 
 def test_a_run_never_vouches_for_itself() -> None:

@@ -16,7 +16,7 @@ from distsim.report.printer import plain
 from distsim.schedules.registry import SCHEDULES
 
 GOLDEN = """\
-1f1b: one forward, one backward, flushed
+1f1b: one forward, one backward, with flush
 4 stages, 8 micro-batches
 
 stage                                                                idle held
@@ -75,7 +75,7 @@ def test_many_stages_are_shown_evenly() -> None:
     report = distsim.pipeline(200, 16)
     shown = gantt.shown_stages(200)
     assert len(shown) == 64 and shown[0] == 0 and shown[-1] == 199
-    assert "64 of 200 stages are shown, evenly chosen." in lines(report, 80)
+    assert "64 of 200 stages are shown, evenly spaced." in lines(report, 80)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

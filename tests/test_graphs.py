@@ -130,7 +130,7 @@ def test_overlap_hides_exchanges_between_nodes() -> None:
 
 def test_advice_proposes_what_the_framework_has_and_the_job_lacks() -> None:
     found = {one.words: one for one in advise(step_of(job(gpu="h100-sxm", gpus=32, ep=32, global_batch=256)))}
-    overlapped = found["experts' exchanges overlapped"]
+    overlapped = found["expert all-to-all overlapped"]
     again = job(gpu="h100-sxm", gpus=32, ep=32, global_batch=256, expert_overlap=True)
     assert overlapped.options == {"expert_overlap": True} and overlapped.seconds == seconds_of(again)
     graphs = next(one for one in advise(step_of(job())) if "cuda_graphs" in one.options)

@@ -151,9 +151,9 @@ def test_a_framework_of_ones_own_is_told_what_it_is_timed_like(own_folder: Path)
     job = JOB.model_copy(update={"tp": 1, "zero": 3})
     own, named, theirs = (step_of(resolve(job.model_copy(update={"framework": name})))
                           for name in ("ours", "./named.toml", "torchtitan"))  # fmt: skip
-    assert any("under the name 'ours': timed like torchtitan" in note for note in own.notes)
+    assert any("runs of framework 'ours': timed like torchtitan" in note for note in own.notes)
     assert named.seconds == theirs.seconds == own.seconds
-    assert not any("no run was fitted" in note for one in (named, theirs) for note in one.notes)
+    assert not any("nothing was fitted" in note for one in (named, theirs) for note in one.notes)
 
 
 def test_a_fit_that_is_written_meanwhile_holds(own_folder: Path) -> None:

@@ -74,7 +74,7 @@ def test_the_split_of_an_uneven_model_is_told_and_an_option(capsys: pytest.Captu
     assert "7 on stages 0-3, 4 on stage 4" in capsys.readouterr().err
     assert run([*words, "--stage-layers", "7,7,6,6,6"]) == 0
     assert run(["pipeline", "--stages", "2", "--micro", "4", "--stage-layers", "1,2"]) == 2
-    assert "--stage-layers: only with --model" in capsys.readouterr().err
+    assert "--stage-layers: only valid with --model" in capsys.readouterr().err
 
 
 def test_times_of_a_model_are_told_with_their_unit_and_their_job(
@@ -85,8 +85,8 @@ def test_times_of_a_model_are_told_with_their_unit_and_their_job(
     for more in ([], ["--compare"]):
         assert run([*words, *more]) == 0
         out = capsys.readouterr().out
-        assert "llama-3-8b on a100-sxm4-80gb, 1 x 2,048 tokens a micro-batch, bf16," in out
-        assert re.search(r"slowest stage: forward [\d.]+ ms, backward [\d.]+ ms; a transfer [\d.]+ [um]s", out)
+        assert "llama-3-8b on a100-sxm4-80gb, 1 x 2,048 tokens per micro-batch, bf16," in out
+        assert re.search(r"slowest stage: forward [\d.]+ ms, backward [\d.]+ ms; transfer [\d.]+ [um]s", out)
         assert re.search(r"(makespan +|1f1b +1 +)[\d.]+ m?s", out)
         assert max(map(len, out.splitlines())) <= 80
 
@@ -112,7 +112,7 @@ def test_a_model_in_python(capsys: pytest.CaptureFixture[str]) -> None:
     ("options", "words"),
     [
         ({"model": "llama-7b", "forward": 2}, "exclude each other"),
-        ({"gpu": "h100-sxm"}, "gpu: only with model"),
+        ({"gpu": "h100-sxm"}, "gpu: only valid with model"),
         ({"model": "llama-7b", "gpus": 8}, "set by stages"),
         ({"model": "llama-7b", "gpuz": 8}, "unknown field 'gpuz'"),
     ],

@@ -186,8 +186,8 @@ def test_a_window_names_only_what_is_in_it() -> None:
     """Of a step of very many passes, drawn pass by pass, the legend once had what comes after all of them."""
     asked = ("step", "llama-7b", "--gpu", "h100-sxm", "--gpus", "4", "--pp", "4", "--global-batch", "60000", "--gantt")
     part = piped(*asked, "--from", "10s", "--to", "12s").stdout
-    assert "forward" in part and "optimizer" not in part.split("One step in time")[1]
-    assert "optimizer" in piped(*asked).stdout.split("One step in time")[1]
+    assert "forward" in part and "optimizer" not in part.split("Step timeline")[1]
+    assert "optimizer" in piped(*asked).stdout.split("Step timeline")[1]
 
 
 def test_a_step_tells_the_same_segments(monkeypatch: MonkeyPatch) -> None:

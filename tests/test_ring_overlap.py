@@ -66,7 +66,7 @@ def test_the_explanation_says_so() -> None:
     from distsim.engine.steps.figures import sections
 
     told = [figure.source for section in sections(distsim.step(**LONG)) for figure in section.figures]
-    assert any("less what hides behind attention" in source for source in told)
+    assert any("less what attention hides" in source for source in told)
 
 
 def test_the_last_step_of_a_ring_hides_nothing() -> None:

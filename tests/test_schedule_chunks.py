@@ -103,7 +103,7 @@ def test_names_of_others_are_taken(theirs: str, ours: str) -> None:
     [
         ("zb-1p", "did you mean zb-h1, or zb-auto"),
         ("BitPipe", "both directions"),
-        ("seq1f1b", "a slice is a micro-batch"),
+        ("seq1f1b", "a micro-batch per slice"),
     ],
 )
 def test_published_schedules_without_a_name_are_told_of(name: str, told: str) -> None:

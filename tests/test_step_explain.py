@@ -34,19 +34,19 @@ def test_the_figures_add_up_to_the_step(name: str) -> None:
     report = distsim.step(**JOBS[name])
     found = {section.title.split(" on ")[0]: list(section.figures) for section in sections(report)}
     once = [one.value for one in found["Computation of one micro-batch"][-2:]]
-    once += [one.value for one in found.get("Exchanges of one micro-batch", ())]
+    once += [one.value for one in found.get("Communication of one micro-batch", ())]
     after = [one.value for one in found["After the last micro-batch"]]
     step = {figure.label.split(" (")[0]: figure.value for figure in found["The step"]}
     assert math.isclose(sum(once), step["one micro-batch"], rel_tol=1e-9)
-    ramp = step.get("ramp of the pipeline", 0.0)
+    ramp = step.get("pipeline ramp", 0.0)
     if name == "zero bubble":
         ramp *= float(next(f.label for f in found["The step"] if "ramp" in f.label).split("(x ")[1].split()[0])
-    apart = step.get("forwards and backwards apart", 0.0)
+    apart = step.get("forwards and backwards paced apart", 0.0)
     assert (apart > 0) == (name == "forwards first")
     whole = step["all micro-batches"] + ramp + apart + sum(after)
-    whole = whole * (1 + step["jitter, as a share of all before"]) + step["a step whatever its size"]
+    whole = whole * (1 + step["jitter, as a share of all of the above"]) + step["fixed time per step"]
     rel = 1e-3 if name == "zero bubble" else 1e-9
-    assert math.isclose(whole * step["correction by alike runs, a factor"], report.seconds, rel_tol=rel)
+    assert math.isclose(whole * step["correction factor from similar runs"], report.seconds, rel_tol=rel)
     assert step["step"] == report.seconds
 
 

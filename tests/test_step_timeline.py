@@ -260,7 +260,7 @@ def test_the_command_draws_and_writes(tmp_path: Path, capsys: pytest.CaptureFixt
     job = ["step", "llama-7b", "--gpu", "h100-sxm", "--gpus", "8", "--zero", "3"]
     assert run([*job, "--gantt", "--trace", str(file), "--from", "10ms", "--to", "100ms"]) == 0
     out = capsys.readouterr().out
-    assert "One step in time" in out and "drawn from 10 ms to 100 ms" in out
+    assert "Step timeline" in out and "drawn from 10 ms to 100 ms" in out
     assert json.loads(file.read_text())["traceEvents"]
 
 
@@ -270,7 +270,7 @@ def test_the_command_draws_and_writes(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--from", "1s"], "--from 1s has no effect here"),
         (["--gantt", "--json"], "--gantt draws and --json prints data"),
         (["--stage", "0"], "--stage 0 has no effect without --gantt"),
-        (["--gantt", "--stage", "1"], "there is no stage 1: the job has 1"),
+        (["--gantt", "--stage", "1"], "there is no stage 1: the job has 1 stage"),
         (["--gantt", "--from", "1h"], "--from 1h is outside the step"),
         (["--gantt", "--from", "2ms", "--to", "1ms"], "--from 2ms is not before --to 1ms"),
         (["--gantt", "--to", "soon"], "--to 'soon' is not a quantity in s"),

@@ -101,7 +101,7 @@ def test_explain_tells_measured_from_derived() -> None:
         return "\n".join(f"{one.label} {one.source}" for part in sections(report) for one in part.figures)
 
     assert "rate of the best measured product presets/gpus" in told("h100-sxm")
-    assert "rate of the best product nobody measured" in told("mi350x")
+    assert "rate of the best product not measured" in told("mi350x")
 
 
 @pytest.mark.parametrize("name", ["a10g", "rtx-3090"])

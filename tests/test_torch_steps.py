@@ -117,7 +117,7 @@ def test_ranks_with_one_thread_do_not_reach_their_share_of_the_host() -> None:
     found = distsim.step(
         "llama-3-8b", gpu="h100-sxm", gpus=8, framework="torchtune", zero=3, offload="optimizer,parameters"
     )
-    assert any("OMP_NUM_THREADS=3 would do it 2.8 times as fast" in note for note in found.notes)
+    assert any("OMP_NUM_THREADS=3 would make that 2.8 times as fast" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2])

@@ -165,10 +165,10 @@ def test_explained_figures_are_those_of_the_step(capsys: pytest.CaptureFixture[s
     words = ["step", TIED, "--pp", "4", "--gpus", "8", "--framework", "megatron-lm", "--vocab-parallel", "interlaced"]
     assert run([*words, "--global-batch", "64", "--seq", "2048", "--explain"]) == 0
     told = capsys.readouterr().out
-    assert "exchanges of the shared vocabulary" in told and "one micro-batch without the shared vocabulary" in told
-    ramp = re.search(r"ramp of the pipeline .*: ([0-9.]+) s", told)
+    assert "exposed vocabulary parallel exchanges" in told and "one micro-batch without vocabulary parallelism" in told
+    ramp = re.search(r"pipeline ramp .*: ([0-9.]+) s", told)
     shown = re.search(r"pipeline bubble +([0-9.]+) ms", told)
-    factor = re.search(r"correction by alike runs, a factor: ([0-9.]+)", told)
+    factor = re.search(r"correction factor from similar runs: ([0-9.]+)", told)
     assert ramp and shown and factor
     assert float(ramp[1]) * float(factor[1]) == pytest.approx(float(shown[1]) / 1000, rel=0.01)
 

@@ -126,4 +126,4 @@ def test_versions_of_weights_in_arrays_of_layouts() -> None:
 @pytest.mark.parametrize(("schedule", "told"), [("1f1b", False), ("pipedream", True), ("pipedream-2bw", True)])
 def test_bubbles_of_pipelines_that_never_empty_are_those_of_the_first_step(schedule: str, told: bool) -> None:
     report = distsim.step(model="llama-7b", gpus=4, pp=4, global_batch=32, schedule=schedule)
-    assert any("is that of the first step alone" in note for note in report.notes) is told
+    assert any("is in the first step only" in note for note in report.notes) is told

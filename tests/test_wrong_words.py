@@ -110,7 +110,7 @@ def test_lines_of_a_step_fold_to_the_terminal(
              "--micro-batch 1 --global-batch 1024 --recompute none")  # fmt: skip
     assert run(words.split()) == 0
     text = capsys.readouterr().out
-    assert "fits, by little\n" in text
+    assert "barely fits\n" in text
     figures = text.split("\n\n")[1]
     assert max(map(len, figures.splitlines())) <= 80
 

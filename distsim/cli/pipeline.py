@@ -1,4 +1,4 @@
-"""``distsim pipeline``: draws a pipeline schedule and tells its bubble, memory and makespan."""
+"""``distsim pipeline``: draws a pipeline schedule and reports its bubble, memory and makespan."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def pipeline(
     sync: flag.Sync = True, model: flag.Model = None, job: dict[str, Any], compare: flag.Compare = False,
     list_: flag.List = False, svg: flag.Svg = None, trace: flag.Trace = None, json: flag.Json = False,
 ) -> None:  # fmt: skip
-    """Draw a pipeline schedule: who computes what and when, the bubble, and the activations in flight.
+    """Draw a pipeline schedule: what each stage computes when, the bubble, and the activations in flight.
 
-    Times are of one micro-batch through one whole stage, in any unit (seconds in the trace, and with --model).
+    Times are for one micro-batch through one whole stage, in any unit (seconds in the trace, and with --model).
 
     Example: distsim pipeline --stages 4 --micro 8 --schedule zb-v
 

@@ -11,40 +11,49 @@ import typer
 from distsim.cli.options import parameter
 from distsim.preset_kinds import DEFAULT_GPU
 
-Stages = Annotated[int | None, typer.Option(help="stages (devices in a row)")]
-Micro = Annotated[int | None, typer.Option(help="micro-batches, of both directions together")]
+Stages = Annotated[int | None, typer.Option(help="pipeline stages (devices)")]
+Micro = Annotated[int | None, typer.Option(help="micro-batches; both directions together in bidirectional schedules")]
 Schedule = Annotated[
-    str | None, typer.Option(help="its name, see --list [default: 1f1b, or interleaved-1f1b with --chunks]")
+    str | None, typer.Option(help="schedule name, see --list [default: 1f1b, or interleaved-1f1b with --chunks]")
 ]
 Chunks = Annotated[int | None, typer.Option(help="model chunks per stage")]
 Forward = Annotated[
-    str | None, typer.Option(help="time of a forward: one number, or per stage or chunk: 1,1,2 [default: 1]")
+    str | None, typer.Option(help="forward time: one number, or one per stage or chunk, e.g. 1,1,2 [default: 1]")
 ]
-Backward = Annotated[str | None, typer.Option(help="time of a full backward [default: sum of its halves]")]
-InputGradient = Annotated[str | None, typer.Option(help="time of a backward's first half [default: 1]")]
-WeightGradient = Annotated[str | None, typer.Option(help="time of a backward's second half [default: 1]")]
-Hop = Annotated[str | None, typer.Option(help="delay of a transfer, one number or per link [default: 0]")]
+Backward = Annotated[str | None, typer.Option(help="full backward time [default: sum of its two halves]")]
+InputGradient = Annotated[
+    str | None, typer.Option(help="input-gradient time, the first half of a backward [default: 1]")
+]
+WeightGradient = Annotated[
+    str | None, typer.Option(help="weight-gradient time, the second half of a backward [default: 1]")
+]
+Hop = Annotated[str | None, typer.Option(help="transfer delay: one number, or one per link [default: 0]")]
 P2p = Annotated[str, typer.Option(help="async: pure delay; rendezvous: both ends must have posted")]
-Blocking = Annotated[bool, typer.Option("--blocking", help="a sender computes nothing while it sends")]
-Contention = Annotated[bool, typer.Option("--contention", help="a link carries one transfer per direction")]
-Order = Annotated[Path | None, typer.Option(help="file with a line of actions per stage, not a schedule")]
+Blocking = Annotated[bool, typer.Option("--blocking", help="a stage cannot compute while it sends")]
+Contention = Annotated[bool, typer.Option("--contention", help="a link carries one transfer per direction at a time")]
+Order = Annotated[Path | None, typer.Option(help="file with one line of actions per stage, instead of a schedule")]
 Placement = Annotated[str | None, typer.Option(help="with --order: the stage of each chunk, e.g. 0,1,1,0")]
 Chains = Annotated[str | None, typer.Option(help="with --order: chains of chunks, e.g. 0,1,2,3;4,5,6,7")]
-Fused = Annotated[str | None, typer.Option(help="fused pairs give results at their end (atomic) or singly (split)")]
-FusedTime = Annotated[str | None, typer.Option(help="time of a fused pair [default: forward + backward]")]
+Fused = Annotated[
+    str | None, typer.Option(help="fused pairs publish both results at their end (atomic) or one by one (split)")
+]
+FusedTime = Annotated[str | None, typer.Option(help="fused pair time [default: forward + backward]")]
 MemoryLimit = Annotated[int | None, typer.Option(help="with zb-auto: micro-batches a stage may hold")]
 WeightMemory = Annotated[
     float | None,
-    typer.Option(help="with zb-auto: share of a micro-batch's memory that its weight gradient reads [default: 1]"),
+    typer.Option(help="with zb-auto: share of a micro-batch's memory that its weight gradient needs [default: 1]"),
 ]
 Group = Annotated[int | None, typer.Option(help="with interleaved-1f1b-megatron: micro-batches per group")]
 Balance = Annotated[str | None, typer.Option(help="layer times to split over the stages, e.g. 0.5,1*32,2")]
-Loss = Annotated[float, typer.Option(help="time of the loss, on the last chunk [default: 0]", show_default=False)]
-Optimizer = Annotated[float | None, typer.Option(help="time of the optimizer step at the end [default: none]")]
-Sync = Annotated[bool, typer.Option("--sync/--no-sync", help="stages step together, or each when done")]
-Model = Annotated[str | None, typer.Option(help="take the times of this model, in seconds, as distsim step has them")]
-Compare = Annotated[bool, typer.Option("--compare", help="all schedules side by side, best first")]
-List = Annotated[bool, typer.Option("--list", help="name the schedules and their papers")]
+Loss = Annotated[float, typer.Option(help="loss time, on the last chunk [default: 0]", show_default=False)]
+Optimizer = Annotated[float | None, typer.Option(help="time of an optimizer step at the end [default: none]")]
+Sync = Annotated[
+    bool,
+    typer.Option("--sync/--no-sync", help="optimizer step on all stages together, or on each as soon as it is done"),
+]
+Model = Annotated[str | None, typer.Option(help="use this model's times in seconds, as distsim step computes them")]
+Compare = Annotated[bool, typer.Option("--compare", help="compare all schedules, best first")]
+List = Annotated[bool, typer.Option("--list", help="list the schedules and their papers")]
 Svg = Annotated[Path | None, typer.Option(help="write the chart as SVG to this file")]
 Trace = Annotated[Path | None, typer.Option(help="write a trace for Perfetto or Chrome to this file")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead")]
@@ -55,11 +64,11 @@ OF_MODEL = {
     "micro_batch": (int, "sequences per micro-batch [default: 1]"),
     "seq": (int, "tokens per sequence [default: the model's context]"),
     "recompute": (str, "none, selective or full"),
-    "framework": (str, "software profile [default: megatron-core; of TPUs, Trainium and Gaudi their own]"),
-    "cuda_graphs": (str, "CUDA graphs: none, modules, iteration"),
+    "framework": (str, "software profile [default: megatron-core; TPUs, Trainium and Gaudi have their own]"),
+    "cuda_graphs": (str, "CUDA graphs: none, modules, iteration (a whole step)"),
     "stage_layers": (str, "layers per stage or chunk, as distsim step takes them: 7,7,6,6,6"),
     "gpu_power": (str, "power limit of each accelerator in watts"),
-    "lora_rank": (int, "rank of LoRA adapters; only they train"),
+    "lora_rank": (int, "rank of LoRA adapters; the model itself is frozen"),
     "quantize": (str, "how frozen weights are stored, e.g. nf4"),
 }
 """Job options with which ``--model`` takes its times, by their names there."""

@@ -53,7 +53,7 @@ def _list(text: str, option: str) -> list[float]:
                 f"{option}: {part!r} is not a time", "write numbers separated by commas, e.g. 1,1,1.5,1 or 0.5,1*32"
             ) from None
         if count < 1 or len(values) + count > _MOST_TIMES:
-            raise DistsimError(f"{option}: {part!r} is {count} times", f"list 1 to {_MOST_TIMES} times in all")
+            raise DistsimError(f"{option}: {part!r} is {count:,} times", f"list 1 to {_MOST_TIMES:,} times in total")
         values += [value] * count
     return values
 
@@ -81,12 +81,13 @@ def order(path: Path | None) -> list[str] | None:
         return None
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise DistsimError(f"the order file has {path.stat().st_size:,} bytes", where=str(path))
+            told = f"the order file has {path.stat().st_size:,} bytes"
+            raise DistsimError(told, f"at most {_MOST_BYTES:,} are read", where=str(path))
         return path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
-        raise DistsimError(f"cannot read the order: {error.strerror}", where=str(path)) from None
+        raise DistsimError(f"cannot read the order file: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:
-        raise DistsimError("the order is not text", where=str(path)) from None
+        raise DistsimError("the order file is not text", where=str(path)) from None
 
 
 def write(path: Path, text: str) -> None:
@@ -98,7 +99,7 @@ def write(path: Path, text: str) -> None:
 
 
 def check_svg(path: Path | None) -> None:
-    """The drawing's file is named as what it is."""
+    """Refuses a name whose ending says that the drawing is something else."""
     if path is not None and path.suffix:
         from distsim.cli.whole_file import check_suffix
 
@@ -128,7 +129,7 @@ def times_of_model(
 
 
 _HERE = {
-    r"leave --pp( and --cp)? out": "--stages 1 is all that it has", r"--pp\b|(?<!-)\bpp\b": "--stages",
+    r"leave --pp( and --cp)? out": "use --stages 1", r"--pp\b|(?<!-)\bpp\b": "--stages",
     r"--vpp\b|(?<!-)\bvpp\b": "--chunks",
 }  # fmt: skip
 """What a job calls otherwise, with its name in this command."""
@@ -181,7 +182,7 @@ def complete(model: str | None, job: dict[str, Any]) -> dict[str, Any]:
     if model is None:
         typed = [flag(name, value) for name, value in job.items() if value is not None]
         if typed:
-            raise DistsimError(f"{', '.join(typed)}: only with --model", "e.g. --model llama-70b")
+            raise DistsimError(f"{', '.join(typed)}: only valid with --model", "e.g. --model llama-70b")
         return {}
     from distsim.cli.options import with_places
 
@@ -192,7 +193,9 @@ def complete(model: str | None, job: dict[str, Any]) -> dict[str, Any]:
 def refuse_two_times(model: str | None, balance: str | None) -> None:
     """Refuses two sources of the same times."""
     if model is not None and balance is not None:
-        raise DistsimError("--model and --balance exclude each other: either gives the times", "leave one of them out")
+        raise DistsimError(
+            "--model and --balance exclude each other: each of them sets the times", "leave one of them out"
+        )
 
 
 def refuse_idle(sync: bool, optimizer: float | None, transfers: dict[str, bool], delayed: bool) -> None:
@@ -226,7 +229,7 @@ def balanced(given: dict[str, Any], text: str) -> Partition:
         raise DistsimError("--balance and --order exclude each other", "leave one of them out")
     for name in ("forward", "backward", "input_gradient", "weight_gradient"):
         if isinstance(given[name], list):
-            raise DistsimError(f"{flag(name)} lists times, and --balance makes them", "give one number")
+            raise DistsimError(f"{flag(name)} is a list of times, but --balance sets them", "give one number")
     stages = whole_number(given["stages"] or 0, "the number of stages", "--stages 4")
     name = given["schedule"] or usual(given["chunks"])
     chunks, kind = chunks_for(name, given["chunks"]), find(name).placement

@@ -23,24 +23,24 @@ def step(
         bool, typer.Option("--explain", help="also print every part with its formula, numbers and source")
     ] = False,
     gantt: Annotated[
-        bool, typer.Option("--gantt", help="draw the step: what every stage and stream does when")
+        bool, typer.Option("--gantt", help="draw a timeline of the step: all stages, and the streams of one")
     ] = False,
     trace: Annotated[
-        Path | None, typer.Option("--trace", help="write the step as a trace for Perfetto", show_default=False)
+        Path | None, typer.Option("--trace", help="write a trace of the step for Perfetto", show_default=False)
     ] = None,
     begin: Annotated[
-        str | None, typer.Option("--from", help="draw or write from this time on, e.g. 200ms", show_default=False)
+        str | None, typer.Option("--from", help="start of the part to draw or write, e.g. 200ms", show_default=False)
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", help="draw or write up to this time, e.g. 1.5s", show_default=False)
+        str | None, typer.Option("--to", help="end of the part to draw or write, e.g. 1.5s", show_default=False)
     ] = None,
     stage: Annotated[
-        int | None, typer.Option("--stage", help="stage whose streams are drawn [default: slowest]", show_default=False)
+        int | None, typer.Option("--stage", help="stage whose streams to draw [default: slowest]", show_default=False)
     ] = None,
 ) -> None:
-    """Tell how long one optimizer step takes, with a 90% interval, where the time goes, and what would be faster.
+    """Predict how long one optimizer step takes, with a 90% interval, where the time goes, and what would be faster.
 
-    Exit code 0: the job fits memory; 1: it does not; 2: the input is wrong.
+    Exit code 0: the job fits in memory; 1: it does not; 2: the input is wrong.
 
     Example: distsim step llama-7b --gpu h100-sxm --gpus 16 --zero 3 --framework torchtitan
 

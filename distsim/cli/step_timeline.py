@@ -41,7 +41,10 @@ class Drawing(NamedTuple):
         window = self._window(timeline.seconds)
         stages = timeline.run.stages
         if self.stage is not None and not 0 <= self.stage < stages:
-            raise DistsimError(f"there is no stage {self.stage}: the job has {stages}", f"valid: 0 to {stages - 1}")
+            raise DistsimError(
+                f"there is no stage {self.stage}: the job has {stages} stage{'s' * (stages != 1)}",
+                f"valid: 0 to {stages - 1}",
+            )
         if self.trace is not None:
             import json
 

@@ -91,7 +91,7 @@ def _of_model(
 ) -> tuple[PassTimes, Time]:  # fmt: skip
     """The times of a model's own stages, and of a hop between them."""
     if model is None:
-        raise DistsimError(f"{', '.join(job)}: only with model", "e.g. model='llama-70b'")
+        raise DistsimError(f"{', '.join(job)}: only valid with model", "e.g. model='llama-70b'")
     if any(one is not None for one in stated):
         raise DistsimError("model and times of passes or hops exclude each other", "leave one of them out")
     p = whole_number_given(stages, "stages", "--stages 4")
@@ -111,12 +111,12 @@ def _fusion(parts: Schedule, fused: str | None, fused_time: Time | None, program
     if not any_fused:
         if fused is not None or fused_time is not None:
             raise DistsimError(
-                f"schedule {parts.name} fuses no forward with a backward", "leave the rule and time of fused blocks out"
+                f"schedule {parts.name} has no fused blocks", "leave out the rule and the time of fused blocks"
             )
         return parts
     if fused == "split":
         if program:
-            raise DistsimError("an order that posts its messages runs fused blocks as they are written", "use atomic")
+            raise DistsimError("an order that posts its messages runs fused blocks as written", "use atomic")
         if fused_time is not None:
             raise DistsimError("a split fused block has no time of its own", "use atomic, or leave the time out")
         return parts._replace(orders=given.split_fused(parts.orders))

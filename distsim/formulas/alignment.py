@@ -1,4 +1,4 @@
-"""What products lose whose rows do not start at whole 16 bytes."""
+"""What matrix products lose when their rows are not aligned to 16 bytes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ on TF32 units 117 to 136, even ones 206 to 363 (tests/oracles/gpu_kernels.csv)."
 
 @formula(unit="1", source="NVIDIA, Matrix Multiplication Background User's Guide, section 3: 16-byte alignment")
 def aligned_share(n: Number, k: Number, element_bytes: Number, eight: Number, four: Number, two: Number) -> Number:
-    """Share of a product's rate that is left where rows of ``n`` or ``k`` elements do not start at whole 16 bytes:
-    ``eight`` where they do at whole 8, ``four`` at 4, else ``two``. Operands are ``m x k`` and ``k x n``; each of the
+    """Share of its rate that a product keeps where rows of ``n`` or ``k`` elements are not aligned to 16 bytes:
+    ``eight`` if they are to 8, ``four`` if to 4, else ``two``. Operands are ``m x k`` and ``k x n``; each of the
     three products of a layer reads or writes rows of both lengths."""
     found = two
     for size, share in ((4, four), (8, eight), (ALIGNED_BYTES, 1.0)):

@@ -1,4 +1,4 @@
-"""How many keys attention meets where it does not meet all."""
+"""How many keys sparse attention reads."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from distsim.formulas.caches import CACHE_RATE
 
 @formula(unit="tokens", source="DeepSeek-V3.2-Exp's report, section 2.1: a query attends to at most k keys before it")
 def chosen_keys(seen: Number, chosen: Number) -> Number:
-    """Keys that a mean query of a causal sequence of ``seen`` tokens attends to, where the first ones have fewer before
-    them than may be ``chosen``."""
+    """Keys that the average query of a causal sequence of ``seen`` tokens attends to; the first queries have fewer keys
+    before them than may be ``chosen``."""
     most = minimum(chosen, seen)
     return most - most * most / (2 * seen)
 
 
-@formula(unit="B", source="every query reads its own keys, which others read too: found in the last cache")
+@formula(
+    unit="B",
+    source="every query reads its own keys, which other queries read too, so that the last-level cache has them",
+)
 def gathered_bytes(queries: Number, keys: Number, width_bytes: Number) -> Number:
-    """Bytes of memory that take as long as reading the chosen ``keys`` of each query from the last cache."""
+    """Bytes of memory that take as long to read as each query's chosen ``keys`` from the last-level cache."""
     return queries * keys * width_bytes / CACHE_RATE

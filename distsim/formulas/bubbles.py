@@ -1,6 +1,6 @@
 """Closed forms of pipeline schedules, each with the range in which it equals the event simulation.
 
-Times are seconds of one micro-batch through one whole stage (all of its chunks), all stages alike; ``hop`` is the delay
+Times are seconds of one micro-batch through one whole stage (all of its chunks), all stages equal; ``hop`` is the delay
 of one transfer between neighbours, overlapped with compute. ``*_exact`` says where a form is exact; outside it is an
 estimate. Everything takes numbers or arrays.
 """
@@ -12,18 +12,21 @@ from distsim.formula import formula
 
 _MEGATRON = "Narayanan et al. 2021, arXiv:2104.04473, section 2.2"
 _ZB = "Qi et al. 2023, arXiv:2401.10241, section 3"
-_DERIVED = "derived from the order; held against the event simulation"
+_DERIVED = "derived from the order; checked against the event simulation"
 
 
-@formula(unit="1", source="share of stage time that idles")
+@formula(unit="1", source="share of stage time spent idle")
 def bubble_fraction(stage_seconds: Number, busy_seconds: Number) -> Number:
-    """One minus the time that stages compute over the time that they have: the makespan on each of them."""
+    """Idle share of all stages' time: one minus their busy time over the makespan of every stage."""
     return 1 - busy_seconds / stage_seconds
 
 
-@formula(unit="s", source="definition: a stage waits for the first forward to come, and its last backward has to go on")
+@formula(
+    unit="s",
+    source="definition: a stage waits for the first forward to arrive, and its last backward still goes through",
+)
 def least_makespan(stages_before: Number, stage: Number, micro: Number) -> Number:
-    """No order is faster: a stage's own work for all micro-batches, and all stages before it once."""
+    """Lower bound on any order's makespan: a stage's own work for all micro-batches, and all stages before it once."""
     return stages_before + micro * stage
 
 
@@ -49,8 +52,8 @@ def one_f_one_b_makespan(stages: Number, micro: Number, forward: Number, backwar
 
 @formula(unit="s", source=f"{_MEGATRON}.2; m < p is {_DERIVED}")
 def looped_seconds(stages: Number, micro: Number, chunks: Number, forward: Number, backward: Number) -> Number:
-    """Passes and ramp of a schedule whose chunks go round all stages in turn, without hops: where there are fewer
-    micro-batches than stages, each further round waits for the first of them to come back."""
+    """Passes and ramp of a schedule whose chunks go round all stages in turn, without hops; with fewer micro-batches
+    than stages, each further round waits for the first micro-batch to come back."""
     steps = micro * chunks + stages - 1 + (chunks - 1) * maximum(stages - micro, 0)
     return steps * (forward + backward) / chunks
 
@@ -59,7 +62,7 @@ def looped_seconds(stages: Number, micro: Number, chunks: Number, forward: Numbe
 def interleaved_makespan(
     stages: Number, micro: Number, chunks: Number, forward: Number, backward: Number, hop: Number = 0.0
 ) -> Number:
-    """Interleaved 1F1B: the ramp shrinks by the chunks, and hops grow with them."""
+    """Interleaved 1F1B: more chunks per stage shrink the ramp and add hops."""
     return looped_seconds(stages, micro, chunks, forward, backward) + 2 * hop * (stages * chunks - 1)
 
 
@@ -88,23 +91,23 @@ def looped_bfs_exact(
     return (hop == 0) | (((micro <= stages) | hidden) & (stages > 1))
 
 
-@formula(unit="s", source=f"{_ZB}; lengths that differ are {_DERIVED}")
+@formula(unit="s", source=f"{_ZB}; unequal passes are {_DERIVED}")
 def zb_h1_makespan(
     stages: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number, chunks: Number = 1
 ) -> Number:
-    """ZB-H1 for passes of any length, and from 2p micro-batches up the same over several chunks (interleaved zero
-    bubble): of the way there and back, others of the shortest passes fill as many as there are (no hops)."""
+    """ZB-H1 for passes of any length; from 2p micro-batches up also over several chunks (interleaved zero bubble). The
+    round trip of the first micro-batch is idle but for a shortest pass of each of up to p-1 others (no hops)."""
     filled = minimum(micro - 1, stages - 1) * minimum(forward, input_gradient, weight_gradient)
     ramp = (stages - 1) * (forward + input_gradient) - filled
     return micro * (forward + input_gradient + weight_gradient) + ramp / chunks
 
 
-@formula(unit="s", source=f"{_ZB}; lengths that differ are {_DERIVED}")
+@formula(unit="s", source=f"{_ZB}; unequal passes are {_DERIVED}")
 def zb_h2_makespan(
     stages: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number
 ) -> Number:
-    """ZB-H2: twice as many passes fill the way there and back, so that stages only start one after the other where all
-    passes take the same time (no hops)."""
+    """ZB-H2: twice as many passes fill the round trip of the first micro-batch; with equal passes, stages lose only the
+    time until their first forward (no hops)."""
     filled = minimum(micro - 1, 2 * (stages - 1)) * minimum(forward, weight_gradient)
     ramp = maximum((stages - 1) * forward, (stages - 1) * (forward + input_gradient) - filled)
     return micro * (forward + input_gradient + weight_gradient) + ramp
@@ -117,12 +120,12 @@ def zb_h2_exact(
     return (micro >= stages) | (input_gradient >= minimum(forward, weight_gradient))
 
 
-@formula(unit="s", source=f"{_ZB}, section 6; fewer than 2p-1 micro-batches and lengths that differ are {_DERIVED}")
+@formula(unit="s", source=f"{_ZB}, section 6; fewer than 2p-1 micro-batches and unequal passes are {_DERIVED}")
 def zb_v_makespan(
     stages: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number
 ) -> Number:
-    """ZB-V over two chunks: the longest of eight chains of passes, that of all stages' first forwards where the three
-    take the same time; with fewer than 2p-1 micro-batches the first one's way there and back (no hops)."""
+    """ZB-V over two chunks: the longest of eight chains of passes, for equal passes that of all stages' first
+    forwards; with fewer than 2p-1 micro-batches the first one's round trip (no hops)."""
     gaps = stages - 1
     longest = maximum(
         forward / 2 + (gaps - 1) / 2 * weight_gradient,
@@ -146,7 +149,7 @@ def zb_v_exact(
     return (micro >= 2 * stages - 1) | ((forward == input_gradient) & (forward == weight_gradient))
 
 
-@formula(unit="s", source=f"Li and Hoefler 2021, arXiv:2107.06925; units concatenated directly, {_DERIVED}")
+@formula(unit="s", source=f"Li and Hoefler 2021, arXiv:2107.06925; directly concatenated units are {_DERIVED}")
 def chimera_makespan(stages: Number, micro: Number, forward: Number, backward: Number) -> Number:
     """Chimera with whole units of p micro-batches: its ramp is half of 1F1B's, but a backward longer than the forward
     leaves (p-2)/p of the difference idle in every unit (no hops)."""
@@ -170,8 +173,8 @@ def hanayo_exact(stages: Number, micro: Number, forward: Number, backward: Numbe
     return (micro % stages == 0) & (backward == 2 * forward) & (stages > 1)
 
 
-@formula(unit="s", source="DeepSeek-AI 2024, DualPipe README; DeepSeek-V3 technical report, section 3.2.1; lengths "
-         f"that differ are {_DERIVED}")  # fmt: skip
+@formula(unit="s", source="DeepSeek-AI 2024, DualPipe README; DeepSeek-V3 technical report, section 3.2.1; unequal "
+         f"passes are {_DERIVED}")  # fmt: skip
 def dualpipe_makespan(
     turns: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number, chunks: Number = 1
 ) -> Number:
@@ -184,21 +187,21 @@ def dualpipe_makespan(
 
 @formula(unit="activations", source=_DERIVED)
 def naive_peak(stages: Number, stage: Number = 0) -> Number:
-    """Micro-batches in flight on a stage where one goes there and back before the next one comes."""
+    """Micro-batches in flight on a stage where each finishes its backward before the next one starts."""
     return 1 + 0 * (stages + stage)
 
 
 @formula(unit="activations", source=_MEGATRON)
 def one_f_one_b_peak(stages: Number, micro: Number, stage: Number = 0) -> Number:
-    """Micro-batches in flight on a stage under 1F1B; ZB-H1 holds as many until the input gradient."""
+    """Micro-batches in flight on a stage under 1F1B; as many under ZB-H1, counted until their input gradient."""
     return minimum(micro, stages - stage)
 
 
 @formula(unit="micro-batches", source="NVIDIA/Megatron-LM core/pipeline_parallel/schedules.py, "
          "microbatch_group_size_per_vp_stage; torch.distributed.pipelining, equal rounds")  # fmt: skip
 def interleaved_group(stages: Number, micro: Number) -> Number:
-    """The fewest micro-batches in a row on a chunk: as many as stages where these divide all, else so many more that
-    the last group is whole or holds as many as stages."""
+    """The fewest consecutive micro-batches per chunk: the number of stages if that divides all micro-batches, else the
+    next number for which the last group is full or holds at least as many as there are stages."""
     return each(_least_group, stages, micro)
 
 
@@ -215,36 +218,41 @@ def interleaved_peak(stages: Number, micro: Number, chunks: Number, group: Numbe
 
 @formula(unit="activations", source=_ZB)
 def zb_h2_peak(stages: Number, micro: Number, stage: Number = 0) -> Number:
-    """Micro-batches in flight on a stage under ZB-H2: forwards fill the way to the last stage and back."""
+    """Micro-batches in flight on a stage under ZB-H2: forwards fill the round trip to the last stage."""
     return minimum(micro, 2 * (stages - stage) - 1)
 
 
-@formula(unit="activations", source=f"Qi et al. 2023, arXiv:2401.10241, section 2.3; any micro-batches {_DERIVED}")
+@formula(
+    unit="activations", source=f"Qi et al. 2023, arXiv:2401.10241, section 2.3; any number of micro-batches {_DERIVED}"
+)
 def zb_h1_waiting(stages: Number, micro: Number, stage: Number = 0) -> Number:
-    """Micro-batches that wait for their weight gradient under ZB-H1 while a stage holds the most before their input
-    gradient: with them it holds as many as 1F1B's first stage."""
+    """Micro-batches waiting for their weight gradient under ZB-H1 when a stage holds the most before their input
+    gradient; together they are as many as 1F1B's first stage holds."""
     return minimum(stage, micro - one_f_one_b_peak(stages, micro, stage))
 
 
-@formula(unit="activations", source=f"Qi et al. 2023, arXiv:2401.10241, section 2.3; any micro-batches {_DERIVED}")
+@formula(
+    unit="activations", source=f"Qi et al. 2023, arXiv:2401.10241, section 2.3; any number of micro-batches {_DERIVED}"
+)
 def zb_h2_waiting(stages: Number, micro: Number, stage: Number = 0) -> Number:
-    """Micro-batches that wait for their weight gradient under ZB-H2 while a stage holds the most before their input
-    gradient: with them it holds 2p - 1."""
+    """Micro-batches waiting for their weight gradient under ZB-H2 when a stage holds the most before their input
+    gradient; together they are 2p - 1."""
     return minimum(2 * stage, micro - zb_h2_peak(stages, micro, stage))
 
 
 @formula(unit="activations", source=_DERIVED)
 def zb_h2_most_waiting(stages: Number, micro: Number, stage: Number = 0) -> Number:
-    """The most micro-batches that wait for their weight gradient while another one's backward begins under ZB-H2: one
-    more with each micro-batch beyond 2p - 1 (on the first stage beyond 2p), up to p - 1 and one for each stage before
-    this one."""
+    """The most micro-batches waiting for their weight gradient when another one's backward begins under ZB-H2: one more
+    per micro-batch beyond 2p - 1 (beyond 2p on the first stage), up to p - 1 plus the number of stages before this
+    one."""
     beyond = maximum(micro - (2 * stages - 1) - where(stage == 0, 1, 0), 0)
     return minimum(zb_h2_waiting(stages, micro, stage) + beyond, stages - 1 + stage)
 
 
 @formula(unit="activations", source=f"{_ZB}, section 6; per stage {_DERIVED}")
 def zb_v_peak(stages: Number, micro: Number, stage: Number = 0) -> Number:
-    """Whole-stage activations in flight under ZB-V: as many as 1F1B's first stage, on every stage in the end."""
+    """Whole-stage activations in flight under ZB-V; with enough micro-batches every stage holds as many as 1F1B's first
+    stage."""
     return minimum(micro, stages, (micro + 1 + stage) / 2)
 
 
@@ -256,7 +264,7 @@ def pipedream_versions(stages: Number, micro: Number, stage: Number = 0) -> Numb
 
 @formula(unit="versions", source="Narayanan et al. 2021, arXiv:2006.09503, section 3.1")
 def double_buffered_versions(stages: Number, micro: Number) -> Number:
-    """Versions of its weights that each stage keeps under PipeDream-2BW: the current ones and those before them."""
+    """Versions of its weights that each stage keeps under PipeDream-2BW: the current and the previous one."""
     return where((stages > 1) & (micro > 1), 2, 1)
 
 

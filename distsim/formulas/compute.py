@@ -90,20 +90,20 @@ recalled). Later units multiply faster and do as many exponentials."""
 _MUON = "Jordan et al. 2024, Muon: An optimizer for hidden layers in neural networks"
 
 
-@formula(
-    unit="1", source="count: the mean over lengths that lie evenly between 1 - spread and 1 + spread times the mean"
-)
+@formula(unit="1", source="count: averaged over lengths spread evenly from 1 - spread to 1 + spread times the mean")
 def mean_tiles(length: Number, tile: Number, spread: Number = 0) -> Number:
-    """Whole tiles that cover groups of rows: of groups that differ, each rounds up for itself."""
+    """Mean number of whole tiles that cover a group of rows; groups of different lengths each round up on their own."""
     if nothing(spread):
         return ceil_div(length, tile)
     low, high = length * (1 - spread) / tile, length * (1 + spread) / tile
     return (_tiles_up_to(high) - _tiles_up_to(low)) / (high - low)
 
 
-@formula(unit="1", source="an even spread with the variance of a Poisson number: a third of its half width squared")
+@formula(
+    unit="1", source="a uniform distribution with the variance of a Poisson count: a third of its half width squared"
+)
 def chance_spread(tokens: Number) -> Number:
-    """Half the width, over the mean, of how numbers of tokens spread that chance alone deals out."""
+    """Relative half width of the spread of token counts that are dealt out by chance alone, ``tokens`` on average."""
     return minimum(1.0, (3 / tokens) ** 0.5)
 
 
@@ -126,20 +126,20 @@ def _tile_share(
 
 @formula(unit="FLOP", source="NVIDIA, Matrix Multiplication Background User's Guide, Math and Memory Bounds: 2 M N K")
 def product_flops(m: Number, n: Number, k: Number, batch: Number = 1) -> Number:
-    """Operations of a batch of products of m by k with k by n matrices; whichever of the three is the depth."""
+    """Operations of a batch of products of m by k with k by n matrices; the three sizes are interchangeable."""
     return 2 * m * n * k * batch
 
 
 @formula(unit="B", source="NVIDIA, Matrix Multiplication Background User's Guide, Math and Memory Bounds")
 def product_bytes(m: Number, n: Number, k: Number, batch: Number, element_bytes: Number) -> Number:
-    """What such a batch moves at least: both operands read once and the result written, in the same width."""
+    """The least that a batch of products moves: both operands read once and the result written, all of one width."""
     return (m * k + k * n + m * n) * batch * element_bytes
 
 
 @formula(unit="1", source="NVIDIA, Matrix Multiplication Background User's Guide: tile and wave quantisation")
 def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number, spread: Number = 0) -> Number:
-    """Share of the sustained peak that a product of this shape can reach: tiles, waves of tiles, and depth. Of a batch
-    of products ``m`` is the mean, from which they ``spread``."""
+    """Share of the sustained peak that a product of this shape can reach: tiles, waves of tiles, and depth. In a
+    batch of products ``m`` is the mean, around which they ``spread``."""
     return _best_tile_share(m, n, batch, units, spread) * _split_gain(m, n, k, batch, units) * k / (k + DEPTH_HALF)
 
 
@@ -160,8 +160,8 @@ def _best_tile_share(m: Number, n: Number, batch: Number, units: Number, spread:
 
 @formula(unit="1", source="MaxText, docs/guides/optimization/custom_model.md; AWS Neuron, nki.isa.nc_matmul")
 def array_share(m: Number, n: Number, k: Number, array: Number) -> Number:
-    """Share of a systolic array of side ``array`` that a product fills: one operand stands in it, cut into squares,
-    and the other streams through, the next square loading meanwhile, so that neither depth nor waves cost anything."""
+    """Share of a systolic array of side ``array`` that a product fills: one operand is held in it, cut into squares,
+    and the other streams through while the next square loads, so that neither depth nor waves cost anything."""
     rows, columns, depth = (x / (ceil_div(x, array) * array) for x in (m, n, k))
     return depth * maximum(rows, columns)
 
@@ -174,22 +174,23 @@ def product_share(
 
 
 @formula(
-    unit="1", source="clocks follow power above idle (fitted to runs at 500 W of a 700 W chip, docs/findings/chips.md)"
+    unit="1",
+    source="clocks follow the power above idle (fitted to runs of a 700 W chip at 500 W, docs/findings/chips.md)",
 )
 def power_limited_share(watts: Number, rated_watts: Number, idle_fraction: Number) -> Number:
-    """Rate of products under a power limit over that at the rated power, of which an idle chip draws a fraction."""
+    """Rate of products under a power limit relative to that at rated power, of which an idle chip draws a fraction."""
     idle = idle_fraction * rated_watts
     return (maximum(watts - idle, 0.0) / (rated_watts - idle)) ** POWER_EXPONENT
 
 
-@formula(unit="1", source="as power_limited_share, where the datasheet's rate asks for more power than a chip is given")
+@formula(unit="1", source="as power_limited_share, where the datasheet's rate needs more power than the chip may draw")
 def sustained_share(watts: Number, peak: Number, joules: Number, idle_fraction: Number) -> Number:
-    """Best product over the datasheet rate: what is left of the power above idle for each operation, over what an
-    operation takes at the datasheet's clock."""
+    """Best product over the datasheet rate: follows from the power above idle available per operation, relative to what
+    an operation takes at the datasheet's clock."""
     return minimum(UNLIMITED_SHARE, (watts * (1 - idle_fraction) / (peak * joules)) ** POWER_EXPONENT)
 
 
-@formula(unit="1", source="as sustained_share, of two widths on one chip")
+@formula(unit="1", source="as sustained_share, for two number formats on one chip")
 def narrowed_share(share: Number, times_peak: Number, times_joules: Number) -> Number:
     """Best product over the datasheet rate in a narrower format, from the ``share`` of a wider one: at the same power,
     operations at ``times_peak`` the rate that take ``times_joules`` the energy each."""
@@ -198,16 +199,16 @@ def narrowed_share(share: Number, times_peak: Number, times_joules: Number) -> N
 
 @formula(unit="s", source="Williams et al. 2009, Roofline")
 def roofline_seconds(flops: Number, rate: Number, size_bytes: Number, bandwidth: Number) -> Number:
-    """The longer of computing and moving; rates are what the kernel can reach."""
+    """The longer of computing and moving bytes, at the rates that the kernel can reach."""
     return maximum(flops / rate, size_bytes / bandwidth)
 
 
 @formula(
-    unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), section 3: blocks above the diagonal are left out"
+    unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), section 3: blocks above the diagonal are skipped"
 )
 def causal_fraction(queries: Number, keys: Number, windowed: Number, block: Number = ATTENTION_TILE) -> Number:
-    """Share of the queries' products with ``keys`` that a causal kernel computes: blocks on the diagonal are whole. A
-    sliding window of ``keys`` is as much longer as a block, where that is less than all that is not to come."""
+    """Share of the queries' products with ``keys`` that a causal kernel computes; blocks on the diagonal are computed
+    whole. A sliding window of ``keys`` is extended by one block, up to all keys that are not in the future."""
     half = (1 + block / maximum(keys, block)) / 2
     all_before = (1 + block / maximum(queries, block)) / 2 * queries / keys
     return where(windowed > 0, minimum(1 + block / keys, all_before), half)
@@ -215,13 +216,13 @@ def causal_fraction(queries: Number, keys: Number, windowed: Number, block: Numb
 
 @formula(
     unit="1",
-    source="Dao 2023 (arXiv:2307.08691), section 3.1: exponentials beside products; for arrays MaxText, "
+    source="Dao 2023 (arXiv:2307.08691), section 3.1: exponentials in addition to products; for arrays MaxText, "
     "docs/guides/optimization/custom_model.md",
 )
 def head_share(width: Number, array: Number, unit_rate: Number, exponentials: Number = USUAL_EXPONENTIALS) -> Number:
-    """Share of the products' rate that heads of a width reach: each score takes an exponential, whatever the width of
-    the products before and after it; of whole systolic arrays of side ``array`` (0: none) they fill as much as they
-    are wide. A unit with more ``exponentials`` a clock reaches more than the rate of 128."""
+    """Share of the products' rate that heads of a width reach: each score takes one exponential, whatever the width of
+    the products before and after it; on systolic arrays of side ``array`` (0: none) heads fill only their width. A
+    unit with more ``exponentials`` per clock exceeds the rate of heads 128 wide."""
     usual = EXPONENTIALS * unit_rate / ATTENTION_HALF_RATE
     exposed = usual * USUAL_EXPONENTIALS / exponentials
     narrow = (1 + usual) / (1 + exposed * maximum(FULL_WIDTH / width, 1.0))
@@ -235,8 +236,8 @@ def head_share(width: Number, array: Number, unit_rate: Number, exponentials: Nu
 def attention_share(
     batch: Number, heads: Number, queries: Number, keys: Number, depth: Number, units: Number, unit_rate: Number
 ) -> Number:
-    """Share of a flash kernel's best rate that a shape reaches: ``depth`` of the head, length, blocks to fill the
-    chip."""
+    """Share of a flash kernel's best rate that a shape reaches: the head's share ``depth``, the length, and how its
+    blocks fill the chip."""
     length = keys / (keys + ATTENTION_HALF * minimum(unit_rate / ATTENTION_HALF_RATE, MOST_EDGES))
     blocks = batch * heads * ceil_div(queries, ATTENTION_TILE)
     filled = (blocks / units) / maximum(ceil_div(blocks, units), 1)
@@ -245,21 +246,21 @@ def attention_share(
 
 @formula(unit="FLOP", source=f"{_MUON}: the second product of a round")
 def newton_schulz_square_flops(short: Number, rounds: Number) -> Number:
-    """Operations of orthogonalising a matrix that do not depend on its longer side: in each round the square of the
+    """Operations of orthogonalising a matrix that do not depend on its longer side: in each round, squaring the
     matrix's product with its own transpose."""
     return product_flops(short, short, short) * rounds
 
 
 @formula(unit="FLOP", source=f"{_MUON}: the first and the third product of a round")
 def newton_schulz_wide_flops(short: Number, long: Number, rounds: Number) -> Number:
-    """Operations of orthogonalising a matrix of ``short`` by ``long`` that run over its longer side: in each round its
-    product with its own transpose, and the polynomial's with the matrix."""
+    """Operations of orthogonalising a ``short`` by ``long`` matrix that scale with its longer side: in each round its
+    product with its own transpose, and the polynomial's product with the matrix."""
     return 2 * product_flops(short, short, long) * rounds
 
 
 @formula(unit="s", source="bytes over bandwidth")
 def stream_seconds(size_bytes: Number, bandwidth: Number) -> Number:
-    """A kernel that only moves bytes: elementwise, norm, softmax, cast, optimizer."""
+    """Time of a kernel that only moves bytes: elementwise, norm, softmax, cast, optimizer."""
     return size_bytes / bandwidth
 
 
@@ -276,9 +277,9 @@ def optimizer_traffic_bytes(
     master_bytes: Number = 0.0,
     scaled: int = 0,
 ) -> Number:
-    """One optimizer step on a shard: states (the master copy among them) read and written, gradients read for their
-    norm and for the step, parameters written from the master copy. Gradients narrower than the master copy are widened
-    first, and those of a scaled loss are unscaled in place."""
+    """Bytes moved by one optimizer step on a shard: states (including the master copy) read and written, gradients read
+    for their norm and for the step, parameters written from the master copy. Gradients narrower than the master copy
+    are widened first, and those of a scaled loss are unscaled in place."""
     narrow = where(master_bytes > gradient_bytes, 1, 0)
     gradients = where(narrow > 0, master_bytes, gradient_bytes)
     widened = narrow * (gradient_bytes + master_bytes)

@@ -1,4 +1,4 @@
-"""Floating-point operations by the conventions that the field states its MFU in."""
+"""Floating-point operations by the conventions behind published MFU figures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from distsim.formula import formula
 
 @formula(unit="FLOP", source="Chowdhery et al. 2022, PaLM (arXiv:2204.02311), appendix B: 6 N + 12 L H Q T per token")
 def model_flops_per_token(parameters: Number, layers: Number, heads: Number, head_width: Number, seq: Number) -> Number:
-    """Forward and backward of one token, attention counted dense. ``parameters`` are those a token passes through,
-    without the input embedding (a tied matrix counts once, as the output layer)."""
+    """FLOPs of forward and backward for one token, attention counted dense. ``parameters`` are those a token passes
+    through, without the input embedding (a tied matrix counts once, as the output layer)."""
     return 6 * parameters + 12 * layers * heads * head_width * seq
 
 
@@ -21,5 +21,5 @@ def flops_utilisation(flops_per_second: Number, peak: Number) -> Number:
 
 @formula(unit="FLOP", source="Narayanan et al. 2021 (arXiv:2104.04473), section 5.1, equation 3, per token")
 def hardware_flops_per_token(layers: Number, hidden: Number, vocab: Number, seq: Number) -> Number:
-    """What a GPT with plain MLPs of width 4 h does for one token when every layer is computed twice."""
+    """FLOPs per token of a GPT with plain MLPs of width 4 h under full recomputation."""
     return 96 * layers * hidden**2 * (1 + seq / (6 * hidden) + vocab / (16 * layers * hidden))

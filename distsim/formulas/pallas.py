@@ -14,15 +14,15 @@ model 2.13 and 1.44 ms with 256 and 512 (0.57 us; vorushin/tpuchat LOG.md and pa
 
 @formula(unit="s", source="vorushin/tpuchat LOG.md: one step of training with blocks of 128 to 1,024 tokens")
 def grid_seconds(batch: Number, heads: Number, queries: Number, keys: Number, block: Number, cores: Number) -> Number:
-    """What the steps of a Pallas kernel's grid cost beside their products: a step for each block of ``keys`` that the
-    queries see, one after another on each core."""
+    """What the steps of a Pallas kernel's grid cost in addition to their products: one step per block of ``keys`` that
+    the queries see, one after another on each core."""
     return batch * heads * queries * keys / block**2 * GRID_STEP_SECONDS / cores
 
 
 @formula(
     unit="1",
-    source="jax-ml/jax pallas/ops/tpu/megablox/gmm.py, make_group_metadata: two groups in one tile take it twice",
+    source="jax-ml/jax pallas/ops/tpu/megablox/gmm.py, make_group_metadata: two groups in one tile visit it twice",
 )
 def tile_steps(rows: Number, groups: Number, tile: Number) -> Number:
-    """Tiles of rows that a kernel over groups visits, where groups end anywhere."""
+    """Tiles of rows that a grouped kernel visits when groups may end inside a tile."""
     return ceil_div(rows, tile) + groups - 1

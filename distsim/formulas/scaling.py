@@ -1,4 +1,4 @@
-"""Compute-optimal size and data, as Chinchilla has it: advice about quality, not about time or money."""
+"""Compute-optimal model size and data by Chinchilla: advice about quality, not about time or money."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BATCH_FACTOR, BATCH_EXPONENT = 0.2920, 0.3271
 
 @formula(unit="tokens", source=f"{CHINCHILLA}, approach 1 and 2, table 3: about 20 tokens per parameter")
 def optimal_tokens(parameters: Number) -> Number:
-    """Tokens for which a model of this size is the best use of its compute."""
+    """Training tokens at which a model of this size is compute-optimal."""
     return parameters * TOKENS_PER_PARAMETER
 
 
 @formula(unit="parameters", source=f"{CHINCHILLA}, approach 1 and 2, table 3, with C = 6 N D")
 def optimal_parameters(flops: Number) -> Number:
-    """Parameters of the model that is the best use of a number of FLOPs."""
+    """Parameters of the compute-optimal model for a budget of FLOPs."""
     return (flops / (FLOPS_PER_PARAMETER_AND_TOKEN * TOKENS_PER_PARAMETER)) ** 0.5
 
 
@@ -34,5 +34,5 @@ def training_flops(parameters: Number, tokens: Number) -> Number:
 
 @formula(unit="tokens", source="Bi et al. 2024, DeepSeek LLM (arXiv:2401.02954), section 3.1: 0.2920 C^0.3271")
 def good_batch_tokens(flops: Number) -> Number:
-    """Tokens per optimizer step that a training run of so many FLOPs reaches its lowest loss with, nearly."""
+    """Tokens per optimizer step with which a training run of ``flops`` reaches nearly its lowest loss."""
     return BATCH_FACTOR * flops**BATCH_EXPONENT

@@ -8,7 +8,7 @@ from distsim.formulas import bubbles
 
 
 class Setting(NamedTuple):
-    """What a closed form reads: counts, and seconds of a whole stage (all stages alike)."""
+    """What a closed form reads: counts, and seconds of a whole stage (all stages equal)."""
 
     stages: Number
     micro: Number

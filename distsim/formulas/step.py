@@ -21,7 +21,7 @@ Fitted to the same sweep."""
 STALL_POWER = 0.05
 """Growth of stalls with nodes. Fitted to the same sweep."""
 BLOCKING_SECONDS = 20e-6
-"""What waiting for a kernel costs the host beside issuing it. BigScience's 200B on 80 A100 ran at 91.0 TFLOP/s with
+"""What waiting for a kernel costs the host besides issuing it. BigScience's 200B on 80 A100 ran at 91.0 TFLOP/s with
 CUDA_LAUNCH_BLOCKING=1 and at 97.2 without (bigscience-workshop/bigscience, tr11-176B-ml/chronicles-prequel.md, dealing
 with JZ hanging; no difference on 160): 3.5 ms per layer and micro-batch, of which issuing its kernels is 2.4."""
 MIDDLE = 0.5264
@@ -33,9 +33,9 @@ LEAST_SECONDS = 1e-12
 """Keeps a phase without kernels from dividing by zero."""
 
 
-@formula(unit="s", source="two queues in series: the slower one sets the pace, near balance both show")
+@formula(unit="s", source="two queues in series: the slower one sets the pace; near balance both contribute")
 def paced_seconds(gpu_seconds: Number, host_seconds: Number) -> Number:
-    """Time of a phase whose kernels the host must issue first."""
+    """Time of a phase whose kernels the host must first issue: the longer of both times, more near balance."""
     longer = maximum(gpu_seconds, host_seconds)
     part = minimum(gpu_seconds, host_seconds) / maximum(longer, LEAST_SECONDS)
     return longer * (1 + part**SMOOTH) ** (1 / SMOOTH)
@@ -43,33 +43,31 @@ def paced_seconds(gpu_seconds: Number, host_seconds: Number) -> Number:
 
 @formula(unit="s", source="definition; the fraction that never hides is fitted")
 def exposed_seconds(exchange_seconds: Number, compute_seconds: Number, exposed_fraction: Number) -> Number:
-    """What is left of an exchange beside computation of ``compute_seconds``."""
+    """Exposed part of an exchange that overlaps computation of ``compute_seconds``."""
     hidden = minimum(exchange_seconds, compute_seconds) * (1 - minimum(exposed_fraction, 1.0))
     return exchange_seconds - hidden
 
 
-@formula(unit="s", source="Narayanan et al. 2021, arXiv:2104.04473, section 2.2; exact for alike stages")
+@formula(unit="s", source="Narayanan et al. 2021, arXiv:2104.04473, section 2.2; exact for equal stages")
 def ramp_seconds(sum_of_stages: Number, slowest_stage: Number, chunks: Number) -> Number:
-    """Filling and draining a pipeline: all other stages once, divided by the model chunks per stage."""
+    """Time to fill and drain a pipeline: one micro-batch through all other stages, over the model chunks per stage."""
     return (sum_of_stages - slowest_stage) / chunks
 
 
-@formula(
-    unit="s", source="makespan of a flow of alike micro-batches: all stages once, the slowest for each further one"
-)
+@formula(unit="s", source="makespan of equal micro-batches: all stages once, the slowest stage for each further one")
 def apart_seconds(
     slowest_forward: Number, slowest_backward: Number, slowest_stage: Number, micro_batches: Number, chunks: Number
 ) -> Number:
-    """What all forwards before all backwards wait for besides: one stage may set the pace of the ones, another of the
-    others; exact for alike chunks and at least as many micro-batches as stages, and for one chunk always."""
+    """Extra time of schedules with all forwards before all backwards, as different stages may set the pace of the two;
+    exact for one chunk, and for equal chunks with at least as many micro-batches as stages."""
     return (micro_batches - 1 / chunks) * (slowest_forward + slowest_backward - slowest_stage)
 
 
-@formula(unit="s", source="definition: an evaluation is forward passes without backward; exchanges in proportion")
+@formula(unit="s", source="definition: an evaluation is forward passes without backward; exchanges scale with them")
 def evaluation_seconds(
     training_seconds: Number, forward_seconds: Number, backward_seconds: Number, passes: Number
 ) -> Number:
-    """Evaluating a whole batch so many times for each step that trains one, where both were measured together."""
+    """Time of evaluating ``passes`` whole batches per training step, where both were measured together."""
     return passes * training_seconds * forward_seconds / (forward_seconds + backward_seconds)
 
 
@@ -88,7 +86,7 @@ def largest_deviation(workers: Number) -> Number:
 
 @formula(unit="1", source="the slowest of many GPUs sets the pace; the spread of their speeds is fitted")
 def jitter_share(jitter: Number, gpus: Number) -> Number:
-    """Longer step on many GPUs, whose speeds differ by a standard deviation of ``jitter``."""
+    """How much the slowest of many GPUs lengthens a step; their speeds have a standard deviation of ``jitter``."""
     return jitter * largest_deviation(gpus)
 
 
@@ -96,23 +94,23 @@ def jitter_share(jitter: Number, gpus: Number) -> Number:
 def check_seconds(
     layer_stall: Number, checked: Number, nodes: Number, node_size: Number, layers: Number, tp: Number
 ) -> Number:
-    """What the host takes for a micro-batch's tensor parallel exchanges on one stage where it compares all ranks before
-    each of them, one after the other (PyTorch's debug level DETAIL), in jobs of several nodes."""
+    """Host time for a micro-batch's tensor parallel exchanges on one stage, where it compares all ranks one after the
+    other before each exchange (PyTorch's debug level DETAIL), in jobs of several nodes."""
     share = where(tp > node_size, CHECKED_SPANNING, 1.0) * where(checked > 0, where(nodes > 1, 1.0, 0.0), 0.0)
     return layer_stall * layers * tp * where(tp > 1, share, 0.0)
 
 
 @formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/findings/nanotron.md)")
 def spanning_seconds(layer_stall: Number, node_size: Number, layers: Number, tp: Number) -> Number:
-    """What a micro-batch's tensor parallel exchanges on one stage wait, unchecked, where groups span nodes."""
+    """Stall of a micro-batch's unchecked tensor parallel exchanges on one stage where groups span nodes."""
     share = where(tp > node_size, SPANNING_SHARE * (tp / node_size) ** SPANNING_POWER, 0.0)
     return layer_stall * layers * tp * share
 
 
 @formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/findings/nanotron.md)")
 def stall_seconds(stall: Number, stalled: Number, nodes: Number, pp: Number, micro_batches: Number) -> Number:
-    """Time that a micro-batch loses on one stage where pipeline exchanges stall: ``stall`` for each neighbour, and less
-    while the pipeline fills and drains."""
+    """Time that a micro-batch loses on one stage where pipeline exchanges stall: ``stall`` per neighbour, less while
+    the pipeline fills and drains."""
     exchanges = minimum(pp - 1, 2) * micro_batches + FILL_SHARE * (pp - 1)
     lost = stall * maximum(nodes, 1.0) ** STALL_POWER * exchanges / (micro_batches + pp - 1)
     return lost * where(stalled > 0, 1.0, 0.0)

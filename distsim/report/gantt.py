@@ -93,7 +93,7 @@ def _exact(report: Pipeline, per_second: float) -> bool:
 
 
 def chart(report: Pipeline, at: Scale, unicode: bool = True) -> list[Line]:
-    """One line per stage (at most 64, evenly chosen), without labels."""
+    """One line per stage (at most 64, evenly spaced), without labels."""
     return [row(report, stage, at, unicode) for stage in shown_stages(report.stages)]
 
 
@@ -162,8 +162,9 @@ def _merge(report: Pipeline, stage: int, at: Scale, fills: dict[str, str], cells
 
 
 def most_owed(shares: Shares, at: Scale, present: bool = False) -> list[Cell]:
-    """Each column shows what it owes most time to. What a column rounds away is carried to the next one, so that the
-    share of blank columns is the share of idle time, to within a column; or to the next one where it is ``present``."""
+    """Each column shows what takes most of its time. What a column leaves out is carried over to the next, so that the
+    share of blank columns is the share of idle time to within a column; ``present`` limits a column to what is in
+    it."""
     owed: dict[Cell, float] = {}
     step = 1.0 / at.per_second
     cells = []
@@ -195,7 +196,7 @@ def spread(shares: Shares, cell: Cell, start: float, end: float, at: Scale, time
 
 
 def _spread_all(shares: Shares, cell: Cell, once: tuple[float, float], at: Scale, times: int, apart: float) -> None:
-    """What repeats, column by column: of all times that are before a column's end what is not before its start."""
+    """The same for repeated actions: each column gets the seconds before its end, less those before its start."""
     start, long = once[0], once[1] - once[0]
 
     def before(moment: float) -> float:

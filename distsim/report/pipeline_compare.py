@@ -74,14 +74,14 @@ def _row(report: Pipeline, names: int, wide: bool, show: Show) -> str:
 
 def _notes(reports: list[Pipeline], wide: bool) -> list[str]:
     notes = [
-        "bubble: idle share of all stages' time; span: of the longest stage span alone;",
-        "held: most micro-batches in flight on a stage" + (", or until their weight gradient;" if wide else "."),
+        "bubble: idle share of all stages' time; span: of the longest stage span only;",
+        "held: most micro-batches in flight on a stage" + ("; until W: until their weight gradient;" if wide else "."),
     ]
     if wide:
         notes.append("versions: copies of its weights that a stage keeps for consistency.")
     both = [one.schedule for one in reports if SCHEDULES[one.schedule].placement == "bidirectional"]
     if both:
-        notes.append(f"Two stages' weights sit on every stage in {' and '.join(both)}.")
+        notes.append(f"Every stage holds the weights of two stages under {' and '.join(both)}.")
     return notes
 
 

@@ -46,18 +46,18 @@ def wrapped(texts: Sequence[str], width: int | None, style: str = "") -> list[Li
 
 
 def model_words(setup: Setup, times: Mapping[str, Any], stages: int) -> list[str]:
-    """Lines that name the model, and the times of a stage or chunk: of the slowest where they are not alike."""
+    """Lines that name the model, and the times of a stage or chunk: of the slowest where they differ."""
     layout = setup.layout
     software = f"{setup.precision.name}, {setup.framework.name}"
     tensor = f", tp {layout.tp}" if layout.tp > 1 else ""
     passes = (times["forward"], times["backward"])
     forward, backward = (duration(max(one)) for one in passes)
     alike = all(max(one) - min(one) <= 1e-6 * max(one) for one in passes)
-    which = ("each " if alike else "the slowest ") + ("stage" if len(passes[0]) == stages else "chunk")
+    which = ("each " if alike else "slowest ") + ("stage" if len(passes[0]) == stages else "chunk")
     return [
         f"{setup.model.name} on {setup.gpu_words}{tensor}, "
-        f"{layout.micro_batch} x {layout.seq:,} tokens a micro-batch, {software}",
-        f"{which}: forward {forward}, backward {backward}; a transfer {duration(times['hop'])}",
+        f"{layout.micro_batch} x {layout.seq:,} tokens per micro-batch, {software}",
+        f"{which}: forward {forward}, backward {backward}; transfer {duration(times['hop'])}",
     ]
 
 
@@ -109,7 +109,7 @@ def labelled(report: Pipeline, width: int | None, unicode: bool, show: Show = sh
     lines.append([])
     lines += _legend(report, at, width, unicode, show)
     if len(shown) < report.stages:
-        lines.append([Span(f"{len(shown)} of {report.stages} stages are shown, evenly chosen.", "label")])
+        lines.append([Span(f"{len(shown)} of {report.stages} stages are shown, evenly spaced.", "label")])
     return lines
 
 
@@ -129,12 +129,14 @@ def _legend(report: Pipeline, at: gantt.Scale, width: int | None, unicode: bool,
     items.append([Span("blank idle")])
     lines = _wrap(items, width)
     if several:
-        what = "the two directions" if len(report.parts.chains) > 1 else "the stage's chunks, in turn"
-        lines.append([Span(f"The two shades are {what}.", "label")])
+        what = "the two directions" if len(report.parts.chains) > 1 else "alternate chunks of a stage"
+        lines.append([Span(f"The two shades mark {what}.", "label")])
     step = f"1 column = {show(float(f'{1 / at.per_second:.3g}'))}"
     if at.merged:
-        meaning = "a column shows what it owes most time to, and blank columns add up to the idle time."
-        lines += wrapped([f"{step}, more than an action: {meaning}"], width, "label")
+        meaning = (
+            "each shows what takes most of it; remainders carry over, so that blank columns add up to the idle time."
+        )
+        lines += wrapped([f"{step}, longer than an action; {meaning}"], width, "label")
     else:
         lines.append([Span(f"Numbers are micro-batches, where they fit; {step}.", "label")])
     return lines
@@ -163,14 +165,14 @@ def figures(report: Pipeline, show: Show = show_time) -> list[Line]:
         ("makespan", show(report.makespan), closed_form(report, show)),
         ("bubble", percent(report.bubble_fraction), "idle share of all stages' time"),
         ("span bubble", percent(report.span_bubble_fraction), "idle share of the longest stage span"),
-        ("efficiency", percent(report.efficiency), "computing share of all stages' time"),
+        ("efficiency", percent(report.efficiency), "busy share of all stages' time"),
         ("peak in flight", show_count(max(report.peak_in_flight)), f"micro-batches held by stage {busiest}"),
     ]
     weights = max(report.peak_until_weight_gradient)
     if weights != max(report.peak_in_flight):
         rows.append(("", show_count(weights), "counted until the weight gradient"))
     if max(report.weight_versions) > 1:
-        rows.append(("weights", str(max(report.weight_versions)), "versions kept by the stage that keeps most"))
+        rows.append(("weights", str(max(report.weight_versions)), "most versions kept by any stage"))
     values = max(len(value) for _, value, _ in rows)
     return [[Span(f"{name:<15}"), Span(f"{value:>{values}}", "figure"), Span(f"  {why}".rstrip(), "label")]
             for name, value, why in rows]  # fmt: skip
@@ -180,7 +182,7 @@ def partition(parts: Partition) -> list[Line]:
     """Which layers each part of the model got."""
     lines: list[Line] = [[], [Span("layers per part  " + " ".join(map(str, parts.sizes)))]]
     what = "slowest device  " if len(set(parts.devices)) < len(parts.sizes) else "slowest part    "
-    proof = "" if parts.proven else "; perhaps not the least"
+    proof = "" if parts.proven else "; perhaps not optimal"
     told = f"{what} {show_time(parts.slowest)}, {percent(parts.imbalance)} above the mean{proof}"
     return [*lines, [Span(told)]]
 
@@ -191,8 +193,8 @@ def percent(fraction: float) -> str:
 
 
 def closed_form(report: Pipeline, show: Show = show_time) -> str:
-    """The closed form's makespan beside the simulated one, where there is one for these times; forms know of transfers
-    as pure delays."""
+    """The closed form's makespan next to the simulated one, where there is one for these times; closed forms treat
+    transfers as pure delays."""
     form, costs, transfers = FORMS.get(report.schedule), report.costs, report.transfers
     lists = (costs.forward, costs.backward, costs.input_gradient, costs.weight_gradient)
     uneven = any(max(one) - min(one) > 1e-12 * max(one) for one in lists) or isinstance(transfers.hops, list)

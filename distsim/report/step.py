@@ -24,7 +24,7 @@ INKS: dict[str, tuple[str, Colour]] = {
 }  # fmt: skip
 WIDEST_BAR = 96
 HOST_SHARE = 0.05
-"""Of a step that waits for the host, from which that is told."""
+"""Share of a step spent waiting for the host, from which it is reported."""
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -48,7 +48,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
     images = report.tokens_per_second / layout.seq if report.setup.model.patches else 0
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
     fits = "fits" if report.memory.headroom >= 0 else term.ink("does not fit", VERMILLION)
-    sums = "6 N" if report.setup.tuning is None else "4 N, 6 N of adapters,"
+    sums = "6 N" if report.setup.tuning is None else "4 N frozen + 6 N trained"
     attends = "12 L H K, attention to chosen keys" if reads_less(report.setup) else "12 L H S, dense attention"
     return [
         *_beside(
@@ -57,7 +57,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
         ),
         *_beside(
             f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU", "; ",
-            f"{rate} of the model per GPU", term,
+            f"{rate} per GPU in model FLOPs", term,
         ),
         *([f"images      {images:,.0f} images/s, {images / layout.gpus:,.0f} per GPU"] if images else []),
         *_beside(
@@ -65,7 +65,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
             f"({sums} + {attends})", term,
         ),
         *_host_wait(report),
-        *_doubted(f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}", report, term),
+        *_doubted(f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}", fits, report, term),
         *_host_memory(report, term),
     ]  # fmt: skip
 
@@ -75,15 +75,15 @@ def _span(ends: tuple[float, float], term: Style) -> str:
 
 
 def _host_wait(report: StepReport) -> list[str]:
-    """How long the GPU waits for the host, where that is worth a thought."""
+    """How long the GPU waits for the host, if long enough to matter."""
     share = report.host_wait_seconds / report.seconds
     if share < HOST_SHARE:
         return []
-    return [f"host        the GPU waits {duration(report.host_wait_seconds)} ({share:.0%}) for kernels to be issued"]
+    return [f"host        the GPU waits {duration(report.host_wait_seconds)} ({share:.0%}) for kernel launches"]
 
 
 def _host_memory(report: StepReport, term: Style) -> list[str]:
-    """What offloading needs of a node's memory."""
+    """How much of a node's memory offloading needs."""
     if not report.setup.offload:
         return []
     from distsim.report.host_memory import host_lines
@@ -91,16 +91,18 @@ def _host_memory(report: StepReport, term: Style) -> list[str]:
     return host_lines(report.memory, term)
 
 
-def _doubted(told: str, report: StepReport, term: Style) -> list[str]:
-    """Whether a job fits, and what speaks against it where it does by little."""
+def _doubted(peak: str, fits: str, report: StepReport, term: Style) -> list[str]:
+    """Whether a job fits, and how sure that is where it barely does."""
     known = report.memory.known
     if not report.memory.fits or known.fitting >= TIGHT:
-        return [told]
-    return _beside(f"{told}, by little", ": ", f"{known.fitting:.0%} of {known.runs:,} measured peaks would", term)
+        return [f"{peak}: {fits}"]
+    return _beside(
+        f"{peak}: barely {fits}", ": ", f"{known.fitting:.0%} of {known.runs:,} measured peaks would fit", term
+    )
 
 
 def _beside(told: str, joint: str, origin: str, term: Style) -> list[str]:
-    """A figure and what it rests on, which goes below it on a narrow terminal."""
+    """A figure and its basis, which goes below it on a narrow terminal."""
     if len(bare(told + joint + origin)) <= term.width:
         return [told + joint + origin]
     return [told, *folded([" " * 12 + origin])]
@@ -130,7 +132,7 @@ def quicker_lines(report: StepReport, quicker: Sequence[Faster], term: Style) ->
     if report.memory.fits and not quicker:
         return ["No single change of layout, recomputation or micro-batch is faster and fits."]
     if not quicker:
-        return ["Nothing that was tried makes it fit; distsim memory tells what comes nearest."]
+        return ["Nothing that was tried makes it fit; distsim memory shows what comes nearest."]
     fits = report.memory.fits  # else more GPUs may take more sequences a step, so that its time alone says little
     title = "Faster, with the same GPUs and global batch" if fits else "What makes it fit, most tokens per second first"
     rows = [

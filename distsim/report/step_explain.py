@@ -31,7 +31,7 @@ def _figures(section: Section, term: Style) -> list[str]:
 
 def _kernels(report: StepReport, term: Style) -> list[str]:
     name, found = kernels(report)
-    title = f"Kernels of a {name} layer, one micro-batch on one rank, gaps between them included"
+    title = f"Kernels of a {name} layer, one micro-batch on one rank, gaps included"
     told: list[str] = []
     for times, each in ((" x ", ","), ("x", ","), ("x", "")):  # the first that is as narrow as the terminal
         shapes = [times.join(f"{size:{each}.0f}" for size in one.shape) or "-" for one in found]
@@ -48,13 +48,13 @@ def _kernels(report: StepReport, term: Style) -> list[str]:
 def _profile(report: StepReport, term: Style) -> list[str]:
     values = report.timing.model_dump()
     rows = [[name, f"{value:.4g}"] for name, value in values.items()]
-    title = f"Numbers of {report.setup.framework.name} on {report.setup.accelerator.generation}"
+    title = f"Fitted numbers of {report.setup.framework.name} on {report.setup.accelerator.generation}"
     source = "source: presets/timing/fitted.toml, fitted by distsim calibrate to the shipped runs; docs/step.md"
     return [*_title(title, term), *columns(["number", "value"], rows), *wrapped(source)]
 
 
 def _traffic(report: StepReport, term: Style) -> list[str]:
-    """Each kind in a row, so that many stages go to the side."""
+    """One row per kind of traffic and one column per stage."""
     stages = report.work.stages
     names = [name for name in stages[0].traffic if any(stage.traffic[name] for stage in stages)]
     if not names:
@@ -64,7 +64,7 @@ def _traffic(report: StepReport, term: Style) -> list[str]:
         "kind",
         *(f"stage {stage.index}" + (f" (x {stage.count})" if stage.count > 1 else "") for stage in stages),
     ]
-    title = "Traffic of one step before overlap (distsim comm --explain tells more)"
+    title = "Traffic of one step before overlap (details: distsim comm --explain)"
     return [*_title(title, term), *columns(header, rows), *wrapped(overlap_words(report.setup))]
 
 

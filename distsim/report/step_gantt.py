@@ -21,9 +21,8 @@ MANY = 200_000
 """Segments from which on the rows of stages are drawn pass by pass."""
 UNICODE, ASCII = "─█▓▒◆▞·~", "-#r+ox.~"
 CELLS = ("forward", "backward", "recompute", "weight", "optimizer", "exposed", "hidden", "other")
-MEANINGS = ("forward", "backward", "recomputed", "gradients of weights", "optimizer",
-            "exchange that the step waits for", "exchange behind other work",
-            "stalls, jitter, the step's own time")  # fmt: skip
+MEANINGS = ("forward", "backward", "recomputation", "weight gradient", "optimizer",
+            "exposed communication", "overlapped communication", "stalls, jitter, fixed time per step")  # fmt: skip
 NAMES = {"compute": "compute", "tp": "tensor", "cp": "context", "ep": "expert", "dp": "data", "pp": "pipeline",
          "offload": "offload", "other": "other"}  # fmt: skip
 
@@ -65,7 +64,7 @@ def page(step: StepTimeline, window: tuple[float, float], stage: int, width: int
 
 
 def clock(view: View) -> tuple[str, str]:
-    """The ruler, with ticks at round numbers of the unit that the window is told in."""
+    """The ruler, with ticks at round numbers of the window's unit."""
     span = view.end - view.begin
     unit = HOUR if span >= 2 * HOUR else MINUTE if span >= 2 * MINUTE else 1.0
     at = view.scale._replace(per_second=view.scale.per_second * unit)
@@ -85,7 +84,7 @@ def title(step: StepTimeline, view: View) -> list[str]:
     micro = f"{run.micro} micro-batch{'' if run.micro == 1 else 'es'}"
     part = view.end - view.begin < step.seconds * (1 - 1e-9)
     shown = [f"drawn from {moment(view.begin)} to {stated(duration(view.end))}"] if part else []
-    return ["; ".join([f"One step in time: {duration(step.seconds)}", f"{shape}, {micro}", *shown])]
+    return ["; ".join([f"Step timeline: {duration(step.seconds)}", f"{shape}, {micro}", *shown])]
 
 
 def wrapped(texts: list[str], style: str, width: int | None) -> list[Line]:
@@ -229,20 +228,22 @@ def legend(view: View, seen: set[str], width: int | None) -> list[Line]:
 
 
 def remarks(step: StepTimeline, view: View, width: int | None) -> list[Line]:
-    """How fine the chart is, and where it and the composition of the step time part."""
-    told = [f"1 column = {duration((view.end - view.begin) / view.columns)}; a column shows what it owes most time to."]
+    """How fine the chart is, and by how much it differs from the composition of the step time."""
+    column = duration((view.end - view.begin) / view.columns)
+    told = [f"1 column = {column} and shows what takes most of it (remainders carry over)."]
     if step.slack > NOTICED * step.seconds:
         told.append(
-            f"The composed pipeline takes {duration(step.slack)} longer than these passes: idle before the last part."
+            f"The step time counts {duration(step.slack)} more for the pipeline than these passes take:"
+            " idle before the last part."
         )
     elif step.slack < -NOTICED * step.seconds:
         shared = step.report.setup.layout.vocab_parallel
         what = (
-            "passes without the shared vocabulary" if shared else "forward, input and weight gradients of a third each"
+            "passes without vocabulary parallelism" if shared else "equal forward, input gradient and weight gradient"
         )
         told.append(
-            f"The bubble of {step.run.schedule} is composed for {what};"
-            f" with these passes the step would take {duration(-step.slack)} longer, so they are drawn"
+            f"The step time assumes the bubble of {step.run.schedule} for {what};"
+            f" with these passes it would be {duration(-step.slack)} longer, so they are drawn"
             f" {1 - step.squeeze:.1%} shorter."
         )
     return wrapped(told, "label", width)

@@ -19,7 +19,7 @@ def order(stages: int, micro: int, chunks: int) -> Orders:
     if micro % stages or chunks % 2:
         raise DistsimError(
             f"hanayo cannot run {micro} micro-batches on {stages} stages in {chunks} chunks",
-            f"it needs micro-batches that divide by the stages (micro % {stages} == 0) and an even number of chunks "
+            f"it needs micro-batches divisible by the stages (micro % {stages} == 0) and an even number of chunks "
             "(two per wave)",
             f"try {round_up(micro, stages)} micro-batches and {chunks + chunks % 2} chunks",
         )

@@ -29,22 +29,23 @@ ALIASES = {other: name for name, others in _SAME.items() for other in others.spl
 _SEVERAL = {
     "zb-v": "v-zb zbvpp",
     "zb-h1 (the memory of 1f1b), zb-h2 (twice), zb-v, interleaved-zb, zb-auto": "zb zero-bubble zerobubble zbpp",
-    "zb-h1, or zb-auto with as many micro-batches of memory as stages": "zb-1p zb1p",
+    "zb-h1, or zb-auto with memory for as many micro-batches as stages": "zb-1p zb1p",
     "zb-auto (memory for twice as many micro-batches as stages), or zb-h2": "zb-2p zb2p",
     "interleaved-1f1b-overlap (of a step: --expert-overlap)": "1f1b-overlap overlapped-1f1b combined-1f1b ep-overlap "
     "1f1b-a2a a2a-overlap",
 }
 """Schedules here -> names that may mean one of them."""
-_BY_ORDER = "distsim pipeline --order takes an order of your own"
+_BY_ORDER = "distsim pipeline --order simulates your own order"
 _NONE = {
-    "cuts sequences into slices and has no name here; in an --order of distsim pipeline a slice is a micro-batch, and "
-    "those of a sequence go back last first": "seq1f1b slimpipe terapipe mepipe svpp",
-    f"runs both directions over several chunks and has no name here; chimera and dualpipe have one chunk, {_BY_ORDER}":
+    "splits sequences into slices and is not a named schedule here; distsim pipeline --order can simulate it with a "
+    "micro-batch per slice, backwards of a sequence last slice first": "seq1f1b slimpipe terapipe mepipe svpp",
+    f"runs both directions over several chunks and is not a named schedule here; chimera and dualpipe have one chunk; "
+    f"{_BY_ORDER}":
     "bitpipe mixpipe",
-    f"warms up deeper to hide transfers and has no name here; {_BY_ORDER}": "eager-1f1b eager1f1b",
-    "hands weights on instead of activations, which no schedule here does": "weipipe wpipe",
-    f"cuts layers at their attention and has no name here; {_BY_ORDER}": "helixpipe",
-    "is 1f1b with recomputation and layers of its own for each stage: --stage-layers, --recompute-layers": "adapipe",
+    f"warms up deeper to hide transfers and is not a named schedule here; {_BY_ORDER}": "eager-1f1b eager1f1b",
+    "passes weights between stages instead of activations, which no schedule here does": "weipipe wpipe",
+    f"splits layers at their attention and is not a named schedule here; {_BY_ORDER}": "helixpipe",
+    "is 1f1b with layers and recomputation chosen per stage: --stage-layers, --recompute-layers": "adapipe",
 }  # fmt: skip
 """What published schedules do that have no name here -> their names."""
 

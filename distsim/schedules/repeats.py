@@ -1,7 +1,7 @@
 """Orders whose middle repeats: a head, a block so many times over, each time some micro-batches further, and a tail.
 
 What a stage does in the steady state of a schedule is the same in every round of micro-batches, so that an order of a
-million of them is told by a few. It reads like the list of its actions.
+million of them is described by a few. It reads like the list of its actions.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Timed(NamedTuple):
 
 
 def timed(order: Sequence[Action], starts: Sequence[float]) -> Iterator[Timed]:
-    """The actions of a stage with their starts; what repeats is told once, at its first time."""
+    """The actions of a stage with their starts; repeating ones are given once, at their first time."""
     if not isinstance(order, Repeats) or not isinstance(starts, Repeats):
         yield from map(Timed, order, starts)
         return
@@ -117,7 +117,7 @@ def by_rounds(
 
 
 def _between(less: Sequence[Action], more: Sequence[Action], times: int, step: int) -> Repeats[Action] | None:
-    """What one order has more than another, as a block that follows an alike one."""
+    """What one order has more than another, as a block that follows one like it."""
     length = len(more) - len(less)
     at = next((place for place, one in enumerate(less) if one != more[place]), len(less))
     block = more[at - length : at]

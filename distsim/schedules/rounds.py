@@ -13,8 +13,8 @@ def group_size(stages: int, micro: int, name: str) -> int:
     if micro % rounds:
         below, above = micro // stages * stages, (micro // stages + 1) * stages
         raise DistsimError(
-            f"{name} cannot deal {micro} micro-batches to {stages} stages in {rounds} equal rounds",
-            f"micro-batches must divide by the stages (micro % {stages} == 0) or by the rounds micro // {stages}",
+            f"{name} cannot split {micro} micro-batches over {stages} stages into {rounds} equal rounds",
+            f"the number must be divisible by the stages (micro % {stages} == 0) or by the rounds (micro // {stages})",
             f"try {below} or {above} micro-batches",
         )
     return micro // rounds

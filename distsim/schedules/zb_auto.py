@@ -13,10 +13,10 @@ from distsim.schedules.action import Action, Orders
 from distsim.schedules.repeats import Repeats, further
 
 MANY = 16
-"""Micro-batches for each stage from which on it is worth to look whether they repeat, and of which a stage may hold no
-more, as all those it holds are looked at."""
+"""Micro-batches per stage from which on the order is searched for repeats; a stage may hold no more than so many, as
+all that it holds are compared."""
 NOTHING = 1e-9
-"""Share of the longest pass by which times differ that only rounding tells apart."""
+"""Share of the longest pass below which a difference in times is only rounding."""
 
 
 class Times(NamedTuple):
@@ -37,9 +37,11 @@ def order(
     soon does where they are alike, further ones do the same; they are counted instead of being walked through."""
     limit = 2 * stages if limit is None else limit
     if limit < 1:
-        raise DistsimError(f"a memory limit of {limit} micro-batches per stage holds none", "give at least 1")
+        raise DistsimError(f"a memory limit of {limit} micro-batches per stage allows none", "give at least 1")
     if not 0 < kept <= 1:
-        raise DistsimError(f"a share of {kept:g} waits for weight gradients", "give more than 0 and at most 1")
+        raise DistsimError(
+            f"the share of memory kept for weight gradients is {kept:g}", "give more than 0 and at most 1"
+        )
     times = times or Times([1] * stages, [1] * stages, [1] * stages)
     tries = (
         _Greedy(stages, micro, limit, times, switches, kept).run() for switches in product((True, False), repeat=3)
@@ -91,7 +93,7 @@ class _Greedy:
         return repeated + max(end - begin for end, begin in zip(self.now, self.begin, strict=True))
 
     def found(self) -> Sequence[Sequence[Action]]:
-        """The orders, with what repeats told once."""
+        """The orders, with repeating parts given once."""
         if self.loop is None:
             return self.orders
         places = zip(self.orders, self.loop.begin, self.loop.end, strict=True)

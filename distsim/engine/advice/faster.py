@@ -182,29 +182,29 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield kind, f"micro-batches of {size}", {"micro_batch": size}
     yield from _divided(setup)
     if recipe := sixteen_bits(setup):
-        yield "precision", "products in 16 bits", {"precision": recipe}
+        yield "precision", "16-bit matrix products", {"precision": recipe}
     if setup.precision.math == "fp32" and setup.accelerator.peak.tf32:
-        yield "tf32", "products in TF32", {"precision": "tf32"}
+        yield "tf32", "TF32 matrix products", {"precision": "tf32"}
     kernels = setup.kernels
     if layout.attention == "eager" and not (
         kernels.composed_only or without_flash(setup.accelerator, "flash", kernels.attention_kernel)
     ):
         yield "attention", "flash attention", {"attention": "flash"}
     if layout.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
-        yield "stage-layers", "stages of equal work", {"stage_layers": "balanced"}
+        yield "stage-layers", "stages of equal compute", {"stage_layers": "balanced"}
     if job.loss is None:
         for name in losses_for(setup.framework, setup.model):
             yield "loss", f"{name} loss", {"loss": name}
     yield from _graphed(setup)
     if fused := fused_instead(setup.framework, job):
-        yield "update", "a fused update", {"optimizer": fused}
+        yield "update", "fused optimizer", {"optimizer": fused}
     if setup.framework.compiled and not setup.compiled:
         yield "compile", "torch.compile", {"compile": True}
 
 
 def _recomputed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Less recomputation."""
-    fewer = "" if setup.job.recompute_layers is None else " (and no --recompute-layers)"
+    fewer = "" if setup.job.recompute_layers is None else " (without --recompute-layers)"
     if setup.recompute != "none":
         yield "recompute", f"no recomputation{fewer}", {"recompute": "none", "recompute_layers": None}
     if setup.recompute == "full":
@@ -240,16 +240,16 @@ def _divided(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def _graphed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """CUDA graphs of as much as the chip can capture, and experts' exchanges beside computation."""
+    """CUDA graphs of as much as the chip can capture, and communication overlapped with computation."""
     supports, kernels, experts = setup.framework.supports, setup.kernels, setup.model.experts
     whole = experts is None or traits_of(setup.accelerator).device_counts
     kind = "iteration" if whole else "modules"
     if kind in supports.cuda_graphs and captures(setup.accelerator) and kernels.graphs not in (kind, "iteration"):
         yield "cuda graphs", f"CUDA graphs of {'whole steps' if whole else 'modules'}", {"cuda_graphs": kind}
     if experts is not None and supports.expert_overlap and not kernels.expert_overlap:
-        yield "expert overlap", "experts' exchanges overlapped", {"expert_overlap": True}
+        yield "expert overlap", "expert all-to-all overlapped", {"expert_overlap": True}
     if supports.tp_pieces and setup.compiled and setup.layout.sequence_parallel and not overlapped(setup):
-        yield "tp overlap", "tensor parallel exchanges in pieces beside products", {"tp_comm_overlap": True}
+        yield "tp overlap", "asynchronous tensor parallelism", {"tp_comm_overlap": True}
 
 
 def _micro_batches(size: int, count: int) -> Iterator[tuple[str, int]]:

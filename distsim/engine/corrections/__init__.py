@@ -1,1 +1,1 @@
-"""What measured runs say of a job: how alike the two are, and what its time is corrected by."""
+"""What measured runs say about a job: how similar they are to it, and by how much they correct its time."""

@@ -1,8 +1,8 @@
-"""How alike two jobs are, and what measured runs of the same framework say of the error of a job like them.
+"""How similar two jobs are, and what measured runs of the same framework say about the prediction error of a job.
 
-Step times of measured runs deviate from the fitted model by amounts that alike runs share. Kriging (a Gaussian process
-with an exponential kernel; Rasmussen and Williams 2006, chapter 2) weighs those deviations by likeness; far from every
-run it says nothing. A run is never used to correct itself.
+Step times of measured runs deviate from the fitted model by amounts that similar runs share. Kriging (a Gaussian
+process with an exponential kernel; Rasmussen and Williams 2006, chapter 2) weighs those deviations by likeness; far
+from every run there is no correction. A run is never used to correct itself.
 """
 
 import csv
@@ -67,7 +67,7 @@ class Evidence(NamedTuple):
     weight: float
     alone: float
     nearest: float
-    """Likeness of the most alike other run."""
+    """Likeness of the most similar other run."""
     state: int = PLAIN
     """Of its software."""
     alone_state: int = PLAIN
@@ -134,7 +134,7 @@ def alike(apart: Number) -> Number:
 
 
 def shared(likeness: Number, own: Number) -> Number:
-    """Likeness of jobs and runs that one user has, where ``own`` is 1: never less than what those share."""
+    """Likeness where ``own`` is 1 for a job and a run of the same user: never less than what all of these share."""
     return likeness + own * OWN_COMMON * (1 - likeness)
 
 
@@ -157,7 +157,7 @@ def vote_place(likeness: Likeness, fullness: float) -> tuple[float, ...]:
 
 def correction_of(setup: Setup, run: str = "", year: float | None = None, source: str = "") -> Correction:
     """What measured runs say of a job; ``run`` names the measured run that the job is, if it is one. Software is that
-    of ``year``, in the state that runs alike were in; or the newest measured on the chip, in its plain state."""
+    of ``year``, in the state that similar runs were in; or the newest measured on the chip, in its plain state."""
     kin = kin_of(setup.framework)
     all_known = evidence(kin)
     source = own_source(kin, source)
@@ -191,7 +191,8 @@ def fullness_of(setup: Setup) -> float:
 
 
 def newest_year(known: tuple[Evidence, ...], accelerator: str) -> float:
-    """The year of the newest software that was measured on an accelerator; on any, where nobody measured this one."""
+    """The year of the newest software that was measured on an accelerator; on any accelerator if this one has no
+    measurements."""
     place = list(DIFFERENCES).index("gpu")
     same = [one for one in known if one.likeness.names[place] == accelerator]
     return max((one.likeness.numbers[-1] * YEARS for one in same or known), default=0.0)
@@ -207,7 +208,7 @@ def _state(setup: Setup, here: Likeness, votes: list[Vote]) -> tuple[int, float]
 
 @kept_while_fitted(32)
 def evidence(kin: Kin) -> tuple[Evidence, ...]:
-    """The measured runs of a framework, or of that which it is timed like; none where nobody measured it."""
+    """The measured runs of a framework, or of the one that it is timed like; none without measurements."""
     return tuple(_read(row) for row in _rows(kin))
 
 
@@ -227,7 +228,7 @@ def unlike_own(setup: Setup) -> str:
     if not told:
         return ""
     whose = kin.name if has_own(kin) else kin.like
-    return f"your measured runs under {whose} had, or are taken to have had, {' '.join(told)}, unlike this job"
+    return f"your measured runs under {whose} used, or are assumed to have used, {' '.join(told)}, unlike this job"
 
 
 @kept_while_fitted(32)

@@ -12,7 +12,7 @@ OWN = "own: "
 OF_PRODUCTS = ("math", "activation_bytes", "matmul_input_bytes", "residual_bytes", "autocast", "cast_bytes",
                "cast_each", "exchange_bytes", "rescale_bytes", "wide_weight_gradient", "wide_layers",
                "scaled_share")  # fmt: skip
-"""What of a recipe tells how products and passes run; the rest tells what is kept and sent, which is priced as such."""
+"""Fields of a recipe that decide how products and passes run; the others decide what is kept and sent, priced apart."""
 GATHERED = 3
 """The ZeRO stage that gathers weights in every pass; those below it move as many bytes as plain data parallelism
 (Rajbhandari et al. 2020, ZeRO, section 7)."""

@@ -1,8 +1,8 @@
 """Which state of a framework's software a job is to be timed in, by the states that measured runs like it were in.
 
-Runs of one sweep may come from several states of its software (specs/timing.py) that no cell tells. How much slower a
-run is than the fitted model tells its state; indicator kriging (Journel 1983) of the states of all runs tells the state
-to expect of a job. Far from every run it is the plain one.
+Runs of one sweep may come from several states of its software (specs/timing.py) that no cell states. How much slower
+a run is than the fitted model indicates its state; indicator kriging (Journel 1983) of the states of all runs gives the
+state to expect for a job. Far from every run it is the plain one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPREAD = 0.15
 FARTHEST = 1.5
 """Logarithm of how far off a run is, beyond which that says no more of its state. Assumed."""
 NOISE = 0.02
-"""Variance of a run's state beside what likeness explains of it, whose own is 1. Assumed."""
+"""Variance of a run's state that likeness does not explain, over the variance that it does. Assumed."""
 
 
 class Vote(NamedTuple):
@@ -69,8 +69,8 @@ def likeliest(checked: Number, stalled: Number) -> tuple[Number, Number]:
 
 
 def distinct_state(state: int, tp: float, pp: float, nodes: float) -> int:
-    """The least state that times a job alike: without a pipeline nothing stalls, without tensor parallelism across
-    nodes nothing is checked."""
+    """The simplest state with the same time for a job: without a pipeline nothing stalls, without tensor parallelism
+    across nodes nothing is checked."""
     if state == STALLED and pp == 1:
         state = CHECKED
     return PLAIN if state == CHECKED and (tp == 1 or nodes <= 1) else state

@@ -15,13 +15,13 @@ def unfitted(setup: Setup) -> list[str]:
     shipped = catalog.shipped_folder() / "frameworks" / f"{name}.toml"
     if shipped.is_file() or has_own(kin):
         return []
-    words = f"no run was fitted under the name {name!r}: "
+    words = f"nothing was fitted to runs of framework {name!r}: "
     if kin.like != name:
         changed = " and ".join(one for one, _ in kin.differs)
-        return [f"{words}timed like {kin.like}, as its preset says{changed and f', with {changed} of its own'}"]
+        return [f"{words}timed like {kin.like}, as its preset says{changed and f', with its own {changed}'}"]
     families = calibrated(FITTED, lambda table: table.startswith("family.")).get("family", {})
-    mend = 'timed_like in its preset, e.g. timed_like = "torchtitan", times it like the one that it was copied from'
+    mend = 'to time it like the preset it was copied from, set e.g. timed_like = "torchtitan" in its preset'
     if kin.family in families:
-        return [f"{words}timed like the mean of the family {kin.family}; {mend}"]
+        return [f"{words}timed like the mean of the {kin.family} family; {mend}"]
     near = "" if kin.family == name else f" (family {kin.family!r} has no runs; known: {', '.join(sorted(families))})"
-    return [f"{words}its time is what chips do under all frameworks{near}; {mend}"]
+    return [f"{words}timed by what is common to all frameworks{near}; {mend}"]

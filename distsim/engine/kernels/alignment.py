@@ -46,6 +46,6 @@ def odd_vocabulary(setup: Setup) -> str:
     whole = int(ALIGNED_BYTES // each) * setup.layout.vocab_ranks
     better = round_up(setup.vocab_padded, whole)
     return (
-        f"rows of the output layer's {columns:,.0f} columns do not start at whole {ALIGNED_BYTES} bytes: its products "
-        f"run at {share:.2g} of their rate; with a vocabulary padded to {better:,} they would run at all of it"
+        f"rows of the output layer's {columns:,.0f} columns are not aligned to {ALIGNED_BYTES} bytes: its products "
+        f"run at {share:.2g} of their rate; a vocabulary padded to {better:,} would restore the full rate"
     )

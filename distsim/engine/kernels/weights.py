@@ -77,8 +77,8 @@ def few_threads(setup: Setup) -> str:
         return ""
     given, enough = setup.framework.traffic.host_threads, math.ceil(whole / THREAD_BANDWIDTH)
     return (
-        f"each rank updates states in host memory with {given} thread{'s' * (given != 1)}, as torchrun starts "
-        f"{setup.framework.name}: OMP_NUM_THREADS={enough} would do it {whole / reached:.1f} times as fast"
+        f"each rank updates states in host memory with {given} thread{'s' * (given != 1)}, torchrun's default for "
+        f"{setup.framework.name}; OMP_NUM_THREADS={enough} would make that {whole / reached:.1f} times as fast"
     )
 
 

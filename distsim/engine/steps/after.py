@@ -1,5 +1,5 @@
-"""What follows the last micro-batch of a step on one stage, stated once: the composition adds it up, figures tell how
-it came about, and the timeline draws it."""
+"""What follows the last micro-batch of a step on one stage, stated once: the composition sums it, ``--explain`` prints
+how it came about, and the timeline draws it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKWARD_SHARE = 2 / 3
 
 
 class Hiding(NamedTuple):
-    """An exchange that comes once in a step, the computation that it runs beside, and what that does not hide."""
+    """An exchange that runs once per step, the computation that it overlaps, and its exposed part."""
 
     whole: Number
     beside: Number
@@ -26,7 +26,7 @@ class Hiding(NamedTuple):
 
     @property
     def hidden(self) -> Number:
-        """What computation hides of it."""
+        """The part that computation hides."""
         return self.whole - self.left
 
 
@@ -34,20 +34,21 @@ class AfterLast(NamedTuple):
     """Seconds, in the order in which they come."""
 
     reduce: Hiding
-    """Gradients that are reduced once, beside the last backward."""
+    """Gradients that are reduced once, overlapping the last backward."""
     copied: Hiding
-    """Gradients that go to host memory once, beside it and what is left of the reduction: over another link."""
+    """Gradients that go to host memory once, over another link: they overlap that and the exposed reduction."""
     replicated: Number
     """Gradients of what tensor parallel ranks hold whole."""
     step: Number
-    """What data parallel ranks exchange in the step itself: norms before the optimizer, parameters that are gathered
-    with nothing beside them after it."""
+    """What data parallel ranks exchange in the step itself: norms before the optimizer, parameters gathered after it
+    without overlap."""
     stated: Number
-    """Replicas averaged over a link of a stated rate, which is no priced network's."""
+    """Averaging of replicas over a link whose rate the user states, instead of a priced network."""
     optimizer: Number
     offload: Number
     ahead: Hiding
-    """Parameters gathered once, updated ones or those that stay gathered, beside the next step's first forward."""
+    """Parameters gathered once (updated ones, or those that stay gathered), overlapping the next step's first
+    forward."""
 
     def parts(self) -> dict[str, Number]:
         """By the parts of a step."""

@@ -1,4 +1,4 @@
-"""What is left of exchanges that run beside computation, and what products lose to them."""
+"""Exposed time of exchanges that overlap computation, and what matrix products lose to them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ reach the rate of the links (deepseek-ai/DeepEP, README of Hybrid-EP), which is 
 
 
 def hidden_share(setup: Setup) -> Number:
-    """What an exchange of experts saves of its time where computation runs beside it."""
+    """Share of an expert exchange's time that overlapping it with computation saves."""
     layout, units = setup.layout, setup.accelerator.chip.units
     lost = EXCHANGE_UNITS / units if units and units > EXCHANGE_UNITS else 0.0
     return 1 - where(layout.ep * layout.etp > setup.cluster.domain, lost, 0.0)
 
 
 def exposed(exchange: Number, compute: Number, never: Number) -> Number:
-    """Exposed seconds of an exchange beside ``compute`` seconds of computation; 0 where there is no exchange."""
+    """Exposed seconds of an exchange that overlaps ``compute`` seconds of computation; 0 where there is no exchange."""
     return 0.0 if nothing(exchange) else exposed_seconds(exchange, compute, never)
 
 
 def beside_products(stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
-    """What is left of a micro-batch's tensor parallel exchanges that run beside products of backward."""
+    """Exposed seconds of a micro-batch's tensor parallel exchanges that overlap products of backward."""
     exchange = product(stage["tp_beside"], timing["tensor_factor"] / layout["micro_batches"])
     return exposed(exchange, stage["backward.cover"] / timing["matmul"], timing["exposed_fraction"])
 
@@ -36,8 +36,8 @@ def beside_products(stage: Mapping[str, Number], layout: Mapping[str, Number], t
 def beside_attention(
     exchanges: Sequence[Number], stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]
 ) -> list[Number]:
-    """What is left of a ring's exchanges: keys and values of the next step travel while this one attends, and what is
-    computed again attends again."""
+    """Exposed seconds of a ring's exchanges: keys and values of the next step travel during the attention of this one,
+    in forward, backward and recomputation."""
     ring = layout["ring"]
     if nothing(ring):
         return list(exchanges)
@@ -46,6 +46,6 @@ def beside_attention(
 
 
 def behind_first(setup: Setup) -> Number:
-    """Share of a ring's attention that other ranks' keys and values can arrive beside: all but its last step."""
+    """Share of a ring's attention that can hide the arrival of other ranks' keys and values: all but its last step."""
     layout = setup.layout
     return (layout.cp - 1) / layout.cp if layout.cp_mode == "ring" else 0.0

@@ -37,6 +37,6 @@ def breakdown_of(work: Work, timing: Timing, state: int = PLAIN) -> dict[str, fl
 
 
 def scaled(breakdown: dict[str, float], correction: Correction) -> dict[str, float]:
-    """All parts alike times what measured runs like this one deviate by."""
+    """All parts times the same factor, by which similar measured runs deviate from the prediction."""
     factor = math.exp(correction.logarithm)
     return {name: seconds * factor for name, seconds in breakdown.items()}

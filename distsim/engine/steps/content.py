@@ -231,7 +231,7 @@ Exchanged = dict[str, list[tuple[str, Flow, float]]]
 def _queued(
     numbers: Mapping[str, Any], micro_batches: float, timing: Mapping[str, float], flows: Mapping[str, Sequence[Priced]]
 ) -> dict[str, list[Priced]]:
-    """What the path waits for by kind of traffic, each in proportion: of exchanges beside products what is left."""
+    """Exposed traffic by kind, each in proportion; of exchanges that overlap products only the exposed part."""
     found = {f"{key}_{phase}": list(flows[f"{key}_{phase}"]) for _, key, _ in EXCHANGES for phase in PHASES[:2]}
     left = float(beside_products(numbers, {"micro_batches": micro_batches}, timing))
     whole = float(numbers["tp_beside"]) * timing["tensor_factor"] / micro_batches

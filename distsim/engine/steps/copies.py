@@ -1,4 +1,4 @@
-"""What copies to and from host memory leave exposed of a micro-batch's passes."""
+"""Exposed time of a micro-batch's copies to and from host memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distsim.engine.steps.beside import exposed
 
 
 def copied(stage: Mapping[str, Number], micro_batches: Number) -> tuple[Number, Number]:
-    """Seconds of a micro-batch's copies that run beside its forward, and its backward."""
+    """Seconds of a micro-batch's copies that overlap its forward, and its backward."""
     forward, backward = (stage[f"offload_{phase}"] / micro_batches for phase in PHASES[:2])
     return forward, backward
 
@@ -18,8 +18,8 @@ def copied(stage: Mapping[str, Number], micro_batches: Number) -> tuple[Number, 
 def copies_left(
     stage: Mapping[str, Number], micro_batches: Number, beside: Sequence[Number], never: Number
 ) -> tuple[Number, Number]:
-    """What is left of them beside each pass: what forward copies has no other work to hide behind than its own, since
-    memory is given up only once a copy is there (NVIDIA/TransformerEngine pytorch/cpu_offload.py; pytorch/torchtune
+    """Their exposed seconds in each pass: forward's copies can hide only behind forward's own work, since memory is
+    freed only once a copy has arrived (NVIDIA/TransformerEngine pytorch/cpu_offload.py; pytorch/torchtune
     training/_activation_offloading.py), and backward waits for what it reads."""
     forward, backward = (
         exposed(size, work, never) for size, work in zip(copied(stage, micro_batches), beside, strict=True)
@@ -28,5 +28,5 @@ def copies_left(
 
 
 def waited(stage: Mapping[str, Number], micro_batches: Number) -> Number:
-    """Seconds of a micro-batch's copies beside which nothing runs, where software waits for each."""
+    """Seconds of a micro-batch's blocking copies, where software waits for each."""
     return stage["offload_waited"] / micro_batches

@@ -40,11 +40,11 @@ from distsim.layers.ledger import Operation
 FITTED = "presets/timing/fitted.toml"
 COMPOSED = "distsim/engine/steps/compose.py"
 KINDS = (
-    ("matmul", ("matmul",), "products in 16 bits or more"),
-    ("matmul8", ("matmul", "matmul_narrow"), "products in 8 bits or fewer"),
-    ("grouped", ("matmul", "grouped"), "products of experts"),
-    ("grouped8", ("matmul", "matmul_narrow", "grouped"), "products of experts in 8 bits or fewer"),
-    ("attention", ("attention",), "flash attention"), ("memory", ("stream",), "kernels that move bytes"),
+    ("matmul", ("matmul",), "matrix products in 16 bits or more"),
+    ("matmul8", ("matmul", "matmul_narrow"), "matrix products in 8 bits or fewer"),
+    ("grouped", ("matmul", "grouped"), "expert products"),
+    ("grouped8", ("matmul", "matmul_narrow", "grouped"), "expert products in 8 bits or fewer"),
+    ("attention", ("attention",), "flash attention"), ("memory", ("stream",), "memory-bound kernels"),
 )  # fmt: skip
 
 
@@ -85,9 +85,9 @@ def sections(report: StepReport) -> list[Section]:
     where = f" on stage {slowest.place}, which sets the pace" if several else ""
     after = f" on stage {last.place}, which takes longest" if several else ""
     found = [
-        Section("A product of a middle layer, forward", _product(report)),
+        Section("Largest matrix product of a middle layer, forward", _product(report)),
         Section(f"Computation of one micro-batch{where}", _computation(slowest, layout, timing)),
-        Section(f"Exchanges of one micro-batch{where}", _exchanges(slowest, layout, timing)),
+        Section(f"Communication of one micro-batch{where}", _exchanges(slowest, layout, timing)),
         Section(f"After the last micro-batch{after}", _after(last, timing)),
         Section("The step", _step(report, stages, slowest, layout, timing)),
     ]
@@ -135,9 +135,9 @@ def _product(report: StepReport) -> Figures:
         return figures
     told, source = "best measured product", "presets/gpus"
     if not chip.measured:
-        told, source = "best product", "nobody measured one here: docs/findings/chips.md"
+        told, source = "best product", "not measured on this chip: docs/findings/chips.md"
     figures.note(f"{largest.name}: rate of the {told}", rate, "FLOP/s", source)
-    words = f"{largest.name}: share of it that the shape allows"
+    words = f"{largest.name}: share of that rate that the shape allows"
     if chip.array:
         figures.use(words, forms.array_share, m=m, n=n, k=k, array=chip.array)
     else:
@@ -162,7 +162,7 @@ def _computation(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, 
             figures.note(f"{phase}, gaps between kernels", gaps * timing["kernel_gap_seconds"], "s", source)
         if waits := float(numbers[f"{phase}.waits"]):
             source = f"{waits:,.0f} operations x kernel_issue_seconds {timing['kernel_issue_seconds']:.4g} ({FITTED})"
-            words = f"{phase}, idle while the host issues what waits for the router's counts"
+            words = f"{phase}, idle while the host issues kernels that need the router's counts"
             figures.note(words, waits * timing["kernel_issue_seconds"], "s", source)
     f, b, r = (float(gpu_seconds(numbers, phase, timing)) for phase in PHASES)
     hosts = host_seconds(numbers, layout, timing)
@@ -185,24 +185,25 @@ def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, fl
                 if phase == "backward" and key == "tp" and numbers["tp_beside"]:
                     source += f" and {float(beside_products(numbers, layout, timing)):.4g} s that products do not hide"
                 if key == "cp" and layout["ring"]:
-                    source += ", less what hides behind attention in all but the ring's last step"
-                figures.note(f"{name.replace('_', ' ')}, {phase}", seconds, "s", f"{source}; less where the host waits")
+                    source += ", less what attention hides in all but the ring's last step"
+                source += "; less where the host sets the pace"
+                figures.note(f"{name.replace('_', ' ')}, {phase}", seconds, "s", source)
                 beside[phase] += seconds
     for phase, seconds in _gathers(figures, stage, beside, layout, timing).items():
         beside[phase] += seconds  # copies to the host take another link
     left = copies_left(numbers, m, tuple(beside.values()), timing["exposed_fraction"])
     for (phase, work), size, seconds in zip(beside.items(), copied(numbers, m), left, strict=True):
         if size:
-            _formula(figures, f"offload that does not hide, {phase}", seconds, exposed_seconds, exchange_seconds=size,
+            _formula(figures, f"exposed offload, {phase}", seconds, exposed_seconds, exchange_seconds=size,
                      compute_seconds=work, exposed_fraction=timing["exposed_fraction"])  # fmt: skip
     if numbers["offload_waited"]:
-        figures.note("copies that are waited for", float(waited(numbers, m)), "s", "as distsim comm has them")
+        figures.note("blocking copies", float(waited(numbers, m)), "s", "as distsim comm prices them")
     if numbers["pp"]:
         source = f"{numbers['pp'] / m:.4g} s priced x pipeline_factor {timing['pipeline_factor']:.4g} ({FITTED})"
         sends = float(numbers["pp"] / m * timing["pipeline_factor"])
         figures.note("pipeline transfers", sends, "s", source)
         if passing := float(batch.others["pipeline_transfer"]) - sends:
-            figures.note("exchanges of the shared vocabulary", passing, "s", "what the passes beside them do not hide")
+            figures.note("exposed vocabulary parallel exchanges", passing, "s", "not hidden by overlapping passes")
     if batch.others["other"]:
         figures.note("stalls", float(batch.others["other"]), "s", f"stall_seconds, layer_stall_seconds ({FITTED})")
     return figures
@@ -219,11 +220,11 @@ def _gathers(
     }
     whole = float(stage.batch.others["data_parallel"])
     if not math.isclose(sum(left.values()), whole, rel_tol=1e-9, abs_tol=1e-15):
-        figures.note("gathers and reductions that do not hide", whole, "s", COMPOSED)
+        figures.note("exposed gathers and reductions", whole, "s", COMPOSED)
         return left
     for phase, words in (("forward", "gathers"), ("backward", "gathers and reductions")):
         if gathers[phase]:
-            figures.use(f"{words} that do not hide in {phase}", exposed_seconds, exchange_seconds=gathers[phase],
+            figures.use(f"exposed {words} in {phase}", exposed_seconds, exchange_seconds=gathers[phase],
                         compute_seconds=beside[phase], exposed_fraction=timing["exposed_fraction"])  # fmt: skip
     return left
 
@@ -231,27 +232,26 @@ def _gathers(
 def _after(stage: _Stage, timing: Mapping[str, float]) -> Figures:
     figures, numbers, after = Figures(), stage.numbers, stage.after
     if numbers["reduce"]:
-        _hiding(figures, "gradient reduction that does not hide", after.reduce, timing)
+        _hiding(figures, "exposed gradient reduction", after.reduce, timing)
     if after.copied.whole:
-        _hiding(figures, "gradients to host memory that do not hide", after.copied, timing)
+        _hiding(figures, "exposed copies of gradients to host memory", after.copied, timing)
     if after.step:
         priced, factor = float(numbers["dp_step"]), timing["data_factor"]
         source = f"{priced:.4g} s as distsim comm prices it x data_factor {factor:.4g} ({FITTED})"
-        words = "norms" if after.ahead.whole else "norms, gathered parameters"
+        words = "gradient norm" if after.ahead.whole else "gradient norm, parameter gathers"
         figures.note(words, float(after.step), "s", source)
     if after.stated:
-        figures.note(
-            "replicas averaged", float(after.stated), "s", "at the rate of --sync-gbps, as distsim comm has it"
-        )
+        source = "at the rate of --sync-gbps, as distsim comm prices it"
+        figures.note("averaging of replicas", float(after.stated), "s", source)
     if after.ahead.whole:
-        _hiding(figures, "updated parameters that the next forward waits for", after.ahead, timing)
+        _hiding(figures, "exposed gather of updated parameters, in the next forward", after.ahead, timing)
     if after.replicated:
-        figures.note("replicated gradients over tp", float(after.replicated), "s", "as distsim comm has it")
+        figures.note("replicated gradients over tp", float(after.replicated), "s", "as distsim comm prices it")
     source = f"{float(numbers['optimizer']):.4g} s at full bandwidth / optimizer {timing['optimizer']:.4g} ({FITTED})"
     figures.note("optimizer step", float(after.optimizer), "s", source)
     if after.offload:
-        words = "copies of states and parameters, step"
-        figures.note(words, float(after.offload), "s", "as distsim comm has them; nothing runs beside them")
+        words = "copies of states and parameters for the step"
+        figures.note(words, float(after.offload), "s", "as distsim comm prices them; nothing overlaps them")
     return figures
 
 
@@ -266,34 +266,34 @@ def _step(
     figures, layout = Figures(), report.setup.layout
     scale = math.exp(report.correction.logarithm)
     whole = float(slowest.batch.seconds)
-    figures.note("one micro-batch", whole, "s", "the figures above, added up")
+    figures.note("one micro-batch", whole, "s", "sum of the figures above")
     figures.note("all micro-batches", whole * sizes["micro_batches"], "s", f"{sizes['micro_batches']:,} x one")
     if layout.pp > 1:
         passes = [float(stage.batch.seconds - stage.batch.shared) for stage in stages]
         summed = sum(stage.numbers["count"] * one for stage, one in zip(stages, passes, strict=True))
         if layout.vocab_parallel:
-            words = "one micro-batch without the shared vocabulary"
-            figures.note(words, max(passes), "s", "while the pipeline fills and drains no stage has logits to share")
+            words = "one micro-batch without vocabulary parallelism"
+            figures.note(words, max(passes), "s", "no stage computes logits while the pipeline fills and drains")
         parts = [stage.numbers for stage in stages], [stage.batch for stage in stages], sizes, timing
         ramp = float(ramp_of(*parts))
         if sizes["uneven"]:
             lengths = lengths_of(*parts)
-            words = f"idle time of {layout.schedule}, over 1F1B's with as many chunks"
+            words = f"idle time of {layout.schedule} relative to 1F1B with as many chunks"
             figures.note(words, ramp, "1", f"forward {lengths.forward:.3f} and weight gradients {lengths.weights:.3f} "
                          "of a micro-batch; docs/pipeline.md, passes of any length")  # fmt: skip
-        figures.use(f"ramp of the pipeline (x {ramp:.4g} for {layout.schedule})", ramp_seconds,
+        figures.use(f"pipeline ramp (x {ramp:.4g} for {layout.schedule})", ramp_seconds,
                     sum_of_stages=summed, slowest_stage=max(passes), chunks=sizes["vpp"])  # fmt: skip
         if sizes["forwards_first"]:
-            figures.use("forwards and backwards apart", apart_seconds, **slowest_of(*parts[:2])._asdict(),
+            figures.use("forwards and backwards paced apart", apart_seconds, **slowest_of(*parts[:2])._asdict(),
                         micro_batches=sizes["micro_batches"], chunks=sizes["vpp"])  # fmt: skip
-    figures.use("jitter, as a share of all before", jitter_share, jitter=timing["jitter"], gpus=sizes["gpus"])
-    figures.note("a step whatever its size", timing["step_seconds"], "s", f"step_seconds ({FITTED})")
-    nearest = ", ".join(report.correction.runs) or "no run is near"
-    figures.note("correction by alike runs, a factor", scale, "1", f"presets/timing/evidence; {nearest}")
-    figures.note("step", report.seconds, "s", f"all parts; residuals: {report.interval.basis}")
+    figures.use("jitter, as a share of all of the above", jitter_share, jitter=timing["jitter"], gpus=sizes["gpus"])
+    figures.note("fixed time per step", timing["step_seconds"], "s", f"step_seconds ({FITTED})")
+    nearest = ", ".join(report.correction.runs) or "no similar run"
+    figures.note("correction factor from similar runs", scale, "1", f"presets/timing/evidence; {nearest}")
+    figures.note("step", report.seconds, "s", f"sum of all parts; interval from {report.interval.basis}")
     model = report.setup.model
     layers, keys = attended(model, layout.seq, reach_of(report.setup))
-    figures.use("model FLOPs of a token", model_flops_per_token, parameters=active_parameters(report.setup),
+    figures.use("model FLOPs per token", model_flops_per_token, parameters=active_parameters(report.setup),
                 layers=layers, heads=model.heads, head_width=model.head_dim, seq=keys)  # fmt: skip
     if report.peak:
         figures.use("MFU", flops_utilisation, flops_per_second=report.model_flops_per_second_per_gpu, peak=report.peak)

@@ -1,8 +1,8 @@
 """How sure a step time is: the spread of residuals of comparable measured runs (split conformal prediction).
 
 Replays of a source that was measured before are compared with runs that were left out one fifth at a time (Vovk et al.
-2005; Barber et al. 2021). Everything else, each job of a user among it, runs on a cluster that no measured run tells
-of: its residuals are those of whole sources left out, each source weighing alike (Dunn, Wasserman and Ramdas 2022,
+2005; Barber et al. 2021). Everything else, users' jobs included, runs on a cluster without measured runs: its residuals
+are those of runs predicted without their whole source, each source weighing equally (Dunn, Wasserman and Ramdas 2022,
 arXiv:1809.07441: a new group is exchangeable with groups, not with runs).
 """
 
@@ -26,15 +26,20 @@ ELSEWHERE = "elsewhere"
 FEW_RUNS = 12
 """Groups with fewer runs than this say too little about a tenth of them."""
 FEW_OWN = 5
-"""The same of a user's own runs: of fewer none was left out a fifth at a time, as those whose spread this is were."""
+"""The same for a user's own runs: with fewer, none can be left out a fifth at a time, as those behind the spread
+were."""
 FEW_SOURCES = 10
-"""The same of sources, which weigh alike: a twentieth on either side of fewer is one run of one of them."""
+"""The same for sources, which weigh equally: with fewer, a twentieth on either side is one run of one of them."""
 PACES = {"busy": 0.35, "half-busy": 0.2, "waiting": 0.0}
 """Least share of a step that products take at the best measured rates, by word: what waits is known less well."""
+STEPS = {"busy": "GPU-bound steps", "half-busy": "partly GPU-bound steps", "waiting": "steps that mostly wait"}
+"""What an answer calls steps of each pace."""
+NEAREST = {"alike": "a close match", "similar": "similar", "unlike": "not similar"}
+"""What an answer says of the nearest measured run, by the word of its likeness."""
 
 
 def group_names(kin: Kin, architecture: str, word: str) -> list[str]:
-    """Groups of comparable runs of known sources, the most alike first; ``word`` says how near the nearest run is."""
+    """Groups of comparable runs of known sources, the most similar first; ``word`` says how near the nearest run is."""
     name, like = kin.name, kin.like
     own = [] if like == name else [f"{name} {architecture} {word}", f"{name} {word}"]
     return [*own, f"{like} {architecture} {word}", f"{like} {word}", f"any {word}"]
@@ -46,7 +51,7 @@ def pace_name(busy: float) -> str:
 
 
 def elsewhere_names(pace: str, family: str, fitted: bool) -> list[str]:
-    """Groups of runs of unknown sources at a pace, the most alike first: of a family of frameworks on chips that runs
+    """Groups of runs of unknown sources at a pace, the most similar first: of a family of frameworks on chips that runs
     are ``fitted`` on, of any framework on these, all."""
     name = f"{ELSEWHERE} {pace}"
     return [*([f"{name} fitted {family}", f"{name} fitted"] if fitted else []), name]
@@ -61,8 +66,8 @@ def residuals_of(names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
-    """The 90% interval around a prediction. A job of the user's is one of the user's runs, and of no known source at
-    worst: what is narrower holds."""
+    """The 90% interval around a prediction. A user's job is compared with the user's own runs and with runs of unknown
+    sources; the narrower interval is given."""
     setup = work.setup
     architecture, kin = setup.accelerator.generation, kin_of(setup.framework)
     busy = products_of(stage_numbers(work), setup.layout.micro_batches) / seconds
@@ -73,16 +78,22 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     enough = [name for name in known if name in groups and groups[name]["runs"] >= FEW_RUNS][:1]
     if correction.own and own_count(kin) < FEW_OWN:
         enough = []
-    found = [_around(seconds, groups[name], f"{groups[name]['runs']} measured runs ({name})") for name in enough]
+    found = [_around(seconds, groups[name], _of_known(groups[name]["runs"], name)) for name in enough]
     if found and not correction.own:
         return found[0]
     names = elsewhere_names(pace, kin.family, setup.accelerator.own_generation in tables["architectures"]["fitted"])
     name = next((one for one in names if groups.get(one, {}).get("sources", 0) >= FEW_SOURCES), names[-1])
     group = groups[name]
     sources = f"{group['sources']} sources, each predicted from the others" if group["sources"] > 1 else "one source"
-    family = f", {kin.family}" if name == names[0] and len(names) > 1 else ""
-    outside = _around(seconds, group, f"{group['runs']:,} runs of {sources} ({pace} steps{family})")
+    family = f" under {kin.family}" if name == names[0] and len(names) > 1 else ""
+    outside = _around(seconds, group, f"{group['runs']:,} runs of {sources} ({STEPS[pace]}{family})")
     return min((*found, outside), key=lambda one: one.high / one.low)
+
+
+def _of_known(runs: float, name: str) -> str:
+    """What an interval rests on: how many runs of a group, which it names."""
+    *whose, word = name.split()
+    return f"{runs:,} measured runs ({' on '.join(whose)}; nearest run {NEAREST[word]})"
 
 
 def _around(seconds: float, group: dict[str, float], told: str) -> Interval:

@@ -1,9 +1,9 @@
 """One micro-batch on one stage, laid out in time: what engine/steps/compose.py adds up, as segments of streams.
 
 Seconds are those of the composition; this only says in which order they run. A forward goes through embedding, layers
-and head, a backward the other way. Exchanges that the path waits for follow the layers that need them; what of them
-hides runs beside these. Shards are gathered beside the layers before, gradients reduced beside the layers after, as far
-as the composition lets them hide; the rest is a wait of the same share before (gathers) or after (reductions) each.
+and head, a backward the other way. Exposed exchanges follow the layers that need them; their hidden part overlaps
+these layers. Shards are gathered during the layers before, gradients reduced during the layers after, as far as the
+composition lets them hide; the rest is a wait of the same share before (gathers) or after (reductions) each layer.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple
 from distsim.engine.exchanges.flows import Flow
 
 STREAMS = ("compute", "tp", "cp", "ep", "dp", "pp", "offload", "other")
-"""What runs side by side on one GPU and its links; ``other`` is what nothing hides: stalls, jitter, the step's own."""
+"""What runs concurrently on one GPU and its links; ``other`` is always exposed: stalls, jitter, fixed time per step."""
 NOTHING = 1e-12
-"""Seconds that are nobody's work but rounding, or a smooth formula far from where it matters."""
+"""Seconds below this are no work: rounding, or the tail of a smooth formula."""
 GATHER, REDUCE, OFFLOAD = "gather parameters", "reduce gradients", "to and from host memory"
 
 
@@ -74,15 +74,15 @@ class Unit(NamedTuple):
     backward: float
     again: float
     weight: float
-    """Part of backward that makes gradients of weights."""
+    """Part of backward that computes weight gradients."""
     exchanges: Mapping[str, Sequence[tuple[str, Flow, float]]]
     """By phase: stream, exchange, seconds."""
     hidden: Mapping[str, Sequence[tuple[str, Flow, float]]]
-    """The same of what runs beside the unit's own computation."""
+    """The same for exchanges that overlap the unit's own computation."""
 
 
 class Beside(NamedTuple):
-    """Traffic of one micro-batch that can run beside computation: seconds that do not hide, and that do."""
+    """Traffic of one micro-batch that can overlap computation: its exposed and its hidden seconds."""
 
     exposed: float
     hidden: float
@@ -135,7 +135,7 @@ class Content(NamedTuple):
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Forward and backward without what hides or waits beside them."""
+        """Forward and backward without hidden or exposed sharding traffic."""
         return sum(map(_forward_seconds, self.units)), sum(map(_backward_seconds, self.units))
 
 
@@ -180,7 +180,7 @@ def backward_pass(content: Content, weights: bool = True) -> Track:
 
 
 def weight_pass(content: Content) -> Track:
-    """The gradients of weights alone, and what hides beside them."""
+    """Weight gradients alone, and what hides behind them."""
     track, gather, reduce = Track(), content.gathers[1], content.reduces
     whole = content.seconds[1]
     for unit in reversed(content.units):
@@ -200,7 +200,7 @@ def _backward_seconds(unit: Unit) -> float:
 
 
 def _copy(track: Track, copies: Beside) -> None:
-    """Transfers from and to host memory: what hides beside the last work of a pass, then what it waits for."""
+    """Transfers from and to host memory: the part hidden behind the last work of a pass, then the exposed part."""
     track.before("offload", "offload", OFFLOAD, copies.hidden, copies.flow)
     track.run("offload", "offload", OFFLOAD, copies.exposed, copies.flow)
 

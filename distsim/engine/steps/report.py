@@ -127,13 +127,13 @@ class StepReport:
                 *unused_by_job(self.setup))  # fmt: skip
 
     def beyond_peak(self) -> str:
-        """Why utilisation is over 100%, where it is: the convention counts attention that nobody computes."""
+        """Why utilisation is over 100%, where it is: the convention counts attention that is never computed."""
         if not self.mfu or self.mfu <= 1:
             return ""
         least = self.mfu * least_flops(self.setup) / model_flops(self.setup)
         return (
             f"MFU is over 100% because it counts attention to all {self.setup.layout.together:,} tokens, as published "
-            f"figures do; of what {self.setup.model.name} cannot leave out it is {least:.0%}"
+            f"figures do; counting only the FLOPs that {self.setup.model.name} requires, it is {least:.0%}"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A step whose pipeline is run by the event simulation, where the composition's closed form only stands for it."""
+"""A step whose pipeline is run by the event simulation, where the composition's closed form only approximates it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_ACTIONS = 50_000
 ALWAYS_EXACT = ("naive", "gpipe")
 """Schedules whose closed form holds for stages of any lengths."""
 WORTH_TELLING = 0.02
-"""How far a simulated step is from a composed one before that is told: what alike runs differ by."""
+"""How far a simulated step is from a composed one before that is reported: what repeated runs differ by."""
 
 
 @catalog.settled()
@@ -77,23 +77,21 @@ def asynchronous_note(report: StepReport) -> str:
     ):
         return ""
     return (
-        f"{layout.schedule} goes on with the next step's micro-batches while the last leave the pipeline: its bubble "
-        f"of {duration(bubble)} is that of the first step alone, later ones take {duration(report.seconds - bubble)}"
+        f"{layout.schedule} starts the next step's micro-batches while the last ones leave the pipeline: its bubble of "
+        f"{duration(bubble)} is in the first step only; later steps take {duration(report.seconds - bubble)}"
     )
 
 
 def simulated_note(report: StepReport) -> str:
-    """What the event simulation makes of a pipeline whose closed form is in doubt, where that is another time."""
+    """A note with the event simulation's step time where the closed form is in doubt and the two differ."""
     seconds = simulated_seconds(report) if in_doubt(report) else None
     off = 0.0 if seconds is None else seconds / report.seconds - 1
     if seconds is None or abs(off) < WORTH_TELLING:
         return ""
     layout = report.setup.layout
     bounded = layout.vpp == 1 and layout.schedule in EVEN
-    why = "is an upper bound where the last stage is not the slowest" if bounded else (
-        "is counted for stages and chunks that are alike"
-    )  # fmt: skip
+    why = "is an upper bound where the last stage is not the slowest" if bounded else "assumes equal stages and chunks"
     return (
-        f"by the event simulation of {layout.schedule} with these stages the step takes {duration(seconds)} "
-        f"({off:+.0%}): its bubble {why}"
+        f"event simulation of {layout.schedule} with these stages gives {duration(seconds)} per step ({off:+.0%}): "
+        f"the predicted bubble {why}"
     )

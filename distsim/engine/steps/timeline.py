@@ -42,24 +42,24 @@ FINAL = "jitter, data loading, logging"
 
 @dataclass(frozen=True)
 class Part:
-    """Stages that are alike: their passes, and what follows the last micro-batch."""
+    """Identical stages: their passes, and what follows the last micro-batch."""
 
     stages: tuple[int, ...]
     passes: tuple[dict[str, Track], ...]
     """Of each chunk in turn, or one that stands for all of them."""
     micro_batch_seconds: float
     reduces: Beside
-    """Gradients that are reduced once, beside the last backward."""
+    """Gradients that are reduced once, overlapping the last backward."""
     copies: Beside
-    """Gradients that go to host memory once, beside it too."""
+    """Gradients that go to host memory once, overlapping it too."""
     tail: Track
     gathers: Beside
-    """Parameters that the step before has updated, beside the first forward."""
+    """Parameters that the previous step has updated, gathered during the first forward."""
 
 
 @dataclass(frozen=True)
 class StepTimeline:
-    """A step's streams. Times of ``run`` and ``parts`` are the model's; ``scale`` corrects them by alike runs."""
+    """A step's streams. Times of ``run`` and ``parts`` are the model's; ``scale`` corrects them by similar runs."""
 
     report: StepReport
     parts: tuple[Part, ...]
@@ -94,7 +94,7 @@ class StepTimeline:
         return max(range(self.run.stages), key=lambda stage: (self.run.busy[stage], stage == self.slowest))
 
     def part_of(self, stage: int) -> Part:
-        """The part of the timeline that a stage is in, with those alike."""
+        """The part of the timeline that a stage is in, with the stages identical to it."""
         return next(part for part in self.parts if stage in part.stages)
 
     def actions(self, stage: int, begin: float = -math.inf, end: float = math.inf) -> Iterator[Pass]:
@@ -105,7 +105,7 @@ class StepTimeline:
                 yield one.turn(turn)
 
     def told(self, stage: int) -> Iterator[Pass]:
-        """The passes of a stage, what repeats told once; fused ones as their two halves."""
+        """The passes of a stage, repeating ones given once; fused ones as their two halves."""
         run = self.run
         for action, start, times, apart, step in timed(run.parts.orders[stage], run.timeline.starts[stage]):
             begin, end = self._at(start), self._at(start + run.costs.duration(action))
@@ -135,7 +135,7 @@ class StepTimeline:
         return self._moved(self._track(one.kind, one.chunk), one.begin, self.squeeze * self.scale, one.micro)
 
     def after(self, stage: int) -> Iterator[Segment]:
-        """What the streams of a stage do beside its passes, most of it after the last."""
+        """What the streams of a stage do outside its passes, most of it after the last."""
         part = self.part_of(stage)
         passes = list(self.told(stage))
         last, opened = max(one.last for one in passes), min(one.begin for one in passes)

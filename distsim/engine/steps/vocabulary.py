@@ -1,8 +1,8 @@
-"""What stages that share the vocabulary wait for, and what of their work never fills or drains the pipeline.
+"""Vocabulary parallelism over stages: exchanges that a stage waits for, and work that is not part of the ramp.
 
 All stages do their part of a micro-batch's output layer once its last layer is done. With vocab-1 and vocab-2 a stage
 runs passes of other micro-batches before the backward (one more in flight than under 1F1B for each barrier), so that
-exchanges hide beside them; interlaced, all do it at once and wait for every exchange, as tensor parallel ranks do
+exchanges hide behind them; interlaced, all do it at once and wait for every exchange, as tensor parallel ranks do
 (Yeung et al. 2024, arXiv:2411.05288). While the pipeline fills or drains there is no output layer to share: a step is m
 micro-batches of layers and vocabulary and p - 1 of layers (tests/test_vocabulary.py plays the events).
 """

@@ -1,4 +1,4 @@
-"""How much of a backward pass gives gradients of weights, which zero-bubble schedules move into their bubbles."""
+"""Share of a backward pass that is weight gradients, which zero-bubble schedules move into their bubbles."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 
 HALF = 0.5
-"""Of a product's two backward products, one is the weight's."""
+"""One of a product's two backward products gives the weight gradient."""
 
 
 def share_of(setup: Setup, stages: Iterable[Stage]) -> float:
-    """Part of the backward products of some stages that gives gradients of weights: half, less where most weights are
-    frozen."""
+    """Share of weight gradients in the backward products of some stages: half, less where most weights are frozen."""
     if setup.tuning is None:
         return HALF
     weights, both = 0.0, 0.0
@@ -32,5 +31,5 @@ def _mean(value: Number) -> float:
 
 
 def whole_share(setup: Setup) -> float:
-    """The share of backward that weights' gradients are, over the whole model: half where everything trains."""
+    """Share of weight gradients in backward over the whole model: half where everything trains."""
     return share_of(setup, [] if setup.tuning is None else build_stages(setup))

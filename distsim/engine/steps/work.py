@@ -39,7 +39,7 @@ OF_GROUPS: dict[tuple[str, str], Link] = {
 those of data parallel ranks."""
 
 OVERLAPPED_SHARE = 0.65
-"""What stays exposed of tensor parallel exchanges that run in pieces beside products: Llama 3 steps with a quarter of
+"""Exposed share of tensor parallel exchanges that are split to overlap products: Llama 3 steps with a quarter of
 their time in such exchanges became 8% faster (PyTorch, Introducing Async Tensor Parallelism, 2024; recalled)."""
 
 TILED_SHARE = 0.6
@@ -52,17 +52,17 @@ ONCE: dict[Link, tuple[Link, Link, str]] = {
     "gather_forward": ("gather_forward", "gather_once", "forward"), "reduce": ("reduce_each", "reduce", "backward"),
     "offload_backward": ("offload_backward", "offload_once", "backward"),
 }  # fmt: skip
-"""Kinds of traffic that are told apart by whether each micro-batch has its own, and the pass that has it."""
+"""Kinds of traffic of which each micro-batch or only the whole step may have its own, and the pass that has it."""
 
 Pricing = Callable[[Flow, Network], Fixed]
 """Gives the price of one call of an exchange."""
 Together = Callable[[list[Flow], Network], None]
-"""Is told exchanges whose prices will be asked for."""
+"""Announces exchanges whose prices will be asked for."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class StageWork:
-    """One stage, or ``count`` alike ones. ``traffic`` holds seconds per optimizer step by kind."""
+    """One stage, or ``count`` identical ones. ``traffic`` holds seconds per optimizer step by kind."""
 
     index: int
     count: int
@@ -147,8 +147,8 @@ def traffic_seconds(
 
 
 def share_counted(setup: Setup, kind: Link) -> Number:
-    """What a step counts of an exchange's price: less where it runs in pieces beside products, more where it does not
-    though fitted numbers hold that it does, and of experts what the busiest rank has."""
+    """Share of an exchange's price that a step counts: less where it is split to overlap products, more where it does
+    not though fitted numbers hold that it does, and of experts what the busiest rank has."""
     if kind.startswith("ep_"):
         return busiest_exchange(setup)
     pieces = OVERLAPPED_SHARE if setup.framework.traffic.tp_in_pieces and kind.startswith("tp_") else 1.0

@@ -82,8 +82,8 @@ def check_size(stages: int, micro: int, chunks: int, splits: bool) -> None:
         most = max(1, MOST_ACTIONS * micro // actions)
         raise DistsimError(
             f"{stages} stages x {micro} micro-batches x {chunks} chunks are {actions:,} actions; at most "
-            f"{MOST_ACTIONS:,} on {MOST_STAGES:,} stages are simulated one by one",
-            f"try {most} micro-batches: longer runs follow from the closed forms" if stages <= MOST_STAGES else "",
+            f"{MOST_ACTIONS:,} on {MOST_STAGES:,} stages are simulated",
+            f"try {most:,} micro-batches; longer runs follow from the closed forms" if stages <= MOST_STAGES else "",
         )
 
 
@@ -108,8 +108,9 @@ def per_chunk(value: Time, schedule: Schedule, name: str) -> list[float]:
         if len(schedule.chains) > 1:  # a list per stage of the model, which both directions run
             return [values[chunk % stages] / schedule.chunks for chunk in range(len(placement))]
         return [values[stage] / schedule.chunks for stage in placement]
-    lengths = f"{stages} (per stage)" + (f" or {len(placement)} (per chunk)" if len(placement) != stages else "")
-    raise DistsimError(f"{name} lists {len(values)} times", f"give 1, {lengths}")
+    chunked = len(placement) != stages
+    lengths = f", {stages} (per stage) or {len(placement)} (per chunk)" if chunked else f" or {stages} (per stage)"
+    raise DistsimError(f"{name} lists {len(values)} times", f"give 1{lengths}")
 
 
 def is_time(value: Any) -> bool:
@@ -150,7 +151,7 @@ def _rest(whole: list[float], part: list[float] | None) -> list[float]:
     if part is None:
         return [one / 2 for one in whole]
     if any(a < b for a, b in zip(whole, part, strict=True)):
-        raise DistsimError("a part of the backward is longer than the whole", "give both parts, or no backward")
+        raise DistsimError("one half of the backward is longer than the whole", "give both halves, or no backward")
     return [a - b for a, b in zip(whole, part, strict=True)]
 
 
@@ -169,7 +170,7 @@ def hops(value: Time, stages: int, wraps: bool) -> float | list[float]:
     if len(links) != stages:
         raise DistsimError(
             f"hop lists {len(links)} delays for {stages} stages",
-            f"give one number, or {stages}: link r joins stages r and r+1, the last one stage {stages - 1} and 0"
+            f"give one number, or {stages}: link r joins stages r and r+1, the last link stages {stages - 1} and 0"
             + ("" if wraps else f" (or {stages - 1} without it)"),
         )
     return links

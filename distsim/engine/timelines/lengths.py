@@ -1,4 +1,4 @@
-"""What a schedule over alike stages takes when forward, input gradient and weight gradient are of any length.
+"""Makespan of a schedule over equal stages when forward, input gradient and weight gradient have any lengths.
 
 In a fixed order every action ends where the longest chain of actions before it lets it: the makespan is the largest of
 finitely many sums of so many forwards, input gradients and weight gradients (a max-plus polynomial). One event
@@ -24,7 +24,7 @@ ROUNDS = 4
 NODES = 24
 """Steps between two lengths' zero and all of a micro-batch; finer ones find no further path that matters."""
 OFFSETS = (0.11, 0.13, 0.17)
-"""What keeps ratios off each other's ties, where two paths are as long."""
+"""Offsets that keep ratios away from ties, where two paths are equally long."""
 SMALL = 1e-6
 """What a length is changed by to count how often the longest path has it."""
 MOST_NUMBERS = 2**23

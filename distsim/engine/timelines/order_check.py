@@ -39,7 +39,7 @@ def _count(orders: Sequence[Sequence[Action]], chain: Sequence[int]) -> int:
     parts = (part for order in orders for action in order for part in _parts(action))
     found: list[int] = [part[2] for part in parts if part[1] in members]
     if not found:
-        raise DistsimError(f"no stage runs the chunks {', '.join(map(str, chain))}")
+        raise DistsimError(f"no stage runs chunks {', '.join(map(str, chain))}")
     most = max(found) + 1
     if most > len(found):
         raise DistsimError(
@@ -103,7 +103,7 @@ def explain_deadlock(schedule: Schedule, position: Sequence[int]) -> DistsimErro
         lines.append(
             f"stage {at} waits at {show(action)} for {show(waits[at])}, which stage {owner} runs only after {stuck}"
         )
-    return DistsimError("the order deadlocks: these stages wait for each other in a circle", *lines)
+    return DistsimError("the order deadlocks: these stages wait for each other in a cycle", *lines)
 
 
 def _awaited(schedule: Schedule, stage: int, position: Sequence[int]) -> Action:

@@ -51,7 +51,7 @@ def split(times: Sequence[float], parts: int) -> Partition:
     count = len(times)
     if not 1 <= parts <= count:
         raise DistsimError(
-            f"{count} layers cannot be split into {parts} parts", f"give 1 to {count} parts, none of which is empty"
+            f"{count} layers cannot be split into {parts} parts", f"give 1 to {count} parts: none may be empty"
         )
     if any(not 0 <= time < float("inf") for time in times):
         raise DistsimError("a layer time is negative or not finite", "give times of at least 0")

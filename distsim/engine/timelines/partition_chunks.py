@@ -14,11 +14,11 @@ from itertools import accumulate, pairwise
 from distsim.engine.timelines.partition import Partition, split
 
 MOST_VISITS = 10_000
-"""States of one search; past them its answer is no proof."""
+"""Most states of one search; beyond them its answer is not proven optimal."""
 MOST_TRIES = 5
-"""Searches without proof after which the best split so far is given as it is."""
+"""Searches without proof of optimality after which the best split so far is returned."""
 MOST_SUMS = 5_000
-"""Sums of layers' times that a bound looks at: with more it takes a looser one, in time that nobody waits for."""
+"""Most sums of layers' times that a bound looks at; with more, a looser bound keeps the search short."""
 CLOSE = 1e-9
 """Relative differences of time that make no difference."""
 

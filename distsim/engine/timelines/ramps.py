@@ -1,6 +1,6 @@
-"""What a schedule idles over stages that are alike, whose passes are of any length; for one layout or arrays of them.
+"""Idle time of a schedule over equal stages whose passes have any lengths; for one layout or arrays of them.
 
-A ramp counts in those of 1F1B over as many chunks: all other stages paid once. Closed forms give it where they are
+A ramp is in units of 1F1B's over as many chunks, which pays all other stages once. Closed forms give it where they are
 exact, the paths that the event simulation finds elsewhere.
 """
 

@@ -18,7 +18,7 @@ from distsim.specs.layout import Layout
 
 ANY_NUMBER = ("naive", "gpipe", "1f1b", "pipedream", "pipedream-2bw", "interleaved-1f1b", "looped-bfs", "zb-h1",
               "zb-h2", "zb-v")  # fmt: skip
-"""Schedules whose closed forms stand for any number of stages and micro-batches; others are simulated, which also
+"""Schedules whose closed forms hold for any number of stages and micro-batches; others are simulated, which also
 refuses what they cannot run."""
 STEADY = ("v-half", "v-min", "1f1b-v", "interleaved-zb", "dualpipe", "dualpipe-v")
 """Simulated schedules of which a further round of micro-batches, after ``ROUNDS`` rounds of as many as there are

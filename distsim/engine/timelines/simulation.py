@@ -134,7 +134,7 @@ def named_order(
     if memory_limit is not None and "limit" not in kind.options:
         raise DistsimError(f"schedule {name} takes no memory limit", "zb-auto finds an order under one")
     if weight_memory is not None and "kept" not in kind.options:
-        raise DistsimError(f"schedule {name} takes no memory of weight gradients", "zb-auto does")
+        raise DistsimError(f"schedule {name} takes no memory share of weight gradients", "zb-auto does")
     if weight_memory is not None:
         keywords.number("weight_memory", weight_memory)
     if group is not None and "group" not in kind.options:
