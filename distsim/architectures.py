@@ -31,7 +31,7 @@ def _traits(chip: Accelerator) -> Architecture:
     if chip.treated_like and not described(chip.treated_like):
         known = catalog.names(KIND)
         near = did_you_mean(plain(chip.treated_like), known) or f"known: {', '.join(known)}"
-        raise DistsimError(f"treated_like {chip.treated_like!r} of {chip.name} is no known architecture", near)
+        raise DistsimError(f"treated_like {chip.treated_like!r} of {chip.name} is not a known architecture", near)
     shared = next((_whole(name) for name in (chip.treated, chip.generation, chip.vendor) if described(name)), None)
     if shared is None:
         from distsim.specs.architecture import Architecture
@@ -46,6 +46,6 @@ def _whole(name: str, below: tuple[str, ...] = ()) -> Architecture:
     if not own.like:
         return own
     if own.name in below:
-        raise DistsimError(f"architectures are like each other: {' -> '.join((*below, own.name))}",
-                           "let one of them state its figures without like")  # fmt: skip
+        raise DistsimError(f"architectures refer to each other by like: {' -> '.join((*below, own.name))}",
+                           "let one of them state its own figures, without like")  # fmt: skip
     return own.over(_whole(own.like, (*below, own.name)))

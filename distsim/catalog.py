@@ -257,7 +257,7 @@ def usual_cluster(gpu: str) -> Any:
     accelerator = load("gpus", gpu)
     if accelerator.default_cluster is None:
         raise DistsimError(
-            f"{accelerator.name} has no usual node and network",
+            f"{accelerator.name} has no default node and network",
             "name one with --cluster, or set default_cluster in its TOML",
             where=str(path("gpus", gpu)),
         )

@@ -20,7 +20,7 @@ def refuse_unknown(what: str, options: Iterable[str], known: Iterable[str]) -> N
     known = set(known)
     for name in options:
         if name not in known:
-            own = "it is the command's alone: in a program it all runs in the process that calls"
+            own = "only the command line has it: in a program everything runs in the calling process"
             near = own if name in OF_COMMANDS else did_you_mean(name, known)
             raise DistsimError(f"{what} has no option {name}", near)
 
@@ -28,7 +28,7 @@ def refuse_unknown(what: str, options: Iterable[str], known: Iterable[str]) -> N
 def word(name: str, value: Any) -> str:
     """A text, or a path as one; nothing empty."""
     if not isinstance(value, (str, os.PathLike)):
-        raise DistsimError(f"{name} {value!r} is not a text")
+        raise DistsimError(f"{name} {value!r} is not a string")
     text = os.fspath(value)
     if not isinstance(text, str) or not text.strip():
         raise DistsimError(f"{name} {text!r} is empty", "name one, or leave it out")
@@ -84,4 +84,4 @@ def as_text(name: str, value: Any) -> str:
         return str(int(float(value)) if float(value).is_integer() else value)
     if isinstance(value, Iterable) and not isinstance(value, (bytes, dict)):
         return ",".join(as_text(name, one) for one in value)
-    raise DistsimError(f"{name} {value!r} is no value of an option", "give a number, a text or several in a list")
+    raise DistsimError(f"{name} {value!r} is not an option value", "give a number, a string or a list of these")

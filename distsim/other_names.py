@@ -150,28 +150,28 @@ _PARTS: dict[Here, str] = {
     Here("micro_batch", why="(tokens / seq)"): "num-tokens-per-microbatch-per-dp-rank",
     Here("micro_batch", why="(under pipelines pipeline_parallel_microbatch_size, which is 1 if left out)"):
     "local-batch-size",
-    Here("gpus", why="(nodes x GPUs of a node)"): "nodes num-nodes nnodes n-nodes num-machines nproc-per-node "
+    Here("gpus", why="(nodes x GPUs per node)"): "nodes num-nodes nnodes n-nodes num-machines nproc-per-node "
     "gpus-per-node",
     Here("tokens", why="(steps x global batch x sequence)"): "steps train-iters train-steps max-steps train-samples",
-    Here("tokens", why="(epochs x tokens of the data)"): "epochs num-epochs num-train-epochs",
+    Here("tokens", why="(epochs x tokens of the dataset)"): "epochs num-epochs num-train-epochs",
     Here("vpp", why="(layers / pp / its value)"): _LAYERS_OF_CHUNK,
     Here("chunks", why="(layers / stages / its value)"): _LAYERS_OF_CHUNK,
     Here("cp", why="(Ulysses: with cp-mode all_to_all)"): "sequence-parallel-size ulysses-sequence-parallel-size "
     "ds-sequence-parallel-size parallelism-config-sp-size sp-size sp-degree ulysses-size ulysses-degree",
     Here("recompute_layers", why="(block: its value x vpp; uniform: leave out, all recompute)"): "recompute-num-layers",
     Here("recompute", "full", "(block: with recompute-layers)"): "recompute-method",
-    Here("recompute", "selective", "(of what the framework recomputes)"): "recompute-modules context-fn",
-    Here("recompute", "selective", "(op; of a number: full, with recompute-layers of layers / its value)"):
+    Here("recompute", "selective", "(the framework decides what is recomputed)"): "recompute-modules context-fn",
+    Here("recompute", "selective", "(for op; for a number: full, with recompute-layers = layers / its value)"):
     "selective-ac-option",
-    Here("recompute", "full", "(with recompute-layers of layers x its value)"): "selective-checkpointing",
-    Here("recompute", why="(0: full; 1: none; between them selective, whose share the framework decides)"):
+    Here("recompute", "full", "(with recompute-layers = layers x its value)"): "selective-checkpointing",
+    Here("recompute", why="(0: full; 1: none; in between: selective, whose share the framework decides)"):
     "activation-memory-budget memory-budget",
-    Here("offload", "activations", "(of all layers, all that they keep)"): "cpu-offloading-num-layers offload-modules",
-    Here("zero", why="(True, always: 3; False, never: 2; as many as a node has GPUs: 3, with zeropp hpz)"):
+    Here("offload", "activations", "(all that all layers save)"): "cpu-offloading-num-layers offload-modules",
+    Here("zero", why="(True or always: 3; False or never: 2; GPUs per node: 3, with zeropp hpz)"):
     "reshard-after-forward fsdp-reshard-after-forward",
     Here("zero", why="(FULL_SHARD: 3; SHARD_GRAD_OP: 2; NO_SHARD: 0; HYBRID_SHARD: 3, with zero-group)"):
     "sharding-strategy fsdp-sharding-strategy data-parallel-sharding-strategy",
-    Here("zero_group", why="(ranks of a node)"): "hybrid-shard use-hsdp hsdp",
+    Here("zero_group", why="(ranks per node)"): "hybrid-shard use-hsdp hsdp",
     Here("no_sync", why="(False for all micro-batches but the last)"): "set-requires-gradient-sync "
     "requires-gradient-sync require-backward-grad-sync",
     Here("framework", why="(a copy of torch-ddp without buffers.replica_buckets)"): "gradient-as-bucket-view",
@@ -181,11 +181,11 @@ _PARTS: dict[Here, str] = {
     Here("stage_layers", "balanced"): "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split",
     Here("zero_group", why="(dp / its value)"): "dp-replicate dp-replicate-size data-parallel-replicate-degree "
     "data-parallel-replicate-dim num-distributed-optimizer-instances parallelism-config-dp-replicate-size",
-    Here("precision", why="(a recipe says which: distsim show precisions)"): "accumulate-allreduce-grads-in-fp32 "
+    Here("precision", why="(a recipe sets it: distsim show precisions)"): "accumulate-allreduce-grads-in-fp32 "
     "grad-reduce-in-bf16 grad-reduce-in-fp32 use-precision-aware-optimizer main-grads-dtype main-params-dtype "
     "exp-avg-dtype exp-avg-sq-dtype mixed-precision-reduce communication-data-type fp8-param-gather "
     "reduce-dtype fsdp-reduce-dtype buffer-dtype mp-policy mixed-precision-policy keep-low-precision-grads",
-    Here("dropout", why="(a switch, off where its value is 0)"): "attention-dropout hidden-dropout enable-dropout "
+    Here("dropout", why="(a switch; off for a value of 0)"): "attention-dropout hidden-dropout enable-dropout "
     "dropout-rate attention-dropout-prob hidden-dropout-prob",
     Here("sample_tokens", why="(mean tokens of a packed sample)"): "packing packed sample-packing packed-sequence",
     Here("zero", "3", "(zero-group: ici x dcn of this axis)"): "ici-fsdp-parallelism dcn-fsdp-parallelism "
@@ -199,15 +199,15 @@ _AXES = {"dp": "data", "tp": "tensor tensor-sequence tensor-transpose", "pp": "p
 _OF_AXIS = "(ici x dcn of this axis)"
 LEAVE_OUT = "leave it out"
 _NO_EFFECT: dict[str, str] = {
-    "it changes neither memory nor time": "lora-alpha use-rslora learning-rate lr min-lr lr-decay-style lr-decay-iters "
+    "it affects neither memory nor time": "lora-alpha use-rslora learning-rate lr min-lr lr-decay-style lr-decay-iters "
     "lr-warmup-iters lr-warmup-fraction lr-scheduler-type warmup-steps warmup-ratio weight-decay adam-beta1 adam-beta2 "
     "adam-eps adam-epsilon adam-b1 adam-b2 init-method-std seed moe-aux-loss-coeff moe-z-loss-coeff "
     "rope-theta rotary-base norm-epsilon data-path train-data-path dataset dataset-path "
     "tokenizer-type tokenizer-model tokenizer-path output-dir",
-    "one step is told, without saving, logging and evaluation": "save load save-interval save-steps log-interval "
-    "logging-steps eval-interval eval-iters eval-steps steps train-iters train-steps max-steps train-samples epochs "
-    "num-epochs num-train-epochs",
-    "--framework says what its software does": "overlap-grad-reduce overlap-param-gather overlap-comm "
+    "only one step is predicted, without saving, logging and evaluation": "save load save-interval save-steps "
+    "log-interval logging-steps eval-interval eval-iters eval-steps steps train-iters train-steps max-steps "
+    "train-samples epochs num-epochs num-train-epochs",
+    "it follows from --framework": "overlap-grad-reduce overlap-param-gather overlap-comm "
     "contiguous-gradients transformer-impl use-mcore-models bucket-cap-mb ddp-bucket-cap-mb "
     "static-graph find-unused-parameters ddp-find-unused-parameters broadcast-buffers limit-all-gathers "
     "backward-prefetch forward-prefetch use-orig-params auto-wrap-policy sync-module-states cast-forward-inputs "

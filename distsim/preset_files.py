@@ -28,7 +28,7 @@ def read_toml(file: Path) -> dict[str, Any]:
         what, where = (told[: line.start()] + line[2], f"{file}:{line[1]}") if line else (told, str(file))
         raise DistsimError(f"not valid TOML: {what}", where=where) from None
     except UnicodeDecodeError:
-        raise DistsimError("is not text; TOML is needed", where=str(file)) from None
+        raise DistsimError("is not a text file; TOML is expected", where=str(file)) from None
     except OSError as error:
         raise DistsimError(f"cannot be read: {error.strerror}", where=str(file)) from None
     data.setdefault("name", file.stem)

@@ -112,7 +112,7 @@ def parse_share(value: Any, option: str, what: str) -> float:
     except ValueError:
         share = float("nan")
     if not 0 <= share < 1:
-        raise DistsimError(f"--{option} {value} is no share {what}", "give 0 to 0.99, e.g. 0.05 or 5%")
+        raise DistsimError(f"--{option} {value} is not a share {what}", "give 0 to 0.99, e.g. 0.05 or 5%")
     return share
 
 

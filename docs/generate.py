@@ -31,7 +31,7 @@ def formulas() -> str:
         "",
         NOTE,
         "",
-        "Each stands once in the code, works on numbers and arrays, and is what `--explain` shows.",
+        "Each formula is written once in the code, works on numbers and on arrays, and is what `--explain` shows.",
     ]
     by_module: dict[str, list[Any]] = {}
     for formula in REGISTRY.values():

@@ -75,8 +75,8 @@ def test_a_step_takes_the_bridge_for_tensor_parallel_pairs() -> None:
     ("gpu", "kind", "cards", "words"),
     [
         ("l40s", "pcie", 2, "joins 2 cards by a bridge, but l40s has no links"),
-        ("rtx-3090", "pcie", 3, "bridges of 3 cards do not divide the 4 of a node"),
-        ("h100-sxm", "nvswitch", 2, "goes with PCIe cards, not with a fabric of nvswitch"),
+        ("rtx-3090", "pcie", 3, "bridges of 3 cards do not divide the 4 accelerators of a node"),
+        ("h100-sxm", "nvswitch", 2, "applies to PCIe cards, not to a fabric of kind nvswitch"),
     ],
 )
 def test_bridges_that_cannot_be_are_refused(tmp_path: Path, gpu: str, kind: str, cards: int, words: str) -> None:

@@ -99,7 +99,7 @@ def test_a_wrong_value_ends_in_no_other_error(kind: str, tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("kind", "old", "new", "told"),
     [("precisions", 'math = "bf16"', 'math = "bf17"', "math"), ("frameworks", "zero = 3", 'zero = "three"', "zero"),
-     ("frameworks", "zero = 3", "interleave = true", "'interleave' is no option of a job"),
+     ("frameworks", "zero = 3", "interleave = true", "'interleave' is not a job option"),
      ("precisions", 'gather_dtype = "bf16"', "gather_dtype = []", "gather_dtype"),
      ("gpus", 'architecture = "hopper"', 'architecture = " "', "architecture"),
      ("gpus", 'architecture = "hopper"', 'architecture = "hopper"\ntraits.lane = 2', "unknown field 'traits.lane'"),

@@ -148,14 +148,14 @@ def test_changed_file_is_read_again(places: dict[str, Path]) -> None:
         ("gpus", "h10-sxm", ("unknown gpu 'h10-sxm'", "h100-sxm", "distsim show gpus")),
         ("clusters", "dgxh100", ("unknown cluster", "dgx-h100")),
         ("gpus", "jean-zai", ("unknown gpu", "jean-zay", "--cluster", "distsim show gpus")),
-        ("gpus", "v5p-256", ("slice of 128 chips, by its 256 TensorCores: --gpu tpu-v5p --gpus 128",)),
-        ("clusters", "v4-128", ("slice of 64 chips, by its 128 TensorCores: --gpu tpu-v4 --gpus 64",)),
+        ("gpus", "v5p-256", ("slice of 128 chips (256 TensorCores): --gpu tpu-v5p --gpus 128",)),
+        ("clusters", "v4-128", ("slice of 64 chips (128 TensorCores): --gpu tpu-v4 --gpus 64",)),
         ("gpus", "v5litepod-16", ("slice of 16 chips: --gpu tpu-v5e --gpus 16",)),
         ("gpus", "TPU v6e-8", ("slice of 8 chips: --gpu tpu-v6e --gpus 8",)),
         ("gpus", "v5p-5", ("did you mean v5p?",)),
-        ("gpus", "p5.48xlarge", ("a cluster, of 8 h100-sxm a node: --cluster p5.48xlarge",)),
-        ("gpus", "ND H100 v5", ("a cluster, of 8 h100-sxm a node: --cluster nd96isr_h100_v5",)),
-        ("clusters", "Standard_ND96isr_H100_v5", ("a cluster, of 8 h100-sxm a node: --cluster nd96isr_h100_v5",)),
+        ("gpus", "p5.48xlarge", ("a cluster with 8 h100-sxm per node: --cluster p5.48xlarge",)),
+        ("gpus", "ND H100 v5", ("a cluster with 8 h100-sxm per node: --cluster nd96isr_h100_v5",)),
+        ("clusters", "Standard_ND96isr_H100_v5", ("a cluster with 8 h100-sxm per node: --cluster nd96isr_h100_v5",)),
         ("gpus", "a3-highgpu-1g", ("did you mean a3-highgpu-8g", "--cluster")),
         ("gpus", "8x H100", ("--gpu h100-sxm --gpus 8",)),
         ("clusters", "h100", ("it is an accelerator: --gpu h100-sxm",)),
@@ -183,7 +183,7 @@ def test_broken_file_names_file_and_line(places: dict[str, Path]) -> None:
     with pytest.raises(DistsimError, match=rf"{file.name}:2: not valid TOML"):
         catalog.load("gpus", "broken")
     file.write_bytes(b'name = "\xff"\n')
-    with pytest.raises(DistsimError, match="is not text"):
+    with pytest.raises(DistsimError, match="is not a text file"):
         catalog.load("gpus", "broken")
     assert catalog.load("gpus", "h100").name == "h100-sxm"  # a broken neighbour is nobody else's trouble
 
@@ -300,5 +300,5 @@ def test_an_empty_preset_says_that_it_is_empty(tmp_path: Path) -> None:
     """Not which fifteen fields it lacks."""
     file = tmp_path / "mine.toml"
     file.write_text("\n", encoding="utf-8")
-    with pytest.raises(DistsimError, match=r"mine\.toml: is empty; a preset has fields"):
+    with pytest.raises(DistsimError, match=r"mine\.toml: is empty; a preset needs fields"):
         catalog.load("models", str(file))

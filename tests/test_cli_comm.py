@@ -88,7 +88,7 @@ def test_a_network_that_is_taken_for_another_kind_is_told_where_it_is_used(capsy
     words = ("--collective", "all_gather", "--bytes", "1MB", "--gpu", "h100-sxm", "--internode-gbps-per-gpu")
     for gpus, gbps, count in (("64", "200", 1), ("64", "400", 0), ("8", "200", 0)):
         notes = json.loads(answer(capsys, *words, gbps, "--gpus", gpus, "--json"))["notes"]
-        assert len([note for note in notes if "taken for tcpxo" in note]) == count
+        assert len([note for note in notes if "assumed to be tcpxo" in note]) == count
 
 
 def test_a_single_collective_runs_where_options_that_stay_say(
@@ -96,25 +96,25 @@ def test_a_single_collective_runs_where_options_that_stay_say(
 ) -> None:
     words = ("--collective", "all_reduce", "--bytes", "1MB")
     (tmp_path / "distsim.toml").write_text('gpu = "h100-sxm"\ngpus = 16\n', encoding="utf-8")
-    assert "of 16 GPUs on 2 domains of h100-sxm" in answer(capsys, *words)
-    assert "of 16 GPUs on 2 domains of b200" in answer(capsys, *words, "--gpu", "b200")
-    assert "of 32 GPUs on 4 domains of dgx-a100" in answer(capsys, *words, "--cluster", "dgx-a100-80gb", "--gpus", "32")
+    assert "on 16 GPUs in 2 domains of h100-sxm" in answer(capsys, *words)
+    assert "on 16 GPUs in 2 domains of b200" in answer(capsys, *words, "--gpu", "b200")
+    assert "on 32 GPUs in 4 domains of dgx-a100" in answer(capsys, *words, "--cluster", "dgx-a100-80gb", "--gpus", "32")
     (tmp_path / "distsim.toml").unlink()
     monkeypatch.setenv("DISTSIM_GPU", "h100-sxm")
-    assert "of 8 GPUs on 1 domain of h100-sxm" in answer(capsys, *words)
-    assert "one collective has none" in answer(capsys, *words, "--show-config", code=2)
+    assert "on 8 GPUs in 1 domain of h100-sxm" in answer(capsys, *words)
+    assert "a single collective has none" in answer(capsys, *words, "--show-config", code=2)
 
 
 def test_an_option_in_two_spellings_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "distsim.toml").write_text("micro_batch = 2\nmicro-batch = 4\n", encoding="utf-8")
-    assert "micro_batch is stated twice, also as micro-batch" in answer(capsys, "llama-7b", code=2)
+    assert "micro_batch is set twice, also as micro-batch" in answer(capsys, "llama-7b", code=2)
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         ((), "no model named"),
-        (("llama-7b", "--bytes", "1GB"), "only with --collective"),
+        (("llama-7b", "--bytes", "1GB"), "only valid with --collective"),
         (("--collective", "all_reduce", "--tp", "4"), "takes no --tp"),
         (("--collective", "all_reduce", "--no-sequence-parallel"), "takes no --no-sequence-parallel"),
         (("--collective", "all_reduce", "--sync-every-micro-batch"), "takes no --sync-every-micro-batch"),
@@ -138,7 +138,7 @@ def test_memory_takes_the_options_and_says_what_they_leave(capsys: pytest.Captur
     out, err = capsys.readouterr()
     after = json.loads(out)
     assert before["stages"] == after["stages"]
-    assert "--zeropp is counted in traffic, not in memory" in err
+    assert "--zeropp affects traffic, not memory" in err
 
 
 PIPELINED = ("llama-3-70b", "--gpu", "h100-sxm", "--gpus", "64", "--tp", "8", "--pp", "4", "--global-batch", "64",
@@ -214,10 +214,11 @@ def test_the_plot_of_a_collective_fits(
 
 def test_collectives_that_make_no_sense(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ("--collective", "all_reduce", "--gpus")
-    assert "nobody to exchange with" in answer(capsys, *words, "1", code=2)
-    assert "nan Gb/s is no rate" in answer(capsys, *words, "16", "--internode-gbps-per-gpu", "nan", code=2)
+    assert "on one GPU exchanges nothing" in answer(capsys, *words, "1", code=2)
+    told = answer(capsys, *words, "16", "--internode-gbps-per-gpu", "nan", code=2)
+    assert "nan Gb/s is not a valid network rate" in told
     (tmp_path / "mine.toml").write_text("", encoding="utf-8")
-    assert "no [factor] of any link" in answer(capsys, "gpt2", "--profile", "mine.toml", code=2)
+    assert "no [factor] for any link" in answer(capsys, "gpt2", "--profile", "mine.toml", code=2)
 
 
 def test_explanations_name_their_job_and_count_like_the_table(

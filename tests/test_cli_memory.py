@@ -194,7 +194,7 @@ def test_wrong_input_exits_2_with_words(words: list[str], told: str, capsys: pyt
 
 BROKEN = {
     "not.toml": ("zero = = 2", "not valid TOML"),
-    "binary.toml": (b"\xff\xfe\x00", "is not text; TOML is needed"),
+    "binary.toml": (b"\xff\xfe\x00", "is not a text file; TOML is expected"),
     "unknown.toml": ("zeroo = 2", "did you mean zero"),
     "type.toml": ('micro_batch = "many"', "micro_batch"),
     "table.toml": ("[zero]\nstage = 2", "zero"),
@@ -330,7 +330,7 @@ def test_a_switch_where_a_number_belongs(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_what_is_no_number_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = answer(capsys, "mixtral-8x7b", "--ep", "8", "--expert-imbalance", "nan")
-    assert (code, "--expert-imbalance nan is no number" in err) == (2, True)
+    assert (code, "--expert-imbalance nan is not a number" in err) == (2, True)
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective"])
@@ -353,12 +353,12 @@ def test_explained_rows_add_up_to_what_a_layer_keeps(
 
 def test_explained_full_recompute_says_what_is_kept_when(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["llama-3-8b", "--gpus", "8", "--seq", "1024", "--zero", "3", "--recompute", "full"]
-    assert "each layer of the stage keeps 8.0 MiB, its input" in answer(capsys, *words, "--explain")[1]
+    assert "each layer of the stage keeps only its input, 8.0 MiB, and" in answer(capsys, *words, "--explain")[1]
     assert data(capsys, *words)["stages"][0]["saved"]["per_layer"] == 8 * 2**20
 
 
 def test_a_long_context_that_nobody_asked_for_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
-    told = "--seq not given: 131,072 tokens taken, the whole context of llama-3.1-8b"
+    told = "--seq not given: using 131,072 tokens, the whole context of llama-3.1-8b"
     words = ["llama-3.1-8b", "--gpus", "8", "--cp", "8", "--tp", "1"]
     assert told in answer(capsys, *words)[2]
     assert told not in answer(capsys, *words, "--seq", "131072")[2]
@@ -427,8 +427,8 @@ def test_keys_of_a_configuration_that_nobody_reads_are_noted(
               "vocab_size": 32000, "intermediate_size": 8192, "num_key_value_head": 8, "dense_list": 4}  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     _, _, err = answer(capsys, ".", "--gpus", "1", "--seq", "1024")
-    assert "key 'num_key_value_head' was not used; did you mean num_key_value_heads" in err
-    assert "key 'dense_list' was not used\n" in err
+    assert "key 'num_key_value_head' was ignored; did you mean num_key_value_heads" in err
+    assert "key 'dense_list' was ignored\n" in err
 
 
 @pytest.mark.parametrize(
@@ -462,7 +462,7 @@ def test_sizes_that_a_configuration_leaves_out_are_noted(tmp_path: Path, capsys:
     config = {"model_type": "llama", "num_hidden_layers": 40, "num_attention_heads": 32, "vocab_size": 64000}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     _, _, err = answer(capsys, str(tmp_path), "--gpus", "8", "--seq", "1024")
-    assert "hidden_size is not stated: 4,096 taken, the default of llama" in err
+    assert "hidden_size is missing: using 4,096, the default of llama" in err
     assert "num_hidden_layers" not in err and "vocab_size" not in err
 
 
@@ -476,7 +476,7 @@ def test_more_layers_than_a_stage_has_are_all_of_them(capsys: pytest.CaptureFixt
     """The header says what is computed, not what was typed; a search tells no number that nobody can type."""
     assert run(["memory", "llama-7b", "--gpus", "8", "--recompute", "full", "--recompute-layers", "40"]) == 1
     told = capsys.readouterr()
-    assert "--recompute-layers 40 recomputes all: stages have at most 32 layers" in told.err
+    assert "--recompute-layers 40 recomputes every layer: stages have at most 32 layers" in told.err
     assert "megatron-core, full recompute\n" in told.out
     assert run(["search", "llama-7b", "--gpus", "8", "--recompute", "full", "--recompute-layers", "40"]) == 2
     assert "the other constraints would allow: 1, 2, 3" in capsys.readouterr().err
@@ -538,7 +538,10 @@ def test_a_file_that_lacks_fields_is_told_what_they_take(tmp_path: Path, capsys:
     ("words", "told"),
     [
         (["search", "llama-7b", "--gpus", "8", "--top", "0"], "--top 0 is too small\n  it must be at least 1"),
-        (["comm", "--collective", "all_reduce", "--gpus", "3", "--bytes", "1e300"], "1e+300 bytes is no size"),
+        (
+            ["comm", "--collective", "all_reduce", "--gpus", "3", "--bytes", "1e300"],
+            "1e+300 bytes is not a valid collective size",
+        ),
         (["calibrate", "--nccl-tests", "nofile", "--gpu", "h100-sxm"], "cannot read nofile: No such file or directory"),
     ],
 )

@@ -215,9 +215,9 @@ def test_spellings_of_nccl_tests() -> None:
     ("given_", "words"),
     [
         ({"op": "all_redcue"}, "did you mean all_reduce"),
-        ({"gpus": 0}, "0 GPUs make no group"),
+        ({"gpus": 0}, "0 GPUs cannot form a group"),
         ({"gpus": 2.5}, "whole number"),
-        ({"bytes": -1}, "no size"),
+        ({"bytes": -1}, "not a valid collective size"),
         ({"bytes": float("nan")}, "not a finite number"),
         ({"bytes": 2**60}, "1 PiB"),
         ({"gpu": "h100-sxn"}, "h100-sxm"),
@@ -231,8 +231,8 @@ def test_spellings_of_nccl_tests() -> None:
         ({"gpus_per_node": 73, "cluster": "gb200-nvl72"}, "a rack of gb200-nvl72 has 72"),
         ({"internode_gbps_per_gpu": 1e12}, "at most 1,000,000"),
         ({"gpus_per_node": 0}, "0 GPUs per node"),
-        ({"internode_gbps_per_gpu": -1}, "-1 Gb/s is no rate of a network"),
-        ({"gpus": 8, "internode_gbps_per_gpu": -1}, "-1 Gb/s is no rate of a network"),
+        ({"internode_gbps_per_gpu": -1}, "-1 Gb/s is not a valid network rate"),
+        ({"gpus": 8, "internode_gbps_per_gpu": -1}, "-1 Gb/s is not a valid network rate"),
         ({"gpus": 4096, "cluster": "polaris"}, "do not fit polaris"),
         ({"backend": "ncl"}, "did you mean nccl"),
     ],
@@ -369,7 +369,7 @@ def test_the_rate_that_a_network_has_anyway_changes_nothing_of_it(gpu: str) -> N
 
 def test_the_kind_that_another_rate_is_taken_for_is_told() -> None:
     told = supposed_kind("h100-sxm", None, 200.0, None)
-    assert "taken for tcpxo" in told and "--network ib-ndr" in told
+    assert "assumed to be tcpxo" in told and "--network ib-ndr" in told
     assert not supposed_kind("h100-sxm", None, 400.0, None)
     assert not supposed_kind("h100-sxm", None, 200.0, "ib-ndr")
     assert not supposed_kind("h100-sxm", None, None, None)

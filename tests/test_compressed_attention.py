@@ -98,12 +98,15 @@ def test_configurations_say_it_in_three_ways() -> None:
 def test_tables_that_do_not_hold_together_are_refused() -> None:
     model = load_model("deepseek-v4-flash").spec.model_dump()
     for wrong, words in (
-        ({"kv_heads": 64}, "one head of keys"), ({"window": 128}, "a window of its own"),
+        ({"kv_heads": 64}, "one key-value head"), ({"window": 128}, "its own window"),
         ({"residual_streams": 1}, "stream_mixing needs"),
     ):  # fmt: skip
         with pytest.raises(DistsimError, match=words):
             Model.read({**model, **wrong})
-    for wrong, words in (({"index_keys": 0}, "index_ratio goes with"), ({"ratios": ()}, "at least one layer")):
+    for wrong, words in (
+        ({"index_keys": 0}, "index_ratio, index_heads, index_dim and index_keys"),
+        ({"ratios": ()}, "at least one layer"),
+    ):
         with pytest.raises(DistsimError, match=words):
             Model.read({**model, "compressed_attention": {**model["compressed_attention"], **wrong}})
 
@@ -128,9 +131,9 @@ def test_kernels_that_read_no_others() -> None:
     """Megatron's on Hopper and Blackwell; elsewhere all keys are multiplied, which is told."""
     job = {"model": "deepseek-v4-flash", "gpus": 128, "ep": 64, "zero": 1, "seq": 4096}
     few, all_keys = (distsim.step(**job, gpu=gpu, framework="megatron-core") for gpu in ("h200-sxm", "a100-sxm4-80gb"))
-    assert any("by kernels that read no others" in note for note in few.notes)
-    assert any("no flash kernel takes its heads" in note for note in all_keys.notes)
-    assert not any("512 wide" in note for note in few.notes)
+    assert any("with kernels that read only those" in note for note in few.notes)
+    assert any("no flash kernel supports its heads" in note for note in all_keys.notes)
+    assert not any("of width 512" in note for note in few.notes)
     assert "attention to chosen keys" in flops_convention(few.setup)
     assert least_flops(few.setup) < model_flops(few.setup) < model_flops(all_keys.setup)
     longer = [distsim.step(**{**job, "seq": seq, "gpus": 512}, gpu="b200-sxm", framework="megatron-core").seconds

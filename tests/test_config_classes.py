@@ -138,7 +138,7 @@ def test_one_expert_is_none(tmp_path: Path) -> None:
     config = {**LLAMA, "model_type": "llama", "num_experts": 1, "num_experts_per_tok": 2, "hiden_size": 8}
     assert load_model(read_config(config).model).parameters == 6_738_415_616
     (tmp_path / "config.json").write_text(json.dumps(config))
-    notes = {note.split("'")[1]: note for note in reading_notes(str(tmp_path)) if "was not used" in note}
+    notes = {note.split("'")[1]: note for note in reading_notes(str(tmp_path)) if "was ignored" in note}
     assert set(notes) == {"num_experts_per_tok", "hiden_size"}
     assert "did you mean" not in notes["num_experts_per_tok"] and "hidden_size" in notes["hiden_size"]
 
@@ -169,7 +169,7 @@ def test_decoders_beside_what_reads_images(config: dict[str, Any], family: str, 
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"model_type": "llava", "architectures": ["LlavaGemmaForCausalLM"]}, "the family of its decoder"),
+        ({"model_type": "llava", "architectures": ["LlavaGemmaForCausalLM"]}, "the decoder's family"),
         ({"model_type": "minicpmv", "version": 2.6}, "2.6: qwen2"),
     ],
 )

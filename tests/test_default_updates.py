@@ -27,7 +27,7 @@ def test_plain_torch_updates_by_foreach_unless_told_otherwise(framework: str, na
     usual, fused = (resolve(Job(**JOB, framework=framework, optimizer=one)) for one in (name, f"{name}-fused"))
     assert (usual.optimizer.name, usual.optimizer.step_states, usual.optimizer.passes) == (name, 1, 2.86)
     assert fused.optimizer.step_states == 0
-    assert any(f"--optimizer {name}-fused is fused=True" in note for note in usual.notes)
+    assert any(f"--optimizer {name}-fused stands for fused=True" in note for note in usual.notes)
     assert not any("fused=True" in note for note in fused.notes)
 
 

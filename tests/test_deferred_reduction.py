@@ -94,7 +94,7 @@ def test_of_a_flat_tensor_as_backward_made_them_and_none_of_frozen_weights() -> 
 
 
 def test_memory_says_that_it_ignores_the_switch_only_where_it_does() -> None:
-    said = "--no-sync is counted in traffic, not in memory"
+    said = "--no-sync affects traffic, not memory"
     assert said not in distsim.memory(**OPTIONS, global_batch=64, zero=3, no_sync=True).setup.notes
     assert said in distsim.memory(**OPTIONS, global_batch=64, zero=0, no_sync=True).setup.notes
 
@@ -185,7 +185,7 @@ def test_what_is_put_off_is_reduced_once() -> None:
 def test_software_that_cannot_put_off_sharded_gradients_says_so(framework: str, zero: int) -> None:
     """DeepSpeed's no_sync asserts that gradients are not partitioned; Megatron FSDP's reduces them all the same."""
     for ask in (distsim.comm, distsim.step, distsim.memory):
-        with pytest.raises(distsim.DistsimError, match=f"put off the reduction of gradients with ZeRO {zero}") as told:
+        with pytest.raises(distsim.DistsimError, match=f"defer the gradient reduction with ZeRO {zero}") as told:
             ask(**{**OPTIONS, "framework": framework, "zero": zero, "no_sync": True, "global_batch": 64})
         assert "--zero 1" in str(told.value) and "source:" in str(told.value)
     assert comm(framework=framework, zero=1, no_sync=True).exchange.no_sync
@@ -196,7 +196,7 @@ def test_nobody_is_advised_to_put_off_what_cannot_be() -> None:
     assert sync_cost(comm(framework="deepspeed", zero=1)) is not None
     report = comm(framework="fsdp", zero=3)
     line = " ".join(sync_lines(sync_cost(report), report, Style(100, 0, True)))  # type: ignore[arg-type]
-    assert "--no-sync saves" in line and "keeps them whole" in line
+    assert "--no-sync saves" in line and "keeps them unsharded" in line
 
 
 def test_a_search_leaves_out_stages_whose_gradients_cannot_wait() -> None:

@@ -109,10 +109,10 @@ def test_stated_rates_go_first_and_writes_are_no_faster_than_reads() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"framework": "torchtitan", "offload": "optimizer,parameters"}, "torchtitan writes nothing to NVMe drives"),
+        ({"framework": "torchtitan", "offload": "optimizer,parameters"}, "torchtitan does not offload to NVMe drives"),
         ({"zero": 1, "offload": "optimizer"}, "needs ZeRO 3, but --zero is 1"),
         ({"offload": "activations"}, "no effect on activations"),
-        ({"gpu": "rtx-4090", "gpus": 1, "offload": "optimizer"}, "does not say what its NVMe drives do"),
+        ({"gpu": "rtx-4090", "gpus": 1, "offload": "optimizer"}, "does not state its NVMe drives"),
         ({"offload": "none"}, "has no effect without --offload"),
     ],
 )
@@ -133,7 +133,7 @@ def test_full_drives_do_not_fit() -> None:
     assert report.headroom > 0
     assert not report.fits
     lines = host_lines(report, Style(120, 0, False))
-    assert lines[0].endswith("fits") and lines[1].startswith("NVMe drives 1,167.85 GiB of 931.32 GiB a node")
+    assert lines[0].endswith("fits") and lines[1].startswith("NVMe drives 1,167.85 GiB of 931.32 GiB per node")
     assert lines[1].endswith("does not fit")
 
 

@@ -110,7 +110,7 @@ def test_configurations() -> None:
 
 @pytest.mark.parametrize("degree", ["pp", "cp"])
 def test_only_tensor_parallel_ranks_split_it(degree: str) -> None:
-    with pytest.raises(DistsimError, match="an encoder with a decoder"):
+    with pytest.raises(DistsimError, match="is an encoder-decoder"):
         one_gpu("t5-3b", gpus=2, framework="megatron-core", **{degree: 2})
     assert one_gpu("t5-3b", gpus=2, framework="megatron-core", tp=2).layout.tp == 2
 
@@ -122,7 +122,7 @@ def test_what_the_decoder_reads_is_said() -> None:
 def test_mistakes_in_a_model_file(tmp_path: Path) -> None:
     text = Path(catalog.path("models", "t5-small")).read_text()
     for old, new, words in (
-        ("decoder_context = 128\n", "", "go together"),
+        ("decoder_context = 128\n", "", "must be given together"),
         ("encoder_layers = 6", "encoder_layers = 12", "leave none"),
         ("gated = false", "gated = false\nwindow = 64", "plain attention"),
         ("position_rows = 32\n", "", "position_rows"),

@@ -145,7 +145,7 @@ def test_windows_of_modernbert() -> None:
             "c2p",
         ),
         ({"model_type": "albert", "num_hidden_layers": 2}, "share one set of weights"),
-        ({"model_type": "led", "encoder_layers": 2}, "windows in blocks"),
+        ({"model_type": "led", "encoder_layers": 2}, "blocked windows"),
     ],
 )
 def test_what_is_refused(config: dict[str, Any], words: str) -> None:
@@ -165,7 +165,7 @@ def test_mistakes_in_a_model_file(tmp_path: Path) -> None:
         ("transform = true", 'predicts = "classes"', "classes 0"),
         ("transform = true", 'predicts = "classes"\nclasses = 3', "tied_embeddings must be false"),
         ("pooler = true\n", "", "needs a pooler"),
-        ("causal = false", "causal = false\nmtp_layers = 1", "causal is false"),
+        ("causal = false", "causal = false\nmtp_layers = 1", "causal must be true"),
         ("token_types", "token_kinds", "did you mean token_types"),
     ):
         file = tmp_path / "mine.toml"

@@ -220,7 +220,7 @@ def test_a_pipeline_and_tensor_parallelism() -> None:
         ({"quantize": "nf4"}, "without adapters"),
         ({"quantize": "nf5"}, "unknown quantization"),
         ({"lora_targets": "q,v"}, "without adapters"),
-        ({"lora_rank": 5000}, "more than the 4096"),
+        ({"lora_rank": 5000}, "exceeds the hidden size 4096"),
         ({"lora_rank": 8, "quantize": "nf5"}, "unknown quantization"),
         ({"lora_rank": 8, "quantize": "nf4+expert"}, "is not understood"),
         ({"lora_rank": 8, "quantize": "none+experts"}, "is not understood"),
@@ -257,7 +257,7 @@ def test_torchtune_has_no_master_copy_and_tells_of_its_loss() -> None:
            "micro_batch": 2}  # fmt: skip
     plain = distsim.memory(**job)
     assert plain.setup.precision.name == "pure-bf16"
-    told = "recipes of torchtune take it with --loss chunked"
+    told = "recipes of torchtune compute it with --loss chunked"
     assert any(told in note for note in plain.to_dict()["notes"])
     chunked = distsim.memory(**job, loss="chunked")
     assert chunked.peak < plain.peak and not any(told in note for note in chunked.to_dict()["notes"])

@@ -104,8 +104,8 @@ def test_attention_is_composed_by_default_where_a_kernel_is_another_package() ->
 
     usual, asked = setup("huggingface"), setup("huggingface", attention="flash")
     assert (usual.layout.attention, asked.layout.attention) == ("eager", "flash")
-    assert any("--attention flash is a kernel of another package" in note for note in usual.notes)
-    assert any("kernels of other packages alone" in note for note in asked.notes)
+    assert any("--attention flash uses a kernel from another package" in note for note in usual.notes)
+    assert any("only kernels of other packages" in note for note in asked.notes)
     assert setup("prime-rl").layout.attention == setup("nemo-automodel").layout.attention == "flash"
     assert not any("attention of" in note for note in setup("huggingface", attention="eager").notes)
 

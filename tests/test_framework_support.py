@@ -63,8 +63,8 @@ def test_the_table_of_the_docs_is_that_of_the_presets() -> None:
         ("megatron-core", {"model": "llama-3-8b", "tp": 16, "gpus": 16}, "valid degrees: 1, 2, 4, 8"),
         ("deepspeed", {"zero": 3, "pp": 2}, "ZeRO 3 with 2 pipeline stages"),
         ("torchtitan", {"model": "llama-3-8b", "tp": 16, "gpus": 16}, "valid degrees: 1, 2, 4, 8"),
-        ("torchtune", {"model": "qwen2-1.5b", "tp": 4, "gpus": 4}, "each of 2 key-value heads"),
-        ("torchtitan", {"model": "llama-3.2-1b", "pp": 2}, "whose head is its embedding, but pp is 2"),
+        ("torchtune", {"model": "qwen2-1.5b", "tp": 4, "gpus": 4}, "does not replicate the 2 key-value heads"),
+        ("torchtitan", {"model": "llama-3.2-1b", "pp": 2}, "whose head is tied to its embedding, but pp is 2"),
         ("deepspeed", {"pp": 2, "vpp": 2}, "interleaved-1f1b"),
         ("nanotron", {"zero": 2}, "has no ZeRO 2"),
         ("nanotron", {"zero": 1, "zero_group": 2}, "not over groups of 2"),
@@ -76,8 +76,8 @@ def test_the_table_of_the_docs_is_that_of_the_presets() -> None:
         ("torch-ddp", {"zero": 3}, "has no ZeRO 3"),
         ("fsdp", {"offload": "optimizer"}, "use --zero 3 --offload optimizer,parameters"),
         ("fsdp", {"offload": "optimizer,activations"}, "use --zero 3 --offload optimizer,parameters,activations"),
-        ("torchtitan", {"zero": 3, "offload": "parameters"}, "together, not one of them"),
-        ("torch-ddp", {"offload": "optimizer"}, "leaves optimizer states on each of 8 GPUs"),
+        ("torchtitan", {"zero": 3, "offload": "parameters"}, "together, not one without the other"),
+        ("torch-ddp", {"offload": "optimizer"}, "keeps optimizer states on each of 8 GPUs"),
         ("llm-foundry", {"offload": "optimizer"}, "it offloads: activations"),
         *(
             (name, {"model": "mixtral-8x7b", "tp": 2, "ep": 4, "sequence_parallel": False}, "add --sequence-parallel")
@@ -120,7 +120,7 @@ def test_a_profile_that_nobody_named_refuses_nothing() -> None:
     ],
 )
 def test_what_a_profile_that_nobody_named_would_refuse_is_told(options: dict[str, Any], told: str) -> None:
-    note = f"{told}; computed all the same, as no --framework is given"
+    note = f"{told}; computed anyway, as no --framework is given"
     for command in (distsim.memory, distsim.step, distsim.comm):
         report = command("llama-7b", gpus=16, **options)
         assert report.to_dict()["notes"].count(note) == 1
@@ -183,7 +183,7 @@ def test_a_search_lets_experts_without_sequence_parallelism_through_that_are_ask
 ) -> None:
     words = ("search", "olmoe-1b-7b", "--gpus", "8", "--global-batch", "32", "--recompute", "none", "--tp", "2")
     assert run([*words, "--sequence-parallel", "off", "--json"]) == 0
-    assert "computed all the same" in json.loads(capsys.readouterr().out)["notes"][-1]
+    assert "computed anyway" in json.loads(capsys.readouterr().out)["notes"][-1]
     assert run([*words, "--sequence-parallel", "off", "--framework", "megatron-core"]) == 2
     assert "only under sequence parallelism" in capsys.readouterr().err
 
@@ -193,7 +193,7 @@ def test_a_search_says_what_it_left_out_or_let_through(capsys: pytest.CaptureFix
     assert run(["search", *SMALL, *words, "--framework", "nanotron", "--json"]) == 0
     assert "has no ZeRO 3: left out" in json.loads(capsys.readouterr().out)["notes"][-1]
     assert run(["search", *SMALL, *words, "--zero", "3", "--json"]) == 0
-    assert "computed all the same" in json.loads(capsys.readouterr().out)["notes"][-1]
+    assert "computed anyway" in json.loads(capsys.readouterr().out)["notes"][-1]
     assert run(["search", *SMALL, "--zero", "3", "--pp", "2", "--framework", "deepspeed"]) == 2
     told = capsys.readouterr().err
     assert "deepspeed does not run ZeRO 3 with 2 pipeline stages" in told and "would allow: 0, 1" in told

@@ -40,10 +40,12 @@ def test_overlap_pays_though_products_slow_down() -> None:
 
 
 def test_what_is_reduced_once_hides_behind_one_backward() -> None:
-    """Two thirds of a micro-batch of 3 s are backward's; what is gathered once has a forward of 1 s."""
+    """Two thirds of a micro-batch of 3 s are backward's; what is gathered once has a forward of 1 s.
+    Copies to the host take another link, so that they hide behind what is left of the reduction as well."""
     batch = MicroBatch(1.0, 2.0, (0.0, 2.0), {"tensor_parallel": 0.0}, {}, {})
-    names = ("reduce", "dp_ahead", "gather_once", "tp_step", "dp_step", "dp_stated", "optimizer", "offload_step")
-    stage = {**dict.fromkeys((*names, "updates"), 0.0), "reduce": 5.0, "dp_ahead": 5.0}
+    names = ("reduce", "dp_ahead", "gather_once", "tp_step", "dp_step", "dp_stated", "optimizer", "offload_once",
+             "offload_step")  # fmt: skip
+    stage = {**dict.fromkeys((*names, "updates"), 0.0), "reduce": 5.0, "dp_ahead": 5.0, "offload_once": 6.0}
     timing = {"data_factor": 1.0, "gather_factor": 1.0, "exposed_fraction": 0.0, "optimizer": 1.0}
     found = after_last(stage, timing, batch)
-    assert (found.reduce.left, found.ahead.left) == pytest.approx((3.0, 4.0))
+    assert (found.reduce.left, found.copied.left, found.ahead.left) == pytest.approx((3.0, 1.0, 4.0))

@@ -54,10 +54,10 @@ def test_a_cluster_that_does_not_say_what_it_has_is_told() -> None:
     report = memory_of(resolve(job, {"cluster": unsaid}))
     assert report.fits
     assert host_lines(report, Style(80, 0, False)) == [
-        "host memory 6,047.69 GiB a node; dgx-h100 does not say what it has"
+        "host memory 6,047.69 GiB per node; dgx-h100 does not state its capacity"
     ]
     (line,) = host_lines(memory_of(resolve(job)), Style(80, 0, False))
-    assert line == "host memory 6,047.69 GiB of 1,907.35 GiB a node of dgx-h100: does not fit"
+    assert line == "host memory 6,047.69 GiB of 1,907.35 GiB per node of dgx-h100: does not fit"
 
 
 def test_mends_and_searches_keep_to_it() -> None:

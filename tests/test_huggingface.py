@@ -43,7 +43,7 @@ def test_refuses_what_is_no_decoder(name):
     with pytest.raises(DistsimError, match="is not supported") as caught:
         read_config(ORACLE[name]["config"], where=f"{name}.json")
     assert ORACLE[name]["config"]["model_type"] in str(caught.value)
-    assert "families are read: distsim show families" in str(caught.value)
+    assert "families are supported: distsim show families" in str(caught.value)
 
 
 # Configurations as they are on the Hub: written by older versions, many keys left out. Published or well-known totals.
@@ -198,7 +198,10 @@ def test_every_family_reads_its_own_defaults():
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes'"),
         ({"num_attention_heads": 128, "num_key_value_heads": None}, "128 heads do not fit"),
         ({"layer_types": ["full_attention", "linear_attention"]}, "not attention"),
-        ({"layer_types": ["full_attention"]}, "one entry for each of the 2 layers"),
+        (
+            {"layer_types": ["full_attention"]},
+            "layer_types is a list of 1; expected one entry for each of the 2 layers",
+        ),
         ({"model_type": "lama"}, "did you mean llama"),
         ({"model_type": "../llama"}, "is not supported"),
         ({"model_type": 7, "architectures": None}, "names no model_type"),

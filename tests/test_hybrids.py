@@ -103,8 +103,8 @@ def test_words_for_products() -> None:
     ("model", "targets", "words"),
     [
         ("qwen3-next-80b-a3b", "in_proj", "did you mean in_proj_ba, in_proj_qkvz"),
-        ("llama-3-8b", "mixers", "no such product"),
-        ("mixtral-8x7b", "shared_expert_gate", "no such product"),
+        ("llama-3-8b", "mixers", "no such module"),
+        ("mixtral-8x7b", "shared_expert_gate", "no such module"),
         ("falcon-h1-0.5b", "all-linear", "--lora-targets q,k,v,o,in_proj,gate,up,down"),
         ("mamba-130m", "out_proj", "puts no adapter on out_proj"),
     ],

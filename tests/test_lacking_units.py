@@ -63,7 +63,7 @@ def test_exchanges_hide_beside_products_at_the_rate_that_utilisation_is_counted_
     ("gpu", "precision", "words"),
     [
         ("h100-sxm", "fp8", ""), ("a100-sxm4-80gb", "bf16", ""), ("b200-sxm", "mxfp8", ""),
-        ("h100-sxm", "mxfp8", "no units that scale blocks"), ("h100-sxm", "nvfp4", "timed at its bf16 rate"),
+        ("h100-sxm", "mxfp8", "no block-scaling units for precision"), ("h100-sxm", "nvfp4", "timed at its bf16 rate"),
         ("a100-sxm4-80gb", "fp8", "no fp8 units for precision fp8; timed at its bf16 rate"),
         ("v100-sxm2-32gb", "bf16", "no bf16 units for precision bf16; timed at its fp16 rate"),
         ("v100-sxm2-32gb", "tf32", "timed at its fp32 rate"), ("v100-sxm2-32gb", "fp32", ""),
@@ -109,7 +109,7 @@ def test_a_named_framework_refuses_narrow_recipes_on_chips_without_units(
 ) -> None:
     """Transformer Engine and torchao raise an error there; weights were gathered in 8 bits all the same."""
     job = {"model": "llama-7b", "gpu": gpu, "gpus": 8, "precision": precision}
-    with pytest.raises(DistsimError, match="refuses it there") as told:
+    with pytest.raises(DistsimError, match="refuses it") as told:
         resolve(Job.read({**job, "framework": framework}))
     assert mend in told.value.text() and "source: " in told.value.text()
     assert resolve(Job.read(job)).precision.name == precision, "what nobody named is told with a note"

@@ -132,7 +132,7 @@ def test_every_command_knows_it(name: str) -> None:
     if load_model(name).spec.experts:
         options["ep"] = 8
     short = longer_costs_more(name, **options)
-    assert any("heads 512 wide" in note for note in short.notes) is (name.startswith("gemma-4"))
+    assert any("heads of width 512" in note for note in short.notes) is (name.startswith("gemma-4"))
 
 
 def test_the_second_table_counts_in_every_state() -> None:
@@ -154,10 +154,10 @@ def test_stages_pass_on_hidden_states_alone() -> None:
         with pytest.raises(DistsimError, match=what):
             distsim.memory(model=name, gpu="h100-sxm", gpus=8, pp=2)
     inputs = read_config(CONFIGS["gemma4-inputs"]).model
-    with pytest.raises(DistsimError, match="inputs made beside the embedding"):
+    with pytest.raises(DistsimError, match="per-layer inputs that all layers read"):
         distsim.memory(model=inputs, gpu="h100-sxm", gpus=8, pp=2, seq=1024)
     assert distsim.memory(model="gemma-4-31b", gpu="h100-sxm", gpus=8, pp=2, tp=4, seq=1024).peak > 0
-    with pytest.raises(DistsimError, match="neither divides 16 and 4 key-value heads"):
+    with pytest.raises(DistsimError, match="neither a divisor nor a multiple of 16 and 4 key-value heads"):
         distsim.memory(model="gemma-4-31b", gpu="h100-sxm", gpus=3, tp=3, seq=1024)
 
 
@@ -205,10 +205,10 @@ def test_what_files_cannot_say() -> None:
         ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
         ({"per_layer_config": {"5": {"num_attention_heads": 4}}}, "may differ, in head_dim and num_key_value_heads"),
         ({"per_layer_config": {"4": {"head_dim": 512}}}, "only layers without a window"),
-        ({"per_layer_config": {"5": {"head_dim": 512}}}, "must have one"),
+        ({"per_layer_config": {"5": {"head_dim": 512}}}, "must have the same"),
         ({"per_layer_config": {"5": 512}}, "may differ"),
         ({"num_kv_shared_layers": 60}, "num_kv_shared_layers"),
-        ({"num_kv_shared_layers": 58}, "keys they could read"),
+        ({"num_kv_shared_layers": 58}, "layer of each kind to read keys from"),
         ({"num_key_value_heads": 12}, "kv_heads 12 does not divide"),
     ):
         with pytest.raises(DistsimError, match=problem):
@@ -225,7 +225,7 @@ def test_what_files_cannot_say() -> None:
     ):
         with pytest.raises(DistsimError, match=problem):
             read_config({**narrow, **wrong})
-    with pytest.raises(DistsimError, match="in one stack of plain attention"):
+    with pytest.raises(DistsimError, match="need one stack of plain attention"):
         Model.read({**load_model("deepseek-v3").spec.model_dump(), "layer_inputs": {"width": 8, "rows": 8}})
 
 

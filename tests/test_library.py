@@ -44,8 +44,8 @@ def test_a_path_is_a_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "options", "told"),
     [
-        ({"model": "llama-7b"}, {}, "dict is no Job"),
-        (42, {}, "int is no Job"),
+        ({"model": "llama-7b"}, {}, "dict is not a Job"),
+        (42, {}, "int is not a Job"),
         ("llama-7b", {"model": "gpt2"}, "the model is given twice"),
         (distsim.Job(model="gpt2"), {"gpus": 8}, "a Job and gpus are given"),
         ("llama-7b", {"gpuss": 8}, "unknown field 'gpuss'"),
@@ -154,8 +154,8 @@ def test_measured_runs_are_replayed(tmp_path: Path) -> None:
     ("ask", "options", "told"),
     [
         (distsim.search, {"tpp": 2}, "no option tpp"),
-        (distsim.search, {"jobs": 2}, "no option jobs\n  it is the command's alone"),
-        (distsim.plan, {"tokens": "1T", "jobs": 2}, "no option jobs\n  it is the command's alone"),
+        (distsim.search, {"jobs": 2}, "no option jobs\n  only the command line has it"),
+        (distsim.plan, {"tokens": "1T", "jobs": 2}, "no option jobs\n  only the command line has it"),
         (distsim.search, {"tp": "x"}, "neither a whole number nor a range"),
         (distsim.search, {"tp_mode": "2d"}, "a search does not take tp_mode"),
         (distsim.search, {"top": 0}, "top 0 is out of range"),

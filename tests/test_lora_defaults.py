@@ -28,7 +28,7 @@ def test_families_have_their_own(model: str, targets: str) -> None:
 @pytest.mark.parametrize("model", ["mixtral-8x7b", "gpt-oss-20b", "olmo-2-7b"])
 def test_what_is_taken_for_granted_is_told(model: str) -> None:
     """peft asks for target modules of these (TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING)."""
-    words = "--lora-targets not given: q,v taken"
+    words = "--lora-targets not given: using q,v"
     report = distsim.memory(model, framework="huggingface", **OPTIONS)
     assert any(note.startswith(words) for note in report.setup.notes)
     named = distsim.memory(model, framework="huggingface", lora_targets="q,v", **OPTIONS)

@@ -140,9 +140,9 @@ def test_liger_leaves_models_alone_that_it_does_not_patch(model: str) -> None:
     decoder = setup.model.causal and not setup.model.encoder_layers
     assert losses_for(setup.framework, setup.model) == (["chunked-nll"] if decoder else [])
     if not decoder:
-        with pytest.raises(DistsimError, match="is a loss of decoders"):
+        with pytest.raises(DistsimError, match="is a loss for decoders"):
             resolve(setup.job.model_copy(update={"loss": "chunked-nll"}))
-    with pytest.raises(DistsimError, match=f"liger replaces nothing in models of family {setup.model.family}"):
+    with pytest.raises(DistsimError, match=f"liger does not apply to models of family {setup.model.family}"):
         resolve(setup.job.model_copy(update={"loss": "liger"}))
     assert resolve(setup.job.model_copy(update={"loss": "cut"})).kernels.loss == "cut"
 

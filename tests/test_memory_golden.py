@@ -19,7 +19,7 @@ from distsim.cli.app import run
 
 GOLDEN = Path(__file__).parent / "golden"
 WORDS = [str(GOLDEN / "plain-7b.toml"), "--framework", str(GOLDEN / "plain-framework.toml")]
-MEASURED = re.compile(r"by [\d,]+ measured runs.*?would fit", re.DOTALL)
+MEASURED = re.compile(r"from [\d,]+ measured runs.*?would fit", re.DOTALL)
 """What changes with every run that is added."""
 CASES = {
     "fits": ["--zero", "2", "--gpus", "8"],
@@ -46,7 +46,7 @@ def shown(folder: Path, words: list[str], encoding: str = "utf-8", **environment
 
 def plain(text: str) -> str:
     """A page without what changes with every run that is added, and without where the presets lie."""
-    return MEASURED.sub("by measured runs ... would fit", text.replace(str(GOLDEN) + os.sep, ""))
+    return MEASURED.sub("from measured runs ... would fit", text.replace(str(GOLDEN) + os.sep, ""))
 
 
 @pytest.mark.parametrize("width", [80, 140])

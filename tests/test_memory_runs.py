@@ -276,5 +276,5 @@ def test_copies_of_gradients_for_the_step_are_of_the_own_shard() -> None:
     for gpus in (1, 8):
         job = Job(model="llama-7b", gpu="a100-sxm4-80gb", framework="megatron-deepspeed", zero=1, gpus=gpus)
         figures = memory_of(resolve(job)).stages[0].figures
-        found += [one.value for one in figures if one.label == "gradient copies of the step"]
+        found += [one.value for one in figures if one.label == "gradient copies for the optimizer step"]
     assert found == pytest.approx([6 * 6_738_415_616, 6 * 6_738_415_616 / 8])

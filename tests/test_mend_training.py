@@ -124,7 +124,7 @@ def test_a_larger_gpu_brings_its_cluster_where_one_is_stated() -> None:
 
 
 def test_mixtures_that_refuse_tensor_parallelism() -> None:
-    with pytest.raises(distsim.DistsimError, match="no tensor parallelism for mixtures"):
+    with pytest.raises(distsim.DistsimError, match="no tensor parallelism for mixture-of-experts models"):
         distsim.step("mixtral-8x7b", gpu="h100-sxm", gpus=64, framework="nemo-automodel", tp=2)
 
 

@@ -98,7 +98,7 @@ def test_layers_with_a_window_have_their_own_heads() -> None:
         distsim.memory(model=wide, gpu="h200-sxm", gpus=64, tp=64)
     with pytest.raises(DistsimError, match="kv_heads 8 does not divide heads 100"):
         Model.read({**step.model_dump(), "windowed": {"heads": 100}})
-    with pytest.raises(DistsimError, match="windowed goes with a window"):
+    with pytest.raises(DistsimError, match="windowed needs a window"):
         Model.read({**step.model_dump(), "window": None, "windowed": {"heads": 96}})
 
 
@@ -123,7 +123,7 @@ def test_a_layer_that_is_two_keeps_what_two_layers_keep() -> None:
     assert kept["second.attention.query"] == kept["attention.query"]
     assert policy["second.attention.lse"] == policy["attention.lse"] > 0
     assert setup.model.attention_layers == 2 * setup.model.layers
-    with pytest.raises(DistsimError, match="layers are two each"):
+    with pytest.raises(DistsimError, match="is a pair of layers"):
         _setup(setup.model, mtp=1)
 
 
@@ -179,7 +179,7 @@ def test_blocks_of_keys() -> None:
     notes = {seq: _setup(reading.model, framework="megatron-core", seq=seq).notes for seq in (2048, 4096)}
     assert any("16 blocks of 128 keys" in note for note in notes[4096])
     assert not any("blocks" in note for note in notes[2048])
-    with pytest.raises(DistsimError, match="block_indexer goes with"):
+    with pytest.raises(DistsimError, match="block_indexer needs"):
         Model.read({**reading.model.model_dump(), "window": 128})
 
 
@@ -208,7 +208,7 @@ def test_streams_go_from_stage_to_stage() -> None:
     assert kept[1] == 4 * kept[0] > 0
     with pytest.raises(DistsimError, match="several residual streams"):
         _setup(model, mtp=1)
-    with pytest.raises(DistsimError, match="residual_streams go with"):
+    with pytest.raises(DistsimError, match="residual_streams need"):
         Model.read({**model.model_dump(), "norms_per_layer": 4})
 
 

@@ -42,7 +42,7 @@ def test_words_that_nothing_knows_are_told(tmp_path: Path, preset: str, field: s
     ):
         done = piped(*words, str(file))
         assert done.returncode != 2, done.stderr
-        assert f"{file}: {field} '{word}' is not known: " in done.stderr, done.stderr
+        assert f"{file}: {field} '{word}' is unknown: " in done.stderr, done.stderr
         assert f"did you mean {meant}" in done.stderr
 
 
@@ -78,7 +78,7 @@ DBRX = {"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "v
 def sizes_told(folder: Path, config: dict[str, object]) -> list[str]:
     file = folder / "config.json"
     file.write_text(json.dumps(config), encoding="utf-8")
-    return [note.split(": ")[1].split()[0] for note in reading_notes(str(file)) if "is not stated" in note]
+    return [note.split(": ")[1].split()[0] for note in reading_notes(str(file)) if "is missing: using" in note]
 
 
 @pytest.mark.parametrize(
@@ -137,16 +137,16 @@ def test_params_of_meta(tmp_path: Path, folder: str, params: dict[str, object], 
     notes = " ".join(reading_notes(str(tmp_path / folder)))
     assert f"intermediate_size {model.spec.ffn:,} follows from dim {params['dim']:,}" in notes
     assert "not used" not in notes
-    assert ("two matrices" in notes) == ("tie_word_embeddings" not in params)
-    assert ("vocab_size is not stated: 32,000 taken" in notes) == (params["vocab_size"] == -1)
+    assert ("assumed untied" in notes) == ("tie_word_embeddings" not in params)
+    assert ("vocab_size is missing: using 32,000" in notes) == (params["vocab_size"] == -1)
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
-    [({"moe_args": {"num_experts": 16}}, "moe_args: experts of Meta's params.json are not read"),
+    [({"moe_args": {"num_experts": 16}}, "moe_args: experts in Meta's params.json are not supported"),
      ({"vision_num_cross_attention_layers": 8}, "layers that attend to images"),
-     ({"multiple_of": "1024"}, "multiple_of is '1024'; a whole number"),
-     ({"ffn_dim_multiplier": 0}, "ffn_dim_multiplier is 0; a number from")],
+     ({"multiple_of": "1024"}, "multiple_of is '1024'; expected a whole number"),
+     ({"ffn_dim_multiplier": 0}, "ffn_dim_multiplier is 0; expected a number from")],
 )  # fmt: skip
 def test_params_of_meta_that_are_refused(change: dict[str, object], told: str) -> None:
     with pytest.raises(DistsimError, match=re.escape(told)):

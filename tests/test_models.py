@@ -105,6 +105,8 @@ def test_megatron_models_train_with_dropout():
         ("LLAMA3 70B", "llama-3-70b"),
         ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
         ("Qwen/Qwen2.5-7B", "qwen2.5-7b"),
+        ("Qwen/Qwen3.6-35B-A3B", "qwen3.5-35b-a3b"),
+        ("zai-org/GLM-4.6", "glm-4.7"),
     ],
 )
 def test_alias(alias, name):

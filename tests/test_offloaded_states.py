@@ -67,3 +67,15 @@ def test_paged_states_are_on_the_gpu_and_said_to_be(name: str) -> None:
     assert paged.peak == plain.peak
     assert any(f"{name}: its states are counted on the GPU" in note for note in paged.setup.notes)
     assert not any("counted on the GPU" in note for note in plain.setup.notes)
+
+
+@pytest.mark.parametrize(("framework", "zero", "once"), [("megatron-core", 1, True), ("deepspeed", 2, False)])
+def test_gradients_that_leave_once_hide_behind_the_last_backward(framework: str, zero: int, once: bool) -> None:
+    """However many micro-batches there are; those of every micro-batch hide behind each."""
+    job: dict[str, Any] = {"model": "gpt2-xl", "gpu": "v100-sxm2-32gb", "seq": 512, "framework": framework,
+                           "offload": "optimizer", "zero": zero}  # fmt: skip
+    exposed = [distsim.step(**job, gpus=4, global_batch=batch).breakdown["offload"] for batch in (8, 64)]
+    assert (exposed[0] == pytest.approx(exposed[1], rel=1e-3)) == once
+    if once:  # and no stage of a pipeline waits for those of the others
+        steps = [distsim.step(**job, gpus=32, pp=8, global_batch=4 * micro) for micro in (1, 2, 4)]
+        assert steps[0].seconds < steps[1].seconds < steps[2].seconds

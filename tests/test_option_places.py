@@ -52,13 +52,13 @@ def test_a_file_is_not_blamed_for_what_is_typed(tmp_path: Path) -> None:
 def test_a_number_that_breaks_a_rule_tells_its_file(tmp_path: Path) -> None:
     done = told(tmp_path, "tp = 6", "memory", "llama-7b")
     assert done.stderr.startswith("error: tensor parallel degree 6 does not divide 32")
-    assert done.stderr.endswith("\n  tp = 6 is stated in distsim.toml\n")
+    assert done.stderr.endswith("\n  tp = 6 is set in distsim.toml\n")
 
 
 def test_a_misspelled_variable_is_told(tmp_path: Path) -> None:
     done = told(tmp_path, "", "memory", "llama-7b", DISTSIM_GPUSS="4", DISTSIM_PRESETS="")
     assert done.returncode != 2
-    assert done.stderr.count("note: DISTSIM_GPUSS was not used: it is no option; did you mean DISTSIM_GPUS") == 1
+    assert done.stderr.count("note: DISTSIM_GPUSS was ignored: it is not an option; did you mean DISTSIM_GPUS") == 1
     assert "DISTSIM_PRESETS" not in done.stderr
     done = told(tmp_path, "", *COMMANDS["pipeline"], "--compare", DISTSIM_GPUSS="4")
     assert done.stderr.count("DISTSIM_GPUSS") == 1
@@ -87,7 +87,7 @@ def test_what_a_file_offloads_together_a_search_does_too(tmp_path: Path) -> None
         ('expert_imbalance = "1.5"', "expert_imbalance '1.5' is not a number", "write it without quotes: 1.5"),
         ('mtp = "two"', "mtp 'two' is not a whole number", ""),
         ("gpus = [8]", "gpus [8] is not a whole number", ""),
-        ("offload = [1]", "offload [1] is not a text", ""),
+        ("offload = [1]", "offload [1] is not a string", ""),
         ("recompute = true", "recompute takes a value, not true", "did you mean full? choices: none, selective, full"),
         ("cp_mode = false", "cp_mode takes a value, not false", "choices: ring, all_to_all, all_gather"),
         ("offload = true", "offload takes a value, not true", "choices: none, optimizer, parameters, activations"),
@@ -108,7 +108,7 @@ def test_a_number_in_quotes_is_refused_in_a_model_of_either_format(tmp_path: Pat
     done = told(
         tmp_path, '{"model_type": "llama", "hidden_size": "4096"}', "memory", "./config.json", file="config.json"
     )
-    assert "hidden_size is '4096'; a whole number" in done.stderr
+    assert "hidden_size is '4096'; expected a whole number" in done.stderr
 
 
 def test_files_from_windows_are_read(tmp_path: Path) -> None:

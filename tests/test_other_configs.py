@@ -67,7 +67,7 @@ def test_mistral_s_own_file_states_its_window_and_its_experts() -> None:
     assert (plain.model.window, windowed.model.window) == (None, 4096)
     mixture = read(MISTRAL, moe={"num_experts": 8, "num_experts_per_tok": 2}, vision_encoder={"hidden_size": 1024})
     assert mixture.family.name == "mixtral" and mixture.model.experts is not None
-    assert mixture.derived == ("only the decoder of text is read, without vision_encoder",)
+    assert mixture.derived == ("only the text decoder is read, without vision_encoder",)
     with pytest.raises(DistsimError, match="latent attention and experts of other widths"):
         read(MISTRAL, moe={"num_experts": 128, "expert_hidden_dim": 4096})
 

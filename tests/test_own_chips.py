@@ -74,8 +74,8 @@ def test_an_unknown_architecture_is_answered_and_told_everywhere(presets: Path) 
     report = step_on()
     setup = report.setup
     for notes in (report.notes, memory_of(setup).setup.notes, comm_of(setup).notes):
-        (note,) = [note for note in notes if "architecture 'rubin' of ours is not known" in note]
-        assert "as on ampere" in note and 'treated_like = "blackwell"' in note
+        (note,) = [note for note in notes if "architecture 'rubin' of ours is unknown" in note]
+        assert "are those of ampere" in note and 'treated_like = "blackwell"' in note
     assert report.seconds != step_on("b200-sxm", "dgx-b200").seconds
     assert network_for("ours", cluster=setup.cluster).generation == catalog.load(KIND, "ampere").tuning_row
     bare = setup.accelerator.model_copy(update={"measured": type(setup.accelerator.measured)()})
@@ -88,7 +88,7 @@ def test_a_chip_that_is_treated_like_a_known_one_has_its_times(presets: Path) ->
     assert ours.work.setup.accelerator.architecture == "rubin"
     assert ours.timing == theirs.timing and ours.memory.peak == theirs.memory.peak
     assert ours.seconds == pytest.approx(theirs.seconds, rel=0.15)  # but for runs that were measured on a B200
-    assert "ours is of architecture rubin, and treated like blackwell, as its preset says" in ours.notes
+    assert "ours has architecture rubin and is treated like blackwell, as its preset says" in ours.notes
     prices = [collective("all_reduce", gpu=name, gpus=8).seconds for name in ("ours", "b200-sxm")]
     assert prices[0] == prices[1]
 
@@ -96,8 +96,8 @@ def test_a_chip_that_is_treated_like_a_known_one_has_its_times(presets: Path) ->
 @pytest.mark.parametrize(
     ("stated", "told"),
     [
-        ('architecture = "hoper"', "architecture 'hoper' of ours is not known (did you mean hopper?)"),
-        ('architecture = "hopper gh300"', "die 'hopper gh300' of ours is not known: treated like any of hopper"),
+        ('architecture = "hoper"', "architecture 'hoper' of ours is unknown (did you mean hopper?)"),
+        ('architecture = "hopper gh300"', "die 'hopper gh300' of ours is unknown: treated like any of hopper"),
         ('architecture = "Ampere  GA102"', ""),
     ],
 )
@@ -122,7 +122,7 @@ def test_the_memory_of_a_grace_is_in_its_preset() -> None:
 
 def test_one_can_be_treated_like_what_is_known_only(presets: Path) -> None:
     written(presets, 'architecture = "rubin"\ntreated_like = "blackwel"')
-    with pytest.raises(DistsimError, match="treated_like 'blackwel' of ours is no known architecture") as raised:
+    with pytest.raises(DistsimError, match="treated_like 'blackwel' of ours is not a known architecture") as raised:
         traits_of(card("ours"))
     assert "did you mean blackwell" in str(raised.value)
 
@@ -132,7 +132,7 @@ def test_a_network_of_no_known_generation_is_told() -> None:
     told = {one.network.link_class for one in clusters if one.network and unknown_links(card("h100-sxm"), one, 10**6)}
     assert told == {"ib"}
     bare = catalog.load("clusters", "node-4x-max-1550")
-    note = "network ib of node-4x-max-1550 is timed as ib-edr: no other is known"
+    note = "network ib of node-4x-max-1550 is of an unknown class: timed as ib-edr"
     assert unknown_links(card("max-1550"), bare, 8) == [note]
     assert unknown_links(card("max-1550"), bare, 4) == []
 
@@ -140,8 +140,8 @@ def test_a_network_of_no_known_generation_is_told() -> None:
 def test_links_and_hosts_that_nobody_described_are_told(presets: Path) -> None:
     written(presets, 'architecture = "blackwell"', (r"(?m)^generation = \d+", "generation = 7"))
     notes = step_on().notes
-    assert "links of ours (nvlink 7) are not known: they reach the share of their rate that nvlink-5 does" in notes
-    assert "PCIe 7 of ours is not known: a flow between cards is that of PCIe 6" in notes
+    assert "links of ours (nvlink 7) are unknown: they reach the same share of their rate as nvlink-5" in notes
+    assert "PCIe 7 of ours is unknown: cards transfer at the rate of PCIe 6" in notes
 
 
 def test_a_host_that_is_not_described_has_the_usual_slots() -> None:
@@ -193,7 +193,7 @@ def test_an_architecture_of_a_users_own_is_known_and_may_be_like_another(presets
     written(presets, 'architecture = "Acme 1"', (r"(?m)^vendor = .*$", 'vendor = "Acme"'))
     assert not unknown_architecture(card("ours"))
     assert traits_of(card("ours")) == traits_of(card("h100-sxm")).model_copy(update={"lanes": 2.0})
-    for text, told in (('like = "acme-1"', "like each other: acme-1"), ('like = "hoper"', "did you mean hopper"),
+    for text, told in (('like = "acme-1"', "to each other by like: acme-1"), ('like = "hoper"', "did you mean hopper"),
                        ("attention_age = 3", "attention_age 3 is too large")):  # fmt: skip
         file.write_text(text)
         with pytest.raises(DistsimError, match=told):

@@ -122,7 +122,7 @@ def test_a_framework_without_relatives_takes_what_holds_for_all(presets: Path) -
     ("written", "problem"),
     [
         ('timed_like = "torchtitn"', "unknown framework 'torchtitn'"),
-        ('timed_like = "other"', "frameworks are timed like each other: ours -> other -> ours"),
+        ('timed_like = "other"', "frameworks refer to each other by timed_like: ours -> other -> ours"),
         ("[prior]\nstep_second = 1.0", "unknown field 'prior.step_second'"),
         ("[prior]\nmatmul = 0", "prior.matmul 0 is too small"),
     ],

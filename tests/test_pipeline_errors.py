@@ -155,7 +155,7 @@ def test_an_array_is_no_value_of_a_job() -> None:
 @pytest.mark.parametrize(
     ("words", "problem", "hint"),
     [
-        ("--stages 4 --model t5-large", "--stages 4 given, but t5-large is an encoder with a decoder, which only tp",
+        ("--stages 4 --model t5-large", "--stages 4 given, but t5-large is an encoder-decoder, which only tp",
          "--stages 1 is all that it has"),
         ("--stages 64 --model llama-7b", "64 pipeline stages need more than the 32 layers of llama-7b",
          "--stages * --chunks may be at most 34"),

@@ -194,6 +194,13 @@ def test_a_v_has_both_arms_of_a_stage() -> None:
     assert sum(setup.stage_layers) == 61
 
 
+@pytest.mark.parametrize("schedule", ["interleaved-1f1b", "zb-v"])
+def test_stages_of_several_chunks_hold_what_is_stated_of_them(schedule: str) -> None:
+    job: dict[str, Any] = {"model": "llama-7b", "gpus": 4, "pp": 4, "vpp": 2, "framework": "nemo-automodel"}
+    report = distsim.memory(**job, schedule=schedule, stage_layers="4,8,8,12", global_batch=8)
+    assert [stage.layers for stage in report.stages] == [4, 8, 8, 12]
+
+
 def test_a_stage_without_layers_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["deepseek-v2", "--pp", "16", "--gpus", "64", "--explain", "--stage", "15"],
                   ["llama-7b", "--lora-rank", "8", "--pp", "2", "--gpus", "8", "--stage-layers", "0,32"]):  # fmt: skip

@@ -196,7 +196,7 @@ def test_windows_by_default() -> None:
     [
         ({"model_type": "jetmoe", "num_hidden_layers": 2}, "experts that a router chooses"),
         ({"model_type": "mllama", "text_config": {"model_type": "mllama_text_model", "hidden_size": 64}}, "an image"),
-        ({"model_type": "mvp", "d_model": 64, "use_prompt": True}, "prompts are not covered"),
+        ({"model_type": "mvp", "d_model": 64, "use_prompt": True}, "prompts are not supported"),
         ({"model_type": "clip", "architectures": ["CLIPForImageClassification"], **SIDES}, "CLIPModel"),
         ({"model_type": "molmo2_text", "hidden_size": 64, "qk_norm_type": "new"}, "qwen3 or olmo"),
         ({"model_type": "modernbert-decoder", "hidden_size": 64,
@@ -204,7 +204,7 @@ def test_windows_by_default() -> None:
         ({**HUB["nomic-embed-text-v1.5"], "prenorm": True}, "only what transformers itself builds"),
         ({"model_type": "gpt2", "n_embd": 64, "add_cross_attention": True}, "attention to a second model"),
         ({"model_type": "llama5", "hidden_size": 64}, "did you mean llama?"),
-        ({"model_type": "stranger", "hidden_size": 64}, "write the name of a family whose layers it has"),
+        ({"model_type": "stranger", "hidden_size": 64}, "write the name of a supported family with the same layers"),
         ({"hidden_size": 64}, 'add "model_type", such as "llama"'),
     ],
 )  # fmt: skip

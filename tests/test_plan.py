@@ -443,7 +443,7 @@ def test_where_a_price_holds_is_told() -> None:
 
 def test_sequences_beyond_the_context_are_told() -> None:
     asked = ("llama-2-7b", "--tokens", "100B", "--cluster", "nebius-h100", "--gpus", "64")
-    told = "8,192 tokens per sequence are more than the 4,096 that llama-2-7b was made for"
+    told = "8,192 tokens per sequence exceed the 4,096 that llama-2-7b was built for"
     assert told in run(*asked, "--seq", "8192").stderr
     assert told in json.loads(run(*asked, "--seq", "8192", "--json").stdout)["notes"]
     assert "was made for" not in run(*asked, "--seq", "4096").stderr
@@ -549,9 +549,9 @@ def test_your_own_prices(tmp_path: Path) -> None:
         (["llama-2-7b", "--tokens", "2T", "--gpu", "mi100"], "no on-demand price is known for whole nodes of mi100"),
         (["llama-2-7b", "--tokens", "2T", "--compute-optimal"], "both given"),
         (["llama-2-7b", "--tokens", "2T", "--spares", "-1"], "spare nodes -1 is out of range"),
-        (["llama-2-7b", "--tokens", "2T", "--stragglers", "fast"], "--stragglers fast is no share"),
-        (["llama-2-7b", "--tokens", "2T", "--stragglers", "-2%"], "--stragglers -2% is no share"),
-        (["llama-2-7b", "--tokens", "2T", "--margin", "100%"], "--margin 100% is no share of the memory"),
+        (["llama-2-7b", "--tokens", "2T", "--stragglers", "fast"], "--stragglers fast is not a share"),
+        (["llama-2-7b", "--tokens", "2T", "--stragglers", "-2%"], "--stragglers -2% is not a share"),
+        (["llama-2-7b", "--tokens", "2T", "--margin", "100%"], "--margin 100% is not a share of the memory"),
         (["llama-2-7b", "--tokens", "2T", "--preempted-every", "10d"], "applies to spot machines only"),
         (["llama-2-7b", "--tokens", "2T", "--price", "spot", "--preempted-every", "0d"], "0d leaves no time"),
         (["llama-2-7b", "--tokens", "2T", "--global-batch", "0"], "--global-batch 0 is out of range"),

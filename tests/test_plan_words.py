@@ -378,7 +378,7 @@ def test_options_of_other_commands_are_passed_over_with_a_note(tmp_path: Path) -
         (tmp_path / "distsim.toml").write_text(written)
         done = piped(*asked[command], folder=tmp_path)
         assert done.returncode == plain.returncode
-        assert f"note: {name} (project distsim.toml) was not used: distsim {command} has no such option" in done.stderr
+        assert f"note: {name} (project distsim.toml) was ignored: distsim {command} has no such option" in done.stderr
         if command == "plan":
             assert done.stdout == plain.stdout
         (tmp_path / "distsim.toml").unlink()
@@ -432,7 +432,7 @@ def test_missing_units_are_told() -> None:
 def test_chips_whose_units_a_named_framework_lacks_are_left_out() -> None:
     done = run("llama-2-7b", "--tokens", "1B", "--gpu", "a100-sxm4-80gb,h100-sxm", "--gpus", "8", "--framework",
                "torchtitan", "--precision", "fp8")  # fmt: skip
-    assert "left out: a100-sxm4-80gb has no fp8 units for precision fp8: torchtitan refuses it there" in done.stderr
+    assert "left out: a100-sxm4-80gb has no fp8 units for precision fp8: torchtitan refuses it" in done.stderr
     assert done.returncode == 0 and "a100" not in done.stdout
 
 

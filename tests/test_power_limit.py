@@ -67,14 +67,14 @@ def test_what_limits_nothing_is_told() -> None:
     above = setup(gpu_power=900)
     assert above.gpu_power is None
     assert above.accelerator == setup().accelerator
-    assert any("--gpu-power 900 W limits nothing: h100-sxm has 700 W" in note for note in above.notes)
+    assert any("--gpu-power 900 W has no effect: h100-sxm is rated at 700 W" in note for note in above.notes)
     assert not setup(gpu_power=700).notes
-    assert "not in memory" in piped("memory", "llama-7b", "--gpu-power", "300").stderr
-    assert "not in traffic" in piped("comm", "llama-7b", "--gpu-power", "300").stderr
+    assert "affects time, not memory" in piped("memory", "llama-7b", "--gpu-power", "300").stderr
+    assert "affects time, not traffic" in piped("comm", "llama-7b", "--gpu-power", "300").stderr
 
 
 @pytest.mark.parametrize(("gpu", "watts", "words"), [
-    ("h100-sxm", "105", "more than 105 and up to 700 W"), ("h100-sxm", "20W", "draws 105 W when it is idle"),
+    ("h100-sxm", "105", "more than 105 W, up to 700 W"), ("h100-sxm", "20W", "draws 105 W when idle"),
     ("h100-sxm", "much", "--gpu-power 'much' is not a quantity in W"), ("h100-sxm", "500 GB", "write e.g. 700 W"),
     ("h100-sxm", "0", "more than 0"), ("h100-sxm", "-5", "more than 0"), ("h100-sxm", "nan", "not a quantity"),
     ("tpu-v5p", "300", 'power = "700 W"'),
@@ -131,9 +131,7 @@ def test_a_limit_of_a_cluster_file(tmp_path: Path) -> None:
     done = piped("step", "llama-7b", "--cluster", str(file))
     assert done.returncode == 2 and "gpu_power 90 W of cluster capped" in done.stderr
     file.write_text(f"{NODE}gpu_power = 900\n{FABRIC}", encoding="utf-8")
-    assert (
-        "gpu_power 900 W of cluster capped limits nothing" in piped("step", "llama-7b", "--cluster", str(file)).stderr
-    )
+    assert "gpu_power 900 W of cluster capped has no effect" in piped("step", "llama-7b", "--cluster", str(file)).stderr
 
 
 def test_the_option_has_its_places(tmp_path: Path) -> None:
@@ -197,7 +195,7 @@ def test_a_plan_keeps_the_limit() -> None:
 def test_a_plan_tells_what_the_limit_rules_out() -> None:
     words = ("plan", "llama-7b", "--tokens", "1B", "--gpu", "h100-sxm,a100-sxm4-80gb", "--gpus", "8")
     done = piped(*words, "--global-batch", "512", "--tp", "1", "--pp", "1", "--gpu-power", "80")
-    assert "left out: --gpu-power 80 W leaves nothing to compute with: h100-sxm" in done.stderr
+    assert "left out: --gpu-power 80 W leaves no power to compute: h100-sxm" in done.stderr
     assert "x a100-sxm4-80gb" in done.stdout
     assert piped(*words, "--gpu-power", "20").returncode == 2
 

@@ -147,7 +147,7 @@ def test_other_modalities_are_said_to_be_left_out(tmp_path: Path) -> None:
     file.write_text(json.dumps(next(row["config"] for row in COUNTS if "vision_config" in row["config"])))
     from distsim.interop.models import reading_notes
 
-    assert any("only the decoder of text is read, without vision_config" in note for note in reading_notes(str(file)))
+    assert any("only the text decoder is read, without vision_config" in note for note in reading_notes(str(file)))
 
 
 @pytest.mark.parametrize(("seq", "sample", "dense"), [(4096, None, True), (2048, None, False), (4096, 512, False)])
@@ -156,7 +156,7 @@ def test_attention_that_sees_more_than_its_indexer_chooses_is_said_to_be_dense(
 ) -> None:
     options = {"gpus": 512, "ep": 32, "pp": 8, "micro_batch": 1, "seq": seq, "sample_tokens": sample}
     report = distsim.step(model="deepseek-v3.2", gpu="b200-sxm", framework="torchtitan", **options)
-    assert any("2,048 keys that its indexer chooses" in note for note in report.notes) is dense
+    assert any("2,048 keys that its indexer selects" in note for note in report.notes) is dense
 
 
 def test_indexers_score_and_choose_inside_packed_samples() -> None:

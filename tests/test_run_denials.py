@@ -55,7 +55,20 @@ def test_chunks_of_the_loss(notes: str, chunks: int) -> None:
     assert loss_notes.loss_chunks(_run(notes)) == chunks
 
 
-@pytest.mark.parametrize("notes", ["loss in chunks was tried", "chunked loss off", "liger kernel disabled"])
+@pytest.mark.parametrize(
+    ("notes", "own", "loss"),
+    [("fused linear cross entropy", (), "fused-linear"), ("FusedLinearCrossEntropy", ("cut",), "cut"),
+     ("fused-linear CE", ("liger",), "fused-linear"), ("Liger's fused linear cross entropy", ("cut",), "liger"),
+     ("compiled cross entropy chunks the logits", ("chunked-head",), "chunked-head")],
+)  # fmt: skip
+def test_a_loss_that_each_library_has_its_own_of(notes: str, own: tuple[str, ...], loss: str) -> None:
+    assert loss_notes.loss_of(_run(notes), own) == loss
+
+
+@pytest.mark.parametrize(
+    "notes",
+    ["loss in chunks was tried", "chunked loss off", "liger kernel disabled", "no fused linear cross entropy"],
+)
 def test_losses_that_did_not_run(notes: str) -> None:
     assert loss_notes.loss_of(_run(notes), ("chunked",)) is None
 

@@ -6,7 +6,8 @@ import pytest
 
 from distsim import catalog
 from distsim.engine.evidence import replay
-from distsim.interop.runs import Run
+from distsim.engine.runs.measured import told_counts
+from distsim.interop.runs import Run, odd_cells
 
 ROW = {"id": "a", "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "4096", "tp": "2", "pp": "1",
        "zero_stage": "1", "micro_batch": "1", "global_batch": "64", "framework": "megatron-core", "recompute": "none",
@@ -72,8 +73,23 @@ def test_dense_model_flops_by_other_words(kind: str) -> None:
 
 
 def test_words_that_name_no_count_give_no_time() -> None:
-    for kind in ("unknown", "supermodel", "alpa MoE formula", ""):
+    for kind in ("unknown", "supermodel", "alpa MoE formula"):
         assert replay(Run({**ROW, "tflops_per_gpu_reported": RATE, "flops_kind": kind}, 2)).measured_seconds is None
+
+
+def test_a_rate_that_megatron_prints_counts_half_of_attention() -> None:
+    """Rows of its logs seldom say so, and had no time. Not before 2025, and not that of whom it only stands for."""
+    row = {**ROW, "tflops_per_gpu_reported": RATE, "flops_kind": ""}
+    for name in ("megatron-core", "Megatron-LM core_v0.16.1", "megatron-bridge"):
+        run = Run({**row, "framework": name}, 2)
+        found = replay(run)
+        assert found.measured_seconds == pytest.approx(_rated("model, causal"))
+        assert "flops_kind is blank: model, causal FLOPs" in found.assumed and not odd_cells([run], counts=told_counts)
+    assert "flops_kind" not in replay(Run({**row, "step_time_s": "2"}, 2)).assumed
+    others = ({"year": "2024"}, {"framework": "somebody's trainer"}, {"framework": "torchtitan"}, {"framework": ""})
+    for cells in others:
+        run = Run({**row, **cells}, 2)
+        assert replay(run).measured_seconds is None and odd_cells([run], counts=told_counts)
 
 
 def test_mfu_counts_model_flops_and_hfu_hardware_flops() -> None:

@@ -25,7 +25,7 @@ def test_a_v_has_two_chunks(schedule: str) -> None:
     left_open, stated = setup(schedule=schedule), setup(schedule=schedule, vpp=2)
     assert left_open.layout == stated.layout
     assert left_open.chunk_layers == (4,) * 8
-    assert any("--vpp not given: 2 taken" in note for note in left_open.notes)
+    assert any("--vpp not given: using 2" in note for note in left_open.notes)
     assert not stated.notes
 
 
@@ -42,7 +42,7 @@ SEVERAL = ("interleaved-1f1b", "looped-bfs", "interleaved-zb")
 def test_what_interleaves_has_two_chunks_unless_one_is_stated(schedule: str) -> None:
     left_open, one = setup(schedule=schedule), setup(schedule=schedule, vpp=1)
     assert left_open.layout == setup(schedule=schedule, vpp=2).layout
-    assert any("--vpp not given: 2 taken" in note for note in left_open.notes)
+    assert any("--vpp not given: using 2" in note for note in left_open.notes)
     assert one.layout.vpp == 1
     assert any("--vpp 2" in note for note in one.notes)
 
@@ -50,7 +50,7 @@ def test_what_interleaves_has_two_chunks_unless_one_is_stated(schedule: str) -> 
 def test_layers_that_make_no_two_chunks_stay_in_one() -> None:
     odd = setup(schedule="interleaved-1f1b", framework="torchtitan", stage_layers="9,9,7,7")
     assert odd.layout.vpp == 1 and odd.chunk_layers == (9, 9, 7, 7)
-    assert any("do not make 8 chunks" in note for note in odd.notes)
+    assert any("do not divide into 8 chunks" in note for note in odd.notes)
 
 
 @pytest.mark.parametrize("vpp", [None, 1, 2])

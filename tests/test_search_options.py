@@ -23,6 +23,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"lora_rank": 8, "quantize": "nf4", "framework": "huggingface"},
     {"no_sync": True, "clip": True},
     {"no_sync": False, "clip": False, "framework": "deepspeed"},
+    {"clip": True, "model": "electra-small", "framework": "torchtitan", "seq": 512},
     {"loss_parallel": False, "precision": "fp8", "framework": "megatron-bridge"},
     {"loss": "liger", "framework": "huggingface"},
     {"loss": "cut", "lora_rank": 8, "framework": "fsdp"},

@@ -97,7 +97,7 @@ def test_where_no_such_kernel_runs_attention_is_dense() -> None:
     for options in ({"gpu": "a100-sxm4-80gb"}, {"framework": "torchtitan"}, {"attention": "eager"}):
         setup = _setup(**options)
         assert "attention.query_absorbed" not in distinct_saved(build_stages(setup)[0].layers[-1][0].operations)
-        assert any("counted dense" in note for note in setup.notes)
+        assert any("counted as dense" in note for note in setup.notes)
         assert "dense attention" in flops_convention(setup)
     assert not any("keys" in note for note in _setup(model="deepseek-v3").notes)
 

@@ -243,7 +243,7 @@ def toy() -> StepTimeline:
     run = distsim.pipeline(stages=2, micro=4, forward=forward.now, backward=backward.now)
     none = Beside(0.0, 0.0, None)
     passes = {"F": forward, "B": backward}
-    part = Part((0, 1), (passes,), forward.now + backward.now, none, tail, none)
+    part = Part((0, 1), (passes,), forward.now + backward.now, none, none, tail, none)
     report = SimpleNamespace(seconds=run.makespan + tail.now + 0.5)
     return StepTimeline(cast("StepReport", report), (part,), run, run.makespan, 1.0)
 

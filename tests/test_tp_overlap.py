@@ -42,8 +42,8 @@ def test_tiles_can_be_turned_off_and_are_on_where_the_framework_was_fitted_with_
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"tp": 16}, "tp 16 is on 2 NVLink domains"),
-        ({"gpu": "l40s"}, "l40s has no links of its own"),
+        ({"tp": 16}, "tp 16 spans 2 NVLink domains"),
+        ({"gpu": "l40s"}, "l40s has no direct links between accelerators"),
     ],
 )
 def test_where_tiles_cannot_be_a_note_says_why(more: dict[str, Any], why: str) -> None:
@@ -62,9 +62,12 @@ def test_one_rank_has_nothing_to_exchange() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"framework": "deepspeed"}, "the profile deepspeed has no tensor parallel exchanges beside products"),
-        ({"framework": "torchtitan"}, "only where modules are compiled"),
-        ({"sequence_parallel": False}, "needs sequences sharded over tp 8"),
+        (
+            {"framework": "deepspeed"},
+            "the profile deepspeed does not overlap tensor parallel communication with matrix products",
+        ),
+        ({"framework": "torchtitan"}, "with matrix products only if compiled"),
+        ({"sequence_parallel": False}, "needs sequence parallelism over tp 8"),
     ],
 )
 def test_what_cannot_be_is_refused(more: dict[str, Any], words: str) -> None:
@@ -87,15 +90,15 @@ def test_torchtitan_cuts_exchanges_into_pieces_when_asked_to() -> None:
 def test_the_command_line_says_what_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["llama-2-70b", "--gpu", "h100-sxm", "--gpus", "64", "--tp", "8", "--pp", "2", "--global-batch", "64"]
     told = {
-        (): "run in tiles beside products (userbuffers), as those that megatron-core was fitted to do",
-        ("--no-tp-comm-overlap",): "stand apart from products: as asked for",
-        ("--framework", "megatron-lm"): "stand apart from products: megatron-lm runs them so",
+        (): "overlaps with matrix products in tiles (userbuffers), as in the runs that megatron-core was fitted to",
+        ("--no-tp-comm-overlap",): "does not overlap with matrix products: as asked for",
+        ("--framework", "megatron-lm"): "does not overlap with matrix products: megatron-lm runs it so",
     }
     for more, text in told.items():
         assert run(["step", *words, *more, "--explain"]) in (0, 1)
         assert text in " ".join(capsys.readouterr().out.split())
     assert run(["memory", *words, "--no-tp-comm-overlap"]) in (0, 1)
-    assert "--no-tp-comm-overlap is counted in time, not in memory" in capsys.readouterr().err
+    assert "--no-tp-comm-overlap affects time, not memory" in capsys.readouterr().err
 
 
 def test_a_search_and_a_file_can_say_it(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,7 +153,7 @@ def test_casts_halve_what_is_reduced_and_errors_of_compression_are_kept() -> Non
     gradients = distsim.memory(**ddp).stages[0].categories["gradients"]
     assert cast == none and low - none == gradients and one - none == pytest.approx(gradients * 9 / 8)
     notes = [distsim.memory(**ddp, compress=kind).setup.notes for kind in ("bf16", "powersgd-r4")]
-    assert ["--compress is counted in traffic, not in memory" in " ".join(told) for told in notes] == [True, False]
+    assert ["--compress affects traffic, not memory" in " ".join(told) for told in notes] == [True, False]
 
 
 def test_factors_of_experts() -> None:
@@ -516,18 +516,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"gpus": 8, "tp": 8, "tp_mode": "2d"}, "do not form a square"),
     ({"gpus": 4, "tp": 4, "tp_mode": "3d"}, "do not form a cube"),
     ({"gpus": 4, "tp": 4, "tp_depth": 2}, "--tp-depth 2 has no effect"),
-    ({"gpus": 4, "tp": 4, "tp_mode": "2d", "sequence_parallel": True}, "one-dimensional"),
+    ({"gpus": 4, "tp": 4, "tp_mode": "2d", "sequence_parallel": True}, "--tp-mode 1d"),
     ({"gpus": 8, "cp_mode": "ring"}, "no effect with cp 1"),
     ({"gpus": 64, "cp": 64, "cp_mode": "all_to_all"}, "does not divide 32 heads"),
     ({"gpus": 8, "compress": "zip"}, "unknown gradient compression"),
     ({"gpus": 8, "compress": "powersgd-r0"}, "unknown gradient compression"),
-    ({"gpus": 8, "compress": "fp16", "precision": "bf16"}, "gradients travel in bf16"),
+    ({"gpus": 8, "compress": "fp16", "precision": "bf16"}, "gradients are already sent in bf16"),
     ({"gpus": 8, "compress": "1bit", "zero": 2}, "zero is 2"),
     ({"gpus": 8, "compress": "1bit", "optimizer": "sgd"}, "made for adam"),
     ({"gpus": 1, "compress": "1bit"}, "one data parallel rank"),
     ({"gpus": 64, "zeropp": "qwz"}, "zero is 0"),
     ({"gpus": 64, "zero": 3, "zeropp": "xyz"}, "unknown part of ZeRO++: xyz"),
-    ({"gpus": 8, "zero": 3, "zeropp": "qwz"}, "fit one domain"),
+    ({"gpus": 8, "zero": 3, "zeropp": "qwz"}, "one domain holds all"),
     ({"gpus": 64, "tp": 2, "zero": 3, "zeropp": "hpz"}, "but tp is 2"),
     ({"gpus": 64, "tp": 2, "zero": 3, "zeropp": "qwz,qgz"}, "or use --zeropp qwz alone"),
     ({"gpus": 8, "sync_every": 10}, "--sync-every 10 has no effect"),
@@ -611,7 +611,7 @@ def test_no_clipping_is_told() -> None:
     assert not any("--clip" in note for note in whole.notes)
     assert any(row.purpose == "gradient norm" for row in always.collectives)
     assert not any("--clip" in note for note in always.notes)
-    for report, words in ((usual, "usual configurations clip"), (asked, "where its user asks")):
+    for report, words in ((usual, "usual configurations clip"), (asked, "clips only on request")):
         assert not any(row.purpose == "gradient norm" for row in report.collectives)
         assert any("--clip not given" in note and words in note for note in report.notes)
         for stated in (True, False):

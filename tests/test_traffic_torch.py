@@ -243,7 +243,7 @@ def test_the_fullest_rank_holds_whole_experts() -> None:
     22.6 GB of parameters where a 64th is 2.9, as the first eight ranks have an expert of each layer each."""
     report = distsim.memory("mixtral-8x7b", framework="prime-rl", gpu="h100-sxm", gpus=64, zero=3, seq=2048)
     found = report.stages[0].categories
-    assert any("the 8 of a layer are filled up to 64" in note for note in report.setup.notes)
+    assert any("the 8 of a layer are padded to 64" in note for note in report.setup.notes)
     assert found["parameters"] == found["gradients"] == pytest.approx(22_649_405_952, rel=1e-3)
     assert found["optimizer"] == pytest.approx(45_298_960_896, rel=1e-3)
 

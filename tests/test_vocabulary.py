@@ -192,8 +192,8 @@ def test_memory_is_that_of_its_shares() -> None:
 
 @pytest.mark.parametrize(
     ("options", "problem"),
-    [({"pp": 1}, "no effect with pp 1"), ({"vpp": 7}, "not worked into schedule interleaved-1f1b"),
-     ({"schedule": "gpipe"}, "not worked into schedule gpipe")],
+    [({"pp": 1}, "no effect with pp 1"), ({"vpp": 7}, "not supported by schedule interleaved-1f1b"),
+     ({"schedule": "gpipe"}, "not supported by schedule gpipe")],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(DistsimError, match=problem):
@@ -239,7 +239,7 @@ def test_balanced_is_the_best_split(pp: int, thousands: int, shared: bool) -> No
 def test_balanced_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
     one = setup(stage_layers="balanced")
     assert one.stage_layers == (7, 8, 8, 5)
-    assert any("balanced by their operations" in note for note in one.notes)
+    assert any("balanced by their FLOPs" in note for note in one.notes)
     assert run(["memory", TIED, "--pp", "4", "--gpus", "8", "--stage-layers", "balanced"]) == 0
     assert "5 on stage 3" in capsys.readouterr().err
 

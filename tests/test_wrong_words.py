@@ -17,12 +17,12 @@ ERRORS = [
     ("memory llama-7b --gpus 8 --cp 3", "valid --cp: 1, 2, 4, 8\n", "nearby"),
     ("memory llama-7b --gpus 8 --pp 3", "valid --gpus nearby: 6, 9", "chunk"),
     ("step llama-7b --pp 64 --gpus 64", "64 pipeline stages need more than the 32 layers", "chunk"),
-    ("step llama-7b --stage-layers 3,4", "give 1, in model order", "numbers"),
+    ("step llama-7b --stage-layers 3,4", "counts needed: 1, in model order", "numbers"),
     # words that are nearly one of the choices
     ("memory llama-7b --recompute ful", "did you mean full? choices: none, selective, full", ""),
     ("memory llama-7b --attention flsh", "did you mean flash?", ""),
-    ("memory --model llama-7b", "a model stands by itself: distsim memory llama-7b", "--tp-mode"),
-    ("comm --bytes 1GB --gpus 16", "--bytes: only with --collective", "no model"),
+    ("memory --model llama-7b", "the model is a plain argument: distsim memory llama-7b", "--tp-mode"),
+    ("comm --bytes 1GB --gpus 16", "--bytes: only valid with --collective", "no model"),
     ("comm llama-7b --collective all_reduce", "takes no MODEL", "--model"),
     ("search llama-3-8b --gpus 8 --within 20", "--within 20 has no unit\n  write e.g. 20s or 20ms", "20d"),
 ]
@@ -53,8 +53,8 @@ def test_odd_lines_of_a_configuration_are_told_once(tmp_path: Path, capsys: pyte
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert run(["memory", str(tmp_path), "--gpus", "8"]) == 0
     told = capsys.readouterr().err
-    assert "activation 'sily' is not known: taken as one kernel; did you mean silu" in told
-    assert "30 heads do not divide 4096: heads of 136 taken" in told
+    assert "activation 'sily' is unknown: assumed to be one kernel; did you mean silu" in told
+    assert "30 heads do not divide hidden size 4096: using heads of 136" in told
     assert told.count("quantization_config") == 1 and "quant_method" not in told
 
 
@@ -62,7 +62,8 @@ def test_machines_that_nothing_joins(capsys: pytest.CaptureFixture[str]) -> None
     """Memory can be told of them; what is proposed to make a job fit is a job that the other commands can tell of."""
     assert run(["memory", "llama-7b", "--gpu", "rtx-3060", "--gpus", "512", "--zero", "3", "--json"]) == 0
     assert (
-        "cluster workstation-4x-rtx-3060 states none: memory is told, comm and step are not" in capsys.readouterr().err
+        "cluster workstation-4x-rtx-3060 states none: memory can still be computed, comm and step cannot"
+        in capsys.readouterr().err
     )
     assert run(["memory", "llama-2-70b", "--gpu", "rtx-3060", "--gpus", "1", "--json"]) == 1
     mends = [one["flags"].split() for one in json.loads(capsys.readouterr().out)["mends"]]
@@ -105,8 +106,8 @@ def test_lines_of_a_step_fold_to_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    words = ("step llama-2-70b --gpu h100-sxm --gpus 64 --tp 2 --pp 8 --zero 1 --zero-group 4 --micro-batch 1 "
-             "--global-batch 1024 --recompute none")  # fmt: skip
+    words = ("step llama-2-70b --gpu h100-sxm --gpus 64 --tp 2 --pp 8 --seq 4224 --zero 1 --zero-group 4 "
+             "--micro-batch 1 --global-batch 1024 --recompute none")  # fmt: skip
     assert run(words.split()) == 0
     text = capsys.readouterr().out
     assert "fits, by little\n" in text

@@ -133,7 +133,7 @@ def test_two_by_two_chips_gather_as_measured() -> None:
 
 def test_one_policy_holds_for_all_layers_of_a_loop() -> None:
     given = {"model": "llama-2-7b", "gpu": "tpu-v5e", "gpus": 64, "seq": 4096, "recompute": "full"}
-    with pytest.raises(DistsimError, match="all layers again or none, not 8"):
+    with pytest.raises(DistsimError, match="recomputes all layers or none, not 8"):
         resolve(Job(**given, framework="maxtext", recompute_layers=8))
     assert resolve(Job(**given, framework="maxtext", recompute_layers=32)).layout.recompute_layers == 32
     setup = resolve(Job(**given | {"recompute": "none"}, framework="maxtext", micro_batch=2))

@@ -54,7 +54,7 @@ def help_text() -> str:
         if rows:
             lines += ["", f"{group}:", *(f"  {name:<10} {answer}" for name, answer in rows)]
     lines += ["", "Examples:", *(f"  {example}" for example in EXAMPLES)]
-    return "\n".join([*lines, "", "distsim COMMAND --help tells a command's options; --version the version."])
+    return "\n".join([*lines, "", "distsim COMMAND --help lists its options; distsim --version prints the version."])
 
 
 def _version() -> str:
@@ -115,7 +115,7 @@ def _run(arguments: list[str]) -> int:
     name = arguments[0]
     if name not in available():
         raise DistsimError(
-            f"no command {name!r}", did_you_mean(name, available()), f"commands: {', '.join(available())}"
+            f"unknown command {name!r}", did_you_mean(name, available()), f"commands: {', '.join(available())}"
         )
     return _call(name, arguments[1:])
 

@@ -51,7 +51,7 @@ def price_collective(
     from distsim.report import terminal
 
     if found[-1].wire_bytes_per_rank == 0:
-        raise DistsimError(f"one GPU has nobody to exchange with in {found[-1].op}", "use --gpus 2 or more")
+        raise DistsimError(f"{found[-1].op} on one GPU exchanges nothing", "use --gpus 2 or more")
     sys.stdout.write(report.text(found, cluster or str(where["gpu"]), terminal.unicode(), terminal.width()) + "\n")
 
 
@@ -68,7 +68,8 @@ def _whole(size: float) -> int:
 
     if not 1 <= size <= LARGEST:
         raise DistsimError(
-            f"{size:,.6g} bytes is no size of a collective", f"give 1 byte to {LARGEST:,} bytes (1 PiB), such as 1GB"
+            f"{size:,.6g} bytes is not a valid collective size",
+            f"give 1 byte to {LARGEST:,} bytes (1 PiB), such as 1GB",
         )
     return int(size)
 
@@ -76,7 +77,7 @@ def _whole(size: float) -> int:
 def sizes(first: int, last: int) -> list[int]:
     """Sizes that double up to ``last``, which is always among them."""
     if first > last:
-        raise DistsimError(f"the first size, {first} bytes, is above the last, {last}", "swap them")
+        raise DistsimError(f"the first size, {first:,} bytes, is above the last, {last:,}", "swap them")
     found = [first]
     while found[-1] * 2 < last:
         found.append(found[-1] * 2)
@@ -86,7 +87,7 @@ def sizes(first: int, last: int) -> list[int]:
 def _place(
     cluster: str | None, gpu: str | None, gpus: int | None, gpus_per_node: int | None
 ) -> tuple[dict[str, Any], int]:
-    """Cluster or GPU as ``collective`` wants them, and how many ranks: one node where nobody says."""
+    """Cluster or GPU as ``collective`` wants them, and how many ranks: one node where the user states neither."""
     from distsim import catalog
 
     if cluster is not None:

@@ -26,12 +26,12 @@ def comm(
     collective: Annotated[
         str | None, typer.Option("--collective", help="price one collective instead of a model's step, e.g. all_reduce")
     ] = None,
-    bytes: Annotated[str | None, typer.Option("--bytes", help="with --collective: its size, e.g. 1GB")] = None,
+    bytes: Annotated[str | None, typer.Option("--bytes", help="with --collective: message size, e.g. 1GB")] = None,
     sweep_from: Annotated[
-        str | None, typer.Option("--from", help="with --collective: the first size of the sweep", show_default=False)
+        str | None, typer.Option("--from", help="with --collective: first size of the sweep", show_default=False)
     ] = None,
     gpus_per_node: Annotated[
-        int | None, typer.Option("--gpus-per-node", help="with --collective: GPUs of a node")
+        int | None, typer.Option("--gpus-per-node", help="with --collective: GPUs per node")
     ] = None,
     gbps: Annotated[
         float | None, typer.Option("--internode-gbps-per-gpu", help="with --collective: network rate per GPU in Gb/s")
@@ -42,9 +42,9 @@ def comm(
         bool, typer.Option("--explain", help="print every figure with its formula, numbers and source")
     ] = False,
 ) -> None:
-    """Tell what crosses which link in one optimizer step: every kind of collective with bytes, link and time.
+    """Show what crosses which link in one optimizer step: every kind of collective with its bytes, link and time.
 
-    With --collective and no MODEL it prices that one collective over sizes, as nccl-tests measures it.
+    With --collective and no MODEL, price that one collective over a range of sizes, as nccl-tests measures it.
 
     Example: distsim comm llama-7b --gpus 16 --zero 3
 
@@ -67,7 +67,7 @@ def _one(op: str, stated: dict[str, Any], single: dict[str, Any], json: bool, ex
     if explain:
         left.append("--explain")
     if left:
-        raise DistsimError(f"--collective prices one collective; it takes no {', '.join(left)}", "leave them out")
+        raise DistsimError(f"--collective prices one collective and takes no {', '.join(left)}", "leave them out")
     merged, _ = with_places(place)
     place = {name: merged.get(name) for name in place}
     size, sweep_from = single.pop("bytes"), single.pop("sweep_from")
@@ -78,7 +78,9 @@ def _refuse(single: dict[str, Any]) -> None:
     flags = {"sweep_from": "--from"}
     stated = [flags.get(name, flag(name)) for name, value in single.items() if value is not None]
     if stated:
-        raise DistsimError(f"{', '.join(stated)}: only with --collective", "e.g. --collective all_reduce --bytes 1GB")
+        raise DistsimError(
+            f"{', '.join(stated)}: only valid with --collective", "e.g. --collective all_reduce --bytes 1GB"
+        )
 
 
 def _step(job: Any, origins: dict[str, str], json: bool, explain: bool) -> None:

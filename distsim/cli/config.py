@@ -41,21 +41,21 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     except OSError as error:
         raise DistsimError(f"cannot read the file: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:
-        raise DistsimError("is not text; TOML is needed", where=str(path)) from None
+        raise DistsimError("is not a text file; TOML is expected", where=str(path)) from None
     except tomllib.TOMLDecodeError as error:
         raise DistsimError(f"not valid TOML: {error}", where=str(path)) from None
     named: dict[str, Any] = {}
     for spelling, value in data.items():
         name = spelling.replace("-", "_")
         if name in named:
-            raise DistsimError(f"{name} is stated twice, also as {name.replace('_', '-')}", "keep one of them",
+            raise DistsimError(f"{name} is set twice, also as {name.replace('_', '-')}", "keep one of them",
                                where=str(path))  # fmt: skip
         named[name] = value
     for name in named:
         if name not in known:
             from distsim.other_names import meant
 
-            hint = meant(name, known) or "options: as on the command line, e.g. gpu, gpus, tp, zero"
+            hint = meant(name, known) or "options are named as on the command line, e.g. gpu, gpus, tp, zero"
             raise DistsimError(f"unknown option {name!r}", hint, where=str(path))
     return named
 
@@ -80,7 +80,7 @@ def _tell_unknown(known: Mapping[str, Any]) -> None:
 
         near = nearest(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in variables], least=MEANT)
         meant = f"; did you mean {', '.join(PREFIX + one for one in near)}?" if near else ""
-        talk.note(f"{name} was not used: it is no option{meant}")
+        talk.note(f"{name} was ignored: it is not an option{meant}")
 
 
 def _value(text: str, kind: Any, variable: str) -> Any:

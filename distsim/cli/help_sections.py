@@ -17,11 +17,11 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Memory": ("zero", "zero_group", "recompute", "recompute_layers", "offload", "offload_to", "loss"),
     "Training": ("precision", "optimizer", "dropout", "mtp", "expert_imbalance", "capacity_factor"),
     "Fine-tuning": ("lora_rank", "lora_targets", "lora_dropout", "lora_whole", "quantize"),
-    "Exchange of gradients": ("no_sync", "clip", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers"),
+    "Gradient communication": ("no_sync", "clip", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers"),
     "Where options come from": ("job", "show_config"),
 }  # fmt: skip
 SEARCH: dict[str, tuple[str, ...]] = {
-    "What is best": ("objective", "within", "tokens", "deadline", "margin", "exclude", "top", "all_ranks", "diff"),
+    "Objective": ("objective", "within", "tokens", "deadline", "margin", "exclude", "top", "all_ranks", "diff"),
     "Prices": ("price", "provider"),
     **SECTIONS,
     "Time of the search": ("jobs", "dask"),
@@ -44,12 +44,12 @@ PLAN: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 PIPELINE: dict[str, tuple[str, ...]] = {
     "Schedule": ("stages", "micro", "schedule", "chunks", "memory_limit", "weight_memory", "group", "compare", "list_"),
-    "Times of a micro-batch, in any unit": ("forward", "backward", "input_gradient", "weight_gradient", "balance",
-                                            "loss", "optimizer", "sync"),
+    "Times per micro-batch, in any unit": ("forward", "backward", "input_gradient", "weight_gradient", "balance",
+                                           "loss", "optimizer", "sync"),
     "Transfers": ("hop", "p2p", "blocking", "contention"),
-    "Times of a model instead, in seconds": ("model", "gpu", "gpu_power", "tp", "micro_batch", "seq", "recompute",
-                                             "framework", "cuda_graphs", "stage_layers", "lora_rank", "quantize"),
-    "An order of your own instead of a schedule": ("order", "placement", "chains"),
+    "Times from a model instead, in seconds": ("model", "gpu", "gpu_power", "tp", "micro_batch", "seq", "recompute",
+                                               "framework", "cuda_graphs", "stage_layers", "lora_rank", "quantize"),
+    "A custom order instead of a schedule": ("order", "placement", "chains"),
     "Fused pairs": ("fused", "fused_time"),
 }  # fmt: skip
 BY_COMMAND = {

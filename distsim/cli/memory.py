@@ -28,9 +28,9 @@ def memory(
     stage: Annotated[
         int | None, typer.Option("--stage", help="pipeline stage to explain [default: the fullest]", show_default=False)
     ] = None,
-    all_stages: Annotated[bool, typer.Option("--all-stages", help="list each stage, also those alike")] = False,
+    all_stages: Annotated[bool, typer.Option("--all-stages", help="list every stage, identical ones too")] = False,
 ) -> None:
-    """Tell where every byte on each GPU goes, per pipeline stage, whether it fits, and what would make it fit.
+    """Show where every byte on each GPU goes, per pipeline stage, whether it fits, and what would make it fit.
 
     Exit code 0: it fits; 1: it does not; 2: the input is wrong.
 

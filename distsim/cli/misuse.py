@@ -64,9 +64,9 @@ def _instead(name: str, flags: Sequence[str], command: str) -> str:
     """A hint at the option that somebody may have meant who typed one that does not exist."""
     known = [flag.strip("-").replace("-", "_") for flag in flags if flag.startswith("--")]
     if name == "--model" or (here(name, ("model",)) and "model" not in known):
-        return f"a model stands by itself: distsim {command} llama-7b"
+        return f"the model is a plain argument: distsim {command} llama-7b"
     if here(name, SHAPE) and not here(name, known):
-        return "a network's shape is its preset's, its TOML's or its config.json's: distsim show models"
+        return "a model's shape comes from its preset, TOML or config.json: distsim show models"
     return meant(name, known, option=True)
 
 

@@ -32,7 +32,8 @@ def calibrate_nccl_tests(
     spec = catalog.load("clusters", cluster) if cluster is not None else None
     name = gpu if gpu is not None else spec.gpu if spec is not None else None
     if name is None:
-        raise DistsimError("--nccl-tests needs the accelerator it ran on", "add e.g. --gpu h100-sxm or --cluster NAME")
+        told = "--nccl-tests needs the accelerator that the tests ran on"
+        raise DistsimError(told, "add e.g. --gpu h100-sxm or --cluster NAME")
     if gpu is not None and spec is not None:
         raise DistsimError(f"--gpu {gpu} and --cluster {cluster} both name the accelerator", "keep one of them")
     found = nccl_tests.read(file, op_named(collective) if collective is not None else None, ranks)
@@ -59,7 +60,7 @@ def _write(path: str, text: str) -> None:
 
 
 def show_topology(nccl_log: str, json: bool = False) -> None:
-    """Draw the rings and trees that a log of NCCL tells of."""
+    """Draw the rings and trees of an NCCL log."""
     from distsim.interop import nccl_log as reader
 
     topology = reader.read(nccl_log)

@@ -17,80 +17,101 @@ from distsim.specs.flags import flag, switch
 # name -> (type, help). The names are Job's fields; the flags follow from them.
 JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "gpu": (str, f"accelerator preset (distsim show gpus) [default: {DEFAULT_GPU}]"),
-    "gpus": (int, "how many accelerators [default: one node]"),
+    "gpus": (int, "number of accelerators [default: one node]"),
     "cluster": (str, "cluster preset or TOML, instead of the GPU's usual node and network"),
     "gpu_power": (str, "power limit of each accelerator in watts: 500 or 500W [default: the cluster's, or none]"),
-    "profile": (str, "network profile that distsim calibrate --nccl-tests wrote"),
+    "profile": (str, "network profile written by distsim calibrate --nccl-tests"),
     "framework": (
         str,
-        "software profile: kernels, overheads, defaults [default: megatron-core; of TPUs, Trainium, Gaudi their own]",
+        "software profile: kernels, overheads, defaults [default: megatron-core; TPUs, Trainium, Gaudi: their own]",
     ),
     "tp": (int, "tensor parallel degree"),
     "pp": (int, "pipeline parallel degree (stages)"),
     "cp": (int, "context parallel degree"),
     "ep": (int, "expert parallel degree, inside data parallel: divides dp*cp*tp"),
     "etp": (int, "tensor parallel degree of the experts"),
-    "dp": (int, "data parallel degree [default: what the others leave of --gpus]"),
+    "dp": (int, "data parallel degree [default: --gpus / (tp*pp*cp)]"),
     "vpp": (int, "model chunks per pipeline stage (interleaving) [default: 1, or the schedule's own]"),
     "schedule": (str, "pipeline schedule [default: 1f1b, or interleaved-1f1b with --vpp]"),
     "stage_layers": (
         str,
         "layers per stage or chunk: 7,8,8,9; 4*15,1; 3,...,2; balanced; or Megatron's Et*3|(tt|)*9|L",
     ),
-    "vocab_parallel": (str, "stages share the vocabulary: vocab-1, vocab-2 or interlaced [default: its ends hold it]"),
+    "vocab_parallel": (
+        str,
+        "vocabulary shared by all stages: vocab-1, vocab-2, interlaced [default: first and last hold it]",
+    ),
     "zero": (
         int,
-        "sharded: 0 nothing, 1 optimizer, 2 + gradients, 3 + parameters [default: the framework's, or 0]",
+        "ZeRO stage: 0 shards nothing, 1 optimizer, 2 + gradients, 3 + parameters [default: the framework's, or 0]",
     ),
-    "zero_group": (int, "ranks per sharding group where fewer than dp (HSDP) [default: dp*cp]"),
+    "zero_group": (int, "ranks per sharding group if fewer than dp (HSDP) [default: dp*cp]"),
     "sequence_parallel": (bool, "Megatron sequence parallelism [default: the framework's, or on with tp > 1]"),
     "seq": (int, "tokens per sequence [default: the model's context length]"),
     "decoder_seq": (
         int,
-        "tokens per sequence of a decoder behind an encoder, which reads --seq [default: the model's]",
+        "decoder tokens per sequence in an encoder-decoder, whose encoder reads --seq [default: the model's]",
     ),
-    "sample_tokens": (int, "mean tokens of samples packed into a sequence, each attending to itself [default: one]"),
-    "micro_batch": (int, "sequences per data-parallel rank and micro-step [default: 1]"),
+    "sample_tokens": (
+        int,
+        "mean tokens per packed sample, each attending only to itself [default: one sample per sequence]",
+    ),
+    "micro_batch": (int, "sequences per data-parallel rank per micro-step [default: 1]"),
     "global_batch": (int, "sequences per optimizer step over all ranks [default: micro-batch * dp]"),
     "recompute": (str, "activation recomputation: none, selective, full [default: the framework's, or none]"),
     "recompute_layers": (int, "layers per stage that recompute under full [default: all]"),
     "attention": (str, "attention kernel: flash or eager [default: the framework's, or flash]"),
     "compile": (
         bool,
-        "torch.compile, where the profile says what it fuses [default: the framework's, or off]",
+        "torch.compile, if the framework profile states what it fuses [default: the framework's, or off]",
     ),
-    "cuda_graphs": (str, "CUDA graphs: none, of modules, of a whole iteration [default: the framework's recipe]"),
-    "expert_overlap": (bool, "experts' exchanges beside other micro-batches [default: the framework's recipe]"),
-    "tp_comm_overlap": (bool, "tensor parallel exchanges in tiles beside products [default: the framework's recipe]"),
+    "cuda_graphs": (str, "CUDA graphs: none, modules, iteration (a whole step) [default: the framework's recipe]"),
+    "expert_overlap": (
+        bool,
+        "overlap expert all-to-all with the compute of another micro-batch [default: the framework's recipe]",
+    ),
+    "tp_comm_overlap": (
+        bool,
+        "overlap tensor parallel communication with matrix products [default: the framework's recipe]",
+    ),
     "dropout": (bool, "the model's dropout [default: on, at the model's own rates]"),
     "precision": (str, "precision recipe (distsim show precisions) [default: the framework's, or bf16]"),
     "optimizer": (str, "optimizer (distsim show optimizers) [default: adamw]"),
-    "offload": (str, "what leaves the GPU: none, optimizer, parameters, activations"),
-    "offload_to": (str, "where offloaded states go: cpu, or on to nvme drives (DeepSpeed, ZeRO 3)"),
-    "mtp": (int, "layers of multi-token prediction that train with the rest [default: none]"),
-    "lora_rank": (int, "rank of LoRA adapters; only they train"),
+    "offload": (str, "what to offload from the GPU: none, optimizer, parameters, activations"),
+    "offload_to": (str, "where offloaded states go: cpu, or further to nvme drives (DeepSpeed, ZeRO 3)"),
+    "mtp": (int, "multi-token prediction layers to train with the model [default: none]"),
+    "lora_rank": (int, "rank of LoRA adapters; the model itself is frozen"),
     "lora_targets": (
         str,
-        "products with an adapter: q,k,v,o,gate,up,down,head, in_proj ...; attention, mlp, mixers, all-linear",
+        "modules with an adapter: q,k,v,o,gate,up,down,head, in_proj ...; attention, mlp, mixers, all-linear",
     ),
-    "lora_dropout": (float, "dropout of the adapters' inputs [default: 0]"),
-    "lora_whole": (str, "what trains whole beside adapters: embedding, head, norms"),
+    "lora_dropout": (float, "dropout on the adapters' inputs [default: 0]"),
+    "lora_whole": (str, "modules trained in full besides the adapters: embedding, head, norms"),
     "quantize": (str, "how frozen weights are stored (distsim show quantizations): none, nf4, nf4+experts ..."),
-    "loss": (str, "loss in place of the framework's: chunked, fused-linear, liger, cut (distsim show losses)"),
-    "loss_parallel": (bool, "logits stay sharded over tp through the loss [default: the framework's, or on]"),
-    "tp_mode": (str, "tensor parallelism in a row, square, stacked squares or cube: 1d, 2d, 2.5d, 3d [default: 1d]"),
-    "tp_depth": (int, "squares of a 2.5d grid"),
-    "cp_mode": (str, "keys, values by ring or all_gather, or heads for tokens by all_to_all [default: framework's]"),
-    "expert_imbalance": (float, "tokens of the busiest expert rank over the mean [default: 1.2 in time, else 1]"),
-    "capacity_factor": (float, "slots of an expert over the mean of its tokens: more are dropped, empty ones computed"),
+    "loss": (str, "loss that replaces the framework's: chunked, fused-linear, liger, cut (distsim show losses)"),
+    "loss_parallel": (bool, "keep logits sharded over tp through the loss [default: the framework's, or on]"),
+    "tp_mode": (str, "tensor parallel grid: 1d (row), 2d (square), 2.5d (stacked squares), 3d (cube) [default: 1d]"),
+    "tp_depth": (int, "number of stacked squares in a 2.5d grid"),
+    "cp_mode": (
+        str,
+        "context parallel communication: ring, all_gather, all_to_all (Ulysses) [default: the framework's]",
+    ),
+    "expert_imbalance": (
+        float,
+        "tokens on the busiest expert rank relative to the mean [default: 1.2 for time, else 1]",
+    ),
+    "capacity_factor": (
+        float,
+        "slots per expert relative to its mean tokens: excess tokens are dropped, empty slots computed",
+    ),
     "no_sync": (bool, "reduce gradients after the last micro-batch only [default: what the framework does]"),
-    "clip": (bool, "gradient norm over all ranks [default: what the framework does]"),
+    "clip": (bool, "gradient clipping by the norm over all ranks [default: what the framework does]"),
     "compress": (str, "gradient compression: none, fp16, bf16, 1bit, powersgd-r4 [default: none]"),
     "zeropp": (str, "parts of ZeRO++, e.g. qwz,hpz,qgz"),
-    "sync": (str, "replicas agree by allreduce, parameter-server or local-sgd [default: allreduce]"),
+    "sync": (str, "how replicas synchronise: allreduce, parameter-server or local-sgd [default: allreduce]"),
     "sync_every": (int, "steps between synchronisations with local-sgd (DiLoCo)"),
-    "sync_gbps": (float, "Gb/s of a replica's link to the others with local-sgd, shared by all its ranks"),
-    "servers": (int, "parameter servers [default: each worker serves its share]"),
+    "sync_gbps": (float, "Gb/s of each replica's link to the others with local-sgd, shared by its ranks"),
+    "servers": (int, "number of parameter servers [default: each worker serves its share]"),
 }
 
 
@@ -114,7 +135,7 @@ MODEL = inspect.Parameter(
     ],
 )  # fmt: skip
 JOB_FILE = _own("job", "--job", Path | None, "TOML file with any of these options; the command line wins")
-SHOW_CONFIG = _own("show_config", "--show-config", bool, "print every option with where it comes from, and stop")
+SHOW_CONFIG = _own("show_config", "--show-config", bool, "print every option and where it comes from, then exit")
 
 
 JOBLESS = ("collective", "bytes", "sweep_from")
@@ -143,7 +164,7 @@ def job_command(function: Callable[..., None]) -> Callable[..., None]:
         show = rest.pop("show_config", False)
         if "stated" in taken and any(mine.get(name) is not None for name in JOBLESS):
             if show:
-                raise DistsimError("--show-config shows a job, and one collective has none", "leave it out")
+                raise DistsimError("--show-config shows a job, but a single collective has none", "leave it out")
             function(None, {}, rest, **mine)
             return
         job, origins = stated_job(rest)
@@ -177,7 +198,7 @@ def tell_unused(origins: dict[str, str], command: str) -> None:
     from distsim.report import talk
 
     for name, origin in origins.items():
-        talk.note(f"{name} ({origin}) was not used: distsim {command} has no such option")
+        talk.note(f"{name} ({origin}) was ignored: distsim {command} has no such option")
 
 
 def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
@@ -188,7 +209,9 @@ def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     file = options.pop("job", None)
     merged, origins = with_places(options, Path(file) if file is not None else None)
     if "model" not in merged:
-        raise DistsimError("no model named", "e.g.: llama-7b, after the command", "list them with: distsim show models")
+        raise DistsimError(
+            "no model named", "give one after the command, e.g. llama-7b", "list them with: distsim show models"
+        )
     try:
         return Job.read(merged), origins
     except DistsimError as error:

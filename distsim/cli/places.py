@@ -54,7 +54,7 @@ def _with_place(error: DistsimError, stated: _Stated) -> DistsimError:
         return DistsimError(error.problem, *error.hints, where=stated[name][1])
     plain = error.problem.replace(",", "")
     lines = [
-        f"{name} = {value!r} is stated in {place}"
+        f"{name} = {value!r} is set in {place}"
         for name, (value, place) in stated.items()
         if not isinstance(value, (bool, list))
         and value != 1

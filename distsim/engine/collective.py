@@ -59,9 +59,9 @@ def collective(
     """Price one collective of ``gpus`` ranks, ``gpus_per_node`` of them on each node.
 
     ``bytes`` is the size as nccl-tests counts it, a number or a text like ``1GB``. ``network`` names a link class
-    (``ib-ndr``, ``efa-v2``, ...) where the usual one for the GPU and rate is not meant; ``cluster`` is a cluster
-    preset's name, a file or the spec itself, instead of ``gpu``; ``profile`` is a file of factors fitted to own
-    measurements. Raises DistsimError for what does not exist or makes no group.
+    (``ib-ndr``, ``efa-v2``, ...) other than the usual one for the GPU and rate; ``cluster`` is a cluster
+    preset's name, a file or the spec itself, instead of ``gpu``; ``profile`` is a file of factors fitted to your own
+    measurements. Raises DistsimError for what does not exist or cannot form a group.
     """
     name = pricing.op_named(keywords.word("op", op))
     if gpu is not None and cluster is not None:
@@ -102,17 +102,17 @@ def _cluster(cluster: Any) -> Cluster | None:
 
 def _check_size(size: float) -> None:
     if not 0 <= size <= LARGEST:
-        raise DistsimError(f"{size:,.0f} bytes is no size of a collective", f"give 0 to {LARGEST:,} bytes (1 PiB)")
+        raise DistsimError(f"{size:,.0f} bytes is not a valid collective size", f"give 0 to {LARGEST:,} bytes (1 PiB)")
 
 
 def group_for(gpus: int, net: Network, gpu: str) -> Group:
     """A group over whole nodes; raises where it cannot be made or has no link between its nodes."""
     if gpus < 1 or gpus != int(gpus):
-        raise DistsimError(f"{gpus} GPUs make no group", "give a whole number, at least 1")
+        raise DistsimError(f"{gpus} GPUs cannot form a group", "give a whole number, at least 1")
     group = group_of(gpus, net.domain, net)
     if group.nodes > 1 and net.nic_rate <= 0:
         raise DistsimError(
-            f"{gpus} {gpu} in nodes of {net.domain} need a network, and its rate is {net.nic_rate:g}",
+            f"{gpus} {gpu} in nodes of {net.domain} need a network, but its rate is {net.nic_rate:g}",
             "state internode_gbps_per_gpu, such as 400, or a cluster",
         )
     return group

@@ -17,7 +17,7 @@ from distsim.engine.runs.degrees import assumed_degrees
 from distsim.engine.runs.evaluation import told_evaluation
 from distsim.engine.runs.fitting import assumed_to_fit
 from distsim.engine.runs.layout import assumed_batch, assumed_layout, assumed_sequence, idle_degrees
-from distsim.engine.runs.measured import measured_seconds, small_share
+from distsim.engine.runs.measured import assumed_counts, measured_seconds, small_share
 from distsim.engine.runs.memory import peak_of_run
 from distsim.engine.runs.one_layer import assumed_layer, timed_layer
 from distsim.engine.runs.profile import assumed_software
@@ -164,7 +164,7 @@ def _spelt(run: Run, setup: Setup) -> tuple[str, ...]:
     """How cells were spelt, and what stands for software and an optimizer that nothing describes."""
     return (
         suffixes_read(run.cells), assumed_chip(run), assumed_software(run, setup),
-        assumed_optimizer(run, setup.optimizer.name),
+        assumed_optimizer(run, setup.optimizer.name), assumed_counts(run, setup),
     )  # fmt: skip
 
 

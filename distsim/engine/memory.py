@@ -215,11 +215,11 @@ def _versions(setup: Setup) -> tuple[str, ...]:
     told = (
         f"{kept[0]} on each stage" if len(set(kept)) == 1 else f"{kept[0]} on the first stage to {kept[-1]} on the last"
     )
-    return (f"schedule {layout.schedule} keeps several versions of the weights, {told}: parameters are all of them",)
+    return (f"schedule {layout.schedule} keeps several versions of the weights ({told}); parameters counts them all",)
 
 
 def _apart(setup: Setup) -> tuple[str, ...]:
-    """A note where nothing joins so many GPUs: their memory can be told, their traffic not."""
+    """A note where nothing joins so many GPUs: their memory can be computed, their traffic cannot."""
     if setup.layout.gpus <= setup.cluster.domain:
         return ()
     from distsim.engine.exchanges.reach import refuse_beyond
@@ -227,7 +227,7 @@ def _apart(setup: Setup) -> tuple[str, ...]:
     try:
         refuse_beyond(setup, setup.layout.gpus)
     except DistsimError as error:
-        return (f"{error.problem}: memory is told, comm and step are not",)
+        return (f"{error.problem}: memory can still be computed, comm and step cannot",)
     return ()
 
 

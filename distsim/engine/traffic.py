@@ -164,11 +164,10 @@ def _notes(setup: Setup, exchange: Exchange) -> list[str]:
     if job.no_sync is not None and layout.micro_batches == 1:
         notes.append(f"{flag('no_sync', job.no_sync)} has no effect with one micro-batch per step")
     elif job.no_sync is False and reduces_last(setup):
-        notes.append(
-            f"{flag('no_sync', False)} has no effect with pp {layout.pp}: torch's stages reduce after the last one"
-        )
+        after = "torch's stages reduce after the last micro-batch"
+        notes.append(f"{flag('no_sync', False)} has no effect with pp {layout.pp}: {after}")
     elif job.no_sync is False and layout.zero == 0 and setup.framework.traffic.replicas_reduce_once:
-        after = f"{setup.framework.name} reduces whole gradients after the last micro-batch alone"
+        after = f"{setup.framework.name} reduces unsharded gradients only after the last micro-batch"
         notes.append(f"{flag('no_sync', False)} has no effect with ZeRO 0: {after}")
     if job.loss_parallel is not None and layout.tp == 1:
         notes.append(f"{flag('loss_parallel', job.loss_parallel)} has no effect with tp 1")
@@ -178,10 +177,10 @@ def _notes(setup: Setup, exchange: Exchange) -> list[str]:
         and (layout.zero * (layout.dp * layout.cp - 1) + layout.tp * layout.pp) > 1
     ):
         name, usual = setup.framework.name, setup.framework.usual.get("clip")
-        clips = f"{name}'s usual configurations clip" if usual else f"{name} clips where its user asks"
-        notes.append(f"--clip not given: no norm of gradients is counted; {clips}")
+        clips = f"{name}'s usual configurations clip" if usual else f"{name} clips only on request"
+        notes.append(f"--clip not given: no gradient norm is counted; {clips}")
     if exchange.compress == "1bit":
-        notes.append("1-bit compression is counted as after its warm-up steps, which reduce whole gradients")
+        notes.append("1-bit compression is priced as after its warm-up steps, which reduce uncompressed gradients")
     return notes
 
 

@@ -14,6 +14,7 @@ from distsim import catalog, keywords
 from distsim.engine.counted import Pool, Show, counted
 from distsim.engine.evidence import Replay, quantile, replay
 from distsim.engine.ranking import Ranking, ranking_of, timed
+from distsim.engine.runs.measured import told_counts
 from distsim.engine.runs.profile import as_one_software
 from distsim.engine.runs.units import time_cell, unit_note
 from distsim.engine.single_changes import Gain, gains_of, kept_of
@@ -80,7 +81,11 @@ class Validation:
         names = ", ".join(blank[:3]) + (", …" if len(blank) > 3 else "")
         what = "row has" if len(blank) == 1 else "rows have"
         bare = f"{len(blank)} {what} neither a measured step time nor a measured peak to compare with ({names})"
-        return [*odd_cells([one.run for one in self.replays]), *unit_note(timed), *([bare] if blank else [])]
+        return [
+            *odd_cells([one.run for one in self.replays], counts=told_counts),
+            *unit_note(timed),
+            *([bare] if blank else []),
+        ]
 
     def by(self, group: str) -> dict[str, Summary]:
         """Over the runs of each source, gpu, framework or model, the largest group first. Raises DistsimError for

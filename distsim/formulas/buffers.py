@@ -1,4 +1,4 @@
-"""Communication buffers and gathered copies that live beside the model states."""
+"""Communication buffers and gathered copies, held in addition to the model states."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from distsim.formula import formula
 def gathered_unit_bytes(
     unit_parameters: Number, bytes_per_parameter: Number, units_alive: Number, root_parameters: Number
 ) -> Number:
-    """Unsharded parameters alive at once: the unit in use, those gathered ahead, and the root unit where it stays."""
+    """Unsharded parameters alive at once: the unit in use, prefetched ones, and the root unit if it stays gathered."""
     return (unit_parameters * units_alive + root_parameters) * bytes_per_parameter
 
 
 @formula(unit="B", source="torch fully_shard: reshard_after_forward, set_requires_gradient_sync; pipelining's stage.py")
 def whole_copies_bytes(parameters: Number, gathered_bytes: Number, trained: Number, gradient_bytes: Number) -> Number:
-    """Unsharded parameters, and gradients where they are added up over micro-batches before they are reduced."""
+    """Unsharded parameters, and gradients where these accumulate unsharded over micro-batches before the reduction."""
     return parameters * gathered_bytes + trained * gradient_bytes
 
 
@@ -38,16 +38,18 @@ def step_copy_bytes_per_rank(parameters: Number, bytes_per_parameter: Number, sh
 
 @formula(
     unit="B",
-    source="nvidia-smi beside one GPT-2 124M job on 20 cards, 48 to 188 multiprocessors (docs/findings/memory.md)",
+    source="nvidia-smi during one GPT-2 124M job on 20 cards, 48 to 188 multiprocessors (docs/findings/memory.md)",
 )
 def context_bytes(code_bytes: Number, units: Number, unit_bytes: Number, architecture_bytes: Number) -> Number:
-    """What a driver holds for one process: stacks and queues of each multiprocessor, and code of libraries."""
+    """GPU memory that the driver holds for one process: stacks and queues per multiprocessor, and library code."""
     return code_bytes + units * unit_bytes + architecture_bytes
 
 
-@formula(unit="B", source="torch nn/parallel/distributed.py and reducer.cpp: buckets of all gradients, for good")
+@formula(
+    unit="B", source="torch nn/parallel/distributed.py and reducer.cpp: buckets of all gradients, kept permanently"
+)
 def replica_bucket_bytes(parameters: Number, bytes_per_gradient: Number) -> Number:
-    """DDP's flat buckets, beside gradients that are accumulated elsewhere."""
+    """DDP's flat buckets, in addition to gradients that accumulate elsewhere."""
     return parameters * bytes_per_gradient
 
 
@@ -57,21 +59,21 @@ def replica_bucket_bytes(parameters: Number, bytes_per_gradient: Number) -> Numb
     "runtime/fp16/onebit/adam.py and lamb.py: worker_error and server_error",
 )
 def unsent_bytes(parameters: Number, bytes_per_gradient: Number, reducers: Number) -> Number:
-    """Error feedback of compressed gradients: as large as they are, and once more over ``reducers`` (0: none)."""
+    """Error feedback of compressed gradients: their own size, plus that size over ``reducers`` (0: not added)."""
     return parameters * bytes_per_gradient * (1 + where(reducers > 0, 1 / maximum(reducers, 1), 0))
 
 
 @formula(
     unit="B",
     source="huggingface/nanotron distributed.py, all_gather_coalesced, whose list of outputs torch's "
-    "ProcessGroupNCCL flattens; torch CUDACachingAllocator.cpp: a free block serves what is no larger than it",
+    "ProcessGroupNCCL flattens; torch CUDACachingAllocator.cpp: a free block serves any request no larger than itself",
 )
 def list_gather_bytes(
     gathered_bytes: Number, ranks: Number, layer_block_bytes: Number, loss_block_bytes: Number,
     loss_blocks_bytes: Number, table_bytes: Number,
 ) -> Number:  # fmt: skip
-    """New blocks for one's own part, for the ranks' parts, and for all of them in one tensor, where no free block is
-    large enough: a layer's are many, the loss has some, the embedding's gradient has one."""
+    """New allocator blocks for the rank's own part, for every rank's part, and for all of them in one tensor, where no
+    free block is large enough: layers leave many blocks, the loss a few, the embedding's gradient one."""
     part = gathered_bytes / ranks
     found = where(part > loss_block_bytes, 0, loss_blocks_bytes) + table_bytes // maximum(part, 1) * part
     parts = where(part > layer_block_bytes, maximum(gathered_bytes + part - found, 0), 0)
@@ -80,16 +82,16 @@ def list_gather_bytes(
 
 
 EXCHANGES_PER_LAYER = 4
-"""Two inputs gathered, and two products before their sum is scattered."""
+"""Two gathered inputs, and two products before their reduce-scatter."""
 
 
 @formula(
     unit="B",
-    source="torch Tensor.record_stream: memory that another stream used is free when the GPU has passed the use",
+    source="torch Tensor.record_stream: memory used on another stream is free once the GPU is past that use",
 )
 def held_exchange_bytes(
     tokens: Number, hidden: Number, element_bytes: Number, held: Number, per_layer: Number, layers: Number,
     buffers: Number,
 ) -> Number:  # fmt: skip
-    """Whole tensors of tensor parallel exchanges that live beside the activations."""
+    """Full-size tensors of tensor parallel exchanges, held in addition to the activations."""
     return tokens * hidden * element_bytes * (minimum(held, per_layer * layers) + buffers)

@@ -19,7 +19,7 @@ _THAKUR = "Thakur, Rabenseifner, Gropp 2005, Optimization of Collective Communic
 def all_reduce_wire_bytes(size_bytes: Number, ranks: Number) -> Number:
     """Bytes one rank sends in a ring or tree all-reduce: n-1 of n parts, twice; no algorithm with messages sends less.
 
-    Switches that reduce (NVLS, SHARP) save wire, but this volume stays the reference that bus bandwidth is made of.
+    In-switch reduction (NVLS, SHARP) sends less, but bus bandwidth is still defined by this volume.
     """
     return 2 * (ranks - 1) / ranks * size_bytes
 
@@ -149,7 +149,7 @@ def torus_all_gather_seconds(
     wrap: Number = RING,
 ) -> Number:
     """All-gather over a torus: all ``axes`` at once, both directions of each. An axis shorter than ``wrap`` is a line:
-    all that a chip at its end gets comes over one link."""
+    a chip at its end receives everything over one link."""
     directions = where(longest_axis >= wrap, 2, 1)
     streaming = (ranks - 1) / ranks * size_bytes / (axes * directions * link_rate)
     return maximum(axes * (longest_axis // 2) * hop, streaming)

@@ -1,4 +1,4 @@
-"""Losses over a vocabulary that are made a part of the tokens at a time."""
+"""Losses over a vocabulary, computed for a chunk of the tokens at a time."""
 
 from distsim.arrays import Number, ceil_div, ceil_log2, minimum
 from distsim.formula import formula
@@ -6,8 +6,8 @@ from distsim.formula import formula
 
 @formula(unit="tokens", source="linkedin/Liger-Kernel ops/fused_linear_cross_entropy.py: inc_factor, chunk_size")
 def loss_chunk_tokens(tokens: Number, words: Number, width: Number) -> Number:
-    """Tokens whose logits live at once: as many as make these about as large as the layer's input, rounded up to a
-    power of two.
+    """Tokens whose logits are alive at once: enough to make the logits about as large as the layer's input, rounded up
+    to a power of two.
 
     ``words`` and ``width`` are the columns and rows of the output layer's weight.
     """

@@ -17,7 +17,7 @@ _UNIT_BYTES = 64  # the size at which NCCL's table of tree corrections begins (t
 
 @formula(unit="s", source=_TUNING)
 def nccl_ring_latency(base: Number, steps: Number, network_steps: Number, intra: Number, network: Number) -> Number:
-    """Latency of a ring: of all its steps, ``network_steps`` cross nodes."""
+    """Latency of a ring, ``network_steps`` of whose steps cross nodes."""
     return base + (steps - network_steps) * intra + network_steps * network
 
 
@@ -33,7 +33,7 @@ def nccl_tree_latency(base: Number, local: Number, nodes: Number, intra: Number,
     return base + 2 * ((local - 1) * intra + floor(log2(nodes)) * network)
 
 
-@formula(unit="1", source="NCCL 2.30.7, src/enqueue.cc: a channel more for every so many bytes of the LL protocol")
+@formula(unit="1", source="NCCL 2.30.7, src/enqueue.cc: one more channel for every so many bytes under the LL protocol")
 def nccl_channels_used(chunk_bytes: Number, channel_bytes: Number, channels: Number) -> Number:
     """Channels over which a short message (in a ring: each rank's part of it) is spread."""
     return minimum(maximum(chunk_bytes / channel_bytes, 1.0), maximum(channels, 1.0))
@@ -53,7 +53,7 @@ def nccl_nvls_tree_latency(nodes: Number, intra: Number, network: Number) -> Num
 
 @formula(unit="s", source=_TUNING)
 def nccl_collnet_direct_latency(local: Number, fan_out: Number, intra: Number, network: Number) -> Number:
-    """Latency of SHARP with direct exchange inside the node; ``fan_out`` is paid per further GPU of the node."""
+    """Latency of SHARP with direct exchange inside the node; ``fan_out`` is paid per additional GPU of the node."""
     return 2 * (minimum(1, local - 1) * intra + (local - 1) * fan_out) + network
 
 
@@ -107,7 +107,7 @@ def nccl_collnet_direct_bandwidth(graph: Number, fan: Number, efficiency: Number
 
 @formula(unit="1", source=_TUNING)
 def nccl_tree_correction(factors: Sequence[float], size_bytes: Number) -> Number:
-    """Share of its bandwidth that a tree reaches at a size: NCCL's table at powers of two, a line in between.
+    """Share of its bandwidth that a tree reaches at a size: NCCL's table at powers of two, linear in between.
 
     NCCL steps from entry to entry, which lets a larger message take less time; the line keeps time monotone.
     """
@@ -116,8 +116,8 @@ def nccl_tree_correction(factors: Sequence[float], size_bytes: Number) -> Number
 
 @formula(unit="1", source="NCCL src/enqueue.cc: the chunks of NVLS grow with the message; measured shares")
 def nccl_chunk_share(shares: Sequence[float], each_bytes: Number, least_bytes: float) -> Number:
-    """Share of its bandwidth that the reduction in the switch reaches with so many bytes for each channel and head:
-    entries per power of two from ``least_bytes`` on, a line in between."""
+    """Share of its bandwidth that in-switch reduction reaches at a number of bytes per channel and head: one entry per
+    power of two from ``least_bytes`` on, linear in between."""
     return _on_line(shares, each_bytes / least_bytes)
 
 
@@ -140,7 +140,7 @@ def direct_latency(
 
 @formula(unit="1", source="every peer gets an equal part of a rank's buffer")
 def peers_share(ranks: Number, peers: Number) -> Number:
-    """Algorithm bandwidth over link bandwidth when ``peers`` of the parts of a buffer go over one link."""
+    """Algorithm bandwidth over link bandwidth when a buffer's parts for ``peers`` ranks share one link."""
     return ranks / maximum(peers, 1)
 
 

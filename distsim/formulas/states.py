@@ -18,7 +18,7 @@ def parameter_bytes_per_rank(
 
 @formula(unit="B", source="Narayanan et al. 2019, PipeDream, section 3.3")
 def older_weight_bytes(parameter_bytes: Number, versions: Number) -> Number:
-    """Weights that micro-batches in flight have seen, beside the current ones."""
+    """Older weight versions that micro-batches in flight still use, in addition to the current one."""
     return parameter_bytes * (versions - 1)
 
 

@@ -1,4 +1,4 @@
-"""Bytes and calls of the exchanges that a training step makes, one function per law."""
+"""Bytes and calls of the communication in a training step, one function per law."""
 
 import math
 
@@ -23,13 +23,13 @@ def zero_volume_parameters(zero_stage: Number) -> Number:
 
 @formula(unit="1", source="PyTorch reducer.cpp, DeepSpeed reduce_bucket_size, Megatron-LM DDP")
 def full_buckets(elements: Number, bucket_elements: Number) -> Number:
-    """Buckets that ``elements`` fill; what is left goes in one more. 0 bucket elements means all at once."""
+    """Buckets that ``elements`` fill; the rest goes into one more. 0 bucket elements means all at once."""
     return where(bucket_elements > 0, elements // maximum(bucket_elements, 1), 0)
 
 
 @formula(unit="elements", source="torch 2.13 FSDPParam: dimension 0 of each parameter is padded to the shard count")
 def padded_elements(rows: Number, elements: Number, ranks: Number) -> Number:
-    """Elements of a tensor whose first dimension is filled up so that all ranks hold alike shards."""
+    """Elements of a tensor whose first dimension is padded so that all ranks hold equal shards."""
     return round_up(rows, ranks) * (elements / rows)
 
 
@@ -41,7 +41,7 @@ def pipeline_boundary_bytes(tokens: Number, hidden: Number, bytes_each: Number, 
 
 @formula(unit="1", source="count of the chunk boundaries of a stage, Narayanan et al. 2021, section 2.2")
 def boundary_sends(micro_batches: Number, chunks: Number, local_ends: Number) -> Number:
-    """Messages one stage sends one way per step: one per micro-batch and chunk that has another stage next."""
+    """Messages one stage sends one way per step: one per micro-batch and chunk that another stage follows."""
     return micro_batches * (chunks - local_ends)
 
 
@@ -60,7 +60,7 @@ def ring_crossing_fraction(local: Number, nodes: Number) -> Number:
 
 @formula(unit="1", source="count of pairs of ranks in different domains")
 def direct_crossing_fraction(ranks: Number, near: Number, nodes: Number) -> Number:
-    """Share of an all-to-all's messages that leave a domain: every peer but the ``near`` ones, oneself among them."""
+    """Share of an all-to-all's messages that leave a domain: every peer but the ``near`` ones, which include itself."""
     return where(nodes > 1, (ranks - near) / maximum(ranks - 1, 1), 0.0)
 
 
@@ -72,17 +72,17 @@ def direct_crossing_fraction(ranks: Number, near: Number, nodes: Number) -> Numb
 def distinct_copies(
     held: Number, experts: Number, choices: int, in_turn: bool, groups: int = 1, groups_chosen: int = 1
 ) -> Number:
-    """Copies that a token sends when it goes once to each destination that holds ``held`` of the experts, over those
-    that go to each of its ``choices``: different experts drawn at random, as many from each group that is chosen first,
-    or the next ones in turn (round robin)."""
+    """Copies sent per token when it goes once to each destination that holds ``held`` of the experts, relative to one
+    copy per chosen expert. The ``choices`` are different experts drawn at random, equally many from each of the groups
+    chosen first, or the next ones in turn (round robin)."""
     reached = _next_ones(held, experts, choices) if in_turn else _drawn(held, experts, choices, groups, groups_chosen)
     return reached / (choices * held / experts)
 
 
 @formula(unit="1", source="DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.2; count of the sends inside a node")
 def node_copies_passed_on(to_nodes: Number, to_ranks: Number, ranks: Number, near: Number) -> Number:
-    """Copies that ranks pass on inside a node (or take back and add up) where a token crosses once to each node: all
-    that ranks other than the one that it reaches need, less those of an exchange that sends to all ranks alike."""
+    """Copies that ranks forward inside a node (or collect and sum) where a token crosses once to each node: all that
+    ranks other than the one it reaches need, less those of an exchange that sends to all ranks equally."""
     return to_ranks * (near - 1) / near - to_nodes * (near - 1) / ranks
 
 
@@ -142,7 +142,7 @@ def parameter_server_seconds(size_bytes: Number, workers: Number, servers: Numbe
 
 @formula(unit="s", source="ring over one slow link per replica; Douillard et al. 2023, DiLoCo (arXiv:2311.08105)")
 def slow_ring_seconds(size_bytes: Number, ranks: Number, rings: Number, rate: Number) -> Number:
-    """All-reduces of ``size_bytes`` in so many rings at once, one for each rank of a replica; they share its link, so
+    """``rings`` all-reduces of ``size_bytes`` at once, one for each rank of a replica; they share its link, which is so
     slow that its latency does not matter."""
     return rings * 2 * (ranks - 1) / ranks * size_bytes / rate
 

@@ -30,7 +30,11 @@ def meant_preset(kind: str, name: str, known: Iterable[str]) -> str:
     if kind == "clusters" and not mistyped and catalog.knows("gpus", name):
         return f"it is an accelerator: --gpu {catalog.load('gpus', name).name}"
     stand_in = None if mistyped else _stand_in(kind, name)
-    return f"the nearest is {stand_in}, as which its runs are replayed" if stand_in else did_you_mean(name, known)
+    return (
+        f"the nearest is {stand_in}, which stands in for it when runs are replayed"
+        if stand_in
+        else did_you_mean(name, known)
+    )
 
 
 def meant_hardware(name: str) -> str:
@@ -39,14 +43,14 @@ def meant_hardware(name: str) -> str:
     from distsim.interop.runs.chips import chip_in, slice_of
 
     if found := slice_of(name):
-        counted = f", by its {found.cores:,} TensorCores" if found.cores else ""
+        counted = f" ({found.cores:,} TensorCores)" if found.cores else ""
         return f"it is a slice of {found.chips:,} chips{counted}: --gpu {found.gpu} --gpus {found.chips}"
     chip = chip_in(name)
     if chip is not None and chip.cluster:
         each = catalog.load("clusters", chip.cluster).gpus_per_node
-        return f"it is a cluster, of {each} {chip.gpu} a node: --cluster {chip.cluster}"
+        return f"it is a cluster with {each} {chip.gpu} per node: --cluster {chip.cluster}"
     many = chip.many if chip is not None else None
-    return f"it is {many} of an accelerator: --gpu {chip.gpu} --gpus {many}" if chip is not None and many else ""
+    return f"it is {many} accelerators: --gpu {chip.gpu} --gpus {many}" if chip is not None and many else ""
 
 
 def no_file(path: str, known: Iterable[str], otherwise: str) -> DistsimError:

@@ -24,7 +24,7 @@ def read_model(name: str) -> Model:
     """The model that ``name`` stands for."""
     text = str(name)
     if not text.strip():
-        raise DistsimError("no model is named", "list them with: distsim show models")
+        raise DistsimError("no model named", "list them with: distsim show models")
     try:
         from distsim import catalog
 
@@ -63,16 +63,16 @@ def _reading_notes(name: str) -> list[str]:
 
     known = [key for keys in NAMES.values() for key in keys]
     reading = read_config_file(file)
-    lacking = [f"{file}: {key} is not stated: {value:,} taken, the default of {reading.model.family}"
+    lacking = [f"{file}: {key} is missing: using {value:,}, the default of {reading.model.family}"
                for key, value in _assumed_sizes(reading)]  # fmt: skip
     beside = ", ".join(reading.beside)
     output = reading.other_output
-    counted = [f"{file}: {output} has no output layer over the vocabulary; one is counted"] if output else []
-    left_out = [f"{file}: only the decoder of text is read, without {beside}"] if beside else []
+    counted = [f"{file}: {output} has no output layer over the vocabulary; one is counted anyway"] if output else []
+    left_out = [f"{file}: only the text decoder is read, without {beside}"] if beside else []
     weights = [key for key in reading.unused if key.startswith(f"{QUANTIZED}.")]
-    narrow = [f"{file}: {QUANTIZED} was not used: weights are as --precision or --quantize says"] if weights else []
+    narrow = [f"{file}: {QUANTIZED} was ignored: weights follow --precision or --quantize"] if weights else []
     meant = {key: "" if key in known else did_you_mean(key, known, LIKE) for key in reading.unused}
-    spare = [f"{file}: key {key!r} was not used; {meant[key]}".removesuffix("; ")
+    spare = [f"{file}: key {key!r} was ignored; {meant[key]}".removesuffix("; ")
              for key in reading.unused if key not in weights]  # fmt: skip
     derived = [f"{file}: {words}" for words in reading.derived]
     return [
@@ -131,7 +131,7 @@ def _unknown_family(model: Model) -> Iterator[str]:
     known = (*supported(), *UNREAD)
     if model.family not in known:
         meant = did_you_mean(model.family, known, LIKE)
-        told = f"family {model.family!r} is not known: nothing that software does for one family is counted"
+        told = f"family {model.family!r} is unknown: family-specific behaviour of software is not counted"
         yield f"{told}; {meant}".removesuffix("; ")
 
 
@@ -140,7 +140,7 @@ def _unknown_activation(model: Model) -> Iterator[str]:
 
     if model.activation not in ACTIVATIONS:
         meant = did_you_mean(model.activation, ACTIVATIONS)
-        yield f"activation {model.activation!r} is not known: taken as one kernel; {meant}".removesuffix("; ")
+        yield f"activation {model.activation!r} is unknown: assumed to be one kernel; {meant}".removesuffix("; ")
 
 
 def _odd(model: Model) -> Iterator[str]:
@@ -148,7 +148,7 @@ def _odd(model: Model) -> Iterator[str]:
     yield from _unknown_activation(model)
     plain = model.heads > 0 and model.latent_attention is None
     if plain and model.hidden % model.heads and model.head_dim == model.hidden // model.heads:
-        yield f"{model.heads} heads do not divide {model.hidden}: heads of {model.head_dim} taken"
+        yield f"{model.heads} heads do not divide hidden size {model.hidden}: using heads of {model.head_dim}"
 
 
 def _read(name: str) -> Model:
@@ -230,7 +230,7 @@ def config_file(name: str) -> Path | None:
             return found
         raise DistsimError("the folder holds no config.json", where=name)
     if looks_like_json and not path.exists():
-        raise DistsimError(f"no file {name!r}", "a Hugging Face config.json, or the folder that holds it, is needed")
+        raise DistsimError(f"no file {name!r}", "give a Hugging Face config.json or its folder")
     return path if looks_like_json else None
 
 

@@ -217,9 +217,17 @@ def _output(ctx: Context, table: CompressedAttention) -> list[Operation]:
     size = tokens * inner * ctx.activation
     return [
         Operation("attention.turned_back", "elementwise", bytes_read=size, bytes_written=size, shape=(tokens * inner,)),
-        linear(ctx, "attention.output_down", tokens * groups, inner / groups, table.output_rank, turned,
-               weights=Weights(copies=groups)),
+        _batched(linear(ctx, "attention.output_down", tokens * groups, inner / groups, table.output_rank, turned,
+                        weights=Weights(copies=groups))),
         linear(ctx, "attention.projection", tokens, groups * table.output_rank, model.hidden, narrow,
                collectives=row_collectives(ctx)),
         *residual(ctx, "attention.residual"),
     ]  # fmt: skip
+
+
+def _batched(row: Operation) -> Operation:
+    """One call over groups of heads, whose weights are one tensor: below each other (transformers,
+    DeepseekV4GroupedLinear)."""
+    weight, *others = row.parameters
+    whole = weight._replace(columns=weight.columns * weight.copies, copies=1)
+    return row._replace(role="batched", parameters=(whole, *others))

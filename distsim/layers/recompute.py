@@ -38,7 +38,8 @@ def kept_operations(parts: tuple[str, ...]) -> frozenset[str]:
 
 
 def _grouped(operation: Operation) -> bool:
-    return any(parameter.group == "expert" for parameter in operation.parameters)
+    """Whether a row is many products in one call, of experts (grouped_mm) or of groups of heads (bmm)."""
+    return operation.role == "batched" or any(parameter.group == "expert" for parameter in operation.parameters)
 
 
 def _biased(operation: Operation) -> bool:
@@ -47,7 +48,7 @@ def _biased(operation: Operation) -> bool:
 
 def kept_by_kind(operation: Operation) -> bool:
     """Whether recomputation by operations always keeps what a row makes: attention, and products that add a bias
-    (torch's addmm); experts' products are groups (grouped_mm), which its policy does not name."""
+    (torch's addmm); its policy names neither experts' products (grouped_mm) nor batched ones (bmm)."""
     return operation.kind == "attention" or (
         operation.kind == "matmul" and _biased(operation) and not _grouped(operation)
     )

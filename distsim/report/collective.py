@@ -63,7 +63,7 @@ def plot(found: Sequence[Collective], unicode: bool = True, columns: int = WIDES
         cells = (bars[min(max(height - (level - 1) * steps, 0), steps)] * columns for height in heights)
         lines.append(f"{label} {'│' if unicode else '|'} {' '.join(cells)}".rstrip())
     first, last = units.decimal_bytes(found[0].bytes), units.decimal_bytes(found[-1].bytes)
-    ends = f"GB/s bus bandwidth, from {first} to {last}, doubling"
+    ends = f"bus bandwidth in GB/s; sizes double from {first} to {last}"
     return "\n".join([*lines, ends])
 
 
@@ -71,8 +71,8 @@ def heading(found: Sequence[Collective], cluster: str) -> str:
     """What is priced, where, over which link."""
     one = found[-1]
     nodes = int(ceil_div(one.gpus, one.gpus_per_node))
-    spread = f"{one.gpus:,} GPUs on {nodes:,} {'domain' if nodes == 1 else 'domains'}"
-    return f"{one.op} of {spread} of {cluster}, over {one.link}"
+    spread = f"{one.gpus:,} GPUs in {nodes:,} {'domain' if nodes == 1 else 'domains'}"
+    return f"{one.op} on {spread} of {cluster}, over {one.link}"
 
 
 def text(found: Sequence[Collective], cluster: str, unicode: bool = True, width: int | None = None) -> str:

@@ -42,7 +42,7 @@ def link_lines(report: TrafficReport) -> list[str]:
         busy = f"{sent / seconds / rate:.0%}" if seconds and rate else "-"
         rows.append([link, decimal_bytes(sent), duration(seconds), decimal_bytes(rate, "B/s") if rate else "-", busy])
     header = ["link", "carried", "time", "rate per GPU", "utilisation"]
-    title = "Links, by the collectives whose slowest link each is, and what crosses it:"
+    title = "Links (each collective counts on its slowest link), and what crosses them:"
     return [title, *columns(header, rows)] if rows else []
 
 
@@ -64,20 +64,20 @@ def zero_lines(found: Sequence[ZeroTraffic], current: int, forward: bool, stays:
             continue
         rows.append([name, *words[one.zero], law, f"{one.elements / base.elements:.2f}x",
                      decimal_bytes(one.wire_bytes), duration(one.seconds)])  # fmt: skip
-    against = "ZeRO 0's" if base is None or base.zero == 0 else f"ZeRO {base.zero}'s"
-    title = f"Data parallel traffic at each ZeRO stage, elements over {against} (* this job):"
+    against = "ZeRO 0" if base is None or base.zero == 0 else f"ZeRO {base.zero}"
+    title = f"Data parallel traffic by ZeRO stage, elements relative to {against} (* this job):"
     return [title, *columns(header, rows, (0, 1, 2)), *invalid]
 
 
 def sync_lines(sync: SyncCost, report: TrafficReport, term: Style) -> list[str]:
-    """What putting gradients off saves, or would save."""
+    """What reducing gradients only once saves, or would save."""
     steps = report.setup.layout.micro_batches
     more = f"{decimal_bytes(sync.each_bytes - sync.once_bytes)} and {duration(sync.each_seconds - sync.once_seconds)}"
     if sync.each_bytes == sync.once_bytes:
         return []
     if report.exchange.no_sync:
-        told = ["Forgetting no_sync:", f"{steps:,} reductions of gradients instead of one,", f"{more} more a step"]
+        told = ["Without no_sync:", f"{steps:,} gradient reductions instead of one,", f"{more} more per step"]
     else:
-        whole = ", and keeps them whole until the last" if report.setup.layout.zero >= 2 else ""
-        told = [f"Gradients are reduced {steps:,} times a step;", f"--no-sync saves {more}{whole}"]
+        whole = ", but keeps them unsharded until the last micro-batch" if report.setup.layout.zero >= 2 else ""
+        told = [f"Gradients are reduced {steps:,} times per step;", f"--no-sync saves {more}{whole}"]
     return flowed(told, " ", term.width)

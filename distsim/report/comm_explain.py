@@ -21,23 +21,23 @@ _ORIGINS = (
     ("tensor parallel", "activations at the edge of a tensor parallel region: s b h (Korthikanti et al. 2022)"),
     ("context parallel", "keys and values of one rank's tokens (Liu et al. 2023; Jacobs et al. 2023)"),
     ("expert token counts", "how many tokens each expert gets, int64 (torchtitan, expert_parallel.py)"),
-    ("expert", "token copies that one rank sends to the experts of others: s b h top_k (Fedus et al. 2022)"),
+    ("expert", "token copies that one rank sends to experts on other ranks: s b h top_k (Fedus et al. 2022)"),
     ("pipeline", "activations at a stage boundary: s b h (Narayanan et al. 2021)"),
     ("tied embedding", "the shared matrix's gradient, on first and last stage (Narayanan et al. 2021)"),
     ("parameters", "parameters of the ledger by unit or bucket, padded as the framework does"),
-    ("gradient", "gradients of the ledger's parameters by unit or bucket, in the dtype that is reduced"),
-    ("replicas", "parameters of the ledger, averaged now and then (Douillard et al. 2023)"),
+    ("gradient", "gradients of the ledger's parameters by unit or bucket, in the dtype of the reduction"),
+    ("replicas", "parameters of the ledger, averaged every so many steps (Douillard et al. 2023)"),
     ("buffers", "buffers of all modules, of one dtype (torch DistributedDataParallel broadcast_buffers)"),
 )  # fmt: skip
 
-_PASSED_ON = "in the node, once to each rank with an expert of the token (node_copies_passed_on, docs/formulas.md)"
+_PASSED_ON = "inside the node, once to each rank with an expert of the token (node_copies_passed_on, docs/formulas.md)"
 
 
 def figures(report: TrafficReport) -> Iterator[Figure]:
     """Bytes per call, bytes on the wire and time of every row."""
     for row in report.collectives:
         label = f"{row.purpose}, {row.op} in {row.phase}"
-        yield Figure(f"{label}: a call", row.bytes_per_call, "B", "", {}, _origin(row))
+        yield Figure(f"{label}: bytes per call", row.bytes_per_call, "B", "", {}, _origin(row))
         wire = REGISTRY.get(WIRE[_pattern(row)].__name__) if _pattern(row) else None
         if wire is not None:
             numbers = {"size_bytes": row.bytes_per_call, "ranks": row.group_size}
@@ -65,7 +65,7 @@ def _origin(row: Row) -> str:
 
 def lines(report: TrafficReport, term: Style) -> list[str]:
     """The job, and all figures of the stage that sends most as text."""
-    where = f" of stage {report.stage}, which sends most" if len(report.stages) > 1 else ""
+    where = f" of stage {report.stage}, which sends the most" if len(report.stages) > 1 else ""
     head = [*job_lines(report.setup, term, cluster=True), "", term.bold(f"Figures of one rank{where}")]
     return [*head, *(line for figure in figures(report) for line in figure_lines(figure, decimal_bytes))]
 

@@ -1,4 +1,4 @@
-"""The table of collectives: as many columns as the terminal holds, rows that then look alike added up."""
+"""The table of collectives: as many columns as the terminal holds, rows that then look the same are added up."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from distsim.report.job_words import flowed
 from distsim.report.style import bare, columns
 from distsim.units import decimal_bytes, duration
 
-EXPOSED = ("exposed: beyond all computation of the phase, at the chip's peak rate;",
-           "distsim step has the order of events")  # fmt: skip
+EXPOSED = ("exposed: what all compute of the phase, at the chip's peak rate, cannot hide;",
+           "distsim step has the actual order of events")  # fmt: skip
 
 
 def _purpose(row: Row) -> str:
@@ -47,7 +47,7 @@ def row_lines(report: TrafficReport) -> list[str]:
     rows = report.collectives
     if not rows:
         return ["Nothing crosses a link: every group has one rank."]
-    where = f" of stage {report.stage}, which sends most" if len(report.stages) > 1 else ""
+    where = f" of stage {report.stage} (which sends the most)" if len(report.stages) > 1 else ""
     header: Sequence[str] = _HEADER
     made, width = _table(rows, header), terminal.width()
     for dropped in range(1, len(_SPARE) + 1):

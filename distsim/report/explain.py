@@ -130,8 +130,11 @@ def _kept(stage: StageMemory, term: Style) -> list[str]:
     flight, each = stage.waiting
     rows += [["one micro-batch", gib(saved.total)], [f"times {amount(flight.before)} in flight", ""]]
     if flight.waiting:
-        rows += [["what weight gradients read of one", gib(each)], [f"times {amount(flight.waiting)} that wait", ""]]
-    return [term.bold("Kept for backward when a forward has ended"), *columns(["", "size"], rows)]
+        rows += [
+            ["read by weight gradients of one", gib(each)],
+            [f"times {amount(flight.waiting)} waiting for them", ""],
+        ]
+    return [term.bold("Kept for backward at the end of a forward pass"), *columns(["", "size"], rows)]
 
 
 def wrapped(line: str) -> list[str]:
@@ -154,8 +157,8 @@ def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
     again = setup.layout.recompute_layers
     if again:
         which = "each layer" if again < 0 else f"each of the first {again} layers"
-        alone = gib(block.boundary.size_bytes) if block.boundary is not None else "nothing"
-        yield f"Recomputed: {which} of the stage keeps {alone}, its input, and all of this in its own backward alone."
+        kept = f"only its input, {gib(block.boundary.size_bytes)}," if block.boundary is not None else "nothing"
+        yield f"Recomputed: {which} of the stage keeps {kept} and holds what follows only during its own backward."
     rows = list(_saved_rows(block, setup))
     total = sum(size for *_, size in rows)
     cells = [[*words, "recomputed" if size == 0 else amount(size), gib(size) if size else "-"] for *words, size in rows]
@@ -201,14 +204,14 @@ def _saved_rows(block: Block, setup: Setup) -> Iterator[tuple[str, str, str, Any
 
 # What a value follows from where nobody states the option.
 _FOLLOWS = {
-    "gpu": "default, or the cluster's", "cluster": "the GPU's usual", "gpus": "one node, or what the degrees need",
+    "gpu": "default, or the cluster's", "cluster": "the GPU's usual one", "gpus": "one node, or what the degrees need",
     "gpu_power": "the cluster, or the GPU's preset", "framework": "default, or the GPU's own",
     "dp": "gpus / (tp * pp * cp)", "etp": "tp and ep", "schedule": "pp and vpp", "stage_layers": "layers / pp",
     "mtp": "stage_layers", "decoder_seq": "the model",
     "zero_group": "dp * cp", "sequence_parallel": "tp > 1", "seq": "the model's context", "dropout": "the model",
     "global_batch": "micro_batch * micro_batches * dp", "micro_batches": "global_batch / (micro_batch * dp)",
     "clip": "the framework", "no_sync": "the framework", "cuda_graphs": "the framework's recipe",
-    "expert_overlap": "the framework's recipe", "expert_imbalance": "1.2 in time with ep > 1, else 1",
+    "expert_overlap": "the framework's recipe", "expert_imbalance": "1.2 for step time with ep > 1, else 1",
     "tp_comm_overlap": "the framework's recipe",
     "recompute_layers": "recompute", "vocab_padded": "the framework's padding",
 }  # fmt: skip

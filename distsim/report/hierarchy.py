@@ -31,7 +31,7 @@ def picture(report: TrafficReport, term: Style) -> list[str]:
         rate = f"{network.intra}, {decimal_bytes(line_rate(report, network.intra), 'B/s')} per GPU"
         levels.append(f"{per_domain} GPUs in a domain, {rate}{_bridges(report)}: {decimal_bytes(inside)} inside")
     levels.append(_gpu(report))
-    return ["Hierarchy, and what each GPU sends across it in a step:", *_nested(levels, term)]
+    return ["Hierarchy, and what each GPU sends across each level in a step:", *_nested(levels, term)]
 
 
 def _bridges(report: TrafficReport) -> str:
@@ -39,7 +39,7 @@ def _bridges(report: TrafficReport) -> str:
     bridge, link = report.network.bridge, report.setup.accelerator.link
     if bridge is None or link is None:
         return ""
-    return f" ({bridge.link} bridges join each {bridge.cards}, {decimal_bytes(link.rate, 'B/s')})"
+    return f" ({bridge.link} bridges join every {bridge.cards}, {decimal_bytes(link.rate, 'B/s')})"
 
 
 def line_rate(report: TrafficReport, link: str) -> float:

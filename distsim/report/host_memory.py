@@ -27,6 +27,6 @@ def _held_against(
 ) -> list[str]:
     name = report.setup.cluster.name
     if has is None:
-        return flowed([f"{what} {gib(needed)} a node", f"{name} does not say what it has"], "; ", term.width)
+        return flowed([f"{what} {gib(needed)} per node", f"{name} does not state its capacity"], "; ", term.width)
     told = term.ink("does not fit", VERMILLION) if beyond else "fits"
-    return flowed([f"{what} {gib(needed)} of {gib(has)} a node of {name}:", told], " ", term.width)
+    return flowed([f"{what} {gib(needed)} of {gib(has)} per node of {name}:", told], " ", term.width)

@@ -14,7 +14,7 @@ USUAL_SCHEDULES = ("1f1b", "interleaved-1f1b")
 
 
 def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
-    """What was computed, in a line or two or three; with the name of the cluster where links matter."""
+    """What was computed, in one to three lines; with the name of the cluster where links matter."""
     layout = setup.layout
     times = f"{layout.micro_batches:,} micro-batch{'es' if layout.micro_batches > 1 else ''}"
     on = f" on {layout.gpus:,} x {setup.gpu_words}" + (f" ({setup.cluster.name})" if cluster else "")
@@ -29,14 +29,14 @@ def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
     return flowed([term.plain(part) for part in parts], "; ", term.width)
 
 
-OVERLAPS = {True: "tp exchanges beside products", False: "tp exchanges apart"}
+OVERLAPS = {True: "tp communication overlapped", False: "tp communication not overlapped"}
 
 
 SEQUENCES = {True: "sequence parallel", False: "not sequence parallel"}
 
 
 def _layout_words(setup: Setup) -> list[str]:
-    """``tp 2``, ``pp 4``, ``ZeRO 1`` …; degrees of one are left out, and what is only said where it was asked for."""
+    """``tp 2``, ``pp 4``, ``ZeRO 1`` …; without degrees of one, and without some parts that the user did not set."""
     layout, asked = setup.layout, setup.job
     stated = ("etp",) if asked.etp is not None and setup.model.experts else ()
     degrees = [
@@ -55,16 +55,16 @@ def _layout_words(setup: Setup) -> list[str]:
 
 
 def _software_words(setup: Setup) -> list[str]:
-    """Recipe, optimizer and framework, and what is not as usual."""
+    """Recipe, optimizer and framework, and whatever is not the default."""
     layout = setup.layout
-    some = f" of {layout.recompute_layers} layers a stage" if layout.recompute_layers > 0 else ""
+    some = f" of {layout.recompute_layers} layers per stage" if layout.recompute_layers > 0 else ""
     return [
         setup.precision.name, setup.optimizer.name, setup.framework.name,
         *([f"{setup.recompute} recompute{some}"] if setup.recompute != "none" else []),
         *([f"{layout.attention} attention"] if layout.attention != "flash" else []),
         *(["compiled"] if setup.compiled else []),
         *([GRAPHS[setup.job.cuda_graphs]] if setup.job.cuda_graphs in GRAPHS else []),
-        *(["experts' exchanges overlapped"] if setup.job.expert_overlap else []),
+        *(["expert all-to-all overlapped"] if setup.job.expert_overlap else []),
         *([OVERLAPS[overlapped(setup)]] if setup.job.tp_comm_overlap is not None and layout.tp > 1 else []),
         *([f"{setup.job.loss} loss"] if setup.job.loss else []),
         *([f"{setup.model.mtp_trained} MTP"] if setup.model.mtp_trained else []),
@@ -99,7 +99,7 @@ def _products(targets: frozenset[str]) -> str:
     mixers = [name for name in MIXERS if name in targets]
     counted = mixers[0] if len(mixers) > MOST_NAMED else ""
     named = [name for name in LETTERS if name in targets and (name == counted or not counted or name not in mixers)]
-    return ", ".join(f"{len(mixers)} of mixers" if name == counted else name for name in named)
+    return ", ".join(f"{len(mixers)} mixer projections" if name == counted else name for name in named)
 
 
 def flowed(parts: list[str], joint: str, width: int) -> list[str]:

@@ -105,18 +105,18 @@ def verdict(report: MemoryReport, term: Style) -> list[str]:
     share = f"{abs(report.headroom) / report.capacity:.0%}"
     where = f"stage {worst.stage}, {worst.peak_moment}" if len(report.stages) > 1 else worst.peak_moment
     need = f"{gib(report.peak)} of {gib(report.capacity)} on {report.setup.accelerator.name}"
-    spare = f"{gib(abs(report.headroom))} ({share}) {'to spare' if report.headroom >= 0 else 'too much'}"
+    spare = f"{gib(abs(report.headroom))} ({share}) {'to spare' if report.headroom >= 0 else 'over'}"
     told = flowed([f"{_fits(report, term)}: {need}", spare, f"peak moment: {where}"], "; ", term.width)
-    return [*told, *flowed(known_words(report), ", ", term.width), *host_lines(report, term)]
+    return [*told, *flowed(known_words(report), " ", term.width), *host_lines(report, term)]
 
 
 def known_words(report: MemoryReport) -> list[str]:
-    """How sure that is, by measured runs."""
+    """How sure that is, from measured runs."""
     known = report.known
     half, most = (f"{number(low)} to {gib(high)}" for low, high in (known.half, (known.low, known.high)))
     return [
-        f"by {known.runs:,} measured runs ({known.sources} sources alike)", f"half would need {half}",
-        f"90% {most}", f"{known.fitting:.0%} would fit",
+        f"from {known.runs:,} measured runs ({known.sources} sources, equally weighted):", f"50% interval {half},",
+        f"90% interval {most};", f"{known.fitting:.0%} would fit",
     ]  # fmt: skip
 
 
@@ -162,11 +162,12 @@ def _mend_row(found: Mend) -> list[str]:
 
 
 def _nothing_fits(mended: Mended, term: Style) -> list[str]:
-    text = f"Nothing that was tried makes it fit ({mended.tried} layouts)."
+    text = f"Nothing that was tried makes it fit ({mended.tried:,} layouts)."
     if mended.nearest is None:
         return [text]
     near = mended.nearest
     over = near.report.headroom < 0
-    beyond = gib(-near.report.headroom) if over else f"{gib(near.report.node_bytes)} of host memory a node"
-    short = f"Nearest: {near.flags} with {gib(near.report.peak)}, {beyond} too much"
+    host = f"which needs too much host memory, {gib(near.report.node_bytes)} per node"
+    beyond = f"{gib(-near.report.headroom)} over" if over else host
+    short = f"Nearest: {near.flags} with {gib(near.report.peak)}, {beyond}"
     return [text, *folded_lines([term.plain(short)], 2)]

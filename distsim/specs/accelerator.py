@@ -161,7 +161,7 @@ class Accelerator(Sourced):
     def _figures_alone(cls, value: Architecture | None) -> Architecture | None:
         """What traits differ from is told by its architecture, and their sources beside others'."""
         if value is not None and (others := value.told_of_file()):
-            told = "architecture and treated_like say what a chip is like, [source] has its sources"
+            told = "architecture and treated_like state what a chip is like, [source] its sources"
             raise ValueError(f"traits cannot state {', '.join(others)}; {told}")
         return value
 

@@ -32,7 +32,7 @@ class Spec(BaseModel):
             return cls.model_validate(dict(data))
         except ValidationError as error:
             if not data.keys() - {"name"} and all(one["type"] == "missing" for one in error.errors()):
-                raise DistsimError("is empty; a preset has fields", "distsim show tells those of a like one",
+                raise DistsimError("is empty; a preset needs fields", "distsim show prints those of a similar one",
                                    where=where) from None  # fmt: skip
             raise explain(error, cls, where) from None
         except DistsimError as error:  # of a spec that explains its mistakes itself
@@ -80,7 +80,7 @@ class Sourced(Spec):
     @classmethod
     def _not_blank(cls, value: str) -> str:
         if not value.strip():
-            raise ValueError(f"name {value!r} is empty; give one, or leave it out: a file's own name is taken")
+            raise ValueError(f"name {value!r} is empty; give one, or leave it out to use the file's own name")
         return value
 
     def __hash__(self) -> int:
@@ -130,7 +130,7 @@ def _wanted(spec: type[BaseModel], location: tuple[int | str, ...]) -> str:
         return f"choices: {', '.join(map(str, get_args(kind)))}"
     if next(_models_in(kind), None) is not None:
         return f"write a table [{'.'.join(map(str, location))}]"
-    plain = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    plain = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
     return f"it takes {plain[kind]}" if kind in plain else ""
 
 
@@ -162,7 +162,7 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
 KINDS = {
     "int_parsing": "a whole number", "int_type": "a whole number", "int_from_float": "a whole number",
     "float_parsing": "a number", "float_type": "a number", "bool_parsing": "true or false",
-    "bool_type": "true or false", "string_type": "a text",
+    "bool_type": "true or false", "string_type": "a string",
 }  # fmt: skip
 """What a value should be, by pydantic's name for the mistake."""
 LONGEST_SHOWN = 200
@@ -176,7 +176,7 @@ def _bound(error: Any) -> tuple[str, str] | None:
 
     limits: dict[str, Any] = error.get("ctx") or {}
     if isinstance(error["input"], float) and error["input"] != error["input"]:
-        return "is no number", ""
+        return "is not a number", ""
     for key, wrong, right in (
         ("ge", "is too small", "at least"),
         ("gt", "is too small", "more than"),

@@ -124,9 +124,9 @@ class Cluster(Sourced):
     def _bridges_are_whole(self) -> Self:
         cards = self.fabric.bridged
         if cards is not None and self.fabric.kind != "pcie":
-            raise ValueError(f"fabric.bridged goes with PCIe cards, not with a fabric of {self.fabric.kind}")
+            raise ValueError(f"fabric.bridged applies to PCIe cards, not to a fabric of kind {self.fabric.kind}")
         if cards is not None and self.gpus_per_node % cards:
-            raise ValueError(f"bridges of {cards} cards do not divide the {self.gpus_per_node} of a node")
+            raise ValueError(f"bridges of {cards} cards do not divide the {self.gpus_per_node} accelerators of a node")
         return self
 
     @property

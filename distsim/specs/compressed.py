@@ -47,5 +47,5 @@ class CompressedAttention(Spec):
             raise ValueError("ratios must name at least one layer")
         stated = [self.index_heads > 0, self.index_dim > 0, self.index_keys > 0]
         if stated != [self.index_ratio > 0] * len(stated):
-            raise ValueError("index_ratio goes with index_heads, index_dim and index_keys")
+            raise ValueError("index_ratio, index_heads, index_dim and index_keys must be given together")
         return self

@@ -37,7 +37,7 @@ def passed_on(model: Model) -> str:
     """What later layers read beside the hidden state; empty for most models."""
     if model.shared_keys:
         return f"keys and values that the last {model.shared_keys.layers} layers"
-    return "inputs made beside the embedding that all layers" if model.layer_inputs else ""
+    return "per-layer inputs that all layers" if model.layer_inputs else ""
 
 
 def output_groups(model: Model) -> int:
@@ -62,7 +62,7 @@ def linear_heads(model: Model) -> int:
 
 def two_stacks(model: Model) -> str:
     """What a model of two stacks is; empty where there is one."""
-    return "an encoder with a decoder" if model.encoder_layers else "two stacks side by side" if model.text else ""
+    return "an encoder-decoder" if model.encoder_layers else "two stacks side by side" if model.text else ""
 
 
 def text_heads(model: Model) -> int:
@@ -98,7 +98,7 @@ def fits_kv_heads(model: Model, tp: Number) -> Any:
 def single_scans(model: Model) -> str:
     """Scans whose channels stand alone, which no rank shares; empty where there are none."""
     mamba_1 = model.mamba is not None and model.mamba.step_rank is not None
-    return "scans of single channels" if mamba_1 or model.recurrence else ""
+    return "per-channel scans" if mamba_1 or model.recurrence else ""
 
 
 def uncut(model: Model) -> str:

@@ -71,13 +71,13 @@ class Experts(Spec):
         if self.count % self.groups:
             raise ValueError(f"groups {self.groups} do not divide the {self.count} experts")
         if self.groups_per_token > min(self.groups, self.per_token):
-            least = f"the {self.groups} groups there are, and than per_token {self.per_token}"
+            least = f"the {self.groups} groups, nor than per_token {self.per_token}"
             raise ValueError(f"groups_per_token {self.groups_per_token} must not be more than {least}")
         chosen = self.groups_per_token * (self.count // self.groups)
         if self.groups > 1 and chosen < self.per_token:
             raise ValueError(f"per_token {self.per_token} is more than the {chosen} experts of groups_per_token groups")
         if self.beside_dense and (self.shared or self.dense_layers):
-            raise ValueError("beside_dense goes with experts in every layer and without shared ones")
+            raise ValueError("beside_dense needs experts in every layer and no shared ones")
         if (self.shared > 0) != (self.shared_ffn > 0):
             raise ValueError(
                 f"shared {self.shared} and shared_ffn {self.shared_ffn} must be both zero or both positive"

@@ -18,9 +18,9 @@ from distsim.specs.tuning import WHOLE, targets_named
 SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "tp_comm_overlap", "dropout", "loss_parallel", "no_sync",
             "clip")  # fmt: skip
 EXAMPLES = {"gpu_power": "500", "stage_layers": '"7,8,8,9"'}
-"""Values of fields whose types do not tell what they are like."""
+"""Examples for fields whose types do not show what a value looks like."""
 STATED, CHECKSUM = "stated", "checksum"
-"""What an answer's ``job`` has beside what it was resolved to."""
+"""What an answer's ``job`` has in addition to the resolved fields."""
 Degree = Annotated[int | None, Once(Field(ge=1, le=LARGEST_DEGREE))]
 Size = Annotated[int | None, Once(Field(ge=1, le=LARGEST_SIZE))]
 Batch = Annotated[int | None, Once(Field(ge=1, le=LARGEST_BATCH))]
@@ -32,7 +32,7 @@ class Job(Spec):
     if not TYPE_CHECKING:  # type checkers see the fields
 
         def __init__(self, **options: Any) -> None:
-            """From keywords, as a program states them; what is wrong is told as on the command line."""
+            """From keywords, as a program states them; errors read as on the command line."""
             try:
                 super().__init__(**options)
             except ValidationError as error:
@@ -43,11 +43,11 @@ class Job(Spec):
     gpus: Degree = None
     cluster: str | None = None
     gpu_power: Watts | None = None
-    """The limit under which every accelerator runs; otherwise the cluster's, or none."""
+    """Power limit of every accelerator; by default the cluster's, or none."""
     profile: str | None = None
-    """Network factors of one's own machine: a TOML that ``distsim calibrate --nccl-tests`` wrote, or a links preset."""
+    """Network factors of your own machine: a TOML written by ``distsim calibrate --nccl-tests``, or a links preset."""
     framework: str = "megatron-core"
-    """Where it is not stated, accelerators with a compiler of their own have their own (engine/jobs/software.py)."""
+    """By default accelerators with their own compiler have their own framework (engine/jobs/software.py)."""
 
     tp: Degree = None
     pp: Degree = None
@@ -58,16 +58,16 @@ class Job(Spec):
     vpp: Degree = None
     schedule: str | None = None
     stage_layers: tuple[int, ...] | None = None
-    """Layers on each pipeline stage, or in each model chunk, where they are not as the framework places them."""
+    """Layers per pipeline stage or model chunk; by default as the framework places them."""
     vocab_parallel: Literal["vocab-1", "vocab-2", "interlaced"] | None = None
-    """Pipeline stages share embedding and output layer by rows of the vocabulary, with so many barriers."""
+    """Pipeline stages share embedding and output layer by rows of the vocabulary, with one or two barriers or none."""
     zero: Literal[0, 1, 2, 3] | None = None
     zero_group: Degree = None
     sequence_parallel: bool | None = None
 
     seq: Size = None
     decoder_seq: Size = None
-    """Tokens per sequence of a decoder behind an encoder, which reads ``seq``."""
+    """Decoder tokens per sequence in an encoder-decoder, whose encoder reads ``seq``."""
     sample_tokens: Size = None
     """Mean length of the samples packed into a sequence, which do not attend to each other."""
     micro_batch: Degree = None
@@ -76,40 +76,40 @@ class Job(Spec):
     recompute_layers: Annotated[int | None, Once(Field(ge=1, le=1_000_000))] = None
     attention: Literal["flash", "eager"] | None = None
     compile: bool | None = None
-    """torch.compile fuses what the framework's plain code composes."""
+    """torch.compile fuses operations that the framework's plain code runs one by one."""
     cuda_graphs: Literal["none", "modules", "iteration"] | None = None
-    """CUDA graphs that the host launches in place of kernels (specs/framework.py)."""
+    """CUDA graphs that the host launches instead of single kernels (specs/framework.py)."""
     expert_overlap: bool | None = None
-    """Exchanges of experts run beside another micro-batch's computation."""
+    """Expert all-to-all overlaps with another micro-batch's computation."""
     tp_comm_overlap: bool | None = None
-    """Tensor parallel exchanges run in tiles or pieces beside products."""
+    """Tensor parallel communication overlaps with matrix products, in tiles or pieces."""
     dropout: bool | None = None
-    """False drops the model's dropout (its masks are memory); by default the model's own rates hold."""
+    """False turns the model's dropout off (its masks take memory); by default the model's own rates hold."""
     precision: str | None = None
     optimizer: str | None = None
     offload: str | None = None
     offload_to: Literal["cpu", "nvme"] | None = None
     mtp: Annotated[int | None, Once(Field(ge=0, le=64))] = None
-    """Layers of multi-token prediction that train with the rest."""
+    """Multi-token prediction layers that train with the model."""
     lora_rank: Degree = None
     """Adapters of this rank train; all other weights are frozen."""
     lora_targets: str | None = None
     lora_dropout: MaybeFraction = None
     lora_whole: str | None = None
-    """Parts that train whole beside the adapters."""
+    """Modules trained in full besides the adapters."""
     quantize: str | None = None
 
     loss: str | None = None
-    """How the loss is made, where a trainer does not take the framework's (presets/losses)."""
+    """Loss that replaces the framework's (presets/losses)."""
     loss_parallel: bool | None = None
     tp_mode: Literal["1d", "2d", "2.5d", "3d"] | None = None
     tp_depth: Degree = None
-    """Layers of the 2.5D grid of tensor parallel ranks."""
+    """Stacked squares in the 2.5D grid of tensor parallel ranks."""
     cp_mode: Literal["ring", "all_to_all", "all_gather"] | None = None
     expert_imbalance: Annotated[float | None, Once(Field(ge=1, le=1e6))] = None
-    """Tokens of the busiest expert rank over the mean."""
+    """Tokens on the busiest expert rank relative to the mean."""
     capacity_factor: Annotated[float | None, Once(Field(gt=0, le=1e4))] = None
-    """Slots of each expert over the mean number of its tokens: what is beyond is dropped, empty ones are computed."""
+    """Slots per expert relative to its mean tokens: excess tokens are dropped, empty slots computed."""
     no_sync: bool | None = None
     """False reduces gradients after every micro-batch."""
     clip: bool | None = None
@@ -125,14 +125,14 @@ class Job(Spec):
     @field_validator("offload", "lora_targets", "lora_whole", "zeropp", mode="before")
     @classmethod
     def _joined(cls, value: Any) -> Any:
-        """A list of words is as good as words with commas."""
+        """A list of words is equivalent to words joined by commas."""
         listed = isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)
         return ",".join(value) if listed else value
 
     @field_validator("offload")
     @classmethod
     def _offloaded(cls, value: str | None) -> str | None:
-        """``optimizer,parameters`` in the house's order; ``none`` stands alone."""
+        """``optimizer,parameters`` in the canonical order; ``none`` stands alone."""
         if value is None:
             return None
         words = value.replace(",", " ").lower().split()
@@ -148,13 +148,13 @@ class Job(Spec):
     @field_validator("lora_targets")
     @classmethod
     def _targets(cls, value: str | None) -> str | None:
-        """``q,v`` in the house's order."""
+        """``q,v`` in the canonical order."""
         return None if value is None else targets_named(value)
 
     @field_validator("lora_whole")
     @classmethod
     def _whole(cls, value: str | None) -> str | None:
-        """``embedding,head`` in the house's order."""
+        """``embedding,head`` in the canonical order."""
         if value is None:
             return None
         words = value.replace(",", " ").lower().split()
@@ -165,7 +165,7 @@ class Job(Spec):
     @model_validator(mode="before")
     @classmethod
     def _as_texts(cls, options: Any) -> Any:
-        """Paths name files, a loaded model is its description, and an empty text is none of these."""
+        """Paths become strings, a loaded model its spec; an empty string is an error."""
         if not isinstance(options, dict):
             return options
         plain = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
@@ -215,7 +215,7 @@ class Job(Spec):
 
     @property
     def names_framework(self) -> bool:
-        """Whether it says under which framework it runs; what that one does not run is then refused, else told."""
+        """Whether the job names its framework; what that one cannot run is then refused, otherwise noted."""
         return "framework" in self.model_fields_set
 
     @field_validator("stage_layers", mode="before")
@@ -227,7 +227,7 @@ class Job(Spec):
     @model_validator(mode="before")
     @classmethod
     def _as_stated(cls, options: Any) -> Any:
-        """The ``job`` of an answer (``as_written``) is the options that were stated, from which all else followed."""
+        """The ``job`` of an answer (``as_written``) stands for the options it states, which determine the rest."""
         if not isinstance(options, dict) or STATED not in options:
             return options
         followed = {name: value for name, value in options.items() if name not in (STATED, CHECKSUM)}
@@ -239,7 +239,7 @@ class Job(Spec):
 
 
 def as_written(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """What a job was resolved to, with the options that it states, and a checksum by which changes are noticed."""
+    """What a job was resolved to, with the options it states and a checksum that reveals changes."""
     return {**resolved, STATED: stated_of(job), CHECKSUM: _checksum(resolved)}
 
 
@@ -264,12 +264,12 @@ class HasSpec(Protocol):
 
 
 Named = str | os.PathLike[str] | Model | HasSpec
-"""What names a model: a preset, a file, its description, or that as it was loaded."""
+"""What names a model: a preset, a file, its spec, or a loaded model."""
 
 
 def job_of(job: Job | Named | None, options: Mapping[str, Any]) -> Job:
-    """The job that a function of the library is asked about: given whole, or by its options, of which the model may
-    come first without its name. What is None is not stated."""
+    """The job that a library function is called with: a whole Job, or its options, where the model may come first
+    without a keyword. None means not stated."""
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(job, (str, os.PathLike, Model)) or isinstance(getattr(job, "spec", None), Model):
         if "model" in options:
@@ -277,11 +277,13 @@ def job_of(job: Job | Named | None, options: Mapping[str, Any]) -> Job:
         return Job(**{**options, "model": job})
     if job is None:
         if "model" not in options:
-            raise DistsimError("no model named", "e.g.: llama-7b, first or as model=", "see: distsim show models")
+            raise DistsimError(
+                "no model named", "give one first or as model=, e.g. llama-7b", "see: distsim show models"
+            )
         return Job(**options)
     if not isinstance(job, Job):
         kind = type(job).__name__
-        raise DistsimError(f"{kind} is no Job", "give a distsim.Job, or options: step('llama-7b', gpus=8, zero=2)")
+        raise DistsimError(f"{kind} is not a Job", "give a distsim.Job, or options: step('llama-7b', gpus=8, zero=2)")
     if options:
         raise DistsimError(f"a Job and {', '.join(options)} are given", "state all options in one of the two")
     return job

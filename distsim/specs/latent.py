@@ -56,9 +56,9 @@ class LatentAttention(Spec):
     @model_validator(mode="after")
     def _indexed(self) -> Self:
         if self.index_heads and not (self.index_dim and self.index_keys):
-            raise ValueError("index_heads goes with index_dim and index_keys")
+            raise ValueError("index_heads, index_dim and index_keys must be given together")
         if self.index_layers and not (self.index_heads and self.index_layers[0]):
-            raise ValueError("index_layers goes with index_heads, and the first layer has an indexer")
+            raise ValueError("index_layers needs index_heads, and an indexer in the first layer")
         if self.fused_gate and not self.q_rank:
-            raise ValueError("fused_gate goes with a q_rank")
+            raise ValueError("fused_gate needs a q_rank")
         return self

@@ -18,11 +18,11 @@ class Model(Shape, Sourced):
                 raise ValueError(f"kv_heads {kv_heads} does not divide heads {heads}")
         local = self.windowed
         if local and self.global_attention:
-            raise ValueError("windowed and global_attention say the same of layers: give one of them")
+            raise ValueError("windowed and global_attention describe the same layers: give one of them")
         if local and (
             self.window is None or self.pattern or bool(local.latent_attention) != bool(self.latent_attention)
         ):
-            raise ValueError("windowed goes with a window, and has latent_attention where the model has")
+            raise ValueError("windowed needs a window, and latent_attention exactly where the model has it")
         if self.experts and any(not 0 <= layer < self.layers for layer in self.experts.dense_layers):
             raise ValueError(f"experts.dense_layers names a layer outside 0..{self.layers - 1}")
         if (self.positions in ("learned", "relative")) != (self.position_rows > 0):
@@ -32,16 +32,16 @@ class Model(Shape, Sourced):
         if self.residual_streams > 1 and (
             self.pattern or self.recurrent or self.parallel_blocks or self.norms_per_layer != 2
         ):
-            raise ValueError("residual_streams go with layers of attention and an MLP, a norm before each")
+            raise ValueError("residual_streams need layers of attention and an MLP, each behind a norm")
         if self.stream_mixing and self.residual_streams == 1:
             raise ValueError("stream_mixing needs several residual_streams")
         if self.compressed_attention and (
             self.kv_heads != 1 or self.latent_attention or self.window or self.pattern or self.recurrent
             or self.encoder_layers or self.heads * self.head_dim % self.compressed_attention.output_groups
         ):  # fmt: skip
-            raise ValueError("compressed_attention goes with one head of keys, a window of its own and causal layers")
+            raise ValueError("compressed_attention needs one key-value head, its own window and causal layers")
         if not self.causal and (self.pattern or self.mtp_layers):
-            raise ValueError("causal is false, which goes with neither a pattern of mixers nor mtp_layers")
+            raise ValueError("causal must be true with a pattern of mixers or mtp_layers")
         return self
 
     @model_validator(mode="after")
@@ -50,18 +50,20 @@ class Model(Shape, Sourced):
             raise ValueError(f"pattern must have one of {' '.join(MIXERS)} for each of {self.layers} layers")
         mamba_alone = self.mamba is not None and not self.recurrent
         if ("M" in self.pattern) != mamba_alone or ("E" in self.pattern and self.experts is None):
-            raise ValueError("pattern and mamba or experts do not go together")
+            raise ValueError(
+                "pattern needs mamba for its M and experts for its E, and mamba a pattern with M or recurrent"
+            )
         mixers = [name for name in RECURRENT if getattr(self, name) is not None]
         if not mamba_alone and (len(mixers) > 1 or bool(mixers) != any(self.recurrent)):
-            raise ValueError(f"recurrent names layers, and one of {', '.join(RECURRENT)} says what they have")
+            raise ValueError(f"recurrent names layers, and exactly one of {', '.join(RECURRENT)} describes them")
         if self.recurrent and (self.pattern or self.encoder_layers or self.text or not self.causal):
-            raise ValueError("recurrent goes with one stack of layers that each have an MLP and see what is before")
+            raise ValueError("recurrent needs one causal stack of layers that each have an MLP")
         if self.mixer_beside and not self.recurrent:
-            raise ValueError("mixer_beside needs recurrent, which says in which layers")
+            raise ValueError("mixer_beside needs recurrent, which names the layers")
         if (set(self.mtp_pattern) - set(self.pattern)) or (
             self.pattern and bool(self.mtp_layers) != bool(self.mtp_pattern)
         ):
-            raise ValueError("mtp_layers of a hybrid go with mtp_pattern, of letters that pattern has")
+            raise ValueError("a hybrid needs mtp_layers and mtp_pattern together, with letters from pattern")
         return self
 
     @model_validator(mode="after")
@@ -69,34 +71,32 @@ class Model(Shape, Sourced):
         if not (self.global_attention or self.shared_keys or self.layer_inputs or self.streams):
             return self
         if self.latent_attention or self.pattern or self.recurrent or self.encoder_layers or self.parallel_blocks:
-            raise ValueError(
-                "global_attention, shared_keys, layer_inputs, streams: only in one stack of plain attention"
-            )
+            raise ValueError("global_attention, shared_keys, layer_inputs, streams need one stack of plain attention")
         kinds: dict[bool, set[bool]] = {False: set(), True: set()}
         for layer in range(self.layers):
             kinds[self.borrows_keys(layer)].add(self.is_windowed(layer))
         if not kinds[True] <= kinds[False]:
-            raise ValueError("shared_keys.layers leave no layer of each kind whose keys they could read")
+            raise ValueError("shared_keys.layers leaves no earlier layer of each kind to read keys from")
         return self
 
     @model_validator(mode="after")
     def _two_stacks(self) -> Self:
         if (self.encoder_layers > 0) != (self.decoder_context is not None):
-            raise ValueError("encoder_layers and decoder_context go together")
+            raise ValueError("encoder_layers and decoder_context must be given together")
         if not self.encoder_layers and (self.encoder_position_rows or self.frames):
             raise ValueError("encoder_position_rows and frames need encoder_layers")
         if (self.vocab == 0) != (self.patches is not None):
-            raise ValueError("vocab must be 0 where patches are read, and only there")
+            raise ValueError("vocab must be 0 with patches, and only then")
         if self.text and (self.patches is None or self.text.layers >= self.layers):
-            raise ValueError("text goes with patches, and its layers are the last of all layers")
+            raise ValueError("text needs patches, and fewer layers than the model, whose last ones they are")
         if self.encoder_layers >= self.layers:
-            raise ValueError(f"encoder_layers {self.encoder_layers} leave none of {self.layers} layers to a decoder")
+            raise ValueError(f"encoder_layers {self.encoder_layers} leave none of {self.layers} layers for a decoder")
         special_attention = self.latent_attention or self.pattern or self.window or self.encoder_layers
         special = self.experts or self.latent_attention or self.pattern or self.window or self.parallel_blocks
         if self.block_indexer and (special_attention or self.heads % self.block_indexer.heads):
-            raise ValueError("block_indexer goes with attention of grouped heads, which its heads divide")
+            raise ValueError("block_indexer needs grouped-query attention, and heads that divide the model's")
         if self.encoder_layers and (special or self.mtp_layers or not self.causal):
-            raise ValueError("encoder_layers go with plain attention and dense MLPs only")
+            raise ValueError("encoder_layers need plain attention and dense MLPs")
         return self
 
     @property

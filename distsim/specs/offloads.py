@@ -44,7 +44,7 @@ def offload_problems(name: str, supports: Supports, offload: tuple[str, ...], gp
         return found
     if "parameters" not in supports.offload:
         mend = "use fsdp with --zero 3 --offload optimizer,parameters, or deepspeed with --zero 1"
-        return [(f"{name} leaves optimizer states on each of {gpus} GPUs", mend)]
+        return [(f"{name} keeps optimizer states on each of {gpus} GPUs", mend)]
     both = ",".join(kind for kind in OFFLOADS if kind in {*offload, "optimizer", "parameters"})
-    problem = f"{name} moves optimizer and parameters to host memory together, not one of them"
+    problem = f"{name} offloads optimizer and parameters together, not one without the other"
     return [(problem, f"use --zero 3 --offload {both}")]

@@ -87,8 +87,8 @@ RULES: tuple[Rule, ...] = (
         "tp fits kv heads",
         lambda m, y: (m.attention_layers == 0) | fits_kv_heads(m, y.tp),
         lambda m, y: (
-            f"tensor parallel degree {y.tp} neither divides {counted_heads(m, 1)} key-value heads of {m.name} nor is a"
-            " multiple"
+            f"tensor parallel degree {y.tp} is neither a divisor nor a multiple of {counted_heads(m, 1)} key-value "
+            f"heads of {m.name}"
         ),
         lambda m, y: f"valid degrees: {listed([d for d in divisors(common_heads(m)) if fits_kv_heads(m, d)])}",
     ),
@@ -109,23 +109,23 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: (y.pp * y.cp == 1) | (not two_stacks(m)),
         lambda m, y: (
             f"{' and '.join(f'{name} {getattr(y, name)}' for name in _splits(y))} given, but {m.name} is "
-            f"{two_stacks(m)}, which only tp splits"
+            f"{two_stacks(m)}, which only tp can split"
         ),
         lambda m, y: f"leave {' and '.join(f'--{name}' for name in _splits(y))} out",
     ),
     Rule(
         "stages pass on hidden states alone",
         lambda m, y: (y.pp == 1) | (not passed_on(m)),
-        lambda m, y: f"pp {y.pp} given, but {m.name} has {passed_on(m)} read, and stages pass on hidden states alone",
+        lambda m, y: f"pp {y.pp} given, but {m.name} has {passed_on(m)} read, and stages pass on only hidden states",
         lambda m, y: "leave --pp out: shard with --zero 3 or --tp",
     ),
     Rule(
         "an image has squares",
         lambda m, y: y.seq > learned_tokens(m),
         lambda m, y: (
-            f"--seq {y.seq} holds no square of an image: {m.name} puts {learned_tokens(m)} learned before them"
+            f"--seq {y.seq} leaves no token for an image patch: {m.name} puts {learned_tokens(m)} learned before them"
         ),
-        lambda m, y: f"{m.name} reads {m.context}",
+        lambda m, y: f"{m.name} reads {m.context} tokens per image",
     ),
     Rule(
         "tp divides the text's stack",
@@ -136,13 +136,13 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "tp splits mixers",
         lambda m, y: (y.tp == 1) | (not single_scans(m)),
-        lambda m, y: f"tensor parallel degree {y.tp} given, but {single_scans(m)} of {m.name} are held whole",
+        lambda m, y: f"tensor parallel degree {y.tp} given, but the {single_scans(m)} of {m.name} cannot be split",
         lambda m, y: "leave --tp out",
     ),
     Rule(
         "cp cuts sequences that mixers can pass on",
         lambda m, y: (y.cp == 1) | (not uncut(m)),
-        lambda m, y: f"cp {y.cp} given, but {uncut(m)} of {m.name} are not cut into parts",
+        lambda m, y: f"cp {y.cp} given, but the {uncut(m)} of {m.name} cannot be split",
         lambda m, y: "leave --cp out",
     ),
     Rule(
@@ -184,7 +184,7 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: (y.dp * y.cp * y.tp) % (y.ep * y.etp) == 0,
         lambda m, y: (
             f"ep {y.ep} times etp {y.etp} does not divide dp*cp*tp = {y.dp * y.cp * y.tp}; "
-            "experts live inside data parallel"
+            "expert parallelism lies inside data parallelism"
         ),
         lambda m, y: f"ep*etp may be: {listed(divisors(y.dp * y.cp * y.tp))}",
     ),
@@ -203,8 +203,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "schedules that share a vocabulary",
         lambda m, y: not y.vocab_parallel or y.pp == 1 or y.schedule in SHARED_VOCABULARY,
-        lambda m, y: f"--vocab-parallel {y.vocab_parallel} is not worked into schedule {y.schedule}",
-        lambda m, y: f"schedules with it: {', '.join(SHARED_VOCABULARY)}",
+        lambda m, y: f"--vocab-parallel {y.vocab_parallel} is not supported by schedule {y.schedule}",
+        lambda m, y: f"schedules that support it: {', '.join(SHARED_VOCABULARY)}",
     ),
     Rule(
         "a vocabulary to share",

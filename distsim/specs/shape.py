@@ -33,11 +33,11 @@ Positions = Literal["rotary", "learned", "relative", "sinusoidal", "alibi", "non
 
 MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
 RECURRENT = ("mamba", "delta", "convolution", "lightning", "recurrence")
-"""Fields of what may stand in attention's place."""
+"""Fields of mixers that may replace attention."""
 
 
 class Shape:
-    """A transformer of one kind of layers: a decoder, or an encoder where ``causal`` is off. Counts are plain numbers;
+    """A transformer with one kind of layer: a decoder, or an encoder if ``causal`` is off. Counts are plain numbers;
     widths are in elements."""
 
     aliases: tuple[str, ...] = ()
@@ -49,13 +49,13 @@ class Shape:
     kv_heads: Count
     head_dim: Count
     value_dim: MaybeCount = None
-    """Width of a value head where it is not ``head_dim`` (MiMo V2 Flash)."""
+    """Width of a value head if it differs from ``head_dim`` (MiMo V2 Flash)."""
     ffn: Count
     """Inner width of a dense MLP (of the dense layers, where experts are used elsewhere)."""
     vocab: Natural
-    """Rows of the word embedding; 0 where images are read."""
+    """Rows of the word embedding; 0 for models that read images."""
     context: Count
-    """Tokens per sequence that the model was made for: the default of ``--seq``."""
+    """Tokens per sequence that the model was built for: the default of ``--seq``."""
     gated: bool
     """The MLP has three matrices (gate, up, down) instead of two."""
     activation: str
@@ -64,18 +64,18 @@ class Shape:
     norm_affine: bool = True
     """Norms have learned weights (not so in OLMo 1)."""
     norm_bias: bool | None = None
-    """Norms have biases; by default layernorms have and rmsnorms have not (MPT's layernorms have none)."""
+    """Norms have biases; by default layernorms do and rmsnorms do not (MPT's layernorms have none)."""
     norms_per_layer: int = Field(default=2, ge=1, le=4)
     """Norms over the hidden width in a layer: 1 (one for parallel attention and MLP), 2, or 4 (Gemma 2 and 3)."""
     norm_gate_rank: MaybeCount = None
     """Rank of an MLP that scales the output of its norm: before attention, and before experts (A.X K2)."""
     residual_fp32: bool = False
-    """The residual stream is fp32 whatever else is (Mamba)."""
+    """The residual stream is fp32 regardless of the other formats (Mamba)."""
     residual_streams: Count = 1
-    """Streams that go from layer to layer, of which each sublayer reads a sum and writes to all (Hy4)."""
+    """Residual streams between layers; each sublayer reads a weighted sum of them and writes to all (Hy4)."""
     stream_mixing: Natural = 0
-    """Steps of the iteration that makes a matrix between those streams doubly stochastic, by which each sublayer mixes
-    them (DeepSeek-V4's hyper-connections); 0 where they go on by themselves."""
+    """Sinkhorn iterations that make the matrix doubly stochastic with which each sublayer mixes those streams
+    (DeepSeek-V4's hyper-connections); 0: streams are not mixed."""
     parallel_blocks: bool = False
     """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
     final_norm: bool = True
@@ -94,46 +94,46 @@ class Shape:
     """Attention's output is scaled by a sigmoid of one more projection, element by element (AFMoE) or each ``head`` by
     one number (Ling 3, Step 3.5)."""
     gate_bias: bool = True
-    """The projection that makes that gate has a bias where those of queries have (not so in AFMoE)."""
+    """The gate's projection has a bias if the queries' does (not so in AFMoE)."""
     inner_norms: bool = False
-    """What the output projections of attention and MLP read has a norm (BitNet)."""
+    """The inputs of the output projections of attention and MLP are normed (BitNet)."""
     causal: bool = True
     """A token sees only those before it; encoders (BERT) see all."""
     encoder_layers: Natural = 0
-    """The first so many layers are an encoder's, to whose output each later one attends (T5); 0: one stack."""
+    """That many of the first layers form an encoder, to whose output each later one attends (T5); 0: one stack."""
     decoder_context: MaybeCount = None
     """Tokens per sequence that the layers after an encoder read; ``--seq`` is what the encoder reads."""
     token_types: Natural = 0
-    """Rows of a table of segments that is added to the embedding (BERT 2, RoBERTa 1)."""
+    """Rows of the segment table that is added to the embedding (BERT 2, RoBERTa 1)."""
     positions: Positions
     position_rows: Natural = 0
     """Rows of a learned position table (OPT has two more than its context), or of a table of biases to attention scores
     by distance (T5's buckets), one per head and stack."""
     encoder_position_rows: Natural = 0
-    """Rows of a learned table of the encoder's own, where a decoder has ``position_rows`` (BART, Whisper)."""
+    """Rows of the encoder's own learned position table; ``position_rows`` is then the decoder's (BART, Whisper)."""
     fixed_positions: Literal["none", "encoder", "both"] = "none"
-    """Tables that are stored but not trained, sines and cosines: the encoder's (Whisper) or both (Marian)."""
+    """Sinusoidal position tables that are stored but not trained: the encoder's (Whisper) or both (Marian)."""
     disentangled: Disentangled | None = None
-    """Scores compare words with distances too (DeBERTa)."""
+    """Attention scores also compare words with distances (DeBERTa)."""
     distance_buckets: Natural = 0
-    """Rows of a table of biases by distance, one column a head, that all layers add to their scores (MPNet)."""
+    """Rows of a table of biases by distance, one column per head, that all layers add to their scores (MPNet)."""
     rotary_fraction: Share = 1.0
     """Share of a head's width that is rotated (GPT-NeoX 0.25, Phi-2 0.4)."""
     rotary_scaled: bool = False
-    """Rotation scales what it rotates, too (YaRN with a factor other than 1: GPT-OSS, not DeepSeek)."""
+    """Rotary positions also scale queries and keys (YaRN with a factor other than 1: GPT-OSS, not DeepSeek)."""
     patches: Patches | None = None
     """Images are read, not tokens (ViT)."""
     text: TextTower | None = None
-    """The last layers are a second stack, which reads the text that goes with an image (CLIP)."""
+    """The last layers are a second stack, which reads the text that belongs to an image (CLIP)."""
     frames: Frames | None = None
-    """The encoder reads sound, not tokens (Whisper)."""
+    """The encoder reads audio, not tokens (Whisper)."""
     qkv_bias: bool = False
     key_bias: bool = True
-    """Keys have a bias where queries and values have one (not so in Whisper)."""
+    """Keys have a bias if queries and values have one (not so in Whisper)."""
     attention_output_bias: bool = False
     mlp_bias: bool = False
     mlp_output_bias: bool = False
-    """The MLP's last matrix has a bias, whatever the others have (GTE)."""
+    """The MLP's last matrix has a bias, whether or not the others have one (GTE)."""
     head_bias: bool = False
     """The output layer has a bias (Phi, GPT-J, BERT)."""
     output: Output = Output()
@@ -141,7 +141,7 @@ class Shape:
     tied_embeddings: bool
     """Input embedding and output layer share one matrix."""
     extra_words: Natural = 0
-    """Rows of the input embedding for words that the output layer does not tell (Molmo 2)."""
+    """Rows of the input embedding for words that the output layer does not predict (Molmo 2)."""
     embedding_width: MaybeCount = None
     """Width of the word embedding when it is projected to ``hidden`` (OPT-350M, ELECTRA); None means ``hidden``."""
     window: MaybeCount = None
@@ -149,11 +149,11 @@ class Shape:
     window_pattern: tuple[bool, ...] = ()
     """Which layers use the window, repeated over the layers; empty means all of them when ``window`` is set."""
     windowed: Windowed | None = None
-    """What these layers have otherwise than those without it (MiMo V2 Flash, Step 3.5)."""
+    """How layers with a window differ from those without (MiMo V2 Flash, Step 3.5)."""
     attention_softcap: bool = False
-    """Attention scores are soft-capped (Gemma 2), which flash kernels of the time cannot do."""
+    """Attention scores are soft-capped (Gemma 2), which flash kernels of that time could not do."""
     logit_softcap: bool = False
-    """Logits are soft-capped; where attention scores are, they are too."""
+    """Logits are soft-capped; they always are if attention scores are."""
     attention_sinks: bool = False
     """One learned sink logit per head (GPT-OSS)."""
     attention_dropout: Fraction = 0.0
@@ -175,17 +175,17 @@ class Shape:
     lightning: Lightning | None = None
     recurrence: LinearRecurrence | None = None
     recurrent: tuple[bool, ...] = ()
-    """Which layers, repeated over all of them, have the mixer above in attention's place, before their MLP."""
+    """Which layers (the pattern repeats) have the mixer above instead of attention, before their MLP."""
     mixer_beside: bool = False
-    """Layers that ``recurrent`` names attend too: both read one input, and their outputs are added (Falcon-H1)."""
+    """Layers named by ``recurrent`` have attention too: both read one input, their outputs are added (Falcon-H1)."""
     pattern: str = ""
     """Layers of one mixer each, in Nemotron-H's letters: M Mamba-2, * attention, E experts, - MLP. Empty: attention and
     MLP in every layer."""
     mtp_layers: Natural = 0
-    """Modules of multi-token prediction after the last layer (DeepSeek-V3), which train only where a job says so."""
+    """Multi-token prediction modules after the last layer (DeepSeek-V3), which train only if a job says so."""
     mtp_pattern: str = ""
-    """Layers of one such module in the letters of ``pattern``; empty: one layer of the last one's kind."""
+    """Layers of one such module in the letters of ``pattern``; empty: one layer like the last one."""
     mtp_repeated: bool = False
-    """Whether all modules are one: the same weights once for every further token (Nemotron 3 Super)."""
+    """All modules are one: the same weights are used for every further token (Nemotron 3 Super)."""
     mtp_trained: Natural = 0
     """How many such modules the job trains (``--mtp``)."""

@@ -47,7 +47,7 @@ def _counts(text: str) -> tuple[int, ...]:
         else:
             counts += [int(match[1])] * min(int(match[2] or 1), MOST)
     if not words or not counts:
-        raise ValueError(f"{text!r} is no list of layer counts; write e.g. {EXAMPLES}")
+        raise ValueError(f"{text!r} is not a list of layer counts; write e.g. {EXAMPLES}")
     return tuple(counts)
 
 
@@ -60,7 +60,7 @@ def _layout(text: str) -> tuple[int, ...]:
     whole = "".join(chunks)
     ends = chunks[0].startswith("E") and chunks[-1].endswith("L")
     if not ends or whole.count("E") != 1 or whole.count("L") != 1:
-        raise ValueError(f"{text!r}: one E has to begin the first part, one L to end the last")
+        raise ValueError(f"{text!r}: exactly one E must begin the first part, and one L end the last")
     if "m" in whole[: whole.rfind("t")]:
         raise ValueError(f"{text!r}: an MTP layer m comes before the last layer t")
     return tuple(chunk.count("t") for chunk in chunks)

@@ -137,7 +137,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
     SupportRule(
         ("tp",),
         lambda s, m, y: (m.experts is None) | s.experts_tp | (y.tp == 1),
-        lambda f, s, m, y: f"{f} has no tensor parallelism for mixtures of experts, but tp is {y.tp}",
+        lambda f, s, m, y: f"{f} has no tensor parallelism for mixture-of-experts models, but tp is {y.tp}",
         lambda s, m, y: "leave --tp out, or name another framework",
         "experts_tp",
     ),
@@ -145,7 +145,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         ("tp",),
         lambda s, m, y: (common_kv_heads(m) % y.tp == 0) | s.copied_kv_heads,
         lambda f, s, m, y: (
-            f"{f} puts each of {common_kv_heads(m)} key-value heads of {m.name} on one rank, but tp is {y.tp}"
+            f"{f} does not replicate the {common_kv_heads(m)} key-value heads of {m.name} over ranks, but tp is {y.tp}"
         ),
         lambda s, m, y: f"valid degrees: {listed(divisors(common_kv_heads(m)))}",
         "copied_kv_heads",
@@ -153,7 +153,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
     SupportRule(
         ("pp",),
         lambda s, m, y: s.tied_pipeline | (not m.tied_embeddings) | (y.pp == 1),
-        lambda f, s, m, y: f"{f} has no pipeline stages for {m.name}, whose head is its embedding, but pp is {y.pp}",
+        lambda f, s, m, y: f"{f} cannot pipeline {m.name}, whose head is tied to its embedding, but pp is {y.pp}",
         lambda s, m, y: "leave --pp out, or name another framework",
         "tied_pipeline",
     ),
@@ -170,7 +170,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         ("schedule",),
         lambda s, m, y: (y.pp == 1) | (s.schedules is None) | _among(y.schedule, s.schedules or ("",)),
         lambda f, s, m, y: f"{f} has no pipeline schedule {y.schedule}",
-        lambda s, m, y: f"it has: {', '.join(s.schedules or ())}",
+        lambda s, m, y: f"it supports: {', '.join(s.schedules or ())}",
     ),
     SupportRule(
         ("schedule", "global_batch"),
@@ -187,7 +187,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         ("zero",),
         lambda s, m, y: _among(y.zero, s.zero) | _alone(y),
         lambda f, s, m, y: f"{f} has no ZeRO {y.zero}",
-        lambda s, m, y: f"it has: --zero {', '.join(map(str, s.zero))}",
+        lambda s, m, y: f"it supports: --zero {', '.join(map(str, s.zero))}",
     ),
     SupportRule(
         ("zero", "pp"),
@@ -204,15 +204,15 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
     SupportRule(
         ("recompute_layers",),
         lambda s, m, y: s.some_layers | (y.recompute_layers <= 0) | (y.recompute_layers * y.pp >= m.layers),
-        lambda f, s, m, y: f"{f} computes all layers again or none, not {y.recompute_layers} of a stage",
+        lambda f, s, m, y: f"{f} recomputes all layers or none, not {y.recompute_layers} per stage",
         lambda s, m, y: "leave --recompute-layers out",
     ),
     SupportRule(
         ("cp_mode",),
         lambda s, m, y: (y.cp == 1) | (y.cp_mode in context_modes(s, m)),
         lambda f, s, m, y: (
-            f"{f} has no {y.cp_mode} of context parallelism for {m.name}, which "
-            + ("has sinks of attention" if _has_sinks(m) else "attends in windows")
+            f"{f} has no --cp-mode {y.cp_mode} for {m.name}, which "
+            + ("has attention sinks" if _has_sinks(m) else "has windowed attention")
         ),
         lambda s, m, y: f"use --cp-mode {' or '.join(context_modes(s, m))}",
         "windowed_ring",
@@ -221,8 +221,8 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         ("cp", "seq"),
         lambda s, m, y: (y.cp == 1) | (y.seq % (s.cp_chunks * y.cp) == 0),
         lambda f, s, m, y: (
-            f"{f} cuts a sequence into {s.cp_chunks} chunks per context parallel rank, but {y.seq} tokens are no "
-            f"multiple of {s.cp_chunks * y.cp}"
+            f"{f} cuts a sequence into {s.cp_chunks} chunks per context parallel rank, but {y.seq} tokens are not "
+            f"a multiple of {s.cp_chunks * y.cp}"
         ),
         lambda s, m, y: f"use a sequence that is a multiple of {s.cp_chunks * y.cp}",
     ),
@@ -263,4 +263,4 @@ def refuse_unsupported(framework: "Framework", model: Model, layout: Layout, off
 
 def all_the_same(problem: str) -> str:
     """A note on what the default framework would refuse if somebody named it."""
-    return f"{problem}; computed all the same, as no --framework is given"
+    return f"{problem}; computed anyway, as no --framework is given"

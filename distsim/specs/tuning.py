@@ -104,5 +104,5 @@ def targets_named(text: str) -> str:
             raise ValueError(f"{word!r} is not a choice; {near or f'choices, joined by commas: {_CHOICES}'}")
         found |= set(GROUPS.get(plain, (plain,)))
     if not found:
-        raise ValueError(f"no product is named; choices: {_CHOICES}")
+        raise ValueError(f"no module is named; choices: {_CHOICES}")
     return ",".join(letter for letter in LETTERS if letter in found and LATENT.get(letter) not in found)

@@ -139,7 +139,7 @@ def _degrees(setup: Setup) -> Iterator[Change]:
         for step, size in enumerate(wider):
             words, unplaced = f"{names[name]} {size}", {}
             if placed and name == "pp":
-                words, unplaced = f"{words} (and no --stage-layers)", {"stage_layers": None}
+                words, unplaced = f"{words} (without --stage-layers)", {"stage_layers": None}
             yield Change(name, step, words, {name: size, **batch}, hidden | unplaced)
 
 

@@ -62,4 +62,4 @@ def unread_notes(report: MemoryReport) -> list[str]:
     """Notes on files of which no advice is taken, where a job needs advice."""
     if report.fits:
         return []
-    return [f"left out of what makes it fit: {told}" for told in offered(report.setup.accelerator).unread]
+    return [f"not considered for what makes it fit: {told}" for told in offered(report.setup.accelerator).unread]

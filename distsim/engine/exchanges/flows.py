@@ -8,10 +8,10 @@ from distsim.engine.networks.spread import Spread, pair_apart, spread
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.precision import Precision
 
-Role = Literal["", "gradients", "replicas", "parameters", "varied", "vocabulary"]
+Role = Literal["", "gradients", "replicas", "parameters", "varied", "vocabulary", "copies", "last copies"]
 """What is exchanged, where that decides when it happens and what hides it: gradients to those who share them, then to
-the replicas of their shards; parameters; what a variant has in place of any of these; a vocabulary that stages share.
-"""
+the replicas of their shards; parameters; what a variant has in place of any of these; a vocabulary that stages share;
+gradients on their way to host memory, and on to drives."""
 Where = Literal["embedding", "layers", "head"]
 """The part of the network that waits for an exchange."""
 STATES: dict[Role, str] = {
@@ -150,7 +150,9 @@ def present(flows: list[Flow]) -> list[Flow]:
         alone = isinstance(flow.span.ranks, (int, float)) and flow.span.ranks <= 1 and flow.fixed is None
         if alone or nothing(flow.calls) or nothing(flow.bytes_logical):
             continue
-        if not all(isinstance(part, (int, float)) for part in (flow.calls, flow.bytes_logical, flow.span.ranks)):
+        span = flow.span
+        sizes = flow.calls, flow.bytes_logical, flow.every, span.ranks, span.stride, span.world, *(span.ends or ())
+        if not all(isinstance(size, (int, float)) for size in sizes):
             kept.append(flow)
             continue
         key = (flow.purpose, flow.op, flow.span, flow.dtype, flow.phase, flow.bytes_logical, flow.hides, flow.every)

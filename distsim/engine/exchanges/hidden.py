@@ -21,6 +21,8 @@ def beside_each(setup: Setup, exchange: Exchange, group: str, role: Role, phase:
     are reduced once)."""
     if phase == "step":
         return 0
+    if group == "host":
+        return copies_each(setup, exchange) if role == "copies" else int(role != "last copies")
     if group not in STATES:
         return 1
     if role == "parameters":
@@ -29,6 +31,15 @@ def beside_each(setup: Setup, exchange: Exchange, group: str, role: Role, phase:
     if role == "replicas" and setup.framework.traffic.replicas_reduce_once:
         return each * where(setup.layout.micro_batches == 1, 1, 0)
     return each
+
+
+def copies_each(setup: Setup, exchange: Exchange) -> Number:
+    """1 where gradients of an offloaded optimizer go to the host with each micro-batch, 0 where once, behind the last
+    one."""
+    layout = setup.layout
+    if setup.framework.traffic.host_gradients == "step":
+        return 0
+    return where((layout.zero >= 2) & (exchange.syncs(layout.micro_batches) == layout.micro_batches), 1, 0)
 
 
 def compute_seconds(setup: Setup, stage: Stage, phase: str, passes: Number) -> Number:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from distsim.arrays import Number, minimum, where
-from distsim.engine.exchanges.flows import Fixed, Flow, Span
+from distsim.engine.exchanges.flows import Fixed, Flow, Role, Span
+from distsim.engine.exchanges.hidden import copies_each
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import sharding_group, state_bytes
 from distsim.engine.jobs.drives import drive_rates
@@ -36,6 +37,7 @@ class Transfer(NamedTuple):
     size: Number
     dtype: str = ""
     """Of what is copied; empty: the recipe's of parameters."""
+    role: Role = ""
 
 
 def offload_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
@@ -75,7 +77,7 @@ def _flow(setup: Setup, one: Transfer, rate: Number, link: str, waits: bool = Fa
     dtype = one.dtype or setup.precision.gather_dtype
     return Flow(
         one.purpose, one.op, Span("host", 1, 1), dtype, one.phase, one.calls, one.size,
-        hides=one.phase != "step" and not waits, fixed=Fixed(one.size / rate, sent, link, "copy"),
+        hides=one.phase != "step" and not waits, fixed=Fixed(one.size / rate, sent, link, "copy"), role=one.role,
     )  # fmt: skip
 
 
@@ -101,11 +103,10 @@ def _transfers(setup: Setup, exchange: Exchange, stage: Stage, kind: str) -> lis
 def _gradient_transfers(setup: Setup, exchange: Exchange, size: Number) -> list[Transfer]:
     """Gradients on their way to an optimizer in host memory: once, or where they are sharded with each reduction, to
     which a sum comes back that is kept there but made on the GPU."""
-    layout, how = setup.layout, setup.framework.traffic.host_gradients
-    times: Number = 1 if how == "step" else where(layout.zero >= 2, exchange.syncs(layout.micro_batches), 1)
-    found = [Transfer("gradients to host", DOWN, "backward", times, size)]
-    if how == "summed":
-        found.append(Transfer("gradients from host", UP, "backward", times - 1, size))
+    times = where(copies_each(setup, exchange), setup.layout.micro_batches, 1)
+    found = [Transfer("gradients to host", DOWN, "backward", times, size, role="copies")]
+    if setup.framework.traffic.host_gradients == "summed":
+        found.append(Transfer("gradients from host", UP, "backward", times - 1, size, role="copies"))
     return found
 
 
@@ -121,7 +122,7 @@ def _driven(setup: Setup, stage: Stage) -> list[Transfer]:
             setup, trained,
             lambda one: state_bytes(setup, recipe_of(one, precision, setup.tuning), one) / one.elements,
         )  # fmt: skip
-        found += [Transfer("gradients to drives", WRITE, "backward", 1, gradients, "fp32"),
+        found += [Transfer("gradients to drives", WRITE, "backward", 1, gradients, "fp32", "last copies"),
                   Transfer("states, gradients from drives", READ, "step", 1, held + gradients, "fp32"),
                   Transfer("states to drives", WRITE, "step", 1, held, "fp32")]  # fmt: skip
     if "parameters" in setup.drives:

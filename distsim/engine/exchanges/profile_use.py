@@ -37,5 +37,5 @@ def _note(profile: str, taken: set[str]) -> str:
     stated = factors(profile).keys()
     if stated & taken:
         return ""
-    words = f"what is exchanged takes those of {', '.join(sorted(taken))}" if taken else "nothing here takes factors"
-    return f"--profile {profile} changes nothing: it has factors of {', '.join(sorted(stated))}, and {words}"
+    words = f"this traffic uses those of {', '.join(sorted(taken))}" if taken else "nothing here uses factors"
+    return f"--profile {profile} has no effect: it has factors of {', '.join(sorted(stated))}, and {words}"

@@ -25,7 +25,7 @@ def refuse_unjoined(setup: Setup, gpus: int) -> None:
     cluster, network = setup.cluster, network_of(setup)
     if gpus > network.domain and network.nic_rate <= 0:
         raise DistsimError(
-            f"{gpus} GPUs in nodes of {network.domain} need a network, and cluster {cluster.name} states none",
+            f"{gpus} GPUs in nodes of {network.domain} need a network, but cluster {cluster.name} states none",
             f"use --gpus {network.domain} or fewer, or a --cluster with a network",
         )
 
@@ -45,6 +45,6 @@ def straddling(setup: Setup) -> tuple[str, ...]:
             if domains > 1:
                 found.append(
                     f"--{group} {ranks}: {block} neighbouring GPUs do not divide the {cluster.domain} of a {place}, so "
-                    f"that some groups lie on two; {words} parallel exchanges are priced over the network between them"
+                    f"some groups span two; {words} parallel exchanges are priced over the network between them"
                 )
     return tuple(found)

@@ -29,7 +29,7 @@ from distsim.engine.fitting.write import (
     score,
     write,
 )
-from distsim.engine.runs.measured import measured_seconds
+from distsim.engine.runs.measured import measured_seconds, told_counts
 from distsim.engine.runs.profile import as_one_software, assumed_software
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.units import beyond, time_cell, unit_note
@@ -125,7 +125,7 @@ def _read(file: Path, least: int, mine: bool = False, show: Show | None = None) 
             f"give at least {least}" if examples else "distsim validate shows what each row lacks",
             *(f"skipped {count}: {reason}" for reason, count in list(skipped.items())[:3]), where=str(file),
         )  # fmt: skip
-    return _Read(examples, skipped, [*odd_cells(runs), *units])
+    return _Read(examples, skipped, [*odd_cells(runs, counts=told_counts), *units])
 
 
 def _told_apart(found: Sequence[Example]) -> tuple[list[Example], Counter[str], list[str]]:

@@ -155,7 +155,7 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         total = total + _second_shard(setup, stage, figures)
     if rules.step_copy_bytes:
         total = total + figures.use(
-            "gradient copies of the step",
+            "gradient copies for the optimizer step",
             step_copy_bytes_per_rank,
             parameters=held.dense_parameters + held.expert_parameters,
             bytes_per_parameter=rules.step_copy_bytes,
@@ -165,7 +165,7 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         total = total + _exchanges(setup, stage, figures)
     if passes_host_buffer(setup):
         own = host_gradient_bytes(setup, stage)
-        total = total + figures.note("gradient on its way to the host", own, "B", HOST_GRADIENT)
+        total = total + figures.note("gradient buffer for transfers to the host", own, "B", HOST_GRADIENT)
     if rules.replica_buckets is not None:
         total = total + replica_buckets(setup, held, figures)
     if setup.job.compress is not None:
@@ -180,7 +180,7 @@ def _second_shard(setup: Setup, stage: Stage, figures: Figures) -> Number:
     """Parameters that hpZ of ZeRO++ keeps once more, shared by the ranks of a node."""
     layout = setup.layout
     return figures.use(
-        "parameters shared inside the node", parameter_bytes_per_rank,
+        "second parameter shard inside the node (hpZ)", parameter_bytes_per_rank,
         parameters=sum(_sharded(setup, p) * times for p, times in stage.held()),
         bytes_per_parameter=setup.precision.gather_bytes, zero_stage=layout.zero,
         zero_group_size=minimum(layout.zero_group, setup.cluster.domain),
@@ -211,7 +211,7 @@ def _waiting(setup: Setup, stage: Stage, figures: Figures) -> Number:
     if not some(each > 0):
         return 0.0
     return figures.use(
-        "whole gradients",
+        "unsharded gradients",
         whole_copies_bytes,
         parameters=0,
         gathered_bytes=0.0,

@@ -10,7 +10,7 @@ from distsim.engine.figures import Figures
 from distsim.engine.jobs.resolve import Setup
 from distsim.units import FP32_BYTES
 
-SWAPPED = "deepspeedai/DeepSpeed runtime/zero/stage3.py: fp32 gradients are written beside the states they update"
+SWAPPED = "deepspeedai/DeepSpeed runtime/zero/stage3.py: fp32 gradients are written next to the states they update"
 FETCHED = "deepspeedai/DeepSpeed runtime/zero/offload_config.py: buffer_count x buffer_size of offload_param"
 
 
@@ -31,7 +31,7 @@ def away(setup: Setup, moved: Mapping[str, Number], elements: Number, trained: N
 
     if "optimizer" in setup.drives:
         gradients = figures.note("fp32 gradients on drives", trained * FP32_BYTES, "B", SWAPPED)
-        buffers = figures.use("buffers that states are updated in", forms.swap_buffer_bytes, elements=trained,
+        buffers = figures.use("buffers for updating states", forms.swap_buffer_bytes, elements=trained,
                               sub_group_elements=forms.SUB_GROUP_ELEMENTS, buffers=forms.SWAP_BUFFERS)  # fmt: skip
         host = host - moved["optimizer"] + buffers
         drives = drives + moved["optimizer"] + gradients

@@ -12,8 +12,8 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.formulas.buffers import list_gather_bytes
 
-ALLOCATOR = "torch CUDACachingAllocator.cpp: a free block serves what is no larger than it"
-POOLS = "torch.cuda.graph: a graph's tensors are in a pool of its own; NVIDIA/Megatron-LM core/full_cuda_graph.py"
+ALLOCATOR = "torch CUDACachingAllocator.cpp: a free block serves any request no larger than itself"
+POOLS = "torch.cuda.graph: a graph's tensors are in its own memory pool; NVIDIA/Megatron-LM core/full_cuda_graph.py"
 SEVERAL = ("layer.copies",)
 """Rows of the ledger that stand for several tensors, not for one block."""
 
@@ -40,12 +40,12 @@ def kept_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Nu
         return beyond
     elements = held.dense_parameters + held.expert_parameters
     gathered = figures.use(
-        "blocks of the step's gather", list_gather_bytes, gathered_bytes=elements * precision.parameter_bytes,
+        "blocks for the step's gather", list_gather_bytes, gathered_bytes=elements * precision.parameter_bytes,
         ranks=layout.zero_group, layer_block_bytes=layers, loss_block_bytes=loss, loss_blocks_bytes=loss + others,
         table_bytes=table,
     )  # fmt: skip
     made = held.optimizer - elements * precision.master_bytes / layout.zero_group
-    taken = figures.note("states of the first step in their place", minimum(gathered, made), "B", ALLOCATOR)
+    taken = figures.note("of these, reused by optimizer states", minimum(gathered, made), "B", ALLOCATOR)
     return beyond + where(gathers, gathered - taken, 0)
 
 
@@ -59,7 +59,7 @@ def pool_bytes(setup: Setup, moments: Sequence[Moment], figures: Figures) -> Num
         return 0
     passes = maximum(0, *(moment.activations for moment in moments if moment.name != STEP))
     steps = maximum(0, *(moment.activations for moment in moments if moment.name == STEP))
-    return figures.note("the step beside the graph's pool", minimum(passes, steps), "B", POOLS)
+    return figures.note("optimizer step outside the graph's pool", minimum(passes, steps), "B", POOLS)
 
 
 def _blocks(stage: Stage) -> tuple[Number, Number, Number]:

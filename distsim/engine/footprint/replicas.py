@@ -28,7 +28,7 @@ def unsent(setup: Setup, held: States, figures: Figures) -> Number:
         return 0
     signs = kind == "1bit"
     return figures.use(
-        "gradients not yet sent", unsent_bytes, parameters=held.dense_parameters + held.expert_parameters,
+        "compression error feedback", unsent_bytes, parameters=held.dense_parameters + held.expert_parameters,
         bytes_per_gradient=FP32_BYTES if signs else DTYPE_BYTES[reduced_in(setup)],
         reducers=setup.layout.dp * setup.layout.cp if signs else 0,
     )  # fmt: skip

@@ -71,10 +71,10 @@ def filled_experts(setup: Setup) -> tuple[str, ...]:
     ranks, local = sharding_group(layout, "expert"), experts.count // layout.ep
     if ranks <= local:
         return ()
-    words = f"FSDP2 shards by expert: the {local} of a layer are filled up to {ranks}, one for each rank"
+    words = f"FSDP2 shards whole experts: the {local} of a layer are padded to {ranks}, one per rank"
     if not setup.framework.traffic.experts_by_columns:
         return (words,)
-    return (f"{words}; with --ep {setup.framework.name} cuts inside experts",)
+    return (f"{words}; with --ep {setup.framework.name} shards inside experts",)
 
 
 def of_layers(parameter: Parameter) -> bool:

@@ -33,8 +33,8 @@ def settle_attention(
             "leave --attention out, or use --attention eager",
         )
     return [
-        f"--attention {filled['attention']}: for {model.name} {_owner(framework)} takes kernels of other packages "
-        'alone, such as flash-attn (attn_implementation="flash_attention_2"), not torch\'s scaled_dot_product_attention'
+        f"--attention {filled['attention']}: for {model.name} {_owner(framework)} has only kernels of other packages, "
+        'such as flash-attn (attn_implementation="flash_attention_2"), not torch\'s scaled_dot_product_attention'
     ]
 
 
@@ -45,7 +45,8 @@ def _owner(framework: Framework) -> str:
 
 def _composed(framework: Framework, model: Model, kernels: Kernels) -> str:
     """The note on attention that is composed because nobody says otherwise."""
-    scores = f"attention of {model.name} is composed, with its scores in memory"
+    unfused, owner = f"attention of {model.name} is unfused", _owner(framework)
     if kernels.composed_only:
-        return f"{scores}: {_owner(framework)} has no kernel for it"
-    return f"{scores}, as {_owner(framework)} has it by default; --attention flash is a kernel of another package"
+        return f"{unfused}, with its scores in memory: {owner} has no kernel for it"
+    words = f"{unfused} by default in {owner}, with its scores in memory"
+    return f"{words}; --attention flash uses a kernel from another package"

@@ -39,7 +39,7 @@ def refuse_drives(filled: Mapping[str, Any], framework: Framework | None, cluste
     if framework is not None and not framework.supports.drives:
         source = framework.source.get("supports.offload")
         raise DistsimError(
-            f"{framework.name} writes nothing to NVMe drives", "use --offload-to cpu, or --framework deepspeed",
+            f"{framework.name} does not offload to NVMe drives", "use --offload-to cpu, or --framework deepspeed",
             *([f"source: {source}"] if source else []),
         )  # fmt: skip
     if not goes_to(filled["offload"], "nvme"):
@@ -50,12 +50,12 @@ def refuse_drives(filled: Mapping[str, Any], framework: Framework | None, cluste
     if filled["zero"] != 3:
         raise DistsimError(
             f"--offload-to nvme needs ZeRO 3, but --zero is {filled['zero']}",
-            "add --zero 3: only its states are swapped to drives",
+            "add --zero 3: only ZeRO 3 swaps states to drives",
         )
     if None in node_rates(cluster):
         raise DistsimError(
-            f"cluster {cluster.name} does not say what its NVMe drives do",
-            "name a --cluster that does, or a TOML file of your own with [storage]: drives, capacity, or read_rate and "
+            f"cluster {cluster.name} does not state its NVMe drives",
+            "name a --cluster that does, or your own TOML file with [storage]: drives, capacity, or read_rate and "
             "write_rate of all drives of a node",
         )
 

@@ -166,10 +166,10 @@ def _check_tensor_mode(setup: Setup) -> None:
     if mode == "1d":
         return
     if tp == 1:
-        raise DistsimError(f"--tp-mode {mode} has no effect with tp 1", "add --tp with the ranks of one grid")
+        raise DistsimError(f"--tp-mode {mode} has no effect with tp 1", "add --tp with the number of ranks in one grid")
     if job.sequence_parallel:
         raise DistsimError(
-            f"--sequence-parallel belongs to one-dimensional tensor parallelism, not to --tp-mode {mode}",
+            f"--sequence-parallel goes with --tp-mode 1d, not with --tp-mode {mode}",
             "leave one of the two out",
         )
     if not grid_side(tp, mode, depth):
@@ -187,7 +187,7 @@ def _check_no_sync(setup: Setup) -> None:
     if setup.job.no_sync and isinstance(zero, int) and zero > most:  # a search leaves such stages out
         found = framework.source.get("supports.no_sync_zero")
         raise DistsimError(
-            f"{framework.name} cannot put off the reduction of gradients with ZeRO {zero}",
+            f"{framework.name} cannot defer the gradient reduction with ZeRO {zero}",
             f"leave --no-sync out, or use --zero {most} or less", *([f"source: {found}"] if found else []),
         )  # fmt: skip
 
@@ -201,10 +201,10 @@ def _check_context_mode(setup: Setup) -> None:
     if trades_heads(setup.model, layout.cp_mode, layout.tp, layout.cp):
         return
     heads = traded_heads(setup.model, layout.tp)
-    own = "" if stated else f", and {setup.framework.name} has no other exchange unless --cp-mode names one"
+    own = "" if stated else f"; {setup.framework.name} uses all-to-all unless --cp-mode names another"
     raise DistsimError(
-        f"all-to-all over {layout.cp} context parallel ranks does not divide {heads} heads per tensor parallel rank"
-        f"{own}",
+        f"all-to-all over {layout.cp} context parallel ranks does not divide {heads} "
+        f"head{'s' * (heads != 1)} per tensor parallel rank{own}",
         f"valid degrees: {listed(divisors(heads))}",
     )
 
@@ -237,7 +237,7 @@ def _compression(setup: Setup) -> tuple[str, int]:
         )
     if kind in DTYPE_BYTES and DTYPE_BYTES[kind] >= DTYPE_BYTES[wide := reduced_in(setup)]:
         mend = "leave it out, or use --precision amp-bf16, whose gradients are fp32"
-        raise DistsimError(f"--compress {text} has no effect: gradients travel in {wide}", mend)
+        raise DistsimError(f"--compress {text} has no effect: gradients are already sent in {wide}", mend)
     return kind, int(rank or 0)
 
 
@@ -265,7 +265,7 @@ def _check_sync(setup: Setup) -> None:
         )
     if job.compress not in (None, "none"):
         raise DistsimError(
-            f"--compress {job.compress} and --sync {sync} exclude each other", "leave one of the two out"
+            f"--compress {job.compress} and --sync {sync} cannot be combined", "leave one of the two out"
         )
 
 

@@ -34,12 +34,12 @@ def framework_notes(
     if whole_model and precision.master_bytes and layout.zero < framework.supports.master_zero:
         own.append(
             f"{framework.name} keeps no fp32 master copy unless DeepSpeed does (--zero 1): a model loaded in 16 bits "
-            "trains in them (--precision pure-bf16), one in fp32 under autocast (amp-bf16)"
+            "trains in 16 bits (--precision pure-bf16), one loaded in fp32 trains under autocast (amp-bf16)"
         )
     whole = kernels.loss == framework.kernels.loss and kernels.loss_chunks == framework.kernels.loss_chunks
     if framework.usual_loss_chunks and whole and has_words(model):
         own.append(
-            f"the loss is taken over all tokens at once; recipes of {framework.name} take it with --loss chunked"
+            f"the loss is computed over all tokens at once; recipes of {framework.name} compute it with --loss chunked"
         )
     if framework.compiled_decoders and job.compile and model.causal and layout.attention == "flash":
         own.append(framework.compiled_decoders)
@@ -62,30 +62,32 @@ def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str
     """What a user should know of attention to chosen keys: whether all are read, and what reading fewer costs."""
     latent, blocks = model.latent_attention, model.block_indexer
     if blocks is not None and blocks.keys < layout.together:
-        chosen = f"{model.name} attends to {blocks.blocks} blocks of {blocks.block} keys that its indexer chooses"
-        return [f"{chosen}; its attention is counted dense, to all keys"]
+        chosen = f"{model.name} attends to {blocks.blocks} blocks of {blocks.block} keys that its indexer selects"
+        return [f"{chosen}; its attention is counted as dense, over all keys"]
     if table := model.compressed_attention:
-        seen = f"{model.name} attends to the last {table.window} tokens and to keys that stand for several each"
+        seen = f"{model.name} attends to the last {table.window} tokens and to keys that each stand for several tokens"
         if reads_window(model, layout, kernels):
-            return [f"{seen}, by kernels that read no others"]
-        return [f"{seen}; its attention is counted as products over all of both: no flash kernel takes its heads"]
+            return [f"{seen}, with kernels that read only those"]
+        return [f"{seen}; its attention is counted as products over all of both: no flash kernel supports its heads"]
     if latent is None or not latent.index_heads or (not reads_chosen(model, layout, kernels)
                                                     and latent.index_keys >= layout.together):  # fmt: skip
         return []
-    chosen = f"{model.name} attends to the {latent.index_keys:,} keys that its indexer chooses for each query"
+    chosen = f"{model.name} attends to the {latent.index_keys:,} keys that its indexer selects for each query"
     if reads_chosen(model, layout, kernels):
-        return [f"{chosen}, by kernels that read no others and work on the {latent.kv_rank} wide narrow layer itself"]
-    return [f"{chosen}; its attention is counted dense, to all keys"]
+        return [
+            f"{chosen}, with kernels that read only those and work directly on the latent of width {latent.kv_rank}"
+        ]
+    return [f"{chosen}; its attention is counted as dense, over all keys"]
 
 
 def _usual_notes(framework: Framework, layout: Layout, origins: Mapping[str, str]) -> list[str]:
     name, usual = framework.name, framework.usual.get("zero", 0)
     if framework.stands_for:
-        return [f"nobody trains with {name}, which replays published sums; use --framework {framework.stands_for}"]
+        return [f"{name} only reproduces published calculations; to train, use --framework {framework.stands_for}"]
     if usual < SHARDS_ALL or origins.get("zero") != "default" or layout.dp * layout.cp == 1:
         return []
     usual = framework.usual.get("pipelined_zero", usual) if layout.pp > 1 else usual
-    return [f"--zero not given: 0 taken, every GPU holds all states; {name} usually runs with --zero {usual}"]
+    return [f"--zero not given: using 0, every GPU holds all states; {name} usually runs with --zero {usual}"]
 
 
 def _wider_gradients(framework: Framework, precision: Precision, job: Job) -> list[str]:
@@ -98,8 +100,8 @@ def _wider_gradients(framework: Framework, precision: Precision, job: Job) -> li
     if wide <= precision.gradient_bytes:
         return []
     return [
-        f"--precision not given: {precision.name} taken, with gradients of {precision.gradient_bytes:g} bytes; "
-        f"{framework.name} usually adds them up in {wide:g}: --precision {usual}"
+        f"--precision not given: using {precision.name}, with {precision.gradient_bytes:g}-byte gradients; "
+        f"{framework.name} usually accumulates them in {wide:g} bytes: --precision {usual}"
     ]
 
 
@@ -116,7 +118,7 @@ def _other_optimizer(framework: Framework, job: Job) -> list[str]:
     usual = framework.usual.get(f"optimizer_{job.optimizer}")
     if usual is None:
         return []
-    return [f"--optimizer {job.optimizer} is torch's; {framework.name}'s own of that name is --optimizer {usual}"]
+    return [f"--optimizer {job.optimizer} is torch's version; {framework.name}'s own is --optimizer {usual}"]
 
 
 def _composed_update(framework: Framework, job: Job, whole_model: bool) -> list[str]:
@@ -125,8 +127,8 @@ def _composed_update(framework: Framework, job: Job, whole_model: bool) -> list[
     if not (fused and whole_model and job.names_framework):
         return []
     return [
-        f"--optimizer {job.optimizer or 'adamw'} is torch's default (foreach), which makes temporaries as large as "
-        f"a state at each step; --optimizer {fused} is fused=True"
+        f"--optimizer {job.optimizer or 'adamw'} is torch's default (foreach), which allocates temporaries as large as "
+        f"one optimizer state in each step; --optimizer {fused} stands for fused=True"
     ]
 
 
@@ -137,8 +139,8 @@ def _paged_states(job: Job) -> list[str]:
     if not name.replace("-", "_").lower().startswith("paged_"):
         return []
     return [
-        f"{name}: its states are counted on the GPU, where they are as long as they fit; where they do not, CUDA moves "
-        "them to the host and back in each step, which is not timed, and torch's counters of memory never see them"
+        f"{name}: its states are counted on the GPU, where they stay while they fit; otherwise CUDA pages them to the "
+        "host and back in each step, which is not timed; torch's memory counters never include them"
     ]
 
 
@@ -146,10 +148,10 @@ def _sharding_notes(framework: Framework, layout: Layout, origins: Mapping[str, 
     found, name = [], framework.name
     least = least_zero(framework, precision)
     if layout.zero < least and layout.dp > 1:
-        found.append(f"{name} shards the states of bf16 over replicas even without ZeRO: --zero {least} is what runs")
+        found.append(f"in bf16 {name} shards states over replicas even without ZeRO: this runs as --zero {least}")
     gathers = origins.get("loss_parallel", "").startswith("framework") and not layout.loss_parallel
     if gathers and layout.tp > 1 and framework.usual.get("loss_parallel"):
         found.append(
-            f"logits are gathered, as by torch's tensor parallelism; {name} keeps them sharded: --loss-parallel"
+            f"logits are gathered, as torch's tensor parallelism does; {name} keeps them sharded: --loss-parallel"
         )
     return found

@@ -27,7 +27,7 @@ MOST_PREDICTED = 1
 """Layers of multi-token prediction that go with overlapped exchanges (NVIDIA/Megatron-LM transformer_config.py)."""
 OPEN = {"expert_overlap": None}
 """Options that a layout on a single rank cannot have, left open."""
-WORDS = {"graphs": "CUDA graphs of modules", "expert_overlap": "overlapped exchanges of experts"}
+WORDS = {"graphs": "CUDA graphs of modules", "expert_overlap": "overlap of expert all-to-all"}
 HALF_BYTES = 2
 """Bytes of an element of bf16 and fp16."""
 ABLE = "megatron-core"
@@ -63,7 +63,7 @@ def settled(
     full = layout.recompute_layers != 0
     gone = ruled_out(job, kernels, full, offload)
     why = "--recompute full" if full else "--offload activations"
-    notes = [f"no {WORDS[name]}, which {framework.name}'s recipe has: not with {why}" for name in gone]
+    notes = [f"no {WORDS[name]}, unlike in {framework.name}'s recipe: not possible with {why}" for name in gone]
     return (kernels.model_copy(update=gone) if gone else kernels), notes
 
 
@@ -80,15 +80,17 @@ def asked_kernels(
     if job.expert_overlap:
         problem, mend = "", "leave --expert-overlap out"
         if not supports.expert_overlap:
-            problem = f"{framework.name} does not run experts' exchanges beside computation"
+            problem = f"{framework.name} does not overlap expert all-to-all with computation"
             mend = f"leave --expert-overlap out, or name another framework, e.g. {ABLE}"
         elif model.experts is None:
             problem = f"--expert-overlap has no effect: {model.name} has no experts"
         elif model.mtp_trained > MOST_PREDICTED:
-            problem = f"{framework.name} overlaps experts' exchanges with one layer of multi-token prediction, not more"
+            problem = (
+                f"{framework.name} overlaps expert all-to-all with at most one layer of --mtp, not {model.mtp_trained}"
+            )
             mend = "use --mtp 1, or leave --expert-overlap out"
         elif precision.activation_bytes > HALF_BYTES:
-            problem = f"{framework.name} overlaps experts' exchanges in bf16 and fp16, not in {precision.name}"
+            problem = f"{framework.name} overlaps expert all-to-all in bf16 and fp16, not in {precision.name}"
         if problem:
             raise DistsimError(problem, mend, *_source(framework, "expert_overlap"))
     return {**found, "expert_overlap": job.expert_overlap}
@@ -102,16 +104,16 @@ def captures(chip: Accelerator) -> bool:
 def _refuse_graphs(job: Job, framework: Framework, chip: Accelerator) -> None:
     able = framework.supports.cuda_graphs
     if job.cuda_graphs != "none" and not captures(chip):
-        raise DistsimError(f"{chip.name} runs no CUDA graphs", "leave --cuda-graphs out")
+        raise DistsimError(f"{chip.name} does not support CUDA graphs", "leave --cuda-graphs out")
     if job.cuda_graphs == "modules" and "activations" in (job.offload or ""):
         raise DistsimError(
-            "--cuda-graphs modules does not go with --offload activations",
+            "--cuda-graphs modules cannot be combined with --offload activations",
             "use --cuda-graphs iteration, or leave one out",
         )
     if job.cuda_graphs in ("none", *able):
         return
-    known = f"it has: --cuda-graphs {', '.join(able)}" if able else f"leave it out, or name another, e.g. {ABLE}"
-    raise DistsimError(f"{framework.name} has no CUDA graphs by the name of {job.cuda_graphs}", known)
+    known = f"it supports: --cuda-graphs {', '.join(able)}" if able else f"leave it out, or name another, e.g. {ABLE}"
+    raise DistsimError(f"{framework.name} does not support --cuda-graphs {job.cuda_graphs}", known)
 
 
 def _source(framework: Framework, figure: str) -> list[str]:
@@ -155,7 +157,7 @@ ASKED: tuple[AskedRule, ...] = (
     AskedRule(
         _overlaps,
         lambda y: (y.pp == 1) | _pairs_not(y),
-        lambda y: f"--expert-overlap is for interleaved chunks; {y.schedule} runs exchanges beside computation without",
+        lambda y: f"--expert-overlap is for interleaved chunks; {y.schedule} overlaps expert all-to-all anyway",
         "leave --expert-overlap out",
     ),
     AskedRule(
@@ -169,26 +171,26 @@ ASKED: tuple[AskedRule, ...] = (
     AskedRule(
         lambda job: job.expert_overlap is False,
         lambda y: (y.pp == 1) | (y.ep == 1) | _pairs_not(y),
-        lambda y: f"--no-expert-overlap has no effect: {y.schedule} runs experts' exchanges beside computation",
+        lambda y: f"--no-expert-overlap has no effect: {y.schedule} overlaps expert all-to-all with computation",
         "leave it out, or use another --schedule",
     ),
     AskedRule(
         _overlaps,
         lambda y: y.recompute_layers == 0,
-        lambda y: "--expert-overlap does not go with --recompute full",
+        lambda y: "--expert-overlap cannot be combined with --recompute full",
         "use --recompute selective or none, or leave --expert-overlap out",
     ),
     AskedRule(
         lambda job: job.cuda_graphs == "modules",
         lambda y: y.recompute_layers == 0,
-        lambda y: "--cuda-graphs modules does not go with --recompute full",
+        lambda y: "--cuda-graphs modules cannot be combined with --recompute full",
         "use --cuda-graphs iteration, or --recompute selective or none",
     ),
     AskedRule(
         lambda job: job.tp_comm_overlap is True,
         lambda y: (y.tp == 1) | (y.sequence_parallel == 1),
-        lambda y: f"--tp-comm-overlap needs sequences sharded over tp {y.tp}",
-        "leave --no-sequence-parallel or --tp-mode out, or --tp-comm-overlap",
+        lambda y: f"--tp-comm-overlap needs sequence parallelism over tp {y.tp}",
+        "leave out --no-sequence-parallel and --tp-mode, or leave out --tp-comm-overlap",
     ),
 )
 """NVIDIA/Megatron-LM core/transformer/transformer_config.py, checks of overlap_moe_expert_parallel_comm and of

@@ -53,18 +53,18 @@ def limited(chip: Accelerator, cluster: Cluster, watts: float | None) -> tuple[A
     rated = chip.rated_power or chip.power
     if rated is None:
         raise DistsimError(
-            f"{told}: the power of {chip.name} without a limit is not known",
+            f"{told}: the rated power of {chip.name} is not known",
             'state it in its TOML, e.g. power = "700 W", with its [source]',
         )
     idle = profile_of(chip).idle_fraction * rated
     if limit <= idle:
         raise DistsimError(
-            f"{told} leaves nothing to compute with: {chip.name} draws {idle:g} W when it is idle",
-            f"give more than {idle:g} and up to {rated:g} W",
+            f"{told} leaves no power to compute: {chip.name} draws {idle:g} W when idle",
+            f"give more than {idle:g} W, up to {rated:g} W",
         )
     if limit < rated:
         return chip.model_copy(update={"power": limit, "rated_power": rated}), []
-    notes = [f"{told} limits nothing: {chip.name} has {rated:g} W"] if limit > rated else []
+    notes = [f"{told} has no effect: {chip.name} is rated at {rated:g} W"] if limit > rated else []
     return chip.model_copy(update={"power": rated, "rated_power": None}), notes
 
 

@@ -15,8 +15,8 @@ def kin_of(framework: Framework) -> Kin:
     while like.timed_like and like.timed_like != like.name:
         like = catalog.load("frameworks", like.timed_like)
         if like.name in seen:
-            raise DistsimError(f"frameworks are timed like each other: {' -> '.join((*seen, like.name))}",
-                               "one of them is timed like itself, or leaves timed_like out")  # fmt: skip
+            raise DistsimError(f"frameworks refer to each other by timed_like: {' -> '.join((*seen, like.name))}",
+                               "let one of them name itself, or leave timed_like out")  # fmt: skip
         seen.append(like.name)
         theirs = {**_stated(like), **theirs}
         prior = {**_stated(like), **prior}

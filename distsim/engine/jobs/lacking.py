@@ -46,7 +46,7 @@ def lacking_units(chip: Accelerator, precision: Precision, timed: bool = True) -
     if getattr(peak, wanted):
         if precision.needs is None or getattr(peak, precision.needs):
             return ""
-        words = f"{chip.name} has no units that scale blocks as {precision.name} wants"
+        words = f"{chip.name} has no block-scaling units for precision {precision.name}"
         return f"{words}; timed as plain {wanted}" if timed else words
     words = f"{chip.name} has no {wanted} units for precision {precision.name}"
     if not timed:
@@ -54,7 +54,7 @@ def lacking_units(chip: Accelerator, precision: Precision, timed: bool = True) -
     counted = wide_units(peak, wanted)
     used = narrow_units(peak, wanted) or counted
     words = f"{words}; timed at its {used} rate"
-    return words if counted == used else f"{words}, MFU counted over that of {counted}"
+    return words if counted == used else f"{words}, MFU relative to its {counted} rate"
 
 
 def unit_refusal(chip: Accelerator, precision: Precision, framework: Framework) -> str:
@@ -64,7 +64,7 @@ def unit_refusal(chip: Accelerator, precision: Precision, framework: Framework) 
     if precision.math not in ("fp8", "fp4") or not traits_of(chip).checked_units:
         return ""
     words = "" if framework.family == XLA else lacking_units(chip, precision, timed=False)
-    return words and f"{words}: {framework.name} refuses it there"
+    return words and f"{words}: {framework.name} refuses it"
 
 
 def refuse_missing_units(chip: Accelerator, precision: Precision, framework: Framework) -> None:
@@ -72,7 +72,7 @@ def refuse_missing_units(chip: Accelerator, precision: Precision, framework: Fra
     if words := unit_refusal(chip, precision, framework):
         raise DistsimError(
             words, f"use --precision {'fp8' if chip.peak.fp8 else 'bf16'}, or a --gpu that has them",
-            "source: Transformer Engine and torchao ask for compute capability 8.9 for 8 bits, 10.0 for scaled blocks",
+            "source: Transformer Engine and torchao require compute capability 8.9 for 8 bits, 10.0 for scaled blocks",
         )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def other_software(chip: Accelerator, framework: Framework) -> str:
         return f"{framework.name} does not run on {chip.name}: it is the software of {only} accelerators"
     if usual is None or framework.family == catalog.load("frameworks", usual).family:
         return ""
-    return f"{framework.name} does not run on {chip.name}, which has a compiler of its own: --framework {usual} does"
+    return f"{framework.name} does not run on {chip.name}, which has its own compiler: --framework {usual} does"
 
 
 def own_software(chip: Accelerator) -> str | None:
@@ -99,7 +99,7 @@ def only_software(chip: Accelerator) -> str | None:
 def unnamed_software(chip: Accelerator, job: Job) -> str:
     """A note on the framework that stands in where a job names none and the usual one does not run, or nothing."""
     own = "" if job.names_framework else own_software(chip) or ""
-    return own and f"{chip.name} is timed under {own}: {job.framework} does not run on it; --framework sets another"
+    return own and f"{chip.name} is timed under {own}: {job.framework} does not run on it; --framework selects another"
 
 
 def without_flash(chip: Accelerator, attention: str, kernel: str) -> str:
@@ -108,8 +108,8 @@ def without_flash(chip: Accelerator, attention: str, kernel: str) -> str:
     if attention != "flash" or runs == "all" or (runs == "first" and kernel == FIRST_FLASH):
         return ""
     return (
-        f"no flash attention of today runs on {chip.name}: what is told is that of a kernel alike, such as torch's "
-        "memory-efficient one; --attention eager is what runs without"
+        f"today's flash attention does not run on {chip.name}: figures are for a comparable kernel such as PyTorch's "
+        "memory-efficient attention; use --attention eager for attention without a fused kernel"
     )
 
 
@@ -119,8 +119,8 @@ def rounded_products(chip: Accelerator, precision: Precision, framework: Framewo
     if precision.math != "fp32" or really in (None, "fp32") or not getattr(chip.peak, str(really)):
         return ""
     return (
-        f"{framework.name} multiplies fp32 tensors on {str(really).upper()} units unless a program asks for more, and "
-        f"distsim here does not: --precision {really} is what usually runs"
+        f"{framework.name} multiplies fp32 tensors on {str(really).upper()} units unless a program asks for more "
+        f"precision; full fp32 is counted here: --precision {really} is what usually runs"
     )
 
 
@@ -140,7 +140,7 @@ def unasked_fp32(setup: Setup) -> str:
     recipe = sixteen_bits(setup)
     if setup.job.precision is not None or setup.precision.math != "fp32" or not recipe.startswith("amp-"):
         return ""
-    return f"{setup.framework.name} trains in fp32 unless told otherwise: --precision {recipe} is autocast"
+    return f"{setup.framework.name} trains in fp32 unless told otherwise; for autocast use --precision {recipe}"
 
 
 def known_error(chip: Accelerator, framework: Framework) -> str:
@@ -160,8 +160,8 @@ def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:
     if attention != "flash" or chip.chip.array or others or widest <= FLASH_WIDTH:
         return ""
     return (
-        f"{model.name} has heads {widest} wide, and flash attention on GPUs takes {FLASH_WIDTH} at most: what is told "
-        "of these layers is a kernel alike, such as torch's memory-efficient one"
+        f"{model.name} has heads of width {widest}, but flash attention on GPUs supports at most {FLASH_WIDTH}: "
+        "figures for these layers are for a comparable kernel such as PyTorch's memory-efficient attention"
     )
 
 

@@ -61,7 +61,7 @@ def check_capacity(options: Mapping[str, Any], model: str, experts: Experts | No
         return
     if options["expert_imbalance"] is not None:
         raise DistsimError(
-            f"--expert-imbalance has no effect with --capacity-factor {factor:g}: every expert has as many slots",
+            f"--expert-imbalance has no effect with --capacity-factor {factor:g}: all experts have equally many slots",
             "keep one of them",
         )
 
@@ -83,7 +83,7 @@ def _degrees(filled: Mapping[str, Any], model: Model, cluster: Cluster) -> tuple
         node = cluster.gpus_per_node
         gpus = parallel * dp if dp else round_up(max(node, parallel), parallel)
         if not dp and gpus != node:
-            notes.append(f"--gpus not given: {gpus} taken, the fewest that {spelled} needs")
+            notes.append(f"--gpus not given: using {gpus}, the fewest that {spelled} needs")
     if gpus % parallel:
         problem = f"{spelled} = {parallel} GPUs per model copy does not divide {gpus} GPUs"
         raise DistsimError(problem, *_that_divide(filled, model, gpus, parallel))

@@ -70,13 +70,13 @@ def as_asked(model: Model, layers: int, lora_rank: int | None, decoder_seq: int 
     if layers and not model.causal:
         raise DistsimError(f"--mtp {layers}: {model.name} is an encoder, which predicts no later tokens")
     reasons = (
-        (bool(model.pattern) and not model.mtp_pattern, f"{model.name} is a hybrid whose modules no mtp_pattern names"),
+        (bool(model.pattern) and not model.mtp_pattern, f"{model.name} is a hybrid without mtp_pattern"),
         (model.residual_streams > 1 and not model.stream_mixing, f"{model.name} has several residual streams"),
-        (model.experts is not None and model.experts.beside_dense, f"{model.name}'s layers are two each"),
+        (model.experts is not None and model.experts.beside_dense, f"each layer of {model.name} is a pair of layers"),
         (bool(lora_rank), "only adapters train"),
     )
     if layers and (why := next((reason for holds, reason in reasons if holds), "")):
-        raise DistsimError(f"--mtp {layers}: layers of multi-token prediction are not covered where {why}")
+        raise DistsimError(f"--mtp {layers}: multi-token prediction is not covered where {why}")
     return model.model_copy(update={"mtp_trained": layers}) if layers else model
 
 
@@ -112,7 +112,7 @@ def packed_samples(asked: int | None, model: Model, layout: Layout) -> Layout:
         )
     why = ""
     if layout.attention != "flash":
-        why = "--attention eager makes the scores of whole sequences"
+        why = "--attention eager computes the scores of whole sequences"
     elif model.encoder_layers or model.text or model.patches or model.composed_attention:
         why = f"packed samples are not covered for {model.name}"
     elif not model.attention_layers:
@@ -139,19 +139,21 @@ def length_notes(model: Model, layout: Layout, stated: bool = True) -> list[str]
     """What a user should know of the tokens per sequence; ``stated`` says whether they were asked for."""
     notes, seq = [], layout.seq
     if not stated and seq > LONG_CONTEXT:
-        notes.append(f"--seq not given: {seq:,} tokens taken, the whole context of {model.name}")
+        notes.append(f"--seq not given: using {seq:,} tokens, the whole context of {model.name}")
     if seq > model.context:
-        notes.append(f"{seq:,} tokens per sequence are more than the {model.context:,} that {model.name} was made for")
+        notes.append(f"{seq:,} tokens per sequence exceed the {model.context:,} that {model.name} was built for")
     if model.encoder_layers:
         read = model.decoder_context
-        notes.append(f"tokens are those that {model.name}'s encoder reads; its decoder reads {read} per sequence")
+        notes.append(f"token counts are for {model.name}'s encoder; its decoder reads {read} per sequence")
         if model.positions == "learned" and read and read > model.position_rows:
-            notes.append(f"{read} tokens are more than the {model.position_rows} positions of {model.name}'s decoder")
+            notes.append(f"{read} tokens exceed the {model.position_rows} positions of {model.name}'s decoder")
     if patches := model.patches:
-        squares = f"tokens are squares of {patches.size} x {patches.size} pixels"
-        notes.append(f"{squares} and {patches.learned_tokens} learned: {seq} per image of {model.name}")
+        squares = f"tokens are patches of {patches.size} x {patches.size} pixels"
+        notes.append(f"{squares} plus {patches.learned_tokens} learned: {seq} per image for {model.name}")
     if text := model.text:
-        notes.append(f"each image has a text of {text.context} tokens, and is compared with those of its micro-batch")
+        notes.append(
+            f"each image has a text of {text.context} tokens, and is contrasted with all texts of its micro-batch"
+        )
     return notes
 
 
@@ -170,11 +172,11 @@ def refuse_untimed(model: Model, attention: str, kernels: Kernels) -> None:
     """Raise DistsimError for what memory can be told of, and time cannot."""
     if model.recurrence and kernels.linear_attention == "composed":
         raise DistsimError(
-            f"the framework composes the recurrences of {model.name} token by token, whose time is not covered",
-            "distsim memory knows them; other frameworks are taken to have a fused kernel: --framework fsdp",
+            f"the framework runs the recurrences of {model.name} unfused, token by token; their time is not covered",
+            "distsim memory covers them; other frameworks are assumed to have a fused kernel: --framework fsdp",
         )
     if attention != "flash" and model.mamba is not None and model.mamba.step_rank:
         raise DistsimError(
-            f"--attention {attention} composes the scans of {model.name} token by token, whose time is not covered",
-            "leave --attention out for the fused kernel; distsim memory knows both",
+            f"--attention {attention} runs the scans of {model.name} unfused, token by token; that time is not covered",
+            "leave --attention out for the fused kernel; distsim memory covers both",
         )

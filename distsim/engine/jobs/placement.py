@@ -34,7 +34,7 @@ def chunk_layers(given: Sequence[int] | None, model: Model, layout: Layout, fram
         chunks = balanced(model, layout) if tuple(given) == BALANCED else _stated(given, model, layout)
         if len(set(chunks)) > 1 and not framework.supports.uneven:
             raise DistsimError(
-                f"{framework.name} puts as many layers in each of {len(chunks)} chunks, but --stage-layers does not",
+                f"{framework.name} puts equal layers in each of {len(chunks)} chunks, but --stage-layers does not",
                 f"pp * vpp that divide {model.layers} layers: {listed(divisors(model.layers))}", ELSEWHERE,
             )  # fmt: skip
         return chunks
@@ -61,8 +61,8 @@ def placement_note(
     if layout.vpp > 1:
         told = f"{_runs(chunks, 'chunk')}; {told}"
     if given is not None:
-        return f"the {model.layers} layers, balanced by their operations: {told}"
-    return f"{framework.name} places the {model.layers} layers: {told}; --stage-layers places them otherwise"
+        return f"the {model.layers} layers, balanced by their FLOPs: {told}"
+    return f"{framework.name} places the {model.layers} layers: {told}; --stage-layers changes that"
 
 
 def _runs(counts: Sequence[int], part: str) -> str:
@@ -79,11 +79,11 @@ def _stated(given: Sequence[int], model: Model, layout: Layout) -> Chunks:
     pp, vpp = layout.pp, layout.vpp
     counts = _with_rest(given, model, pp)
     if len(counts) == pp and vpp > 1:
-        return _over_chunks(counts, model, vpp)
+        return _over_chunks(counts, model, layout)
     if len(counts) != pp * vpp:
         raise DistsimError(
             f"--stage-layers names {len(counts)} stages, but pp {pp} * vpp {vpp} is {pp * vpp}",
-            f"give {pp * vpp}, in model order" + (f", or {pp} for whole stages" if vpp > 1 else ""),
+            f"counts needed: {pp * vpp}, in model order" + (f", or {pp} for whole stages" if vpp > 1 else ""),
         )
     _check_sum(counts, model)
     return tuple(counts)
@@ -109,16 +109,19 @@ def _with_rest(given: Sequence[int], model: Model, pp: int) -> list[int]:
     return [*given[:at], *[rest // between] * between, *given[at + 1 :]]
 
 
-def _over_chunks(counts: Sequence[int], model: Model, vpp: int) -> Chunks:
-    """Chunks of stages whose layers are stated as a whole, as many in each."""
+def _over_chunks(counts: Sequence[int], model: Model, layout: Layout) -> Chunks:
+    """Chunks of stages whose layers are stated as a whole, as many in each, in model order: down the stages, and in a V
+    back up."""
     _check_sum(counts, model)
+    pp, vpp = layout.pp, layout.vpp
     odd = [count for count in counts if count % vpp]
     if odd:
         raise DistsimError(
             f"--stage-layers puts {odd[0]} layers on a stage, which its {vpp} chunks cannot share equally",
             f"give {len(counts) * vpp} numbers, one for each chunk in model order",
         )
-    return tuple(count // vpp for _ in range(vpp) for count in counts)
+    places = wave(pp, vpp) if turns_back(layout.schedule) else [*range(pp)] * vpp
+    return tuple(counts[stage] // vpp for stage in places)
 
 
 def even(model: Model, pp: int, vpp: int) -> Chunks:

@@ -100,10 +100,10 @@ def with_loss(kernels: Kernels, loss: str, model: Model, compiled: bool) -> Kern
             f"--loss {loss} has no effect: {model.name} has no logits over a vocabulary", "leave --loss out"
         )
     if found.refuses(model):
-        raise DistsimError(f"--loss {loss} is a loss of decoders: {model.name} is none", "leave --loss out")
+        raise DistsimError(f"--loss {loss} is a loss for decoders, and {model.name} is not one", "leave --loss out")
     if not found.written_for(model.family):
         raise DistsimError(
-            f"--loss {loss} has no effect: {found.name} replaces nothing in models of family {model.family}",
+            f"--loss {loss} has no effect: {found.name} does not apply to models of family {model.family}",
             "leave --loss out, or name a loss that your own code calls (distsim show losses)",
             f"families: {', '.join(found.families)}",
         )
@@ -112,7 +112,7 @@ def with_loss(kernels: Kernels, loss: str, model: Model, compiled: bool) -> Kern
     own |= found.compiled if compiled else {}
     if kernels.loss == "cut" and "loss" not in own:
         raise DistsimError(
-            f"--loss {loss} has no effect: the framework's own loss never has logits in memory", "leave --loss out"
+            f"--loss {loss} has no effect: the framework's own loss never holds logits in memory", "leave --loss out"
         )
     return with_kernels(kernels, own, f"loss {found.name}")
 
@@ -186,6 +186,6 @@ def as_stored(model: Model, framework: Framework) -> tuple[Model, list[str]]:
     size = matrices * model.hidden * experts.ffn * experts.idle * (model.layers - len(experts.dense_layers))
     unread = f"{size:,} parameters of {experts.idle} experts that compute nothing"
     if framework.stores_idle_experts:
-        return model, [f"{model.name} has {unread}, which transformers stores all the same"]
+        return model, [f"{model.name} has {unread}, which transformers stores anyway"]
     model = model.model_copy(update={"experts": experts.model_copy(update={"idle": 0})})
     return model, [f"left out of {model.name}: {unread}, which only transformers stores"]

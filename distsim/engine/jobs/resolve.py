@@ -193,7 +193,9 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         notes.append(note)
     most = max(stage_sums(chunks, layout.pp, layout.schedule))
     if layout.recompute_layers > most:
-        notes.append(f"--recompute-layers {layout.recompute_layers} recomputes all: stages have at most {most} layers")
+        notes.append(
+            f"--recompute-layers {layout.recompute_layers} recomputes every layer: stages have at most {most} layers"
+        )
         layout = layout._replace(recompute_layers=-1)
     return Setup(
         job, model, accelerator, cluster, framework, kernels, precision,
@@ -238,7 +240,7 @@ def _refuse_unsupported(filled: Mapping[str, Any], framework: Framework) -> None
         )
     if filled["compile"] and not framework.compiled:
         raise DistsimError(
-            f"--compile has no effect with framework {framework.name}: its profile does not say what it fuses",
+            f"--compile has no effect with framework {framework.name}: its profile does not state what it fuses",
             "leave --compile out",
         )
     if filled["recompute_layers"] and filled["recompute"] != "full":

@@ -57,9 +57,9 @@ def settle_chunks(filled: dict[str, Any], origins: dict[str, str], model: Model,
         return []
     if kind.least == 1 and not _divides(filled, kind, model, framework):
         most = filled["pp"] * kind.default_chunks
-        return [f"schedule {name} has one model chunk per stage: the layers do not make {most} chunks"]
+        return [f"schedule {name} runs one model chunk per stage: the layers do not divide into {most} chunks"]
     filled["vpp"], origins["vpp"] = kind.default_chunks, f"schedule {name}"
-    return [f"--vpp not given: {kind.default_chunks} taken, the model chunks per stage of schedule {name}"]
+    return [f"--vpp not given: using {kind.default_chunks}, the model chunks per stage of schedule {name}"]
 
 
 def _divides(filled: dict[str, Any], kind: Kind, model: Model, framework: Framework) -> bool:

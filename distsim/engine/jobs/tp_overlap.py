@@ -28,13 +28,13 @@ def with_overlap(job: Job, framework: Framework, compiled: bool) -> Framework:
     if job.tp_comm_overlap:
         if rules.tp_tiles == "none" and not framework.supports.tp_pieces:
             raise DistsimError(
-                f"the profile {framework.name} has no tensor parallel exchanges beside products",
+                f"the profile {framework.name} does not overlap tensor parallel communication with matrix products",
                 f"leave {ON} out, or name another framework, e.g. {ABLE}",
             )
         if framework.supports.tp_pieces and not compiled:
             source = framework.source.get("supports.tp_pieces", "")
             raise DistsimError(
-                f"{framework.name} runs tensor parallel exchanges beside products only where modules are compiled",
+                f"{framework.name} overlaps tensor parallel communication with matrix products only if compiled",
                 f"add --compile, or leave {ON} out", f"source: {source}",
             )  # fmt: skip
         update = {"tp_in_pieces": True} if framework.supports.tp_pieces else {"tp_tiles": "fitted"}
@@ -73,26 +73,30 @@ def _why_apart(setup: Setup) -> str:
     if setup.framework.traffic.tp_tiles == "off":
         return "as asked for"
     if setup.accelerator.link is None:
-        return f"{setup.accelerator.name} has no links of its own"
+        return f"{setup.accelerator.name} has no direct links between accelerators"
     if not setup.layout.sequence_parallel:
-        return "sequences are not sharded over tp"
-    return f"tp {setup.layout.tp} is on {_domains(setup)} NVLink domains"
+        return "sequence parallelism is off"
+    return f"tp {setup.layout.tp} spans {_domains(setup)} NVLink domains"
 
 
 def overlap_words(setup: Setup) -> str:
     """What is assumed, in a sentence; nothing without tensor parallelism."""
-    rules = setup.framework.traffic
+    rules, apart = setup.framework.traffic, "tensor parallel communication does not overlap with matrix products"
     if setup.layout.tp == 1:
         return ""
     if rules.tp_in_pieces:
-        return "tensor parallel exchanges run in pieces beside products (async tensor parallelism)"
+        return "tensor parallel communication overlaps with matrix products in pieces (async tensor parallelism)"
     if rules.tp_tiles == "none":
         more = f"; {ON} changes that" if setup.framework.supports.tp_pieces else ""
-        return f"tensor parallel exchanges stand apart from products: {setup.framework.name} runs them so{more}"
+        return f"{apart}: {setup.framework.name} runs it so{more}"
     if without_tiles(setup):
-        return f"tensor parallel exchanges stand apart from products: {_why_apart(setup)}"
-    whose = f"those that {setup.framework.name} was fitted to do" if setup.job.tp_comm_overlap is None else "asked for"
-    return f"tensor parallel exchanges run in tiles beside products (userbuffers), as {whose}; {OFF} sets them apart"
+        return f"{apart}: {_why_apart(setup)}"
+    fitted = f"in the runs that {setup.framework.name} was fitted to"
+    why = fitted if setup.job.tp_comm_overlap is None else "asked for"
+    return (
+        f"tensor parallel communication overlaps with matrix products in tiles (userbuffers), as {why}; "
+        f"{OFF} turns that off"
+    )
 
 
 def overlap_note(setup: Setup) -> str:

@@ -26,8 +26,8 @@ EXPERTS = "experts"
 """What follows a quantization's name, after a plus, where experts are quantised though they are no linear layers."""
 
 AS_GIVEN = (
-    "peft's prepare_model_for_kbit_training makes embedding and norms fp32; without autocast all that follows is fp32, "
-    "products too up to bitsandbytes 0.49, which computes in what it is given: --precision fp32"
+    "peft's prepare_model_for_kbit_training casts embedding and norms to fp32; without autocast all that follows runs "
+    "in fp32, with bitsandbytes up to 0.49 matrix products too, as it computes in its input's type: --precision fp32"
 )
 
 
@@ -46,8 +46,8 @@ def tuning_of(
         return None
     if rank > model.hidden:
         raise DistsimError(
-            f"--lora-rank {rank} is more than the {model.hidden} columns of {model.name}'s products",
-            "ranks of 8 to 256 are usual",
+            f"--lora-rank {rank} exceeds the hidden size {model.hidden} of {model.name}",
+            "typical ranks are 8 to 256",
         )
     from distsim.engine.jobs.tuning_targets import experts_of, splits_fused, targets_of
 
@@ -75,7 +75,7 @@ def quantization_of(text: str) -> tuple[Quantization | None, bool]:
     if plus and (more != EXPERTS or name == "none"):
         raise DistsimError(
             f"--quantize {text!r} is not understood",
-            f"a quantization, and +{EXPERTS} where experts are too: nf4+{EXPERTS}",
+            f"write a quantization, and +{EXPERTS} if experts are quantised too: nf4+{EXPERTS}",
         )
     return (None if name == "none" else catalog.load("quantizations", name)), bool(plus)
 
@@ -104,11 +104,11 @@ def _packed_notes(tuning: Tuning, model: Model, kernels: Kernels, framework: str
         return []
     name = tuning.quantization.name
     if model.experts is None:
-        return [f"+{EXPERTS} has no effect: {model.name} has none"] if tuning.quantises_experts else []
+        return [f"+{EXPERTS} has no effect: {model.name} has no experts"] if tuning.quantises_experts else []
     if tuning.takes_experts(kernels.expert_modules == "each"):
         return []
-    return [f"experts stay in 16 bits: {name} takes linear layers, and {framework} holds experts as tensors of one "
-            f"module; where your trainer quantises them too: --quantize {name}+{EXPERTS}"]  # fmt: skip
+    return [f"experts stay in 16 bits: {name} quantises linear layers, but {framework} holds experts as tensors of one "
+            f"module; if your trainer quantises them too: --quantize {name}+{EXPERTS}"]  # fmt: skip
 
 
 def tuning_options(tuning: Tuning | None, dropout: float) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _refuse_without_rank(stated: Any) -> None:
             continue
         if name == "quantize":
             quantization_of(value)  # an unknown name is the first thing to mend
-        why = "freezes weights that nothing would then train" if name == "quantize" else "has no effect"
+        why = "freezes all weights, so that nothing would train" if name == "quantize" else "has no effect"
         raise DistsimError(f"{flag(name)} {value} {why} without adapters", "add --lora-rank 16, or leave it out")
 
 

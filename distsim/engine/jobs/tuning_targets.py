@@ -35,13 +35,13 @@ def targets_of(asked: str | None, framework: Framework, model: Model) -> frozens
     if not found:
         shown = "mixers" if targets == frozenset(MIXERS) else named
         raise DistsimError(
-            f"--lora-targets {shown}: {model.name} has no such product", did_you_mean(shown, own),
+            f"--lora-targets {shown}: {model.name} has no such module", did_you_mean(shown, own),
             f"it has {', '.join(dict.fromkeys(own))}",
         )  # fmt: skip
     if MIXER_OUT in found and model.family in framework.adapters.refuses_mixer_output:
         others = ",".join(name for name in LETTERS if name in found - {MIXER_OUT})
         raise DistsimError(
-            f"{framework.name} puts no adapter on {MIXER_OUT} of {model.family} models, whose kernels would pass it by",
+            f"{framework.name} puts no adapter on {MIXER_OUT} of {model.family} models, whose kernels would bypass it",
             f"name the others: --lora-targets {others}" if others else f"it has {', '.join(dict.fromkeys(own))}",
         )  # fmt: skip
     return found
@@ -114,8 +114,8 @@ def experts_of(
     whole = frozenset(EXPERT_MATRICES) if NAMED in targets else by_name
     if dropout and (whole or router):
         raise DistsimError(
-            f"--lora-dropout: {framework.name} folds adapters of experts and routers into their weights, so that "
-            "nothing can be dropped before them", "leave it out, or name other products: --lora-targets attention",
+            f"--lora-dropout: {framework.name} folds adapters of experts and routers into their weights, so "
+            "their inputs cannot be dropped out", "leave it out, or name other modules: --lora-targets attention",
         )  # fmt: skip
     fused = 1 if (NAMED in targets and not by_name) or not model.gated else 2
     return ExpertAdapters("tensors", whole, rank * fused, not by_name, router)
@@ -128,8 +128,8 @@ def target_notes(asked: str | None, tuning: Tuning, framework: Framework, model:
     found = _without_effect(named, tuning.targets, model) if asked else []
     if no_default(asked, framework, model):
         taken = ",".join(name for name in LETTERS if name in tuning.targets)
-        found.append(f"--lora-targets not given: {taken} taken; {framework.name} (peft) has no default for "
-                     f"{model.family} models and asks for them")  # fmt: skip
+        found.append(f"--lora-targets not given: using {taken}; {framework.name} (peft) has no default for "
+                     f"{model.family} models and requires them")  # fmt: skip
     return [*found, *_passed_over(named, tuning, framework.name, model)]
 
 
@@ -145,7 +145,7 @@ def _without_effect(asked: frozenset[str], targets: frozenset[str], model: Model
     if not left:
         return []
     shown = ",".join(name for name in LETTERS if name in left)
-    return [f"--lora-targets {shown} has no effect: {model.name} has no such product"]
+    return [f"--lora-targets {shown} has no effect: {model.name} has no such module"]
 
 
 def _passed_over(named: frozenset[str], tuning: Tuning, framework: str, model: Model) -> list[str]:
@@ -156,13 +156,15 @@ def _passed_over(named: frozenset[str], tuning: Tuning, framework: str, model: M
     if experts.targets:
         if experts.others or "down" not in products(model):
             return []
-        return [f"gate, up and down mean routed experts: {framework} (peft 0.21) then puts none on the other MLPs"]
+        return [
+            f"gate, up and down mean routed experts: {framework} (peft 0.21) then puts no adapters on the other MLPs"
+        ]
     if not named & frozenset(EXPERT_MATRICES):
         return []
     width, fused = mixture.latent or model.hidden, 2 if model.gated else 1
     layers = model.pattern.count("E") if model.pattern else model.layers - len(mixture.dense_layers)
     more = tuning.rank * mixture.count * layers * (2 * width + (1 + fused) * mixture.ffn)
     return [
-        f"routed experts have no adapters: {framework} (peft 0.21) does not look for {model.family}'s by these names; "
-        f"as tensors (target_parameters) they would train {more:,} parameters more: --lora-targets …,{NAMED}"
+        f"routed experts have no adapters: {framework} (peft 0.21) does not find {model.family}'s by these names; "
+        f"as tensors (target_parameters) they would train {more:,} more parameters: --lora-targets …,{NAMED}"
     ]

@@ -19,7 +19,7 @@ def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> 
     }
     stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None and not held.get(name)]
     return [
-        *(f"{flag(name, getattr(job, name))} is counted in traffic, not in memory" for name in stated),
+        *(f"{flag(name, getattr(job, name))} affects traffic, not memory" for name in stated),
         *timed_notes(job, "memory"),
     ]
 
@@ -28,4 +28,4 @@ def timed_notes(job: Job, counted: str) -> list[str]:
     """A note for each option that a job states and that what is ``counted`` does not depend on, only time."""
     held = {"cuda_graphs"} if counted == "memory" and job.cuda_graphs == "iteration" else set()
     stated = [name for name in TIMED_ONLY if getattr(job, name) is not None and name not in held]
-    return [f"{flag(name, getattr(job, name))} is counted in time, not in {counted}" for name in stated]
+    return [f"{flag(name, getattr(job, name))} affects time, not {counted}" for name in stated]

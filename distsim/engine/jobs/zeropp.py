@@ -30,7 +30,7 @@ def _check_nodes(setup: Setup, parts: frozenset[str]) -> None:
     layout, domain = setup.layout, setup.cluster.domain
     if layout.tp * layout.cp * layout.dp <= domain:
         raise DistsimError(
-            f"ZeRO++ saves traffic between nodes, but the {layout.dp * layout.cp} data parallel ranks fit one domain",
+            f"ZeRO++ saves traffic between nodes, but one domain holds all {layout.dp * layout.cp} data parallel ranks",
             f"use more than {domain} GPUs, or leave --zeropp out",
         )
     if not parts:
@@ -39,12 +39,12 @@ def _check_nodes(setup: Setup, parts: frozenset[str]) -> None:
     if split:
         told = " and ".join(f"{name} is {degree}" for name, degree in split)
         raise DistsimError(
-            f"--zeropp {setup.job.zeropp} takes all GPUs of a node for data parallel ranks, but {told}",
+            f"--zeropp {setup.job.zeropp} needs all GPUs of a node as data parallel ranks, but {told}",
             f"leave {' and '.join(f'--{name}' for name, _ in split)} out, or use --zeropp qwz alone",
         )
     if layout.gpus % domain:
         raise DistsimError(
-            f"ZeRO++ needs as many data parallel ranks on each node, but of {layout.gpus} some node has "
-            f"{layout.gpus % domain}",
+            f"ZeRO++ needs equally many data parallel ranks on each node, but with {layout.gpus} GPUs one node has "
+            f"only {layout.gpus % domain}",
             f"use whole nodes of {domain} GPUs, or --zeropp qwz alone",
         )

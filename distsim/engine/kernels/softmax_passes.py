@@ -55,7 +55,7 @@ def _kept_bytes(operation: Operation) -> tuple[Number, Number]:
     """The softmax reads scores and writes weights; dropout, and a cast, read these and write what multiplies values.
     Backward passes over gradients instead, beside what was kept."""
     scores, written = operation.bytes_read, operation.bytes_written
-    saved = [tensor for tensor in operation.saved if tensor.name != core_attention.COMPOSED]
+    saved = [tensor for tensor in operation.saved if not tensor.name.endswith(WIDE_PROBABILITIES)]
     kept = sum(tensor.size_bytes for tensor in saved)
     mask = sum(tensor.size_bytes for tensor in saved if tensor.name.endswith(DROPOUT_MASK))
     softmax = kept - mask

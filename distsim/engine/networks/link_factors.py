@@ -25,7 +25,7 @@ FAMILIES = {
 KEYS = ("latency_short", "latency_long", "bandwidth")
 """What a file states of each link and family, in the order of ``Factor``."""
 _WRITTEN_BY = "write one with: distsim calibrate --nccl-tests"
-_PLAIN = "1 is what NCCL itself counts on"
+_PLAIN = "1 is the value that NCCL itself uses"
 _MOST = 1e6  # beyond any measurement: a slip
 
 
@@ -48,7 +48,7 @@ def _read(name: str, file: str, changed_ns: int) -> dict[str, Factor]:
         for family, one in _families(families, f"factor.{link}", file).items()
     }
     if not found:
-        raise DistsimError("no [factor] of any link", _WRITTEN_BY, where=name)
+        raise DistsimError("no [factor] for any link", _WRITTEN_BY, where=name)
     return found
 
 
@@ -69,7 +69,7 @@ def _families(value: Any, place: str, file: str) -> Mapping[str, Any]:
     for name in _table(value, place, file):
         if name not in known:
             hints = did_you_mean(name, known), f"families: {', '.join(known)}"
-            raise DistsimError(f"{place}.{name}: no such family of collectives", *hints, where=file)
+            raise DistsimError(f"{place}.{name}: unknown family of collectives", *hints, where=file)
     return _table(value, place, file)
 
 

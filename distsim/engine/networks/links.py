@@ -162,7 +162,7 @@ def _refuse_slips(gpus_per_node: int | None, gbps: float | None) -> None:
     if gpus_per_node is not None and gpus_per_node < 1:
         raise DistsimError(f"{gpus_per_node} GPUs per node", "give a whole number, at least 1")
     if gbps is not None and not 0 <= gbps <= FASTEST:
-        told = f"{gbps:.10g} Gb/s is no rate of a network"
+        told = f"{gbps:.10g} Gb/s is not a valid network rate"
         raise DistsimError(told, f"give Gb/s per GPU, such as 400, at most {FASTEST:,.0f}")
 
 

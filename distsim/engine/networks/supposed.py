@@ -13,6 +13,6 @@ def supposed_kind(gpu: str, gpus_per_node: int | None, gbps: float | None, netwo
     if not usual.nic_rate or not taken.nic_rate or usual.inter == taken.inter:
         return ""
     return (
-        f"a network of {gbps:g} Gb/s per GPU is taken for {taken.inter}, not for the {usual.inter} that {gpu} usually "
-        f"has at another rate; --network {usual.inter} says so"
+        f"a network of {gbps:g} Gb/s per GPU is assumed to be {taken.inter}, not the {usual.inter} that {gpu} usually "
+        f"has at another rate; if it is, add --network {usual.inter}"
     )

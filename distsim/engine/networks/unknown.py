@@ -1,4 +1,4 @@
-"""Notes on hardware of a user's own that is of a kind which nobody described: what it is treated like."""
+"""Notes on user-defined hardware of an unknown kind: what it is treated like."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def unknown_architecture(chip: Accelerator) -> str:
     """What it is treated like that is of another architecture, or nothing."""
     own, like = chip.architecture, chip.treated
     if own != like:
-        return f"{chip.name} is of architecture {own}, and treated like {like}, as its preset says"
+        return f"{chip.name} has architecture {own} and is treated like {like}, as its preset says"
     if described(own):
         return ""
     if described(chip.generation):
-        return f"die {own!r} of {chip.name} is not known: treated like any of {chip.generation}"
+        return f"die {own!r} of {chip.name} is unknown: treated like any of {chip.generation}"
     near = did_you_mean(own, catalog.names(KIND), SLIP)
     return (
-        f"architecture {own!r} of {chip.name} is not known{near and f' ({near})'}: attention and NCCL's tables are "
-        "taken as on ampere, products that nobody measured at the usual share of its peak, no number as fitted to "
-        'an architecture; treated_like in its preset, e.g. treated_like = "blackwell", treats it like that one'
+        f"architecture {own!r} of {chip.name} is unknown{near and f' ({near})'}: attention and NCCL's tables are "
+        "those of ampere, products without measurements reach the usual share of its peak, and nothing fitted to one "
+        'architecture applies; to treat it like another, set e.g. treated_like = "blackwell" in its preset'
     )
 
 
@@ -43,7 +43,7 @@ def _links(chip: Accelerator) -> str:
     if chip.link is None or class_name(chip.link) in fabrics()["scale_up"]:
         return ""
     stated = f"{chip.link.kind} {chip.link.generation or 'of no stated generation'}"
-    return f"links of {chip.name} ({stated}) are not known: they reach the share of their rate that {NEWEST_LINK} does"
+    return f"links of {chip.name} ({stated}) are unknown: they reach the same share of their rate as {NEWEST_LINK}"
 
 
 def _host(chip: Accelerator) -> str:
@@ -55,7 +55,7 @@ def _host(chip: Accelerator) -> str:
     nearest = min(max(chip.host.generation, min(known)), max(known))
     if chip.host.generation == nearest:
         return ""
-    return f"PCIe {chip.host.generation} of {chip.name} is not known: a flow between cards is that of PCIe {nearest}"
+    return f"PCIe {chip.host.generation} of {chip.name} is unknown: cards transfer at the rate of PCIe {nearest}"
 
 
 def _network(cluster: Cluster | None) -> str:
@@ -63,4 +63,4 @@ def _network(cluster: Cluster | None) -> str:
 
     if cluster is None or cluster.network is None or described(name := cluster.network.link_class):
         return ""
-    return f"network {name} of {cluster.name} is timed as {network_class(name)[0]}: no other is known"
+    return f"network {name} of {cluster.name} is of an unknown class: timed as {network_class(name)[0]}"

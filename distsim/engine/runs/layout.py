@@ -38,6 +38,8 @@ INTERLEAVED_SINCE = 2024
 """The year of that README."""
 SHARDED = 2
 """ZeRO stage from which sharding, not pipelining, makes room for a model."""
+LABEL = 1
+"""The token past a sample's inputs, its last label."""
 ENDS = 2
 """Embedding and loss, where a pipeline counts them as layers (account_for_embedding_in_pipeline_split and _loss_)."""
 ENDS_CHUNK = 2
@@ -147,8 +149,11 @@ def drop_idle(options: dict[str, Any], model: Model) -> list[str]:
 
 def fit_context(options: dict[str, Any], run: Run, framework: Framework, model: Model) -> None:
     """How context parallel ranks exchange: as the row says, else as the framework does, else by ring; all-to-alls only
-    where they divide the heads."""
+    where they divide the heads. Of samples with their last label, one token longer than a length that they cut, they
+    cut the inputs."""
     cp = options.get("cp") or 1
+    if options["seq"] % cp == LABEL:
+        options["seq"] -= LABEL
     usual = context_modes(framework.supports, model)[0]
     mode = context_mode(run) or framework.defaults.get("cp_mode", usual)
     if cp > 1:
@@ -246,6 +251,8 @@ def assumed_layout(run: Run, layout: Layout, framework: Framework | None = None)
     """What is taken for granted of a layout that no cell tells."""
     if framework is not None and len(_possible_stages(run, framework)) > 1:
         return f"pp and dp are blank: assumed the fewest stages that fit, pp {layout.pp}"
+    if layout.cp > 1 and run.count("seq_len") == layout.seq + LABEL:
+        return f"seq_len {layout.seq + LABEL} is not divisible by cp: assumed {layout.seq} tokens and a last label"
     taken = possible_degrees(run)[0]
     told = ", ".join(f"{name} {degree}" for name in taken if (degree := getattr(layout, name)) > 1)
     return f"layout is blank: assumed {told} from batch and accumulation" if taken else ""

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distsim import catalog
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.conventions import stated_flops, stated_peak
-from distsim.interop.runs import Run, measured_step_seconds
+from distsim.engine.runs.profile import framework_of
+from distsim.engine.runs.years import run_year
+from distsim.errors import DistsimError
+from distsim.interop.runs import MissingCell, Run, measured_step_seconds
+from distsim.interop.runs.names import nearest_profile
+from distsim.interop.runs.notes import framework_name
+from distsim.specs.framework import Framework
 from distsim.units import TERA
 
 SHARES = {"mfu_pct": "model", "hfu_pct": "hardware"}
@@ -30,12 +37,39 @@ def _flops_per_second(run: Run, setup: Setup) -> Iterator[tuple[float, str]]:
     say closer, of an MFU also otherwise."""
     kind, peak = run.text("flops_kind") or "", stated_peak(setup)
     if printed := run.positive("tflops_per_gpu_reported"):
-        yield printed * TERA, kind
+        yield printed * TERA, rate_counts(run, setup.framework)
     for name, counts in SHARES.items():
         share = run.positive(name)
         if share and peak:
             said = kind and (name == "mfu_pct" or "model" not in kind.lower())
             yield share / 100 * peak, kind if said else counts
+
+
+def rate_counts(run: Run, framework: Framework) -> str:
+    """What the row's rate of FLOPs counts: as it says, else as software prints it that the row names."""
+    said, usual, name = run.text("flops_kind") or "", framework.usual, framework_name(run) or ""
+    if said or run_year(run) < usual.get("flops_counts_since", 0):
+        return said
+    named = catalog.knows("frameworks", name) or nearest_profile(name, split=False) == framework.name
+    return str(usual.get("flops_counts", "")) if named else ""
+
+
+def told_counts(run: Run) -> str:
+    """The same of a row that may lack what it needs to be simulated."""
+    try:
+        return rate_counts(run, framework_of(run))
+    except (MissingCell, DistsimError):
+        return run.text("flops_kind") or ""
+
+
+def assumed_counts(run: Run, setup: Setup) -> str:
+    """What the rate counts that a row's step time comes from, where no cell says."""
+    layout, framework = setup.layout, setup.framework
+    timed = measured_step_seconds(run, 1, layout.seq, layout.gpus) or run.text("flops_kind")
+    if timed or not run.positive("tflops_per_gpu_reported"):
+        return ""
+    counts = rate_counts(run, framework)
+    return f"flops_kind is blank: {counts} FLOPs, as {framework.name} prints them" if counts else ""
 
 
 def small_share(run: Run, setup: Setup) -> str:

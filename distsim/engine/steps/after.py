@@ -35,6 +35,8 @@ class AfterLast(NamedTuple):
 
     reduce: Hiding
     """Gradients that are reduced once, beside the last backward."""
+    copied: Hiding
+    """Gradients that go to host memory once, beside it and what is left of the reduction: over another link."""
     replicated: Number
     """Gradients of what tensor parallel ranks hold whole."""
     step: Number
@@ -52,7 +54,7 @@ class AfterLast(NamedTuple):
         return {
             "data_parallel": self.reduce.left + (self.step + self.stated) + self.ahead.left,
             "tensor_parallel": self.replicated,
-            "offload": self.offload,
+            "offload": self.copied.left + self.offload,
             "optimizer": self.optimizer,
         }
 
@@ -68,8 +70,10 @@ def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], batch:
     reduce, gather = product(stage["reduce"], data), product(stage["dp_ahead"], data)
     gather = gather + product(stage["gather_once"], timing["gather_factor"])
     backward = (batch.forward + batch.backward + batch.exchange["tensor_parallel"]) * BACKWARD_SHARE
+    left = exposed(reduce, backward, never)
     return AfterLast(
-        Hiding(reduce, backward, exposed(reduce, backward, never)),
+        Hiding(reduce, backward, left),
+        Hiding(stage["offload_once"], backward + left, exposed(stage["offload_once"], backward + left, never)),
         stage["tp_step"],
         stage["dp_step"] * data,
         stage["dp_stated"],

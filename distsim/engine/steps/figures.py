@@ -232,6 +232,8 @@ def _after(stage: _Stage, timing: Mapping[str, float]) -> Figures:
     figures, numbers, after = Figures(), stage.numbers, stage.after
     if numbers["reduce"]:
         _hiding(figures, "gradient reduction that does not hide", after.reduce, timing)
+    if after.copied.whole:
+        _hiding(figures, "gradients to host memory that do not hide", after.copied, timing)
     if after.step:
         priced, factor = float(numbers["dp_step"]), timing["data_factor"]
         source = f"{priced:.4g} s as distsim comm prices it x data_factor {factor:.4g} ({FITTED})"

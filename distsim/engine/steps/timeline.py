@@ -36,7 +36,7 @@ from distsim.engine.timelines.simulation import Pipeline, simulated
 from distsim.schedules.repeats import timed
 
 PASSES = {"F": forward_pass, "B": backward_pass, "I": lambda content: backward_pass(content, False), "W": weight_pass}
-AHEAD = "updated parameters"
+AHEAD, COPIED = "updated parameters", "gradients to host memory"
 FINAL = "jitter, data loading, logging"
 
 
@@ -50,6 +50,8 @@ class Part:
     micro_batch_seconds: float
     reduces: Beside
     """Gradients that are reduced once, beside the last backward."""
+    copies: Beside
+    """Gradients that go to host memory once, beside it too."""
     tail: Track
     gathers: Beside
     """Parameters that the step before has updated, beside the first forward."""
@@ -141,6 +143,9 @@ class StepTimeline:
         if part.reduces.hidden:
             first = last - part.reduces.hidden * self.scale
             yield Segment("dp", "reduce", REDUCE, first, last, False, part.reduces.flow)
+        if part.copies.hidden:
+            first = last - part.copies.hidden * self.scale
+            yield Segment("offload", "offload", COPIED, first, last, False, part.copies.flow)
         if part.gathers.hidden:
             until = opened + part.gathers.hidden * self.scale
             yield Segment("dp", "gather", AHEAD, opened, until, False, part.gathers.flow)
@@ -182,13 +187,14 @@ def timeline_of(report: StepReport) -> StepTimeline:
         after = after_last(numbers, timing, batch)
         reduces = _beside(after.reduce, flows["reduce"])
         gathers = _beside(after.ahead, flows["dp_ahead"] or flows["gather_forward"])
-        tail = _tail(after, reduces, gathers, flows)
+        copies = _beside(after.copied, [one for one in flows["offload_backward"] if one[0].role])
+        tail = _tail(after, reduces, copies, gathers, flows)
         slowest = max(slowest, float(batch.seconds))
         priced = priced_blocks(setup, stage, timing)
         for stages, pieces in _by_pieces(setup, alike, chunks):
             contents = [content_of(setup, stage, numbers, batch, timing, flows, priced, piece) for piece in pieces]
             passes = tuple(map(_passes, contents))
-            parts.append(Part(stages, passes, float(batch.seconds), reduces, tail, gathers))
+            parts.append(Part(stages, passes, float(batch.seconds), reduces, copies, tail, gathers))
     scale = math.exp(report.correction.logarithm)
     drained = slowest * setup.layout.micro_batches + report.breakdown["pipeline_bubble"] / scale
     return StepTimeline(report, tuple(parts), _run(setup, name, chunks, parts), drained, scale)
@@ -237,10 +243,13 @@ def _beside(one: Hiding, flows: list[Priced]) -> Beside:
     return Beside(float(one.left), max(0.0, float(one.hidden)), longest)
 
 
-def _tail(after: AfterLast, reduces: Beside, gathers: Beside, flows: Mapping[str, list[Priced]]) -> Track:
+def _tail(
+    after: AfterLast, reduces: Beside, copies: Beside, gathers: Beside, flows: Mapping[str, list[Priced]]
+) -> Track:
     """What follows the last micro-batch, in order."""
     track, step, exchanged = Track(), float(after.step), flows["dp_step"]
     track.run("dp", "reduce", REDUCE, reduces.exposed, reduces.flow)
+    track.run("offload", "offload", COPIED, copies.exposed, copies.flow)
     _shared(track, "tp", float(after.replicated), flows["tp_step"], flows["tp_step"])
     _shared(track, "dp", step, [priced for priced in exchanged if priced[0].role != "parameters"], exchanged)
     _shared(track, "dp", float(after.stated), flows["dp_stated"], flows["dp_stated"])

@@ -25,7 +25,7 @@ from distsim.engine.steps.vocabulary import shared_part
 Link = Literal["tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward",
                "ep_backward", "gather_forward", "gather_once", "gather_backward", "reduce", "reduce_each", "dp_step",
                "dp_stated", "dp_ahead", "pp", "vocab", "vocab_beside", "offload_forward",
-               "offload_backward", "offload_waited", "offload_step"]  # fmt: skip
+               "offload_backward", "offload_once", "offload_waited", "offload_step"]  # fmt: skip
 """A kind of traffic, whose seconds are kept apart because work of its own can hide them."""
 LINKS: tuple[Link, ...] = get_args(Link)
 OF_GROUPS: dict[tuple[str, str], Link] = {
@@ -50,6 +50,7 @@ TILED = ("tp_forward", "tp_backward", "tp_beside")
 
 ONCE: dict[Link, tuple[Link, Link, str]] = {
     "gather_forward": ("gather_forward", "gather_once", "forward"), "reduce": ("reduce_each", "reduce", "backward"),
+    "offload_backward": ("offload_backward", "offload_once", "backward"),
 }  # fmt: skip
 """Kinds of traffic that are told apart by whether each micro-batch has its own, and the pass that has it."""
 

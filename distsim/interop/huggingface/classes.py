@@ -40,11 +40,11 @@ def of_two_stacks(fields: Fields, family: Family, values: Values) -> Values:
         return {"layers": values["encoder_layers"], "encoder_layers": 0, "decoder_context": None, "causal": False,
                 "output": output, "tied_embeddings": False}  # fmt: skip
     stem = re.split(r"For(?=[A-Z])|Encoder|Decoder", named)[0]
-    hint = f'"{stem}ForConditionalGeneration" under architectures stands for both stacks'
+    hint = f'"{stem}ForConditionalGeneration" under architectures means both stacks'
     if named.endswith("ForCausalLM"):
-        problem = f"{named} is the decoder of {family.name} alone, which is not supported"
+        problem = f"{named} is only the decoder of {family.name}, which is not supported"
     else:
-        problem = f"{named} is not supported: of {family.name}, classes with both of its stacks are read"
+        problem = f"{named} is not supported: only {family.name} classes with both stacks are"
     raise DistsimError(problem, hint, where=fields.where)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.fields import Fields, Words
 from distsim.interop.huggingface.recurrent import shortest
 from distsim.interop.huggingface.windows import COMPRESSED
 
@@ -23,8 +23,8 @@ def deepseek_v4(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
         ratios = [rates.get(str(kind), 0) for kind in kinds]
     elif stated is not None:
         if len(stated) < layers:
-            problem = f"a list of {len(stated)}"
-            raise fields.wrong("compress_ratios", problem, f"one entry for each of {layers} layers is needed")
+            problem = Words(f"a list of {len(stated)}")
+            raise fields.wrong("compress_ratios", problem, f"expected one entry for each of {layers} layers")
         ratios = [fields.as_whole("compress_ratios", one, least=0) for one in stated[:layers]]
     else:  # as transformers has it where nothing is said
         ratios = [rates[HEAVY] if layer < 2 or layer % 2 == 0 else rates[SPARSE] for layer in range(layers)]

@@ -44,7 +44,7 @@ def bert(fields: Fields, values: Values) -> Values:
     task = task_of(fields)
     name, kind = fields.find("position_embedding_type")
     if kind is not None and str(kind) not in POSITIONS:
-        raise fields.wrong(name, kind, f"{' or '.join(POSITIONS)} is needed: relative positions are not supported")
+        raise fields.wrong(name, kind, f"expected {' or '.join(POSITIONS)}: relative positions are not supported")
     positions = POSITIONS[kind or "absolute"]
     output = output_of(fields, task, pooled=POOLED["bert"](task))
     return {
@@ -100,7 +100,7 @@ def _disentangled(fields: Fields, values: Values) -> Values:
     name, kinds = fields.find("pos_att_type")
     kinds = kinds.split("|") if isinstance(kinds, str) else kinds or []
     if not isinstance(kinds, list) or not kinds or set(map(str, kinds)) - {"c2p", "p2c"}:
-        raise fields.wrong(name, kinds, "c2p, p2c or both are needed")
+        raise fields.wrong(name, kinds, "expected c2p, p2c or both")
     spans = [fields.whole(key, least=-1) or -1 for key in ("position_buckets", "max_relative_positions")]
     return {
         "span": next((span for span in spans if span > 0), values["context"]),
@@ -131,7 +131,7 @@ def t5(fields: Fields, values: Values) -> Values:
     gated = str(kind).startswith("gated-")
     plain = str(kind).removeprefix("gated-")
     if not plain:
-        raise fields.wrong(name, kind, "an activation such as relu or gated-gelu is needed")
+        raise fields.wrong(name, kind, "expected an activation such as relu or gated-gelu")
     decoders = fields.whole("num_decoder_layers") or values["layers"]
     fields.settled("relative_attention_max_distance", "dense_act_fn", "is_gated_act")
     return {
@@ -152,7 +152,7 @@ def task_of(fields: Fields) -> str:
     found = ENDS.search(names[0]) if isinstance(names[0], str) else None
     if found is None:
         known = ", ".join((*LANGUAGE, *TASKS))
-        raise fields.wrong("architectures", names[0], f"a class is needed that ends in one of: {known}")
+        raise fields.wrong("architectures", names[0], f"expected a class that ends in one of: {known}")
     return found[1]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.aliases import NAMES
 from distsim.interop.huggingface.families import Family
-from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.fields import Fields, Words
 
 COUNTS = re.compile(r"(ffn_config\.)?(moe_)?(num|n)_((local|routed|moe)_)?experts")
 """Keys that say how many experts a layer has, in whatever family."""
@@ -23,7 +23,7 @@ def refuse_experts(fields: Fields, family: Family) -> None:
         value = fields.find(name)[1]
         if any(fields.as_whole(name, one, least=0) > 1 for one in (value if isinstance(value, list) else [value])):
             problem = f"{name} is {value if isinstance(value, int) else 'a list'}, but {family.name} is a dense family"
-            hint = "its experts would not be counted: describe it in a model file of your own, with [experts]"
+            hint = "its experts would not be counted: describe the model in your own TOML file, with [experts]"
             raise DistsimError(problem, hint, where=fields.where)
 
 
@@ -106,7 +106,9 @@ def _is_sparse(fields: Fields, layer: int, layers: int) -> bool:
     name, frequency = fields.find("moe_layer_freq")
     if isinstance(frequency, list):
         if len(frequency) != layers:
-            raise fields.wrong(name, f"a list of {len(frequency)}", f"one entry for each of {layers} layers is needed")
+            raise fields.wrong(
+                name, Words(f"a list of {len(frequency)}"), f"expected one entry for each of {layers} layers"
+            )
         if not frequency[layer]:
             return False
     elif frequency is not None and layer % fields.as_whole(name, frequency) != 0:

@@ -75,14 +75,14 @@ def load_family(model_type: str, where: str = "", *, sparse: bool | None = None)
         like = nearest(name, supported(), least=LIKE)
         known = [one for one in like if sparse is None or (_merge(one).experts is not None) == sparse]
         near = did_you_mean(name, known, LIKE)
-        raise _unsupported(model_type, near or "write the name of a family whose layers it has", where)
+        raise _unsupported(model_type, near or "write the name of a supported family with the same layers", where)
     return _merge(name)
 
 
 def refuse(model_type: object, where: str = "") -> None:
     """An error where ``model_type`` is known to have layers that distsim has not."""
     if isinstance(model_type, str) and (what := REFUSED.get(model_type.strip().lower())):
-        raise _unsupported(model_type, f"{what}; distsim has no such layers", where)
+        raise _unsupported(model_type, f"{what}; distsim does not model such layers", where)
 
 
 def _unsupported(model_type: str, why: str, where: str) -> DistsimError:
@@ -92,7 +92,7 @@ def _unsupported(model_type: str, why: str, where: str) -> DistsimError:
 
 def listed() -> str:
     """Where the supported families are listed: they are too many for a message."""
-    return f"{len(supported())} families are read: distsim show families"
+    return f"{len(supported())} families are supported: distsim show families"
 
 
 def _merge(name: str) -> Family:

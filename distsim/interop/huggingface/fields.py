@@ -9,6 +9,14 @@ from distsim.errors import DistsimError
 from distsim.specs.limits import LARGEST_SIZE
 
 
+class Words(str):
+    """What is said of a value in its place, where the value itself would be too long."""
+
+    def __repr__(self) -> str:
+        """Without quotes: it is not what the file states."""
+        return str(self)
+
+
 class Fields:
     """A configuration over its family's defaults.
 
@@ -67,7 +75,7 @@ class Fields:
         right = isinstance(value, (int, float)) and not isinstance(value, bool)
         if right and least <= value <= most and value == int(value):  # the range first: it refuses NaN and infinity
             return int(value)
-        raise self.wrong(name, value, f"a whole number from {least} to {most:,} is needed")
+        raise self.wrong(name, value, f"expected a whole number from {least} to {most:,}")
 
     def number(self, *names: str, default: float, least: float = 0.0, most: float = 1.0) -> float:
         """A real number between ``least`` and ``most``."""
@@ -76,7 +84,7 @@ class Fields:
             return default
         if isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most:
             return float(value)
-        raise self.wrong(name, value, f"a number from {least:g} to {most:g} is needed")
+        raise self.wrong(name, value, f"expected a number from {least:g} to {most:g}")
 
     def flag(self, *names: str, default: bool = False) -> bool:
         """A switch; 0 and 1 count as false and true."""
@@ -85,7 +93,7 @@ class Fields:
             return default
         if isinstance(value, bool) or value in (0, 1):
             return bool(value)
-        raise self.wrong(name, value, "true or false is needed")
+        raise self.wrong(name, value, "expected true or false")
 
     def text(self, *names: str, default: str) -> str:
         """A word."""
@@ -94,7 +102,7 @@ class Fields:
             return default
         if isinstance(value, str) and 0 < len(value) <= 100:
             return value
-        raise self.wrong(name, value, "a word in quotes is needed")
+        raise self.wrong(name, value, "expected a word in quotes")
 
     def row(self, *names: str, length: int | None = None) -> list[Any] | None:
         """A list, of one entry per layer where ``length`` is given; None where it is absent or empty. It may go on with
@@ -103,12 +111,14 @@ class Fields:
         if value is None or value == []:
             return None
         if not isinstance(value, list):
-            raise self.wrong(name, value, "a list is needed")
+            raise self.wrong(name, value, "expected a list")
         beyond = look(self.data, "num_nextn_predict_layers")[1]
         if length is not None and isinstance(beyond, int) and len(value) == length + beyond:
             return value[:length]
         if length is not None and len(value) != length:
-            raise self.wrong(name, f"a list of {len(value)}", f"one entry for each of the {length} layers is needed")
+            raise self.wrong(
+                name, Words(f"a list of {len(value)}"), f"expected one entry for each of the {length} layers"
+            )
         return value
 
     def wrong(self, name: str, value: Any, rule: str) -> DistsimError:

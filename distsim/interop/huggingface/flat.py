@@ -33,8 +33,8 @@ def flat_decoder(data: Mapping[str, Any], where: str) -> str:
     classes = data.get("architectures")
     named = str(classes[0]) if isinstance(classes, list) and classes else ""
     if named and named not in CLASSES:
-        hint = 'write the family of its decoder as "model_type", such as "llama", to read that alone'
-        raise DistsimError(f"{named} of model_type {kind!r} has a decoder that is not known", hint, where=where)
+        hint = 'to read only its decoder, write the decoder\'s family as "model_type", such as "llama"'
+        raise DistsimError(f"{named} of model_type {kind!r} has an unknown decoder", hint, where=where)
     return CLASSES.get(named, TYPES[kind])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.fields import Fields, Words
 from distsim.interop.huggingface.recurrent import shortest
 
 OWN = {"full": True, "F": True, "shared": False, "S": False}
@@ -44,7 +44,9 @@ def unrotated_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     if listed is None:
         own = tuple(bool(every) and (layer + 1) % (every or 1) == 0 for layer in range(layers))
     elif len(listed) < layers:
-        raise fields.wrong("no_rope_layers", f"a list of {len(listed)}", f"one entry for each of {layers} is needed")
+        raise fields.wrong(
+            "no_rope_layers", Words(f"a list of {len(listed)}"), f"expected one entry for each of {layers} layers"
+        )
     else:
         own = tuple(not fields.as_whole("no_rope_layers", one, 0, 1) for one in listed[:layers])
     return shortest(own) if any(own) else ()
@@ -57,7 +59,7 @@ def index_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
         kinds = fields.find(name)[1]
         if kinds:
             if not isinstance(kinds, (list, str)) or set(map(str, kinds)) - set(OWN) or len(kinds) != layers:
-                raise fields.wrong(name, kinds, f"one of full and shared for each of {layers} layers is needed")
+                raise fields.wrong(name, kinds, f"expected one of full and shared for each of {layers} layers")
             own = tuple(OWN[kind] for kind in kinds)
             break
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.fields import Fields, Words
 
 Values = dict[str, Any]
 CUTOFF_LAYERS = 10
@@ -18,7 +18,7 @@ def gemma4(fields: Fields, values: Values) -> Values:
     """Gemma 4: the last layer has no window whatever the file says; heads differ between layers with and without."""
     name, both = fields.find("use_bidirectional_attention")
     if both == "all":
-        raise fields.wrong(name, both, "only layers that see what is before them are supported")
+        raise fields.wrong(name, both, "only causal layers are supported")
     layers = values["layers"]
     windows = values.get("window_pattern") or (bool(values.get("window")),) * layers
     windows = (*windows[:-1], False)
@@ -43,7 +43,7 @@ def gemma3n(fields: Fields, values: Values) -> Values:
     if not isinstance(pattern, list):
         pattern = [pattern] * layers
     if len(pattern) > layers or not all(isinstance(one, (int, float)) and 0 <= one <= 1 for one in pattern):
-        raise fields.wrong(name, pattern, f"a share from 0 to 1 for each of the {layers} layers is needed")
+        raise fields.wrong(name, pattern, f"expected a share from 0 to 1 for each of the {layers} layers")
     streams = {
         "count": fields.needed("altup_num_inputs"), "bypass_rank": fields.needed("laurel_rank"),
         "cutoff_layers": tuple(layer for layer, share in enumerate(pattern) if share > 0),
@@ -57,7 +57,7 @@ def _shared(fields: Fields, values: Values) -> Values | None:
     count = fields.whole("num_kv_shared_layers", least=0) or 0
     if count >= values["layers"]:
         if "num_kv_shared_layers" not in fields.assumed:
-            raise fields.wrong("num_kv_shared_layers", count, f"there are {values['layers']} layers")
+            raise fields.wrong("num_kv_shared_layers", count, f"expected fewer than the {values['layers']} layers")
         count = 0
     double = fields.flag("use_double_wide_mlp")
     return {"layers": count, "ffn": 2 * values["ffn"] if double else None} if count else None
@@ -93,5 +93,7 @@ def _per_layer(fields: Fields, stated: Mapping[str, Any], windows: tuple[bool, .
         if not windowed:
             shapes.append({PER_LAYER[key]: fields.as_whole(f"{where}.{key}", one) for key, one in shape.items()})
     if any(shape != shapes[0] for shape in shapes):
-        raise fields.wrong("per_layer_config", "of unlike shapes", "all layers without a window must have one")
+        raise fields.wrong(
+            "per_layer_config", Words("not the same everywhere"), "all layers without a window must have the same"
+        )
     return shapes[0]

@@ -45,7 +45,7 @@ def from_meta(data: Mapping[str, Any], where: str) -> Translated:
     for key, what in OTHER_LAYERS.items():
         if data.get(key):
             hint = "give the model's config.json from the Hugging Face Hub"
-            raise DistsimError(f"{key}: {what} of Meta's {FILE} are not read", hint, where=where)
+            raise DistsimError(f"{key}: {what} in Meta's {FILE} are not supported", hint, where=where)
     fields = Fields(data, {}, where)
     width, told = _width(fields)
     found = {key: value for key, value in data.items() if key not in ("multiple_of", "ffn_dim_multiplier")}
@@ -55,9 +55,11 @@ def from_meta(data: Mapping[str, Any], where: str) -> Translated:
         del found["vocab_size"]
     if not {"max_position_embeddings", "max_seq_len"} & data.keys():
         found["max_position_embeddings"] = CONTEXT
-        notes.append(f"tokens of a sequence are not stated: {CONTEXT:,} taken, the default of Meta's code, or --seq")
+        notes.append(
+            f"no sequence length is given: using {CONTEXT:,}, the default of Meta's code, unless --seq is given"
+        )
     if "tie_word_embeddings" not in data:
-        notes.append('input and output are taken as two matrices; "tie_word_embeddings": true makes them one')
+        notes.append('input and output embeddings are assumed untied; "tie_word_embeddings": true ties them')
     return Translated(found, tuple(notes))
 
 
@@ -66,12 +68,14 @@ def _from_mistral(data: Mapping[str, Any], where: str) -> Translated:
     experts = data.get("moe") or {}
     if "kv_lora_rank" in data or not isinstance(experts, Mapping) or set(experts) - set(MISTRAL_EXPERTS):
         hint = "give the model's config.json from the Hugging Face Hub"
-        raise DistsimError(f"latent attention and experts of other widths in {FILE} are not read", hint, where=where)
+        raise DistsimError(
+            f"latent attention and experts of other widths in {FILE} are not supported", hint, where=where
+        )
     read = {key: value for key, value in data.items() if key not in ("moe", "vision_encoder")}
     found = {MISTRAL_KEYS.get(key, key): value for key, value in read.items()}
     found |= {"model_type": "mixtral" if experts else data.get("model_type", "mistral"), **experts}
     found.setdefault("sliding_window", None)
-    notes = ["only the decoder of text is read, without vision_encoder"] if "vision_encoder" in data else []
+    notes = ["only the text decoder is read, without vision_encoder"] if "vision_encoder" in data else []
     return Translated(found, tuple(notes))
 
 

@@ -22,7 +22,7 @@ def mimo(fields: Fields, values: Values) -> Values:
     }
     for name, same in (("swa_head_dim", values["head_dim"]), ("swa_v_head_dim", found["value_dim"])):
         if (width := fields.whole(name)) not in (None, same):
-            raise fields.wrong(name, width, f"{same}, as in layers without a window, is needed")
+            raise fields.wrong(name, width, f"expected {same}, as in layers without a window")
     pattern = fields.row("hybrid_layer_pattern", length=values["layers"])
     if pattern and "layer_types" not in fields.data:
         found["window_pattern"] = tuple(bool(fields.as_whole("hybrid_layer_pattern", one, 0, 1)) for one in pattern)
@@ -54,7 +54,7 @@ def step(fields: Fields, values: Values) -> Values:
         (f"{other}.head_dim", values["head_dim"]),
     ):
         if (count := fields.whole(name)) not in (None, same):
-            raise fields.wrong(name, count, f"{same}, as in layers without a window, is needed")
+            raise fields.wrong(name, count, f"expected {same}, as in layers without a window")
     local = {index for index, kind in enumerate(fields.row("layer_types") or []) if kind in LOCAL}
     if any(one != {"num_attention_heads": heads} or layer not in local for layer, one in _by_layer(fields).items()):
         problem = "per_layer_config differs from num_sliding_attention_heads"
@@ -69,7 +69,7 @@ def mistral_large4(fields: Fields, values: Values) -> Values:
     """Mistral Large 4: layers that read another layer's keys and values are refused."""
     source = fields.row("kv_source_layers", length=values["layers"])
     if source is not None and source != list(range(values["layers"])):
-        hint = "only models whose layers all have keys and values of their own are supported"
+        hint = "only models whose layers all have their own keys and values are supported"
         raise DistsimError("kv_source_layers makes layers share keys and values", hint, where=fields.where)
     return {}
 
@@ -77,7 +77,7 @@ def mistral_large4(fields: Fields, values: Values) -> Values:
 def dots3(fields: Fields, values: Values) -> Values:
     """dots3: layers with a window have latent attention of other ranks and widths, and no indexer."""
     if (shared := fields.whole("n_shared_experts")) not in (None, 1):
-        raise fields.wrong("n_shared_experts", shared, "1 is needed")
+        raise fields.wrong("n_shared_experts", shared, "expected 1")
     kinds = fields.row("layer_types", length=values["layers"])
     windows = fields.flag("use_sliding_window", default=True)
     if kinds is None:  # as the code fills it in
@@ -88,7 +88,7 @@ def dots3(fields: Fields, values: Values) -> Values:
     chooses = fields.flag("use_dsa", default=each is None or "indexed_attention" in kinds)
     if each is not None and {"indexed_attention", "full_attention"} <= set(kinds) and "use_dsa" not in fields.data:
         raise DistsimError(
-            "layer_types has layers with an indexer and without", "one kind is needed", where=fields.where
+            "layer_types has layers with and without an indexer", "only one kind is supported", where=fields.where
         )
     latent = read_latent_attention(fields, values["head_dim"], values["layers"], indexed=chooses)
     pattern = tuple(kind in LOCAL for kind in kinds)
@@ -111,7 +111,7 @@ def _by_layer(fields: Fields) -> dict[int, Values]:
     if each is None:
         return {}
     if not isinstance(each, dict) or not all(str(key).isdigit() and isinstance(each[key], dict) for key in each):
-        raise fields.wrong(name, each, "settings by number of the layer are needed")
+        raise fields.wrong(name, each, "expected settings by layer number")
     return {int(layer): dict(one) for layer, one in each.items()}
 
 

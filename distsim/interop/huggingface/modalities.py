@@ -21,9 +21,9 @@ def vit(fields: Fields, values: Values) -> Values:
     found = images(fields)
     output = {**output_of(fields, task, pooled=POOLED["vit"](task)), "transform": False}
     if output["predicts"] not in ("sequence-classes", "nothing"):
-        raise fields.wrong("architectures", fields.data.get("architectures"), "ViTForImageClassification is needed")
+        raise fields.wrong("architectures", fields.data.get("architectures"), "expected ViTForImageClassification")
     if output["pooler"] and fields.whole("pooler_output_size") not in (None, values["hidden"]):
-        raise fields.wrong("pooler_output_size", fields.find("pooler_output_size")[1], "the hidden size is needed")
+        raise fields.wrong("pooler_output_size", fields.find("pooler_output_size")[1], "expected the hidden size")
     fields.settled("encoder_stride", "pooler_output_size")
     return {**found, "output": output, "tied_embeddings": False}
 
@@ -42,7 +42,7 @@ def clip(fields: Fields, values: Values) -> Values:
     """CLIP: layers over images, then layers over text; both end in a projection to one width."""
     classes = fields.row("architectures") or ["CLIPModel"]
     if classes[0] != "CLIPModel":
-        raise fields.wrong("architectures", classes[0], "CLIPModel is needed, whose both halves train")
+        raise fields.wrong("architectures", classes[0], "expected CLIPModel, whose two halves both train")
     fields.settled("text_config_dict", "vision_config_dict", "logit_scale_init_value")
     fields.settled("text_config.projection_dim", "vision_config.projection_dim")
     text = {
@@ -54,7 +54,7 @@ def clip(fields: Fields, values: Values) -> Values:
     }  # fmt: skip
     act = fields.text("text_config.hidden_act", default=values["activation"])
     if act != values["activation"]:
-        raise fields.wrong("text_config.hidden_act", act, f"the images' {values['activation']} is needed")
+        raise fields.wrong("text_config.hidden_act", act, f"expected {values['activation']}, as for images")
     found = images(fields, "vision_config.")
     found["patches"]["bias"] = False
     return {**found, "text": text, "layers": values["layers"] + text["layers"], "tied_embeddings": False,
@@ -66,7 +66,7 @@ def side(fields: Fields, name: str) -> int:
     found, value = fields.find(name)
     if isinstance(value, list):
         if len(set(map(str, value))) != 1:
-            raise fields.wrong(found, value, "only square images and patches are covered")
+            raise fields.wrong(found, value, "only square images and patches are supported")
         value = value[0]
     return fields.as_whole(found, value, most=100_000)
 
@@ -86,7 +86,7 @@ def whisper(fields: Fields, values: Values) -> Values:
 def bart(fields: Fields, values: Values) -> Values:
     """BART: one word embedding for both stacks, a table of positions in each that starts two rows in."""
     if fields.flag("use_prompt"):
-        raise fields.wrong("use_prompt", True, "false is needed: MVP's prompts are not covered")
+        raise fields.wrong("use_prompt", True, "expected false: MVP's prompts are not supported")
     fields.settled("prompt_length", "prompt_mid_dim")
     rows = values["context"] + BART_OFFSET
     return {**translator(fields, values), "position_rows": rows, "encoder_position_rows": rows}
@@ -95,7 +95,11 @@ def bart(fields: Fields, values: Values) -> Values:
 def marian(fields: Fields, values: Values) -> Values:
     """Marian, Pegasus and Blenderbot: as BART, with tables that start at the first row."""
     if fields.whole("decoder_vocab_size") not in (None, values["vocab"]):
-        raise fields.wrong("decoder_vocab_size", fields.find("decoder_vocab_size")[1], "one vocabulary is covered")
+        raise fields.wrong(
+            "decoder_vocab_size",
+            fields.find("decoder_vocab_size")[1],
+            "only one vocabulary for both stacks is supported",
+        )
     rows = values["context"]
     return {**translator(fields, values), "position_rows": rows, "encoder_position_rows": rows}
 
@@ -103,7 +107,9 @@ def marian(fields: Fields, values: Values) -> Values:
 def translator(fields: Fields, values: Values) -> Values:
     """Two stacks that read words of one table; M2M-100 and NLLB compute their positions."""
     if not values["tied_embeddings"] or not fields.flag("share_encoder_decoder_embeddings", default=True):
-        raise fields.wrong("tie_word_embeddings", False, "true is needed: stacks with words of their own are missing")
+        raise fields.wrong(
+            "tie_word_embeddings", False, "expected true: stacks with separate vocabularies are not supported"
+        )
     return {**stacks(fields, values), "decoder_context": values["context"]}
 
 
@@ -113,7 +119,7 @@ def stacks(fields: Fields, values: Values) -> Values:
     for name, own in (("encoder_attention_heads", "heads"), ("encoder_ffn_dim", "ffn")):
         stated = fields.whole(name) or values[own]
         if stated != values[own] and name not in fields.assumed:
-            raise fields.wrong(name, stated, f"the decoder's {values[own]} is needed: stacks of one shape are covered")
+            raise fields.wrong(name, stated, f"expected the decoder's {values[own]}: both stacks must have one shape")
     dropout = fields.number("activation_dropout", default=0.0)
     fields.settled("encoder_layerdrop", "decoder_layerdrop", "num_hidden_layers")
     return {"layers": encoders + values["layers"], "encoder_layers": encoders, "mlp_dropout": dropout}

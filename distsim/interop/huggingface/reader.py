@@ -83,7 +83,7 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     if family.experts is None:
         refuse_experts(fields, family)
     if fields.flag("add_cross_attention"):
-        raise fields.wrong("add_cross_attention", True, "attention to a second model is not covered")
+        raise fields.wrong("add_cross_attention", True, "cross-attention to a second model is not supported")
     values = base_values(fields, family)
     values.update(read_recurrent(fields, family, values) if family.recurrent else {})
     values.update(read_window(fields, family, values["layers"]))

@@ -6,11 +6,11 @@ from distsim.interop.huggingface.reasons import REASONS
 
 _RECURRENT = "a state-space or recurrent network"
 _HYBRID = "a hybrid of attention with recurrent, state-space or convolutional layers"
-_SHARED = "a hybrid of Mamba with attention whose layers share their weights"
+_SHARED = "a hybrid of Mamba with attention layers that share their weights"
 _VISION = "a vision network"
 _SPEECH = "a speech network"
-_MULTI = "a network of several modalities without one text configuration"
-_POOLED = "a hybrid of residual streams that mix (hyper-connections), with attention to pooled keys"
+_MULTI = "a multimodal network without a single text configuration"
+_POOLED = "a network of mixing residual streams (hyper-connections) with attention to pooled keys"
 _OTHER = "a decoder whose layers differ from one another in ways that no formula here covers"
 
 _GROUPS: dict[str, str] = {

@@ -65,7 +65,7 @@ def rotated(fields: Fields, values: Values) -> Values:
     remote code have more keys."""
     for name in ("prenorm", "parallel_block", "use_rms_norm", "num_experts"):
         if fields.flag(name):
-            raise fields.wrong(name, fields.find(name)[1], "only what transformers itself builds is covered")
+            raise fields.wrong(name, fields.find(name)[1], "only what transformers itself builds is supported")
     fields.settled(*REMOTE)
     return _rotated(fields, values, task_of(fields) == "SequenceClassification")
 
@@ -73,7 +73,7 @@ def rotated(fields: Fields, values: Values) -> Values:
 def esmc(fields: Fields, values: Values) -> Values:
     """ESM C: its output layer is never tied, and its norms on queries and keys are as wide as its layers."""
     if values["heads"] * values["head_dim"] != values["hidden"]:
-        raise fields.wrong("head_dim", values["head_dim"], f"{values['hidden'] // values['heads']} is needed")
+        raise fields.wrong("head_dim", values["head_dim"], f"expected {values['hidden'] // values['heads']}")
     return {**rotated(fields, values), "tied_embeddings": False}
 
 
@@ -108,7 +108,7 @@ def modernbert_decoder(fields: Fields, values: Values) -> Values:
     task = task_of(fields)
     if task in TASKS and task != "Model":
         known = ", ".join((*LANGUAGE, "Model"))
-        raise fields.wrong("architectures", f"…{task}", f"a class is needed that ends in one of: {known}")
+        raise fields.wrong("architectures", f"…{task}", f"expected a class that ends in one of: {known}")
     found = {**modernbert(fields, values), "causal": True}
     fields.settled("sliding_window")  # the same half
     window = found.get("window", values.get("window"))

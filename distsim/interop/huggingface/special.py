@@ -8,7 +8,7 @@ from typing import Any
 from distsim.arrays import round_up
 from distsim.interop.huggingface.compressed import deepseek_v4
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
-from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.fields import Fields, Words
 from distsim.interop.huggingface.layer_shapes import gemma3n, gemma4
 from distsim.interop.huggingface.mixtures import dots3, llama4, longcat, mimo, minimax_m3, mistral_large4, step
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
@@ -41,7 +41,7 @@ def gpt_neo(fields: Fields, values: Values) -> Values:
     kinds: list[str] = []
     for group in fields.row("attention_types") or []:
         if not (isinstance(group, list) and len(group) == 2 and isinstance(group[0], list)):
-            raise fields.wrong("attention_types", group, 'pairs like [["global", "local"], 12] are needed')
+            raise fields.wrong("attention_types", group, 'expected pairs like [["global", "local"], 12]')
         kinds += [str(kind) for kind in group[0]] * fields.as_whole("attention_types", group[1], 1, 10_000)
     if not kinds or fields.find("attention_layers")[1] is not None:
         return {}
@@ -140,9 +140,9 @@ def nemotron_h(fields: Fields, values: Values) -> Values:
             raise fields.wrong(name, unknown[0], f"kinds: {', '.join(MIXERS)}")
         pattern = "".join(MIXERS[str(kind)] for kind in kinds)
     if not isinstance(pattern, str) or not pattern or set(pattern) - set(MIXERS.values()):
-        raise fields.wrong(name, pattern, "one of M * E - for each layer is needed")
+        raise fields.wrong(name, pattern, "expected one of M * E - for each layer")
     if "num_hidden_layers" not in fields.assumed and len(pattern) != values["layers"]:
-        raise fields.wrong(name, f"{len(pattern)} layers", f"num_hidden_layers says {values['layers']}")
+        raise fields.wrong(name, Words(f"{len(pattern)} layers long"), f"num_hidden_layers says {values['layers']}")
     mamba = {
         "heads": fields.needed("mamba_num_heads"), "head_dim": fields.needed("mamba_head_dim"),
         "state": fields.needed("ssm_state_size"), "groups": fields.needed("n_groups"),
@@ -160,7 +160,7 @@ def _predictions(fields: Fields, modules: int) -> Values:
     if letters is None:
         return {"mtp_layers": 0}
     if not isinstance(letters, str) or set(letters) - set(MIXERS.values()):
-        raise fields.wrong(name, letters, "letters of M * E - are needed")
+        raise fields.wrong(name, letters, "expected letters of M * E -")
     return {"mtp_layers": modules if letters else 0, "mtp_pattern": letters if modules else ""}
 
 
@@ -217,7 +217,7 @@ def molmo2(fields: Fields, values: Values) -> Values:
     """Molmo 2: norms on queries and keys by head or over all at once, and words that are only read."""
     kind = fields.text("qk_norm_type", default="qwen3")
     if kind not in ("qwen3", "olmo"):
-        raise fields.wrong("qk_norm_type", kind, "qwen3 or olmo is needed")
+        raise fields.wrong("qk_norm_type", kind, "expected qwen3 or olmo")
     fields.settled("rope_scaling_layers", "norm_after")
     norms = "full" if kind == "olmo" else "head"
     return {

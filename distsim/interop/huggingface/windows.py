@@ -42,7 +42,7 @@ def _stated_pattern(fields: Fields, layers: int) -> tuple[bool, ...] | None:
         if kind not in LOCAL | GLOBAL if isinstance(kind, str) else True:
             raise DistsimError(
                 f"layer {layer} is {str(kind)[:40]!r}, which is not attention",
-                "distsim reads transformers; hybrids with other layers are not supported",
+                "only attention layers are read here; hybrids with other layers are not supported",
                 where=fields.where,
             )
     return tuple(kind in LOCAL for kind in kinds)

@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import replace
 
+from distsim.interop.runs.chips import cluster_in
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
@@ -45,9 +46,10 @@ def filled(run: Run) -> Run:
 
 
 def _gpus(run: Run) -> str:
-    """The product of the degrees, where one is told: the fewest GPUs that it runs on."""
-    told = [degree for name in ("tp", "pp", "cp", "dp") if (degree := run.count(name))]
-    return str(math.prod(told)) if told else ""
+    """The product of the degrees, the fewest GPUs that it runs on; nothing where no replica or no division is told, or
+    the GPU's cell names a machine, of which there may be several."""
+    told = math.prod(run.count(name) or 1 for name in ("tp", "pp", "cp", "dp"))
+    return str(told) if (told > 1 or run.count("dp")) and not cluster_in(run) else ""
 
 
 def assumed_gpus(run: Run) -> str:

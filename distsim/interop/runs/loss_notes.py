@@ -14,8 +14,14 @@ _LOSSES = (
     ("cut", re.compile(affirmed("cut cross entropy"), re.IGNORECASE)),
     ("triton", re.compile(affirmed(r"(?:fused )?triton cross[- ]entropy"), re.IGNORECASE)),
 )
+_FUSED_LINEAR = re.compile(affirmed(r"fused[-_ ]?linear[-_ ]?(?:cross[-_ ]?entropy|ce)(?:loss)?"), re.IGNORECASE)
+"""A name that each library has for its own way to multiply and take the loss at once."""
 _CHUNKED = re.compile(
-    affirmed(r"chunked[-_ ](?:nll|loss|ce)|chunkedceloss|loss in (?:\w+ )?chunks|loss chunks"), re.IGNORECASE
+    affirmed(
+        r"chunked[-_ ](?:nll|loss|ce)|chunkedceloss|loss in (?:\w+ )?chunks|loss chunks|"
+        r"chunks (?:the |its )?logits"
+    ),
+    re.IGNORECASE,
 )
 _LOSS_CHUNKS = re.compile(
     affirmed(r"(\d{1,4}|two|four|eight|sixteen) loss chunks|loss in (\d{1,4}|two|four|eight|sixteen) chunks"),
@@ -37,11 +43,15 @@ def predicted_share(run: Run) -> float | None:
 
 
 def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
-    """The loss that notes name in place of the framework's, by its preset; a chunked one is that of its ``own``."""
+    """The loss that notes name in place of the framework's, by its preset; a chunked one, and one fused with the output
+    layer, is that of its ``own`` where it has one."""
     notes = run.notes
-    named = next((name for name, words in _LOSSES if hit(words, notes)), None)
+    if named := next((name for name, words in _LOSSES if hit(words, notes)), None):
+        return named
+    if hit(_FUSED_LINEAR, notes):
+        return "cut" if "cut" in own else "fused-linear"
     chunked = next((name for name in own if name.startswith("chunked")), None)
-    return named or (chunked if hit(_CHUNKED, notes) else None)
+    return chunked if hit(_CHUNKED, notes) else None
 
 
 def loss_chunks(run: Run) -> int:

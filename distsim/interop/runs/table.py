@@ -7,7 +7,7 @@ import csv
 import gzip
 import io
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -206,18 +206,22 @@ def _check_header(header: list[str], path: Path) -> None:
         )
 
 
-def odd_cells(runs: Sequence[Run], most: int = 5) -> list[str]:
+def _said_counts(run: Run) -> str:
+    return run.text("flops_kind") or ""
+
+
+def odd_cells(runs: Sequence[Run], most: int = 5, counts: Callable[[Run], str] = _said_counts) -> list[str]:
     """A note on each column that is nearly one that is read, and on each of the first cells that hold no number where
-    one is expected, and how many there are, and on rates that cannot be compared."""
-    return [*(_odd_columns(runs[0]) if runs else ()), *_odd_numbers(runs, most), *_uncounted_rates(runs)]
+    one is expected, and how many there are, and on rates of which nothing ``counts`` what they are."""
+    return [*(_odd_columns(runs[0]) if runs else ()), *_odd_numbers(runs, most), *_uncounted_rates(runs, counts)]
 
 
-def _uncounted_rates(runs: Sequence[Run]) -> list[str]:
+def _uncounted_rates(runs: Sequence[Run], counts: Callable[[Run], str]) -> list[str]:
     """A note where rows give a rate of FLOPs and nothing else, and do not say which FLOPs."""
-    counted = (*TIMES, "mfu_pct", "hfu_pct")
+    others = (*TIMES, "mfu_pct", "hfu_pct")
     lines = [
         run.line for run in runs
-        if run.positive("tflops_per_gpu_reported") and not (run.text("flops_kind") or any(map(run.positive, counted)))
+        if run.positive("tflops_per_gpu_reported") and not (any(map(run.positive, others)) or counts(run))
     ]  # fmt: skip
     if not lines:
         return []
