@@ -9,12 +9,13 @@ MOST_SOURCES = 6
 """Sources that are named."""
 LABELS = {
     "fifths of the runs left out": "5-fold cross-validation",
-    "fifths, corrected by alike runs": "5-fold, corrected by similar runs",
-    "whole sources left out": "leave-one-source-out",
-    "sources, corrected by alike runs": "leave-one-source-out, corrected",
-    "runs of sources never fitted": "runs of sources never fitted to",
+    "fifths, corrected by alike runs": "5-fold, corrected",
+    "whole sources left out": "left-out source",
+    "sources, corrected by alike runs": "left-out source, corrected",
+    "runs of sources never fitted": "sources never fitted to",
 }
-"""What the table calls scores whose keys in the JSON are terser."""
+"""What the table calls the scores, by their keys in the JSON."""
+MEANINGS = "5-fold and left-out: by fits without those runs; corrected: by similar runs"
 
 
 def lines(found: Calibration, folder: str) -> list[str]:
@@ -23,12 +24,12 @@ def lines(found: Calibration, folder: str) -> list[str]:
         [LABELS.get(name, name), str(one.runs), f"{one.median:.1%}", f"{one.p90:.1%}", f"{one.source_mean:.1%}"]
         for name, one in found.scores.items()
     ]
-    header = ["step time", "runs", "median error", "90th percentile", "mean of source medians"]
+    header = ["step time", "runs", "median error", "90th percentile", "mean of sources"]
     sources = by_source(found.examples)
     told = ", ".join(f"{name} {count}" for name, count in list(sources.items())[:MOST_SOURCES])
     many = f"{len(sources)} sources" if len(sources) > 1 else "one source"
     more = " …" if len(sources) > MOST_SOURCES else ""
-    made = [*columns(header, rows), "", f"fitted to {len(found.examples)} runs of {many}: {told}{more}"]
+    made = [*columns(header, rows), "", MEANINGS, f"fitted to {len(found.examples)} runs of {many}: {told}{more}"]
     if found.skipped:
         made += [f"not fitted to: {sum(found.skipped.values())} runs"]
         made += [f"  {count}  {reason}" for reason, count in list(found.skipped.items())[:6]]

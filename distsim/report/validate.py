@@ -212,5 +212,5 @@ def scatter(points: list[tuple[float, float]], what: str = "peak memory", told: 
     axis = f"  +{'-' * PLOT_COLUMNS}"
     left, right = told(low), told(high)
     scale = f"   {left}{right:>{PLOT_COLUMNS - len(left)}}"
-    head = f"{what}, predicted (y) against measured (x); 1-9: runs, #: 10 or more, .: equal"
+    head = f"{what}, predicted (y) against measured (x); 1-9: runs, #: 10+, .: equal"
     return "\n".join([head, *lines, axis, scale])
