@@ -169,4 +169,4 @@ def test_kinds_of_adapters_in_other_words() -> None:
     assert _targets(finetune_kind="lora (all linear)") == _targets(notes="all-linear")
     for cell in ("r=16", "16/32", "r16 alpha 32"):
         assert _setup(lora_rank=cell).job.lora_rank == 16
-    assert _replay(finetune_kind="DoRA").assumed == "finetune_kind 'DoRA': taken as LoRA"
+    assert _replay(finetune_kind="DoRA").assumed == "finetune_kind 'DoRA': modelled as LoRA"

@@ -261,7 +261,7 @@ def test_impossible_sizes_are_skipped_and_lose_no_other_row(tmp_path: Path, cell
     table = tmp_path / "runs.csv"
     table.write_text("\n".join([",".join(row), ",".join(odd.values()), ",".join({**row, "id": "b"}.values())]))
     first, second = validate_file(table).replays
-    assert "typing slip" in first.reason and second.reason == "" and second.predicted_seconds
+    assert "typo" in first.reason and second.reason == "" and second.predicted_seconds
 
 
 @pytest.mark.parametrize("text", ["", "x = \n", "name = 'residuals'\n"])

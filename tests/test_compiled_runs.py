@@ -114,7 +114,7 @@ def test_all_shipped_policies_are_replayed() -> None:
 def test_throughput_alone_is_replayed_at_the_usual_batch() -> None:
     """A step's time says nothing without its batch."""
     told = row(micro_batch="", global_batch="", tokens_per_s_per_gpu="692")
-    assert setup_of(told).layout.micro_batch == 2 and "taken as 2" in replay(told).assumed
+    assert setup_of(told).layout.micro_batch == 2 and "assumed 2" in replay(told).assumed
     for seconds in ("5", "5.5"):
         timed = replay(row(micro_batch="", global_batch="", step_time_s=seconds))
         assert timed.reason == "micro_batch and global_batch are blank"
@@ -232,7 +232,7 @@ THROUGHPUT = {"gpu": "tpu-v6e", "micro_batch": "", "global_batch": "", "tokens_p
 def test_a_row_of_throughput_is_run_as_the_script_of_its_model_has_it() -> None:
     setup = setup_of(row(**THROUGHPUT))
     assert setup.layout.micro_batch == 2 and setup.kernels.kept == ("qkv",) and setup.job.offload == "activations"
-    assert "taken as 2 sequences" in replay(row(**THROUGHPUT)).assumed
+    assert "assumed 2 sequences" in replay(row(**THROUGHPUT)).assumed
     assert setup_of(row(**THROUGHPUT, recompute="full")).recompute == "full"
     stated = setup_of(row(**THROUGHPUT | {"micro_batch": "3"}))
     assert stated.layout.micro_batch == 3 and stated.recompute == "full"  # what fits
@@ -247,7 +247,7 @@ def test_what_no_policy_makes_fit_is_computed_again_whole() -> None:
 
 def test_a_policy_that_nobody_described_is_said() -> None:
     replayed = replay(row(recompute="other:keep_odd_layers"))
-    assert "'other:keep_odd_layers' is no policy of maxtext" in replayed.assumed
+    assert "'other:keep_odd_layers' is not a policy of maxtext" in replayed.assumed
     assert "no policy" not in replay(row(recompute="other:minimal")).assumed
 
 

@@ -46,7 +46,7 @@ def test_a_last_label_is_not_cut(cp: str, batch: str) -> None:
              "micro_batch": "1", "framework": "torchtitan", "recompute": "full", "cp": cp}  # fmt: skip
     found = replay(Run(cells, 2))
     assert not found.reason
-    assert ("taken as 65536 tokens and a last label" in found.assumed) is (cp == "4")
+    assert ("assumed 65536 tokens and a last label" in found.assumed) is (cp == "4")
 
 
 @pytest.mark.parametrize("ask", [distsim.comm, distsim.step, distsim.memory])

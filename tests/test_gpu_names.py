@@ -41,7 +41,7 @@ def test_other_spellings_of_gpus(told: str, name: str) -> None:
     assert catalog.load("gpus", told).name == name
     found = _replay(told)
     assert found.setup is not None and found.setup.accelerator.name == name
-    assert "taken as" not in found.assumed
+    assert "read as" not in found.assumed
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_cluster_in_the_cell_gives_its_node(told: str, gpu: str, cluster: str)
     found = _replay(told, zero_stage="3")
     assert found.setup is not None, found.reason
     assert (found.setup.accelerator.name, found.setup.cluster.name) == (gpu, cluster)
-    assert f"gpu {told!r} taken as {gpu} in {cluster}, n_gpus as 16" in found.assumed
+    assert f"gpu {told!r} read as {gpu} in {cluster}, n_gpus as 16" in found.assumed
 
 
 @pytest.mark.parametrize(
@@ -103,16 +103,16 @@ def test_slices_of_tpus_say_how_many(told: str, gpu: str, count: int) -> None:
         found = _replay(told, **TPU, **cells)
         assert found.setup is not None, found.reason
         assert (found.setup.accelerator.name, found.setup.layout.gpus) == (gpu, chips)
-        assert f"gpu {told!r} taken as {gpu}, n_gpus as {chips}" in found.assumed
+        assert f"gpu {told!r} read as {gpu}, n_gpus as {chips}" in found.assumed
 
 
 def test_so_many_of_a_gpu() -> None:
     for told, count in (("8xH100", 8), ("16 × H100", 16), ("H100x32", 32)):
         found = _replay(told, n_gpus="")
         assert found.setup is not None and found.setup.layout.gpus == count
-        assert f"gpu {told!r} taken as h100-sxm, n_gpus as {count}" in found.assumed
+        assert f"gpu {told!r} read as h100-sxm, n_gpus as {count}" in found.assumed
     assert _replay("p5.48xlarge", n_gpus="").reason == "n_gpus is blank"
-    assert "gpu 'H100 (AWS)' taken as h100-sxm" in _replay("H100 (AWS)").assumed
+    assert "gpu 'H100 (AWS)' read as h100-sxm" in _replay("H100 (AWS)").assumed
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_models_by_other_marks(told: str, name: str) -> None:
 
 @pytest.mark.parametrize("told", ["llama", "gpt-31-3b", "InternLM 20B", "ESM1b", "qwen3", "--"])
 def test_other_words_are_no_model(told: str) -> None:
-    with pytest.raises(MissingCell, match="no preset"):
+    with pytest.raises(MissingCell, match="not a preset"):
         model_of(Run({"model": told}, 2))
 
 

@@ -66,8 +66,8 @@ def test_a_blank_operation_moves_no_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (table("timestamp", head=False), "15 columns, and none of them is named"),
-        (table().replace(" time ", " t "), "no column of times"),
+        (table("timestamp", head=False), "15 columns without a header line"),
+        (table().replace(" time ", " t "), "no time column"),
     ],
 )
 def test_columns_that_nobody_names_are_not_guessed(tmp_path: Path, text: str, words: str) -> None:
@@ -80,7 +80,7 @@ def test_columns_that_nobody_names_are_not_guessed(tmp_path: Path, text: str, wo
 def test_times_that_no_link_reaches_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "out.log"
     file.write_text(table(rate=35e12))
-    with pytest.raises(DistsimError, match=r"times what nvlink-4 of h100-sxm carries\n.*--internode-gbps-per-gpu"):
+    with pytest.raises(DistsimError, match=r"times what nvlink-4 on h100-sxm can carry\n.*--internode-gbps-per-gpu"):
         calibrate.fit(nccl_tests.read(str(file)), "h100-sxm")
 
 
@@ -128,7 +128,7 @@ def test_a_test_that_runs_in_place_alone_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("more", "words"),
-    [({"nranks": "eight"}, "nranks 'eight' is no number of ranks"), ({"nranks": 0}, "nranks 0"),
+    [({"nranks": "eight"}, "nranks 'eight' is not a number of ranks"), ({"nranks": 0}, "nranks 0"),
      ({"devices": 5}, "number of ranks is not in the file")],
 )  # fmt: skip
 def test_ranks_of_another_shape_are_named(tmp_path: Path, more: dict[str, object], words: str) -> None:
@@ -158,10 +158,10 @@ def test_json_names_its_device_and_its_test(tmp_path: Path) -> None:
     [
         (["--ranks", "-3"], "-3 ranks make no group"),
         (["--ranks", "0"], "0 ranks make no group"),
-        (["--ranks", "1"], "one rank has nobody to exchange with"),
+        (["--ranks", "1"], "on one rank exchanges nothing"),
         (["--gpus-per-node", "0"], "0 GPUs per node"),
-        (["--internode-gbps-per-gpu", "-5"], "-5 Gb/s is no rate of a network"),
-        (["--internode-gbps-per-gpu", "0"], "0 Gb/s is no rate of a network"),
+        (["--internode-gbps-per-gpu", "-5"], "-5 Gb/s is not a valid network bandwidth"),
+        (["--internode-gbps-per-gpu", "0"], "0 Gb/s is not a valid network bandwidth"),
         (["--collective", "al_reduce"], "did you mean all_reduce"),
         (["--network", "infinibanana"], "unknown network"),
         (["--cluster", "dgx-h100"], "both name the accelerator"),

@@ -110,9 +110,9 @@ def test_what_a_custom_policy_leaves_on_the_device_stays() -> None:
     one, two = (setup_of(Run({**MAXTEXT, "recompute": text.format(rest)}, 1)) for rest in ("", "context=device"))
     assert _stays(one) == 0 < _stays(two)
     found = replay(Run({**MAXTEXT, "recompute": "full", "notes": "remat custom: context on device"}, 1))
-    assert "recompute 'full': remat_policy custom, as the notes have it" in found.assumed
+    assert "recompute 'full': remat_policy custom, as the notes say" in found.assumed
     found = replay(Run({**MAXTEXT, "recompute": text.format("query_proj=device, mlpwi_0=device")}, 1))
-    assert "up kept in part, taken as computed again" in found.assumed
+    assert "up kept only in part, assumed recomputed" in found.assumed
 
 
 def test_torchtune_gives_up_a_layers_input_when_five_others_are_saved() -> None:

@@ -60,7 +60,7 @@ def test_times_in_milliseconds_are_told_and_not_fitted(tmp_path: Path, capsys: p
     assert not (tmp_path / "out").exists()
     assert run(["validate", str(runs), "--json"]) == 0
     told = capsys.readouterr()
-    assert "takes 1,300 times what is predicted" in told.err and "is it milliseconds?" in told.err
+    assert "is 1,300 times the prediction" in told.err and "is it milliseconds?" in told.err
     assert all("milliseconds?" in row["assumed"] for row in json.loads(told.out)["rows"])
 
 
@@ -72,7 +72,7 @@ def test_a_row_in_another_unit_is_left_aside(own_folder: Path, capsys: pytest.Ca
     answer = json.loads(told.out)
     ((reason, count),) = answer["skipped"].items()
     assert answer["runs"] == 11 and count == 1 and "milliseconds?" in reason
-    assert "middle row" not in told.err
+    assert "median row" not in told.err
 
 
 @pytest.mark.parametrize(("seconds_per_unit", "words"), [(60, "is it minutes?"), (0.1, "of one optimizer step?")])
@@ -231,7 +231,7 @@ def test_software_without_a_profile_is_fitted_under_one(own_folder: Path, capsys
     assert all("timed like megatron-lm" in row["assumed"] for row in answer["rows"])
     assert answer["summary"]["median_abs_error"] < 0.05
     assert run(["calibrate", "mine.csv", "--alone", "--folder", "again"]) == 0
-    assert "your runs correct your jobs under --framework megatron-lm (12)" in capsys.readouterr().out
+    assert "your runs will correct jobs with --framework megatron-lm (12)" in capsys.readouterr().out
 
 
 def test_what_is_uncertain_of_the_job_is_still_left_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,7 +205,7 @@ def test_runs_may_state_a_limit() -> None:
              "framework": "torchtitan", "year": "2025"}  # fmt: skip
     assert setup_of(Run({**cells, "gpu_power": "500"}, 2)).gpu_power == 500
     assert setup_of(Run(cells, 2)).gpu_power is None
-    assert Run({**cells, "gpu_power": "none"}, 2).odd == ["line 2: gpu_power 'none' is no number above 0"]
+    assert Run({**cells, "gpu_power": "none"}, 2).odd == ["line 2: gpu_power 'none' is not a number above 0"]
     with pytest.raises(DistsimError, match="idle"):
         setup_of(Run({**cells, "gpu_power": "50"}, 2))
 

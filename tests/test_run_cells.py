@@ -115,13 +115,13 @@ def test_tuned_tables_take_what_fits(cells: dict[str, str], micro_batch: int, ch
     [
         ({"compile": "1", "framework": "deepspeed"}, 
          "compile has no effect: the profile of deepspeed does not say what torch.compile fuses"),
-        ({"dp": "4"}, "dp 4 contradicts n_gpus 8 and tp*pp*cp 1: dp 8 counts"),
-        ({"grad_accum": "2"}, "grad_accum 2 contradicts the batch: 1 micro-batches count"),
-        ({"tokens_per_s_per_gpu": "1024"}, "tokens_per_s_per_gpu contradicts step_time_s, which counts"),
+        ({"dp": "4"}, "dp 4 contradicts n_gpus 8 and tp*pp*cp 1: using dp 8"),
+        ({"grad_accum": "2"}, "grad_accum 2 contradicts the batch: using 1 micro-batches"),
+        ({"tokens_per_s_per_gpu": "1024"}, "tokens_per_s_per_gpu contradicts step_time_s, which is used"),
         ({"step_time_s": "", "tokens_per_s_per_gpu": "2048", "samples_per_s": "4"},
-         "samples_per_s contradicts tokens_per_s_per_gpu, which counts"),
-        ({"tflops_per_gpu_reported": "800"}, "tflops_per_gpu_reported contradicts step_time_s, which counts"),
-        ({"mem_peak_gb_per_gpu": "45000"}, "mem_peak_gb_per_gpu is more than h100-sxm has: GiB of one GPU? "
+         "samples_per_s contradicts tokens_per_s_per_gpu, which is used"),
+        ({"tflops_per_gpu_reported": "800"}, "tflops_per_gpu_reported contradicts step_time_s, which is used"),
+        ({"mem_peak_gb_per_gpu": "45000"}, "mem_peak_gb_per_gpu exceeds the memory of h100-sxm: GiB per GPU? "
          "Other cards: gpu_memory"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -163,7 +163,7 @@ def test_a_peak_that_the_card_cannot_hold_is_none() -> None:
     for cells in ({"mem_peak_gb_per_gpu": "61000"}, {"mem_peak_gb_per_gpu": "120%"}):
         found = replay(Run({**ROW, **cells}, 2))
         assert found.measured_peak is None and found.memory_error is None
-        assert "mem_peak_gb_per_gpu is more than h100-sxm has" in found.assumed
+        assert "mem_peak_gb_per_gpu exceeds the memory of h100-sxm" in found.assumed
     summed = replay(
         Run({**ROW, "mem_peak_gb_per_gpu": "104", "mem_kind": "GiB: params+grads+optimizer + activations"}, 2)
     )
@@ -217,7 +217,7 @@ def test_words_of_yes_and_no_reach_the_job() -> None:
 def test_what_a_suffix_was_taken_for_is_told() -> None:
     found = replay(Run({**ROW, "seq_len": "2k"}, 2))
     assert found.setup is not None and found.setup.layout.seq == 2048
-    assert found.assumed == "seq_len '2k' taken as 2,048"
+    assert found.assumed == "seq_len '2k' read as 2,048"
 
 
 def test_cells_of_parts_that_a_model_lacks() -> None:
@@ -230,7 +230,7 @@ def test_a_layout_cell_without_a_number_is_told() -> None:
     """The note on stderr alone had said that what is usual took its place."""
     for cells in ({"tp": "4x2"}, {"global_batch": "4M"}, {"cp": "two"}):
         ((cell, text),) = cells.items()
-        assert f"{cell} {text!r} is no number: taken as blank" in replay(Run({**ROW, **cells}, 2)).assumed
+        assert f"{cell} {text!r} is not a number: treated as blank" in replay(Run({**ROW, **cells}, 2)).assumed
     assert not replay(Run({**ROW, "vpp": "-", "cp": "n/a"}, 2)).assumed
 
 

@@ -49,10 +49,10 @@ def test_words_of_context_parallelism(cells: dict[str, Any], mode: str) -> None:
 
 def test_ways_that_cannot_be_are_told() -> None:
     found = _replay(cp_mode="a2a+p2p")
-    assert found.assumed == "cp_mode 'a2a+p2p' is not one of ring, all_to_all, all_gather: taken as ring"
+    assert found.assumed == "cp_mode 'a2a+p2p' is not one of ring, all_to_all, all_gather: assumed ring"
     odd = {"model": "gpt2-xl", "seq_len": 1024}  # 25 heads
     assert (
-        _replay(**odd, cp_mode="ulysses").assumed == "all_to_all over 8 ranks does not divide the heads: taken as ring"
+        _replay(**odd, cp_mode="ulysses").assumed == "all_to_all over 8 ranks does not divide the heads: assumed ring"
     )
     assert _mode(**odd, framework="deepspeed", zero_stage=3) == "ring"
 

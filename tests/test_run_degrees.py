@@ -37,14 +37,14 @@ def _degrees(found: Replay) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("cells", "degrees", "told"),
     [
-        ({"tp": 8, "dp": 8}, (8, 4, 8), "pp is blank: taken as pp 4"),
-        ({"pp": 4, "dp": 8}, (8, 4, 8), "tp is blank: taken as tp 8"),
-        ({"dp": 8}, (8, 4, 8), "tp and pp are blank: taken as tp 8, pp 4, what n_gpus and dp leave"),
-        ({"dp": 32}, (8, 1, 32), "tp is blank: taken as tp 8, what n_gpus and dp leave"),
-        ({"dp": 8, "gpus_per_node": 4, "gpu": "a100-sxm4-80gb"}, (4, 8, 8), "taken as tp 4, pp 8"),
+        ({"tp": 8, "dp": 8}, (8, 4, 8), "pp is blank: assumed pp 4"),
+        ({"pp": 4, "dp": 8}, (8, 4, 8), "tp is blank: assumed tp 8"),
+        ({"dp": 8}, (8, 4, 8), "tp and pp are blank: assumed tp 8, pp 4, what n_gpus and dp leave"),
+        ({"dp": 32}, (8, 1, 32), "tp is blank: assumed tp 8, what n_gpus and dp leave"),
+        ({"dp": 8, "gpus_per_node": 4, "gpu": "a100-sxm4-80gb"}, (4, 8, 8), "assumed tp 4, pp 8"),
         ({"tp": 8, "pp": 2, "dp": 8}, (8, 2, 16), "dp 8 contradicts"),
         ({"model": "mixtral-8x7b", "n_gpus": 64, "tp": 1, "dp": 8, "ep": 8}, (1, 1, 64), "dp 8 contradicts"),
-        ({"model": "llama-3-8b", "framework": "torchtitan", "n_gpus": 64, "pp": 1, "dp": 8}, (8, 1, 8), "taken as tp"),
+        ({"model": "llama-3-8b", "framework": "torchtitan", "n_gpus": 64, "pp": 1, "dp": 8}, (8, 1, 8), "assumed tp"),
         ({"model": "llama-3-8b", "framework": "torchtitan", "n_gpus": 64, "pp": 1, "dp": 8, "fsdp_kind": "HSDP"},
          (1, 1, 64), "dp 8 contradicts"),
         ({"model": "llama-3-8b", "framework": "maxtext", "n_gpus": 64, "dp": 8}, (1, 1, 64), "dp 8 contradicts"),
@@ -63,10 +63,10 @@ def test_what_replicas_leave(cells: dict[str, Any], degrees: tuple[int, int, int
 @pytest.mark.parametrize(
     ("cells", "told"),
     [
-        ({"framework": "megatron-lm"}, "tp is blank: taken as tp 8, the first that can fit"),
+        ({"framework": "megatron-lm"}, "tp is blank: assumed tp 8, the first that can fit"),
         ({"framework": "nanotron"}, "tp and pp are blank"),
-        ({"pp": 4}, "tp is blank: taken as tp 4"),
-        ({"global_batch": 32}, "tp is blank: taken as tp 8"),
+        ({"pp": 4}, "tp is blank: assumed tp 4"),
+        ({"global_batch": 32}, "tp is blank: assumed tp 8"),
         ({"model": "mixtral-8x7b", "n_gpus": 64}, "ep"),
         ({"model": "mixtral-8x7b", "n_gpus": 64, "tp": 1, "pp": 1, "dp": 64, "recompute": "full"}, "ep is blank"),
         ({"model": "deepseek-v3", "gpu": "h800-sxm", "n_gpus": 512, "global_batch": 4096}, "tp, pp and ep are blank"),
@@ -85,23 +85,23 @@ def test_layouts_that_fit_or_are_told_stay_as_they_are() -> None:
     for cells in ({"model": "llama-3-8b"}, {"zero_stage": 3}, {"tp": 1, "pp": 1}, {"framework": "fsdp"}):
         found = _replay(**cells)
         assert _degrees(found) == {"tp": 1, "pp": 1, "ep": 1, "dp": 256}
-        assert "taken as tp" not in found.assumed and "taken as pp" not in found.assumed, cells
+        assert "assumed tp" not in found.assumed and "assumed pp" not in found.assumed, cells
 
 
 def test_degrees_are_those_that_would_fit_if_no_recomputation_told_does() -> None:
     """70B at 32,768 tokens with nothing computed again fits nowhere: the states alone ask for two stages."""
     found = _replay(seq_len=32768, n_gpus=32, global_batch=32, recompute="none", step_time_s=500)
     assert _degrees(found)["tp"] == 8 and found.setup is not None and found.setup.recompute == "none"
-    assert "taken as tp 8, pp 2" in found.assumed and "needs more memory" in found.assumed
+    assert "assumed tp 8, pp 2" in found.assumed and "needs more memory" in found.assumed
 
 
 @pytest.mark.parametrize("framework", ["torch-ddp", "huggingface", "axolotl", "unsloth", "litgpt", "torch-compile"])
 def test_trainers_have_a_replica_on_every_gpu(framework: str) -> None:
     found = _replay(**SMALL, framework=framework)
     assert _degrees(found)["dp"] == 8
-    assert found.assumed == "tp, pp and dp are blank: taken as dp 8"
+    assert found.assumed == "tp, pp and dp are blank: assumed dp 8"
     assert not examples_of([found.run])[0]
-    assert "not stated" in replay(_run(**SMALL, framework="alpa")).reason
+    assert "layout is unknown" in replay(_run(**SMALL, framework="alpa")).reason
 
 
 @pytest.mark.parametrize("framework", ["torchtune", "prime-rl", "fsdp"])
@@ -113,7 +113,7 @@ def test_trainers_that_always_shard_do(framework: str) -> None:
 def test_replicas_that_do_not_fit_are_shards() -> None:
     """Adapters of the same model fit, and replicas by name stay replicas."""
     big = {**SMALL, "model": "llama-2-13b"}
-    assert "taken as ZeRO 3" in _replay(**big, framework="litgpt").assumed
+    assert "assumed ZeRO 3" in _replay(**big, framework="litgpt").assumed
     for cells in ({"finetune_kind": "lora", "lora_rank": 16}, {"zero_stage": 0}, {"fsdp_kind": "DDP"}):
         found = _replay(**big, framework="huggingface", **cells)
         assert found.setup is not None and found.setup.layout.zero == 0, cells
@@ -133,7 +133,7 @@ def test_what_ran_computed_as_much_again_as_it_needed() -> None:
     assert found.setup is not None and stated.setup is not None
     assert memory_of(found.setup).fits and not memory_of(stated.setup).fits
     assert 0 < found.setup.layout.recompute_layers < 40 and stated.setup.recompute == "none"
-    assert f"recompute is blank: taken as {found.setup.layout.recompute_layers} of 40 layers" in found.assumed
+    assert f"recompute is blank: assumed {found.setup.layout.recompute_layers} of 40 layers" in found.assumed
     assert "recompute is blank" not in stated.assumed and "needs more memory" in stated.assumed
     denied = _replay(**cells, notes="no activation checkpointing")
     assert "recompute is blank" not in denied.assumed and "needs more memory" in denied.assumed
@@ -157,7 +157,7 @@ def test_trainers_in_plain_torch_compute_all_layers_again_or_none() -> None:
            "global_batch": 128, "seq_len": 2048, "step_time_s": 9.8, "year": "2023-10"}  # fmt: skip
     found = _replay(**big)
     assert found.setup is not None and found.setup.recompute == "full" and found.setup.layout.recompute_layers == 32
-    assert "recompute is blank: taken as all layers" in found.assumed
+    assert "recompute is blank: assumed all layers" in found.assumed
     less = {**big, "micro_batch": 6, "global_batch": 48, "mem_kind": "allocated"}
     small = {**big, "micro_batch": 2, "global_batch": 16}
     for stated in ({}, {"mem_peak_gb_per_gpu": 78}, {"mem_peak_gb_per_gpu": 22}):
@@ -191,15 +191,15 @@ def test_a_layout_that_nobody_states_is_the_publishers(cells: dict[str, str], la
 
 
 def test_a_layout_that_nobody_chose_is_still_missing() -> None:
-    assert "the layout is not stated" in replay(Run({**ALPA, "n_gpus": "8"}, 2)).reason
+    assert "the layout is unknown" in replay(Run({**ALPA, "n_gpus": "8"}, 2)).reason
 
 
 @pytest.mark.parametrize(
     ("cells", "seq", "told"),
     [
         ({"model": "gpt3-6.7b", "framework": "neuronx-nemo", "gpu": "trn1-neuroncore", "n_gpus": 512, "tp": 8, "pp": 1,
-          "year": 2023}, 2048, "seq_len is blank: taken as 2,048, as its scripts have it"),
-        ({"model": "tinyllama-1.1b", "framework": "litgpt", "n_gpus": 8}, 2048, "as its scripts have it"),
+          "year": 2023}, 2048, "seq_len is blank: assumed 2,048, as in its scripts"),
+        ({"model": "tinyllama-1.1b", "framework": "litgpt", "n_gpus": 8}, 2048, "as in its scripts"),
         ({"model": "llama-2-7b", "notes": "script example: seq 1024, vocab 50432", "tp": 8, "pp": 1}, 1024, ""),
         ({"model": "llama-2-7b", "tp": 8, "pp": 1}, None, "seq_len is blank"),
         ({"model": "llama-2-7b", "tp": 8, "notes": "seq 1024", "finetune_kind": "full"}, None, "seq_len is blank"),
@@ -218,7 +218,7 @@ def test_blank_gpus_are_the_product_of_the_degrees() -> None:
     cells = {"n_gpus": "", "global_batch": "", "model": "llama-3.2-1b", "framework": "nanotron", "seq_len": ""}
     found = _replay(**cells, tp=4, micro_batch=9)
     assert _degrees(found) == {"tp": 4, "pp": 1, "ep": 1, "dp": 1}
-    assert "n_gpus is blank: taken as 4" in found.assumed and "seq_len is blank: taken as 4,096" in found.assumed
+    assert "n_gpus is blank: assumed 4" in found.assumed and "seq_len is blank: assumed 4,096" in found.assumed
     assert "n_gpus is blank" in replay(_run(**cells, tp="")).reason
 
 
@@ -235,4 +235,4 @@ def test_a_script_fills_batch_and_length(gpus: int, cells: dict[str, str], layou
     assert found.setup is not None, found.reason
     y = found.setup.layout
     assert (y.tp, y.dp, y.micro_batch, y.zero) == layout and y.micro_batches == 1 and y.seq == 1024
-    assert found.setup.recompute == "none" and "seq_len is blank: taken as 1,024" in found.assumed
+    assert found.setup.recompute == "none" and "seq_len is blank: assumed 1,024" in found.assumed

@@ -52,8 +52,8 @@ def test_a_blank_width_of_the_mlp(cells: dict[str, Any], width: int) -> None:
 
 
 def test_what_a_blank_width_was_taken_for_is_told() -> None:
-    assert _replay().assumed == "ffn_hidden is blank: taken as 11,008"
-    assert _replay(n_params_b=8, **LLAMA_3).assumed == "ffn_hidden is blank: taken as 14,336 by n_params_b"
+    assert _replay().assumed == "ffn_hidden is blank: assumed 11,008"
+    assert _replay(n_params_b=8, **LLAMA_3).assumed == "ffn_hidden is blank: assumed 14,336 from n_params_b"
     assert not _replay(ffn_hidden=11_008).assumed and not _replay(family="gpt").assumed
     assert _replay(**dict.fromkeys(("family", "layers", "hidden", "heads"), ""), model="llama-2-7b").assumed == ""
 
@@ -62,7 +62,7 @@ def test_blank_heads_are_as_wide_as_usual() -> None:
     assert model_of(_run(heads="", hidden=8192)).heads == 64
     assert model_of(_run(heads="", hidden=1024, family="gpt")).heads == 16
     assert model_of(_run(heads="", head_dim=256)).heads == 16
-    assert "heads is blank: taken as 32" in _replay(heads="", ffn_hidden=11_008).assumed
+    assert "heads is blank: assumed 32" in _replay(heads="", ffn_hidden=11_008).assumed
     assert _replay(heads="", hidden=4100, tp=8, dp=1).reason == "heads is blank"
     assert model_of(_run(heads="", hidden=4224)).heads == 32  # of 132, as 33 are odd
 
@@ -82,7 +82,7 @@ def test_blank_layers_are_counted(size: str, stages: int, layers: int) -> None:
     row = {**BIGSCIENCE, "model": f"GPT {size}", "pp": stages, "n_gpus": 8 * stages}
     model = model_of(_run(**row))
     assert (model.layers, model.heads) == (layers, 96)
-    assert f"layers is blank: taken as {layers} by its parameters" in _replay(**row).assumed
+    assert f"layers is blank: assumed {layers} from n_params_b" in _replay(**row).assumed
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_blank_top_k_is_the_familys(family: str, chosen: int) -> None:
     cells = {"family": family, "n_experts": 16, "ffn_hidden": 4096, "ep": 4}
     experts = setup_of(_run(**cells)).model.experts
     assert experts is not None and experts.per_token == chosen
-    assert f"top_k is blank: taken as {chosen}" in _replay(**cells).assumed
+    assert f"top_k is blank: assumed {chosen}" in _replay(**cells).assumed
     assert "top_k" not in _replay(**cells, top_k=2).assumed
 
 
@@ -120,6 +120,8 @@ def test_rebuilt_experts_are_not_the_familys() -> None:
 def test_cells_that_make_no_model_are_told_by_their_names() -> None:
     """What stood there was "model.str: Input should be a valid string"."""
     found = _replay(model="nemotron-3-nano-30b-a3b", layers=26, hidden=2688, heads="", vocab="").reason
-    assert found == "layers 26 is not nemotron-3-nano-30b-a3b's 52, which are of several kinds"
+    assert found == "layers 26 is not nemotron-3-nano-30b-a3b's 52, whose layers are of several kinds"
     heads = _replay(model="mixtral-8x7b", heads=31, ffn_hidden=14336).reason
-    assert heads.endswith("heads 31, ffn_hidden 14,336 make no mixtral-8x7b: kv_heads 8 does not divide heads 31")
+    assert heads.endswith(
+        "heads 31, ffn_hidden 14,336 do not make a valid mixtral-8x7b: kv_heads 8 does not divide heads 31"
+    )

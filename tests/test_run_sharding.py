@@ -50,7 +50,7 @@ def test_cells_that_name_a_stage(cells: dict[str, str], zero: int) -> None:
 
 def test_what_is_not_understood_or_contradicts_is_told() -> None:
     told = _replay(fsdp_kind="my-sharder").assumed
-    assert told.startswith("fsdp_kind 'my-sharder' is not understood: taken as ZeRO 1")
+    assert told.startswith("fsdp_kind 'my-sharder' is not understood: assumed ZeRO 1")
     assert not _replay(fsdp_kind="my-sharder", zero_stage="3").assumed
     assert "'FULL_SHARD' contradicts zero_stage 2" in _replay(fsdp_kind="FULL_SHARD", zero_stage="2").assumed
     assert not _replay(framework="fsdp", fsdp_kind="FSDP2", zero_stage="2").assumed  # may keep what it gathered
@@ -59,7 +59,7 @@ def test_what_is_not_understood_or_contradicts_is_told() -> None:
 @pytest.mark.parametrize(
     ("kind", "group", "told"),
     [
-        ("HSDP", 8, "taken as 8"), ("FSDP HYBRID_SHARD", 8, "taken as 8"), ("HSDP shard 16", 16, ""),
+        ("HSDP", 8, "assumed 8"), ("FSDP HYBRID_SHARD", 8, "assumed 8"), ("HSDP shard 16", 16, ""),
         ("HSDP, shard degree = 16", 16, ""), ("HSDP replicate 4 shard 16", 16, ""), ("HSDP replicate=2", 32, ""),
         ("HSDP shard 24", 64, "does not divide 64"), ("FSDP group=16", 64, ""),
         ("HSDP 16x4", 4, "16 copies of 4 shards"),
@@ -91,7 +91,7 @@ def test_parts_of_zero_plus_plus(kind: str, parts: str | None) -> None:
 def test_parts_that_a_layout_cannot_have_are_told() -> None:
     found = _replay(fsdp_kind="ZeRO++", n_gpus="8", dp="8", step_time_s="50")
     assert found.setup is not None and found.setup.job.zeropp is None
-    assert "qwz,hpz,qgz of ZeRO++ left out" in found.assumed
+    assert "qwz,hpz,qgz of ZeRO++ ignored" in found.assumed
 
 
 def test_a_stage_that_software_lacks_is_the_next() -> None:
@@ -99,7 +99,7 @@ def test_a_stage_that_software_lacks_is_the_next() -> None:
     blank = {"tp": "", "pp": "", "dp": "", "framework": "torchtitan", "model": "llama-3.1-8b"}
     found = _replay(**blank, zero_stage="1")
     assert found.setup is not None and (found.setup.layout.zero, found.setup.layout.tp) == (2, 1)
-    assert "torchtitan has no ZeRO 1: taken as ZeRO 2" in found.assumed
+    assert "torchtitan has no ZeRO 1: assumed ZeRO 2" in found.assumed
 
 
 @pytest.mark.parametrize(

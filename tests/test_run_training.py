@@ -31,7 +31,7 @@ def test_a_run_that_fine_tunes(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["dpo", "GRPO", "ppo", "RLHF", "kto", "orpo", "reward model", "distillation",
                                   "embedding", "contrastive", "lora dpo", "ia3"])  # fmt: skip
 def test_steps_that_do_more_than_train_on_sequences_are_refused(kind: str) -> None:
-    with pytest.raises(MissingCell, match="is not described; known are full, lora, qlora"):
+    with pytest.raises(MissingCell, match="is not modelled; known: full, lora, qlora"):
         setup_of(Run({**ROW, "finetune_kind": kind}, 2))
 
 
@@ -42,5 +42,5 @@ def test_steps_that_do_more_than_train_on_sequences_are_refused(kind: str) -> No
 )  # fmt: skip
 def test_optimizers_that_keep_a_part_are_refused(cells: dict[str, str]) -> None:
     """GaLore's 7B on a 4090 had been replayed as 8-bit AdamW of all gradients: 43 GiB where it took 23."""
-    with pytest.raises(MissingCell, match="a part of what trains, which is not described"):
+    with pytest.raises(MissingCell, match="only part of what trains, which is not modelled"):
         setup_of(Run({**ROW, **cells}, 2))

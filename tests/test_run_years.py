@@ -89,4 +89,4 @@ def test_torch_composed_attention_on_intels_gpus_until_it_trained_by_a_kernel(
     found = replay(Run({**row, **cells}, 2))
     assert found.setup is not None and found.setup.layout.attention == attention
     told = attention == "eager" and cells.get("attention") != ""
-    assert ("attention is composed" in found.assumed) == told
+    assert ("attention is unfused" in found.assumed) == told

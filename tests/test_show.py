@@ -102,7 +102,7 @@ def test_width_is_obeyed_and_numbers_stay_whole() -> None:
 def test_names_stay_whole_on_a_narrow_terminal() -> None:
     told = show("gpus", COLUMNS="80").stdout
     assert "a100-pcie-40gb " in told
-    assert "for a wider terminal, or --json: aliases" in told and "aliases" not in told.splitlines()[0]
+    assert "not shown (use a wider terminal or --json): aliases" in told and "aliases" not in told.splitlines()[0]
     assert "aliases" in show("gpus", COLUMNS="100").stdout.partition("\u2500")[0]
 
 
@@ -124,11 +124,11 @@ def test_lists_break_no_word_at_any_width(
         return capsys.readouterr().out
 
     wide = told("4096")
-    assert "for a wider terminal" not in wide
+    assert "not shown" not in wide
     for columns in (80, 100, 120, 140):
         narrow = told(str(columns))
         assert max(map(len, narrow.splitlines())) <= columns
-        body, _, left_out = narrow.partition("for a wider terminal, or --json: ")
+        body, _, left_out = narrow.partition("not shown (use a wider terminal or --json): ")
         assert set(body.split()) <= {*wide.split(), *re.findall("─+", body)}, columns
         words = [line.split() for line in body.splitlines()]
         assert len(words) < 2.5 * len(wide.splitlines()) + 3, columns
@@ -139,10 +139,10 @@ def test_lists_break_no_word_at_any_width(
 def test_price_lists_fit_eighty_columns_with_every_word_whole(name: str) -> None:
     narrow, wide = show("prices", name, COLUMNS="80").stdout, show("prices", name).stdout
     assert max(map(len, narrow.splitlines())) <= 80
-    left_out = {word + comma for word in ("for a wider terminal, or --json:", *SPARE) for comma in ("", ",")}
+    left_out = {word + comma for word in ("not shown (use a wider terminal or --json):", *SPARE) for comma in ("", ",")}
     allowed = {*wide.split(), *re.findall("─+", narrow), *" ".join(left_out).split()}
     assert set(narrow.split()) <= allowed
-    assert "for a wider terminal" not in wide
+    assert "not shown" not in wide
 
 
 def test_headings_and_figures_are_not_broken_within_words() -> None:

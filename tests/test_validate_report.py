@@ -64,6 +64,6 @@ def test_sizes_that_nothing_measures_count_as_blank(tmp_path: Path) -> None:
         assert ran.returncode == 0 and max(map(len, ran.stdout.splitlines())) <= 140
     said = Validation(tuple(map(replay, read_runs(path)))).odd
     assert [line for line in said if "1e300" in line] == [
-        "line 2: step_time_s '1e300' is no measurable number above 0: taken as blank"
+        "line 2: step_time_s '1e300' is not a measurable number above 0: treated as blank"
     ]
     assert sum("measurable" in line for line in said) == 4

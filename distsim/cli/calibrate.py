@@ -19,31 +19,34 @@ def calibrate(
         Path | None, typer.Argument(help="a runs.csv of measured training runs (docs/runs.md)", show_default=False)
     ] = None,
     folder: Annotated[
-        Path | None, option("--folder", "with RUNS: where the presets go [default: presets/timing]")
+        Path | None, option("--folder", "with RUNS: folder to write the presets to [default: presets/timing]")
     ] = None,
     alone: Annotated[
-        bool, typer.Option("--alone", help="with RUNS: leave the shipped runs out: a fit of seconds")
+        bool, typer.Option("--alone", help="with RUNS: fit without the shipped runs (takes seconds)")
     ] = False,
     nccl_tests: Annotated[Text, option("--nccl-tests", "output of nccl-tests, text or JSON")] = None,
-    gpu: Annotated[Text, option("--gpu", "accelerator it ran on, in its usual node and network")] = None,
-    cluster: Annotated[Text, option("--cluster", "cluster it ran on, instead of --gpu")] = None,
+    gpu: Annotated[Text, option("--gpu", "accelerator the test ran on, in its usual node and network")] = None,
+    cluster: Annotated[Text, option("--cluster", "cluster the test ran on, instead of --gpu")] = None,
     gpus_per_node: Annotated[
-        int | None, option("--gpus-per-node", "[default: as the file lists its ranks, or its usual node]")
+        int | None,
+        option("--gpus-per-node", "GPUs per node [default: from the ranks in the file, else the usual node]"),
     ] = None,
     internode_gbps_per_gpu: Annotated[
-        float | None, option("--internode-gbps-per-gpu", "network rate per GPU in Gb/s")
+        float | None, option("--internode-gbps-per-gpu", "network bandwidth per GPU in Gb/s")
     ] = None,
-    network: Annotated[Text, option("--network", "link class between nodes, e.g. ib-ndr [default: the usual]")] = None,
-    collective: Annotated[Text, option("--collective", "where the file does not name it, e.g. all_reduce")] = None,
-    ranks: Annotated[int | None, option("--ranks", "where the file does not list them")] = None,
-    output: Annotated[Text, option("--output", "TOML to write: a network profile for --profile")] = None,
+    network: Annotated[Text, option("--network", "link class between nodes, e.g. ib-ndr [default: usual one]")] = None,
+    collective: Annotated[
+        Text, option("--collective", "collective, if the file does not name it, e.g. all_reduce")
+    ] = None,
+    ranks: Annotated[int | None, option("--ranks", "number of ranks, if the file does not list them")] = None,
+    output: Annotated[Text, option("--output", "network profile to write (TOML), for --profile")] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON to stdout")] = False,
 ) -> None:
     """Fit the step-time model to measured runs, or a network profile to the output of nccl-tests.
 
-    RUNS are fitted together with the shipped runs, which takes minutes; --alone leaves these out. Three presets are
-    written: the fitted numbers, the residuals that intervals come from, and the evidence that corrects jobs like a
-    measured one. ./presets/timing wins over shipped.
+    RUNS are fitted together with the shipped runs, which takes minutes; --alone leaves the shipped ones out. Writes
+    three presets: the fitted numbers, the residuals behind prediction intervals, and the evidence that corrects jobs
+    similar to a measured one. Presets in ./presets/timing override the shipped ones.
 
     Example: distsim calibrate mine.csv
 
@@ -54,14 +57,14 @@ def calibrate(
 
     if runs is not None:
         if nccl_tests is not None:
-            raise DistsimError("RUNS and --nccl-tests exclude each other", "calibrate one after the other")
+            raise DistsimError("RUNS and --nccl-tests exclude each other", "calibrate from one at a time")
         _refuse_network(gpu=gpu, cluster=cluster, gpus_per_node=gpus_per_node, network=network, ranks=ranks,
                         internode_gbps_per_gpu=internode_gbps_per_gpu, collective=collective,
                         output=output)  # fmt: skip
         _runs(runs, folder or Path("presets") / "timing", alone, json)
         return
     if folder is not None or alone:
-        raise DistsimError("--folder and --alone need RUNS", "give a runs.csv")
+        raise DistsimError("--folder and --alone need RUNS", "give a runs.csv of measured training runs")
     if nccl_tests is None:
         raise DistsimError("nothing to calibrate with", "give a runs.csv, or --nccl-tests FILE and --gpu NAME")
     calibrate_nccl_tests(nccl_tests, gpu, gpus_per_node, internode_gbps_per_gpu, collective, ranks, output, json,
@@ -69,11 +72,11 @@ def calibrate(
 
 
 def _refuse_network(**asked: Any) -> None:
-    """Refuses what says how a network was measured beside training runs."""
+    """Refuses options that describe a network measurement where training runs are given."""
     from distsim.errors import DistsimError
 
     if given := next((name for name, value in asked.items() if value is not None), None):
-        says = "RUNS say what they ran on; --folder says where it goes"
+        says = "RUNS name their own hardware; use --folder for where to write"
         raise DistsimError(f"{flag(given)} is for --nccl-tests", says)
 
 
@@ -84,7 +87,7 @@ def _runs(runs: Path, folder: Path, alone: bool, json: bool) -> None:
 
     shipped = shipped_runs()
     mine = runs.resolve() != shipped.resolve()
-    with shown("runs read") as reading, shown("fits without some of the runs") as fitting:
+    with shown("runs read") as reading, shown("cross-validation fits") as fitting:
         found = fit([shipped, runs] if mine and not alone else [runs], folder, mine, reading, fitting)
     for words in found.odd:
         talk.note(words)

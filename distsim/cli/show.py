@@ -12,17 +12,18 @@ from distsim.report import talk
 def show(
     kind: Annotated[
         str | None,
-        typer.Argument(help="models, gpus, clusters, frameworks, prices, ...; the singular works too; or families"),
+        typer.Argument(help="models, gpus, clusters, frameworks, prices, ... (or the singular); families; topology"),
     ] = None,
     name: Annotated[str | None, typer.Argument(help="a preset's name, alias or TOML file")] = None,
     nccl_log: Annotated[
-        str | None, typer.Option(help="with `topology`: a log written with NCCL_DEBUG=INFO, whose rings to draw")
+        str | None,
+        typer.Option(help="with `topology`: a log written with NCCL_DEBUG=INFO, to draw its rings and trees"),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON, in SI units, instead of tables")] = False,
 ) -> None:
     """Show the presets: how many of each kind, the names of a kind, or one preset's figures and their sources.
 
-    `distsim show families` lists the model_types of a config.json that are read; with a name, what that one adds.
+    `distsim show families` lists the config.json model_types that can be read; with a name, what that family adds.
     `distsim show topology --nccl-log FILE` draws the rings and trees of an NCCL log instead.
 
     Example: distsim show gpu h100-sxm
@@ -47,9 +48,9 @@ def _show_topology(kind: str | None, nccl_log: str | None, json: bool) -> None:
     from distsim.errors import DistsimError
 
     if kind != "topology":
-        raise DistsimError("--nccl-log goes with the word topology", "type: distsim show topology --nccl-log FILE")
+        raise DistsimError("--nccl-log goes with the kind topology", "type: distsim show topology --nccl-log FILE")
     if nccl_log is None:
-        raise DistsimError("no log given", "type: distsim show topology --nccl-log FILE")
+        raise DistsimError("topology needs a log", "type: distsim show topology --nccl-log FILE")
     show_topology(nccl_log, json)
 
 
@@ -148,7 +149,7 @@ def _show_config(name: str, file: str, json: bool) -> None:
 
 
 def _tell_reading(kind: str, name: str) -> None:
-    """What a user should know of how a model's file was read."""
+    """Prints what a user should know about how a model's file was read."""
     if kind == "models":
         from distsim.interop.models import reading_notes
 
@@ -157,7 +158,7 @@ def _tell_reading(kind: str, name: str) -> None:
 
 
 def _counted(model: str) -> dict[str, Any]:
-    """What follows from a model's figures: its parameters, by part, and those that a token passes."""
+    """What follows from a model's figures: its parameters, by part, and those that one token uses."""
     from distsim.engine.jobs.flops import active_parameters
     from distsim.engine.jobs.models import load_model
     from distsim.engine.jobs.resolve import resolve

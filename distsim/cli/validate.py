@@ -1,4 +1,4 @@
-"""``distsim validate``: predictions held against measured runs."""
+"""``distsim validate``: predictions compared with measured runs."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def _median_option(flag: str, what: str) -> Any:
 
 def validate(
     runs: Annotated[
-        Path | None, typer.Argument(help="a runs.csv of yours [default: the shipped runs]", show_default=False)
+        Path | None, typer.Argument(help="your own runs.csv [default: the shipped runs]", show_default=False)
     ] = None,
     unseen: Annotated[
-        bool, typer.Option("--unseen", help="the shipped runs of sources that nothing was fitted to")
+        bool, typer.Option("--unseen", help="replay the shipped runs whose sources were never fitted to")
     ] = False,
     by: Annotated[
         str | None, typer.Option("--by", help="also summarise by source, gpu, framework or model", show_default=False)
     ] = None,
-    worst: Annotated[int, typer.Option("--worst", help="how many of the worst rows to list")] = 10,
-    memory_median: Annotated[str | None, _median_option("--memory-median", "memory error")] = None,
-    median: Annotated[str | None, _median_option("--median", "error of step time")] = None,
+    worst: Annotated[int, typer.Option("--worst", help="number of worst rows to list")] = 10,
+    memory_median: Annotated[str | None, _median_option("--memory-median", "peak-memory error")] = None,
+    median: Annotated[str | None, _median_option("--median", "step-time error")] = None,
     jobs: UsualJobs = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON to stdout")] = False,
 ) -> None:
-    """Replay measured runs and compare: step time and peak memory, measured against predicted.
+    """Replay measured runs and compare predicted with measured step time and peak memory.
 
-    A row is skipped only when its own cells do not say enough to simulate it; the reason names the cell.
+    A row is skipped only when its cells do not say enough to simulate it; the reason names the cell.
 
     Example: distsim validate mine.csv --by framework
     """
@@ -49,7 +49,7 @@ def validate(
     if worst < 0:
         raise DistsimError(f"--worst {worst} is negative", "give 0 or more")
     if unseen and runs is not None:
-        raise DistsimError("RUNS and --unseen exclude each other", "validate one after the other")
+        raise DistsimError("RUNS and --unseen exclude each other", "validate them one at a time")
     path = runs if runs is not None else unseen_runs() if unseen else shipped_runs()
     with shown("runs") as show_done, processes(jobs, ENOUGH) as workers:
         result = validate_file(path, show_done, workers)
@@ -68,7 +68,7 @@ def validate(
 
 
 def _bar(flag: str, stated: str | None) -> float | None:
-    """An error as a share; ``5%`` is 0.05."""
+    """An error as a fraction; ``5%`` is 0.05."""
     from distsim.errors import DistsimError
     from distsim.units import parse
 
@@ -79,5 +79,5 @@ def _bar(flag: str, stated: str | None) -> float | None:
     except DistsimError:
         bar = -1.0
     if bar < 0:
-        raise DistsimError(f"{flag} {stated} is no error", "give a share from 0 on, e.g. 0.05 or 5%")
+        raise DistsimError(f"{flag} {stated} is not a valid error", "give a fraction of at least 0, e.g. 0.05 or 5%")
     return bar

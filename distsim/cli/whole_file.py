@@ -1,4 +1,4 @@
-"""A file that is written whole or not at all."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from distsim.errors import DistsimError, did_you_mean
 
 
 class LeftOutError(Exception):
-    """Raised inside ``whole``: the file is not to be written after all."""
+    """Raised inside ``whole`` when the file should not be written after all."""
 
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A scratch file that takes the place of ``path`` at the end; one that fails leaves the old one as it was. A link
-    stays one, its target is replaced; a device or a pipe is written to, never replaced."""
+    """A scratch file that replaces ``path`` at the end; on failure the old file stays as it was. Where ``path`` is a
+    link, its target is replaced; a device or a pipe is written to, never replaced."""
     scratch, target = "", Path(os.path.realpath(path))
     try:
         folder = tempfile.gettempdir() if _special(target) else target.parent
@@ -46,19 +46,19 @@ def _special(path: Path) -> bool:
 
 
 def check_place(path: Path, flag: str) -> None:
-    """A file could be written there; said before anything is computed."""
+    """Raise where a file could not be written, before anything is computed."""
     if not path.name or path.is_dir():
-        raise DistsimError(f"{flag} {path} is no file", f"name one, e.g. {flag} layouts.csv")
+        raise DistsimError(f"{flag} {path} is not a file", f"name one, e.g. {flag} layouts.csv")
     if not path.parent.is_dir():
-        raise DistsimError(f"{flag} {path}: there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
+        raise DistsimError(f"{flag} {path}: there is no folder {path.parent}", f"create it: mkdir -p {path.parent}")
     if _special(path):
         return
     if not os.access(path.parent, os.W_OK):
-        raise DistsimError(f"{flag} {path}: the folder {path.parent} cannot be written to", "name another file")
+        raise DistsimError(f"{flag} {path}: the folder {path.parent} is not writable", "name another file")
 
 
 def check_suffix(path: Path, flag: str, kinds: tuple[str, ...]) -> None:
-    """The name of a file tells what is written to it."""
+    """Raise where a file name's suffix is not one of the formats that can be written."""
     if path.suffix.lower() not in kinds:
         raise DistsimError(
             f"{flag} {path}: the name does not end in {' or '.join(kinds)}",

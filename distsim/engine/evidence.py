@@ -106,7 +106,7 @@ def _rounded(found: Replay) -> Replay | None:
         return None
     if rounds_products(run.text("precision"), run.notes) is False:
         return None
-    told = f"precision {run.text('precision')!r} is beyond the chip's fp32 peak: timed as tf32"
+    told = f"precision {run.text('precision')!r} would exceed the chip's fp32 peak: timed as tf32"
     again = _replayed(replace(run, cells={**run.cells, "precision": "tf32"}))
     return None if again.reason else replace(again, assumed="; ".join(filter(None, (told, again.assumed))))
 
@@ -174,7 +174,7 @@ def check_possible(setup: Setup, seconds: float | None) -> None:
     if seconds and peak and least_flops(setup) * layout.step_tokens / layout.gpus / seconds > POSSIBLE * peak:
         raise MissingCell(
             f"seq_len {layout.seq}, precision {setup.precision.name} and the measured speed contradict each other: "
-            f"beyond the {peak / TERA:.0f} TFLOP/s of {setup.accelerator.name}"
+            f"together they exceed the {peak / TERA:.0f} TFLOP/s of {setup.accelerator.name}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Predictions held against measured runs: one line per run, and summaries."""
+"""Predictions compared with measured runs: one line per run, and summaries."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ class Validation:
         timed = [(time_cell(one.run), one.ratio) for one in self.replays if one.ratio is not None]
         blank = [one.run.id for one in self.replays if not (one.reason or one.measured_seconds or one.measured_peak)]
         names = ", ".join(blank[:3]) + (", …" if len(blank) > 3 else "")
-        bare = f"predicted, but with nothing measured to hold it against: {len(blank)} ({names})"
+        what = "row has" if len(blank) == 1 else "rows have"
+        bare = f"{len(blank)} {what} neither a measured step time nor a measured peak to compare with ({names})"
         return [
             *odd_cells([one.run for one in self.replays], counts=told_counts),
             *unit_note(timed),
@@ -127,8 +128,8 @@ def unseen_runs() -> Path:
 
 
 def validate(runs: str | Path | None = None) -> Validation:
-    """Measured runs of a file, or those that come with distsim, held against predictions, as ``distsim validate``
-    does. Raises DistsimError for a file that is no table of runs."""
+    """Compare predictions with the measured runs of a file, or with those that come with distsim, as ``distsim
+    validate`` does. Raises DistsimError for a file that is not a table of runs."""
     return validate_file(shipped_runs() if runs is None else Path(keywords.word("runs", runs)))
 
 

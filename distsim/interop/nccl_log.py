@@ -129,7 +129,7 @@ class _Reader:
         if not (self.rings or self.trees or self.edges):
             lines = f"{self.infos} NCCL INFO lines, none with rings, trees or channels"
             hint = "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH"
-            raise DistsimError(f"{self.name} says nothing of the topology: {lines}", hint)
+            raise DistsimError(f"{self.name} contains no topology: {lines}", hint)
         ranks = {rank for ring in self.rings.values() for rank in ring}
         ranks |= {rank for tree in self.trees.values() for rank in tree.parents}
         ranks |= {rank for edge in self.edges for rank in (edge.source, edge.target)}

@@ -25,7 +25,7 @@ _OPS = {
 }
 _STARTING = re.compile(r"^#.*?\b(\w+)_perf\b")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\b.*?\bon\s+(\S+)\s+device\s+\S+\s*(?:\[\S+\]\s*)?(.*)$")
-_WANTED = "give a file that nccl-tests printed, or wrote with -J"
+_WANTED = "give the printed output of nccl-tests, or its JSON (-J)"
 _TIMES = ("time", "cputime")
 _NOT_TIMED = (3, 4, 5)
 """Columns before the first time: size, count and type, then neither, one or both of redop and root."""
@@ -56,7 +56,7 @@ class NcclTests(NamedTuple):
 def read(path: str, op: str | None = None, ranks: int | None = None) -> NcclTests:
     """Samples of a file that nccl-tests wrote; ``op`` and ``ranks`` serve files whose headers are missing."""
     if ranks is not None and ranks < 1:
-        raise DistsimError(f"{ranks} ranks make no group", "give a whole number, at least 2")
+        raise DistsimError(f"{ranks} ranks make no group", "give a whole number of at least 2")
     text = read_text(path, _WANTED)
     if text.lstrip().startswith("{"):
         return _read_json(text, path, op, ranks)
@@ -108,11 +108,11 @@ def _time_at(fields: Sequence[str], columns: Sequence[str], where: str) -> int:
         place = len(fields) - _TIMED
         if place in _NOT_TIMED:
             return place
-        hint = "keep the line that names them: # size count type redop root time algbw busbw #wrong ..."
-        raise DistsimError(f"{len(fields)} columns, and none of them is named", hint, where=where)
+        hint = "keep the header line: # size count type redop root time algbw busbw #wrong ..."
+        raise DistsimError(f"{len(fields)} columns without a header line that names them", hint, where=where)
     place = next((index for index, name in enumerate(columns) if name in _TIMES), 0)
     if place not in _NOT_TIMED:
-        raise DistsimError(f"no column of times among: {' '.join(columns)}", _WANTED, where=where)
+        raise DistsimError(f"no time column among: {' '.join(columns)}", _WANTED, where=where)
     if "redop" in columns[:place] and not fields[columns.index("redop")].isalpha():
         return place - 1  # tests that reduce nothing left the name of the operation blank
     return place
@@ -171,7 +171,7 @@ def _json_ranks(data: dict[str, Any], path: str) -> int:
     """The number of ranks where no devices are listed; 0 where nothing tells it."""
     stated = _find(data, "nranks")
     if stated is not None and (not _is_count(stated) or stated < 1):
-        raise DistsimError(f"nranks {_shown(stated)} is no number of ranks", "add --ranks N", where=path)
+        raise DistsimError(f"nranks {_shown(stated)} is not a number of ranks", "add --ranks N", where=path)
     return stated or 0
 
 

@@ -1,4 +1,4 @@
-"""What ``distsim calibrate RUNS.csv`` tells: errors before and after, and on runs that the fit did not see."""
+"""What ``distsim calibrate RUNS.csv`` prints: errors before and after, and on runs that the fit did not see."""
 
 from __future__ import annotations
 
@@ -7,26 +7,35 @@ from distsim.report.style import columns
 
 MOST_SOURCES = 6
 """Sources that are named."""
+LABELS = {
+    "fifths of the runs left out": "5-fold cross-validation",
+    "fifths, corrected by alike runs": "5-fold, corrected",
+    "whole sources left out": "left-out source",
+    "sources, corrected by alike runs": "left-out source, corrected",
+    "runs of sources never fitted": "sources never fitted to",
+}
+"""What the table calls the scores, by their keys in the JSON."""
+MEANINGS = "5-fold and left-out: by fits without those runs; corrected: by similar runs"
 
 
 def lines(found: Calibration, folder: str) -> list[str]:
-    """The scores, what was fitted to, and what was left aside."""
+    """The scores, what was fitted to, and which runs were not used."""
     rows = [
-        [name, str(one.runs), f"{one.median:.1%}", f"{one.p90:.1%}", f"{one.source_mean:.1%}"]
+        [LABELS.get(name, name), str(one.runs), f"{one.median:.1%}", f"{one.p90:.1%}", f"{one.source_mean:.1%}"]
         for name, one in found.scores.items()
     ]
-    header = ["step time", "runs", "median error", "90th percentile", "mean of source medians"]
+    header = ["step time", "runs", "median error", "90th percentile", "mean of sources"]
     sources = by_source(found.examples)
     told = ", ".join(f"{name} {count}" for name, count in list(sources.items())[:MOST_SOURCES])
     many = f"{len(sources)} sources" if len(sources) > 1 else "one source"
     more = " …" if len(sources) > MOST_SOURCES else ""
-    made = [*columns(header, rows), "", f"fitted to {len(found.examples)} runs of {many}: {told}{more}"]
+    made = [*columns(header, rows), "", MEANINGS, f"fitted to {len(found.examples)} runs of {many}: {told}{more}"]
     if found.skipped:
-        made += [f"left aside {sum(found.skipped.values())}:"]
+        made += [f"not fitted to: {sum(found.skipped.values())} runs"]
         made += [f"  {count}  {reason}" for reason, count in list(found.skipped.items())[:6]]
     if found.assumed:
-        made += ["taken for granted of your runs:", *(f"  {count}  {words}" for words, count in found.assumed.items())]
+        made += ["assumed for your runs:", *(f"  {count}  {words}" for words, count in found.assumed.items())]
     if found.own_frameworks:
         named = ", ".join(f"--framework {name} ({count})" for name, count in found.own_frameworks.items())
-        made += [f"your runs correct your jobs under {named}"]
+        made += [f"your runs will correct jobs with {named}"]
     return [*made, f"written: {folder}/fitted.toml, residuals.toml, evidence/"]

@@ -10,14 +10,14 @@ from distsim.report.show import preset
 
 
 def names(found: Mapping[str, str]) -> list[Any]:
-    """Every family that is read, with the one whose layers it takes over."""
+    """Every family that can be read, with the one whose layers it shares."""
     made = table("model_type", "read as")
     for name, like in found.items():
         made.add_row(name, like)
-    return [made, f"{len(found)} families    what one adds to a config.json: distsim show family llama"]
+    return [made, f"{len(found)} families    to see what one adds to a config.json: distsim show family llama"]
 
 
 def one(data: Mapping[str, Any], file: str) -> list[Any]:
     """What one family adds to a file: values of keys that it may leave out, and what the family's code fixes."""
     shown = {key: value for key, value in data.items() if key != "name" and value != {}}
-    return preset(data["name"], "family of config.json", file, {**shown, "source": {"other": data["source"]}})
+    return preset(data["name"], "config.json family", file, {**shown, "source": {"other": data["source"]}})

@@ -40,4 +40,4 @@ def squeezed(widths: Mapping[str, int], least: Mapping[str, int], room: int, gap
 def left_out(names: Sequence[str], kept: Sequence[str]) -> list[str]:
     """A line that names what did not fit; nothing where all did."""
     lacking = ", ".join(name for name in names if name not in kept)
-    return [f"for a wider terminal, or --json: {lacking}"] if lacking else []
+    return [f"not shown (use a wider terminal or --json): {lacking}"] if lacking else []

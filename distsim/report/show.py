@@ -15,7 +15,7 @@ from distsim.specs.base import source_of
 from distsim.units import count
 
 SAME = "same"
-WORDS_WIDTH = 72  # columns after which a long value or source goes on in the next line
+WORDS_WIDTH = 72  # columns after which a long value or source continues on the next line
 
 
 def kinds(counts: Mapping[str, int]) -> list[RenderableType]:
@@ -23,14 +23,14 @@ def kinds(counts: Mapping[str, int]) -> list[RenderableType]:
     made = table("kind", "presets", numbers=("presets",))
     for kind, number in counts.items():
         made.add_row(kind, str(number))
-    ways = "one kind: distsim show gpus    one preset: distsim show gpu h100-sxm"
-    return [made, ways, "what is read of a config.json: distsim show families"]
+    ways = "list one kind: distsim show gpus    show one preset: distsim show gpu h100-sxm"
+    return [made, ways, "model_types of a config.json that can be read: distsim show families"]
 
 
 def names(kind: str, presets: Sequence[tuple[str, str, Preset]]) -> list[RenderableType]:
     """(name, origin, TOML) of every preset of a kind, with those of its main figures that fit the terminal."""
     columns = COLUMNS.get(kind, ())
-    found = () if all(origin == "shipped" for _, origin, _ in presets) else ("found",)
+    found = () if all(origin == "shipped" for _, origin, _ in presets) else ("origin",)
     headers = ["name", *(header for header, _ in columns), "aliases", *found]
     rows = []
     for name, origin, preset in presets:
@@ -105,7 +105,7 @@ def preset(name: str, origin: str, file: str, data: Preset, counted: Mapping[str
     for figure, value in _rows({key: value for key, value in data.items() if key != "source"}):
         told = "" if figure in ("name", "aliases", "notes") else source_of(source, figure) or ""
         rows.append((figure, value, told))
-    rows += [(figure, value, "counted from the figures above") for figure, value in (counted or {}).items()]
+    rows += [(figure, value, "computed from the figures above") for figure, value in (counted or {}).items()]
     checked = f", checked {source['checked']}" if "checked" in source else ""
     what = origin if " " in origin else f"{origin} preset"
     last = escape(f"{name}: {what}{checked}, {file}")
@@ -117,7 +117,7 @@ def counted_words(counted: Mapping[str, Any]) -> dict[str, str]:
     parts = ", ".join(f"{part} {count(number)}" for part, number in counted["parts"].items())
     return {
         "parameters": f"{count(counted['parameters'])} ({counted['parameters']:,}): {parts}",
-        "parameters of a token": f"{count(counted['parameters_per_token'])}, without the input embedding",
+        "parameters per token": f"{count(counted['parameters_per_token'])}, excluding the input embedding",
     }
 
 

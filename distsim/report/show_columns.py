@@ -137,9 +137,9 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "architectures": (
         ("like", _stated("like")),
-        ("energy of an operation", _picojoules),
+        ("energy per operation", _picojoules),
         ("context", _stated("context_bytes")),
-        ("NCCL's row", _stated("tuning_row")),
+        ("NCCL tuning row", _stated("tuning_row")),
         ("own software", _stated("own_software")),
     ),
     "clusters": (
@@ -148,7 +148,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("domain", _stated("domain")),
         ("fabric", _stated("fabric.kind")),
         ("one way", _stated("fabric.rate")),
-        ("network of a node", _network),
+        ("node network", _network),
     ),
     "prices": (
         ("rents", _lines("offers")),
@@ -187,22 +187,22 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("master", _stated("master_bytes")),
         ("state", _stated("state_bytes")),
         ("activation", _stated("activation_bytes")),
-        ("products in", _products),
+        ("matmuls in", _products),
     ),
-    "optimizers": (("states of a parameter", _states),),
-    "losses": (("in the framework's place", _kernels),),
+    "optimizers": (("states per parameter", _states),),
+    "losses": (("overrides in the framework", _kernels),),
     "quantizations": (
-        ("bytes a weight", _rounded("weight_bytes")),
-        ("bytes moved to unpack it", _rounded("unpack_bytes")),
+        ("bytes per weight", _rounded("weight_bytes")),
+        ("bytes moved to unpack one", _rounded("unpack_bytes")),
     ),
 }
 FOLDED = {
     "aliases": 24,
     "does not run": 12,
     "schedules": 24,
-    "states of a parameter": 24,
-    "in the framework's place": 24,
-    "found": 24,
+    "states per parameter": 24,
+    "overrides in the framework": 24,
+    "origin": 24,
 }
 """Columns that are folded between words, with the width at which they still read well."""
 # Columns that go behind the aliases, first to last, where a terminal has no room for all.
@@ -226,8 +226,8 @@ WORDS = (
     "aliases",
     "gpu",
     "fabric",
-    "network of a node",
-    "found",
+    "node network",
+    "origin",
     "kind",
     "newest",
     "age",
@@ -237,16 +237,16 @@ WORDS = (
     "precision",
     "does not run",
     "schedules",
-    "products in",
-    "states of a parameter",
-    "in the framework's place",
+    "matmuls in",
+    "states per parameter",
+    "overrides in the framework",
 )
 NOTES = {
-    "models": "experts: those that a token passes, of all in a layer. One model: distsim show model llama-7b",
-    "precisions": "bytes of one element; a master copy only where the optimizer keeps one",
-    "frameworks": "precision: where it is not bf16. ZeRO: the stages it has",
-    "gpus": "usable: what the driver reports; * the label, where nobody reported it. Peaks are dense, links one way.",
-    "architectures": "What one leaves out is that of the one it is like. One: distsim show architecture hopper",
-    "prices": "age: of the newest price, at most where its source gives a year. One list: distsim show prices aws",
+    "models": "experts: active per token, of all in a layer. To see one model: distsim show model llama-7b",
+    "precisions": "bytes per element; a master copy only where the optimizer keeps one",
+    "frameworks": "precision: the default, where it is not bf16. ZeRO: the stages it supports",
+    "gpus": "usable: as the driver reports it (*: nominal, where no report is known). Peaks are dense, links one way.",
+    "architectures": "Blank figures are those of the one under like. To see one: distsim show architecture hopper",
+    "prices": "age: of the newest price (at most, if dated by year only). To see one list: distsim show prices aws",
     "clusters": "domain: accelerators joined by the fabric. Rates are one direction, per accelerator.",
 }

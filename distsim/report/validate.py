@@ -21,11 +21,11 @@ WIDEST_NAME = 28
 NARROW = 72
 """Columns of a terminal below which the worst runs do not name their GPUs."""
 LARGE = 1e3
-"""Shares that are told by their power of ten: a unit is wrong there, and the digits say nothing."""
+"""Errors from here on are printed in scientific notation: a unit is wrong there, and the digits mean nothing."""
 GAP = 3
 """Blanks between two columns of a table."""
 DISPENSABLE = ("skipped", "in 90% interval", "90th percentile")
-"""Columns that go, in this order, until a table is as narrow as the terminal."""
+"""Columns that are dropped, in this order, until the table fits the terminal."""
 
 
 def percent(value: float | None, signed: bool = False) -> str:
@@ -46,61 +46,65 @@ def show(result: Validation, by: str | None, worst: int) -> None:
     if timed:
         _show_times(result, groups, by, worst, timed)
     else:
-        out.print("No row that could be replayed has a measured step time.\n")
+        out.print("No replayed row has a measured step time.\n")
     out.print(summaries_table("peak memory, predicted against measured", {"all runs": summary}))
     if by:
         out.print()
-        out.print(summaries_table(f"by {by}", {name: one for name, one in groups.items() if one.memory_rows}))
+        out.print(
+            summaries_table(f"peak memory by {by}", {name: one for name, one in groups.items() if one.memory_rows})
+        )
     measured = [one for one in result.replays if one.memory_error is not None]
     if worst and measured:
         out.print()
-        out.print(_worst("worst rows", [(one, one.memory_error or 0) for one in measured], _told_peaks, worst))
+        out.print(_worst("worst memory peaks", [(one, one.memory_error or 0) for one in measured], _told_peaks, worst))
     points = [(one.measured_peak or 0, one.predicted_peak or 0) for one in measured]
     if len(points) >= ENOUGH_TO_PLOT:
         out.print()
         out.print(scatter(points), markup=False)
-    for title, said in (
-        ("assumed", [words for one in result.replays for words in one.assumed.split("; ")]),
-        ("skipped", [one.reason for one in result.replays]),
+    for title, heading, said in (
+        ("assumed", "assumption", [words for one in result.replays for words in one.assumed.split("; ")]),
+        ("skipped", "reason", [one.reason for one in result.replays]),
     ):
         told = Counter(words for words in said if words)
         if told:
             out.print()
-            out.print(_counted(title, told))
+            out.print(_counted(title, heading, told))
 
 
-def _counted(title: str, told: Counter[str]) -> object:
+def _counted(title: str, heading: str, told: Counter[str]) -> object:
     """How many rows share each remark, the most frequent first."""
-    rows = table("rows", "why", numbers=("rows",), title=title)
+    rows = table("rows", heading, numbers=("rows",), title=title)
     for words, count in told.most_common(MOST_REMARKS):
         rows.add_row(str(count), words)
     rest = sum(told.values()) - sum(count for _, count in told.most_common(MOST_REMARKS))
     if rest:
-        rows.add_row(str(rest), "other reasons")
+        rows.add_row(str(rest), f"other {heading}s")
     return rows
 
 
 def ranking_words(told: Ranking) -> str:
     """How well layouts are ranked, in two sentences."""
     return (
-        f"{told.jobs} {'job was' if told.jobs == 1 else 'jobs were'} measured in several layouts, {told.runs:,} runs: "
-        f"Kendall's tau of the predicted order {told.pairs_tau:.2f}. The layout predicted to be fastest takes "
-        f"{percent(told.regret_median)} longer than the fastest in the median, {percent(told.regret_p90)} at the 90th "
-        "percentile."
+        f"{told.jobs} {'job was' if told.jobs == 1 else 'jobs were'} measured in several layouts ({told.runs:,} runs); "
+        f"Kendall's tau between predicted and measured order is {told.pairs_tau:.2f}. The layout predicted to be "
+        f"fastest takes {percent(told.regret_median)} longer than the fastest one in the median, "
+        f"{percent(told.regret_p90)} at the 90th percentile."
     )
 
 
 def changes_words(told: Kept) -> str:
-    """What became of predicted gains, in a sentence or two."""
+    """How predicted gains compare with measured ones, in a sentence or two."""
     large, small = told.large, told.pairs - told.large
-    words = [f"{told.pairs:,} {'pair of runs differs' if told.pairs == 1 else 'pairs of runs differ'} in one setting."]
+    words = [
+        f"{told.pairs:,} {'pair of runs differs' if told.pairs == 1 else 'pairs of runs differ'} in one setting only."
+    ]
     if told.large_faster is not None:
         words.append(
-            f"Of {large:,} with a predicted gain of {LARGE_GAIN:.0%} or more, {told.large_faster:.0%} were faster: "
-            f"{percent(told.large_promised or 0)} predicted in the median, {percent(told.large_kept or 0)} measured."
+            f"Of the {large:,} with a predicted gain of {LARGE_GAIN:.0%} or more, {told.large_faster:.0%} were faster "
+            f"(median gain {percent(told.large_promised or 0)} predicted, {percent(told.large_kept or 0)} measured)."
         )
     if told.small_faster is not None:
-        words.append(f"Of {small:,} with a smaller one, {told.small_faster:.0%}.")
+        words.append(f"Of the {small:,} with a smaller predicted gain, {told.small_faster:.0%} were faster.")
     return " ".join(words)
 
 
@@ -208,5 +212,5 @@ def scatter(points: list[tuple[float, float]], what: str = "peak memory", told: 
     axis = f"  +{'-' * PLOT_COLUMNS}"
     left, right = told(low), told(high)
     scale = f"   {left}{right:>{PLOT_COLUMNS - len(left)}}"
-    head = f"predicted (up) against measured (across) {what}; 1-9 runs, # ten or more; dots: equal"
+    head = f"{what}, predicted (y) against measured (x); 1-9: runs, #: 10+, .: equal"
     return "\n".join([head, *lines, axis, scale])

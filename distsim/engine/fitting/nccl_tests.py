@@ -45,7 +45,7 @@ def line(samples: Sequence[Sample]) -> Line:
     """The straight line of least squared relative error; neither latency nor slope below zero."""
     op, ranks = samples[0].op, samples[0].ranks
     if ranks < 2:
-        raise DistsimError(f"one rank has nobody to exchange with in {op}", "give a test of 2 ranks or more")
+        raise DistsimError(f"{op} on one rank exchanges nothing", "give a test of 2 ranks or more")
     factor = pricing.bus_factor(op, ranks)
     rows = [(1 / one.seconds, one.size_bytes * factor / one.seconds) for one in samples]
     aa, ab, bb = (sum(x[i] * x[j] for x in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
@@ -55,7 +55,10 @@ def line(samples: Sequence[Sample]) -> Line:
     if determinant > 0 and bb * a > ab * b:
         latency, slope = (bb * a - ab * b) / determinant, (aa * b - ab * a) / determinant
     if slope <= 0:
-        raise DistsimError(f"{op} on {ranks} ranks takes no longer for more bytes", "measure sizes up to 1 GB or more")
+        raise DistsimError(
+            f"{op} on {ranks} ranks takes no longer for larger sizes: no bandwidth follows",
+            "measure sizes up to 1 GB or more",
+        )
     errors = sorted(abs(latency * x + slope * y - 1) for x, y in rows)
     return Line(op, ranks, latency, 1 / slope, len(samples), errors[len(errors) // 2])
 
@@ -71,7 +74,7 @@ def fit(
     """Lines and factors of a file, measured on ``cluster`` or on a GPU's usual node and network with what is stated of
     them; GPUs per node are the file's where it names hosts and nobody states them."""
     if gbps is not None and not 0 < gbps < math.inf:
-        raise DistsimError(f"{gbps:g} Gb/s is no rate of a network", "give Gb/s per GPU, such as 400")
+        raise DistsimError(f"{gbps:g} Gb/s is not a valid network bandwidth", "give Gb/s per GPU, such as 400")
     groups: dict[tuple[str, int], list[Sample]] = {}
     for one in found.samples:
         groups.setdefault((one.op, one.ranks), []).append(one)
@@ -112,7 +115,7 @@ def _refuse_too_fast(batch: Batch) -> None:
     rate = one.size_bytes * pricing.bus_factor(one.op, one.ranks) / one.seconds
     raise DistsimError(
         f"{one.op} of {one.size_bytes:,} bytes on {one.ranks} ranks in {duration(one.seconds)} has a bus bandwidth of "
-        f"{decimal_bytes(rate, 'B/s')}, {times[worst]:.1f} times what {link} of {one.gpu} carries",
+        f"{decimal_bytes(rate, 'B/s')}, {times[worst]:.1f} times what {link} on {one.gpu} can carry",
         "say where it was measured: --gpu or --cluster, --gpus-per-node, --internode-gbps-per-gpu",
     )
 
@@ -124,7 +127,7 @@ def _other_device(device: str, gpu: str) -> str:
     named, told = catalog.load("gpus", gpu).name, catalog.load("gpus", device).name
     if named == told:
         return ""
-    return f"the file was measured on {device}, which is {told}; it is read as if it were {named}"
+    return f"the file was measured on {device}, which is {told}; it is used as a measurement of {named}"
 
 
 def toml(profile: Profile, origin: str) -> str:

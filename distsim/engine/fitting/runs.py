@@ -39,7 +39,7 @@ from distsim.errors import DistsimError
 from distsim.interop.runs import TIMES, MissingCell, Run, odd_cells, read_runs
 from distsim.specs.timing import PLAIN
 
-NO_TIME = f"{', '.join(TIMES)} are blank, and no FLOP/s of a named count"
+NO_TIME = f"{', '.join(TIMES)} are blank, and there is no FLOP/s figure with its flops_kind"
 FIRST_RATIO = "first_predicted_over_measured"
 """Column of the shipped runs that nothing is fitted to: the step time predicted before anybody had read the run, over
 the measured one."""
@@ -121,8 +121,8 @@ def _read(file: Path, least: int, mine: bool = False, show: Show | None = None) 
     skipped = dict((Counter(skipped) + beyond_all).most_common())
     if len(examples) < least:
         raise DistsimError(
-            f"{len(examples)} runs with a step time are too few to fit to",
-            f"give at least {least}" if examples else "distsim validate tells what each row lacks",
+            f"{len(examples)} usable runs with a step time are too few to fit",
+            f"give at least {least}" if examples else "distsim validate shows what each row lacks",
             *(f"skipped {count}: {reason}" for reason, count in list(skipped.items())[:3]), where=str(file),
         )  # fmt: skip
     return _Read(examples, skipped, [*odd_cells(runs, counts=told_counts), *units])

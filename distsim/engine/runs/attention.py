@@ -75,7 +75,7 @@ def assumed_kernel(run: Run, framework: Framework) -> str:
     """What a cell was taken for that names what its software had not got."""
     if attention_said(run) != "flash" or not lacks_kernel(run, framework):
         return ""
-    return "attention is composed: torch trains by no flash kernel on Intel's GPUs before 2.11"
+    return "attention is unfused: torch has no flash kernel for training on Intel GPUs before 2.11"
 
 
 def _wide_on_nvidia(run: Run) -> bool:

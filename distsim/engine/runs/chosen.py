@@ -39,7 +39,7 @@ def assumed_choice(run: Run, framework: Framework) -> str:
     if (layout := chosen_layout(run, framework)) is None:
         return ""
     told = ", ".join(f"{cell} {value}" for cell, value in _cells(layout).items() if run.text(cell) is None)
-    return f"layout is blank: taken as {told}, ZeRO {layout.zero}, as {framework.name} chose it"
+    return f"layout is blank: assumed {told}, ZeRO {layout.zero}, as {framework.name} chose it"
 
 
 def _cells(layout: ChosenLayout) -> dict[str, int]:

@@ -77,7 +77,7 @@ def assumed_node(run: Run) -> str:
     """A node that is taken to be larger than usual, since nothing joins two."""
     usual = _machine(run)
     grown = usual is not None and _joined(run, usual) is not usual
-    return f"gpus_per_node is blank: taken as one node of {run.count('n_gpus')}" if grown else ""
+    return f"gpus_per_node is blank: assumed one node of {run.count('n_gpus')}" if grown else ""
 
 
 def _by_name(told: str, gpu: str) -> str | None:

@@ -59,14 +59,14 @@ def _replicas(run: Run, setup: Setup) -> str:
     if told is None or told == layout.dp:
         return ""
     shards = layout.tp * layout.pp * layout.cp
-    return f"dp {told} contradicts n_gpus {layout.gpus} and tp*pp*cp {shards}: dp {layout.dp} counts"
+    return f"dp {told} contradicts n_gpus {layout.gpus} and tp*pp*cp {shards}: using dp {layout.dp}"
 
 
 def _accumulation(run: Run, setup: Setup) -> str:
     layout, told = setup.layout, run.count("grad_accum")
     if not told or not run.count("global_batch") or told == layout.micro_batches:
         return ""
-    return f"grad_accum {told} contradicts the batch: {layout.micro_batches} micro-batches count"
+    return f"grad_accum {told} contradicts the batch: using {layout.micro_batches} micro-batches"
 
 
 def _rates(run: Run, setup: Setup) -> str:
@@ -78,7 +78,7 @@ def _rates(run: Run, setup: Setup) -> str:
     told = [(name, time) for name, time in zip(cells, times, strict=True) if time]
     for name, time in told[1:]:
         if max(time, told[0][1]) > APART * min(time, told[0][1]):
-            return f"{name} contradicts {told[0][0]}, which counts"
+            return f"{name} contradicts {told[0][0]}, which is used"
     return _flop_rate(run, setup, *told[0]) if told else ""
 
 
@@ -90,7 +90,7 @@ def _flop_rate(run: Run, setup: Setup, counts: str, seconds: float) -> str:
         return ""
     made = flops * layout.step_tokens / (seconds * layout.gpus * TERA)
     return (
-        f"tflops_per_gpu_reported contradicts {counts}, which counts"
+        f"tflops_per_gpu_reported contradicts {counts}, which is used"
         if max(made, printed) > FLOPS_APART * min(made, printed)
         else ""
     )
@@ -100,7 +100,7 @@ def _peak(run: Run, setup: Setup) -> str:
     """A peak beyond the card's memory, such as one in MB or of all GPUs together."""
     if _read_peak(run, setup) is None or believed_peak(run, setup) is not None:
         return ""
-    return f"mem_peak_gb_per_gpu is more than {setup.accelerator.name} has: GiB of one GPU? Other cards: gpu_memory"
+    return f"mem_peak_gb_per_gpu exceeds the memory of {setup.accelerator.name}: GiB per GPU? Other cards: gpu_memory"
 
 
 def believed_peak(run: Run, setup: Setup) -> float | None:
@@ -118,4 +118,4 @@ def _read_peak(run: Run, setup: Setup) -> float | None:
 def too_large(setup: Setup, predicted_bytes: float) -> str:
     """A job that ran but is predicted not to: what saves its memory is in no cell."""
     beyond = predicted_bytes > PEAK_APART * setup.accelerator.capacity
-    return "needs more memory by its cells than it ran in" if beyond else ""
+    return "needs more memory, by its cells, than the GPU it ran on has" if beyond else ""

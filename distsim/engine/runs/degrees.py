@@ -179,13 +179,13 @@ def assumed_degrees(run: Run, layout: Layout, framework: Framework) -> str:
     if names and open_degrees(run, framework):
         filled = ", ".join(f"{name} {getattr(layout, name)}" for name in names)
         why = "what n_gpus and dp leave" if _by_replicas(run, framework) else "the first that can fit"
-        told.append(f"{_and(names)} blank: taken as {filled}, {why}")
+        told.append(f"{_and(names)} blank: assumed {filled}, {why}")
     elif layout.dp > 1 and unstated(run, framework):
-        told.append(f"{_and([*unstated(run, framework), 'dp'])} blank: taken as dp {layout.dp}")
+        told.append(f"{_and([*unstated(run, framework), 'dp'])} blank: assumed dp {layout.dp}")
     if layout.zero == SHARDS_ALL and _sharding_to_fit(run, framework):
         usual = framework.usual.get("zero")
         small = f"ZeRO {usual} does" if usual else "replicas do"
-        told.append(f"zero_stage is blank and {small} not fit: taken as ZeRO {SHARDS_ALL}")
+        told.append(f"zero_stage is blank and {small} not fit: assumed ZeRO {SHARDS_ALL}")
     return "; ".join(told)
 
 

@@ -36,7 +36,7 @@ def told_evaluation(run: Run, setup: Setup) -> str:
     if found is None:
         return ""
     return (f"the measured time includes an evaluation of {found.sequences:,} sequences after every {found.every:,}: "
-            f"{setup.evaluated:.2g} forward passes a step are counted in")  # fmt: skip
+            f"{setup.evaluated:.2g} forward passes per step are included")  # fmt: skip
 
 
 def _evaluation(run: Run, setup: Setup) -> Evaluation | None:

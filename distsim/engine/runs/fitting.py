@@ -105,4 +105,4 @@ def assumed_to_fit(run: Run, setup: Setup) -> str:
     if not _beyond(replace(setup, recompute="none", layout=setup.layout.with_(recompute_layers=0))):
         return ""
     of = "all layers" if again in (-1, max(setup.stage_layers)) else f"{again} of {max(setup.stage_layers)} layers"
-    return f"recompute is blank: taken as {of}, without which it needs more memory than it ran in"
+    return f"recompute is blank: assumed {of}, as the run would not fit without"

@@ -110,7 +110,7 @@ def fit_degrees(options: dict[str, Any], run: Run, degrees: dict[str, int], fram
     per_stage = framework.usual.get("micro_batches_per_stage")
     blank = unstated(run, framework)
     if options["gpus"] > 1 and blank and not trains_whole(framework):
-        raise MissingCell(f"{' and '.join(blank)} and dp are blank: the layout is not stated")
+        raise MissingCell(f"{' and '.join(blank)} and dp are blank: the layout is unknown")
     options.update(degrees)
     parallel = 1
     for name in ("tp", "pp", "cp"):
@@ -194,7 +194,7 @@ def assumed_sequence(run: Run, setup: Setup) -> str:
     """What is taken for granted of sequences whose length neither cells nor notes tell."""
     framework = setup.framework
     scripts = scripted(run, framework, setup.model).text(SEQUENCE) or usual_length(run, framework)
-    taken = f"{SEQUENCE} is blank: taken as {setup.layout.seq:,}, as its scripts have it"
+    taken = f"{SEQUENCE} is blank: assumed {setup.layout.seq:,}, as in its scripts"
     return taken if scripts and run.text(SEQUENCE) is None else ""
 
 
@@ -206,7 +206,7 @@ def usual_length(run: Run, framework: Framework) -> int | None:
 def assumed_batch(run: Run, framework: Framework, micro_batch: int) -> str:
     """What is taken for granted of a batch that no cell tells."""
     unsaid = unsaid_micro_batch(run, framework)
-    return f"batch is blank: taken as {micro_batch} sequences per replica" if unsaid else ""
+    return f"batch is blank: assumed {micro_batch} sequences per replica" if unsaid else ""
 
 
 def possible_degrees(run: Run, framework: Framework | None = None) -> list[dict[str, int]]:
@@ -250,18 +250,18 @@ def _possible_stages(run: Run, framework: Framework) -> list[int]:
 def assumed_layout(run: Run, layout: Layout, framework: Framework | None = None) -> str:
     """What is taken for granted of a layout that no cell tells."""
     if framework is not None and len(_possible_stages(run, framework)) > 1:
-        return f"pp and dp are blank: taken as the fewest stages that fit, pp {layout.pp}"
+        return f"pp and dp are blank: assumed the fewest stages that fit, pp {layout.pp}"
     if layout.cp > 1 and run.count("seq_len") == layout.seq + LABEL:
-        return f"seq_len {layout.seq + LABEL} does not divide by cp: taken as {layout.seq} tokens and a last label"
+        return f"seq_len {layout.seq + LABEL} is not divisible by cp: assumed {layout.seq} tokens and a last label"
     taken = possible_degrees(run)[0]
     told = ", ".join(f"{name} {degree}" for name in taken if (degree := getattr(layout, name)) > 1)
-    return f"layout is blank: taken as {told} from batch and accumulation" if taken else ""
+    return f"layout is blank: assumed {told} from batch and accumulation" if taken else ""
 
 
 def idle_degrees(run: Run, model: Model, stages: int) -> str:
     """Which cells of a row say nothing for its layout of so many ``stages``."""
     dropped = drop_idle({"pp": stages, **{name: run.count(name) for name in ("vpp", "etp")}}, model)
-    return f"{' and '.join(dropped)} says nothing here: left out" if dropped else ""
+    return f"{' and '.join(dropped)} has no effect here: ignored" if dropped else ""
 
 
 def capacity_options(run: Run, framework: Framework, options: Mapping[str, Any]) -> dict[str, float | None]:

@@ -31,4 +31,4 @@ def timed_layer(run: Run, setup: Setup) -> tuple[float, Interval]:
 
 def assumed_layer(run: Run) -> str:
     """What is taken for granted of a row without a vocabulary."""
-    return "vocab is blank: one layer by itself, timed as what a second one adds" if layer_alone(run) else ""
+    return "vocab is blank: a single layer, timed as what a second layer adds" if layer_alone(run) else ""

@@ -122,7 +122,7 @@ def _profile_of(run: Run) -> tuple[str, str]:
     if own and not only and catalog.knows("frameworks", name):
         if _family(name) == _family(own):
             return name, ""
-        return own, f"{name} makes graphs on {run.text('gpu')}: timed like {own}"
+        return own, f"{name} compiles graphs on {run.text('gpu')}: timed like {own}"
     if catalog.knows("frameworks", name):
         if only is None or _family(name) == _family(only):
             return name, ""
@@ -226,7 +226,7 @@ def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
     like = precision_like(cell)
     if like in PRECISIONS and f"precision_{like}" not in framework.usual:
         like = PRECISIONS[like]
-    return like, f"precision {cell!r} is no recipe of distsim: {f'timed as {like}' if like else 'taken as blank'}"
+    return like, f"precision {cell!r} is not a distsim recipe: {f'timed as {like}' if like else 'treated as blank'}"
 
 
 def _has_bf16(run: Run) -> bool:

@@ -108,10 +108,10 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     if str(words.get("recompute")) == cell and cell not in ("", "selective"):
         if not cell.startswith(OTHER):
             raise unknown(cell)
-        taken = "what fits" if framework.usual.get("recompute_until_fits") else "where nobody says"
-        return Said({}, assumed=f"recompute {cell!r} is no policy of {framework.name}: taken as {taken}")
+        taken = "whatever fits" if framework.usual.get("recompute_until_fits") else "blank"
+        return Said({}, assumed=f"recompute {cell!r} is not a policy of {framework.name}: treated as {taken}")
     told = plain in SIMPLE or not plain
-    return Said(words, assumed="" if told else f"recompute {cell!r}: taken as {words['recompute']}")
+    return Said(words, assumed="" if told else f"recompute {cell!r}: read as {words['recompute']}")
 
 
 def _custom(policy: Custom, instead: str) -> Said:
@@ -121,9 +121,9 @@ def _custom(policy: Custom, instead: str) -> Said:
     if policy.host or policy.input_leaves:
         options["offload"] = "activations"
     kernels = {"kept": kept, "stays": policy.device, "offloads": "all" if policy.input_leaves else "products"}
-    told = [f"{instead}remat_policy custom, as the notes have it"] if instead else []
+    told = [f"{instead}remat_policy custom, as the notes say"] if instead else []
     if policy.partly:
-        told.append(f"remat_policy custom: {', '.join(policy.partly)} kept in part, taken as computed again")
+        told.append(f"remat_policy custom: {', '.join(policy.partly)} kept only in part, assumed recomputed")
     return Said(options, kernels if kept else {}, "; ".join(told))
 
 

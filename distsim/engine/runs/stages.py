@@ -20,4 +20,4 @@ def stage_under(run: Run, framework: Framework) -> int | None:
 def assumed_stage(run: Run, framework: Framework) -> str:
     """A stage that is taken for one that the framework does not have."""
     stage, taken = zero_stage(run), stage_under(run, framework)
-    return "" if stage == taken else f"{framework.name} has no ZeRO {stage}: taken as ZeRO {taken}"
+    return "" if stage == taken else f"{framework.name} has no ZeRO {stage}: assumed ZeRO {taken}"

@@ -50,7 +50,7 @@ def unit_note(pairs: Sequence[tuple[str, float]]) -> list[str]:
     if abs(math.log(middle)) <= math.log(USUAL):
         return []
     cell = statistics.mode(cell for cell, _ in pairs)
-    asked = unit_of(cell, middle) or "what docs/runs.md says, of one optimizer step"
+    asked = unit_of(cell, middle) or "in the unit that docs/runs.md asks for, of one optimizer step"
     size = f"{float(f'{max(middle, 1 / middle):.2g}'):,g}"
     told = f"{size} times" if middle > 1 else f"1/{size} of"
-    return [f"{cell}: the middle row takes {told} what is predicted, as no shipped source does; is it {asked}?"]
+    return [f"{cell}: the median row is {told} the prediction, farther off than any shipped source; is it {asked}?"]

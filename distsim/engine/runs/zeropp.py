@@ -34,4 +34,4 @@ def assumed_zeropp(run: Run, setup: Setup) -> str:
     """Parts that are named and left out."""
     parts = zeropp_parts(run)
     why = parts and _lacking(setup, parts)
-    return f"{parts} of ZeRO++ left out: {why}" if why else ""
+    return f"{parts} of ZeRO++ ignored: {why}" if why else ""

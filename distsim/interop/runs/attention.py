@@ -117,4 +117,4 @@ def assumed_attention(run: Run) -> str:
     cell = run.text("attention") or ""
     if not cell or attention_said(run) or cell.lower() in _USUAL:
         return ""
-    return f"attention {cell[:40]!r} is not known: taken as blank"
+    return f"attention {cell[:40]!r} is not known: treated as blank"

@@ -55,7 +55,7 @@ def _gpus(run: Run) -> str:
 def assumed_gpus(run: Run) -> str:
     """What a blank number of GPUs was taken for."""
     taken = run.text(BY_DEGREES)
-    return f"n_gpus is blank: taken as {taken}, the product of its degrees" if taken else ""
+    return f"n_gpus is blank: assumed {taken}, the product of its degrees" if taken else ""
 
 
 def _recompute(notes: str) -> str:

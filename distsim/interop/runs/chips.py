@@ -138,4 +138,4 @@ def assumed_chip(run: Run) -> str:
     if cell is None or chip is None or catalog.knows("gpus", cell):
         return ""
     place = f" in {chip.cluster}" if chip.cluster else ""
-    return f"gpu {cell!r} taken as {chip.gpu}{place}, n_gpus as {run.text('n_gpus')}"
+    return f"gpu {cell!r} read as {chip.gpu}{place}, n_gpus as {run.text('n_gpus')}"

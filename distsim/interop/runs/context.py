@@ -45,5 +45,5 @@ def assumed_context(run: Run, cp: int, mode: str) -> str:
     if cp == 1 or named == mode or not (column or named):
         return ""
     if named is None:
-        return f"cp_mode {(column or '')[:40]!r} is not one of ring, all_to_all, all_gather: taken as {mode}"
-    return f"{named} over {cp} ranks does not divide the heads: taken as {mode}"
+        return f"cp_mode {(column or '')[:40]!r} is not one of ring, all_to_all, all_gather: assumed {mode}"
+    return f"{named} over {cp} ranks does not divide the heads: assumed {mode}"

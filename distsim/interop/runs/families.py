@@ -115,7 +115,7 @@ VOCABULARIES = {
 Theodoris et al. 2023 (recalled), Touvron et al. 2023 (arXiv:2302.13971)."""
 _BOTH, _STATE = "an encoder with a decoder", "a network with state-space, recurrent or convolutional layers"
 _OTHER_ENCODER = "an encoder whose layers differ from BERT's"
-_IMAGES = "a network of images, or one with a part for them"
+_IMAGES = "a network for images, or one with a part for images"
 MISSING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(rf"(?<![a-z])(?:{words})", re.IGNORECASE), what) for words, what in (
         (r"\w*t5(?![a-z])|flan|ul2|\w*bart(?![a-z])|pegasus|marian|nllb|whisper|switch|encoder.?decoder|seq2seq",
@@ -127,8 +127,8 @@ MISSING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"vit(?:[sblhg]\d*)?(?![a-z])|clip|siglip|dino|swin|resnet|convnext|unet|stable.?diffusion|sdxl|diffusion|dit(?![a-z])|flux"
          r"|imagen|llava|vlm|neva|blip|flamingo|detr|\w*rcnn|ssd", _IMAGES),
         (r"alphafold|openfold|esmfold|diffdock|equidock|molmim|gnn|gcn|dlrm|wav2vec|hubert|conformer",
-         "no network of transformer layers alone"),
-        (r"deepseek.?v4", "a decoder with layers of a kind of its own"),
+         "not a network of transformer layers only"),
+        (r"deepseek.?v4", "a decoder with its own kind of layers"),
     )
 )  # fmt: skip
 """What families are that distsim has no layers for, by how their names begin, or a word in them."""
@@ -142,9 +142,9 @@ def traits_of(family: str, name: str) -> Traits:
     if known is not None:
         return _LLAMA if known == "llama" else TRAITS.get(known) or _configured(known) or _GPT
     if not family:
-        raise MissingCell(f"family is blank and {name!r} is no preset of this shape")
+        raise MissingCell(f"family is blank and {name!r} is not a preset of this shape")
     if what := _missing(family):
-        why = "which only presets describe" if what == _BOTH else "which distsim has no layers for yet"
+        why = "which only presets can describe" if what == _BOTH else "which distsim does not model yet"
         raise MissingCell(f"family {family!r} is {what}, {why}")
     return _STAND_INS[stand_in(family)]
 

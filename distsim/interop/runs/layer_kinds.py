@@ -37,10 +37,10 @@ def told_by_count(model: Model, run: Run) -> str:
     if model.experts is not None and (dense := model.experts.dense_layers):
         first = dense == tuple(range(len(dense)))
         where = f"all layers but the first {len(dense)}" if first else "every second layer"
-        return f"experts are taken to be in {where}, by n_params_b"
+        return f"experts assumed in {where}, from n_params_b"
     if not _contradicts(model, told):
         return ""
-    return f"n_params_b {text} contradicts the other cells, which make {count_parameters(model) / GIGA:.4g} billion"
+    return f"n_params_b {text} contradicts the other cells, which give {count_parameters(model) / GIGA:.4g} billion"
 
 
 def _contradicts(model: Model, told: float) -> bool:

@@ -84,8 +84,8 @@ def assumed_model(run: Run) -> str:
     if _given(run) is not None:
         return ""
     family = _family_of(run)
-    told = (f"family is blank: taken as {family} by the model's name" if run.text("family") is None else "",
-            "" if known_family(family) else f"family {family!r} is not known: layers as {stand_in(family)}'s",
+    told = (f"family is blank: assumed {family} from the model's name" if run.text("family") is None else "",
+            "" if known_family(family) else f"family {family!r} is not known: layers assumed as {stand_in(family)}'s",
             assumed_shape(run, _pretrained(run)), told_by_count(_pretrained(run), run))  # fmt: skip
     return "; ".join(words for words in told if words)
 
@@ -110,13 +110,13 @@ def _alike_once(model: Model) -> Model:
 def _described(run: Run) -> Model:
     """Cells overrule a preset of the same name; what neither says comes from the family."""
     if _REBUILT.search(run.text("model") or ""):
-        raise MissingCell(f"model {run.text('model')!r} has experts rebuilt as linear layers, which are not described")
+        raise MissingCell(f"model {run.text('model')!r} has experts rebuilt as linear layers, which are not modelled")
     name = run.text("model") or "?"
     try:
         return _given(run) or _from_cells(run, name, _family_of(run))
     except DistsimError as error:
         told = ", ".join(f"{cell} {count:,}" for cell in _SHAPE if (count := run.count(cell)))
-        raise MissingCell(f"{told} make no {name}: {error.problem}") from None
+        raise MissingCell(f"{told} do not make a valid {name}: {error.problem}") from None
 
 
 def _family_of(run: Run) -> str:
@@ -149,7 +149,7 @@ def _given(run: Run) -> Model | None:
         if run.count("hidden") and billions(run) and run.count("n_experts") is None:
             return None  # its layers are counted
         near = did_you_mean(name, catalog.names("models"))
-        raise MissingCell(f"layers or hidden is blank and {name!r} is no preset{near and '; '}{near}")
+        raise MissingCell(f"layers or hidden is blank and {name!r} is not a preset{near and '; '}{near}")
     return _reshaped(preset, run) if preset is not None and _variant(preset) else None
 
 
@@ -227,7 +227,7 @@ def _reshaped(preset: Model, run: Run) -> Model:
     update: dict[str, Any] = {field: run.count(cell) for cell, field in _SHAPE.items() if run.count(cell)}
     layers = update.get("layers", preset.layers)
     if layers != preset.layers and (preset.pattern or preset.encoder_layers or preset.text or preset.shared_keys):
-        raise MissingCell(f"layers {layers} is not {preset.name}'s {preset.layers}, which are of several kinds")
+        raise MissingCell(f"layers {layers} is not {preset.name}'s {preset.layers}, whose layers are of several kinds")
     if preset.experts is not None:
         dense = tuple(layer for layer in preset.experts.dense_layers if layer < layers)
         experts: dict[str, Any] = {"dense_layers": dense}

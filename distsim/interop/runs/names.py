@@ -149,7 +149,7 @@ def assumed_optimizer(run: Run, taken: str) -> str:
     known = optimizer_named(text) is not None or text.lower() in ("", *BLANK)
     if known and not _OTHER_OPTIMIZERS.search(text):
         return ""
-    return f"optimizer {text[:40]!r}: taken as {taken}"
+    return f"optimizer {text[:40]!r}: assumed {taken}"
 
 
 _FUSED = re.compile(affirmed(r"fused[-_ ]?(?:torch[-_ ]?)?adamw?|adamw?(?:_torch)?[-_ ]fused"), re.IGNORECASE)

@@ -190,4 +190,4 @@ def zero_stage(run: Run) -> int | None:
 def check_lengths(run: Run) -> None:
     """Raise MissingCell where the length is only a cap and the notes do not tell how long samples are."""
     if hit(_UNPACKED, run.notes) and lengths_of(run) is None:
-        raise MissingCell("seq_len is a cap: samples are not packed, and their lengths are not told")
+        raise MissingCell("seq_len is only an upper limit: samples are not packed, and their lengths are unknown")

@@ -189,7 +189,7 @@ def dropped(cells: Mapping[str, str]) -> str:
     """Cells of a layout that hold no number, and count as blank."""
     texts = ((name, (cells.get(name) or "").strip()) for name in LAYOUT)
     odd = ((name, text) for name, text in texts if text.lower() not in ("", *BLANK) and number_in(name, text) is None)
-    return "; ".join(f"{name} {text[:20]!r} is no number: taken as blank" for name, text in odd)
+    return "; ".join(f"{name} {text[:20]!r} is not a number: treated as blank" for name, text in odd)
 
 
 def suffixes_read(cells: Mapping[str, str]) -> str:
@@ -199,5 +199,5 @@ def suffixes_read(cells: Mapping[str, str]) -> str:
         text = (cells.get(name) or "").strip()
         value = number_in(name, text) if _SUFFIXED.fullmatch(text) else None
         if value is not None:
-            told.append(f"{name} {text!r} taken as {value:,.0f}")
+            told.append(f"{name} {text!r} read as {value:,.0f}")
     return "; ".join(told)

@@ -60,7 +60,7 @@ def offloaded(run: Run) -> str | None:
         found = ["optimizer", "parameters"] if zero_stage(run) == SHARDS_ALL else ["optimizer"]
     found = found or (["activations"] if hit(LAYERS, lower) else [])
     if not found or _MODULES.search(lower):
-        raise MissingCell(f"offload {lower!r} does not say what is moved")
+        raise MissingCell(f"offload {lower!r} does not say what is offloaded")
     if "parameters" in found and by_torch(run):
         found = [kind for kind in OFFLOADS if kind in {*found, "optimizer"}]  # CPUOffload: it works where shards are
     return ",".join(found)
@@ -86,8 +86,8 @@ def assumed_offload(run: Run, drives: bool) -> str:
     cell = run.text("offload") or ""
     moved = " and ".join(_OFFLOADERS[0][1])
     if on_drives(run):
-        return "" if drives else f"offload {cell!r}: taken to be in host memory"
+        return "" if drives else f"offload {cell!r}: assumed to go to host memory"
     if _OFFLOADERS[0][0].search(cell.lower()):
-        return f"offload {cell!r}: {moved} taken to be in host memory"
+        return f"offload {cell!r}: {moved} assumed to go to host memory"
     states = "optimizer" in (offloaded(run) or "") and (offloaded_share(run) or _ALL_OF_IT) < _ALL_OF_IT
-    return f"offload {cell!r}: all of it taken to leave" if states else ""
+    return f"offload {cell!r}: all of it assumed to be offloaded" if states else ""

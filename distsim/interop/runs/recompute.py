@@ -85,7 +85,7 @@ _DENIED = re.compile(
     re.IGNORECASE,
 )
 CHOICES = (
-    "known are none, full, selective, op, uniform, block:N, every-N, N layers, N%, core_attn, mlp, layernorm, act, "
+    "known: none, full, selective, op, uniform, block:N, every-N, N layers, N%, core_attn, mlp, layernorm, act, "
     "moe, moe_act, mla_up_proj, shared_experts"
 )
 
@@ -126,9 +126,9 @@ def _whole(cell: str, word: str) -> Said | None:
     if "op" in named <= BY_OPERATION:
         return Said({"recompute": "selective"}, {"selective": ("op",)})
     if word in OPEN or BUDGET.match(word):
-        return Said({}, assumed=f"recompute {cell!r}: taken as where nobody says")
+        return Said({}, assumed=f"recompute {cell!r}: treated as blank")
     if word == "unsloth":
-        return Said({"recompute": "full"}, assumed=f"recompute {cell!r}: copies to the host left out")
+        return Said({"recompute": "full"}, assumed=f"recompute {cell!r}: copies to the host are not counted")
     if (policy := OF_JAX.get(word)) is None:
         return None
     kind, kept = policy
@@ -142,19 +142,19 @@ def _remarked(cell: str, word: str) -> Said | None:
     if not found or not said:
         return None
     known = said.assumed or found[2] == "default"
-    return said if known else said._replace(assumed=f"recompute {cell!r}: taken as {found[1]}")
+    return said if known else said._replace(assumed=f"recompute {cell!r}: read as {found[1]}")
 
 
 def unknown(cell: str) -> MissingCell:
     """The error for a cell that does not say what is computed again."""
-    return MissingCell(f"recompute {cell!r} does not say what is computed again; {CHOICES}")
+    return MissingCell(f"recompute {cell!r} does not say what is recomputed; {CHOICES}")
 
 
 def _layers(cell: str, word: str, flat: str, layers: int, chunks: int) -> Said | None:
     """So many layers of a stage, each of them whole."""
     if found := UNIFORM.match(word):
         several = int(found[1]) > 1
-        note = f"recompute {cell!r}: inputs of all layers are kept, not of one in {found[1]}" if several else ""
+        note = f"recompute {cell!r}: the inputs of all layers are kept, not of one in {found[1]}" if several else ""
         return Said({"recompute": "full"}, assumed=note)
     count = _count(word, layers, chunks)
     if count is None:
@@ -163,7 +163,7 @@ def _layers(cell: str, word: str, flat: str, layers: int, chunks: int) -> Said |
         return _worded(cell, flat, layers, chunks)
     if count <= 0:
         return Said({"recompute": "none"})
-    note = f"recompute {cell!r}: taken as block:{count // chunks}" if count > 1 and NUMBERED.match(word) else ""
+    note = f"recompute {cell!r}: read as block:{count // chunks}" if count > 1 and NUMBERED.match(word) else ""
     return Said({"recompute": "full"} | ({"recompute_layers": count} if count < layers else {}), assumed=note)
 
 
@@ -202,7 +202,7 @@ def _worded(cell: str, flat: str, layers: int, chunks: int) -> Said | None:
     method = words & _METHODS
     if not method or words - _METHODS - _AROUND - _HOST or len(numbers) > 2 or any(len(one) > 4 for one in numbers):
         return None
-    note = f"recompute {cell!r}: copies to the host left out" if words & _HOST else ""
+    note = f"recompute {cell!r}: copies to the host are not counted" if words & _HOST else ""
     whole = Said({"recompute": "full"}, assumed=note)
     if not numbers:
         return whole if method & {"full", "uniform"} and "block" not in method else None
@@ -210,7 +210,7 @@ def _worded(cell: str, flat: str, layers: int, chunks: int) -> Said | None:
     if len(numbers) == 2:
         count = round(layers * first / last) if "of" in words and last else None
     elif "uniform" in method or ("num" in words and "block" not in method and first == 1):
-        kept = f"recompute {cell!r}: inputs of all layers are kept, not of one in {first}" if first > 1 else ""
+        kept = f"recompute {cell!r}: the inputs of all layers are kept, not of one in {first}" if first > 1 else ""
         return whole._replace(assumed=note or kept)
     elif "block" in method or "num" in words:
         count = first * chunks
@@ -252,7 +252,7 @@ def _modules(cell: str, word: str, has: Collection[str]) -> Said | None:
         elif one not in rest:
             rest.append(one)
     rest += ["copies to the host"] * moves
-    note = f"recompute {cell!r}: {', '.join(rest)} left out" if rest else ""
+    note = f"recompute {cell!r}: {', '.join(rest)} ignored" if rest else ""
     if whole:  # all else of a layer is computed again but products that are named to be kept
         kept = tuple(one for one in BUT_MLP if one != "context" or "core_attention" not in kinds)
         return Said({"recompute": "selective"}, {"kept": kept}, note)

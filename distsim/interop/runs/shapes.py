@@ -106,15 +106,15 @@ def assumed_shape(run: Run, model: Model) -> str:
     """Which blank cells of a shape that has no preset were filled, and with what; a plain MLP is four times as wide as
     hidden by definition."""
     experts = model.experts
-    told = [f"layers is blank: taken as {model.layers} by its parameters"] * (run.count("layers") is None)
-    told += [f"heads is blank: taken as {model.heads}"] * (run.count("heads") is None)
+    told = [f"layers is blank: assumed {model.layers} from n_params_b"] * (run.count("layers") is None)
+    told += [f"heads is blank: assumed {model.heads}"] * (run.count("heads") is None)
     if run.count("ffn_hidden") is None and experts is None and (model.gated or model.ffn != PLAIN_SHARE * model.hidden):
         by = (
-            " by n_params_b"
+            " from n_params_b"
             if run.positive("n_params_b") and model.ffn != usual_width(model.hidden, model.gated)
             else ""
         )
-        told.append(f"ffn_hidden is blank: taken as {model.ffn:,}{by}")
+        told.append(f"ffn_hidden is blank: assumed {model.ffn:,}{by}")
     if experts is not None and run.count("top_k") is None:
-        told.append(f"top_k is blank: taken as {experts.per_token}")
+        told.append(f"top_k is blank: assumed {experts.per_token}")
     return "; ".join(told)

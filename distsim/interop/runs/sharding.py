@@ -107,7 +107,7 @@ def assumed_sharding(run: Run, zero: int, group: int, sharers: int) -> str:
     """What is taken for granted of shards: words that nobody understands, and groups whose size is not told."""
     kind, words = run.text("fsdp_kind"), grouped_words(run, sharers)
     if kind and run.number("zero_stage") is None and stage_in(kind) is None:
-        return f"fsdp_kind {kind[:40]!r} is not understood: taken as ZeRO {zero}"
+        return f"fsdp_kind {kind[:40]!r} is not understood: assumed ZeRO {zero}"
     return assumed_groups(words, group, sharers) if words and zero and sharers > 1 else ""
 
 
@@ -118,5 +118,5 @@ def contradicted_sharding(run: Run) -> str:
     return (
         ""
         if cell is None or named in (None, int(cell))
-        else f"fsdp_kind {kind[:40]!r} contradicts zero_stage {cell:g}, which counts"
+        else f"fsdp_kind {kind[:40]!r} contradicts zero_stage {cell:g}, which is used"
     )

@@ -88,9 +88,7 @@ def assumed_groups(words: str, group: int, sharers: int) -> str:
     """What is taken for granted of groups: their size where it is not told, and where it does not fit."""
     told = groups_in(words)
     if not (told.copies or told.size):
-        return f"ranks that share a copy are not told: taken as {group}" + (
-            ", those of a node" if group < sharers else ""
-        )
+        return f"size of the sharding group is unknown: assumed {group}" + (", one node" if group < sharers else "")
     if group >= sharers and (told.size < sharers if told.size else told.copies > 1):
-        return f"{words[:40]!r} does not divide {sharers} ranks: shards over all"
-    return f"{words[:40]!r}: taken as {told.copies} copies of {group} shards" if told.mesh else ""
+        return f"{words[:40]!r} does not divide {sharers} ranks: sharded over all"
+    return f"{words[:40]!r}: read as {told.copies} copies of {group} shards" if told.mesh else ""

@@ -80,7 +80,7 @@ class Run:
         for name in (*COUNTS, "ffn_hidden"):
             value, most = self.number(name), bounds.get(name, MOST)
             if value is not None and value > most:
-                raise MissingCell(f"{name} {value:.3g} is beyond {most:,}: a typing slip?")
+                raise MissingCell(f"{name} {value:.3g} exceeds {most:,}: a typo?")
 
     def flag(self, name: str) -> bool | None:
         """A cell of yes or no."""
@@ -100,8 +100,8 @@ class Run:
         """Cells of numbers that hold none, or one that cannot be: they count as blank."""
         found = []
         for names, least, kind in (
-            (COUNTS, 1, "whole number from 1 on"), (MEASURED, 0, "number above 0"), (FROM_ZERO, 0, "number from 0 on"),
-            (FLAGS, 0, "yes or no"),
+            (COUNTS, 1, "whole number of at least 1"), (MEASURED, 0, "number above 0"),
+            (FROM_ZERO, 0, "number of at least 0"), (FLAGS, 0, "yes or no"),
         ):  # fmt: skip
             for name in names:
                 text, value = self.text(name), self.number(name)
@@ -111,7 +111,8 @@ class Run:
                     names is COUNTS and value != int(value)
                 ):  # fmt: skip
                     slip = "measurable " if value and value > 0 and names is MEASURED else ""
-                    found.append(f"line {self.line}: {name} {text[:20]!r} is no {slip}{kind}")
+                    article = "" if names is FLAGS else "a "
+                    found.append(f"line {self.line}: {name} {text[:20]!r} is not {article}{slip}{kind}")
         return found
 
     @property
@@ -179,24 +180,24 @@ def _refuse_open_quote(text: str, rows: Sequence[tuple[dict[str, str], int]], pa
     """The last row has swallowed those behind it where its quote is not closed."""
     if rows and text.count('"') % 2 and any("\n" in cell for cell in rows[-1][0].values()):
         begins = rows[-2][1] + 1 if len(rows) > 1 else 2
-        raise DistsimError("a quote is not closed, and all behind it is one cell", where=f"{path}:{begins}")
+        raise DistsimError("a quote is not closed, so everything after it is one cell", where=f"{path}:{begins}")
 
 
 def _check_header(header: list[str], path: Path) -> None:
     """A table of runs names its models, and each column once."""
     if not header:
-        raise DistsimError("the file is empty", "docs/runs.md has an example", where=str(path))
+        raise DistsimError("the file is empty", "see docs/runs.md for an example", where=str(path))
     if len(header) > 1 and not set(header) & set(COLUMNS):
         first = ", ".join(repr(name) for name in header[:MOST_TOLD])
         raise DistsimError(
-            f"the first row names no column of runs ({first}{', …' if len(header) > MOST_TOLD else ''})",
-            "a row of headings is needed, e.g. model,gpu,n_gpus,global_batch,step_time_s",
+            f"the first row has no known column of runs ({first}{', …' if len(header) > MOST_TOLD else ''})",
+            "start with a header row, e.g. model,gpu,n_gpus,global_batch,step_time_s",
             "columns are listed in docs/runs.md; distsim show runs lists the shipped ones",
             where=str(path),
         )
     twice = next((name for name in header if name and header.count(name) > 1), None)
     if twice:
-        raise DistsimError(f"column {twice!r} stands twice", "leave one out: which of them counts?", where=str(path))
+        raise DistsimError(f"column {twice!r} appears twice", "keep one of them", where=str(path))
     if "model" not in header and "layers" not in header:
         raise DistsimError(
             "no column 'model' or 'layers': this is not a table of runs",
@@ -243,8 +244,8 @@ def _odd_numbers(runs: Sequence[Run], most: int) -> list[str]:
     found = [words for run in runs for words in run.odd]
     if not found:
         return []
-    rest = [f"{len(found) - most} more cells hold no such number"] if len(found) > most else []
-    return [f"{words}: taken as blank" for words in found[:most]] + rest
+    rest = [f"{len(found) - most} more cells are invalid"] if len(found) > most else []
+    return [f"{words}: treated as blank" for words in found[:most]] + rest
 
 
 def measured_step_seconds(run: Run, global_batch: int, seq: int, gpus: int) -> float | None:

@@ -12,9 +12,10 @@ ADAPTERS = re.compile(r"lora|dora|peft|adapter|loftq|\b[48]-?bit")
 _PRETRAINS = re.compile(r"\b(?:pre|mid)[- ]?train(?!ed)|\bscratch\b|\bmlm\b|\bcpt\b")
 _NOTHING = ("", "0", *BLANK, *NO)
 _UNDESCRIBED = (
-    (re.compile(r"\b(?:prefix|p-?tuning|prompt[- ]?tuning|freez\w*|frozen|ia3|bitfit|lisa|adalora)"), "trains what"),
+    (re.compile(r"\b(?:prefix|p-?tuning|prompt[- ]?tuning|freez\w*|frozen|ia3|bitfit|lisa|adalora)"),
+     "trains something that"),
     (re.compile(r"\b(?:[a-z]?ppo|[a-z]{0,2}grpo|dapo|gspo|rloo|reinforce\w*|rl(?:hf|aif|vr)?)\b"), "generates, which"),
-    (re.compile(r"\bdistil|\bgkd\b"), "runs a teacher, which"),
+    (re.compile(r"\bdistil|\bgkd\b"), "runs a teacher model, which"),
     (re.compile(r"\b(?:c?dpo|ipo|kto|orpo|cpo|simpo|preferences?)\b|\breward"), "compares answers, which"),
     (re.compile(r"^(?:text )?embeddings?(?: models?| training)?$|\bcontrastive|\b(?:bi|cross)-?encoder|\bsimcse"),
      "compares texts, which"),
@@ -43,10 +44,10 @@ def refuse_undescribed(run: Run) -> None:
     """Raise MissingCell where the run fine-tunes in a way that distsim has no work or memory for."""
     kind = kind_of(run)
     if what := next((what for words, what in _UNDESCRIBED if words.search(kind)), ""):
-        raise MissingCell(f"finetune_kind {kind!r} {what} is not described; known are full, lora, qlora")
+        raise MissingCell(f"finetune_kind {kind!r} {what} is not modelled; known: full, lora, qlora")
     named = (run.text("optimizer") or "", kind)
     if updated := next((words for words in named if _PARTLY_UPDATED.search(words)), ""):
         raise MissingCell(
-            f"optimizer {updated!r} keeps states or gradients of a part of what trains, which is not described; known "
-            "are adamw, adamw-8bit, adafactor and what distsim show optimizers lists"
+            f"optimizer {updated!r} keeps states or gradients of only part of what trains, which is not modelled; "
+            "known: adamw, adamw-8bit, adafactor and those of distsim show optimizers"
         )

@@ -134,7 +134,7 @@ def assumed_kind(run: Run) -> str:
     """A kind that is taken as a plainer one, though it does more or less."""
     kind = run.text("finetune_kind") or ""
     like = "LoRA" if _LIKE_LORA.search(kind.lower()) else "full" if _PROJECTED.search(kind.lower()) else ""
-    return f"finetune_kind {kind!r}: taken as {like}" if like else ""
+    return f"finetune_kind {kind!r}: modelled as {like}" if like else ""
 
 
 def assumed_rank(run: Run, usual: Mapping[str, Any]) -> str:
@@ -142,7 +142,7 @@ def assumed_rank(run: Run, usual: Mapping[str, Any]) -> str:
     unsaid = tuning_options(run, usual).get("lora_rank") == USUAL_RANK and not (
         run.count("lora_rank") or "lora_rank" in usual
     )
-    return f"lora_rank is blank: taken as {USUAL_RANK}" if unsaid else ""
+    return f"lora_rank is blank: assumed {USUAL_RANK}" if unsaid else ""
 
 
 def spread_options(run: Run) -> dict[str, Any]:
