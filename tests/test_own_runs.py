@@ -75,7 +75,7 @@ def test_a_row_in_another_unit_is_left_aside(own_folder: Path, capsys: pytest.Ca
     assert "median row" not in told.err
 
 
-@pytest.mark.parametrize(("seconds_per_unit", "words"), [(60, "is it minutes?"), (0.1, "for one optimizer step?")])
+@pytest.mark.parametrize(("seconds_per_unit", "words"), [(60, "is it minutes?"), (0.1, "of one optimizer step?")])
 def test_tables_that_no_source_is_as_far_off_as(
     seconds_per_unit: float, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
