@@ -39,7 +39,7 @@ def _replay(**cells: Any) -> Replay:
 def test_a_layer_takes_what_was_measured(cells: dict[str, Any], seconds: float) -> None:
     found = _replay(**cells, step_time_s=seconds)
     assert found.error == pytest.approx(0, abs=0.05) and found.covered
-    assert "one layer by itself" in found.assumed and found.predicted_peak is None
+    assert "a single layer" in found.assumed and found.predicted_peak is None
 
 
 def test_words_and_optimizer_are_no_part_of_it() -> None:
@@ -53,4 +53,4 @@ def test_words_and_optimizer_are_no_part_of_it() -> None:
 
 def test_nothing_is_fitted_to_it() -> None:
     examples, reasons = examples_of([_run(step_time_s=0.02)])
-    assert not examples and any("one layer" in reason for reason in reasons)
+    assert not examples and any("a single layer" in reason for reason in reasons)

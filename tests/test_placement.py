@@ -297,8 +297,8 @@ def test_measured_runs_whose_layers_do_not_divide_are_replayed() -> None:
     assert {name: setup.stage_layers for name, setup in found.items()} == REPLAYED
     assert found["dgxc-0251"].layout.vpp == 1
     told = {one.id: replay(one).assumed for one in read_runs(shipped_runs()) if one.id in ("dgxc-0251", "mlmci-0105")}
-    assert "vpp 12 says nothing" in told["dgxc-0251"]
-    assert "etp 4 says nothing" in told["mlmci-0105"]
+    assert "vpp 12 has no effect" in told["dgxc-0251"]
+    assert "etp 4 has no effect" in told["mlmci-0105"]
     assert found["mlmci-0105"].layout.etp == 1
 
 

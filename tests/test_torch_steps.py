@@ -224,7 +224,7 @@ def test_samples_of_a_micro_batch_are_filled_up_to_the_longest() -> None:
 
 
 def test_lengths_below_a_cap_must_be_told() -> None:
-    with pytest.raises(MissingCell, match="cap"):
+    with pytest.raises(MissingCell, match="only an upper limit"):
         setup_of(_run(framework="torchtune", notes="max seq 4096 UNPACKED (real length shorter)"))
 
 

@@ -144,5 +144,5 @@ def test_runs_with_nothing_measured_are_told(tmp_path: Path, capsys: pytest.Capt
     file.write_text(head + row.format("a", 18) + row.format("b", ""))
     assert run(["validate", str(file), "--json"]) == 0
     out, err = capsys.readouterr()
-    assert "nothing measured to hold it against: 1 (b)" in err
+    assert "1 row has neither a measured step time nor a measured peak to compare with (b)" in err
     assert json.loads(out)["summary"]["timed_rows"] == 1
