@@ -156,8 +156,8 @@ def test_json_names_its_device_and_its_test(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--ranks", "-3"], "-3 ranks make no group"),
-        (["--ranks", "0"], "0 ranks make no group"),
+        (["--ranks", "-3"], "-3 ranks cannot form a group"),
+        (["--ranks", "0"], "0 ranks cannot form a group"),
         (["--ranks", "1"], "on one rank exchanges nothing"),
         (["--gpus-per-node", "0"], "0 GPUs per node"),
         (["--internode-gbps-per-gpu", "-5"], "-5 Gb/s is not a valid network bandwidth"),

@@ -765,7 +765,7 @@ def test_parts_of_nodes_are_told_apart_from_plans_that_take_for_ever() -> None:
     )
     assert (parts.returncode, ages.returncode) == (2, 1)
     assert not parts.stdout
-    assert "nobody rents out 6, 12 accelerators in whole nodes of 8" in parts.stderr
+    assert "no listed provider rents out 6, 12 accelerators in whole nodes of 8" in parts.stderr
     assert "more than 10 years" in ages.stderr
 
 

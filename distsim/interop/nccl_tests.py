@@ -56,7 +56,7 @@ class NcclTests(NamedTuple):
 def read(path: str, op: str | None = None, ranks: int | None = None) -> NcclTests:
     """Samples of a file that nccl-tests wrote; ``op`` and ``ranks`` serve files whose headers are missing."""
     if ranks is not None and ranks < 1:
-        raise DistsimError(f"{ranks} ranks make no group", "give a whole number of at least 2")
+        raise DistsimError(f"{ranks} ranks cannot form a group", "give a whole number of at least 2")
     text = read_text(path, _WANTED)
     if text.lstrip().startswith("{"):
         return _read_json(text, path, op, ranks)

@@ -36,7 +36,7 @@ def nothing_found(
         nodes = sorted({catalog.load("clusters", cluster).gpus_per_node for cluster, _ in known})
         sizes = ", ".join(map(str, sorted({gpus for _, gpus in known})))
         raise DistsimError(
-            f"nobody rents out {sizes} accelerators in whole nodes of {' or '.join(map(str, nodes))}",
+            f"no listed provider rents out {sizes} accelerators in whole nodes of {' or '.join(map(str, nodes))}",
             f"use whole nodes: --gpus {_whole_nodes(request.sizes, nodes[0])}",
         )
     priced = [one.under(quote.term) for one in made for quote in known[one.cluster, one.gpus]]
