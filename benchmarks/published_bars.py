@@ -5,6 +5,7 @@ Prints them beside what is predicted; with --docs they are written to docs/step.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import distsim
+from distsim import catalog
 from distsim.engine.evidence import replay
 from distsim.engine.validate import shipped_runs
 from distsim.interop.runs import read_runs
@@ -81,6 +83,8 @@ def _speed(gpus: int, **layout: Any) -> float:
     return WORK / distsim.step(**NARAYANAN, gpus=gpus, **layout).seconds / gpus / TERA
 
 
+@functools.cache
+@catalog.settled()
 def scan() -> list[tuple[float, float]]:
     """Measured and predicted seconds of BLOOM's scan of layouts."""
     runs = [run for run in read_runs(shipped_runs()) if SCAN in (run.text("source") or "")]
