@@ -40,7 +40,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("takes no memory share of weight gradients", {"stages": 4, "micro": 8, "weight_memory": 0.5}),
     ("memory limit of 0", {"stages": 4, "micro": 8, "memory_limit": 0, "schedule": "zb-auto"}),
     ("takes no group", {"stages": 4, "micro": 8, "group": 4}),
-    ("has no fused blocks", {"stages": 4, "micro": 8, "fused": "split"}),
+    ("has no fused pairs", {"stages": 4, "micro": 8, "fused": "split"}),
     ("fused is 'half'", {"stages": 4, "micro": 8, "fused": "half"}),
     ("p2p is 'eager'", {"stages": 4, "micro": 8, "p2p": "eager"}),
     ("lists 3 times", {"stages": 4, "micro": 8, "forward": [1, 2, 3]}),

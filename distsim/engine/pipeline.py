@@ -106,19 +106,17 @@ def _of_model(
 
 
 def _fusion(parts: Schedule, fused: str | None, fused_time: Time | None, program: bool) -> Schedule:
-    """Apply the rule for fused blocks; refuse it where there are none."""
+    """Apply the rule for fused pairs; refuse it where there are none."""
     any_fused = any(action[0] == "FB" for order in parts.orders for action in short(order))
     if not any_fused:
         if fused is not None or fused_time is not None:
-            raise DistsimError(
-                f"schedule {parts.name} has no fused blocks", "leave out the rule and the time of fused blocks"
-            )
+            raise DistsimError(f"schedule {parts.name} has no fused pairs", "leave out --fused and --fused-time")
         return parts
     if fused == "split":
         if program:
-            raise DistsimError("an order that posts its messages runs fused blocks as written", "use atomic")
+            raise DistsimError("an order that posts its messages runs fused pairs as written", "use atomic")
         if fused_time is not None:
-            raise DistsimError("a split fused block has no time of its own", "use atomic, or leave the time out")
+            raise DistsimError("a split fused pair has no time of its own", "use atomic, or leave the time out")
         return parts._replace(orders=given.split_fused(parts.orders))
     return parts
 

@@ -178,7 +178,7 @@ def hanayo_exact(stages: Number, micro: Number, forward: Number, backward: Numbe
 def dualpipe_makespan(
     turns: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number, chunks: Number = 1
 ) -> Number:
-    """DualPipe and DualPipeV with atomic fused blocks as long as their halves, for passes of any length (no hops).
+    """DualPipe and DualPipeV with atomic fused pairs as long as their halves, for passes of any length (no hops).
     ``turns`` is p/2 - 1 for DualPipe and p - 1 for DualPipeV."""
     way = maximum(2 * turns * forward, (turns - 1) * forward + turns * input_gradient)
     idle = way + turns * maximum(0, input_gradient - weight_gradient)

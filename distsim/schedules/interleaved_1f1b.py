@@ -36,7 +36,7 @@ def megatron_group(stages: int, micro: int, group: int | None) -> int:
         other = next((one for one in range(stages, micro + 1) if _takes(stages, micro, one)), None)
         raise DistsimError(
             f"Megatron cannot interleave {micro} micro-batches over {stages} stages in groups of {size}",
-            f"a group holds at most all micro-batches and at least {stages}, a smaller last group too",
+            f"a group holds at least {stages} micro-batches (the last, smaller one too) and at most all",
             f"try groups of {other}" if other else f"try {stages} micro-batches, or the schedule interleaved-1f1b",
         )
     return size
