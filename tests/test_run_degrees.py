@@ -236,3 +236,4 @@ def test_a_script_fills_batch_and_length(gpus: int, cells: dict[str, str], layou
     y = found.setup.layout
     assert (y.tp, y.dp, y.micro_batch, y.zero) == layout and y.micro_batches == 1 and y.seq == 1024
     assert found.setup.recompute == "none" and "seq_len is blank: assumed 1,024" in found.assumed
+    assert "batch is blank: assumed" in found.assumed

@@ -82,7 +82,7 @@ def test_blank_layers_are_counted(size: str, stages: int, layers: int) -> None:
     row = {**BIGSCIENCE, "model": f"GPT {size}", "pp": stages, "n_gpus": 8 * stages}
     model = model_of(_run(**row))
     assert (model.layers, model.heads) == (layers, 96)
-    assert f"layers is blank: assumed {layers} from n_params_b" in _replay(**row).assumed
+    assert f"layers is blank: assumed {layers} from {size} parameters" in _replay(**row).assumed
 
 
 @pytest.mark.parametrize(

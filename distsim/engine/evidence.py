@@ -155,7 +155,7 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
         assumed_stage(run, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
         assumed_zeropp(run, setup), assumed_context(run, setup.layout.cp, setup.layout.cp_mode),
-        assumed_batch(run, setup.framework, setup.layout.micro_batch), assumed_to_fit(run, setup),
+        assumed_batch(run, setup), assumed_to_fit(run, setup),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
 

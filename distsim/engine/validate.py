@@ -146,8 +146,8 @@ def validate_file(path: Path, show: Show | None = None, pool: Pool | None = None
 
 
 def _shared(runs: Sequence[Run], show: Show | None, pool: Pool) -> tuple[Replay, ...]:
-    """Replays by the workers of a pool, in the order of the runs. Neighbours stay together, as they
-    name the same presets."""
+    """Replays by the workers of a pool, in the order of the runs. Neighbours stay together, as they name the same
+    presets."""
     parts = [tuple(runs[first : first + PART]) for first in range(0, len(runs), PART)]
     made: dict[int, list[Replay]] = {}
     for place, replays in pool.share(replays_of, parts):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
-from distsim.engine.runs.layout import unstated
+from distsim.engine.runs.layout import preset_name, unstated
 from distsim.interop.runs import Run
 from distsim.interop.runs.models import model_of
 from distsim.specs.framework import Framework
@@ -17,8 +16,7 @@ def chosen_layout(run: Run, framework: Framework) -> ChosenLayout | None:
     row states its layout, or there is none."""
     if not framework.layouts or not unstated(run, framework) or run.text("cp"):
         return None
-    name = re.sub(r"[\s_]+", "-", model_of(run).name.lower())
-    for layout in framework.layouts.get(name, ()):
+    for layout in framework.layouts.get(preset_name(model_of(run)), ()):
         if layout.noted in run.notes and all(
             run.count(cell) in (None, value) for cell, value in _cells(layout).items()
         ):

@@ -26,6 +26,7 @@ from distsim.specs.rules import divisors, trades_heads
 from distsim.specs.support import RING, context_modes
 
 SEQUENCE = "seq_len"
+"""The cell that a script's ``seq`` fills."""
 WIDEST = 8
 """GPUs that a tensor parallel group is taken to have at most where only the size of a replica is known."""
 LARGEST = 16
@@ -176,10 +177,15 @@ def unsaid_micro_batch(run: Run, framework: Framework) -> int | None:
     return None if states_batch(run) or _timed_by_steps(run) else framework.usual.get("unsaid_micro_batch")
 
 
+def preset_name(model: Model) -> str:
+    """A model's name as framework presets list it."""
+    return re.sub(r"[\s_]+", "-", model.name.lower())
+
+
 def scripted(run: Run, framework: Framework, model: Model) -> Run:
     """The row with what the framework's own script for its model and accelerator sets where its cells are blank; what
     scripts that fix a batch set besides, but for the length, stands for rows that say nothing of a batch."""
-    own, name = framework.scripts.get(gpu_name(run), {}), re.sub(r"[\s_]+", "-", model.name.lower())
+    own, name = framework.scripts.get(gpu_name(run), {}), preset_name(model)
     script = own.get(name) or framework.scripts.get("any", {}).get(name)
     if script is None:
         return run
@@ -203,10 +209,12 @@ def usual_length(run: Run, framework: Framework) -> int | None:
     return None if fine_tunes(run) else framework.usual.get("seq")
 
 
-def assumed_batch(run: Run, framework: Framework, micro_batch: int) -> str:
-    """What is taken for granted of a batch that no cell tells."""
-    unsaid = unsaid_micro_batch(run, framework)
-    return f"batch is blank: assumed {micro_batch} sequences per replica" if unsaid else ""
+def assumed_batch(run: Run, setup: Setup) -> str:
+    """What is taken for granted of a batch that no cell tells: the framework's usual one, or that of its script."""
+    framework = setup.framework
+    by_script = not states_batch(run) and states_batch(scripted(run, framework, setup.model))
+    taken = f"batch is blank: assumed {setup.layout.micro_batch} sequences per replica"
+    return taken if by_script or unsaid_micro_batch(run, framework) else ""
 
 
 def possible_degrees(run: Run, framework: Framework | None = None) -> list[dict[str, int]]:

@@ -97,8 +97,8 @@ def _of_known(runs: float, name: str) -> str:
 
 
 def _around(seconds: float, group: dict[str, float], told: str) -> Interval:
-    ends = [seconds * math.exp(-group["over"]), seconds * math.exp(group["under"])]
-    half = None
-    if "half_over" in group and "half_under" in group:
-        half = seconds * math.exp(-group["half_over"]), seconds * math.exp(group["half_under"])
-    return Interval(LEVEL, ends[0], ends[1], told, half)
+    def span(over: str, under: str) -> tuple[float, float]:
+        return seconds * math.exp(-group[over]), seconds * math.exp(group[under])
+
+    half = span("half_over", "half_under") if "half_over" in group else None
+    return Interval(LEVEL, *span("over", "under"), told, half)

@@ -32,7 +32,6 @@ _LAYERS = re.compile(
 _NEMO = re.compile(rf"\bact(?:ivations)?_(?:ckpt|checkpoint)_(?:num_)?layers{_IS}\d", re.IGNORECASE)
 """NeMo's number of layers of a chunk that are checkpointed, which needs no other word."""
 _CHUNKS = re.compile(rf"\b(?:VPP?|virtual[-_ ]pipeline(?:[-_ ]model[-_ ]parallel)?(?:[-_ ]size)?){_IS}(\d{{1,2}})\b")
-
 _TOKENS = re.compile(rf"\bseq(?:uence)?(?:[-_ ]?len(?:gth)?)?{_IS}([1-9]\d{{2,6}})\b", re.IGNORECASE)
 
 

@@ -240,7 +240,11 @@ def _reshaped(preset: Model, run: Run) -> Model:
 
 
 def layer_alone(run: Run) -> bool:
-    """Whether the row is of one layer by itself: it has no words."""
+    """Whether the row is of one layer by itself: neither it nor a preset of its name has words."""
+    return _wordless_layer(run) and only_described(run)
+
+
+def _wordless_layer(run: Run) -> bool:
     return run.count("layers") == 1 and run.text("vocab") is None
 
 
@@ -254,7 +258,7 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         traits["activation"] = "silu" if gated else "gelu"
     if tied is not None:
         traits["tied_embeddings"] = tied
-    vocab = run.count("vocab") or (SMALL_VOCAB if layer_alone(run) else usual_vocab(family))
+    vocab = run.count("vocab") or (SMALL_VOCAB if _wordless_layer(run) else usual_vocab(family))
     context = run.count("seq_len") or 2048
     if known_family(family) in READ_IMAGES:
         vocab, traits["patches"] = 0, patches_of(run, context)

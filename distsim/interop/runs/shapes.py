@@ -106,7 +106,9 @@ def assumed_shape(run: Run, model: Model) -> str:
     """Which blank cells of a shape that has no preset were filled, and with what; a plain MLP is four times as wide as
     hidden by definition."""
     experts = model.experts
-    told = [f"layers is blank: assumed {model.layers} from n_params_b"] * (run.count("layers") is None)
+    told = []
+    if run.count("layers") is None:
+        told.append(f"layers is blank: assumed {model.layers} from {billions(run):g}B parameters")
     told += [f"heads is blank: assumed {model.heads}"] * (run.count("heads") is None)
     if run.count("ffn_hidden") is None and experts is None and (model.gated or model.ffn != PLAIN_SHARE * model.hidden):
         by = (
