@@ -160,13 +160,14 @@ _PARTS: dict[Here, str] = {
     "ds-sequence-parallel-size parallelism-config-sp-size sp-size sp-degree ulysses-size ulysses-degree",
     Here("recompute_layers", why="(block: its value x vpp; uniform: leave out, all recompute)"): "recompute-num-layers",
     Here("recompute", "full", "(block: with recompute-layers)"): "recompute-method",
-    Here("recompute", "selective", "(the framework decides what is recomputed)"): "recompute-modules context-fn",
+    Here("recompute", "selective", "(the framework decides what is recomputed)"): "context-fn",
     Here("recompute", "selective", "(for op; for a number: full, with recompute-layers = layers / its value)"):
     "selective-ac-option",
     Here("recompute", "full", "(with recompute-layers = layers x its value)"): "selective-checkpointing",
     Here("recompute", why="(0: full; 1: none; in between: selective, whose share the framework decides)"):
     "activation-memory-budget memory-budget",
-    Here("offload", "activations", "(all that all layers save)"): "cpu-offloading-num-layers offload-modules",
+    Here("offload", "activations", "(all that all layers save)"): "cpu-offloading-num-layers "
+    "fine-grained-activation-offloading",
     Here("zero", why="(True or always: 3; False or never: 2; GPUs per node: 3, with zeropp hpz)"):
     "reshard-after-forward fsdp-reshard-after-forward",
     Here("zero", why="(FULL_SHARD: 3; SHARD_GRAD_OP: 2; NO_SHARD: 0; HYBRID_SHARD: 3, with zero-group)"):

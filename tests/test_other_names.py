@@ -90,10 +90,7 @@ def test_fields_are_told_as_files_have_them_and_options_as_they_are_typed() -> N
         (["plan", "llama-7b", "--tokens", "1T", "--within", "30d"], "did you mean --deadline?"),
         (["search", "llama-7b", "--steps", "9"], "did you mean --tokens (steps x global batch x sequence)?"),
         (["pipeline", "--pp", "4"], "did you mean --stages?"),
-        (
-            ["step", "llama-7b", "--recompute-modules", "mlp"],
-            "did you mean --recompute selective (the framework decides what",
-        ),
+        (["step", "llama-7b", "--context-fn", "mlp"], "did you mean --recompute selective (the framework decides what"),
         (["step", "llama-7b", "--local-batch-size", "4"], "did you mean --micro-batch (under pipelines pipeline_p"),
         (
             ["step", "llama-7b", "--framework", "gpt-neox"],

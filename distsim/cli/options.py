@@ -60,6 +60,10 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "global_batch": (int, "sequences per optimizer step over all ranks [default: micro-batch * dp]"),
     "recompute": (str, "activation recomputation: none, selective, full [default: the framework's, or none]"),
     "recompute_layers": (int, "layers per stage that recompute under full [default: all]"),
+    "recompute_modules": (
+        str,
+        "what selective recomputes (Megatron): core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts",
+    ),
     "attention": (str, "attention kernel: flash or eager [default: the framework's, or flash]"),
     "compile": (
         bool,
@@ -79,6 +83,10 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "optimizer": (str, "optimizer (distsim show optimizers) [default: adamw]"),
     "offload": (str, "what to offload from the GPU: none, optimizer, parameters, activations"),
     "offload_to": (str, "where offloaded states go: cpu, or further to nvme drives (DeepSpeed, ZeRO 3)"),
+    "offload_modules": (
+        str,
+        "whose activations leave (Megatron) attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act",
+    ),
     "mtp": (int, "multi-token prediction layers to train with the model [default: none]"),
     "lora_rank": (int, "rank of LoRA adapters; the model itself is frozen"),
     "lora_targets": (

@@ -58,6 +58,7 @@ def _software_words(setup: Setup) -> list[str]:
     """Recipe, optimizer and framework, and whatever is not the default."""
     layout = setup.layout
     some = f" of {layout.recompute_layers} layers per stage" if layout.recompute_layers > 0 else ""
+    some += _listed(setup.job.recompute_modules)
     return [
         setup.precision.name, setup.optimizer.name, setup.framework.name,
         *([f"{setup.recompute} recompute{some}"] if setup.recompute != "none" else []),
@@ -72,9 +73,15 @@ def _software_words(setup: Setup) -> list[str]:
     ]  # fmt: skip
 
 
+def _listed(modules: str | None) -> str:
+    """`` of moe_act, layernorm and core_attn``; nothing where no modules are named."""
+    return " of " + " and ".join(modules.rsplit(",", 1)).replace(",", ", ") if modules else ""
+
+
 def _offload_words(setup: Setup) -> list[str]:
     """What leaves the GPU, and where to."""
-    hosts = [kind for kind in setup.offload if kind not in setup.drives]
+    hosts = [kind + (_listed(setup.job.offload_modules) if kind == "activations" else "")
+             for kind in setup.offload if kind not in setup.drives]  # fmt: skip
     places = ((setup.drives, "on NVMe drives"), (hosts, "in host memory"))
     return [f"{' and '.join(kinds)} {place}" for kinds, place in places if kinds]
 

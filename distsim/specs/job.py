@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, get_args, get_origin
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from distsim.errors import DistsimError
 from distsim.specs import stage_layers
@@ -12,6 +12,8 @@ from distsim.specs.base import Spec, explain
 from distsim.specs.layout import OFFLOADS
 from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE, LARGEST_SIZE
 from distsim.specs.model import Model
+from distsim.specs.modules import CHOICES, implied, modules_named
+from distsim.specs.offloads import offload_named
 from distsim.specs.quantity import MaybeFraction, Once, Watts
 from distsim.specs.tuning import WHOLE, targets_named
 
@@ -74,6 +76,8 @@ class Job(Spec):
     global_batch: Batch = None
     recompute: Literal["none", "selective", "full"] | None = None
     recompute_layers: Annotated[int | None, Once(Field(ge=1, le=1_000_000))] = None
+    recompute_modules: str | None = None
+    """Modules of a layer that selective recomputation computes again, by Megatron's names."""
     attention: Literal["flash", "eager"] | None = None
     compile: bool | None = None
     """torch.compile fuses operations that the framework's plain code runs one by one."""
@@ -89,6 +93,8 @@ class Job(Spec):
     optimizer: str | None = None
     offload: str | None = None
     offload_to: Literal["cpu", "nvme"] | None = None
+    offload_modules: str | None = None
+    """Modules whose saved tensors are all that is offloaded of activations."""
     mtp: Annotated[int | None, Once(Field(ge=0, le=64))] = None
     """Multi-token prediction layers that train with the model."""
     lora_rank: Degree = None
@@ -122,7 +128,7 @@ class Job(Spec):
     """Rate of the slow link of each replica, in Gb/s."""
     servers: Degree = None
 
-    @field_validator("offload", "lora_targets", "lora_whole", "zeropp", mode="before")
+    @field_validator("offload", "lora_targets", "lora_whole", "zeropp", *CHOICES, mode="before")
     @classmethod
     def _joined(cls, value: Any) -> Any:
         """A list of words is equivalent to words joined by commas."""
@@ -133,17 +139,13 @@ class Job(Spec):
     @classmethod
     def _offloaded(cls, value: str | None) -> str | None:
         """``optimizer,parameters`` in the canonical order; ``none`` stands alone."""
-        if value is None:
-            return None
-        words = value.replace(",", " ").lower().split()
-        unknown = [word for word in words if word not in (*OFFLOADS, "none")]
-        if unknown or not words or ("none" in words and len(words) > 1):
-            from distsim.other_choices import choice_meant
+        return None if value is None else offload_named(value)
 
-            near = choice_meant(unknown[0], (*OFFLOADS, "none")) if unknown else ""
-            choices = f"choices: none, {', '.join(OFFLOADS)}, joined by commas"
-            raise ValueError(f"{value!r} is not a choice; {near or choices}")
-        return ",".join(word for word in (*OFFLOADS, "none") if word in words)
+    @field_validator(*CHOICES)
+    @classmethod
+    def _modules(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """``moe_act,core_attn`` in the canonical order."""
+        return None if value is None else modules_named(str(info.field_name), value)
 
     @field_validator("lora_targets")
     @classmethod
@@ -202,6 +204,12 @@ class Job(Spec):
             return f"{near} choices: {', '.join(choices)}".lstrip()
         number = "2" if int in kinds or float in kinds else '"…"'
         return f"write e.g. {name} = {EXAMPLES.get(name, number)}"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _implies(cls, options: Any) -> Any:
+        """Modules say that something is computed again, or offloaded."""
+        return implied(options) if isinstance(options, dict) else options
 
     @model_validator(mode="before")
     @classmethod

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from distsim.specs.offload_kernels import OffloadKernels
 from distsim.specs.quantity import (
     Amount,
     Count,
@@ -18,7 +19,7 @@ from distsim.specs.quantity import (
 from distsim.specs.ring_kernels import RingKernels
 
 
-class Kernels(RingKernels):
+class Kernels(RingKernels, OffloadKernels):
     """Which operations are fused, that is, which tensors live until backward. Source: the framework's own code."""
 
     norm: Literal["fused", "eager"] = "fused"
@@ -272,14 +273,6 @@ class Kernels(RingKernels):
     packed: Literal["lengths", "masked"] = "lengths"
     """Attention in one kernel reads where packed samples begin and passes others by, or computes all blocks of a
     causal sequence and masks what is of another sample."""
-    offloads: Literal["all", "marked", "products"] = "all"
-    """What of a layer's saved tensors offloaded activations are: all, those that modules mark (Transformer Engine
-    before 2.10), or what a policy names, beside which a layer's input stays (XLA)."""
-    offload_waits: bool = False
-    """The host waits for each copy of offloaded activations, so that nothing runs beside them."""
-    offload_stash: Count = 2
-    """Layers whose offloaded tensors are on the GPU when a forward pass ends: one computes while another is copied
-    (NVIDIA/TransformerEngine pytorch/cpu_offload.py), or as many as are only given up later (torchtune)."""
     op_keeps_unread: bool = True
     """``op`` keeps products that no backward pass reads, too; a compiler drops them."""
     op_keeps_narrow: bool = True

@@ -10,6 +10,19 @@ if TYPE_CHECKING:
     from distsim.specs.support import Supports
 
 
+def offload_named(value: str) -> str:
+    """What is offloaded, in the canonical order; ``none`` stands alone."""
+    words = value.replace(",", " ").lower().split()
+    unknown = [word for word in words if word not in (*OFFLOADS, "none")]
+    if unknown or not words or ("none" in words and len(words) > 1):
+        from distsim.other_choices import choice_meant
+
+        near = choice_meant(unknown[0], (*OFFLOADS, "none")) if unknown else ""
+        choices = f"choices: none, {', '.join(OFFLOADS)}, joined by commas"
+        raise ValueError(f"{value!r} is not a choice; {near or choices}")
+    return ",".join(word for word in (*OFFLOADS, "none") if word in words)
+
+
 def offload_words(supports: Supports) -> str:
     """What may leave the GPU, in words."""
     words: list[str] = list(supports.offload)

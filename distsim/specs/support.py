@@ -60,6 +60,8 @@ class Supports(Spec):
     """A switch pairs the forward of one micro-batch with the backward of another, whose exchanges of experts hide."""
     tp_pieces: bool = False
     """A switch makes the compiler cut tensor parallel exchanges into pieces beside products."""
+    modules: bool = False
+    """Lists of modules say what selective recomputation computes again and which activations are offloaded."""
     losses: tuple[str, ...] = ()
     """Losses that a switch puts in the place of its own."""
     pure_bf16: bool = False

@@ -18,6 +18,7 @@ from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.step import seconds_of
 from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
+from distsim.specs.flags import flag
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors
@@ -204,13 +205,17 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def _recomputed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Less recomputation."""
-    fewer = "" if setup.job.recompute_layers is None else " (without --recompute-layers)"
+    gone = [name for name in ("recompute_layers", "recompute_modules") if getattr(setup.job, name) is not None]
+    fewer = f" (without {' and '.join(map(flag, gone))})" if gone else ""
     if setup.recompute != "none":
-        yield "recompute", f"no recomputation{fewer}", {"recompute": "none", "recompute_layers": None}
+        yield "recompute", f"no recomputation{fewer}", {"recompute": "none", **dict.fromkeys(gone)}
     if setup.recompute == "full":
-        yield "recompute", f"recompute attention only{fewer}", {"recompute": "selective", "recompute_layers": None}
-        from distsim.engine.advice.changes import some_layers
+        yield "recompute", f"recompute attention only{fewer}", {"recompute": "selective", **dict.fromkeys(gone)}
+        from distsim.engine.advice.changes import cheap_modules, some_layers
 
+        if again := cheap_modules(setup):
+            changed = {**dict.fromkeys(gone), "recompute": "selective", "recompute_modules": ",".join(again)}
+            yield "recompute", f"recompute {' and '.join(again)} only{fewer}", changed
         for count, layers in _fewer_layers(setup):
             yield "recompute", some_layers(count, layers), {"recompute_layers": count}
 

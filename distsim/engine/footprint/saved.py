@@ -110,6 +110,8 @@ def saved_of(setup: Setup, stage: Stage) -> Saved:
 def staying_bytes(setup: Setup, block: Block) -> Number:
     """Bytes of a layer that is not recomputed which offloading leaves on the GPU."""
     kernels, selective = setup.kernels, setup.layout.selective
+    if kernels.offloads == "modules":
+        return _outside_modules(setup, block)
     if kernels.offloads != "marked":
         entry = 0 if block.boundary is None else block.boundary.size_bytes
         there = entry if kernels.offloads == "products" else 0
@@ -120,6 +122,18 @@ def staying_bytes(setup: Setup, block: Block) -> Number:
         return where(selective, there, 0)
     sizes = distinct_saved(block.operations, selective, kernels)
     return sum(sizes[name] for name in {t.name for one in block.operations if _unmarked(setup, one) for t in one.saved})
+
+
+def _outside_modules(setup: Setup, block: Block) -> Number:
+    """What a layer keeps less what the offloaded modules alone save of it."""
+    from distsim.layers.moved import moved_bytes
+    from distsim.layers.recompute import named_saved
+
+    kernels, selective = setup.kernels, setup.layout.selective
+    leaves = moved_bytes(block, kernels.offload_modules, distinct_saved(block.operations, selective, kernels))
+    if kernels.kept is not None:
+        leaves = where(selective, moved_bytes(block, kernels.offload_modules, named_saved(block, kernels.kept)), leaves)
+    return layer_saved_bytes(setup, block, 0) - leaves
 
 
 def _unmarked(setup: Setup, operation: Operation) -> bool:

@@ -3,11 +3,12 @@ frameworks refuse, and which layouts can have them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distsim.architectures import traits_of
 from distsim.errors import DistsimError
+from distsim.specs.modules import OF_EXPERTS
 
 if TYPE_CHECKING:
     from distsim.specs.accelerator import Accelerator
@@ -45,11 +46,17 @@ def ruled_out(job: Job, kernels: Kernels, full: bool, offload: tuple[str, ...]) 
     """What recomputation of whole layers, or activations in host memory, takes off kernels that a recipe brings and
     nobody asked for: the software refuses both together, so who trains so has turned them off."""
     found: dict[str, Any] = {}
-    if job.cuda_graphs is None and kernels.graphs == "modules" and (full or "activations" in offload):
+    offloads = "activations" in offload and moves_captured(kernels.offload_modules)
+    if job.cuda_graphs is None and kernels.graphs == "modules" and (full or offloads):
         found["graphs"] = "none"
     if job.expert_overlap is None and kernels.expert_overlap and full:
         found["expert_overlap"] = False
     return found
+
+
+def moves_captured(modules: Collection[str]) -> bool:
+    """Whether activations that are offloaded, all or those of modules, are of what CUDA graphs of modules capture."""
+    return not modules or not set(modules) <= set(OF_EXPERTS)
 
 
 def settled(
@@ -105,10 +112,11 @@ def _refuse_graphs(job: Job, framework: Framework, chip: Accelerator) -> None:
     able = framework.supports.cuda_graphs
     if job.cuda_graphs != "none" and not captures(chip):
         raise DistsimError(f"{chip.name} does not support CUDA graphs", "leave --cuda-graphs out")
-    if job.cuda_graphs == "modules" and "activations" in (job.offload or ""):
+    modules = (job.offload_modules or "").split(",") if job.offload_modules else ()
+    if job.cuda_graphs == "modules" and "activations" in (job.offload or "") and moves_captured(modules):
         raise DistsimError(
             "--cuda-graphs modules cannot be combined with --offload activations",
-            "use --cuda-graphs iteration, or leave one out",
+            f"use --cuda-graphs iteration, leave one out, or add --offload-modules {','.join(OF_EXPERTS)}",
         )
     if job.cuda_graphs in ("none", *able):
         return

@@ -14,6 +14,7 @@ from distsim.engine.jobs.hardware import hardware
 from distsim.engine.jobs.lacking import refuse_missing_units
 from distsim.engine.jobs.layout import check_capacity, layout_of, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
+from distsim.engine.jobs.modules import modules_of, with_modules
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import as_stored, job_kernels, optimizer_of, padded_vocab, precision_named
 from distsim.engine.jobs.schedule_chunks import chunks_of_stages, settle_chunks
@@ -133,7 +134,7 @@ class Setup:
             "sequence_parallel": bool(layout.sequence_parallel), "loss_parallel": bool(layout.loss_parallel),
             "cp_mode": layout.cp_mode, "seq": layout.seq, "micro_batch": layout.micro_batch,
             "global_batch": layout.global_batch, "micro_batches": layout.micro_batches,
-            "recompute": self.recompute, "recompute_layers": layout.recompute_layers,
+            "recompute": self.recompute, "recompute_layers": layout.recompute_layers, **modules_of(self.job),
             "attention": layout.attention, "compile": self.compiled, "cuda_graphs": self.kernels.graphs,
             "expert_overlap": self.kernels.expert_overlap, "tp_comm_overlap": overlapped(self),
             "dropout": self.job.dropout is not False, "precision": self.precision.name,
@@ -182,6 +183,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         refuse_missing_units(accelerator, precision, framework)
     framework = with_overlap(job, framework, bool(filled["compile"]))
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
+    kernels = with_modules(job, kernels, framework, model, replayed=bool(given.get("framework")))
     kernels, left_out = settled(job, kernels, framework, model, accelerator, precision, layout, offload)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
     notes += left_out

@@ -49,9 +49,10 @@ from distsim.interop.runs import MissingCell, Run, loss_notes
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.blanks import filled
 from distsim.interop.runs.chips import with_chip
-from distsim.interop.runs.models import model_of, without_prediction
+from distsim.interop.runs.models import model_of
 from distsim.interop.runs.names import optimizer_named
-from distsim.interop.runs.offloads import offloaded
+from distsim.interop.runs.offloads import modules_offloaded, offloaded
+from distsim.interop.runs.prediction import layers_predicting
 from distsim.interop.runs.sharding import reduces_once
 from distsim.interop.runs.tuning import (
     lengths_of,
@@ -146,8 +147,8 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
         options.pop("recompute_layers", None)
     if not options.get("zero"):
         options.pop("zero_group", None)
-    if framework.usual.get("trains_mtp") and model.mtp_layers and not without_prediction(run):
-        options["mtp"] = model.mtp_layers
+    if mtp := layers_predicting(run, model.mtp_layers if framework.usual.get("trains_mtp") else 0):
+        options["mtp"] = mtp
 
 
 def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> dict[str, Any]:
@@ -172,5 +173,6 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     options["loss"] = loss_notes.loss_of(run, framework.supports.losses)
     named = optimizer_named(run.text("optimizer"))
     options["offload"], options["no_sync"] = offloaded(run), reduces_once(run)
+    options["offload_modules"] = modules_offloaded(run)
     options["optimizer"] = updated_by(run, framework, framework.usual.get(f"optimizer_{named}", named))
     return {name: value for name, value in options.items() if value is not None}

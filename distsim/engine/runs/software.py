@@ -17,6 +17,7 @@ from distsim.interop.runs.remat import CUSTOM, Custom, custom_of, names_another
 from distsim.interop.runs.sharding_groups import hybrid_group
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
+from distsim.specs.modules import parts_of
 
 TOLD = ((re.compile(r"\bpaxml (?:on |\()jax", re.I), "paxml"),
         (re.compile(r"\bmaxtext(?: \(jax|;| args)", re.I), "maxtext"),
@@ -96,14 +97,8 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
         moved = {"offloads": "all" if policy.inputs else "products"} if policy.offload else {}
         return Said(options, {"kept": policy.keeps, **moved})
-    if plain:
-        model = model_of(run)
-        shared = model.experts is not None and model.experts.shared > 0
-        parts = {"experts": model.experts is not None, "latent attention": model.latent_attention is not None,
-                 "shared experts": shared,
-                 "dense layers": model.experts is not None and bool(model.experts.dense_layers)}  # fmt: skip
-        if said := said_by(plain, layers, run.count("vpp") or 1, [part for part, has in parts.items() if has]):
-            return said
+    if plain and (said := said_by(plain, layers, run.count("vpp") or 1, parts_of(model_of(run)))):
+        return said
     words = run_notes.recompute_options(run)
     if str(words.get("recompute")) == cell and cell not in ("", "selective"):
         if not cell.startswith(OTHER):

@@ -21,7 +21,7 @@ from distsim.interop.runs.families import (
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.images import patches_of
 from distsim.interop.runs.layer_kinds import as_counted, told_by_count
-from distsim.interop.runs.named_presets import KINDS, preset_named
+from distsim.interop.runs.named_presets import preset_named
 from distsim.interop.runs.shapes import (
     assumed_shape,
     billions,
@@ -159,19 +159,6 @@ def _partly(preset: Model, run: Run) -> Model:
     if hidden is not None and hidden != preset.hidden:
         raise MissingCell(f"hidden {hidden:,} is not {preset.name}'s {preset.hidden:,}, and layers is blank")
     return _reshaped(preset, run)
-
-
-_NO_PREDICTION = re.compile(
-    r"\b(?:no|without) (?:MTP|multi-?token prediction)\b|\bMTP (?:is |was |layers? )?(?:disabled|off|not used)\b|"
-    r"\bmtp[-_ ]num[-_ ]layers[ =:]*(?:0|none|null)\b",
-    re.IGNORECASE,
-)
-
-
-def without_prediction(run: Run) -> bool:
-    """Whether a row's model name or its notes say that its multi-token prediction did not train."""
-    found = KINDS.search(plain(run.text("model") or ""))
-    return (found is not None and found[1] is not None) or hit(_NO_PREDICTION, run.notes) is not None
 
 
 _SHAPE = {"layers": "layers", "hidden": "hidden", "heads": "heads", "kv_heads": "kv_heads", "ffn_hidden": "ffn"}

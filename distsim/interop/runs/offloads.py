@@ -10,6 +10,7 @@ from distsim.interop.runs.notes import zero_stage
 from distsim.interop.runs.sharding import by_torch
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.specs.layout import OFFLOADS, SHARDS_ALL
+from distsim.specs.modules import OFFLOADABLE
 
 _FULL = re.compile(r"\bfull offload\b", re.IGNORECASE)
 """Optimizer states and parameters in host memory (DeepSpeed's ZeRO-Infinity, without NVMe)."""
@@ -30,8 +31,9 @@ _OFFLOADERS = (
     (re.compile(r"zero[-_ ]?offload|cpu[-_ ]?adam"), ("optimizer",)),
 )
 """DeepSpeed's names for what leaves the GPU (deepspeed.ai, ZeRO-Offload and ZeRO-Infinity)."""
-_MODULES = re.compile(r"fine[-_ ]?grained|core_attn|expert_fc\d|moe_act|qkv_linear|attn_(?:norm|proj)|mlp_norm")
-"""Megatron's modules whose tensors alone leave (fine_grained_activation_offloading), a share that nobody tells."""
+_FINE = re.compile(r"fine[-_ ]?grained")
+_MODULE = re.compile(rf"\b(?:{'|'.join(OFFLOADABLE)})\b")
+"""Megatron's modules whose tensors alone leave (fine_grained_activation_offloading)."""
 LAYERS = re.compile(r"\bcpu[-_ ]offloading[-_ ]num[-_ ]layers[ =:]*(\d{1,4})\b", re.IGNORECASE)
 """Megatron's layers whose activations Transformer Engine copies to the host, of those of a stage."""
 _PART = re.compile(r"(?<![\d.])(?P<percent>\d{1,3}(?:\.\d+)?) ?%|(?<![\d.\w])(?P<part>0?\.\d{1,4})(?!\d)")
@@ -58,12 +60,19 @@ def offloaded(run: Run) -> str | None:
     core = " ".join(re.sub(r"[_\s-]+", " ", lower if _OPEN.search(lower) else _AROUND.sub("", lower)).split())
     if not found and core in _SHARDS:
         found = ["optimizer", "parameters"] if zero_stage(run) == SHARDS_ALL else ["optimizer"]
-    found = found or (["activations"] if hit(LAYERS, lower) else [])
-    if not found or _MODULES.search(lower):
+    found = found or (["activations"] if hit(LAYERS, lower) or modules_offloaded(run) else [])
+    if not found:
         raise MissingCell(f"offload {lower!r} does not say what is offloaded")
     if "parameters" in found and by_torch(run):
         found = [kind for kind in OFFLOADS if kind in {*found, "optimizer"}]  # CPUOffload: it works where shards are
     return ",".join(found)
+
+
+def modules_offloaded(run: Run) -> str | None:
+    """Modules whose activations alone leave, as the cell names them; all where it only says that they are single."""
+    cell = (run.text("offload") or "").lower()
+    named = dict.fromkeys(_MODULE.findall(cell)) or (OFFLOADABLE if _FINE.search(cell) else ())
+    return ",".join(named) or None
 
 
 def offloaded_share(run: Run) -> float | None:
@@ -84,6 +93,8 @@ def assumed_offload(run: Run, drives: bool) -> str:
     """What was taken to be in host memory: where the cell names DeepSpeed's way, which may write to NVMe too, or
     ``drives`` whose rates nobody knows; and shares of states, of which all are."""
     cell = run.text("offload") or ""
+    if modules_offloaded(run) and not _MODULE.search(cell.lower()):
+        return f"offload {cell!r}: assumed to be of all modules"
     moved = " and ".join(_OFFLOADERS[0][1])
     if on_drives(run):
         return "" if drives else f"offload {cell!r}: assumed to go to host memory"

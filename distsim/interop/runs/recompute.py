@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from distsim.interop.runs.table import MissingCell
+from distsim.specs.modules import recomputed
 
 _HOW = ("ac", "ckpt", "checkpoint", "checkpointing", "recompute", "recomputation")
 WHOLE = ("full", "true", "yes", "on", "1", "all", "uniform", "full-uniform", "full:1", "full-1", "remat", "enabled",
@@ -49,35 +50,18 @@ _AROUND = {"activation", "activations", "gradient", "granularity", "method", "nu
            "chunk", "pipeline", "model", "of", "the", "first", "all", "transformer", *_HOW}  # fmt: skip
 _HOST = {"offload", "offloading", "offloaded", "cpu"}
 """Words beside a method and a number of layers, which change neither, and of what goes to the host besides."""
-MODULES = {
-    "core-attn": "core_attention", "core-attention": "core_attention", "attn": "core_attention",
-    "attention": "core_attention", "layernorm": "norm", "layer-norm": "norm", "rms-norm": "norm",
-    "norm": "norm", "norms": "norm", "rmsnorm": "norm",
+CALLED = {
+    "core-attn": "core_attn", "core-attention": "core_attn", "attn": "core_attn", "attention": "core_attn",
+    "layernorm": "layernorm", "layer-norm": "layernorm", "rms-norm": "layernorm", "norm": "layernorm",
+    "norms": "layernorm", "rmsnorm": "layernorm",
     "mlp-act": "activation", "act": "activation", "activation": "activation", "swiglu": "activation",
     "gelu": "activation", "mlp-activation": "activation", "activation-func": "activation",
     "mlp-activation-func": "activation", "activation-function": "activation",
     "mlp-activation-function": "activation",
+    "moe-act": "moe_act", "mla-up-proj": "mla_up_proj", "mlp": "mlp", "moe": "moe", "shared-experts": "shared_experts",
 }  # fmt: skip
-"""Parts of a layer, as kinds of operations that ``kernels.selective`` knows."""
-OWN_MODULES = {
-    "moe-act": ("experts", ("mlp.experts.activation",)),
-    "mla-up-proj": ("latent attention", ("attention.query_up", "attention.kv_up")),
-    "mlp": ("dense layers", ("mlp.up", "mlp.activation", "mlp.down")),
-    "shared-experts": ("shared experts", ("mlp.shared.up", "mlp.shared.activation", "mlp.shared.down")),
-}
-"""Parts that only layers with such a thing have, as names of operations that it knows too (NVIDIA/Megatron-LM
-core/transformer/moe/experts.py and moe_layer.py, core/transformer/multi_latent_attention.py): ``mlp`` of models with
-experts is that of their layers without."""
-OTHERS = ("mlp", "moe")
-"""Parts that it does not know."""
+"""Parts of a layer as rows call them: Megatron's modules (specs/modules.py), and activations of any kind."""
 _MOVES = re.compile(r"[-+,]*(?:with-)?(?:fine-grained-)?(?:activation-)?offload(?:ing)?$")
-NAMED = tuple(dict.fromkeys((*MODULES, *OWN_MODULES, *OTHERS)))
-NORM_BEFORE_EXPERTS, NORM_BEFORE_LATENT = "mlp.norm", "attention.norm"
-"""The norms that Megatron's ``layernorm`` computes again: those that are modules of their own, as before experts and
-latent attention. Elsewhere Transformer Engine's products have them (core/transformer/transformer_layer.py,
-recompute_input_layernorm and recompute_pre_mlp_layernorm; core/models/gpt/gpt_layer_specs.py)."""
-BUT_MLP = ("qkv", "context", "out")
-"""What is kept where the MLP is computed again."""
 _AGAIN = r"(?:re-?comput(?:e|ation)|(?:activation|gradient)[-_ ]checkpointing|remat)"
 _DENIED = re.compile(
     rf"\b(?:no|without|not using) (?:full |activation )?{_AGAIN}\b(?! flags?)|"
@@ -232,38 +216,19 @@ def _modules(cell: str, word: str, has: Collection[str]) -> Said | None:
     word, moves = _MOVES.subn("", word)
     named = [one for one in re.split(r"[^a-z-]+|-?modules?-?|(?<![a-z])(?:selective|recompute)-?", word)
              if one.strip("-")]  # fmt: skip
-    parts = [one.strip("-") for one in named]
-    if not parts or any(one not in NAMED for one in _split(parts)):
+    parts = _split([one.strip("-") for one in named])
+    if not parts or any(one not in CALLED for one in parts):
         return None
-    parts = _split(parts)
-    kinds = tuple(dict.fromkeys(MODULES[one] for one in parts if one in MODULES))
-    if "experts" in has and "norm" in kinds:
-        norms = (NORM_BEFORE_EXPERTS, *((NORM_BEFORE_LATENT,) if "latent attention" in has else ()))
-        kinds = (*(one for one in kinds if one != "norm"), *norms)
-    feeding = "moe" if "experts" in has else "mlp"
-    whole = feeding in parts
-    rest = [one for one in parts if one in OTHERS and one != feeding]
-    for one, (where, names) in OWN_MODULES.items():
-        if one not in parts or one == feeding:
-            continue
-        if where in has and not (whole and one == "mla-up-proj"):
-            kinds = (*kinds, *names)
-            rest = [other for other in rest if other != one]
-        elif one not in rest:
-            rest.append(one)
-    rest += ["copies to the host"] * moves
+    modules = {CALLED[one] for one in parts}
+    kernels, without = recomputed(modules - {"activation"}, has, [one for one in modules if one == "activation"])
+    rest = [*(one.replace("_", "-") for one in without), *["copies to the host"] * moves]
     note = f"recompute {cell!r}: {', '.join(rest)} ignored" if rest else ""
-    if whole:  # all else of a layer is computed again but products that are named to be kept
-        kept = tuple(one for one in BUT_MLP if one != "context" or "core_attention" not in kinds)
-        return Said({"recompute": "selective"}, {"kept": kept}, note)
-    if not kinds:
-        return Said({"recompute": "none"}, assumed=note)
-    return Said({"recompute": "selective"}, {"selective": kinds, "kept": None}, note)
+    return Said({"recompute": "selective" if kernels else "none"}, kernels, note)
 
 
 def _split(parts: list[str]) -> list[str]:
     """Names that hyphens join, as they stand where blanks did: taken apart as far as all are known."""
-    known = sorted(NAMED, key=len, reverse=True)
+    known = sorted(CALLED, key=len, reverse=True)
     found: list[str] = []
     for part in parts:
         left = part
