@@ -65,7 +65,7 @@ _NAMES: dict[str, str] = {
     "zero": "zero-stage zero-optimization zero-optimization-stage deepspeed-stage",
     "zero_group": "dp-shard dp-shard-size data-parallel-shard-degree data-parallel-shard-dim mics-shard-size hsdp-size "
     "parallelism-config-dp-shard-size",
-    "recompute": "recompute-granularity recomputation remat remat-policy activation-checkpoint-mode ac-mode",
+    "recompute": "recompute-granularity recomputation remat activation-checkpoint-mode ac-mode",
     "precision": "dtype torch-dtype param-dtype data-type mixed-precision mixed-precision-param amp fp8-format "
     "fp8-recipe weight-dtype",
     "optimizer": "optim optimizer-type optimizer-name opt-type",

@@ -155,3 +155,56 @@ def test_predicted_layers_that_flags_number() -> None:
     assert setup.model.mtp_trained == 1
     plain, told = (replay(Run({**cells, "notes": notes}, 1)) for notes in ("", "--mtp-num-layers=1"))
     assert told.predicted_peak > plain.predicted_peak and told.predicted_seconds > plain.predicted_seconds  # type: ignore[operator]
+
+
+TPU = {"model": "llama-3-70b", "gpu": "tpu-v5p", "gpus": 64, "framework": "maxtext", "seq": 8192, "zero": 3}
+
+
+def test_policies_of_a_framework_are_those_of_measured_runs() -> None:
+    cells = {"id": "a", "model": "llama-3-70b", "gpu": "tpu-v5p", "n_gpus": "64", "seq_len": "8192", "zero_stage": "3",
+             "micro_batch": "1", "precision": "bf16", "framework": "maxtext"}  # fmt: skip
+    for name in resolve(Job(**TPU)).framework.remat:
+        run = setup_of(Run({**cells, "recompute": f"other:{name}"}, 1))
+        job = resolve(Job(**TPU, remat_policy=name.replace("_", "-")))
+        assert (job.kernels.kept, job.kernels.offloads) == (run.kernels.kept, run.kernels.offloads), name
+        assert (job.offload, job.recompute, job.layout.selective) == (run.offload, "selective", 1), name
+
+
+def test_a_policy_that_keeps_more_holds_more_and_takes_less_time() -> None:
+    jobs = [Job(**TPU, **options) for options in (
+        {"recompute": "full"}, {"remat_policy": "save_qkv_proj"}, {"remat_policy": "save_dot_except_mlp"},
+        {"remat_policy": "minimal"}, {"remat_policy": "minimal_with_context"},
+    )]  # fmt: skip
+    peaks = [distsim.memory(job).stages[0].peak for job in jobs]
+    times = [distsim.step(job).seconds for job in jobs]
+    assert peaks == sorted(peaks) and times == sorted(times, reverse=True)
+    moved = distsim.memory(Job(**TPU, remat_policy="minimal_offloaded")).stages[0].peak
+    assert moved < peaks[3]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem", "mend"),
+    [
+        ({"remat_policy": "minmal"}, "is not a policy of maxtext", "did you mean minimal?"),
+        ({"remat_policy": "minimal", "framework": "megatron-core", "gpu": "h100-sxm"}, "no remat policies", "maxtext"),
+        ({"remat_policy": "minimal_offloaded", "offload": "none"}, "but --offload is none", "leave --offload out"),
+        ({"remat_policy": "minimal", "recompute": "full"}, "no effect with recompute full", "use selective"),
+    ],
+)  # fmt: skip
+def test_policies_that_cannot_be(options: dict[str, Any], problem: str, mend: str) -> None:
+    with pytest.raises(DistsimError) as caught:
+        resolve(Job(**{**TPU, **options}))
+    assert problem in caught.value.problem and mend in " ".join(caught.value.hints)
+
+
+def test_advice_names_modules_and_policies() -> None:
+    """The cheap modules of DeepSeek-V3 on GB200 cost 2% of a step where full recomputation costs a third; what is added
+    to a command line is what a job then runs."""
+    rack = {**DEEPSEEK, "gpu": "gb200", "pp": 4, "vpp": 4, "ep": 64, "global_batch": 8192, "precision": "mxfp8"}
+    full = distsim.step(Job(**rack, recompute="full"))
+    offered = {one.options.get("recompute_modules"): one for one in distsim.advise(full)}
+    found = offered["moe_act,layernorm,mla_up_proj"]
+    assert found.gain > 0.2
+    assert distsim.step(Job(**{**rack, "recompute": "full", **found.options})).seconds == pytest.approx(found.seconds)
+    policies = [one.options.get("remat_policy") for one in distsim.advise(distsim.step(Job(**TPU, recompute="full")))]
+    assert "save_dot_with_context_except_mlp" in policies

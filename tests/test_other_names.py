@@ -106,7 +106,7 @@ def test_fields_are_told_as_files_have_them_and_options_as_they_are_typed() -> N
         (["step", "llama-7b", "--pipeline-model-parallel-layout", "Et"], "did you mean --stage-layers?"),
         (["step", "llama-7b", "--decoder-last-pipeline-num-layers", "7"], "did you mean --stage-layers (layers of ev"),
         (["memory", "llama-7b", "--use-megatron-fsdp"], "did you mean --zero 3?"),
-        (["memory", "llama-7b", "--remat-policy", "full"], "did you mean --recompute?"),
+        (["memory", "llama-7b", "--remat", "full"], "did you mean --recompute?"),
         (["memory", "llama-7b", "--cross-entropy-loss-fusion"], "did you mean --loss?"),
         (["memory", "llama-7b", "--bnb-4bit-quant-type", "nf4"], "did you mean --quantize?"),
         (["step", "llama-7b", "--no-overlap-grad-reduce"], "leave it out: it follows from --framework"),

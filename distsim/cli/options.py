@@ -64,6 +64,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
         str,
         "what selective recomputes (Megatron): core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts",
     ),
+    "remat_policy": (str, "what selective keeps: a policy of maxtext or axlearn, e.g. minimal_offloaded"),
     "attention": (str, "attention kernel: flash or eager [default: the framework's, or flash]"),
     "compile": (
         bool,

@@ -59,6 +59,7 @@ def _software_words(setup: Setup) -> list[str]:
     layout = setup.layout
     some = f" of {layout.recompute_layers} layers per stage" if layout.recompute_layers > 0 else ""
     some += _listed(setup.job.recompute_modules)
+    some += f" by policy {setup.job.remat_policy}" if setup.job.remat_policy else ""
     return [
         setup.precision.name, setup.optimizer.name, setup.framework.name,
         *([f"{setup.recompute} recompute{some}"] if setup.recompute != "none" else []),

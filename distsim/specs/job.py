@@ -78,6 +78,8 @@ class Job(Spec):
     recompute_layers: Annotated[int | None, Once(Field(ge=1, le=1_000_000))] = None
     recompute_modules: str | None = None
     """Modules of a layer that selective recomputation computes again, by Megatron's names."""
+    remat_policy: str | None = None
+    """What selective recomputation keeps, by the name of a policy of the framework (JAX)."""
     attention: Literal["flash", "eager"] | None = None
     compile: bool | None = None
     """torch.compile fuses operations that the framework's plain code runs one by one."""

@@ -18,8 +18,9 @@ OFFLOADABLE = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", 
 OF_EXPERTS = ("expert_fc1", "moe_act")
 """Of these what runs outside of CUDA graphs of modules."""
 CHOICES = {"recompute_modules": RECOMPUTABLE, "offload_modules": OFFLOADABLE}
-IMPLIED = {"recompute_modules": ("recompute", "selective"), "offload_modules": ("offload", "activations")}
-"""Options that a list of modules needs, and the value that it implies."""
+IMPLIED = {"recompute_modules": ("recompute", "selective"), "offload_modules": ("offload", "activations"),
+           "remat_policy": ("recompute", "selective")}  # fmt: skip
+"""Options that a list of modules or a policy needs, and the value that it implies."""
 
 EXPERTS, LATENT, SHARED, DENSE = "experts", "latent attention", "shared experts", "dense layers"
 OWN_MODULES = {
@@ -61,10 +62,12 @@ def recomputed(modules: Collection[str], has: Collection[str], kinds: Iterable[s
     classes = [*kinds]
     if "core_attn" in modules:
         classes.append("core_attention")
-    if "layernorm" in modules or "norm" in classes:
-        classes = [one for one in classes if one != "norm"] + _norms(has)
+    norms = [*((NORM_BEFORE_EXPERTS,) if EXPERTS in has else ()), *((NORM_BEFORE_LATENT,) if LATENT in has else ())]
+    if "layernorm" in modules or (norms and "norm" in classes):
+        classes = [one for one in classes if one != "norm"] + norms
     whole = "moe" if EXPERTS in has else "mlp"
-    without = [one for one in ("moe",) if one in modules and one != whole]
+    lacking = {"moe": whole == "moe", "layernorm": bool(norms)}
+    without = [one for one, has_it in lacking.items() if one in modules and not has_it]
     for one, (where, names) in OWN_MODULES.items():
         if one not in modules or one == whole:
             continue
@@ -88,13 +91,6 @@ def offloaded(modules: Collection[str], has: Collection[str]) -> Recomputed:
     return Recomputed({"offloads": "modules", "offload_modules": named, "offload_stash": 1}, without)
 
 
-def _norms(has: Collection[str]) -> list[str]:
-    """Norms that are modules of their own, by name beside experts, else as a kind."""
-    if EXPERTS not in has:
-        return ["norm"]
-    return [NORM_BEFORE_EXPERTS, *((NORM_BEFORE_LATENT,) if LATENT in has else ())]
-
-
 def modules_named(name: str, text: str) -> str:
     """A list of modules in the canonical order, of what Megatron writes (``[moe_act layernorm]``) or with commas."""
     choices = CHOICES[name]
@@ -108,7 +104,7 @@ def modules_named(name: str, text: str) -> str:
 
 
 def implied(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with what their modules imply: selective recomputation, activations that are offloaded."""
+    """Options with what their modules and policies imply: selective recomputation, activations that are offloaded."""
     found = dict(options)
     for name, (needed, value) in IMPLIED.items():
         if not found.get(name):

@@ -1,6 +1,6 @@
 """What a framework's own scripts set, layouts that it chose, and its policies of what layers keep."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from distsim.specs.base import Spec
 from distsim.specs.quantity import Count, KeptPart, MaybeCount, MaybePositive, ZeroStage
@@ -42,3 +42,9 @@ class Remat(Spec):
     """What is kept goes to the host's memory."""
     inputs: bool = False
     """So do layers' inputs."""
+
+    @property
+    def kernels(self) -> dict[str, Any]:
+        """The kernels that it means."""
+        moved = {"offloads": "all" if self.inputs else "products"} if self.offload else {}
+        return {"kept": self.keeps, **moved}

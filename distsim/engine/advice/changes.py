@@ -8,12 +8,12 @@ from typing import Any
 from distsim import catalog
 from distsim.arrays import ceil_div
 from distsim.engine.advice.offered import offered
+from distsim.engine.advice.recomputation import cheap_modules, policies, some_layers
 from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, losses_for
 from distsim.engine.jobs.resolve import Setup
 from distsim.specs.accelerator import Accelerator
-from distsim.specs.modules import CHEAP, parts_of, recomputed
 from distsim.specs.offloads import leaves
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
@@ -92,17 +92,20 @@ def _recompute(setup: Setup) -> Iterator[Change]:
     """Cheap modules, attention, then full for a quarter, half and three quarters of a stage's layers, then for all."""
     if setup.recompute == "full" and setup.layout.recompute_layers < 0:
         return
-    step = 0
+    step, stated = 0, {} if setup.job.recompute is None else {"recompute": "selective"}
     if setup.recompute != "full" and (again := cheap_modules(setup)):
-        stated = {} if setup.job.recompute is None else {"recompute": "selective"}
         named = {**stated, "recompute_modules": ",".join(again)}
         yield Change("recompute", step, f"recompute {' and '.join(again)}", named, {"recompute": "selective"})
         step = 1
-    if setup.recompute == "none":
+    if setup.recompute == "none" and not setup.framework.remat:
         yield Change("recompute", step, "recompute attention", {"recompute": "selective"})
         step += 1
-    if setup.job.recompute_modules:
+    if setup.job.recompute_modules or setup.job.remat_policy:
         return  # whole layers have no modules apart
+    for name in policies(setup):
+        named = {**stated, "remat_policy": name}
+        yield Change("recompute", step, f"remat policy {name}", named, {"recompute": "selective"})
+        step += 1
     layers = max(setup.stage_layers)
     quarters = (1, 2, 3) if setup.framework.supports.some_layers else ()
     some = sorted({int(ceil_div(layers * quarter, 4)) for quarter in quarters} - {layers})
@@ -113,20 +116,6 @@ def _recompute(setup: Setup) -> Iterator[Change]:
             step += 1
     all_layers = {} if setup.job.recompute_layers is None else {"recompute_layers": layers}
     yield Change("recompute", step + 2, some_layers(layers, layers), {"recompute": "full", **all_layers})
-
-
-def cheap_modules(setup: Setup) -> list[str]:
-    """Modules of experts' layers that take little time to compute again, where a framework has a list of them and the
-    job names none."""
-    if not setup.framework.supports.modules or setup.job.recompute_modules or setup.model.experts is None:
-        return []
-    lacks = recomputed(CHEAP, parts_of(setup.model)).without
-    return [one for one in CHEAP if one not in lacks]
-
-
-def some_layers(count: int, layers: int) -> str:
-    """How recomputing ``count`` of each stage's layers is called in advice."""
-    return f"recompute {count} of {layers} layers per stage" if count < layers else "recompute all layers"
 
 
 def _experts(setup: Setup) -> Iterator[Change]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from distsim import catalog
 from distsim.architectures import traits_of
 from distsim.arrays import ceil_div
+from distsim.engine.advice.recomputation import less_recomputation
 from distsim.engine.exchanges.reach import refuse_beyond
 from distsim.engine.jobs.graphs import captures
 from distsim.engine.jobs.lacking import sixteen_bits, without_flash
@@ -18,7 +19,6 @@ from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.step import seconds_of
 from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
-from distsim.specs.flags import flag
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors
@@ -178,7 +178,7 @@ def _changed(setup: Setup, options: dict[str, Any]) -> Job:
 def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(kind, words, options) of every change worth computing."""
     layout, job = setup.layout, setup.job
-    yield from _recomputed(setup)
+    yield from less_recomputation(setup)
     for kind, size in _micro_batches(layout.micro_batch, layout.micro_batches):
         yield kind, f"micro-batches of {size}", {"micro_batch": size}
     yield from _divided(setup)
@@ -201,23 +201,6 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "update", "fused optimizer", {"optimizer": fused}
     if setup.framework.compiled and not setup.compiled:
         yield "compile", "torch.compile", {"compile": True}
-
-
-def _recomputed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Less recomputation."""
-    gone = [name for name in ("recompute_layers", "recompute_modules") if getattr(setup.job, name) is not None]
-    fewer = f" (without {' and '.join(map(flag, gone))})" if gone else ""
-    if setup.recompute != "none":
-        yield "recompute", f"no recomputation{fewer}", {"recompute": "none", **dict.fromkeys(gone)}
-    if setup.recompute == "full":
-        yield "recompute", f"recompute attention only{fewer}", {"recompute": "selective", **dict.fromkeys(gone)}
-        from distsim.engine.advice.changes import cheap_modules, some_layers
-
-        if again := cheap_modules(setup):
-            changed = {**dict.fromkeys(gone), "recompute": "selective", "recompute_modules": ",".join(again)}
-            yield "recompute", f"recompute {' and '.join(again)} only{fewer}", changed
-        for count, layers in _fewer_layers(setup):
-            yield "recompute", some_layers(count, layers), {"recompute_layers": count}
 
 
 def _divided(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -264,16 +247,6 @@ def _micro_batches(size: int, count: int) -> Iterator[tuple[str, int]]:
     while count % 2 == 0:
         size, count = size * 2, count // 2
         yield "micro-batch", size
-
-
-def _fewer_layers(setup: Setup) -> Iterator[tuple[int, int]]:
-    """A quarter, half and three quarters of a stage's layers, where those are fewer than compute again."""
-    layers, now = max(setup.stage_layers), setup.layout.recompute_layers
-    if setup.framework.supports.some_layers:
-        for quarters in (1, 2, 3):
-            count = int(ceil_div(layers * quarters, 4))
-            if count < (layers if now < 0 else min(now, layers)):
-                yield count, layers
 
 
 def _sharding_groups(ranks: int) -> Iterator[int]:

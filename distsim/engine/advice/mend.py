@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.arrays import Number
-from distsim.engine.advice.changes import Change, changes, some_layers, together
+from distsim.engine.advice.changes import Change, changes, together
+from distsim.engine.advice.recomputation import some_layers
 from distsim.engine.exchanges.reach import refuse_beyond
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import MemoryReport, memory_unless

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim.engine.jobs.profile import with_kernels
 from distsim.errors import DistsimError
 from distsim.specs.flags import flag
-from distsim.specs.modules import CHOICES, offloaded, parts_of, recomputed
+from distsim.specs.modules import CHOICES, IMPLIED, offloaded, parts_of, recomputed
 
 if TYPE_CHECKING:
     from distsim.specs.framework import Framework
@@ -23,12 +24,16 @@ ABLE = "megatron-core"
 """A framework that has them, to name where another one has not."""
 
 
-def with_modules(job: Job, kernels: Kernels, framework: Framework, model: Model, *, replayed: bool) -> Kernels:
-    """The kernels with what the modules that a job names change; raises, but for measured runs, where the framework has
-    no such list or the model none of the modules."""
+def with_modules(
+    job: Job, kernels: Kernels, framework: Framework, model: Model, policy: Mapping[str, Any], *, replayed: bool
+) -> Kernels:
+    """The kernels with what the modules that a job names change, and a ``policy``; raises, but for measured runs, where
+    the framework has no such list or the model none of the modules."""
     has = parts_of(model)
-    found: dict[str, Any] = {}
-    for option, named in modules_of(job).items():
+    found = dict(policy)
+    for option in CHOICES:
+        if (named := getattr(job, option)) is None:
+            continue
         own, without = MEANT[option](named.split(","), has)
         if not replayed:
             if not framework.supports.modules:
@@ -58,5 +63,5 @@ def _refuse_without(option: str, without: tuple[str, ...], model: Model, has: fr
 
 
 def modules_of(job: Job) -> dict[str, str]:
-    """The lists that a job names, as its answers have them."""
-    return {option: named for option in CHOICES if (named := getattr(job, option))}
+    """The lists and the policy that a job names, as its answers have them."""
+    return {option: named for option in IMPLIED if (named := getattr(job, option))}

@@ -17,6 +17,7 @@ from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, re
 from distsim.engine.jobs.modules import modules_of, with_modules
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import as_stored, job_kernels, optimizer_of, padded_vocab, precision_named
+from distsim.engine.jobs.remat import settle_policy
 from distsim.engine.jobs.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
@@ -157,6 +158,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     framework: Framework = given.get("framework") or framework_of(job)
     filled, origins = _fill(job, framework)
     chunks_of_stages(filled, origins)
+    policy = settle_policy(filled, origins, framework)
     _refuse_unsupported(filled, framework)
     model, stored = as_stored(load_model(job.model).spec, framework)
     attention_notes = settle_attention(filled, origins, framework, model, replayed=bool(given.get("framework")))
@@ -183,7 +185,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         refuse_missing_units(accelerator, precision, framework)
     framework = with_overlap(job, framework, bool(filled["compile"]))
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
-    kernels = with_modules(job, kernels, framework, model, replayed=bool(given.get("framework")))
+    kernels = with_modules(job, kernels, framework, model, policy, replayed=bool(given.get("framework")))
     kernels, left_out = settled(job, kernels, framework, model, accelerator, precision, layout, offload)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
     notes += left_out

@@ -95,8 +95,7 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     policy = framework.remat.get(re.sub(r"[\s-]+", "_", plain))
     if policy is not None:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
-        moved = {"offloads": "all" if policy.inputs else "products"} if policy.offload else {}
-        return Said(options, {"kept": policy.keeps, **moved})
+        return Said(options, policy.kernels)
     if plain and (said := said_by(plain, layers, run.count("vpp") or 1, parts_of(model_of(run)))):
         return said
     words = run_notes.recompute_options(run)

@@ -52,15 +52,16 @@ _HOST = {"offload", "offloading", "offloaded", "cpu"}
 """Words beside a method and a number of layers, which change neither, and of what goes to the host besides."""
 CALLED = {
     "core-attn": "core_attn", "core-attention": "core_attn", "attn": "core_attn", "attention": "core_attn",
-    "layernorm": "layernorm", "layer-norm": "layernorm", "rms-norm": "layernorm", "norm": "layernorm",
-    "norms": "layernorm", "rmsnorm": "layernorm",
+    "layernorm": "layernorm", "layer-norm": "norm", "rms-norm": "norm", "norm": "norm", "norms": "norm",
+    "rmsnorm": "norm",
     "mlp-act": "activation", "act": "activation", "activation": "activation", "swiglu": "activation",
     "gelu": "activation", "mlp-activation": "activation", "activation-func": "activation",
     "mlp-activation-func": "activation", "activation-function": "activation",
     "mlp-activation-function": "activation",
     "moe-act": "moe_act", "mla-up-proj": "mla_up_proj", "mlp": "mlp", "moe": "moe", "shared-experts": "shared_experts",
 }  # fmt: skip
-"""Parts of a layer as rows call them: Megatron's modules (specs/modules.py), and activations of any kind."""
+"""Parts of a layer as rows call them: Megatron's modules (specs/modules.py), and norms and activations of any kind."""
+KINDS = ("norm", "activation")
 _MOVES = re.compile(r"[-+,]*(?:with-)?(?:fine-grained-)?(?:activation-)?offload(?:ing)?$")
 _AGAIN = r"(?:re-?comput(?:e|ation)|(?:activation|gradient)[-_ ]checkpointing|remat)"
 _DENIED = re.compile(
@@ -220,7 +221,7 @@ def _modules(cell: str, word: str, has: Collection[str]) -> Said | None:
     if not parts or any(one not in CALLED for one in parts):
         return None
     modules = {CALLED[one] for one in parts}
-    kernels, without = recomputed(modules - {"activation"}, has, [one for one in modules if one == "activation"])
+    kernels, without = recomputed(modules - set(KINDS), has, [one for one in KINDS if one in modules])
     rest = [*(one.replace("_", "-") for one in without), *["copies to the host"] * moves]
     note = f"recompute {cell!r}: {', '.join(rest)} ignored" if rest else ""
     return Said({"recompute": "selective" if kernels else "none"}, kernels, note)

@@ -1,0 +1,62 @@
+"""More and less recomputation, as advice names it: whole layers, Megatron's modules, JAX's policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from distsim.arrays import ceil_div
+from distsim.engine.jobs.resolve import Setup
+from distsim.specs.flags import flag
+from distsim.specs.modules import CHEAP, parts_of, recomputed
+
+PARTS = ("recompute_layers", "recompute_modules", "remat_policy")
+"""Options that say what of layers is computed again."""
+
+
+def less_recomputation(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Changes that compute less again: kind, words and what a job then says."""
+    gone = [name for name in PARTS if getattr(setup.job, name) is not None]
+    fewer = f" (without {' and '.join(map(flag, gone))})" if gone else ""
+    if setup.recompute != "none":
+        yield "recompute", f"no recomputation{fewer}", {"recompute": "none", **dict.fromkeys(gone)}
+        for name in policies(setup):
+            if name != setup.job.remat_policy:
+                yield "recompute", f"remat policy {name}", {"recompute": "selective", "remat_policy": name}
+    if setup.recompute == "full":
+        yield "recompute", f"recompute attention only{fewer}", {"recompute": "selective", **dict.fromkeys(gone)}
+        if again := cheap_modules(setup):
+            changed = {**dict.fromkeys(gone), "recompute": "selective", "recompute_modules": ",".join(again)}
+            yield "recompute", f"recompute {' and '.join(again)} only{fewer}", changed
+        for count, layers in _fewer_layers(setup):
+            yield "recompute", some_layers(count, layers), {"recompute_layers": count}
+
+
+def cheap_modules(setup: Setup) -> list[str]:
+    """Modules of experts' layers that take little time to compute again, where a framework has a list of them and the
+    job names none."""
+    if not setup.framework.supports.modules or setup.job.recompute_modules or setup.model.experts is None:
+        return []
+    lacks = recomputed(CHEAP, parts_of(setup.model)).without
+    return [one for one in CHEAP if one not in lacks]
+
+
+def policies(setup: Setup) -> list[str]:
+    """A framework's policies of what layers keep on the GPU, one of those that keep the same."""
+    known = setup.framework.remat.items()
+    return list({policy.keeps: name for name, policy in reversed(known) if not policy.offload}.values())[::-1]
+
+
+def some_layers(count: int, layers: int) -> str:
+    """How recomputing ``count`` of each stage's layers is called in advice."""
+    return f"recompute {count} of {layers} layers per stage" if count < layers else "recompute all layers"
+
+
+def _fewer_layers(setup: Setup) -> Iterator[tuple[int, int]]:
+    """A quarter, half and three quarters of a stage's layers, where those are fewer than compute again."""
+    layers, now = max(setup.stage_layers), setup.layout.recompute_layers
+    if setup.framework.supports.some_layers:
+        for quarters in (1, 2, 3):
+            count = int(ceil_div(layers * quarters, 4))
+            if count < (layers if now < 0 else min(now, layers)):
+                yield count, layers
