@@ -477,3 +477,13 @@ def test_attention_in_other_words_is_said() -> None:
     assert flex.setup is not None and flex.setup.kernels.attention_kernel == "flex" and not flex.assumed
     assert other.assumed == "attention 'sparkle' is not known: treated as blank"
     assert other.predicted_seconds == blank.predicted_seconds and not _replay(attention="auto").assumed
+
+
+def test_a_family_that_only_cells_tell() -> None:
+    """Blank families of unknown names had been refused although cells say what the layers are."""
+    plain = {"model": "open-1b", "family": ""}
+    assert setup_of(_run(**plain, gated_mlp=1)).model.family == "llama"
+    assert setup_of(_run(**plain, gated_mlp="", heads=32, kv_heads=8)).model.family == "llama"
+    assert setup_of(_run(**plain, gated_mlp=0)).model.family == "gpt"
+    assert "assumed llama from its cells" in _replay(**plain, gated_mlp=1).assumed
+    assert "family is blank" in _replay(**plain, gated_mlp="", kv_heads="").reason

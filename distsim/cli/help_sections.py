@@ -50,7 +50,8 @@ PIPELINE: dict[str, tuple[str, ...]] = {
                                            "loss", "optimizer", "sync"),
     "Transfers": ("hop", "p2p", "blocking", "contention"),
     "Times from a model instead, in seconds": ("model", "gpu", "gpu_power", "tp", "micro_batch", "seq", "recompute",
-                                               "framework", "cuda_graphs", "stage_layers", "lora_rank", "quantize"),
+                                               "recompute_modules", "remat_policy", "framework", "cuda_graphs",
+                                               "stage_layers", "lora_rank", "quantize"),
     "A custom order instead of a schedule": ("order", "placement", "chains"),
     "Fused pairs": ("fused", "fused_time"),
 }  # fmt: skip

@@ -64,6 +64,8 @@ OF_MODEL = {
     "micro_batch": (int, "sequences per micro-batch [default: 1]"),
     "seq": (int, "tokens per sequence [default: the model's context]"),
     "recompute": (str, "none, selective or full"),
+    "recompute_modules": (str, "Megatron's modules that selective recomputes: moe_act, layernorm ..."),
+    "remat_policy": (str, "what selective keeps: a policy of maxtext or axlearn"),
     "framework": (str, "software profile [default: megatron-core; TPUs, Trainium and Gaudi have their own]"),
     "cuda_graphs": (str, "CUDA graphs: none, modules, iteration (a whole step)"),
     "stage_layers": (str, "layers per stage or chunk, as distsim step takes them: 7,7,6,6,6"),

@@ -15,7 +15,9 @@ from distsim.engine.layouts.search import search as run
 from distsim.engine.layouts.searchable import BOUNDED, FIXED, VARIED
 from distsim.errors import DistsimError
 from distsim.keywords import as_text, refuse_unknown, switch, whole, word
+from distsim.specs.flags import flag
 from distsim.specs.job import Job, Named, job_of
+from distsim.specs.modules import IMPLIED
 from distsim.units import YEAR, parse, parse_share, parse_time
 
 MOST_RANKED = 1000
@@ -72,12 +74,24 @@ def request_of(
         if bounds[name] is None and value is not None:
             # what a job moves together; a comma here means either
             bounds[name] = value.replace(",", "+") if name == "offload" else as_text(name, value)
+    _refuse_other_recomputation(job, bounds["recompute"])
     gpus = bounds.pop("gpus")
     job, tried = _tried(job, {name: bounds.pop(name) for name in VARIED})
     parsed = parse_bounds(bounds, list(exclude))
     plain = Request(job, _gpus(gpus, job), parsed, objective, parse_share(margin, "margin", "of the memory"),
                     _longest_step(within))  # fmt: skip
     return replace(plain, **tried)
+
+
+def _refuse_other_recomputation(job: Job, kinds: str | None) -> None:
+    """Raise where a search is to try layouts without the recomputation that its job names by modules or a policy."""
+    for option in ("recompute_modules", "remat_policy"):
+        named = getattr(job, option)
+        if named and kinds not in (None, IMPLIED[option][1]):
+            raise DistsimError(
+                f"{flag(option)} {named} is for selective recomputation, but --recompute is {kinds}",
+                f"leave one out, or search twice: with {flag(option)}, and with --recompute {kinds}",
+            )
 
 
 def _longest_step(within: Any) -> float:

@@ -21,6 +21,7 @@ from distsim.layers.recompute import named_saved, op_level_saved
 from distsim.layers.stacked import stacked_saved
 from distsim.report import terminal
 from distsim.report.style import Style, columns
+from distsim.specs.modules import IMPLIED
 from distsim.units import gib
 
 
@@ -224,6 +225,8 @@ def origin_of(setup: Setup, origins: Mapping[str, str], name: str) -> str:
     told = setup.origins.get(name, "")
     if name == "stage_layers" and len(set(setup.chunk_layers)) > 1 and told != "you":
         return f"framework {setup.framework.name}'s placement"
+    if by := next((option for option, (needed, _) in IMPLIED.items() if needed == name and option in origins), ""):
+        return by
     return told if told and told != "you" else _FOLLOWS.get(name, "default")
 
 

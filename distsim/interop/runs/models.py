@@ -84,7 +84,8 @@ def assumed_model(run: Run) -> str:
     if _given(run) is not None:
         return ""
     family = _family_of(run)
-    told = (f"family is blank: assumed {family} from the model's name" if run.text("family") is None else "",
+    by = "the model's name" if family_in(run.text("model") or "") or preset_named(_meant(run)) else "its cells"
+    told = (f"family is blank: assumed {family} from {by}" if run.text("family") is None else "",
             "" if known_family(family) else f"family {family!r} is not known: layers assumed as {stand_in(family)}'s",
             assumed_shape(run, _pretrained(run)), told_by_count(_pretrained(run), run))  # fmt: skip
     return "; ".join(words for words in told if words)
@@ -124,7 +125,15 @@ def _family_of(run: Run) -> str:
     if told := run.text("family"):
         return told
     preset = preset_named(_meant(run))
-    return preset.family if preset else family_in(run.text("model") or "")
+    return preset.family if preset else family_in(run.text("model") or "") or _by_shape(run)
+
+
+def _by_shape(run: Run) -> str:
+    """Llama's layers where cells tell of gated MLPs or of keys that queries share, GPT's where MLPs are not gated."""
+    gated, heads, shared = run.flag("gated_mlp"), run.count("heads"), run.count("kv_heads")
+    if gated or (gated is None and heads and shared and shared < heads):
+        return "llama"
+    return "" if gated is None else "gpt"
 
 
 def _meant(run: Run) -> str:
