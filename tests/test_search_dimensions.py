@@ -29,7 +29,9 @@ from distsim.specs.support import Supports
 def found_in(job: Job, gpus: int, bounds: Bounds, **lists: tuple[str, ...]) -> list[Group]:
     """Groups of a search with one batch."""
     framework = catalog.load("frameworks", job.framework).model_copy(update={"supports": Supports()})  # anything
-    opened = variants(job, gpus, lists.get("precisions", ()), lists.get("offloads", ()), {"framework": framework})
+    opened = variants(
+        job, gpus, lists.get("precisions", ()), lists.get("offloads", ()), {"framework": framework}, bounds
+    )
     assert job.global_batch is not None
     return [group for base in opened for group in groups(base, gpus, job.global_batch, bounds)]
 
@@ -62,6 +64,26 @@ def test_every_closed_schedule_has_the_numbers_of_step(model: str, schedules: st
             for _ in range(3):
                 same(folded.block(place), chance)
     assert seen == set(schedules.split(","))
+
+
+@pytest.mark.parametrize(("words", "lists"), [("none,selective", {None}), ("modules", {"moe_act,layernorm"}),
+                                              ("full,modules", {None, "moe_act,layernorm"})])  # fmt: skip
+def test_modules_have_the_numbers_of_step(words: str, lists: set[str | None]) -> None:
+    """Layouts whose cheap modules are computed again stand beside the others, and are told apart by them."""
+    bounds = parse_bounds({"recompute": words, "pp": "1,2", "tp": "1,2", "cp": "1"}, [])
+    job = Job(model="mixtral-8x7b", gpu="h100-sxm", global_batch=32, framework="megatron-core")
+    chance, prices, seen = random.Random(7), Prices(), set()
+    setup = resolve(job)
+    real = [group for base in variants(job, 16, (), (), {"framework": setup.framework}, bounds)
+            for group in groups(base, 16, 32, bounds)]  # fmt: skip
+    for group in real:
+        seen.add(group.setup.job.recompute_modules)
+        assert (group.setup.job.recompute_modules is None) == (group.setup.kernels.selective == ("core_attention",))
+        folded = fold(group, prices)
+        every = list(places(group))
+        for place in chance.sample(every, min(2, len(every))):
+            same(folded.block(place), chance)
+    assert seen == lists
 
 
 @pytest.mark.parametrize(("framework", "offloads"), [

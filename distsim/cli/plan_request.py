@@ -29,7 +29,7 @@ BOUNDED = {
     "zero": "ZeRO stages to try [default: the framework's usual one]",
     "zero_group": "sharding group sizes to try",
     "micro_batch": "micro-batches to try [default: 1,2,4,8,16; larger ones for short sequences]",
-    "recompute": "recomputation to try: none,selective,full",
+    "recompute": "recomputation to try: none,selective,modules (cheap ones of experts),full",
     "recompute_layers": "numbers of layers per stage to try under full recomputation",
     "schedule": "pipeline schedules to try, or all [default: 1f1b, interleaved-1f1b]",
     "sequence_parallel": "sequence parallelism to try: on,off [default: as the framework does]",

@@ -39,7 +39,7 @@ BOUNDED: dict[str, str] = {
     "zero": "ZeRO stages to try",
     "zero_group": "sharding group sizes to try",
     "micro_batch": "micro-batches to try",
-    "recompute": "recomputation to try: none,selective,full",
+    "recompute": "recomputation to try: none,selective,modules (cheap ones of experts),full",
     "recompute_layers": "numbers of layers per stage to try under full recomputation",
     "schedule": "pipeline schedules to try, or all [default: 1f1b, gpipe, interleaved-1f1b]",
     "sequence_parallel": "sequence parallelism to try: on,off",

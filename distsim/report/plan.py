@@ -136,7 +136,8 @@ def layout_words(option: Option) -> str:
     """The layout as a user would type it."""
     layout = option.candidate.layout
     words = [f"{name} {layout[name]}" for name in (*DEGREES, "dp") if layout[name] > 1]
-    words += [f"zero {layout['zero']}", f"micro-batch {layout['micro_batch']}", f"recompute {layout['recompute']}"]
+    again = " and ".join((layout.get("recompute_modules") or layout["recompute"]).split(","))
+    words += [f"zero {layout['zero']}", f"micro-batch {layout['micro_batch']}", f"recompute {again}"]
     some = layout["recompute"] == "full" and layout["recompute_layers"] > 0  # else all layers
     return ", ".join([*words, *([f"recompute-layers {layout['recompute_layers']}"] if some else [])])
 
@@ -272,7 +273,16 @@ def csv_lines(made: Plan) -> Sequence[str]:
     writer = csv.writer(out, lineterminator="\n")
     ends = [f"{name}_{end}" for name in spread for end in ("low", "high")]
     price = ("provider", "term", "usd_per_gpu_hour", "price_date", "pareto", "within_limits", "committed_dollars")
-    further = ("etp", "zero_group", "sequence_parallel", "recompute_layers", "schedule", "seq", "micro_batches")
+    further = (
+        "etp",
+        "zero_group",
+        "sequence_parallel",
+        "recompute_layers",
+        "schedule",
+        "seq",
+        "micro_batches",
+        "recompute_modules",
+    )
     added = ("gpu_power", "framework", "payable_dollars")
     offer = ("instance", "region")
     writer.writerow([*keys, *layout, *price, "memory_fraction", *ends, *further, *added, *offer])

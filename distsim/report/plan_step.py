@@ -28,6 +28,8 @@ def step_command(made: Plan, option: Option) -> str:
     if layout["tp"] > 1:
         chosen["sequence_parallel"] = layout["sequence_parallel"]
     chosen |= {"micro_batch": layout["micro_batch"], "global_batch": one.global_batch, "recompute": layout["recompute"]}
+    if layout["recompute_modules"]:
+        chosen["recompute_modules"] = layout["recompute_modules"]
     if layout["recompute"] == "full" and layout["recompute_layers"] > 0:  # else all layers
         chosen["recompute_layers"] = layout["recompute_layers"]
     stated.pop("model", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distsim.engine.layouts.alike import AS_GOOD, Alike
+from distsim.engine.layouts.recomputed import selective_word
 from distsim.engine.layouts.report import Choice, SearchReport
 from distsim.report import terminal
 from distsim.report.memory import number
@@ -139,9 +140,10 @@ def fitted(rows: Sequence[Row], asked: Sequence[str] = ()) -> list[str]:
 
 
 def recompute_word(one: Choice) -> str:
-    """``none``, ``selective``, ``full`` or ``full 3`` (layers per stage)."""
-    counted = one.report.setup.layout.recompute_layers
-    return f"full {counted}" if counted > 0 else one.report.setup.recompute
+    """``none``, ``selective``, ``modules``, ``full`` or ``full 3`` (layers per stage)."""
+    setup = one.report.setup
+    counted = setup.layout.recompute_layers
+    return f"full {counted}" if counted > 0 else selective_word(setup) if setup.layout.selective else setup.recompute
 
 
 def limits(one: Choice, full: bool, most: int, brief: dict[str, str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from distsim import catalog
 from distsim.arrays import ceil_div
 from distsim.engine.advice.offered import offered
-from distsim.engine.advice.recomputation import cheap_modules, policies, some_layers
+from distsim.engine.advice.recomputation import cheap_again, policies, some_layers
 from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, losses_for
@@ -93,7 +93,7 @@ def _recompute(setup: Setup) -> Iterator[Change]:
     if setup.recompute == "full" and setup.layout.recompute_layers < 0:
         return
     step, stated = 0, {} if setup.job.recompute is None else {"recompute": "selective"}
-    if setup.recompute != "full" and (again := cheap_modules(setup)):
+    if setup.recompute != "full" and (again := cheap_again(setup)):
         named = {**stated, "recompute_modules": ",".join(again)}
         yield Change("recompute", step, f"recompute {' and '.join(again)}", named, {"recompute": "selective"})
         step = 1

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from distsim.arrays import ceil_div
+from distsim.engine.jobs.modules import cheap_modules
 from distsim.engine.jobs.resolve import Setup
 from distsim.specs.flags import flag
-from distsim.specs.modules import CHEAP, parts_of, recomputed
 
 PARTS = ("recompute_layers", "recompute_modules", "remat_policy")
 """Options that say what of layers is computed again."""
@@ -25,20 +25,16 @@ def less_recomputation(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]
                 yield "recompute", f"remat policy {name}", {"recompute": "selective", "remat_policy": name}
     if setup.recompute == "full":
         yield "recompute", f"recompute attention only{fewer}", {"recompute": "selective", **dict.fromkeys(gone)}
-        if again := cheap_modules(setup):
+        if again := cheap_again(setup):
             changed = {**dict.fromkeys(gone), "recompute": "selective", "recompute_modules": ",".join(again)}
             yield "recompute", f"recompute {' and '.join(again)} only{fewer}", changed
         for count, layers in _fewer_layers(setup):
             yield "recompute", some_layers(count, layers), {"recompute_layers": count}
 
 
-def cheap_modules(setup: Setup) -> list[str]:
-    """Modules of experts' layers that take little time to compute again, where a framework has a list of them and the
-    job names none."""
-    if not setup.framework.supports.modules or setup.job.recompute_modules or setup.model.experts is None:
-        return []
-    lacks = recomputed(CHEAP, parts_of(setup.model)).without
-    return [one for one in CHEAP if one not in lacks]
+def cheap_again(setup: Setup) -> tuple[str, ...]:
+    """Cheap modules that a job may compute again; none where it names its own."""
+    return () if setup.job.recompute_modules else cheap_modules(setup.framework, setup.model)
 
 
 def policies(setup: Setup) -> list[str]:

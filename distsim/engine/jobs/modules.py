@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distsim.engine.jobs.profile import with_kernels
 from distsim.errors import DistsimError
 from distsim.specs.flags import flag
-from distsim.specs.modules import CHOICES, IMPLIED, offloaded, parts_of, recomputed
+from distsim.specs.modules import CHEAP, CHOICES, IMPLIED, offloaded, parts_of, recomputed
 
 if TYPE_CHECKING:
     from distsim.specs.framework import Framework
@@ -65,3 +65,11 @@ def _refuse_without(option: str, without: tuple[str, ...], model: Model, has: fr
 def modules_of(job: Job) -> dict[str, str]:
     """The lists and the policy that a job names, as its answers have them."""
     return {option: named for option in IMPLIED if (named := getattr(job, option))}
+
+
+def cheap_modules(framework: Framework, model: Model) -> tuple[str, ...]:
+    """Modules of experts' layers that take little time to compute again, where a framework has a list of them."""
+    if not framework.supports.modules or model.experts is None:
+        return ()
+    lacks = recomputed(CHEAP, parts_of(model)).without
+    return tuple(one for one in CHEAP if one not in lacks)

@@ -23,7 +23,7 @@ CLOSED = (*USUAL, "looped-bfs", "zb-h1", "zb-h2", "zb-v")
 SIMULATED = ("interleaved-zb", "v-half", "v-min", "1f1b-v", "dualpipe", "dualpipe-v", "chimera", "hanayo")
 """Schedules that are simulated for the best few layouts of those above."""
 WORDS: dict[str, tuple[str, ...]] = {
-    "recompute": ("none", "selective", "full"),
+    "recompute": ("none", "selective", "modules", "full"),
     "schedule": (*CLOSED, *SIMULATED),
     "sequence_parallel": ("on", "off"),
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distsim.engine.footprint.host import drive_capacity
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import WORDS, Bounds
+from distsim.engine.layouts.recomputed import selective_word
 from distsim.engine.layouts.space import Group, groups
 from distsim.errors import DistsimError
 from distsim.specs.flags import flag
@@ -88,7 +89,7 @@ def values_of(found: list[Group], name: str) -> list[Any]:
     for group in found:
         layout = group.setup.layout
         if name == "recompute":
-            values |= {"none", "selective", "full"}
+            values |= {"none", "full", selective_word(group.setup)}
         elif name == "sequence_parallel":
             values |= {"on" if value else "off" for value in numpy.unique(layout.sequence_parallel)}
         else:

@@ -254,6 +254,8 @@ def setup_at(base: Setup, layout: Mapping[str, Any]) -> dict[str, Any]:
         "global_batch": sizes.global_batch,
         "recompute": recompute, "gpus": sizes.gpus,
     }  # fmt: skip
+    if base.job.recompute_modules:
+        options["recompute_modules"] = base.job.recompute_modules
     if layout["recompute_layers"] > 0:
         options["recompute_layers"] = layout["recompute_layers"]
     if layout["zero"]:

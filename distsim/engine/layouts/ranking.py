@@ -67,7 +67,7 @@ class Found(NamedTuple):
         """The key that layouts alike to this one share."""
         setup = self.group.setup
         own = (value for name, value in self.layout.items() if name not in ALIKE)
-        return (setup.precision.name, setup.offload, *own)
+        return (setup.precision.name, setup.offload, setup.job.recompute_modules, *own)
 
 
 def rank(found: Found) -> tuple[float, float, float, tuple[int, ...]]:

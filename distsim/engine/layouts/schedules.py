@@ -60,7 +60,9 @@ def _unlike(found: Iterable[Found]) -> list[Found]:
     for one in found:
         rest = tuple(value for name, value in one.layout.items() if name not in (*ALIKE, "schedule", "vpp"))
         if one.layout["pp"] > 1:
-            own.setdefault((one.group.setup.precision.name, one.group.setup.offload, one.group.batch, rest), one)
+            setup = one.group.setup
+            kind = (setup.precision.name, setup.offload, setup.job.recompute_modules)
+            own.setdefault((kind, one.group.batch, rest), one)
     return list(own.values())
 
 

@@ -221,7 +221,7 @@ def _simulate(
 
 def _groups(request: Request, gpus: int, batches: Sequence[int]) -> list[Group]:
     """All groups for a number of GPUs, batch after batch, each with every recipe and offloading."""
-    opened = list(variants(request.job, gpus, request.precisions, request.offloads, request.overrides))
+    opened = list(variants(request.job, gpus, request.precisions, request.offloads, request.overrides, request.bounds))
     return [group for batch in batches for base in opened for group in groups(base, gpus, batch, request.bounds)]
 
 

@@ -22,6 +22,7 @@ from distsim.engine.jobs.profile import padded_vocab
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import widens_stream
 from distsim.engine.layouts.bounds import CLOSED, Bounds
+from distsim.engine.layouts.recomputed import recomputations, selective_word
 from distsim.engine.layouts.support import within
 from distsim.engine.layouts.variants import with_batch
 from distsim.engine.layouts.ways import Way, pipelines
@@ -118,7 +119,7 @@ def groups(
         if not found:
             continue
         for ways, chunks in pipelines(base, pp, able, schedules):
-            again = recomputations(int(ceil_div(base.model.layers, pp)), able)
+            again = recomputations(base, int(ceil_div(base.model.layers, pp)), able)
             cells = len(ways) * len(divisors(global_batch)) * len(again)
             for part in bins(base, found, able, cells):
                 yield from _parts(base, pp, ways, chunks, part, global_batch, able)
@@ -188,22 +189,12 @@ def bins(base: Setup, found: list[Mesh], bounds: Bounds, cells: int) -> Iterator
         yield from (sorted(part, key=lambda pair: -pair[0].dp) for part in joined)
 
 
-def recomputations(layers: int, bounds: Bounds) -> list[tuple[int, int]]:
-    """(selective, layers that are fully recomputed; -1 for all) that may be tried."""
-    words, counted = bounds.words("recompute"), "recompute_layers" in bounds.given
-    found = [pair for word, pair in (("none", (0, 0)), ("selective", (1, 0))) if word in words and not counted]
-    if "full" in words:
-        numbers = bounds.choices("recompute_layers", list(range(1, layers + 1)))
-        found += [(0, number if number < layers else -1) for number in numbers]
-    return found
-
-
 def _parts(
     base: Setup, pp: int, ways: list[Way], chunks: tuple[int, ...], pairs: Choices, global_batch: int, bounds: Bounds
 ) -> Iterator[Group]:
     """One bin of meshes, cut so that no array grows too large."""
     setup = replace(base, chunk_layers=chunks, layout=base.layout.with_(pp=pp))
-    every = recomputations(max(setup.stage_layers), bounds)
+    every = recomputations(base, max(setup.stage_layers), bounds)
     if not (gone := ruled_out(base.job, base.kernels, True, base.offload)):
         yield from _cut(setup, ways, every, pairs, global_batch, bounds)
         return
@@ -285,7 +276,7 @@ def _without(group: Group, bounds: Bounds) -> Array:
         "sequence_parallel": lambda bound: numpy.where(
             layout.sequence_parallel, "on" in bound.words, "off" in bound.words),
         "recompute": lambda bound: numpy.where(
-            layout.selective, "selective" in bound.words,
+            layout.selective, selective_word(group.setup) in bound.words,
             numpy.where(layout.recompute_layers, "full" in bound.words, "none" in bound.words),
         ),
     }  # fmt: skip

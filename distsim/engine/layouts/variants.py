@@ -12,7 +12,8 @@ from distsim.engine.jobs.drives import goes_to, needs_shards
 from distsim.engine.jobs.graphs import OPEN, asked_kernels
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
-from distsim.engine.layouts.bounds import doubling
+from distsim.engine.layouts.bounds import Bounds, doubling
+from distsim.engine.layouts.recomputed import lists_of_modules
 from distsim.errors import DistsimError
 from distsim.other_choices import choice_meant
 from distsim.specs.accelerator import Accelerator
@@ -54,13 +55,18 @@ def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) 
 
 
 def variants(
-    job: Job, gpus: int, precisions: tuple[str, ...], offloads: tuple[str, ...], overrides: Mapping[str, Any]
-) -> Iterator[Setup]:
-    """Open setups for each recipe and each kind of offloading; the job's own where none are named."""
+    job: Job, gpus: int, precisions: tuple[str, ...], offloads: tuple[str, ...], overrides: Mapping[str, Any],
+    bounds: Bounds,
+) -> Iterator[Setup]:  # fmt: skip
+    """Open setups for each recipe, each kind of offloading and each list of modules that are computed again; the job's
+    own where none are named."""
     for precision, offload in itertools.product(precisions or (job.precision,), offloads or (job.offload,)):
         place = job.offload_to if not offloads or goes_to(offload, job.offload_to) else None
         one = job.model_copy(update={"precision": precision, "offload": offload, "offload_to": place})
-        yield base_setup(one, gpus, overrides)
+        base = base_setup(one, gpus, overrides)
+        for modules in lists_of_modules(base, bounds):
+            own = modules == job.recompute_modules
+            yield base if own else base_setup(one.model_copy(update={"recompute_modules": modules}), gpus, overrides)
 
 
 def with_batch(base: Setup, batch: int) -> Setup:

@@ -172,6 +172,7 @@ def _candidate(terms: Terms, model: LoadedModel, cluster: str, report: StepRepor
     )
     shown = {name: getattr(layout, name) for name in SHOWN}
     shown |= {"sequence_parallel": bool(layout.sequence_parallel), "recompute": setup.recompute}
+    shown |= {name: getattr(setup.job, name) for name in ("recompute_modules", "remat_policy")}
     shown["stage_layers"] = list(setup.chunk_layers) if len(set(setup.chunk_layers)) > 1 else None
     low, high = report.interval.low, report.interval.high
     if terms.policy.pace == campaign_pace():

@@ -68,6 +68,10 @@ def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bou
     return replace(stated, given={**usual, **stated.given})
 
 
+OF_LAYOUT = (*BOUNDED, "recompute_modules")
+"""Job options that tell found layouts apart."""
+
+
 class Best(NamedTuple):
     """Options of a layout, with its step where the search has timed it."""
 
@@ -93,7 +97,7 @@ def best_layouts(
             continue
         if found.best:
             every = [*((one.options, one.report) for one in found.best), (roomiest(found), None)]
-            shown = [Best({name: options.get(name) for name in BOUNDED}, report) for options, report in every]
+            shown = [Best({name: options.get(name) for name in OF_LAYOUT}, report) for options, report in every]
             return [
                 one for place, one in enumerate(shown) if all(one.options != other.options for other in shown[:place])
             ]
@@ -113,5 +117,5 @@ def roomiest(found: SearchReport) -> dict[str, Any]:
 
 def with_options(job: Job, cluster: Cluster, options: Mapping[str, Any]) -> Setup:
     """A job with the options of a layout, as a setup."""
-    update = {name: options[name] for name in BOUNDED} | unread(options)
+    update = {name: options[name] for name in OF_LAYOUT} | unread(options)
     return resolve(job.model_copy(update=update), overrides_of(job, cluster))
