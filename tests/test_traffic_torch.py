@@ -107,8 +107,6 @@ def overrides_of(case: dict[str, str], job: Job) -> dict[str, Any]:
         traffic = traffic.model_copy(update={"bucket_bytes": size, "first_bucket_bytes": size})
     if case["kind"] == "fsdp1":
         traffic = Traffic(padding="unit", zero2="forward", clip=False)
-    if case["kind"] == "fsdp2":  # torch's own, that knows no experts
-        traffic = traffic.model_copy(update={"experts_by_columns_since": 0})
     if given.get("reshard_root") == "True":
         buffers = buffers.model_copy(update={"keep_last_unit": False})
     kernels = framework.kernels.model_copy(update={"qkv_matrices": 1}) if case["model"] == "gpt2" else framework.kernels
@@ -210,9 +208,9 @@ def test_messages_of_torch_pipelines(name: str) -> None:
     assert sizes == {key[3] for key in found}
 
 
-def _gathered(framework: str, gpus: int, ep: int = 1) -> float:
+def _gathered(framework: str, gpus: int, ep: int = 1, model: str = "mixtral-8x7b") -> float:
     """Elements of experts as a rank gathers them, over those that it needs."""
-    setup = resolve(Job(model="mixtral-8x7b", framework=framework, gpu="h100-sxm", gpus=gpus, ep=ep, zero=3))
+    setup = resolve(Job(model=model, framework=framework, gpu="h100-sxm", gpus=gpus, ep=ep, zero=3))
     experts = [(p, n) for p, n in build_stages(setup)[0].parameters if p.group == "expert"]
     ranks = setup.layout.expert_data_parallel
     padded = sum(shared_elements(setup, parameter, ranks) * times for parameter, times in experts)
@@ -221,11 +219,13 @@ def _gathered(framework: str, gpus: int, ep: int = 1) -> float:
 
 def test_experts_are_cut_inside_where_ranks_are_more_than_they() -> None:
     """Eight experts on 64 ranks, cut by expert, are filled up to 64; torchtitan cuts each, under expert parallelism
-    since 2025, without since March 2026."""
+    since 2025, without since March 2026 where layers are its own: Mixtral's are Hugging Face's."""
     assert _gathered("torchtitan", 256, ep=8) == pytest.approx(1, rel=0.01)
     assert _gathered("torchtune", 256, ep=8) == pytest.approx(32)
     assert _gathered("torchtune", 64) == pytest.approx(8)
-    assert _gathered("torchtitan", 64) == pytest.approx(1, rel=0.01)
+    assert _gathered("torchtitan", 64) == pytest.approx(8)
+    assert _gathered("torchtitan", 256, model="qwen3-30b-a3b") == pytest.approx(1, rel=0.01)
+    assert _gathered("prime-rl", 256, model="qwen3-30b-a3b") == pytest.approx(2)
     older, newer = (framework_of(Run({"framework": "torchtitan", "year": year}, 2)) for year in ("2025", "2026"))
     assert older.traffic.experts_by_columns and not older.traffic.experts_by_columns_since
     assert newer.traffic.experts_by_columns_since

@@ -41,6 +41,9 @@ class Traffic(Spec):
     experts_by_columns_since: Amount = 0
     """The first release, as a year with its months as a fraction, that does so without expert parallelism too; replays
     of older runs do not. 0: none does."""
+    own_experts: tuple[str, ...] = ()
+    """Model families that it does so for without expert parallelism: whose layers are its own. It shards those of
+    others, Hugging Face's modules, as any module. None: every family."""
     no_sync: Literal["never", "unsharded", "always"] = "unsharded"
     """Gradients of all but the last micro-batch stay on the rank: never, where gradients are not sharded, always."""
     no_sync_keeps_gathered: bool = False
