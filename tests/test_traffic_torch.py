@@ -248,20 +248,27 @@ def test_the_fullest_rank_holds_whole_experts() -> None:
     assert found["optimizer"] == pytest.approx(45_298_960_896, rel=1e-3)
 
 
+@pytest.mark.parametrize(("framework", "calls"), [("torchtitan", 4), ("kempnerforge", 2)])
+def test_plans_that_leave_norms_of_heads_out_sum_nothing_of_them(framework: str, calls: int) -> None:
+    rows = _rows(model="qwen3-8b", framework=framework, gpus=4, tp=2, zero=3)
+    assert sum(row[3] for row in rows if row[0] == "replicated gradients") == 36 * calls + 1
+
+
 @pytest.mark.parametrize(
     ("name", "reduced"),
     [
         ("a.x-k2-light", {"attention.norm", "mlp.norm", *(f"{norm}.norm.gate_{way}" for norm in ("attention", "mlp")
                                                           for way in ("down", "up"))}),
-        ("mistral-large-4", {"attention.norm", "mlp.norm"}), ("qwen3-8b", {"attention.norm", "mlp.norm"}),
+        ("mistral-large-4", {"attention.norm", "mlp.norm"}),
+        ("qwen3-8b", {"attention.norm", "mlp.norm", "attention.query_norm", "attention.key_norm"}),
         ("esm2-650m", {"attention.norm", "mlp.norm"}),
     ],
 )  # fmt: skip
 def test_gradients_of_what_reads_cut_tokens_are_reduced_between_tensor_parallel_ranks(
     name: str, reduced: set[str]
 ) -> None:
-    """Norms of the residual stream with their gates: not those of latents, of heads, of an indexer (each rank has all
-    tokens of its own), nor what no loss reads."""
+    """Norms of the residual stream with their gates, and of heads, which ranks share: not those of latents, of an
+    indexer (each rank has all tokens of its own), nor what no loss reads."""
     setup = resolve(Job(model=name, gpu="h100-sxm", gpus=2, tp=2, framework="torchtitan", precision="pure-bf16"))
     (stage,) = build_stages(setup)
     flows = replicated_gradient_flows(setup, exchange_of(setup), stage)
