@@ -67,9 +67,10 @@ class Traffic(Spec):
     """Under sequence parallelism gradients of what ranks hold whole are partial sums. 0: all are reduced at once before
     the step (Megatron); else those of norms each by itself, once in backward under FSDP and else for each time the
     optimizer reads it (torch's AdamW on DTensors: 3)."""
-    head_norms_reduced: bool = False
-    """So are those of norms within heads, which are split among ranks with and without sequence parallelism. A plan of
-    torch that leaves these norms out sums nothing."""
+    names_replicated: bool = False
+    """So are, with and without sequence parallelism, gradients of all else that ranks hold whole and whose results they
+    share out by heads or experts: norms within heads, products that make latents, routers. A plan of torch that leaves
+    these out sums nothing."""
     recompute_stops_early: bool = False
     """The same of exchanges, as recorded: a layer's last collective is not repeated. Frameworks whose exchanges nobody
     recorded leave it off."""

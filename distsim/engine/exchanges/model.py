@@ -10,13 +10,16 @@ from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
 from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies, node_copies_passed_on
-from distsim.layers.ledger import Block, Collective, Operation, dropped_by
-from distsim.layers.names import COMBINE, DISPATCH, EMBEDDING, EXCHANGE, UNUSED
+from distsim.layers.ledger import Block, Collective, Operation, Parameter, dropped_by
+from distsim.layers.names import COMBINE, DISPATCH, EMBEDDING, EXCHANGE, INDEXER, ROUTER, SCORE_BIAS, UNUSED
 from distsim.specs.layout import Layout
 from distsim.specs.traffic import Traffic
 
 PURPOSES = {DISPATCH: "expert dispatch", COMBINE: "expert combine", EXCHANGE: "context parallel"}
 """What people read of operations whose exchanges are no regions of tensor parallelism."""
+
+INNER_NORMS = ("head norm", "latent norm", "index norm")
+"""Roles of norms that read what is made of the residual stream."""
 
 OWN_SHARE = 0.64
 """Rate of HybridEP's kernels over that of the links, however many ranks share a rack: bf16 tokens at 612 GB/s and back
@@ -172,7 +175,7 @@ def replicated_gradient_flows(setup: Setup, exchange: Exchange, stage: Stage) ->
     reads = rules.replicated_gradient_reads + (1 if exchange.clip else 0)
     flows: list[Flow] = []
     for row, parameter, count in whole:
-        times = count * _alone(row, rules, on, spread)
+        times = count * _alone(row, parameter, rules, on, spread)
         if parameter.name == UNUSED or nothing(times):
             continue
         inside = parameter.elements * precision.activation_bytes
@@ -186,13 +189,16 @@ def replicated_gradient_flows(setup: Setup, exchange: Exchange, stage: Stage) ->
     return flows
 
 
-def _alone(row: Operation, rules: Traffic, of_tokens: Number, of_heads: Number) -> Number:
-    """How often torch reduces a row's gradients by themselves: where tensor parallel ranks have parts of the tokens of
-    the residual stream, which its norms and what gates them read, or of heads, whose norms a plan names."""
-    if row.role == "head norm":
-        return of_heads if rules.head_norms_reduced else 0
-    stream = row.kind == "norm" and row.role not in ("latent norm", "index norm")
-    return of_tokens if stream or row.role == "norm gate" else 0
+def _alone(row: Operation, parameter: Parameter, rules: Traffic, of_tokens: Number, of_heads: Number) -> Number:
+    """How often torch reduces a gradient by itself: where tensor parallel ranks have parts of the tokens of the
+    residual stream, which its norms and what gates them read, or (a plan that names all) of what is made of it: heads,
+    which read latents too, and experts. Biases of products are whole, and an indexer is on each rank."""
+    if row.role == "norm gate" or (row.kind == "norm" and row.role not in INNER_NORMS):
+        return of_tokens
+    inner = row.role in ("head norm", "latent norm") or row.name == ROUTER
+    made = parameter.kind == "matrix" and row.name.startswith(("attention.", "mlp."))
+    named = inner or (made and not row.name.startswith(INDEXER))
+    return of_heads if rules.names_replicated and named and not parameter.name.endswith(SCORE_BIAS) else 0
 
 
 def _summed(row: Operation, sequence_parallel: Number) -> Number:
