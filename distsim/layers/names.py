@@ -16,6 +16,8 @@ EXCHANGE = "attention.exchange"
 QUERY, KEY, VALUE = "attention.query", "attention.key", "attention.value"
 """What attention multiplies."""
 QKV, MLP_UP, MLP_ACTIVATION = "attention.qkv", "mlp.up", "mlp.activation"
+BRANCHES = ("attention.", "mlp.")
+"""Begin the names of what a layer does between its additions to the residual stream."""
 INDEXER = "attention.index"
 ROUTER, DISPATCH, COMBINE = "mlp.router", "mlp.dispatch", "mlp.combine"
 SHARED = "mlp.shared."

@@ -11,7 +11,7 @@ from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
 from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies, node_copies_passed_on
 from distsim.layers.ledger import Block, Collective, Operation, Parameter, dropped_by
-from distsim.layers.names import COMBINE, DISPATCH, EMBEDDING, EXCHANGE, INDEXER, ROUTER, SCORE_BIAS, UNUSED
+from distsim.layers.names import BRANCHES, COMBINE, DISPATCH, EMBEDDING, EXCHANGE, INDEXER, ROUTER, SCORE_BIAS, UNUSED
 from distsim.specs.layout import Layout
 from distsim.specs.traffic import Traffic
 
@@ -196,7 +196,7 @@ def _alone(row: Operation, parameter: Parameter, rules: Traffic, of_tokens: Numb
     if row.role == "norm gate" or (row.kind == "norm" and row.role not in INNER_NORMS):
         return of_tokens
     inner = row.role in ("head norm", "latent norm") or row.name == ROUTER
-    made = parameter.kind == "matrix" and row.name.startswith(("attention.", "mlp."))
+    made = parameter.kind == "matrix" and row.name.startswith(BRANCHES)
     named = inner or (made and not row.name.startswith(INDEXER))
     return of_heads if rules.names_replicated and named and not parameter.name.endswith(SCORE_BIAS) else 0
 
