@@ -111,6 +111,8 @@ def overrides_of(case: dict[str, str], job: Job) -> dict[str, Any]:
     if given.get("reshard_root") == "True":
         buffers = buffers.model_copy(update={"keep_last_unit": False})
     kernels = framework.kernels.model_copy(update={"qkv_matrices": 1}) if case["model"] == "gpt2" else framework.kernels
+    if case["kind"] == "cp":  # of scaled dot product attention; flex attention gathers otherwise
+        kernels = kernels.model_copy(update={"attention_kernel": "sdpa"})
     if framework.traffic.recompute_stops_until:  # torchtitan of before that, as the recorded layers are
         traffic = traffic.model_copy(update={"recompute_stops_early": True})
     return {"framework": framework.model_copy(update={"traffic": traffic, "buffers": buffers, "kernels": kernels})}

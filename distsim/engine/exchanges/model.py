@@ -10,6 +10,7 @@ from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
 from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies, node_copies_passed_on
+from distsim.layers.context_parallel import reads_gathered
 from distsim.layers.ledger import Block, Collective, Operation, Parameter, dropped_by
 from distsim.layers.names import BRANCHES, COMBINE, DISPATCH, EMBEDDING, EXCHANGE, INDEXER, ROUTER, SCORE_BIAS, UNUSED
 from distsim.specs.layout import Layout
@@ -106,9 +107,11 @@ def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
 
 def _repeated(setup: Setup, operation: Operation, collective: Collective) -> bool:
     """Whether selective recomputation issues an exchange of forward again: with what it runs again or, where it is told
-    by operations, whatever it does not keep itself (attention is kept with what context parallel ranks exchange)."""
+    by operations, whatever it does not keep itself (attention is kept with what context parallel ranks exchange within
+    it)."""
     if setup.kernels.kept is None and "op" in setup.kernels.selective:
-        return collective.group != "cp" and collective.op not in setup.framework.traffic.recompute_keeps
+        apart = collective.group != "cp" or reads_gathered(setup.kernels, setup.layout)
+        return apart and collective.op not in setup.framework.traffic.recompute_keeps
     return _dropped(setup, operation)
 
 
