@@ -251,6 +251,13 @@ def test_the_fullest_rank_holds_whole_experts() -> None:
     assert found["optimizer"] == pytest.approx(45_298_960_896, rel=1e-3)
 
 
+@pytest.mark.parametrize(("gpus", "told"), [(64, False), (128, True)])
+def test_experts_that_ranks_do_not_divide_are_told(gpus: int, told: bool) -> None:
+    """torch 2.13 on 12 ranks: FSDP does not support uneven sharding on dim 1."""
+    report = distsim.memory("gpt-oss-20b", framework="torchtitan", gpu="h100-sxm", gpus=gpus, zero=3, seq=2048)
+    assert any(f"unevenly: {gpus} ranks, widths 2,880" in note for note in report.notes) is told
+
+
 @pytest.mark.parametrize(("framework", "calls"), [("torchtitan", 4), ("kempnerforge", 2)])
 def test_plans_that_leave_norms_of_heads_out_sum_nothing_of_them(framework: str, calls: int) -> None:
     rows = _rows(model="qwen3-8b", framework=framework, gpus=4, tp=2, zero=3)

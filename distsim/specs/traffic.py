@@ -37,7 +37,7 @@ class Traffic(Spec):
     """What is filled up to the number of shards: nothing, dimension 0 of each parameter (FSDP2), the unit (FSDP)."""
     experts_by_columns: bool = False
     """Under expert parallelism, where more ranks share stacked experts than there are of these, each expert's dimension
-    1 is sharded and filled up."""
+    1 is sharded, which FSDP2 only does evenly."""
     experts_by_columns_since: Amount = 0
     """The first release, as a year with its months as a fraction, that does so without expert parallelism too; replays
     of older runs do not. 0: none does."""
