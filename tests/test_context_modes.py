@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 import distsim
+from distsim import catalog
 from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
@@ -68,14 +70,32 @@ def test_a_search_under_deepspeed_leaves_out_ranks_that_cannot_trade_heads() -> 
     assert {one.report.setup.layout.cp_mode for one in found} == {"all_to_all"}
 
 
-def test_torchtitan_gathers_keys_and_attends_in_steps_all_the_same() -> None:
+def test_torchtitan_gathers_keys_and_flex_attention_reads_them_at_once() -> None:
+    """Keys and values each by themselves, which are kept, and their gradients once; full recomputation gathers anew."""
+    usual, again = (distsim.comm(**LONG, framework="torchtitan", recompute=what) for what in ("none", "full"))
+    (size,) = {row.bytes_per_call for row in usual.collectives if row.purpose == "context parallel"}
+    assert size == 65536 * 8 * 128 * 2
+    for report, gathered in ((usual, {}), (again, {("all_gather", "backward"): 64})):
+        calls: Counter[tuple[str, str]] = Counter()
+        for row in report.collectives:
+            if row.purpose.startswith("context parallel"):
+                calls[row.op, row.phase] += round(row.calls)
+        assert calls == {("all_gather", "forward"): 64, ("reduce_scatter", "backward"): 64, **gathered}
+    whole, ring = (distsim.memory(**LONG, framework="torchtitan", cp_mode=mode) for mode in ("all_gather", "ring"))
+    kept = 2 * 65536 * 8 * 128 * 2 * (1 - 1 / 8)  # of all other ranks
+    assert whole.worst.saved.per_layer - ring.worst.saved.per_layer == kept
+
+
+def test_other_attention_of_torch_attends_in_steps_all_the_same() -> None:
     """context_parallel_rotate_method is allgather: gradients still go round in fp32, results are merged in steps."""
-    usual = distsim.comm(**LONG, framework="torchtitan")
-    assert {(row.op, row.phase) for row in usual.collectives if row.purpose == "context parallel"} == {
-        ("all_gather", "forward"), ("all_gather", "backward"), ("all_to_all", "backward"),
+    framework = catalog.load("frameworks", "torchtitan")
+    kernels = framework.kernels.model_copy(update={"attention_kernel": "sdpa"})
+    plain = framework.model_copy(update={"kernels": kernels})
+    found = [_exchange({"framework": plain}, framework="torchtitan", cp_mode=mode) for mode in ("all_gather", "ring")]
+    assert {(row.op, row.phase) for row in found[0][1].collectives} == {
+        ("all_gather", "forward"), ("all_gather", "backward"), ("send_recv", "backward"),
     }  # fmt: skip
-    gathered, ring = (_exchange(framework="torchtitan", cp_mode=mode) for mode in ("all_gather", "ring"))
-    assert moved_bytes(*gathered) == moved_bytes(*ring)
+    assert moved_bytes(*found[0]) == moved_bytes(*found[1])
     assert moved_bytes(*_exchange(framework="megatron-core", cp_mode="all_gather")) == (0, 0)
 
 
@@ -108,8 +128,8 @@ def test_transformer_engines_merges_are_those_of_its_loops(cp: int) -> None:
     assert moved_bytes(setup, exchange) == pytest.approx(tuple(told))
 
 
-def _exchange(**more: Any) -> tuple[Setup, Operation]:
-    setup = resolve(Job(**{**LONG, **more}))
+def _exchange(replaced: dict[str, Any] | None = None, /, **more: Any) -> tuple[Setup, Operation]:
+    setup = resolve(Job(**{**LONG, **more}), replaced)
     block = build_stages(setup)[0].layers[0][0]
     return setup, next(one for one in block.operations if one.name == "attention.exchange")
 
@@ -133,7 +153,8 @@ def test_each_step_of_a_ring_costs_the_host() -> None:
 
 
 def test_merging_in_plain_torch_takes_more_kernels_than_compiled() -> None:
-    eager, compiled = (_launched(framework="torchtitan", compile=on).kernels for on in (False, True))
+    rings = {"framework": "torchtitan", "cp_mode": "ring"}
+    eager, compiled = (_launched(**rings, compile=on).kernels for on in (False, True))
     assert eager == (1 + 7 * (1 + 11), 2 + 7 * (2 + 7))
     assert compiled == (1 + 7 * (1 + 3), 2 + 7 * (2 + 4))
 

@@ -50,6 +50,7 @@ CASES = [
     ("gpt2-xl", "a100-sxm4-40gb", 16, 32, "deepspeed", "optimizer"),
     ("llama-7b", "a100-sxm4-80gb", 8, 32, "nanotron", None),
     ("llama-7b", "gb200", 8, 32, "torchtitan", None),
+    ("qwen3-30b-a3b", "h100-sxm", 32, 64, "torchtitan", None),
     ("llama-7b", "h100-sxm", 8, 32, "torch-ddp", None),
     ("mixtral-8x7b", "h100-sxm", 8, 32, "huggingface", None),
 ]

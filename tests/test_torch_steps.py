@@ -246,7 +246,7 @@ def test_full_parameter_scripts_run_on_deepspeed_whatever_the_gpus() -> None:
 def test_merging_rings_costs_memory_traffic() -> None:
     merged = [
         moved_bytes(setup, next(one for one in layer.operations if one.name == "attention.exchange"))
-        for setup in (_setup(framework="torchtitan", cp=cp) for cp in (2, 8))
+        for setup in (_setup(framework="torchtitan", cp=cp, cp_mode="ring") for cp in (2, 8))
         for layer in (build_stages(setup)[0].layers[0][0],)
     ]
     queries = [8192 / cp * 4096 for cp in (2, 8)]

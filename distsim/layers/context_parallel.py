@@ -9,7 +9,15 @@ from __future__ import annotations
 from distsim.arrays import Number, maximum, where
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
 from distsim.layers.names import EXCHANGE
+from distsim.specs.kernels import Kernels
+from distsim.specs.layout import Layout
 from distsim.units import FP32_BYTES
+
+
+def reads_gathered(kernels: Kernels, layout: Layout) -> bool:
+    """Whether attention reads keys and values of all ranks at once, and keeps them, where torch's context parallelism
+    gathers: its flex attention does (flex_cp_allgather), all others take them in the ring's steps."""
+    return kernels.cp_gathers_first and kernels.attention_kernel == "flex" and layout.cp_mode == "all_gather"
 
 
 def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, value_width: Number) -> list[Operation]:
@@ -17,12 +25,15 @@ def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, va
     cp = ctx.layout.cp
     if isinstance(cp, int) and cp == 1:
         return []
-    there = where(cp > 1, 1, 0)
+    there, at_once = where(cp > 1, 1, 0), reads_gathered(ctx.kernels, ctx.layout)
     if ctx.layout.cp_mode == "all_to_all":
         found = _heads_for_tokens(ctx, query, key, value, value_width, there)
+    elif at_once:
+        found = _apart(key.size_bytes * cp * there) + _apart(value.size_bytes * cp * there)
     else:
         found = _keys_and_values(ctx, (key.elements + value.elements) * there)
-    stepwise = ctx.layout.cp_mode == "ring" or (ctx.layout.cp_mode == "all_gather" and ctx.kernels.cp_gathers_first)
+    in_turn = ctx.kernels.cp_gathers_first and not at_once
+    stepwise = ctx.layout.cp_mode == "ring" or (ctx.layout.cp_mode == "all_gather" and in_turn)
     steps = (cp - 1) * int(stepwise)
     merged = query.elements * FP32_BYTES  # the largest tensor that one step's merge passes over
     return [
@@ -35,17 +46,23 @@ def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, va
 def beside_gathered(ctx: Context, core: list[Operation], key: Tensor, value: Tensor) -> list[Operation]:
     """Core attention beside what an all-gather leaves in memory while it runs: keys and values of all ranks, gathered
     again in backward, where their gradients are whole too until they are scattered (Transformer Engine's
-    AttnFuncWithCPAndKVAllGather)."""
+    AttnFuncWithCPAndKVAllGather); torch's flex attention keeps them instead of a rank's own."""
     cp = ctx.layout.cp
     if ctx.layout.cp_mode != "all_gather" or (isinstance(cp, int) and cp == 1):
         return core
     ranks = where(cp > 1, cp, 0)
     whole = tuple(one._replace(name=f"{one.name}_gathered", elements=one.elements * ranks) for one in (key, value))
     gradients = tuple(one._replace(name=f"{one.name}_gradient") for one in whole)
+    if kept := reads_gathered(ctx.kernels, ctx.layout):
+        own = {one.name: where(cp > 1, cp, 1) for one in (key, value)}
+        core = [
+            row._replace(saved=tuple(t._replace(elements=t.elements * own.get(t.name, 1)) for t in row.saved))
+            for row in core
+        ]
     return [
         row._replace(
-            transient_forward=(*row.transient_forward, *whole),
-            transient_backward=(*row.transient_backward, *whole, *gradients),
+            transient_forward=(*row.transient_forward, *(() if kept else whole)),
+            transient_backward=(*row.transient_backward, *(() if kept else whole), *gradients),
         ) if row.recompute_class == "core_attention" else row
         for row in core
     ]  # fmt: skip
@@ -68,6 +85,11 @@ def _keys_and_values(ctx: Context, elements: Number) -> tuple[Collective, ...]:
         back = Collective("reduce_scatter", "cp", size * cp, "backward")
     first = hops if ring else gather
     return first, first._replace(phase="backward"), back
+
+
+def _apart(size: Number) -> tuple[Collective, ...]:
+    """Keys or values of all ranks by themselves, and their gradients to the ranks that they are of."""
+    return Collective("all_gather", "cp", size, "forward"), Collective("reduce_scatter", "cp", size, "backward")
 
 
 def _heads_for_tokens(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from distsim.arrays import Number
 from distsim.layers import capacity
 from distsim.layers.attention import residual
@@ -10,6 +12,7 @@ from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import mlp
 from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS, IDLE, PREACTIVATION
 from distsim.layers.router import ROUTER_BYTES, router
+from distsim.layers.tensor_parallel import column_collectives, row_collectives, sequence_gathers
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
 INDEXED_GRADIENTS = 3
@@ -79,7 +82,7 @@ def expert_operations(ctx: Context) -> list[Operation]:
     up = linear(ctx, EXPERTS[0], routed, width, outer, dispatched, bias=experts.bias, weights=weights)
     down = linear(ctx, EXPERTS[1], routed, inner, width, down_input, bias=experts.bias, weights=weights)
     operations = [
-        _dispatch(ctx, rows, exchange, gather),
+        _dispatch(ctx, rows, _exchanges(ctx, exchange, gather, way="in")),
         *capacity.at_the_busiest(
             ctx,
             [
@@ -88,25 +91,36 @@ def expert_operations(ctx: Context) -> list[Operation]:
                 down,
             ],
         ),
-        _combine(ctx, rows, exchange, gather),
+        _combine(ctx, rows, _exchanges(ctx, exchange, gather, way="out")),
     ]
     return capacity.with_room(ctx, operations)
 
 
-def _exchanges(exchange: Number, gather: Number, forward: str, backward: str) -> tuple[Collective, ...]:
+def _exchanges(ctx: Context, exchange: Number, gather: Number, way: Literal["in", "out"]) -> tuple[Collective, ...]:
     """All-to-alls of expert parallel ranks, and what ranks that share experts do each way."""
-    return (
-        Collective("all_to_all", "ep", exchange, "forward"),
-        Collective("all_to_all", "ep", exchange, "backward"),
-        Collective(forward, "etp", gather, "forward"),
-        Collective(backward, "etp", gather, "backward"),
-    )
+    sent = tuple(Collective("all_to_all", "ep", exchange, phase) for phase in ("forward", "backward"))
+    if ctx.kernels.expert_gathers == "tokens":
+        return sent + _region(ctx, way)
+    forward, backward = ("all_gather", "reduce_scatter") if way == "in" else ("reduce_scatter", "all_gather")
+    return (*sent, Collective(forward, "etp", gather, "forward"), Collective(backward, "etp", gather, "backward"))
 
 
-def _dispatch(ctx: Context, routed: Number, exchange: Number, gather: Number) -> Operation:
+def _region(ctx: Context, way: Literal["in", "out"]) -> tuple[Collective, ...]:
+    """The edges of a region around the block, in which each rank has a part of every expert: tokens are gathered for
+    shared experts too, whose own products tell of it."""
+    experts, width, shared = ctx.model.experts, expert_width(ctx), ctx.layout.etp > 1
+    assert experts is not None
+    if way == "out":
+        edges = row_collectives(ctx, width)
+    else:
+        edges = () if experts.shared else column_collectives(ctx, narrow=False, width=width)
+        edges += sequence_gathers(ctx, experts.per_token)[1:]  # gradients of routers' weights
+    return tuple(one._replace(bytes_logical=one.bytes_logical * shared) for one in edges)
+
+
+def _dispatch(ctx: Context, routed: Number, collectives: tuple[Collective, ...]) -> Operation:
     """Tokens in the order of experts, at the ranks that have these."""
     width, act = expert_width(ctx), ctx.activation
-    collectives = _exchanges(exchange, gather, "all_gather", "reduce_scatter")
     if capacity.one_hot(ctx):
         return capacity.into_slots(ctx, width, collectives)
     return Operation(
@@ -176,13 +190,12 @@ def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation
     )
 
 
-def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> Operation:
+def _combine(ctx: Context, routed: Number, collectives: tuple[Collective, ...]) -> Operation:
     experts, hidden, act = ctx.model.experts, expert_width(ctx), ctx.activation
     assert experts is not None
     # Plain torch copies and scales also what comes back as it went.
     copies = routed * (experts.choices / experts.count if ctx.kernels.moe == "eager" else 1)
     output = Tensor("mlp.experts.output", copies / ctx.layout.etp * hidden, act, "k s b h")
-    collectives = _exchanges(exchange, gather, "reduce_scatter", "all_gather")
     if capacity.one_hot(ctx):
         return capacity.out_of_slots(ctx, hidden, output, collectives)
     saved: list[Tensor] = []

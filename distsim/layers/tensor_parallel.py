@@ -46,11 +46,11 @@ def column_collectives(
     )
 
 
-def row_collectives(ctx: Context) -> tuple[Collective, ...]:
+def row_collectives(ctx: Context, width: Number | None = None) -> tuple[Collective, ...]:
     """Leaving a region: reduce-scatter (all-gather in backward) under sequence parallelism, else an all-reduce."""
-    layout, size = ctx.layout, boundary_bytes(ctx)
+    layout, size = ctx.layout, boundary_bytes(ctx, None, width)
     each = gathered_bytes_each(ctx)
-    gathered = boundary_bytes(ctx, each) * layout.sequence_parallel
+    gathered = boundary_bytes(ctx, each, width) * layout.sequence_parallel
     with_sp, without = size * layout.sequence_parallel, size * (1 - layout.sequence_parallel)
     return (
         Collective("reduce_scatter", "tp", with_sp, "forward"),

@@ -37,10 +37,13 @@ class Traffic(Spec):
     """What is filled up to the number of shards: nothing, dimension 0 of each parameter (FSDP2), the unit (FSDP)."""
     experts_by_columns: bool = False
     """Under expert parallelism, where more ranks share stacked experts than there are of these, each expert's dimension
-    1 is sharded and filled up."""
+    1 is sharded, which FSDP2 only does evenly."""
     experts_by_columns_since: Amount = 0
     """The first release, as a year with its months as a fraction, that does so without expert parallelism too; replays
     of older runs do not. 0: none does."""
+    own_experts: tuple[str, ...] = ()
+    """Model families that it does so for without expert parallelism: whose layers are its own. It shards those of
+    others, Hugging Face's modules, as any module. None: every family."""
     no_sync: Literal["never", "unsharded", "always"] = "unsharded"
     """Gradients of all but the last micro-batch stay on the rank: never, where gradients are not sharded, always."""
     no_sync_keeps_gathered: bool = False
@@ -64,6 +67,10 @@ class Traffic(Spec):
     """Under sequence parallelism gradients of what ranks hold whole are partial sums. 0: all are reduced at once before
     the step (Megatron); else those of norms each by itself, once in backward under FSDP and else for each time the
     optimizer reads it (torch's AdamW on DTensors: 3)."""
+    names_replicated: bool = False
+    """So are, with and without sequence parallelism, gradients of all else that ranks hold whole and whose results they
+    share out by heads or experts: norms within heads, products that make latents, routers. A plan of torch that leaves
+    these out sums nothing."""
     recompute_stops_early: bool = False
     """The same of exchanges, as recorded: a layer's last collective is not repeated. Frameworks whose exchanges nobody
     recorded leave it off."""

@@ -46,7 +46,8 @@ class Sharing(NamedTuple):
 
 
 def sharings(setup: Setup) -> tuple[list[Sharing], bool]:
-    """Dense parameters and, where their group is another one, experts; and whether one group serves all."""
+    """Dense parameters and, where ranks hold other experts or share them with others, experts: units and buckets of
+    their own, even among as many ranks; and whether one group serves all."""
     layout = setup.layout
     whole, shard = layout.dp * layout.cp, sharding_group(layout, "dense")
     dense = Sharing(
@@ -60,7 +61,7 @@ def sharings(setup: Setup) -> tuple[list[Sharing], bool]:
         "expert", Span("dp", size, stride, world=layout.gpus), Span("zero", part, stride, world=layout.gpus),
         Span("dp", size // part, stride * part, world=layout.gpus),
     )  # fmt: skip
-    if _same(size, whole) and _same(part, shard):
+    if _same(layout.ep, 1) and _same(size, whole) and _same(part, shard):
         return [dense], True
     return [dense, experts], False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, nothing, where
 from distsim.engine.exchanges.flows import Flow, Span, Where, dtype_name
 from distsim.engine.jobs.exchange import Exchange, gradients_wait
 from distsim.engine.jobs.resolve import Setup
@@ -10,12 +10,17 @@ from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
 from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies, node_copies_passed_on
-from distsim.layers.ledger import Block, Collective, Operation, dropped_by
-from distsim.layers.names import COMBINE, DISPATCH, EMBEDDING, EXCHANGE, UNUSED
+from distsim.layers.context_parallel import reads_gathered
+from distsim.layers.ledger import Block, Collective, Operation, Parameter, dropped_by
+from distsim.layers.names import BRANCHES, COMBINE, DISPATCH, EMBEDDING, EXCHANGE, INDEXER, ROUTER, SCORE_BIAS, UNUSED
 from distsim.specs.layout import Layout
+from distsim.specs.traffic import Traffic
 
 PURPOSES = {DISPATCH: "expert dispatch", COMBINE: "expert combine", EXCHANGE: "context parallel"}
 """What people read of operations whose exchanges are no regions of tensor parallelism."""
+
+INNER_NORMS = ("head norm", "latent norm", "index norm")
+"""Roles of norms that read what is made of the residual stream."""
 
 OWN_SHARE = 0.64
 """Rate of HybridEP's kernels over that of the links, however many ranks share a rack: bf16 tokens at 612 GB/s and back
@@ -102,9 +107,11 @@ def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
 
 def _repeated(setup: Setup, operation: Operation, collective: Collective) -> bool:
     """Whether selective recomputation issues an exchange of forward again: with what it runs again or, where it is told
-    by operations, whatever it does not keep itself (attention is kept with what context parallel ranks exchange)."""
+    by operations, whatever it does not keep itself (attention is kept with what context parallel ranks exchange within
+    it)."""
     if setup.kernels.kept is None and "op" in setup.kernels.selective:
-        return collective.group != "cp" and collective.op not in setup.framework.traffic.recompute_keeps
+        apart = collective.group != "cp" or reads_gathered(setup.kernels, setup.layout)
+        return apart and collective.op not in setup.framework.traffic.recompute_keeps
     return _dropped(setup, operation)
 
 
@@ -152,11 +159,11 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
 def replicated_gradient_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """Under sequence parallelism, gradients of what every tp rank holds whole (norms, routers, products that make
     latents, biases behind a region) are sums over tp; those of norms within heads are so without it too (Megatron-LM,
-    core/distributed/finalize_model_grads.py). torch's DTensors reduce those of norms of the residual stream and of what
-    gates them, whose inputs alone are cut; FSDP does so as it reduces a gradient over shards, of what has been added up
-    until then (torch _fsdp_param.py), and over one rank too where it is what casts weights."""
+    core/distributed/finalize_model_grads.py). torch's DTensors reduce each by itself (``_alone``); FSDP does so as it
+    reduces a gradient over shards, of what has been added up until then (torch _fsdp_param.py), and over one rank too
+    where it is what casts weights."""
     layout, rules, precision = setup.layout, setup.framework.traffic, setup.precision
-    on = where(layout.tp > 1, layout.sequence_parallel, 0)
+    on, spread = where(layout.tp > 1, layout.sequence_parallel, 0), where(layout.tp > 1, 1, 0)
     whole = [(op, p, count) for op, count in stage.operations() if op.kind in ("norm", "matmul") for p in op.parameters
              if p.trains and not p.tensor_parallel and p.group != "expert"]  # fmt: skip
     span, purpose = span_of(layout, "tp"), "replicated gradients"
@@ -164,31 +171,37 @@ def replicated_gradient_flows(setup: Setup, exchange: Exchange, stage: Stage) ->
         each = [parameter.elements * count * _summed(row, on) for row, parameter, count in whole]
         size = sum(each) * precision.gradient_bytes
         name = dtype_name(precision.gradient_bytes, precision)
-        return [Flow(purpose, "all_reduce", span, name, "step", where(layout.tp > 1, 1, 0), size)]
-    held = [(parameter, count) for row, parameter, count in whole if _of_cut_tokens(row) and parameter.name != UNUSED]
+        return [Flow(purpose, "all_reduce", span, name, "step", spread, size)]
     sharded = 1 if precision.gathers_cast else where(layout.zero >= 2, where(layout.zero_group > 1, 1, 0), 0)
     waits, wide = where(gradients_wait(setup, exchange), 1, 0), precision.reduce_dtype
     syncs = exchange.syncs(layout.micro_batches) * (1 - waits)
     reads = rules.replicated_gradient_reads + (1 if exchange.clip else 0)
     flows: list[Flow] = []
-    for parameter, count in held:
+    for row, parameter, count in whole:
+        times = count * _alone(row, parameter, rules, on, spread)
+        if parameter.name == UNUSED or nothing(times):
+            continue
         inside = parameter.elements * precision.activation_bytes
         kept = parameter.elements * precision.gradient_bytes
         flows.append(Flow(purpose, "all_reduce", span, dtype_name(precision.activation_bytes, precision), "backward",
-                          on * sharded * count * syncs, inside))  # fmt: skip
+                          times * sharded * syncs, inside))  # fmt: skip
         summed = parameter.elements * DTYPE_BYTES[wide]
-        flows.append(Flow(purpose, "all_reduce", span, wide, "backward", on * sharded * count * waits, summed))
+        flows.append(Flow(purpose, "all_reduce", span, wide, "backward", times * sharded * waits, summed))
         flows.append(Flow(purpose, "all_reduce", span, dtype_name(precision.gradient_bytes, precision), "step",
-                          on * (1 - sharded) * count * reads, kept))  # fmt: skip
+                          times * (1 - sharded) * reads, kept))  # fmt: skip
     return flows
 
 
-def _of_cut_tokens(row: Operation) -> bool:
-    """Whether a row's inputs are cut among tensor parallel ranks in torch: the residual stream's, not what attention
-    makes of it."""
-    return row.role == "norm gate" or (
-        row.kind == "norm" and row.role not in ("head norm", "latent norm", "index norm")
-    )
+def _alone(row: Operation, parameter: Parameter, rules: Traffic, of_tokens: Number, of_heads: Number) -> Number:
+    """How often torch reduces a gradient by itself: where tensor parallel ranks have parts of the tokens of the
+    residual stream, which its norms and what gates them read, or (a plan that names all) of what is made of it: heads,
+    which read latents too, and experts. Biases of products are whole, and an indexer is on each rank."""
+    if row.role == "norm gate" or (row.kind == "norm" and row.role not in INNER_NORMS):
+        return of_tokens
+    inner = row.role in ("head norm", "latent norm") or row.name == ROUTER
+    made = parameter.kind == "matrix" and row.name.startswith(BRANCHES)
+    named = inner or (made and not row.name.startswith(INDEXER))
+    return of_heads if rules.names_replicated and named and not parameter.name.endswith(SCORE_BIAS) else 0
 
 
 def _summed(row: Operation, sequence_parallel: Number) -> Number:

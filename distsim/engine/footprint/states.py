@@ -64,13 +64,18 @@ def sharding_group(layout: Layout, group: str) -> Number:
 
 
 def filled_experts(setup: Setup) -> tuple[str, ...]:
-    """A note where so many ranks share experts that some hold whole ones, and all gather what fills the others up."""
+    """A note where so many ranks share experts that some hold whole ones, and all gather what fills the others up, or
+    where FSDP2 would have to cut inside them unevenly, which it refuses (torch _fsdp_param.py)."""
     layout, filling, experts = setup.layout, filling_of(setup), setup.model.experts
-    if experts is None or filling.padding != "parameter" or filling.by_columns or layout.zero < 2:
+    if experts is None or filling.padding != "parameter" or layout.zero < 2:
         return ()
     ranks, local = sharding_group(layout, "expert"), experts.count // layout.ep
     if ranks <= local:
         return ()
+    if filling.by_columns:
+        widths = {width for width in (experts.latent or setup.model.hidden, experts.ffn // layout.etp) if width % ranks}
+        told = " and ".join(f"{width:,}" for width in sorted(widths))
+        return (f"FSDP2 refuses to shard inside experts unevenly: {ranks} ranks, widths {told}",) if widths else ()
     words = f"FSDP2 shards whole experts: the {local} of a layer are padded to {ranks}, one per rank"
     if not setup.framework.traffic.experts_by_columns:
         return (words,)

@@ -139,7 +139,8 @@ class Filling(NamedTuple):
 def filling_of(setup: Setup) -> Filling:
     """A framework's rule, in a layout or an array of layouts."""
     rules = setup.framework.traffic
-    spread = 1 if rules.experts_by_columns_since else where(setup.layout.ep > 1, 1, 0)
+    own = not rules.own_experts or setup.model.family in rules.own_experts
+    spread = 1 if rules.experts_by_columns_since and own else where(setup.layout.ep > 1, 1, 0)
     return Filling(rules.padding, spread if rules.experts_by_columns else 0)
 
 

@@ -174,7 +174,7 @@ def bins(base: Setup, found: list[Mesh], bounds: Bounds, cells: int) -> Iterator
         kinds = ((False, True),)
     for merged, kind in product((True, False), kinds):
         some = {sharers: [one for one in every if (one[0] > 0) in kind] for sharers, every in lists.items()}
-        mine = [(m, some[m.sharers]) for m in found if (not experts or m.ep * m.etp == m.tp) == merged]
+        mine = [(m, some[m.sharers]) for m in found if (not experts or (m.ep == 1 and m.etp == m.tp)) == merged]
         split: list[Choices] = []
         for pair in sorted((pair for pair in mine if pair[1]), key=lambda pair: -len(pair[1])):
             if not split or len(pair[1]) < WASTE * len(split[-1][0][1]):

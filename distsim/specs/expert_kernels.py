@@ -1,0 +1,53 @@
+"""How experts are computed: their products, the order of their tokens, and what ranks that share them exchange."""
+
+from typing import Literal
+
+from distsim.specs.base import Spec
+from distsim.specs.quantity import Factor
+
+
+class ExpertKernels(Spec):
+    """Kernels of experts, and what these read. Source: the framework's own code."""
+
+    expert_products: Literal["grouped", "loop", "modules"] = "grouped"
+    """A rank's experts are multiplied in one kernel; one expert after another in compiled code; or one after another as
+    modules of Python, each of which first asks the GPU which tokens are its own (transformers before 5.0)."""
+    expert_counts: Literal["host", "device"] = "device"
+    """Who must know how many tokens each expert got before its kernels are issued: where it is the host, it waits for
+    the GPU, whose queue is empty when it goes on."""
+    expert_kernel: Literal["library", "torch", "triton"] = "library"
+    """Grouped products of a library, torch's own grouped_mm, or a kernel in Triton (engine/kernels/expert_rates.py)."""
+    expert_index: Literal["fused", "indexed", "eager"] = "fused"
+    """Tokens are put in the experts' order by kernels written for it, or by plain torch's indexing, which a compiler
+    takes its neighbours from or (``eager``) leaves alone."""
+    expert_padding: bool = False
+    """Plain torch's indexing fills each expert's tokens up to a multiple, by a pass of its own where no exchange puts
+    them in order anyway."""
+    expert_bias: Literal["fused", "composed", "repeated"] = "fused"
+    """Biases of experts' outputs are added with the routers' weights in one kernel, one by one in plain torch, or those
+    of both products are repeated for each token."""
+    expert_clamp: Literal["fused", "composed", "sliced"] = "fused"
+    """What experts' activation reads is clamped in its kernel, or in plain torch before it, in halves or in slices."""
+    expert_order: Literal["fused", "around"] = "fused"
+    """Tokens are put in the order of experts once on each side by what sends them (DeepEP, HybridEP), or besides by a
+    pass before and after an all-to-all, which sends a token to each of its experts."""
+    expert_tokens: Literal["chosen", "all"] = "chosen"
+    """Experts compute the tokens that the router sends them, or every token, which it weighs by zero."""
+    expert_gate: Literal["joined", "apart"] = "joined"
+    """Experts' gate and up are one product, or one each (where a kernel's tiles are wider than either fills)."""
+    expert_slots: Literal["indexed", "one-hot"] = "indexed"
+    """How tokens come to slots of a fixed capacity: by index, or by products with masks (layers/capacity.py)."""
+    expert_buffers: Literal["exact", "worst"] = "exact"
+    """Buffers of what experts are sent hold that, or, where shapes are fixed before (XLA), all that they could be."""
+    expert_room: Factor = 1.0
+    """Rows of experts' tensors over the mean of their tokens in a graph of whole steps, whose shapes are fixed."""
+    expert_pages: Factor = 1.0
+    """The same of the pages to which such a graph copies what experts keep, where their products quantise it."""
+    expert_scale: Literal["after", "before", "inputs"] = "after"
+    """Routers' weights multiply what experts give, what their second product reads, or what their first one does."""
+    expert_output_wide: bool = False
+    """Routers' weights multiply fp32 copies of what experts give, one by one in plain torch."""
+    expert_gathers: Literal["copies", "tokens"] = "copies"
+    """Ranks that share experts by tensor parallelism gather what the router sends to these, one copy of a token for
+    each of its experts (Megatron's all-to-all dispatcher), or all tokens before they are routed, with those of shared
+    experts, and reduce what experts' ranks add up (torch: a region of DTensors around the block)."""
