@@ -6,6 +6,7 @@ from distsim.arrays import Number, maximum, where
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
+from distsim.layers.names import HEAD
 from distsim.specs.precision import Precision
 from distsim.units import FP32_BYTES
 
@@ -19,10 +20,19 @@ def update_bytes(setup: Setup, stage: Stage, gradients: Number) -> Number:
         temporary = temporary + _of_one_parameter(setup, stage, precision)
     wider = precision.master_bytes - precision.gradient_bytes
     if setup.framework.buffers.master_gradients and wider > 0:
-        temporary = temporary + gradients / precision.gradient_bytes * wider
+        temporary = temporary + gradients / precision.gradient_bytes * wider + _last_gradient(setup, stage)
     if setup.framework.buffers.shard_gradients and wider > 0 and "optimizer" not in setup.offload:
         temporary = temporary + _sharded(setup, stage) * precision.master_bytes
     return temporary
+
+
+def _last_gradient(setup: Setup, stage: Stage) -> Number:
+    """The narrow gradient that is still there when the last wide copy is made: of an output layer of its own."""
+    if stage.head is None or setup.model.tied_embeddings:
+        return 0
+    last = [p for one in stage.head.operations if one.name == HEAD for p in one.parameters if p.kind == "matrix"]
+    narrow = setup.trained_precision.gradient_bytes
+    return sum(p.elements / _sharers(setup)[p.group] * narrow for p in last if p.trains)
 
 
 def _sharers(setup: Setup) -> dict[str, Number]:
