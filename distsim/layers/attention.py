@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum, where
-from distsim.layers.attention_kernel import flash_kernel, masked
+from distsim.layers.attention_kernel import flash_kernel, keeps_view, masked, views_values
 from distsim.layers.context_parallel import beside_gathered, context_exchange
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
@@ -53,7 +53,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
     key = Tensor("attention.key", tokens * kv_heads * width, act, "s b k d/t")
     value = Tensor("attention.value", tokens * kv_heads * values, act, "s b k d/t")
-    operations += _query_key_norm(ctx, query, key, heads, kv_heads)
+    operations += _query_key_norm(ctx, query, key, heads, kv_heads, tokens * outer)
     operations += _value_norm(ctx, value, tokens * kv_heads, made)
     operations += context_exchange(ctx, query, key, value, values)
     if model.block_indexer:
@@ -164,7 +164,11 @@ def framework_copies(ctx: Context) -> tuple[Tensor, ...]:
     return (Tensor("layer.copies", ctx.sharded_tokens * ctx.model.hidden * copies, ctx.activation, "s b h/t"),)
 
 
-def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_heads: Number) -> list[Operation]:
+def _query_key_norm(
+    ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_heads: Number, projected: Number
+) -> list[Operation]:
+    """Norms on queries and keys: of tensors of their own, or, where values are a view into a projection's output of
+    ``projected`` elements, of two more views, which are counted with the values' where core attention keeps that."""
     model, tokens = ctx.model, ctx.layout.tokens
     if model.qk_norm == "none":
         return []
@@ -172,6 +176,9 @@ def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_
     rows = (tokens * heads, tokens * kv_heads) if per_head else (tokens, tokens)
     width = (model.head_dim,) * 2 if per_head else (heads * model.head_dim, kv_heads * model.head_dim)
     before: tuple[Tensor, ...] = (query._replace(name="attention.query_raw"), key._replace(name=KEY_RAW))
+    if views_values(ctx):
+        apart = projected * (1 - keeps_view(ctx))
+        before = (query._replace(name="attention.projected", elements=apart),) * 2
     if model.borrows_keys(ctx.layer):
         before = before[:1]
     norms = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.layers.core_attention import rope_table
+from distsim.layers.given import kept_tables
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.names import DROPOUT_MASK, EMBEDDING, EMBEDDING_WEIGHT, TEXT
@@ -77,9 +77,7 @@ def _lookup(ctx: Context) -> Operation:
         saved.append(Tensor("embedding.distances", layout.seq**2, INDEX_BYTES, "s s"))
     if model.token_types:
         parameters.append(table("embedding.type_weight", model.token_types, table_width(model)))
-    if model.positions == "rotary" and ctx.kernels.rope == "eager" and not ctx.kernels.rope_tables_per_layer:
-        rotations = rope_table(ctx)
-        saved.append(rotations._replace(elements=rotations.elements * ctx.kernels.rope_tables))
+    saved += kept_tables(ctx)
     stream = ctx.precision.stream_bytes
     return Operation(
         EMBEDDING,

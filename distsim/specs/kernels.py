@@ -15,10 +15,10 @@ from distsim.specs.quantity import (
     Natural,
     Share,
 )
-from distsim.specs.ring_kernels import RingKernels
+from distsim.specs.recompute_kernels import RecomputeKernels
 
 
-class Kernels(RingKernels):
+class Kernels(RecomputeKernels):
     """Which operations are fused, that is, which tensors live until backward. Source: the framework's own code."""
 
     norm: Literal["fused", "eager"] = "fused"
@@ -131,6 +131,8 @@ class Kernels(RingKernels):
     """Rotation that also scales: in the fused kernel, or of plain operations because that kernel cannot."""
     rope_tables: Natural = 2
     """Tables of ``s x rotated width``: cosine and sine, twice where local and global layers differ (Gemma 3)."""
+    rope_tables_fp32: bool = False
+    """They are in fp32 whatever the activations are in (ERNIE 4.5, Gemma 4)."""
     rope_tables_per_layer: bool = False
     """Each layer makes and keeps its own tables (GPT-J, GLM) instead of sharing those of the model."""
     module_buffers: tuple[Literal["frequencies", "tables", "mask", "masks", "ids", "scale"], ...] = ("frequencies",)
@@ -244,13 +246,6 @@ class Kernels(RingKernels):
     in turn: each token to the next experts after the last one's, which share a rank or two."""
     expert_overlap: bool = False
     """Exchanges of experts run beside another micro-batch's computation."""
-    recompute_stops_early: bool = False
-    """Recomputing a layer ends before its last product, which backward does not read: torch's checkpoint without
-    reentrant autograd, and XLA."""
-    recompute_holds: Literal["nothing", "output", "slice"] = "nothing"
-    """What backward of a recomputed layer holds beside what its operations keep: ``output``, from which reentrant
-    autograd starts, and its gradient (torch's CheckpointFunction, Megatron's and DeepSpeed's); ``slice``, its input
-    taken out of one tensor of all scanned layers' (JAX)."""
     residuals: Literal["fused", "stacked"] = "fused"
     """Layers that compute nothing again keep what fused kernels read, or what JAX stacks (layers/stacked.py)."""
     order: tuple[Literal["norms-after", "shared-first"], ...] = ()

@@ -92,6 +92,7 @@ class StageStep:
     """One stage's step, with what all its moments share."""
 
     def __init__(self, setup: Setup, stage: Stage, held: States, saved: Saved) -> None:
+        saved = saved._replace(embedding=saved.embedding + saved.given)
         self.setup, self.stage, self.held, self.saved = setup, stage, held, saved
         layout, buffers = setup.layout, setup.framework.buffers
         precision = setup.trained_precision
