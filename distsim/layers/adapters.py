@@ -60,6 +60,8 @@ def tuned(ctx: Context, tuning: Tuning, operations: Iterable[Operation]) -> tupl
 
 def first_tuned(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """The rows of the first layer: up to its first adapter nothing needs a gradient, so nothing is kept for one."""
+    if "norms-after" in ctx.kernels.order and operations[0].kind == "norm":
+        return operations[:1] + _silent_start(operations[1:])
     if not ctx.model.parallel_blocks:
         return _silent_start(operations)
     split = next(index for index, one in enumerate(operations) if one.name.startswith("mlp."))

@@ -43,7 +43,8 @@ def given(ctx: Context) -> Given:
     tables = tuple(_scaled(tensor, recomputes_all(ctx)) for tensor in rotary_tables(ctx))
     beside = tuple(_scaled(tensor, again) for tensor in _leaf(ctx))
     if model.encoder_layers or model.family in POSITIONAL:
-        return Given(masks, (*tables, *beside))
+        ends = tuple(_scaled(tensor, again) for tensor in _encoder_end(ctx))
+        return Given((*masks, *ends), (*tables, *beside))
     return Given((), (*masks, *tables, *beside))
 
 
@@ -92,6 +93,13 @@ def _biases(ctx: Context) -> tuple[Tensor, ...]:
     own, behind = layout.seq, ctx._replace(layer=model.layers - 1).side.layout.seq
     pairs = own * own + (behind * behind + behind * own if model.encoder_layers else 0)
     return (Tensor("layers.distance_biases", model.heads / layout.tp * pairs, ctx.precision.stream_bytes, "a s s/t"),)
+
+
+def _encoder_end(ctx: Context) -> tuple[Tensor, ...]:
+    """What a decoder's layers read of an encoder, where autocast has each of them keep a cast of it instead."""
+    if not ctx.model.encoder_layers or not ctx.precision.autocast:
+        return ()
+    return (Tensor("encoder.given", ctx.sharded_tokens * ctx.model.hidden, ctx.precision.stream_bytes, "s b h"),)
 
 
 def _leaf(ctx: Context) -> tuple[Tensor, ...]:

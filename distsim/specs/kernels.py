@@ -32,9 +32,10 @@ class Kernels(RecomputeKernels):
     """The eager RMSNorm's weight is made anew in fp32 for each call (Gemma's ``1 + weight``)."""
     norm_keeps_input: bool = False
     """The eager RMSNorm multiplies its input in the activation dtype, which it keeps beside the fp32 copy (T5)."""
-    layernorm: Literal["fused", "fp32", "eager"] = "fused"
-    """``fp32`` runs the fused kernel on an fp32 copy of the input (OLMo 1); ``eager`` composes the norm and keeps the
-    centred input twice and the normalised product, all in fp32 (Cohere)."""
+    layernorm: Literal["fused", "fp32", "narrow", "eager"] = "fused"
+    """``fp32`` runs the fused kernel on an fp32 copy of the input (OLMo 1), ``narrow`` under autocast on a 16-bit one
+    (Nemotron); ``eager`` composes the norm and keeps the centred input twice and the normalised product, all in fp32
+    (Cohere)."""
     norm_statistics: bool = True
     """Mean and reciprocal deviation (fp32 per token) are counted."""
     activation: Literal["fused", "gates", "eager"] = "fused"
@@ -97,6 +98,8 @@ class Kernels(RecomputeKernels):
     """Gate and up projections are one matrix product."""
     gate_halves: bool = False
     """An eager gated activation is plain torch on both halves of that product inside one of Megatron's modules."""
+    attention_dropped: bool = True
+    """Dropout follows attention's output projection, too, not the MLP's alone (DistilBERT)."""
     value_view: bool | Literal["latent"] = False
     """Values are a view into a larger projection's output, which they keep alive whole, where queries and keys are new
     tensors besides (rotated GPT-NeoX and Phi-3, latent attention); ``latent``: in latent attention alone."""
@@ -248,9 +251,9 @@ class Kernels(RecomputeKernels):
     """Exchanges of experts run beside another micro-batch's computation."""
     residuals: Literal["fused", "stacked"] = "fused"
     """Layers that compute nothing again keep what fused kernels read, or what JAX stacks (layers/stacked.py)."""
-    order: tuple[Literal["norms-after", "shared-first"], ...] = ()
+    order: tuple[Literal["norms-after", "shared-first", "rotated-first"], ...] = ()
     """Where layers run otherwise than the ledger lists them: norms behind attention and MLP (so they do in models
-    without a last norm, too), shared experts ahead of the router."""
+    without a last norm, too), shared experts ahead of the router, rotation ahead of queries' and keys' norms."""
     moe: Literal["grouped", "eager"] = "grouped"
     """``grouped`` permutes tokens and runs grouped matrix products; ``eager`` indexes and scales in plain torch."""
     expert_modules: Literal["each", "one"] = "each"
