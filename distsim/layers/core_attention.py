@@ -176,6 +176,8 @@ def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]
     raw = Tensor("attention.scores", scores, FP32_BYTES if upcast else act, "b a s s/t")
     weights = Tensor(f"attention{PROBABILITIES}", scores, raw.bytes_each, "b a s s/t")
     kept = [weights]
+    if ctx.kernels.scores_clamped:
+        kept.append(raw._replace(name="attention.scores_read"))
     if model.attention_softcap:
         kept.append(Tensor(f"attention{SOFTCAP}", scores, act, "b a s s/t"))
     if sinks == "shifted":

@@ -85,6 +85,14 @@ def _masks(ctx: Context) -> tuple[Tensor, ...]:
     return (Tensor("layers.masks", pairs * filled, MASK_BYTES, "b s s mask"),)
 
 
+def bias_gradient_bytes(ctx: Context, *, decoder: bool) -> Number:
+    """Bytes of the gradient of T5's biases, to which all layers of a stack add before the first of them ends."""
+    if ctx.kernels.attention_mask != "bias":
+        return 0
+    own = ctx._replace(layer=ctx.model.layers - 1).side.layout.seq if decoder else ctx.layout.seq
+    return ctx.model.heads / ctx.layout.tp * own * own * ctx.precision.stream_bytes
+
+
 def _biases(ctx: Context) -> tuple[Tensor, ...]:
     """T5's biases per head and distance of each stack, and zeros in their place between the stacks."""
     model, layout = ctx.model, ctx.layout

@@ -66,6 +66,8 @@ class Kernels(RecomputeKernels):
     """The longest sequence that a fused softmax with groups takes."""
     softmax_registers: Natural = 0
     """Keys of a row that a fused softmax keeps in registers; the rest of longer ones spills. 0: any number."""
+    scores_clamped: bool = False
+    """Masked scores are taken no lower than the least number, which keeps them (torch.max in XGLM)."""
     mask_filled: bool = False
     """Steps of a softmax that write a mask into a copy of the scores (masked_fill), zeros into their gradients'."""
     scores_fp32: bool = False
