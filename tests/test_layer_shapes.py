@@ -44,7 +44,7 @@ def test_counts(row: dict[str, Any]) -> None:
 def test_against_torch(row: dict[str, str]) -> None:
     """States to PyTorch's rounding, all that is kept to 0.06 %, with adapters to 0.7 %, peaks to 0.2 and 0.5 %.
 
-    Under recomputation rotary tables count, which autograd does not save but which live, 6 MB of 370 to 970 here; and
+    Under recomputation Gemma 4 shares keys and inputs of layers, whose gradients pile up until the first of them; and
     Gemma 3n's layer holds a dozen tensors of the hidden width by the names of its variables while it runs again. What
     autocast keeps is told by the peak alone: the record takes some activations for cast weights of the same shape.
     """
@@ -63,10 +63,10 @@ def test_against_torch(row: dict[str, str]) -> None:
                          (held.optimizer, "static_optim")):  # fmt: skip
         assert mine == pytest.approx(int(row[theirs]), rel=1e-5)
     if not cast:
-        kept = 0.02 if full else 0.007 if adapted else 6e-4
+        kept = 0.004 if full else 0.007 if adapted else 6e-4
         assert saved.total == pytest.approx(int(row["saved_total"]), rel=kept)
     tensors = memory_of(setup).worst.counted("allocated")
-    near = (0.045 if setup.model.streams else 0.007) if full else 0.005 if adapted else 0.002
+    near = (0.045 if setup.model.streams else 0.0075) if full else 0.005 if adapted else 0.002
     assert tensors == pytest.approx(int(row["peak_total"]), rel=near)
 
 

@@ -134,8 +134,7 @@ def test_saved_bytes(group: str, setup_of: Callable[[dict[str, str]], tuple[Setu
         if len(stage.layers) == 1:
             layer.append((abs(saved.per_layer / int(row["saved_layer_mid"]) - 1), row["case"]))
     assert max(total)[0] < 0.03, max(total)
-    # under full recomputation the rotary tables, which the model holds anyway, are counted and not recorded
-    assert statistics.median(error for error, _ in total) < (0.002 if group.endswith("full") else 1e-4)
+    assert statistics.median(error for error, _ in total) < 1e-4
     assert max(layer)[0] < 0.03, max(layer)
     assert statistics.median(error for error, _ in layer) < 1e-4
 

@@ -23,7 +23,7 @@ from distsim.layers.ledger import (
     parameters_of,
 )
 from distsim.layers.linear import Size, product_row, weight_cast
-from distsim.layers.names import EXPERTS, HEAD
+from distsim.layers.names import DROPOUT_MASK, EXPERTS, HEAD
 from distsim.layers.streams import UNSCALED
 from distsim.layers.unpacking import plain_weight, quantised, unpacked
 from distsim.specs.tuning import Tuning
@@ -60,6 +60,8 @@ def tuned(ctx: Context, tuning: Tuning, operations: Iterable[Operation]) -> tupl
 
 def first_tuned(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """The rows of the first layer: up to its first adapter nothing needs a gradient, so nothing is kept for one."""
+    if "norms-after" in ctx.kernels.order and operations[0].kind == "norm":
+        return operations[:1] + _silent_start(operations[1:])
     if not ctx.model.parallel_blocks:
         return _silent_start(operations)
     split = next(index for index, one in enumerate(operations) if one.name.startswith("mlp."))
@@ -123,7 +125,7 @@ def _frozen(ctx: Context, operation: Operation, packed: bool) -> Operation:
     elif operation.kind in ("norm", "scan", "elementwise"):
         saved = tuple(tensor for tensor in saved if not tensor.name.endswith(_WEIGHT_GRADIENT_ONLY))
     elif operation.kind == "embedding":
-        saved = tuple(tensor for tensor in saved if tensor.name.endswith(".rope_tables"))
+        saved = tuple(again for tensor in saved for again in _of_lookup(ctx, tensor))
         transit = ()
     held: Held = "quantised" if packed else "frozen"
     parameters = tuple(p._replace(held=held if p.kind == "matrix" else "frozen") for p in operation.parameters)
@@ -134,6 +136,16 @@ def _frozen(ctx: Context, operation: Operation, packed: bool) -> Operation:
         weight_gradient=not product,
         collectives=tuple(one for one in operation.collectives if not _for_weight_gradient(one)),
     )  # fmt: skip
+
+
+def _of_lookup(ctx: Context, tensor: Tensor) -> tuple[Tensor, ...]:
+    """What a frozen lookup keeps: what layers read, and masks of dropout where its output is made to have a gradient,
+    so that layers can be computed again (transformers, enable_input_require_grads)."""
+    if tensor.name.endswith(".rope_tables"):
+        return (tensor,)
+    if not ctx.kernels.recompute_given or not tensor.name.endswith(DROPOUT_MASK):
+        return ()
+    return (tensor._replace(elements=tensor.elements * where(ctx.layout.recompute_layers != 0, 1, 0)),)
 
 
 def _head_cast(ctx: Context, operation: Operation) -> tuple[Tensor, ...]:

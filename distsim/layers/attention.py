@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum, where
-from distsim.layers.attention_kernel import flash_kernel, masked
+from distsim.layers.attention_kernel import casts_keys, flash_kernel, keeps_view, masked, views_values
 from distsim.layers.context_parallel import beside_gathered, context_exchange
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
@@ -11,7 +11,7 @@ from distsim.layers.linear import Bias, Weights, linear
 from distsim.layers.names import DROPOUT_MASK, QKV
 from distsim.layers.norm import inner_norm, norm, shared
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
-from distsim.units import MASK_BYTES
+from distsim.units import FP32_BYTES, MASK_BYTES
 
 KEY_RAW = "attention.key_raw"
 
@@ -53,7 +53,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
     key = Tensor("attention.key", tokens * kv_heads * width, act, "s b k d/t")
     value = Tensor("attention.value", tokens * kv_heads * values, act, "s b k d/t")
-    operations += _query_key_norm(ctx, query, key, heads, kv_heads)
+    operations += _query_key_norm(ctx, query, key, heads, kv_heads, tokens * outer)
     operations += _value_norm(ctx, value, tokens * kv_heads, made)
     operations += context_exchange(ctx, query, key, value, values)
     if model.block_indexer:
@@ -126,7 +126,7 @@ def joined(ctx: Context, name: str, projection: Operation) -> list[Operation]:
     nothing stands between: no dropout, norm or cast, and no gathering of what sequence parallel ranks hold.
     """
     model, layout = ctx.model, ctx.layout
-    between = (ctx.dropout and model.hidden_dropout) or model.norms_per_layer == 4 or model.streams is not None
+    between = _drops(ctx, name) or model.norms_per_layer == 4 or model.streams is not None
     if not between and model.residual_streams == 1 and ctx.stream_bytes == ctx.activation:
         output, *others = projection.transient_backward
         own = output._replace(elements=where(layout.sequence_shard > 1, output.elements, 0))
@@ -134,11 +134,17 @@ def joined(ctx: Context, name: str, projection: Operation) -> list[Operation]:
     return [projection, *residual(ctx, name)]
 
 
+def _drops(ctx: Context, name: str) -> bool:
+    """Whether dropout comes before this addition."""
+    here = ctx.kernels.attention_dropped or name != "attention.residual"
+    return bool(here and ctx.dropout and ctx.model.hidden_dropout)
+
+
 def residual(ctx: Context, name: str) -> list[Operation]:
     """Dropout (where the model has it) and addition to the residual stream."""
     elements = ctx.sharded_tokens * ctx.model.hidden
     saved: tuple[Tensor, ...] = ()
-    if ctx.dropout and ctx.model.hidden_dropout:
+    if _drops(ctx, name):
         saved = (Tensor(f"{name}{DROPOUT_MASK}", elements, MASK_BYTES, "s b h mask"),)
     if name == "attention.residual":
         saved += framework_copies(ctx)
@@ -164,7 +170,11 @@ def framework_copies(ctx: Context) -> tuple[Tensor, ...]:
     return (Tensor("layer.copies", ctx.sharded_tokens * ctx.model.hidden * copies, ctx.activation, "s b h/t"),)
 
 
-def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_heads: Number) -> list[Operation]:
+def _query_key_norm(
+    ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_heads: Number, projected: Number
+) -> list[Operation]:
+    """Norms on queries and keys: of tensors of their own, or, where values are a view into a projection's output of
+    ``projected`` elements, of two more views, which are counted with the values' where core attention keeps that."""
     model, tokens = ctx.model, ctx.layout.tokens
     if model.qk_norm == "none":
         return []
@@ -172,6 +182,11 @@ def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_
     rows = (tokens * heads, tokens * kv_heads) if per_head else (tokens, tokens)
     width = (model.head_dim,) * 2 if per_head else (heads * model.head_dim, kv_heads * model.head_dim)
     before: tuple[Tensor, ...] = (query._replace(name="attention.query_raw"), key._replace(name=KEY_RAW))
+    if "rotated-first" in ctx.kernels.order and casts_keys(ctx):
+        before = tuple(tensor._replace(bytes_each=FP32_BYTES) for tensor in before)
+    if views_values(ctx):
+        apart = projected * (1 - keeps_view(ctx))
+        before = (query._replace(name="attention.projected", elements=apart),) * 2
     if model.borrows_keys(ctx.layer):
         before = before[:1]
     norms = [

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, round_up, where
 from distsim.layers.ledger import Context, Tensor
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
+from distsim.units import MASK_BYTES
 
 MASK = "attention.mask"
 MASKED = ("always", "bias")  # kinds of masks that rule the flash kernel out in every layer
+MASK_KEYS = 8
+"""Keys to whose multiples the memory-efficient kernel pads rows of a mask (torch 2.13 transformers/attention.cpp,
+pad_bias)."""
 FLASH_BYTES = 2  # flash kernels take 2-byte queries, keys and values only
 FLASH_WIDTH = 256
 """The widest heads of flash kernels (Dao-AILab/flash-attention, README; torch, transformers/cuda/sdp_utils.cpp)."""
@@ -82,20 +86,36 @@ def masked(ctx: Context) -> Number:
 def with_mask(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Keys, values and the mask itself where a dense mask rules flash out: grouped keys are then expanded, as they are
     where heads are too wide for it, or where the framework always expands them."""
-    model, layout, dense = ctx.model, ctx.layout, masked(ctx)
+    model, dense = ctx.model, masked(ctx)
     always = ctx.kernels.keys_expanded
     copied: Number = 1 if always or (ctx.kernels.sdpa and too_wide(model)) else dense
-    copies = layout.micro_batch if ctx.kernels.attention_mask != "bias" else model.heads / layout.tp
-    if chooses_blocks(ctx):
-        copies = copies * model.heads / layout.tp
-    mask = Tensor(MASK, dense * copies * layout.seq * all_keys(ctx), ctx.activation, "b s s")
+    kept = _bias(ctx) if ctx.kernels.attention_mask == "bias" else (_mask(ctx, dense),)
     if model.latent_attention:
-        return key, value, (mask,)
+        return key, value, kept
     expand = 1 + copied * (query.elements / key.elements - 1)
     if model.kv_heads == 1 and not always:  # one head broadcasts without a copy, but for what a cast makes of it later
         cast = casts_keys(ctx) and ctx.kernels.attention_mask not in MASKED
-        return key._replace(elements=key.elements * (expand if cast else 1)), value, (mask,)
-    return key._replace(elements=key.elements * expand), value._replace(elements=value.elements * expand), (mask,)
+        return key._replace(elements=key.elements * (expand if cast else 1)), value, kept
+    return key._replace(elements=key.elements * expand), value._replace(elements=value.elements * expand), kept
+
+
+def _mask(ctx: Context, dense: Number) -> Tensor:
+    """A mask of each sequence as the memory-efficient kernel keeps it."""
+    copies = ctx.layout.micro_batch * (ctx.model.heads / ctx.layout.tp if chooses_blocks(ctx) else 1)
+    return Tensor(MASK, dense * copies * ctx.layout.seq * round_up(all_keys(ctx), MASK_KEYS), ctx.activation, "b s s")
+
+
+def _bias(ctx: Context) -> tuple[Tensor, ...]:
+    """Biases per head and distance as that kernel keeps them, and a decoder's causal mask, which chose between them and
+    the least number. Attention to another stack's tokens has zeros instead, one tensor of all layers but where its rows
+    are padded."""
+    layout, own = ctx.layout, all_keys(ctx)
+    keys = round_up(own, MASK_KEYS)
+    biases = Tensor(MASK, ctx.model.heads / layout.tp * layout.seq * keys, ctx.activation, "a s s/t")
+    if ctx.keys is not None:
+        return (biases._replace(elements=where(keys > own, biases.elements, 0)),)
+    causal = int(not ctx.model.sees_all(ctx.layer))
+    return (biases, Tensor("attention.causal_mask", causal * layout.seq * own, MASK_BYTES, "s s mask"))
 
 
 def views_values(ctx: Context) -> bool:
@@ -103,6 +123,13 @@ def views_values(ctx: Context) -> bool:
     kernels, latent = ctx.kernels, ctx.model.latent_attention is not None
     copied = kernels.keys_expanded and ctx.model.kv_heads < ctx.model.heads and not latent
     return bool(kernels.value_view) and not copied and (latent or kernels.value_view != "latent")
+
+
+def keeps_view(ctx: Context) -> Number:
+    """1 where core attention keeps values that are such a view as they are: a kernel does, a batched product only where
+    the micro-batch is one sequence, and copies them otherwise."""
+    composed = ctx.layout.attention != "flash" or ctx.model.composed_attention
+    return where(ctx.layout.micro_batch == 1, 1, 0) if composed else 1
 
 
 def casts_keys(ctx: Context) -> bool:

@@ -111,7 +111,8 @@ def heads_operation(ctx: Context, query: Tensor, key: Tensor, value: Tensor, own
 def rope_table(ctx: Context) -> Tensor:
     """One table of cosines or sines."""
     elements = ctx.layout.seq / ctx.layout.cp * ctx.model.rotary_width
-    return Tensor("attention.rope_tables", elements, ctx.precision.stream_bytes, "s d")
+    each = FP32_BYTES if ctx.kernels.rope_tables_fp32 else ctx.precision.stream_bytes
+    return Tensor("attention.rope_tables", elements, each, "s d")
 
 
 def _own_tables(ctx: Context) -> tuple[Tensor, ...]:
@@ -175,6 +176,8 @@ def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]
     raw = Tensor("attention.scores", scores, FP32_BYTES if upcast else act, "b a s s/t")
     weights = Tensor(f"attention{PROBABILITIES}", scores, raw.bytes_each, "b a s s/t")
     kept = [weights]
+    if ctx.kernels.scores_clamped:
+        kept.append(raw._replace(name="attention.scores_read"))
     if model.attention_softcap:
         kept.append(Tensor(f"attention{SOFTCAP}", scores, act, "b a s s/t"))
     if sinks == "shifted":

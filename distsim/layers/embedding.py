@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from distsim.layers.core_attention import rope_table
+from distsim.arrays import where
+from distsim.layers.given import kept_tables
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.names import DROPOUT_MASK, EMBEDDING, EMBEDDING_WEIGHT, TEXT
@@ -73,13 +74,10 @@ def _lookup(ctx: Context) -> Operation:
     parameters = [Parameter(EMBEDDING_WEIGHT, rows * width, "embedding", rows, width), *_positions(ctx)]
     if model.positions == "learned":
         saved.append(Tensor("embedding.positions", layout.seq / layout.cp, INDEX_BYTES, "s"))
-    if model.distance_buckets:
-        saved.append(Tensor("embedding.distances", layout.seq**2, INDEX_BYTES, "s s"))
+    saved += _distances(ctx)
     if model.token_types:
         parameters.append(table("embedding.type_weight", model.token_types, table_width(model)))
-    if model.positions == "rotary" and ctx.kernels.rope == "eager" and not ctx.kernels.rope_tables_per_layer:
-        rotations = rope_table(ctx)
-        saved.append(rotations._replace(elements=rotations.elements * ctx.kernels.rope_tables))
+    saved += kept_tables(ctx)
     stream = ctx.precision.stream_bytes
     return Operation(
         EMBEDDING,
@@ -96,6 +94,19 @@ def _lookup(ctx: Context) -> Operation:
             Collective("all_reduce", "tp", size * (1 - sp), "forward"),
         ),
     )
+
+
+def _distances(ctx: Context) -> list[Tensor]:
+    """Distances of pairs of tokens by which biases are looked up: once in a model, or in the first layer of each stack,
+    where that is not computed again (T5)."""
+    model, layout = ctx.model, ctx.layout
+    if not model.distance_buckets and ctx.kernels.attention_mask != "bias":
+        return []
+    pairs = layout.seq**2
+    if not model.distance_buckets:
+        behind = ctx._replace(layer=model.layers - 1).side.layout.seq if model.encoder_layers else 0
+        pairs = (pairs + behind**2) * where(layout.recompute_layers == 0, 1, 0)
+    return [Tensor("embedding.distances", pairs, INDEX_BYTES, "s s")]
 
 
 def _positions(ctx: Context) -> list[Parameter]:

@@ -8,6 +8,7 @@ from distsim.arrays import Number
 from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.names import INPUT_CAST
+from distsim.layers.norm import casts_narrow
 
 
 class Size(NamedTuple):
@@ -72,7 +73,7 @@ def linear(
         sharded, weights.parts if modules > 1 else (),
     )  # fmt: skip
     parameters = (weight, _bias(weight, f"{name}.bias", size, bias)) if bias else (weight,)
-    if kept_input is not None and cast_input and ctx.precision.autocast:
+    if kept_input is not None and cast_input and ctx.precision.autocast and not casts_narrow(ctx):
         kept_input = kept_input._replace(elements=kept_input.elements * modules, name=f"{name}{INPUT_CAST}")
     saved = [] if kept_input is None else [kept_input]
     if ctx.precision.autocast:

@@ -111,6 +111,8 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
     attending[0] = attending[0]._replace(parameters=attending[0].parameters + sink_parameters(ctx))
     mixing, read = read_streams(ctx, "attention", boundary)
     read = slice_of_all(ctx, "streams.predicted") if model.streams else read
+    if after := "norms-after" in ctx.kernels.order:
+        read = read._replace(name="attention.branch", bytes_each=kept)
     operations = [
         *mixing, norm(ctx, "attention.norm", rows, model.hidden, read), *norm_gate(ctx, "attention.norm"),
         *attending, *write_streams(ctx, "attention"),
@@ -126,6 +128,7 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
     if model.norms_per_layer >= 2:
         source = boundary if model.parallel_blocks else boundary._replace(name="layer.middle")
         mixing, source = read_streams(ctx, "mlp", source)
+        source = source._replace(name="mlp.branch", bytes_each=kept) if after else source
         operations += mixing
         operations.append(norm(ctx, "mlp.norm", rows, model.hidden, source))
         operations += norm_gate(ctx, "mlp.norm") if experts else []

@@ -53,10 +53,15 @@ def norm(
     )
 
 
+def casts_narrow(ctx: Context) -> bool:
+    """Whether layernorms cast what autocast gives them, so that products read what they give as it is."""
+    return ctx.kernels.layernorm == "narrow" and ctx.precision.autocast
+
+
 def _gradients(ctx: Context, name: str, elements: Number, source: Tensor, rms: bool) -> tuple[Tensor, ...]:
     """Gradients of output and input; an eager norm works with the input's gradient and one factor in fp32."""
-    eager = ctx.kernels.norm == "eager" if rms else ctx.kernels.layernorm != "fused"
-    each = FP32_BYTES if eager else source.bytes_each
+    eager = ctx.kernels.norm == "eager" if rms else ctx.kernels.layernorm in ("fp32", "eager")
+    each = FP32_BYTES if eager else ctx.activation if casts_narrow(ctx) else source.bytes_each
     return tuple(Tensor(f"{name}.{which}", elements, each, "s b h") for which in ("output_gradient", "input_gradient"))
 
 
@@ -68,8 +73,11 @@ def _kept(
     upcast = (
         source if source.bytes_each == FP32_BYTES else Tensor(f"{name}.input_fp32", elements, FP32_BYTES, "s b h fp32")
     )
-    if kernels.norm == "fused" if rms else kernels.layernorm == "fused" and not ctx.precision.autocast:
+    plain = kernels.layernorm in ("fused", "narrow") and not ctx.precision.autocast
+    if kernels.norm == "fused" if rms else plain:
         return (source,)
+    if not rms and casts_narrow(ctx):
+        return (Tensor(f"{name}.input_cast", elements, ctx.activation, "s b h"),)
     if not rms and kernels.layernorm != "eager":  # on an fp32 copy, as autocast makes it
         return (upcast,)
     if not rms:

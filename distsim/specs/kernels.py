@@ -16,10 +16,10 @@ from distsim.specs.quantity import (
     Natural,
     Share,
 )
-from distsim.specs.ring_kernels import RingKernels
+from distsim.specs.recompute_kernels import RecomputeKernels
 
 
-class Kernels(ExpertKernels, RingKernels, OffloadKernels):
+class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """Which operations are fused, that is, which tensors live until backward. Source: the framework's own code."""
 
     norm: Literal["fused", "eager"] = "fused"
@@ -33,9 +33,10 @@ class Kernels(ExpertKernels, RingKernels, OffloadKernels):
     """The eager RMSNorm's weight is made anew in fp32 for each call (Gemma's ``1 + weight``)."""
     norm_keeps_input: bool = False
     """The eager RMSNorm multiplies its input in the activation dtype, which it keeps beside the fp32 copy (T5)."""
-    layernorm: Literal["fused", "fp32", "eager"] = "fused"
-    """``fp32`` runs the fused kernel on an fp32 copy of the input (OLMo 1); ``eager`` composes the norm and keeps the
-    centred input twice and the normalised product, all in fp32 (Cohere)."""
+    layernorm: Literal["fused", "fp32", "narrow", "eager"] = "fused"
+    """``fp32`` runs the fused kernel on an fp32 copy of the input (OLMo 1), ``narrow`` under autocast on a 16-bit one
+    (Nemotron); ``eager`` composes the norm and keeps the centred input twice and the normalised product, all in fp32
+    (Cohere)."""
     norm_statistics: bool = True
     """Mean and reciprocal deviation (fp32 per token) are counted."""
     activation: Literal["fused", "gates", "eager"] = "fused"
@@ -66,6 +67,8 @@ class Kernels(ExpertKernels, RingKernels, OffloadKernels):
     """The longest sequence that a fused softmax with groups takes."""
     softmax_registers: Natural = 0
     """Keys of a row that a fused softmax keeps in registers; the rest of longer ones spills. 0: any number."""
+    scores_clamped: bool = False
+    """Masked scores are taken no lower than the least number, which keeps them (torch.max in XGLM)."""
     mask_filled: bool = False
     """Steps of a softmax that write a mask into a copy of the scores (masked_fill), zeros into their gradients'."""
     scores_fp32: bool = False
@@ -98,6 +101,8 @@ class Kernels(ExpertKernels, RingKernels, OffloadKernels):
     """Gate and up projections are one matrix product."""
     gate_halves: bool = False
     """An eager gated activation is plain torch on both halves of that product inside one of Megatron's modules."""
+    attention_dropped: bool = True
+    """Dropout follows attention's output projection, too, not the MLP's alone (DistilBERT)."""
     value_view: bool | Literal["latent"] = False
     """Values are a view into a larger projection's output, which they keep alive whole, where queries and keys are new
     tensors besides (rotated GPT-NeoX and Phi-3, latent attention); ``latent``: in latent attention alone."""
@@ -132,6 +137,8 @@ class Kernels(ExpertKernels, RingKernels, OffloadKernels):
     """Rotation that also scales: in the fused kernel, or of plain operations because that kernel cannot."""
     rope_tables: Natural = 2
     """Tables of ``s x rotated width``: cosine and sine, twice where local and global layers differ (Gemma 3)."""
+    rope_tables_fp32: bool = False
+    """They are in fp32 whatever the activations are in (ERNIE 4.5, Gemma 4)."""
     rope_tables_per_layer: bool = False
     """Each layer makes and keeps its own tables (GPT-J, GLM) instead of sharing those of the model."""
     module_buffers: tuple[Literal["frequencies", "tables", "mask", "masks", "ids", "scale"], ...] = ("frequencies",)
@@ -207,18 +214,11 @@ class Kernels(ExpertKernels, RingKernels, OffloadKernels):
     in turn: each token to the next experts after the last one's, which share a rank or two."""
     expert_overlap: bool = False
     """Exchanges of experts run beside another micro-batch's computation."""
-    recompute_stops_early: bool = False
-    """Recomputing a layer ends before its last product, which backward does not read: torch's checkpoint without
-    reentrant autograd, and XLA."""
-    recompute_holds: Literal["nothing", "output", "slice"] = "nothing"
-    """What backward of a recomputed layer holds beside what its operations keep: ``output``, from which reentrant
-    autograd starts, and its gradient (torch's CheckpointFunction, Megatron's and DeepSpeed's); ``slice``, its input
-    taken out of one tensor of all scanned layers' (JAX)."""
     residuals: Literal["fused", "stacked"] = "fused"
     """Layers that compute nothing again keep what fused kernels read, or what JAX stacks (layers/stacked.py)."""
-    order: tuple[Literal["norms-after", "shared-first"], ...] = ()
+    order: tuple[Literal["norms-after", "shared-first", "rotated-first"], ...] = ()
     """Where layers run otherwise than the ledger lists them: norms behind attention and MLP (so they do in models
-    without a last norm, too), shared experts ahead of the router."""
+    without a last norm, too), shared experts ahead of the router, rotation ahead of queries' and keys' norms."""
     moe: Literal["grouped", "eager"] = "grouped"
     """``grouped`` permutes tokens and runs grouped matrix products; ``eager`` indexes and scales in plain torch."""
     expert_modules: Literal["each", "one"] = "each"

@@ -10,6 +10,7 @@ from distsim.engine.footprint.replicas import replica_buckets, unsent
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.stored import shared_elements
 from distsim.engine.jobs.exchange import exchange_of, gradients_wait, reduces_last
+from distsim.engine.jobs.module_buffers import module_buffer_bytes
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes
@@ -170,6 +171,8 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         total = total + replica_buckets(setup, held, figures)
     if setup.job.compress is not None:
         total = total + unsent(setup, held, figures)
+    if (own := module_buffer_bytes(setup)) > 0:
+        total = total + figures.note("tables and masks of modules", own, "B", "their own code")
     if rules.workspace_bytes:
         source = setup.framework.source_of("buffers") or "preset"
         total = total + figures.note("workspaces", _workspaces(setup), "B", source)

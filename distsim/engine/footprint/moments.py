@@ -12,8 +12,10 @@ from distsim.engine.footprint.states import States
 from distsim.engine.footprint.update import update_bytes
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
+from distsim.layers.given import bias_gradient_bytes
+from distsim.layers.head import TOGETHER
 from distsim.layers.ledger import Block, Operation, saved_bytes, weight_copy_bytes
-from distsim.layers.names import TEXT
+from distsim.layers.names import HEAD, TEXT
 
 
 def _transit(operation: Operation, forward: bool) -> Number:
@@ -43,6 +45,7 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
             cached = step.cached_copies if forward else 0
             outputs = step.outputs.loss if forward else step.outputs.loss_backward
             step.add(name, plus(plus(alive + copies + head_copies + _transit(loss, forward), cached), outputs))
+        _output_layer(step, stage.head, alive + copies, head_copies)
     else:
         step.add("forward end", plus(alive + copies, step.cached_copies))
     if stage.layers:
@@ -56,6 +59,24 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
         whole = sum(p.elements * times for p, times in stage.parameters) * setup.precision.parameter_bytes
         step.add("loading, before weights are quantised", whole - held.parameters - held.optimizer - held.gradients)
     return step.found
+
+
+def _output_layer(step: StageStep, head: Block, alive: Number, casts: Number) -> None:
+    """Gradients of a whole output layer's input and weights beside those of the logits; what the loss kept is gone.
+    The highest point of short micro-batches whose gradients are added to those of others. Under autocast the gradient
+    of the cast weights comes first, and then its wide copy, when the casts are gone."""
+    rows = [operation for operation in head.operations if operation.name == HEAD]
+    apart = step.setup.kernels.loss not in TOGETHER  # the loss is made of whole logits, and no more predictions follow
+    alone = apart and len(rows) == 1 and head.operations[-2:-1] == (rows[0],)
+    fresh, precision = step.gradients.fresh, step.setup.trained_precision
+    if not alone or (isinstance(fresh, (int, float)) and fresh == 0):
+        return
+    own, left = elements(rows[0]), plus(alive - saved_bytes(head.operations[-1:]), step.outputs.loss_backward)
+    first = precision.activation_bytes if precision.autocast else fresh
+    made = plus(plus(_transit(rows[0], False), product(own, first)), casts)
+    if precision.autocast:
+        made = maximum(made, own * (first + fresh) + rows[0].transient_backward[-1].size_bytes)
+    step.add("output layer backward", plus(left, made))
 
 
 def _layers(step: StageStep) -> None:
@@ -93,7 +114,7 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
         copies = plus(copies, product(whole, kept_casts(setup, block)))
         gradients = plus(gradients, product((times - take(among, place + 1)) * _parameters(block), made))
     if stage.embedding is not None and kind < len(stage.layers) - 1:  # a second stack's lookup ran before this layer
-        gradients = gradients + product(_parameters(stage.embedding) - _entry(stage), made)
+        gradients = gradients + product(_parameters(stage.embedding) - _entry(stage), made) + step.second_lookup()
     block = stage.layers[kind][0]
     others = plus(plus(step.others_at(place), step.saved.embedding), step.offloaded.in_backward(layers))
     made, reduced = reduced_unit_bytes(setup, stage)  # of this layer at its end, of the one before until then
@@ -102,6 +123,8 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     whole, held = again_bytes(setup, block)
     own = step.layer(block).beside(where(place < again, whole, 0), where(place < again, held, 0))
     own = maximum(plus(own, before), made + reduced)
+    shared = bias_gradient_bytes(setup.context(), decoder=kind > 0)  # of all layers of a stack behind this one
+    others = plus(others, where(place < stage.layer_count - 1, shared, 0) if shared else 0)
     step.add(_layer_name(place, stage.layer_count), plus(others, copies) + own, gradients)
 
 

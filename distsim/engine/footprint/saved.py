@@ -9,6 +9,7 @@ from distsim.engine.jobs.narrow import wide_share
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.last import for_parts_of_last
+from distsim.layers.given import Given, given
 from distsim.layers.ledger import Block, Operation, distinct_saved, saved_bytes
 from distsim.layers.names import EXPERT_ACTIVATION
 
@@ -22,6 +23,8 @@ class Saved(NamedTuple):
     head_and_loss: Number
     stays: Number = 0
     """What of the layers' bytes never leaves the GPU where activations are offloaded."""
+    given: Number = 0
+    """What recomputed layers are given beside their input and autograd does not save, but the code around it holds."""
 
     @property
     def leaving(self) -> Number:
@@ -102,9 +105,10 @@ def saved_of(setup: Setup, stage: Stage) -> Saved:
         stays = stays + (times - here) * staying_bytes(setup, block) if offloads else stays
         if stage.order[middle] == kind:
             per_layer = where(stage.recomputed_layers(setup.layout) > middle, small, whole)
+    shared = given(setup.context()) if stage.layers and not setup.compiled else Given()
     embedding = 0 if stage.embedding is None else saved_bytes(stage.embedding.operations)
     head = 0 if stage.head is None else saved_bytes(stage.head.operations)
-    return Saved(per_layer, layers, embedding, head, stays)
+    return Saved(per_layer, layers, embedding + shared.saved_bytes, head, stays, shared.held_bytes)
 
 
 def staying_bytes(setup: Setup, block: Block) -> Number:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distsim.arrays import Number, maximum, plus, product, some, where
-from distsim.engine.footprint.backward import Gradients, Highest, backward_peak
+from distsim.engine.footprint.backward import Gradients, Highest, backward_peak, elements
 from distsim.engine.footprint.moment import Moment
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.outputs import outputs_of
@@ -92,6 +92,7 @@ class StageStep:
     """One stage's step, with what all its moments share."""
 
     def __init__(self, setup: Setup, stage: Stage, held: States, saved: Saved) -> None:
+        saved = saved._replace(embedding=saved.embedding + saved.given)
         self.setup, self.stage, self.held, self.saved = setup, stage, held, saved
         layout, buffers = setup.layout, setup.framework.buffers
         precision = setup.trained_precision
@@ -161,6 +162,14 @@ class StageStep:
     def _layer(self, block: Block) -> Highest:
         setup = self.setup
         return backward_peak(block.operations, self.gradients, setup.layout.selective, setup.kernels, self.stream())
+
+    def second_lookup(self) -> Number:
+        """The gradient that a decoder's lookup gave the embedding, until its encoder's is added: where the output layer
+        has its own matrix, since otherwise it is in that one's."""
+        model, stage = self.setup.model, self.stage
+        if not model.encoder_layers or model.tied_embeddings or stage.embedding is None:
+            return 0
+        return product(elements(stage.embedding.operations[0]), self.gradients.fresh)
 
     def tied_gradient(self) -> Number:
         """The head's gradient of a matrix that it shares with the embedding of this stage."""

@@ -6,6 +6,7 @@ from distsim.arrays import Number, maximum, where
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
+from distsim.layers.ledger import Parameter, parameters_of
 from distsim.specs.precision import Precision
 from distsim.units import FP32_BYTES
 
@@ -19,10 +20,25 @@ def update_bytes(setup: Setup, stage: Stage, gradients: Number) -> Number:
         temporary = temporary + _of_one_parameter(setup, stage, precision)
     wider = precision.master_bytes - precision.gradient_bytes
     if setup.framework.buffers.master_gradients and wider > 0:
-        temporary = temporary + gradients / precision.gradient_bytes * wider
+        temporary = temporary + gradients / precision.gradient_bytes * wider + _last_gradient(setup, stage)
     if setup.framework.buffers.shard_gradients and wider > 0 and "optimizer" not in setup.offload:
         temporary = temporary + _sharded(setup, stage) * precision.master_bytes
     return temporary
+
+
+def _last_gradient(setup: Setup, stage: Stage) -> Number:
+    """The narrow gradient that is still there when the last wide copy is made: of the stage's last matrix."""
+    ends = [stage.layers[stage.order[-1]][0]] if stage.layers else []
+    if stage.head is not None and not setup.model.tied_embeddings:
+        ends.append(stage.head)
+    matrices = [p for end in ends for p in parameters_of(end.operations) if p.kind == "matrix" and p.trains]
+    return _of_one(setup, matrices[-1]) * setup.trained_precision.gradient_bytes if matrices else 0
+
+
+def _of_one(setup: Setup, parameter: Parameter) -> Number:
+    """Elements of one tensor of a parameter, or of a rank's shard of it; experts may be one tensor, all of them."""
+    whole = parameter.group == "expert" and setup.kernels.expert_modules == "one"
+    return parameter.elements / (1 if whole else parameter.copies) / _sharers(setup)[parameter.group]
 
 
 def _sharers(setup: Setup) -> dict[str, Number]:
@@ -39,8 +55,8 @@ def _sharded(setup: Setup, stage: Stage) -> Number:
 
 def _of_one_parameter(setup: Setup, stage: Stage, precision: Precision) -> Number:
     """What an update of one parameter after the other holds beside the largest of them, or a rank's shard of it."""
-    optimizer, ranks = setup.optimizer, _sharers(setup)
-    largest = maximum(0, *(p.elements / p.copies / ranks[p.group] for p, _ in stage.parameters if p.trains))
+    optimizer = setup.optimizer
+    largest = maximum(0, *(_of_one(setup, p) for p, _ in stage.parameters if p.trains))
     if not optimizer.widens:
         return optimizer.step_tensors * precision.state_bytes * largest
     copies = 2 * ((precision.master_bytes or precision.parameter_bytes) < FP32_BYTES)  # of parameter and gradient

@@ -1,0 +1,20 @@
+"""What computing layers again holds in memory, and where it ends."""
+
+from typing import Literal
+
+from distsim.specs.ring_kernels import RingKernels
+
+
+class RecomputeKernels(RingKernels):
+    """How whole layers are computed again. Source: the framework's own code."""
+
+    recompute_stops_early: bool = False
+    """Recomputing a layer ends before its last product, which backward does not read: torch's checkpoint without
+    reentrant autograd, and XLA."""
+    recompute_holds: Literal["nothing", "output", "slice"] = "nothing"
+    """What backward of a recomputed layer holds beside what its operations keep: ``output``, from which reentrant
+    autograd starts, and its gradient (torch's CheckpointFunction, Megatron's and DeepSpeed's); ``slice``, its input
+    taken out of one tensor of all scanned layers' (JAX)."""
+    recompute_given: bool = False
+    """Masks, biases of distances and rotary tables, which all layers are given beside their input, live until the
+    backward pass of the first layer that is computed again (transformers)."""
