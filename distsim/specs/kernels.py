@@ -17,6 +17,7 @@ from distsim.specs.quantity import (
     Share,
 )
 from distsim.specs.recompute_kernels import RecomputeKernels
+from distsim.specs.ring_kernels import RingKernels
 
 
 class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from distsim.specs.ring_kernels import RingKernels
+from distsim.specs.base import Spec
 
 
-class RecomputeKernels(RingKernels):
+class RecomputeKernels(Spec):
     """How whole layers are computed again. Source: the framework's own code."""
 
     recompute_stops_early: bool = False
