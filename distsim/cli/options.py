@@ -86,7 +86,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "offload_to": (str, "where offloaded states go: cpu, or further to nvme drives (DeepSpeed, ZeRO 3)"),
     "offload_modules": (
         str,
-        "whose activations leave (Megatron) attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act",
+        "offload only these (Megatron): attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act",
     ),
     "mtp": (int, "multi-token prediction layers to train with the model [default: none]"),
     "lora_rank": (int, "rank of LoRA adapters; the model itself is frozen"),

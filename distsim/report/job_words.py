@@ -5,6 +5,7 @@ from __future__ import annotations
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tp_overlap import overlapped
 from distsim.engine.jobs.tuning import stored_as
+from distsim.report.prose import folded_to
 from distsim.report.style import Style, bare
 from distsim.specs.tuning import LETTERS, MIXERS, WHOLE
 
@@ -14,7 +15,7 @@ USUAL_SCHEDULES = ("1f1b", "interleaved-1f1b")
 
 
 def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
-    """What was computed, in one to three lines; with the name of the cluster where links matter."""
+    """What was computed, in a few lines; with the name of the cluster where links matter."""
     layout = setup.layout
     times = f"{layout.micro_batches:,} micro-batch{'es' if layout.micro_batches > 1 else ''}"
     on = f" on {layout.gpus:,} x {setup.gpu_words}" + (f" ({setup.cluster.name})" if cluster else "")
@@ -26,7 +27,7 @@ def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
         ", ".join(_software_words(setup)),
         *trained_words(setup),
     ]
-    return flowed([term.plain(part) for part in parts], "; ", term.width)
+    return folded_to(term.width, flowed([term.plain(part) for part in parts], "; ", term.width), 4)
 
 
 OVERLAPS = {True: "tp communication overlapped", False: "tp communication not overlapped"}
