@@ -172,12 +172,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
     layout, notes = layout_of(filled, model, cluster)
     notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored, *attention_notes]
-    problems = broken(model, layout)
-    if problems:
-        raise DistsimError(
-            problems[0].problem(model, layout), problems[0].mend(model, layout),
-            *(f"also: {rule.problem(model, layout)}" for rule in problems[1:]),
-        )  # fmt: skip
+    _refuse_broken(model, layout)
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
     precision = precision_named(framework, filled["precision"])
     if job.names_framework and not given.get("framework"):
@@ -192,21 +187,36 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     notes += framework_notes(framework, model, layout, kernels, origins, precision, job, tuning is None)
     notes += tuning_notes(tuning, model, kernels, framework, precision, job.lora_targets)
     notes += without_effect(model, job)
-    chunks = chunk_layers(filled["stage_layers"], model, layout, framework)
-    if note := placement_note(filled["stage_layers"], chunks, model, layout, framework):
-        notes.append(note)
-    most = max(stage_sums(chunks, layout.pp, layout.schedule))
-    if layout.recompute_layers > most:
-        notes.append(
-            f"--recompute-layers {layout.recompute_layers} recomputes every layer: stages have at most {most} layers"
-        )
-        layout = layout._replace(recompute_layers=-1)
+    chunks, layout, placed = _placed(filled["stage_layers"], model, layout, framework)
+    notes += placed
     return Setup(
         job, model, accelerator, cluster, framework, kernels, precision,
         optimizer_of(framework, filled["optimizer"], "optimizer" in offload), layout, chunks, filled["recompute"],
         padded_vocab(framework, model, layout.vocab_ranks), origins, tuple(notes),
         offload, tuning,
     )  # fmt: skip
+
+
+def _refuse_broken(model: Model, layout: Layout) -> None:
+    """Raise the rules between a model and a layout that do not hold."""
+    if problems := broken(model, layout):
+        raise DistsimError(
+            problems[0].problem(model, layout), problems[0].mend(model, layout),
+            *(f"also: {rule.problem(model, layout)}" for rule in problems[1:]),
+        )  # fmt: skip
+
+
+def _placed(
+    stated: tuple[int, ...] | None, model: Model, layout: Layout, framework: Framework
+) -> tuple[tuple[int, ...], Layout, list[str]]:
+    """Layers of each model chunk; the layout, where recomputing so many layers means all; and notes of both."""
+    chunks = chunk_layers(stated, model, layout, framework)
+    notes = [note] if (note := placement_note(stated, chunks, model, layout, framework)) else []
+    most, again = max(stage_sums(chunks, layout.pp, layout.schedule)), layout.recompute_layers
+    if again > most:
+        notes.append(f"--recompute-layers {again} recomputes every layer: stages have at most {most} layers")
+        layout = layout._replace(recompute_layers=-1)
+    return chunks, layout, notes
 
 
 _DEFAULTS: dict[str, Any] = {
