@@ -74,6 +74,27 @@ def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert {row["recompute"] for row in every} == {"none", "selective"}
 
 
+def test_cheap_modules_of_experts_are_tried(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Tables and files call them modules, and the command below names them; a step of it is the layout's."""
+    mixture = ("mixtral-8x7b", "--gpu", "h100-sxm", "--gpus", "64", "--seq", "8192", "--global-batch", "512",
+               "--tp", "1", "--cp", "1", "--pp", "2", "--ep", "8", "--zero", "1", "--top", "1")  # fmt: skip
+    text = answer(capsys, *mixture, "--csv", "ranked.csv", "--all", "all.csv")
+    with open(tmp_path / "ranked.csv", encoding="utf-8") as file:
+        (best,) = csv.DictReader(file)
+    with open(tmp_path / "all.csv", encoding="utf-8") as file:
+        assert {row["recompute"] for row in csv.DictReader(file)} == {"none", "selective", "modules", "full"}
+    assert best["recompute"] == "modules" and " modules " in text.split("limited by")[1].splitlines()[1]
+    command = text.split("Best: distsim ")[1].splitlines()[0].split()
+    assert command[command.index("--recompute-modules") + 1] == "moe_act,layernorm"
+    assert run([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"] == pytest.approx(float(best["seconds"]), rel=1e-9)
+    slower = answer(capsys, *mixture, "--recompute", "none,selective,full", "--csv", "without.csv")
+    with open(tmp_path / "without.csv", encoding="utf-8") as file:
+        (other,) = csv.DictReader(file)
+    assert float(other["seconds"]) > float(best["seconds"]) and "--recompute-modules" not in slower
+    assert "has no experts" in answer(capsys, *SMALL, "--recompute", "modules", code=2)
+
+
 def test_nothing_fits_is_exit_1_with_misses_and_mends(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("llama-70b", "--gpu", "h100-sxm", "--gpus", "8", "--global-batch", "64", "--tp", "8", "--pp", "1")
     text = answer(capsys, *words, code=1)

@@ -19,6 +19,7 @@ KINDS = (".csv", ".parquet")
 
 def write_ranked(path: Path, report: SearchReport) -> None:
     """The ranked layouts, best first."""
+    from distsim.engine.layouts.recomputed import selective_word
     from distsim.engine.layouts.rows import described
 
     names = [*described(bool(report.rents)), "mfu"]
@@ -30,6 +31,8 @@ def write_ranked(path: Path, report: SearchReport) -> None:
         for rank, one in enumerate(report.best, 1):
             step = one.report
             row = step.setup.to_dict() | report.told(one) | {"peak_memory_bytes": step.memory.peak}
+            if step.setup.layout.selective:
+                row["recompute"] = selective_word(step.setup)
             cells = (row[name] for name in names)
             writer.writerow([rank, *(int(cell) if isinstance(cell, bool) else cell for cell in cells)])
 
