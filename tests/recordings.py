@@ -1,4 +1,4 @@
-"""What recordings of PyTorch on fake tensors do not show: what kernels make while they run."""
+"""Recordings of PyTorch on fake tensors: their names for recipes, and what they do not show, which kernels make."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from dataclasses import replace
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.layers.ledger import Operation
+
+PRECISION = {
+    "bf16": "pure-bf16",
+    "fp32_amp": "amp-bf16",
+    "fp32": "fp32",
+    "bf16_master": "bf16",
+    "bf16_master_maingrad": "bf16-fp32-grads",
+}
+"""The recipe of each ``dtype_scheme``."""
 
 
 def recorded_stage(setup: Setup) -> Stage:

@@ -439,6 +439,8 @@ def test_keys_of_a_configuration_that_nobody_reads_are_noted(
             ["--zero", "auto"],
             "error: --zero 'auto' is not a whole number\n  leave it out for the",
         ),
+        (["--tp", "auto"], "error: --tp 'auto' is not a whole number\n  leave it out for the default; distsim search"),
+        (["--seq", "auto"], "error: --seq 'auto' is not a whole number\n  distsim memory --help lists the options\n"),
         (["--gpus=1e3"], "error: --gpus '1e3' is not a whole number\n  write 1000\n"),
         (["--tp", "x"], "error: --tp 'x' is not a whole number\n  distsim memory --help lists the options\n"),
         (["--expert-imbalance", "much"], "error: --expert-imbalance 'much' is not a number\n"),

@@ -95,6 +95,21 @@ def test_cheap_modules_of_experts_are_tried(capsys: pytest.CaptureFixture[str], 
     assert "has no experts" in answer(capsys, *SMALL, "--recompute", "modules", code=2)
 
 
+@pytest.mark.parametrize(
+    ("named", "bound", "told"),
+    [
+        (("--recompute-modules", "moe_act"), ("--recompute", "none,full"), "is for selective recomputation"),
+        (("--remat-policy", "minimal"), ("--recompute", "full"), "is for selective recomputation"),
+        (("--offload-modules", "moe_act"), ("--offload", "none,optimizer"), "--offload has no activations"),
+    ],
+)
+def test_modules_that_no_layout_would_have_are_refused(
+    named: tuple[str, str], bound: tuple[str, str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = answer(capsys, "mixtral-8x7b", "--gpu", "h100-sxm", "--gpus", "64", *named, *bound, code=2)
+    assert error.startswith(f"error: {' '.join(named)} ") and told in error and len(error.splitlines()) == 2
+
+
 def test_nothing_fits_is_exit_1_with_misses_and_mends(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("llama-70b", "--gpu", "h100-sxm", "--gpus", "8", "--global-batch", "64", "--tp", "8", "--pp", "1")
     text = answer(capsys, *words, code=1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ledgers import one_gpu
-from recordings import recorded_stage
+from recordings import PRECISION, recorded_stage
 
 from distsim import catalog
 from distsim.engine.figures import Figures
@@ -30,7 +30,6 @@ ROWS = json.loads((Path(__file__).parent / "oracles" / "encoders.json").read_tex
 # BERT with fewer layers.
 MEMORY = list(csv.DictReader((Path(__file__).parent / "oracles" / "torch_encoders.csv").open()))
 EXACT = ("bert-large", "roberta-base", "megatron-bert-336m")
-PRECISION = {"bf16": "pure-bf16", "fp32_amp": "amp-bf16"}
 PRESETS = {
     "bert-base": 110_106_428, "bert-large": 336_226_108, "roberta-base": 124_697_433, "roberta-large": 355_412_057,
     "xlm-roberta-base": 278_295_186, "xlm-roberta-large": 560_142_482, "distilbert-base": 66_985_530,

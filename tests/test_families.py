@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ledgers import counted, one_gpu
+from recordings import PRECISION
 from test_search import same_somewhere
 
 import distsim
@@ -30,7 +31,6 @@ COUNTS = json.loads((ORACLES / "families.json").read_text())
 # One step of transformers 5.23's modules on torch 2.13 fake tensors, recorded as tests/test_saved_tensors.py says; bare
 # encoders with the sum of their output as loss, BART without the mask that fake tensors alone make it pass.
 MEMORY = list(csv.DictReader((ORACLES / "torch_families.csv").open()))
-PRECISION = {"bf16": "pure-bf16", "fp32_amp": "amp-bf16", "fp32": "fp32"}
 TOTAL, TIGHT, LOOSE = 0.01, 0.012, 0.025
 
 

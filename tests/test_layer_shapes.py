@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ledgers import counted, longer_costs_more, one_gpu, shared_and_whole
+from recordings import PRECISION
 from test_search import same_somewhere
 
 import distsim
@@ -55,7 +56,7 @@ def test_against_torch(row: dict[str, str]) -> None:
     setup = one_gpu(
         read_config(CONFIGS[row["model"]]).model, seq=int(row["seq"]), micro_batch=batch, global_batch=batch,
         recompute=row["recompute"], attention="eager" if row["attn_impl"] == "eager" else "flash",
-        precision={"bf16": "pure-bf16", "fp32": "fp32", "fp32_amp": "amp-bf16"}[row["dtype_scheme"]], **options,
+        precision=PRECISION[row["dtype_scheme"]], **options,
     )  # fmt: skip
     stage = build_stages(setup)[0]
     saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ledgers import counted, longer_costs_more
+from recordings import PRECISION
 
 import distsim
 from distsim.cli.app import run
@@ -34,7 +35,6 @@ COUNTS = json.loads((ORACLES / "plain.json").read_text())
 # modalities on text alone.
 MEMORY = list(csv.DictReader((ORACLES / "torch_plain.csv").open()))
 CONFIGS = json.loads((ORACLES / "torch_plain_configs.json").read_text())
-PRECISION = {"bf16": "pure-bf16", "fp32_amp": "amp-bf16"}
 LAYER, TOTAL = 5e-4, 0.012
 WIDER = {"stablelm": 2.5e-3, "cohere": 1e-3}
 """Families whose norms on queries and keys keep a few statistics besides."""

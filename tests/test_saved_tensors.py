@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import recorded_stage
+from recordings import PRECISION, recorded_stage
 
 from distsim import catalog
 from distsim.engine.figures import Figures
@@ -36,13 +36,6 @@ from distsim.specs.job import Job
 from distsim.specs.model import Model
 
 ORACLES = Path(__file__).parent / "oracles"
-PRECISION = {
-    "bf16": "pure-bf16",
-    "fp32_amp": "amp-bf16",
-    "fp32": "fp32",
-    "bf16_master": "bf16",
-    "bf16_master_maingrad": "bf16-fp32-grads",
-}
 RECOMPUTE = {"none": "none", "full": "full", "sac": "selective"}
 # Where the recorded configuration is the family's default instead of the published checkpoint's.
 RECORDED: dict[str, dict[str, Any]] = {

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import recorded_stage
+from recordings import PRECISION, recorded_stage
 
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.moments import moments_of
@@ -31,13 +31,6 @@ from distsim.specs.model import Model
 
 ORACLES = Path(__file__).parent / "oracles"
 ROWS = list(csv.DictReader((ORACLES / "torch_steps.csv").open()))
-PRECISION = {
-    "bf16": "pure-bf16",
-    "fp32_amp": "amp-bf16",
-    "fp32": "fp32",
-    "bf16_master": "bf16",
-    "bf16_master_maingrad": "bf16-fp32-grads",
-}
 UPDATES = {"sgd": "sgd", "sgdm": "momentum"}
 IN_LISTS = ("adam", "adamw", "adafactor")
 """Updates that differ by whether torch runs them over lists of tensors (foreach), one by one or fused."""

@@ -18,8 +18,6 @@ SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "e
 ZERO_STAGES = ("0", "1", "2", "3")
 OPEN = ("auto", "max", "best", "optimal")
 """What somebody writes who leaves a number to the program."""
-SEARCHED = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "micro_batch", "global_batch", "gpus", "zero", "zero_group",
-            "recompute_layers")  # fmt: skip
 SURPLUS = "Got unexpected extra argument"
 
 
@@ -45,11 +43,18 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     if kind is None or given is None:
         return DistsimError(parser_says.rstrip("."), hint)
     example = _written_out(given) if kind == KINDS["valid integer"] else ""
-    if given.lower() in OPEN and flag.strip("-").replace("-", "_") in SEARCHED:
+    if given.lower() in OPEN and _searched(flag):
         example = f"leave it out for the default; distsim search finds the best {flag}"
     if flag == "--zero":
         example = choice_meant(given, ZERO_STAGES) or example
     return DistsimError(f"{flag} {given!r} is not {kind}", example, hint)
+
+
+def _searched(flag: str) -> bool:
+    """Whether a search tries values of an option."""
+    from distsim.engine.layouts.searchable import BOUNDED
+
+    return flag.strip("-").replace("-", "_") in BOUNDED
 
 
 def _unknown(wrong: Any, command: str, arguments: Sequence[str], hint: str) -> DistsimError:

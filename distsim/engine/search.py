@@ -77,6 +77,7 @@ def request_of(
     _refuse_other_recomputation(job, bounds["recompute"])
     gpus = bounds.pop("gpus")
     job, tried = _tried(job, {name: bounds.pop(name) for name in VARIED})
+    _refuse_other_offloading(job, tried.get("offloads", ()))
     parsed = parse_bounds(bounds, list(exclude))
     plain = Request(job, _gpus(gpus, job), parsed, objective, parse_share(margin, "margin", "of the memory"),
                     _longest_step(within))  # fmt: skip
@@ -92,6 +93,16 @@ def _refuse_other_recomputation(job: Job, kinds: str | None) -> None:
                 f"{flag(option)} {named} is for selective recomputation, but --recompute is {kinds}",
                 f"leave one out, or search twice: with {flag(option)}, and with --recompute {kinds}",
             )
+
+
+def _refuse_other_offloading(job: Job, kinds: Sequence[str]) -> None:
+    """Raise where no layout of a search offloads activations, of which its job names the modules."""
+    needed = IMPLIED["offload_modules"][1]
+    if job.offload_modules and not any(needed in kind.split(",") for kind in kinds):
+        raise DistsimError(
+            f"--offload-modules {job.offload_modules} has no effect: --offload has no {needed}",
+            f"leave it out, or let --offload move {needed} too, e.g. none,{needed}",
+        )
 
 
 def _longest_step(within: Any) -> float:

@@ -15,6 +15,8 @@ CHEAP = ("moe_act", "layernorm", "mla_up_proj")
 """Of these what takes little time and keeps much memory beside experts and latent attention."""
 OFFLOADABLE = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act")
 """What ``--offload-modules`` takes (core/pipeline_parallel/fine_grained_activation_offload.py)."""
+STAYING_LAYERS = 1
+"""Layers whose tensors stay: the last one's of each module, which backward reads first (the same file)."""
 OF_EXPERTS = ("expert_fc1", "moe_act")
 """Of these what runs outside of CUDA graphs of modules."""
 CHOICES = {"recompute_modules": RECOMPUTABLE, "offload_modules": OFFLOADABLE}
@@ -88,7 +90,7 @@ def offloaded(modules: Collection[str], has: Collection[str]) -> Recomputed:
     lacking = {*(() if EXPERTS in has else (*OF_EXPERTS, "mlp_norm")), *(() if LATENT in has else ("attn_norm",))}
     named = tuple(one for one in modules if one not in lacking)
     without = tuple(one for one in modules if one in lacking)
-    return Recomputed({"offloads": "modules", "offload_modules": named, "offload_stash": 1}, without)
+    return Recomputed({"offloads": "modules", "offload_modules": named, "offload_stash": STAYING_LAYERS}, without)
 
 
 def modules_named(name: str, text: str) -> str:
