@@ -95,6 +95,17 @@ def test_cheap_modules_of_experts_are_tried(capsys: pytest.CaptureFixture[str], 
     assert "has no experts" in answer(capsys, *SMALL, "--recompute", "modules", code=2)
 
 
+def test_what_all_layouts_share_is_in_the_headline(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is offloaded is told once, or in a column where layouts differ in it."""
+    command = ["mixtral-8x7b", "--gpu", "h100-sxm", "--gpus", "16", "--seq", "4096"]
+    shared = ["--offload", "activations", "--offload-modules", "moe_act", "--cuda-graphs", "modules"]
+    assert run(["search", *command, *shared]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "CUDA graphs of modules, activations of moe_act in host memory" in told
+    assert run(["search", *command, "--offload", "none,optimizer"]) == 0
+    assert "in host memory" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("named", "bound", "told"),
     [

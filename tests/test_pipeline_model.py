@@ -91,6 +91,16 @@ def test_times_of_a_model_are_told_with_their_unit_and_their_job(
         assert max(map(len, out.splitlines())) <= 80
 
 
+def test_what_is_not_the_default_is_told_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """A drawing says whether layers are computed again, and what trains: both change its times."""
+    words = ["pipeline", "--stages", "4", "--micro", "8", "--model", "llama-3-8b", "--seq", "2048"]
+    more = ["--recompute", "full", "--lora-rank", "16", "--quantize", "nf4"]
+    for also in ([], ["--compare"]):
+        assert run([*words, *more, *also]) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert "megatron-core, full recompute, adapters of rank 16 on nf4 weights" in told
+
+
 def test_the_list_of_schedules_fits_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,13 +57,27 @@ def _layout_words(setup: Setup) -> list[str]:
 
 def _software_words(setup: Setup) -> list[str]:
     """Recipe, optimizer and framework, and whatever is not the default."""
+    return [setup.precision.name, setup.optimizer.name, setup.framework.name, *further_words(setup)]
+
+
+def further_words(setup: Setup) -> list[str]:
+    """What a run does otherwise than by default: recomputation, kernels, graphs, overlap, offloading."""
+    return [*_recompute_words(setup), *kernel_words(setup), *offload_words(setup)]
+
+
+def _recompute_words(setup: Setup) -> list[str]:
+    """What is computed again."""
     layout = setup.layout
     some = f" of {layout.recompute_layers} layers per stage" if layout.recompute_layers > 0 else ""
     some += _listed(setup.job.recompute_modules)
     some += f" by policy {setup.job.remat_policy}" if setup.job.remat_policy else ""
+    return [f"{setup.recompute} recompute{some}"] if setup.recompute != "none" else []
+
+
+def kernel_words(setup: Setup) -> list[str]:
+    """How it is computed, where not as by default: attention, compiler, graphs, overlap, loss."""
+    layout = setup.layout
     return [
-        setup.precision.name, setup.optimizer.name, setup.framework.name,
-        *([f"{setup.recompute} recompute{some}"] if setup.recompute != "none" else []),
         *([f"{layout.attention} attention"] if layout.attention != "flash" else []),
         *(["compiled"] if setup.compiled else []),
         *([GRAPHS[setup.job.cuda_graphs]] if setup.job.cuda_graphs in GRAPHS else []),
@@ -71,7 +85,6 @@ def _software_words(setup: Setup) -> list[str]:
         *([OVERLAPS[overlapped(setup)]] if setup.job.tp_comm_overlap is not None and layout.tp > 1 else []),
         *([f"{setup.job.loss} loss"] if setup.job.loss else []),
         *([f"{setup.model.mtp_trained} MTP"] if setup.model.mtp_trained else []),
-        *_offload_words(setup),
     ]  # fmt: skip
 
 
@@ -80,7 +93,7 @@ def _listed(modules: str | None) -> str:
     return " of " + " and ".join(modules.rsplit(",", 1)).replace(",", ", ") if modules else ""
 
 
-def _offload_words(setup: Setup) -> list[str]:
+def offload_words(setup: Setup) -> list[str]:
     """What leaves the GPU, and where to."""
     hosts = [kind + (_listed(setup.job.offload_modules) if kind == "activations" else "")
              for kind in setup.offload if kind not in setup.drives]  # fmt: skip

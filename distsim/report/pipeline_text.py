@@ -47,8 +47,10 @@ def wrapped(texts: Sequence[str], width: int | None, style: str = "") -> list[Li
 
 def model_words(setup: Setup, times: Mapping[str, Any], stages: int) -> list[str]:
     """Lines that name the model, and the times of a stage or chunk: of the slowest where they differ."""
+    from distsim.report.job_words import further_words, trained_words
+
     layout = setup.layout
-    software = f"{setup.precision.name}, {setup.framework.name}"
+    software = ", ".join([setup.precision.name, setup.framework.name, *further_words(setup), *trained_words(setup)])
     tensor = f", tp {layout.tp}" if layout.tp > 1 else ""
     passes = (times["forward"], times["backward"])
     forward, backward = (duration(max(one)) for one in passes)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.layouts.money import Rent
 from distsim.engine.layouts.report import Choice, SearchReport
-from distsim.report.job_words import trained_words
+from distsim.report.job_words import kernel_words, offload_words, trained_words
 from distsim.report.memory import number
 from distsim.report.prose import folded
 from distsim.report.search_plot import plot
@@ -47,6 +47,7 @@ def head(report: SearchReport, term: Style) -> list[str]:
     batches = " or ".join(f"{batch:,}" for batch in report.batches)
     until = " until interrupted" if report.interrupted else ""
     words = f"{base.framework.name}, {recipes}, {base.layout.seq:,} tokens, global batch {batches}"
+    words = ", ".join([words, *kernel_words(base), *([] if len(request.offloads) > 1 else offload_words(base))])
     words = "; ".join([words, *trained_words(base)])
     fits = f"{report.fitting:,} fit in {gib(report.limit)}"
     if report.limited:
