@@ -67,6 +67,15 @@ def test_what_is_added_to_the_parameters_counts() -> None:
     assert _rated("hardware, no attention recompute") == _rated("hardware")
 
 
+def test_layers_without_attention_count_none() -> None:
+    """Three of four layers of Qwen3.5 have a delta rule; as attention they had tripled the FLOPs of long sequences."""
+    cells = {"model": "qwen3.5-35b-a3b", "seq_len": "131072", "n_gpus": "32", "recompute": "full"}
+    model, rows = catalog.load("models", cells["model"]), 64 * 131072
+    attention = 12 * (model.layers // 4) * model.heads * model.head_dim * 131072 * rows
+    more = _rated("model", **cells) - _rated("6N", **cells)
+    assert more == pytest.approx(attention / (float(RATE) * 1e12 * 32))
+
+
 @pytest.mark.parametrize("kind", ["non-causal model", "model, not causal", "MFU", "Model FLOPs"])
 def test_dense_model_flops_by_other_words(kind: str) -> None:
     assert _rated(kind) == _rated("model")

@@ -38,7 +38,7 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
     seen = reach_of(setup) if model.compressed_attention else seq
     reach = seen / 2 if re.search(CAUSAL, convention) and model.causal else seen
     reach = 0 if alone else reach
-    layers = model.layers + model.mtp_trained * len(model.mtp_module)
+    layers = model.attention_layers + model.mtp_trained * len(model.mtp_module)
     once = model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, reach)
     if counted is None or not counted["hardware"]:
         return once
