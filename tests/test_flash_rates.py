@@ -93,6 +93,27 @@ def test_heads_too_wide_for_flash_run_at_the_rate_of_the_memory_efficient_kernel
     assert wide / usual == pytest.approx(work / 0.45, rel=0.05)
 
 
+def wide_seconds(gpu: str, framework: str, kernel: str, heads: tuple[int, int]) -> float:
+    """Both directions of causal attention with heads so wide (of queries, of values), 8,192 tokens."""
+    setup = resolve(Job(model="llama-7b", gpu=gpu, seq=8192, micro_batch=1, framework=framework))
+    setup = replace(setup, kernels=setup.kernels.model_copy(update={"attention_kernel": kernel}))
+    core = next(one for one in build_stages(setup)[0].layers[0][0].operations if one.name == "attention.core")
+    return float(sum(flash_seconds(Chip(setup), core._replace(shape=(*core.shape[:4], *heads)))))
+
+
+def test_torch_runs_wide_heads_on_blackwell_by_flash_attention_2() -> None:
+    """sdp_utils.cpp gives cuDNN heads of up to 256 on Hopper, of up to 128 and DeepSeek's on Blackwell."""
+
+    def ratio(gpu: str, framework: str, heads: tuple[int, int]) -> float:
+        own, portable = (wide_seconds(gpu, framework, kernel, heads) for kernel in ("own", "flash-2"))
+        return own / portable
+
+    for framework in ("huggingface", "fsdp"):
+        assert ratio("b200-sxm", framework, (256, 256)) == 1 > 2 * ratio("b200-sxm", framework, (128, 128))
+        assert ratio("b200-sxm", framework, (192, 128)) < 0.5 and ratio("h100-sxm", framework, (256, 256)) < 0.7
+    assert ratio("b200-sxm", "megatron-bridge", (256, 256)) < 0.5
+
+
 def kernel_seconds(row: dict[str, str]) -> tuple[float, float]:
     """Forward and backward of a row's shape at the rates of products, before any fit."""
     setup = resolve(Job(model="llama-7b", gpu=row["gpu"], seq=4096, micro_batch=1, framework="megatron-bridge"))

@@ -70,6 +70,8 @@ class Architecture(Sourced):
     torch_attention_forward: Share = 1.0
     torch_attention_backward: Share = 1.0
     """Rate of torch's own flash attention over kernels written for the chip."""
+    torch_own_width: Annotated[int, Once(Field(ge=8, le=256))] = 256
+    """The widest heads that torch gives to the kernel written for the chip; FlashAttention-2 takes wider ones."""
     flash_attention: Literal["all", "first", "none"] = "all"
     """Generations of FlashAttention that run there."""
     sparse_attention: bool = False

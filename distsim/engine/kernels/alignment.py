@@ -23,7 +23,8 @@ def pads_operands(setup: Setup) -> bool:
 def alignment(setup: Setup, n: Number, k: Number, element_bytes: float, rate: float) -> Number:
     """Share of the ``rate`` of products that rows of ``n`` and ``k`` elements leave one; those in fp32 need no tensor
     cores."""
-    exact = element_bytes >= FP32_BYTES and setup.precision.math != "tf32"
+    on_tf32 = setup.precision.math == "tf32" and setup.accelerator.peak.tf32
+    exact = element_bytes >= FP32_BYTES and not on_tf32
     if exact or pads_operands(setup):
         return 1.0
     chip, shares = setup.accelerator, UNALIGNED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from distsim.architectures import traits_of
@@ -42,8 +43,23 @@ bits, NVTE_DPA_FP8CS_O_in_F16=1 in mlcommons/training_results_v5.1 NVIDIA config
 
 def attention_rates(setup: Setup) -> tuple[float, float]:
     """Shares of the best measured rate of products, forward and backward."""
-    traits = traits_of(setup.accelerator)
+    return _rates_of(setup, setup.kernels.attention_kernel)
+
+
+def portable_rates(setup: Setup) -> tuple[float, float]:
+    """The same of the kernel that torch takes where the chip's own does not take the heads."""
     kernel = setup.kernels.attention_kernel
+    return _rates_of(setup, "flash-2" if kernel in ("own", "sdpa") else kernel)
+
+
+def own_width(setup: Setup) -> float:
+    """The widest heads of the kernel written for the chip, where torch chooses it; others choose by themselves."""
+    chosen = setup.kernels.sdpa or setup.framework.family == "torch"
+    return traits_of(setup.accelerator).torch_own_width if chosen else math.inf
+
+
+def _rates_of(setup: Setup, kernel: str) -> tuple[float, float]:
+    traits = traits_of(setup.accelerator)
     share = OLDER_ATTENTION[kernel][traits.attention_age]
     backward = (traits.own_backward_share if kernel == "own" else None) or FLASH_BACKWARD_SHARE
     torchs = setup.kernels.sdpa or kernel == "flex"  # both compiled by Triton there

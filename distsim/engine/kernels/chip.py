@@ -13,6 +13,8 @@ from distsim.engine.kernels.attention_rates import (
     fp32_rates,
     masked_rates,
     narrow_attention,
+    own_width,
+    portable_rates,
 )
 from distsim.engine.kernels.softmax_passes import plain_torch
 from distsim.errors import DistsimError
@@ -86,7 +88,8 @@ class Chip:
         tf32 = setup.accelerator.peak.tf32
         exactly = fp32_rates(setup, self.rate, tf32 * share) if _in_three(setup) and tf32 else None
         self.attention, self.efficient = exactly or attention_rates(setup), exactly or efficient_rates(setup)
-        self.masked = exactly or masked_rates(setup)
+        self.masked, self.portable = exactly or masked_rates(setup), exactly or portable_rates(setup)
+        self.own_width = own_width(setup)
         self.narrow_attention = narrow_attention(setup)
         self.sdpa = setup.kernels.sdpa and setup.precision.activation_bytes <= FLASH_BYTES
         block = setup.kernels.attention_block or setup.accelerator.chip.attention_block

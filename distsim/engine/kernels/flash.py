@@ -13,6 +13,10 @@ from distsim.layers.ledger import Operation
 if TYPE_CHECKING:
     from distsim.engine.kernels.chip import Chip
 
+LATENT = (192, 128)
+"""Heads of DeepSeek's latent attention, which torch gives to cuDNN wherever that runs (pytorch/pytorch
+transformers/cuda/sdp_utils.cpp, check_cudnn_tensor_shapes)."""
+
 
 def flash_seconds(chip: Chip, operation: Operation) -> tuple[Number, Number]:
     """Forward and backward, by the kernel that torch takes where a dense mask rules flash out: it passes over all keys
@@ -39,20 +43,31 @@ def _kernel_seconds(chip: Chip, operation: Operation, masked: Number | None = No
     part = causal_fraction(queries, keys, local, block) if causal else 1.0
     reached, steps = _in_blocks(chip, operation, keys * part, block, causal)
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
-    widest = max(width, value_width)
-    too_wide = chip.sdpa and not chip.array and widest > FLASH_WIDTH
-    efficient = masked is not None or too_wide
-    rates = chip.efficient if too_wide else chip.masked if efficient else chip.attention
-    before, after = (reached * share for share in rates)
+    before, after = (reached * share for share in _rates(chip, width, value_width, masked is not None))
     casts: tuple[Number, Number] = (0.0, 0.0)
-    if chip.narrow_attention is not None and not efficient:
-        faster = chip.narrow_attention.of(widest)
+    if chip.narrow_attention is not None and masked is None and not _too_wide(chip, width, value_width):
+        faster = chip.narrow_attention.of(max(width, value_width))
         before, after = before * faster[0], after * faster[1]
         casts = _cast_seconds(chip, operation, chip.narrow_attention.cast_bytes)
     work = part * keys / seen
     forward = maximum(operation.flops_forward * work / before, moved)
     backward = maximum(operation.flops_backward * work / after, moved * BACKWARD_BYTES)
     return forward + steps[0] + casts[0], backward + steps[1] + casts[1]
+
+
+def _rates(chip: Chip, width: int, value_width: int, masked: bool) -> tuple[float, float]:
+    """Shares of the best rate of products, forward and backward, of the kernel that takes heads so wide."""
+    if _too_wide(chip, width, value_width):
+        return chip.efficient
+    own = max(width, value_width) <= chip.own_width or (width, value_width) == LATENT
+    if masked:
+        return chip.masked if own else chip.efficient
+    return chip.attention if own else chip.portable
+
+
+def _too_wide(chip: Chip, width: int, value_width: int) -> bool:
+    """Whether no flash kernel that torch has takes heads so wide."""
+    return chip.sdpa and not chip.array and max(width, value_width) > FLASH_WIDTH
 
 
 def _in_blocks(
