@@ -4,6 +4,7 @@ says it exactly."""
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum, where
+from distsim.engine.exchanges.data import reduced_to_owners
 from distsim.engine.exchanges.flows import Role
 from distsim.engine.jobs.exchange import Exchange, gathers_once, reduces_each
 from distsim.engine.jobs.flops import peak_of
@@ -28,9 +29,10 @@ def beside_each(setup: Setup, exchange: Exchange, group: str, role: Role, phase:
     if role == "parameters":
         return where(gathers_once(setup, exchange), 0, 1) if phase == "forward" else 1
     each = reduces_each(setup, exchange)
-    if role == "replicas" and setup.framework.traffic.replicas_reduce_once:
-        return each * where(setup.layout.micro_batches == 1, 1, 0)
-    return each
+    if not setup.framework.traffic.replicas_reduce_once:
+        return each
+    whole = 1 if role == "replicas" else 1 - reduced_to_owners(setup)
+    return each * where(setup.layout.micro_batches == 1, 1, 1 - whole)
 
 
 def copies_each(setup: Setup, exchange: Exchange) -> Number:
