@@ -120,6 +120,7 @@ def test_passes_of_the_optimizer_over_gradients() -> None:
     assert optimizer_traffic_bytes(1, 12, 4, 2, 4) == 24 + 8 + 4 + 2
     assert optimizer_traffic_bytes(1, 12, 2, 2, 4, 1) == 24 + 6 + 8 + 8 + 4 + 2
     assert optimizer_traffic_bytes(1, 8, 2, 2) == 16 + 4 + 2
+    assert optimizer_traffic_bytes(1, 8, 2, 2, clipped=0) == 16 + 2 + 2
 
 
 def test_a_machine_that_notes_name_gives_the_network() -> None:

@@ -276,11 +276,14 @@ def optimizer_traffic_bytes(
     parameter_bytes: Number,
     master_bytes: Number = 0.0,
     scaled: int = 0,
+    clipped: int = 1,
 ) -> Number:
     """Bytes moved by one optimizer step on a shard: states (including the master copy) read and written, gradients read
-    for their norm and for the step, parameters written from the master copy. Gradients narrower than the master copy
-    are widened first, and those of a scaled loss are unscaled in place."""
+    for their norm, where they are clipped by it, and for the step, parameters written from the master copy. Gradients
+    narrower than the master copy are widened first, and those of a scaled loss are unscaled in place."""
     narrow = where(master_bytes > gradient_bytes, 1, 0)
     gradients = where(narrow > 0, master_bytes, gradient_bytes)
     widened = narrow * (gradient_bytes + master_bytes)
-    return shard_elements * (2 * state_bytes + (2 + 2 * scaled) * gradients + widened + master_bytes + parameter_bytes)
+    return shard_elements * (
+        2 * state_bytes + (1 + clipped + 2 * scaled) * gradients + widened + master_bytes + parameter_bytes
+    )

@@ -100,7 +100,7 @@ def host_bandwidth(link: HostLink | None) -> float:
 
 def _update_bytes(setup: Setup, stage: Stage) -> Number:
     """What the optimizer reads and writes of states, gradients and parameters."""
-    layout = setup.layout
+    layout, clipped = setup.layout, int(exchange_of(setup).clip)
     total: Number = 0
     for parameter, elements, group in _held(setup, stage.held()):
         if not parameter.trains:
@@ -108,25 +108,25 @@ def _update_bytes(setup: Setup, stage: Stage) -> Number:
         precision = recipe_of(parameter, setup.precision, setup.tuning)
         shard = elements / where(layout.zero >= 1, group, 1)
         if setup.optimizer.accesses:
-            total = total + shard * _composed_bytes(setup.optimizer, precision)
+            total = total + shard * _composed_bytes(setup.optimizer, precision, clipped)
             continue
         states = precision.master_bytes + sum(
             element_bytes(setup, precision, parameter, state) for state in states_of(setup.optimizer, parameter)
         )
         moved = optimizer_traffic_bytes(
             shard, states, precision.gradient_bytes, precision.parameter_bytes, precision.master_bytes,
-            int(precision.math == "fp16"),
+            int(precision.math == "fp16"), clipped,
         )  # fmt: skip
         total = total + moved * setup.optimizer.passes
     return total
 
 
-def _composed_bytes(optimizer: Optimizer, precision: Precision) -> float:
+def _composed_bytes(optimizer: Optimizer, precision: Precision, clipped: int) -> float:
     """What an update of elementary operations moves for each element: its operations', in the width that they run in,
-    the gradient's norm, and copies to and from that width, of a master copy's narrow parameter too."""
+    the norm of a ``clipped`` gradient, and copies to and from that width, of a master copy's narrow parameter too."""
     held = precision.master_bytes or precision.parameter_bytes
     width = FP32_BYTES if optimizer.widens else held
-    moved = optimizer.accesses * width + precision.gradient_bytes
+    moved = optimizer.accesses * width + clipped * precision.gradient_bytes
     if precision.master_bytes:
         return moved + precision.gradient_bytes + 2 * precision.master_bytes + precision.parameter_bytes
     return moved + (2 * (held + width) + precision.gradient_bytes + width) * (width > held)
