@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from distsim.engine.exchanges.flows import STATES
 from distsim.engine.jobs.exchange import Exchange, reduces_last
-from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.resolve import resolve
 from distsim.engine.traffic import Row, TrafficReport, comm_of
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES, zero_volume_parameters
