@@ -119,6 +119,8 @@ class Flow(NamedTuple):
     role: Role = ""
     where: Where = "layers"
     recomputed: bool = False
+    groups: tuple[str, ...] = ()
+    """The groups whose ranks exchange it together, where that is not the span's alone."""
 
     @property
     def calls_per_step(self) -> Number:
