@@ -251,3 +251,32 @@ def test_a_switch_without_effect_is_named_as_it_was_typed(capsys: pytest.Capture
     told = capsys.readouterr().err
     assert "--sync-every-micro-batch has no effect with one micro-batch per step" in told
     assert "--no-loss-parallel has no effect with tp 1" in told
+
+
+def test_replicas_have_a_link_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """What replicas average over a slow link crosses neither the nodes' network nor its rate."""
+    text = answer(capsys, "llama-3-8b", "--gpus", "16", "--sync", "local-sgd", "--sync-every", "100",
+                  "--sync-gbps", "1")  # fmt: skip
+    assert "2 domains of 8 GPUs, ib-hdr, 25 GB/s per GPU: 0 B\n" in text
+    assert "\n16 replicas, slow link, 125 MB/s per GPU: 301 MB" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [(("--gpus", "12"), "2 domains of up to 8 GPUs,"), (("--gpus", "16"), "2 domains of 8 GPUs,"),
+     (("--gpus", "256", "--gpu", "gb200"), "4 domains of up to 72 GPUs,"),
+     (("--gpus", "12"), "─ up to 8 GPUs in a domain,")],
+)  # fmt: skip
+def test_domains_that_a_job_does_not_fill(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], told: str
+) -> None:
+    assert told in answer(capsys, "llama-3-8b", *options)
+
+
+def test_rows_of_rare_exchanges_are_means_of_a_step() -> None:
+    report = distsim.comm("llama-3-8b", gpus=16, sync="local-sgd", sync_every=100, sync_gbps=1)
+    (row,) = [one.to_dict() for one in report.collectives if one.every_steps > 1]
+    assert (row["calls"], row["every_steps"]) == (1, 100)
+    sent = row["wire_bytes_per_rank"] * row["every_steps"]
+    assert sent == pytest.approx(2 * 15 / 16 * row["calls"] * row["bytes_per_call"])
+    assert row["seconds"] * row["every_steps"] == pytest.approx(sent / 125e6)
