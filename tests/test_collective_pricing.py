@@ -432,3 +432,11 @@ def test_more_gpus_are_never_reached_sooner(op: str, gpu: str) -> None:
     for size in (1024, 2**20, 16 * 10**9):
         found = [distsim.collective(op, gpu=gpu, gpus=2**power, bytes=size).seconds for power in range(1, 13)]
         assert all(less <= more * (1 + 1e-9) for less, more in itertools.pairwise(found)), found
+
+
+def test_gathers_on_slices_below_a_cube_have_half_the_links() -> None:
+    """2 x 2 x 4 and 2 x 4 x 4 chips are meshes, 4 x 4 x 4 a torus."""
+    rates = [
+        distsim.collective("all_gather", cluster="tpu-v5p-pod", gpus=chips).bus_bandwidth for chips in (16, 32, 64)
+    ]
+    assert rates[1] == pytest.approx(rates[0], rel=0.01) and rates[2] == pytest.approx(2 * rates[0], rel=0.01)
