@@ -124,7 +124,7 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
     if _looks_like_path(name):
         from distsim.interop.meant_presets import no_file
 
-        raise no_file(name, names(kind), _list_hint(kind))
+        raise no_file(name, names(kind), _list_hint(kind) if kind != "links" else PROFILE_HINT)
     from distsim.interop.meant_presets import meant_hardware, meant_preset
 
     other = meant_hardware(name) if kind in ("gpus", "clusters") else ""
@@ -184,6 +184,9 @@ def _spelt(wanted: str) -> tuple[str, Path] | None:
     if sized is None or place is None:
         return None
     return place if near_label(read_toml(place[1]).get("memory", 0), float(sized[2])) else None
+
+
+PROFILE_HINT = "write a network profile with: distsim calibrate --nccl-tests LOG --output FILE"
 
 
 def _list_hint(kind: str) -> str:

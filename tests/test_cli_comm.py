@@ -251,3 +251,63 @@ def test_a_switch_without_effect_is_named_as_it_was_typed(capsys: pytest.Capture
     told = capsys.readouterr().err
     assert "--sync-every-micro-batch has no effect with one micro-batch per step" in told
     assert "--no-loss-parallel has no effect with tp 1" in told
+
+
+def test_replicas_have_a_link_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """What replicas average over a slow link crosses neither the nodes' network nor its rate."""
+    text = answer(capsys, "llama-3-8b", "--gpus", "16", "--sync", "local-sgd", "--sync-every", "100",
+                  "--sync-gbps", "1")  # fmt: skip
+    assert "2 domains of 8 GPUs, ib-hdr, 25 GB/s per GPU: 0 B\n" in text
+    assert "\n16 replicas, slow link, 125 MB/s per GPU: 301 MB" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [(("--gpus", "12"), "2 domains of up to 8 GPUs,"), (("--gpus", "16"), "2 domains of 8 GPUs,"),
+     (("--gpus", "256", "--gpu", "gb200"), "4 domains of up to 72 GPUs,"),
+     (("--gpus", "12"), "─ up to 8 GPUs in a domain,")],
+)  # fmt: skip
+def test_domains_that_a_job_does_not_fill(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], told: str
+) -> None:
+    assert told in answer(capsys, "llama-3-8b", *options)
+
+
+def test_rows_of_rare_exchanges_are_means_of_a_step() -> None:
+    report = distsim.comm("llama-3-8b", gpus=16, sync="local-sgd", sync_every=100, sync_gbps=1)
+    (row,) = [one.to_dict() for one in report.collectives if one.every_steps > 1]
+    assert (row["calls"], row["every_steps"]) == (1, 100)
+    sent = row["wire_bytes_per_rank"] * row["every_steps"]
+    assert sent == pytest.approx(2 * 15 / 16 * row["calls"] * row["bytes_per_call"])
+    assert row["seconds"] * row["every_steps"] == pytest.approx(sent / 125e6)
+
+
+def test_a_network_that_one_domain_does_not_use_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--collective", "all_reduce", "--bytes", "1MB", "--gpu", "h100-sxm", "--json")
+    network = ("--network", "ib-hdr", "--internode-gbps-per-gpu", "100")
+    notes = {gpus: json.loads(answer(capsys, *words, *network, "--gpus", gpus))["notes"] for gpus in ("8", "16")}
+    told = "has no effect: all GPUs share one domain of fast links"
+    assert notes["8"] == [f"--network ib-hdr {told}", f"--internode-gbps-per-gpu 100 {told}"]
+    assert not any(told in note for note in notes["16"])
+
+
+@pytest.mark.parametrize(("mode", "more"), [("ring", False), ("all_to_all", False), ("all_gather", True)])
+def test_memory_says_which_context_mode_it_depends_on(
+    capsys: pytest.CaptureFixture[str], mode: str, more: bool
+) -> None:
+    job = ["memory", "llama-2-7b", "--gpu", "h100", "--gpus", "8", "--cp", "8", "--zero", "1", "--seq", "131072",
+           "--recompute", "full", "--json"]  # fmt: skip
+    peaks = []
+    for words in ([], ["--cp-mode", mode]):
+        assert run([*job, *words]) == 0
+        out, err = capsys.readouterr()
+        peaks.append(json.loads(out)["peak"])
+    assert (peaks[1] > peaks[0]) is more and "not memory" not in err
+    assert ("ring and all_to_all take the same memory; all_gather also holds" in err) is not more
+
+
+@pytest.mark.parametrize("words", [("llama-7b",), ("--collective", "all_reduce")])
+def test_a_profile_that_does_not_exist(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    told = answer(capsys, *words, "--gpus", "8", "--profile", "nothere.toml", code=2)
+    assert "no file 'nothere.toml'" in told and "distsim calibrate --nccl-tests" in told
+    assert "show links" not in told

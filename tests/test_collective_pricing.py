@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import time
@@ -422,3 +423,20 @@ def test_reduction_in_the_switch_fills_with_the_message() -> None:
         assert distsim.collective("all_reduce", "b200-sxm", 8, size).seconds == pytest.approx(seconds, rel=0.25), size
     shares = [formulas.nccl_chunk_share([0.5, 0.6, 1.0], each, 1024) for each in (1, 1024, 1536, 4096, 1e9)]
     assert shares == sorted(shares) and shares[0] == 0.5 and shares[-1] == 1.0
+
+
+@pytest.mark.parametrize("op", ["broadcast", "reduce"])
+@pytest.mark.parametrize("gpu", ["h100-sxm", "a100-sxm4-80gb", "gb200", "l40s"])
+def test_more_gpus_are_never_reached_sooner(op: str, gpu: str) -> None:
+    """Chunks follow each other around a ring, whose rate does not grow with it."""
+    for size in (1024, 2**20, 16 * 10**9):
+        found = [distsim.collective(op, gpu=gpu, gpus=2**power, bytes=size).seconds for power in range(1, 13)]
+        assert all(less <= more * (1 + 1e-9) for less, more in itertools.pairwise(found)), found
+
+
+def test_gathers_on_slices_below_a_cube_have_half_the_links() -> None:
+    """2 x 2 x 4 and 2 x 4 x 4 chips are meshes, 4 x 4 x 4 a torus."""
+    rates = [
+        distsim.collective("all_gather", cluster="tpu-v5p-pod", gpus=chips).bus_bandwidth for chips in (16, 32, 64)
+    ]
+    assert rates[1] == pytest.approx(rates[0], rel=0.01) and rates[2] == pytest.approx(2 * rates[0], rel=0.01)

@@ -191,3 +191,32 @@ def test_a_search_of_a_model_with_sinks_trades_heads() -> None:
     bounds = parse_bounds({"cp": "4..8", "tp": "1", "recompute": "none,full", "micro_batch": "1"}, [])
     found = search(Request(job, (8,), bounds, top=20)).best
     assert {one.report.setup.layout.cp_mode for one in found} == {"all_to_all"}
+
+
+@pytest.mark.parametrize(
+    ("model", "cp", "widths"),
+    [
+        # gate, x, B, C, step widths and the output; one group of B and C, which eight ranks get a copy of each
+        ("mamba2-2.7b", 8, [5120, 5120, 8 * 128, 8 * 128, 80, 5120]),
+        ("mamba2-2.7b", 2, [5120, 5120, 2 * 128, 2 * 128, 80, 5120]),
+        # queries, keys, values, gate, what is written and forgotten, the output
+        ("qwen3-next-80b-a3b", 8, [16 * 128, 16 * 128, 32 * 128, 32 * 128, 32, 32, 32 * 128]),
+        # every channel decays by itself
+        ("kimi-linear-48b-a3b", 8, [32 * 128] * 4 + [32, 32 * 128] + [32 * 128]),
+        # queries, keys and values are one product
+        ("minimax-text-01", 8, [3 * 64 * 128, 64 * 128]),
+    ],
+)
+def test_recurrent_mixers_trade_their_inputs_one_by_one(model: str, cp: int, widths: list[int]) -> None:
+    """Megatron core makes an all-to-all of each input and of the output, and of each gradient
+    (ssm/mamba_context_parallel.py, pre_conv_ssm and post_conv_ssm; ssm/gated_delta_net.py, split_sections)."""
+    report = distsim.comm(model, gpu="h100-sxm", gpus=8, cp=cp, seq=65536, zero=3, recompute="none")
+    found = [row for row in report.collectives if row.group == "cp" and row.op == "all_to_all"]
+    assert {row.purpose for row in found} == {"context parallel"}
+    for phase in ("forward", "backward"):
+        sent = sorted(
+            row.bytes_per_call * cp / 65536 / 2 for row in found if row.phase == phase for _ in range(int(row.calls))
+        )
+        layers = len(sent) // len(widths)
+        assert sent == sorted(widths * layers) and layers > 1
+    assert not any(row.purpose.startswith("tensor parallel") for row in report.collectives)

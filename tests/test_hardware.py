@@ -257,3 +257,10 @@ def test_every_chip_of_nvidias_with_units_states_its_clock() -> None:
         card = catalog.load("gpus", name)
         if traits_of(card).lanes and card.chip.units:
             assert card.chip.clock, name
+
+
+@pytest.mark.parametrize(("name", "terabits"), [("p6e-gb200", 28.8 / 18), ("p6-b200", 3.2), ("p6-b300", 6.4)])
+def test_efa_of_aws_instances(name: str, terabits: float) -> None:
+    """Each GPU of P6e-GB200 has 400 Gb/s however many cards reach it; an UltraServer of 18 instances has 28.8 Tb/s."""
+    network = catalog.load("clusters", name).network
+    assert network.node_bytes_per_second * 8 == pytest.approx(terabits * 1e12)

@@ -62,7 +62,7 @@ def test_all_readers_mean_the_same_chunks(schedule: str, vpp: int | None) -> Non
     report, chunks = distsim.step(**job), vpp or 2
     assert report.to_dict()["job"]["vpp"] == chunks
     assert simulated_seconds(report) == pytest.approx(report.seconds, rel=0.01)
-    sends = [row for row in distsim.comm(**job).collectives if row.group == "pp"]
+    sends = [row for row in distsim.comm(**job).collectives if row.op == "send_recv"]
     assert {row.calls for row in sends} == {8 * chunks}
     run = distsim.pipeline(stages=4, micro=8, schedule=schedule, chunks=chunks)
     held = [stage.in_flight for stage in build_stages(report.setup)]

@@ -681,9 +681,32 @@ def test_one_backward_hides_what_is_reduced_once() -> None:
     assert exposed(64) > 0
 
 
-def test_the_gradient_norm_is_a_sum_over_all_ranks() -> None:
-    report = comm(gpus=16, tp=2, pp=2, zero=1, framework="megatron-core")
-    assert [row.group_size for row in rows(report, "gradient norm")] == [16]
+@pytest.mark.parametrize(
+    ("options", "groups"),
+    [
+        ({"gpus": 16, "tp": 2, "pp": 2, "zero": 1}, [("tp+dp+pp", 16)]),
+        ({"gpus": 12, "tp": 4}, [("tp", 4)]),
+        ({"gpus": 16, "pp": 4}, [("pp", 4)]),
+        ({"gpus": 64, "tp": 2, "pp": 4}, [("tp+pp", 8)]),
+        ({"gpus": 16, "zero": 1, "zero_group": 8}, [("zero", 8)]),
+        ({"model": "mixtral-8x7b", "gpus": 32, "ep": 8, "zero": 1}, [("dp", 32)]),
+        ({"model": "mixtral-8x7b", "gpus": 32, "ep": 8, "zero": 3, "zero_group": 2}, [("zero", 2), ("ep", 8)]),
+        ({"model": "mixtral-8x7b", "gpus": 32, "ep": 8, "pp": 2}, [("pp", 2), ("ep+pp", 16)]),
+    ],
+)
+def test_the_gradient_norm_is_a_sum_over_ranks_that_hold_different_gradients(
+    options: dict[str, Any], groups: list[tuple[str, int]]
+) -> None:
+    report = comm(**{"gpu": "h100-sxm", "framework": "megatron-core", **options})
+    found = rows(report, "gradient norm")
+    assert [("+".join(row.groups), row.group_size) for row in found] == groups
+    assert all(row.group in row.groups for row in found)
+
+
+def test_norms_of_distant_stages_cross_the_network() -> None:
+    """Four stages of two nodes each: no two ranks of the sum share a node, though it has but four."""
+    near, far = (rows(comm(gpu="h100-sxm", gpus=gpus, pp=4), "gradient norm")[0] for gpus in (8, 64))
+    assert (str(near.link), str(far.link)) == ("nvlink-4", "ib-ndr") and far.seconds > 2 * near.seconds
 
 
 def test_replicas_of_shards_reduce_a_shard() -> None:

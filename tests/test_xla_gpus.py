@@ -106,14 +106,34 @@ def test_tuning_llama_recomputes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "gpu, line, ring", [("tpu-v5e", 64, 256), ("tpu-v6e", 64, 256), ("tpu-v5p", 27, 64), ("tpu-v7x", 27, 64)]
-)
-def test_short_axes_of_a_torus_are_lines(gpu: str, line: int, ring: int) -> None:
-    """Axes of v5e and v6e are rings at 16 chips, those of v4, v5p and v7x from 4 on."""
+    "gpu, line, ring",
+    [("tpu-v5e", 64, 256), ("tpu-v6e", 64, 256), *((gpu, line, 64) for gpu in ("tpu-v4", "tpu-v5p", "tpu-v7x")
+                                                   for line in (8, 16, 32, 48))],
+)  # fmt: skip
+def test_slices_below_a_cube_are_meshes(gpu: str, line: int, ring: int) -> None:
+    """Axes of v5e and v6e are rings at 16 chips, those of v4, v5p and v7x from 4 x 4 x 4 chips on: 32 are 2 x 4 x 4
+    without joined ends (docs.cloud.google.com/tpu/docs/v5p: all 4x4x4 and larger slices have full 3D torus)."""
     net = network_for(gpu)
     found = [price("all_gather", 1e9, Span("zero", ranks, 1).placed(net)).seconds for ranks in (line, ring)]
     shares = [(ranks - 1) / ranks for ranks in (line, ring)]
     assert found[0] / shares[0] == pytest.approx(2 * found[1] / shares[1], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "chips", "side", "ends"),
+    [("tpu-v5p", 16, 4, 1), ("tpu-v5p", 32, 4, 1), ("tpu-v5p", 64, 4, 2), ("tpu-v5p", 128, 8, 2),
+     ("tpu-v5p", 6144, 24, 2), ("tpu-v5p", 8960, 28, 2), ("tpu-v5e", 32, 8, 1), ("tpu-v5e", 128, 16, 2),
+     ("tpu-v5e", 256, 16, 2)],
+)  # fmt: skip
+def test_an_all_to_all_crosses_the_longest_axis(gpu: str, chips: int, side: int, ends: int) -> None:
+    """Google's shapes: 2x2x4, 2x4x4, 4x4x4, 4x4x8, 16x16x24 and the pod's 16x20x28 of v5p, 4x8, 8x16, 16x16 of v5e.
+    Half of all bytes cross the middle, each quarter one way, over the links of that plane, twice where ends are joined.
+    """
+    net = network_for(gpu)
+    link = net.intra_rate / (2 * net.torus_axes)
+    size = 1e12  # latency is nothing beside it
+    seconds = price("all_to_all", size, Span("zero", chips, 1).placed(net)).seconds
+    assert seconds == pytest.approx(chips * size / 4 / (ends * chips / side * link), rel=0.01)
 
 
 def test_a_group_inside_a_slice_is_laid_out_as_a_ring() -> None:

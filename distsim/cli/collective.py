@@ -7,6 +7,7 @@ from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.preset_kinds import DEFAULT_GPU
+from distsim.specs.flags import words
 
 _SMALLEST = 8  # bytes, where nccl-tests sweeps usually begin
 
@@ -41,7 +42,8 @@ def price_collective(
     chip = catalog.load("gpus", where["gpu"] if "gpu" in where else where["cluster"].gpu)
     of_links = unknown_links(chip, where.get("cluster"), count)
     supposed = _supposed(links, **where) if group.nodes > 1 else ""
-    notes = [note for note in (unknown_architecture(chip), *of_links, supposed, unused) if note]
+    idle = _idle(links) if group.nodes == 1 else ()
+    notes = [note for note in (unknown_architecture(chip), *of_links, supposed, unused, *idle) if note]
     for note in notes:
         talk.note(note)
     if json:
@@ -53,6 +55,15 @@ def price_collective(
     if found[-1].wire_bytes_per_rank == 0:
         raise DistsimError(f"{found[-1].op} on one GPU exchanges nothing", "use --gpus 2 or more")
     sys.stdout.write(report.text(found, cluster or str(where["gpu"]), terminal.unicode(), terminal.width()) + "\n")
+
+
+def _idle(links: dict[str, Any]) -> list[str]:
+    """Notes on what is stated of a network that a group inside one domain does not use."""
+    stated = ((name, links.get(name)) for name in ("network", "internode_gbps_per_gpu"))
+    return [
+        f"{' '.join(words(name, value))} has no effect: all GPUs share one domain of fast links"
+        for name, value in stated if value is not None
+    ]  # fmt: skip
 
 
 def _supposed(links: dict[str, Any], gpu: str = "", cluster: Any = None) -> str:

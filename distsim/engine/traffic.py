@@ -11,7 +11,7 @@ from distsim import catalog
 from distsim.arrays import Number, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.flows import Flow, Role
-from distsim.engine.exchanges.hidden import beside_each, hidden_fraction
+from distsim.engine.exchanges.hidden import STATES, beside_each, hidden_fraction
 from distsim.engine.exchanges.offloading import DOWN, READ, UP, WRITE
 from distsim.engine.exchanges.profile_use import unused_by_job
 from distsim.engine.exchanges.reach import refuse_beyond, straddling
@@ -65,13 +65,15 @@ class Row:
     recomputed: bool = False
     passed_on: Number = 0
     """The part of the wire bytes that ranks pass on inside a domain."""
+    groups: tuple[str, ...] = ()
+    """All groups whose ranks make the call together; ``group`` is the one that shares states, or the outermost."""
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
         whole = {name: getattr(self, name) for name in self.__slots__ if name not in NOT_TOLD}
         for name in ("group_size", "calls", "bytes_per_call", "wire_bytes_per_rank"):
             whole[name] = round(whole[name])
-        whole["level_bytes"] = [round(level) for level in self.level_bytes]
+        whole["level_bytes"], whole["groups"] = [round(level) for level in self.level_bytes], [*self.groups]
         return {**whole, "link": str(self.link), "algorithm": str(self.algorithm)}
 
 
@@ -199,12 +201,18 @@ def priced(flow: Flow, network: Network) -> tuple[Row, bool]:
         levels: tuple[Number, ...] = (0 if flow.op in HOST_OPS else wire,)
     else:
         levels = tuple(wire * share for share in crossing_fractions(flow, network))
-    times = flow.calls / flow.every
+    times, groups = flow.calls / flow.every, flow.groups or (flow.span.group,)
     return Row(
-        flow.purpose, flow.op, flow.span.group, flow.span.ranks, flow.dtype, flow.phase, flow.calls, flow.bytes_logical,
+        flow.purpose, flow.op, _chief(groups), flow.span.ranks, flow.dtype, flow.phase, flow.calls, flow.bytes_logical,
         (wire + flow.passed_on) * times, link, algorithm, seconds * times, seconds * times,
         tuple(level * times for level in levels), flow.every, flow.role, flow.recomputed, flow.passed_on * times,
+        groups,
     ), flow.hides  # fmt: skip
+
+
+def _chief(groups: tuple[str, ...]) -> str:
+    """The group of the JSON contract that stands for several."""
+    return next((group for group in groups if group in STATES), groups[-1])
 
 
 def crossing_fractions(flow: Flow, network: Network) -> list[Number]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from distsim.engine.exchanges.flows import STATES
 from distsim.engine.jobs.exchange import Exchange, reduces_last
-from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.resolve import resolve
 from distsim.engine.traffic import Row, TrafficReport, comm_of
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES, zero_volume_parameters
+from distsim.specs.flags import words
 
-_PLAIN = dict.fromkeys(("zeropp", "compress", "sync", "sync_every", "sync_gbps", "servers", "no_sync"))
+_CHOICES: tuple[tuple[str, ...], ...] = (
+    ("zeropp",), ("compress",), ("sync", "sync_every", "sync_gbps", "servers"), ("no_sync",),
+)  # fmt: skip
+"""Job options that change what replicas exchange; those of one group go together."""
 
 
 class ZeroTraffic(NamedTuple):
@@ -28,31 +33,52 @@ class ZeroTraffic(NamedTuple):
     seconds: float
     problem: str = ""
     """Why the stage is not valid for this job."""
+    without: tuple[str, ...] = ()
+    """Options of the job, as they are typed, that do not go with the stage."""
 
 
 def data_rows(rows: Iterable[Row]) -> list[Row]:
-    """Rows of data parallelism and ZeRO."""
-    return [row for row in rows if row.role in STATES]
+    """Rows of data parallelism and ZeRO, or of what the job has in their place."""
+    return [row for row in rows if row.role in STATES or row.role in ("varied", "buffers")]
 
 
 def zero_traffic(report: TrafficReport) -> list[ZeroTraffic]:
-    """Data-parallel traffic of the job's own busiest pipeline stage at each ZeRO stage, without ZeRO++, compression or
-    other variants."""
-    return [_at(report.setup, report.stage, zero) for zero in range(4)]
+    """Data-parallel traffic of the job's own busiest pipeline stage at each ZeRO stage: the job's as it is, the others
+    with those of its choices that go with them."""
+    own = report.setup.layout.zero
+    return [_volume(report, report.stage, zero) if zero == own else _at(report, zero) for zero in range(4)]
 
 
-def _at(setup: Setup, stage: int, zero: int) -> ZeroTraffic:
-    fields = {**_PLAIN, "zero": zero, "zero_group": setup.job.zero_group if zero else None,
-              "offload": None, "offload_to": None}  # fmt: skip
-    law = float(zero_volume_parameters(zero))
-    try:
-        other = resolve(setup.job.model_copy(update=fields))  # refuses what the framework does not run
-        report = comm_of(replace(setup, layout=other.layout, job=other.job))
-    except DistsimError as error:
-        return ZeroTraffic(zero, law, 0, 0, 0, error.problem)
+def _at(report: TrafficReport, zero: int) -> ZeroTraffic:
+    setup, job = report.setup, report.setup.job
+    fields: dict[str, Any] = {"zero": zero, "zero_group": job.zero_group if zero else None,
+                              "offload": None, "offload_to": None}  # fmt: skip
+    stated = [names for names in _CHOICES if getattr(job, names[0]) is not None]
+    problem = ""
+    for left in _fewest(stated):
+        dropped = dict.fromkeys(itertools.chain.from_iterable(left))
+        try:
+            other = resolve(job.model_copy(update={**fields, **dropped}))  # refuses what the framework does not run
+            found = comm_of(replace(setup, layout=other.layout, job=other.job))
+        except DistsimError as error:
+            problem = error.problem
+            continue
+        told = tuple(" ".join(words(names[0], getattr(job, names[0]))) for names in left)
+        return _volume(found, report.stage, zero)._replace(without=told)
+    return ZeroTraffic(zero, float(zero_volume_parameters(zero)), 0, 0, 0, problem)
+
+
+def _fewest(stated: list[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """What may be left out of some choices: nothing, one of them, two."""
+    for number in range(len(stated) + 1):
+        yield from itertools.combinations(stated, number)
+
+
+def _volume(report: TrafficReport, stage: int, zero: int) -> ZeroTraffic:
     rows = data_rows(report.stages[stage])
     return ZeroTraffic(
-        zero, law, sum(row.wire_bytes_per_rank / DTYPE_BYTES[row.dtype] for row in rows),
+        zero, float(zero_volume_parameters(zero)),
+        sum(row.wire_bytes_per_rank / DTYPE_BYTES[row.dtype] for row in rows),
         sum(row.wire_bytes_per_rank for row in rows), sum(row.seconds for row in rows),
     )  # fmt: skip
 

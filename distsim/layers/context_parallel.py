@@ -27,7 +27,7 @@ def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, va
         return []
     there, at_once = where(cp > 1, 1, 0), reads_gathered(ctx.kernels, ctx.layout)
     if ctx.layout.cp_mode == "all_to_all":
-        found = _heads_for_tokens(ctx, query, key, value, value_width, there)
+        found = _heads_for_tokens(ctx, query, key, value, value_width)
     elif at_once:
         found = _apart(key.size_bytes * cp * there) + _apart(value.size_bytes * cp * there)
     else:
@@ -93,17 +93,24 @@ def _apart(size: Number) -> tuple[Collective, ...]:
 
 
 def _heads_for_tokens(
-    ctx: Context, query: Tensor, key: Tensor, value: Tensor, value_width: Number, there: Number
+    ctx: Context, query: Tensor, key: Tensor, value: Tensor, value_width: Number
 ) -> tuple[Collective, ...]:
     """Four all-to-alls forward (queries, keys, values, output) and four back; fewer kv heads than ranks are copied."""
-    layout, act = ctx.layout, ctx.activation
+    layout = ctx.layout
     copies = (
         maximum(1, layout.cp / maximum(ctx.model.kv_heads / layout.tp, 1)) if ctx.model.latent_attention is None else 1
     )
     output = layout.tokens * ctx.model.heads / layout.tp * value_width
-    sizes = (query.elements, key.elements * copies, value.elements * copies, output)
+    return channels_for_tokens(ctx, query.elements, key.elements * copies, value.elements * copies, output)
+
+
+def channels_for_tokens(ctx: Context, *sizes: Number) -> tuple[Collective, ...]:
+    """An all-to-all for each tensor of so many elements, forward and of its gradient; nothing where cp is 1. Megatron
+    core trades the inputs of a recurrent mixer one by one, and its output back (ssm/mamba_context_parallel.py,
+    ssm/gated_delta_net.py)."""
+    there = where(ctx.layout.cp > 1, 1, 0)
     return tuple(
-        Collective("all_to_all", "cp", elements * act * there, phase)
+        Collective("all_to_all", "cp", elements * ctx.activation * there, phase)
         for phase in ("forward", "backward")
         for elements in sizes
     )

@@ -8,7 +8,8 @@ of each chunk are kept, states between chunks are computed again in backward.
 from __future__ import annotations
 
 from distsim.arrays import Number
-from distsim.layers.ledger import RATE_GRADIENT_ONLY, Collective, Context, Operation, Parameter, Tensor
+from distsim.layers.context_parallel import channels_for_tokens
+from distsim.layers.ledger import RATE_GRADIENT_ONLY, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.mamba import SCAN_BACKWARD
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
@@ -56,7 +57,7 @@ def delta(ctx: Context, source: Tensor) -> list[Operation]:
         *_decays(ctx, mixer, heads, keys, values, source),
         _convolution(ctx, mixer, mixed),
         _normalised(ctx, mixer, keys),
-        _scan(ctx, mixer, heads, keys, values, wide, output),
+        _scan(ctx, mixer, heads, keys, values, output),
         _gated_norm(ctx, mixer, heads, output),
         project_out,
     ]  # fmt: skip
@@ -146,11 +147,9 @@ def _normalised(ctx: Context, mixer: DeltaNet, keys: Number) -> Operation:
     )  # fmt: skip
 
 
-def _scan(
-    ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Number, wide: Number, output: Tensor
-) -> Operation:
+def _scan(ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Number, output: Tensor) -> Operation:
     """Products within chunks and with the states between them."""
-    layout, tokens, act = ctx.layout, ctx.layout.tokens, ctx.activation
+    tokens, act = ctx.layout.tokens, ctx.activation
     key, value, by_channel = mixer.key_dim, mixer.value_dim, mixer.by_channel
     within = 2 * CHUNK * (KEY_PRODUCTS * key + VALUE_PRODUCTS * value) / 2  # half of the pairs of a chunk are ahead
     flops = tokens * heads * (within + 2 * STATE_PRODUCTS * key * value)
@@ -164,7 +163,6 @@ def _scan(
         Tensor("delta.writes", tokens * heads, act, "s b a/t"),
         Tensor("delta.inverse", tokens * heads * CHUNK * matrices, act, "s b a c/t"),
     )
-    exchange = tokens * (wide + values) * act * (layout.cp > 1)
     pairs = 2 * tokens * keys * act
     return Operation(
         "delta.scan", "scan", flops, SCAN_BACKWARD * flops,
@@ -178,10 +176,9 @@ def _scan(
             Parameter("delta.scan.decays", heads, "vector"),
             Parameter("delta.scan.steps", decays, "vector"),
         ),
-        collectives=(
-            Collective("all_to_all", "cp", exchange, "forward"),
-            Collective("all_to_all", "cp", exchange, "backward"),
-        ),
+        collectives=channels_for_tokens(
+            ctx, *(tokens * width for width in (keys, keys, values, values, heads, decays)), tokens * values
+        ),  # queries, keys, values, gate, what is written and forgotten; the output
     )  # fmt: skip
 
 

@@ -8,7 +8,8 @@ block, which keeps the scores of each block, the state before it and what its pr
 from __future__ import annotations
 
 from distsim.arrays import Number, minimum, where
-from distsim.layers.ledger import Collective, Context, Operation, Tensor
+from distsim.layers.context_parallel import channels_for_tokens
+from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mamba import SCAN_BACKWARD
 from distsim.layers.norm import norm, shared
@@ -58,16 +59,12 @@ def _scan(ctx: Context, mixer: Lightning, width: Number, output: Tensor) -> Oper
     saved += _blocks(ctx, mixer, width) if composed else [_activated(ctx, width, QKV)]
     kept = sum(tensor.size_bytes for tensor in saved)
     states = tokens / mixer.block * heads * depth**2 * act
-    exchange = tokens * (QKV + 1) * width * act * (layout.cp > 1)
     return Operation(
         "lightning.scan", "scan", flops, SCAN_BACKWARD * flops,
         bytes_read=kept + states, bytes_written=output.size_bytes + (kept if composed else states),
         shape=(tokens, width, depth), saved=tuple(saved), output=output,
         transient_backward=(output, _activated(ctx, width, QKV)._replace(name="lightning.gradient")),
-        collectives=(
-            Collective("all_to_all", "cp", exchange, "forward"),
-            Collective("all_to_all", "cp", exchange, "backward"),
-        ),
+        collectives=channels_for_tokens(ctx, QKV * tokens * width, tokens * width),
     )  # fmt: skip
 
 

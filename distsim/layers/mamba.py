@@ -7,8 +7,9 @@ Transformers gives that kernel the norm and the output projection besides (``sca
 
 from __future__ import annotations
 
-from distsim.arrays import Number
-from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+from distsim.arrays import Number, maximum
+from distsim.layers.context_parallel import channels_for_tokens
+from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Bias, linear
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import FP32_BYTES
@@ -83,7 +84,7 @@ def _scan(
     between = 2 * 2 * inner * mixer.state  # into the state and out of it
     flops = tokens * (within / 2 + between)  # half of the pairs within a chunk are ahead
     projected = Tensor("mamba.projected", tokens * wide, output.bytes_each, "s b 2e/t")
-    exchange = tokens * (wide + inner) * act * (layout.cp > 1)
+    shared = maximum(groups, layout.cp) * mixer.state  # B or C: ranks that share a group get a copy each
     return Operation(
         "mamba.scan",
         "scan",
@@ -100,8 +101,7 @@ def _scan(
             *([Parameter("mamba.convolution.bias", mixed, "vector")] if mixer.convolution_bias else []),
             Parameter("mamba.scan.scalars", 3 * heads, "vector"),
         ),
-        collectives=(
-            Collective("all_to_all", "cp", exchange, "forward"),
-            Collective("all_to_all", "cp", exchange, "backward"),
-        ),
+        collectives=channels_for_tokens(
+            ctx, *(tokens * width for width in (inner, inner, shared, shared, heads)), tokens * inner
+        ),  # gate, x, B, C and step widths; the output
     )

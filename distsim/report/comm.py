@@ -66,7 +66,16 @@ def zero_lines(found: Sequence[ZeroTraffic], current: int, forward: bool, stays:
                      decimal_bytes(one.wire_bytes), duration(one.seconds)])  # fmt: skip
     against = "ZeRO 0" if base is None or base.zero == 0 else f"ZeRO {base.zero}"
     title = f"Data parallel traffic by ZeRO stage, elements relative to {against} (* this job):"
-    return [title, *columns(header, rows, (0, 1, 2)), *invalid]
+    return [title, *columns(header, rows, (0, 1, 2)), *_left_out(found), *invalid]
+
+
+def _left_out(found: Sequence[ZeroTraffic]) -> list[str]:
+    """Which options of the job stages go without, as they do not hold there."""
+    stages: dict[tuple[str, ...], list[str]] = {}
+    for one in found:
+        if one.without:
+            stages.setdefault(one.without, []).append(str(one.zero))
+    return [f"ZeRO {', '.join(zero)}: without {' and '.join(options)}" for options, zero in stages.items()]
 
 
 def sync_lines(sync: SyncCost, report: TrafficReport, term: Style) -> list[str]:

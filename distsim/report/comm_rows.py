@@ -25,7 +25,7 @@ def _phase(row: Row) -> str:
 
 # What tells rows apart: heading and cell.
 _LABELS: dict[str, Callable[[Row], str]] = {
-    "purpose": _purpose, "op": lambda row: row.op, "group": lambda row: f"{row.group} {row.group_size:.0f}",
+    "purpose": _purpose, "op": lambda row: row.op, "group": lambda row: f"{'+'.join(row.groups)} {row.group_size:.0f}",
     "phase": _phase, "dtype": lambda row: row.dtype, "per call": lambda row: decimal_bytes(row.bytes_per_call),
     "link": lambda row: str(row.link), "algorithm": lambda row: str(row.algorithm),
 }  # fmt: skip

@@ -21,17 +21,35 @@ def picture(report: TrafficReport, term: Style) -> list[str]:
     for index, tier in reversed(list(enumerate(tiers, start=1))):
         groups = int(ceil_div(gpus, tier.nodes * cluster.gpus_per_node))
         if groups > 1:
-            text = f"{groups} groups of {tier.nodes} nodes, uplinks {tier.oversubscription:g}:1"
+            nodes = _most(ceil_div(gpus, cluster.gpus_per_node), tier.nodes)
+            text = f"{groups} groups of {nodes} nodes, uplinks {tier.oversubscription:g}:1"
             levels.append(f"{text}: {_crossing(report, index)}")
     if domains > 1:
         rate = f"{network.inter}, {decimal_bytes(line_rate(report, network.inter), 'B/s')} per GPU"
-        levels.append(f"{domains:,} domains of {per_domain} GPUs, {rate}: {_crossing(report, 0)}")
+        levels.append(f"{domains:,} domains of {_most(gpus, per_domain)} GPUs, {rate}: {_crossing(report, 0)}")
     if per_domain > 1:
         inside = sum(r.wire_bytes_per_rank - r.level_bytes[0] for r in report.collectives if r.op not in HOST_OPS)
         rate = f"{network.intra}, {decimal_bytes(line_rate(report, network.intra), 'B/s')} per GPU"
-        levels.append(f"{per_domain} GPUs in a domain, {rate}{_bridges(report)}: {decimal_bytes(inside)} inside")
+        levels.append(
+            f"{_most(gpus, per_domain)} GPUs in a domain, {rate}{_bridges(report)}: {decimal_bytes(inside)} inside"
+        )
     levels.append(_gpu(report))
-    return ["Hierarchy, and what each GPU sends across each level in a step:", *_nested(levels, term)]
+    title = "Hierarchy, and what each GPU sends across each level in a step:"
+    return [title, *_nested(levels, term), *_between_replicas(report)]
+
+
+def _most(all_of_them: int, each: int) -> str:
+    """How many are in each part, where the last may have fewer or all may share what is missing."""
+    return f"up to {each}" if all_of_them % each else str(each)
+
+
+def _between_replicas(report: TrafficReport) -> list[str]:
+    """What goes over a link of the replicas' own, whatever the machine."""
+    slow = [row for row in report.collectives if row.link == SLOW_LINK]
+    if not slow:
+        return []
+    replicas, rate = max(row.group_size for row in slow), decimal_bytes(line_rate(report, SLOW_LINK), "B/s")
+    return [f"{replicas:,} replicas, {SLOW_LINK}, {rate} per GPU: {decimal_bytes(sum(map(carried, slow)))}"]
 
 
 def _bridges(report: TrafficReport) -> str:
@@ -64,7 +82,8 @@ def carried(row: Row) -> float:
 
 
 def _crossing(report: TrafficReport, level: int) -> str:
-    return decimal_bytes(sum(row.level_bytes[level] for row in report.collectives if level < len(row.level_bytes)))
+    rows = [row for row in report.collectives if level < len(row.level_bytes) and row.link != SLOW_LINK]
+    return decimal_bytes(sum(row.level_bytes[level] for row in rows))
 
 
 def _gpu(report: TrafficReport) -> str:

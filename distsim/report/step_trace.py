@@ -49,7 +49,8 @@ def _arguments(segment: Segment) -> dict[str, Any]:
     flow = segment.flow
     if flow is not None:
         told |= {
-            "op": flow.op, "group": flow.span.group, "group_size": round(flow.span.ranks), "dtype": flow.dtype,
+            "op": flow.op, "group": "+".join(flow.groups) or flow.span.group,
+            "group_size": round(flow.span.ranks), "dtype": flow.dtype,
             "bytes_per_call": round(flow.bytes_logical), "calls_per_step": flow.calls,
         }  # fmt: skip
     return told

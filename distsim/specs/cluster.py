@@ -24,7 +24,7 @@ class Fabric(Spec):
     bridged: Annotated[int | None, Once(Field(ge=2))] = None
     """Cards of a node that one bridge joins, at the rate of the accelerator's link; all others meet over the fabric."""
     wrap: Annotated[int, Once(Field(ge=RING))] = RING
-    """Chips along an axis of a torus from which on its ends are joined; shorter axes are lines."""
+    """Chips along each axis of a torus from which on their ends are joined; a smaller slice is a mesh."""
 
     @model_validator(mode="after")
     def _rate_where_linked(self) -> Self:

@@ -8,10 +8,10 @@ from distsim.engine.networks.spread import Spread, pair_apart, spread
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.precision import Precision
 
-Role = Literal["", "gradients", "replicas", "parameters", "varied", "vocabulary", "copies", "last copies"]
+Role = Literal["", "gradients", "replicas", "parameters", "varied", "buffers", "vocabulary", "copies", "last copies"]
 """What is exchanged, where that decides when it happens and what hides it: gradients to those who share them, then to
-the replicas of their shards; parameters; what a variant has in place of any of these; a vocabulary that stages share;
-gradients on their way to host memory, and on to drives."""
+the replicas of their shards; parameters; what a variant has in place of any of these; a module's buffers; a vocabulary
+that stages share; gradients on their way to host memory, and on to drives."""
 Where = Literal["embedding", "layers", "head"]
 """The part of the network that waits for an exchange."""
 STATES: dict[Role, str] = {
@@ -119,6 +119,8 @@ class Flow(NamedTuple):
     role: Role = ""
     where: Where = "layers"
     recomputed: bool = False
+    groups: tuple[str, ...] = ()
+    """The groups whose ranks exchange it together, where that is not the span's alone."""
 
     @property
     def calls_per_step(self) -> Number:

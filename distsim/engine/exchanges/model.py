@@ -12,11 +12,11 @@ from distsim.engine.networks.network import Network
 from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies, node_copies_passed_on
 from distsim.layers.context_parallel import reads_gathered
 from distsim.layers.ledger import Block, Collective, Operation, Parameter, dropped_by
-from distsim.layers.names import BRANCHES, COMBINE, DISPATCH, EMBEDDING, EXCHANGE, INDEXER, ROUTER, SCORE_BIAS, UNUSED
+from distsim.layers.names import BRANCHES, COMBINE, DISPATCH, EMBEDDING, INDEXER, ROUTER, SCORE_BIAS, UNUSED
 from distsim.specs.layout import Layout
 from distsim.specs.traffic import Traffic
 
-PURPOSES = {DISPATCH: "expert dispatch", COMBINE: "expert combine", EXCHANGE: "context parallel"}
+PURPOSES = {DISPATCH: "expert dispatch", COMBINE: "expert combine"}
 """What people read of operations whose exchanges are no regions of tensor parallelism."""
 
 INNER_NORMS = ("head norm", "latent norm", "index norm")
@@ -143,7 +143,7 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
     ring = collective.group == "cp" and collective.op == "send_recv"
     region = "tensor parallel " + ("loss" if operation.kind == "loss" else part)
     return Flow(
-        PURPOSES.get(operation.name, region),
+        "context parallel" if collective.group == "cp" else PURPOSES.get(operation.name, region),
         rules.ring_op if ring else collective.op,
         span_of(layout, collective.group),
         dtype_name(each, setup.precision),

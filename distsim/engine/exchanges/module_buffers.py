@@ -23,4 +23,7 @@ def buffer_flows(setup: Setup, exchange: Exchange, owned: Number) -> list[Flow]:
         Span("dp", layout.dp * layout.cp, layout.tp, world=layout.gpus),
         exchange.syncs(layout.micro_batches) * (1 - owned),
     )
-    return [Flow("buffers", "broadcast", span, dtype, "forward", calls, size) for dtype, size in sizes.items()]
+    return [
+        Flow("buffers", "broadcast", span, dtype, "forward", calls, size, role="buffers")
+        for dtype, size in sizes.items()
+    ]

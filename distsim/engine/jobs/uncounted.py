@@ -6,6 +6,9 @@ from distsim.specs.job import Job
 
 TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap", "tp_comm_overlap")
 """Options that neither memory nor traffic depends on, but for memory on graphs of whole steps."""
+CONTEXT_MODES = (
+    f"{flag('cp_mode')} ring and all_to_all take the same memory; all_gather also holds keys and values of all ranks"
+)
 
 
 def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> list[str]:
@@ -19,7 +22,10 @@ def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> 
     }
     stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None and not held.get(name)]
     return [
-        *(f"{flag(name, getattr(job, name))} affects traffic, not memory" for name in stated),
+        *(
+            CONTEXT_MODES if name == "cp_mode" else f"{flag(name, getattr(job, name))} affects traffic, not memory"
+            for name in stated
+        ),
         *timed_notes(job, "memory"),
     ]
 

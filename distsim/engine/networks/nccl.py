@@ -12,6 +12,7 @@ LL, LL128, SIMPLE = 0, 1, 2  # places in NCCL's tables
 PROTOCOLS = ("LL", "LL128", "Simple")
 BACKENDS = ("nccl", "rccl")  # RCCL keeps the tuner of the NCCL it was forked from
 DIRECT = ("all_to_all", "scatter", "gather", "send_recv")
+CHAINED = ("broadcast", "reduce")  # chunks follow each other around the ring
 SIMPLE_POSTS = 3  # posts to a NIC per step of the Simple protocol (tuning.cc)
 
 
@@ -63,8 +64,8 @@ def ring(group: Group, graph: Graph, protocol: int, op: str, size_bytes: Number)
     post = table["other"]["nic_post"] * MICROSECOND * (SIMPLE_POSTS if protocol == SIMPLE else 1)
     intra = maximum(intra, where(nodes > 1, post, 0.0))
     base, trips = table["base"]["ring"][protocol], 2 if op == "all_reduce" else 1
-    steps, crossings = trips * (n - 1), trips * (nodes - 1)
-    if op in ("broadcast", "reduce"):
+    steps, crossings, chain = trips * (n - 1), trips * (nodes - 1), op in CHAINED
+    if chain:
         latency, steps = formulas.nccl_chain_latency(base, nodes, intra, network), n
     else:
         latency = formulas.nccl_ring_latency(base, steps, crossings, intra, network)
@@ -79,7 +80,8 @@ def ring(group: Group, graph: Graph, protocol: int, op: str, size_bytes: Number)
         per_channel = by_nodes(table["cap"]["ring_ll128"][group.network.generation], nodes)
         share, cap = table["share"]["ring_ll128"], graph.channels * per_channel
     scale = formulas.nccl_ring_bandwidth(1.0, n, steps)
-    last = table["other"]["last_step"] if group.network.channelled and not group.network.rings else 0.0
+    copies = group.network.channelled and not group.network.rings and not chain  # a chain has no last step
+    last = table["other"]["last_step"] if copies else 0.0
     inside = graph.inside * share * scale * formulas.ring_fill(steps, last)
     return Candidate("ring", name, latency, inside, graph.across * share * scale, cap * scale)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from distsim import catalog
-from distsim.arrays import Number, ceil_div, ceil_log2, maximum, minimum, where
+from distsim.arrays import Number, ceil_log2, each, maximum, minimum, where
 from distsim.engine.networks.nccl import Candidate
 from distsim.engine.networks.nccl_graph import FREE
 from distsim.engine.networks.network import Group, direct_oversubscription
@@ -16,7 +17,6 @@ from distsim.units import GIB, MICROSECOND
 
 BACKENDS = "backends"
 _UNIT = float(GIB)  # any size: slopes of straight lines are taken over it
-_SLACK = 1e-9  # a root of a whole power must not round up
 _Seconds = Callable[[Number, Number, Number, Number], Number]
 ALGORITHMS: dict[str, dict[str, _Seconds]] = {
     "all_reduce": {
@@ -94,15 +94,29 @@ def hierarchical(size_bytes: Number, group: Group) -> Number:
     )
 
 
+@functools.lru_cache(maxsize=4096)
+def _longest(chips: int, axes: int) -> int:
+    """Chips along the longest axis of the box nearest to a cube (2 x 2 x 4, 2 x 4 x 4, 4 x 4 x 8, 16 x 20 x 28), or of
+    the next power of two where that is nearer: slices of a pod have no other shapes."""
+    if axes == 1:
+        return chips
+    sides = (side for side in range(1, int(chips ** (1 / axes)) + 2) if chips % side == 0)
+    box = min(max(side, _longest(chips // side, axes - 1)) for side in sides)
+    doublings = (chips - 1).bit_length()
+    return min(box, 1 << -(-doublings // axes))
+
+
 def torus(op: str, size_bytes: Number, group: Group) -> Candidate:
     """A TPU slice as near to a cube (or square) as its size allows, every axis of the group in use; several slices meet
-    over their hosts' network, each chip with its share of what crosses. A whole slice of short axes has corners, whose
-    chips have half of the links; a group inside one is laid out as a ring (MaxText's custom_mesh hybrid_ring_64x4)."""
+    over their hosts' network, each chip with its share of what crosses. A whole slice smaller than a full cube (or
+    square) has corners, whose chips have half of the links; a group inside one is laid out as a ring (MaxText's
+    custom_mesh hybrid_ring_64x4)."""
     net, hop = group.network, profiles()["ici"]["hop"] * MICROSECOND
     along = where(group.axes > 0, group.axes, net.torus_axes)
     axes = minimum(along, maximum(1, ceil_log2(group.local)))
-    side = ceil_div(group.local ** (1.0 / axes) - _SLACK, 1)
-    rate, wrap = net.intra_rate / (2 * net.torus_axes), where(axes >= net.torus_axes, net.torus_wrap, formulas.RING)
+    side = each(lambda chips, along: _longest(round(chips), round(along)), group.local, axes)
+    mesh = (axes >= net.torus_axes) & (group.local < net.torus_wrap**net.torus_axes)
+    rate, wrap = net.intra_rate / (2 * net.torus_axes), where(mesh, FREE, formulas.RING)
     many, nic = group.nodes > 1, maximum(net.nic_rate, 1.0)
     far = where(many, net.hop, 0.0)
     if op == "send_recv":
@@ -110,7 +124,9 @@ def torus(op: str, size_bytes: Number, group: Group) -> Candidate:
         return Candidate("torus", "", hop + far + 0 * group.ranks, where(many, minimum(near, nic), near), FREE)
     latency = axes * (side // 2) * hop + far
     if op == "all_to_all":
-        across = axes * where(side >= wrap, 2, 1) * rate / maximum(1.0, side * axes / 4)
+        # the longest axis is the narrowest place: a full one of a square pod is joined, whatever the others are
+        apart = mesh & ((net.torus_axes > 2) | (side < net.torus_wrap))
+        across = axes * where(apart | (side < formulas.RING), 1, 2) * rate / maximum(1.0, side * axes / 4)
         return Candidate("torus", "", latency, where(many, minimum(across, nic), across), FREE)
     trips = 2 if op == "all_reduce" else 1
     stream = formulas.torus_all_gather_seconds(_UNIT, group.local, axes, side, 0.0, rate, wrap)
