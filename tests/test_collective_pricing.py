@@ -440,3 +440,14 @@ def test_gathers_on_slices_below_a_cube_have_half_the_links() -> None:
         distsim.collective("all_gather", cluster="tpu-v5p-pod", gpus=chips).bus_bandwidth for chips in (16, 32, 64)
     ]
     assert rates[1] == pytest.approx(rates[0], rel=0.01) and rates[2] == pytest.approx(2 * rates[0], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "gpus", "measured"),
+    [("alps", 16, 24.2e9), ("alps", 8, 24.2e9), ("dgx-h100", 16, 25e9)],
+)
+def test_two_channels_carry_what_goes_to_one_peer(cluster: str, gpus: int, measured: float) -> None:
+    """512 MB between nodes: all of a NIC of 200 Gb/s (NVIDIA/nccl issue 1272), half of one of 400 Gb/s. Half had been
+    taken of both."""
+    found = distsim.collective("send_recv", bytes="512MB", gpus=gpus, cluster=cluster)
+    assert 512e6 / found.seconds == pytest.approx(measured, rel=0.06)

@@ -81,6 +81,17 @@ def ring_fill(steps: Number, last_step: Number) -> Number:
     return steps / (steps + last_step)
 
 
+@formula(
+    unit="B/s",
+    source="NCCL src/graph/paths.cc, ncclTopoGetNchannels: two channels to a peer on another node; measured: "
+    "docs/collectives.md, limits of what is known",
+)
+def pair_rate(nic: Number, two_channels: Number) -> Number:
+    """What a message to one peer makes of the sender's ``nic``: all of a slow one, half of one that is faster than the
+    ``two_channels`` that carry it."""
+    return minimum(nic, maximum(two_channels, nic / 2))
+
+
 @formula(unit="B/s", source=_TUNING)
 def nccl_tree_bandwidth(bus: Number) -> Number:
     """Algorithm bandwidth of a tree all-reduce: every byte goes up and comes down."""

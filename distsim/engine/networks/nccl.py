@@ -6,7 +6,7 @@ from distsim.arrays import Number, floor, log2, maximum, minimum, where
 from distsim.engine.networks.nccl_graph import FREE, NEVER, Graph, graph_of, tables
 from distsim.engine.networks.network import NVLS_GENERATION, Group, direct_oversubscription
 from distsim.formulas import nccl as formulas
-from distsim.units import MICROSECOND
+from distsim.units import GIGA, MICROSECOND
 
 LL, LL128, SIMPLE = 0, 1, 2  # places in NCCL's tables
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -192,7 +192,8 @@ def direct(op: str, group: Group) -> Candidate:
     if op == "send_recv":
         latency = base + where(many, network, intra)
         uplink = where(slower > 1, nic / slower, FREE)  # carries its share whatever one message makes of a NIC
-        return Candidate("direct", "Simple", latency, where(many, FREE, fabric), where(many, nic, FREE), uplink)
+        across = formulas.pair_rate(nic, tables()["other"]["pair_rate"] * GIGA)
+        return Candidate("direct", "Simple", latency, where(many, FREE, fabric), where(many, across, FREE), uplink)
     nic = nic / slower
     post = tables()["other"]["nic_post"] * MICROSECOND * SIMPLE_POSTS
     hop = where(many, network, intra)
