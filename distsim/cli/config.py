@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError, nearest
+from distsim.plain_files import text_of
 
 PROJECT_FILE = "distsim.toml"
 # Either of two says what the other would: the one stated closer to the command line silences the other.
@@ -37,7 +38,7 @@ def user_file() -> Path:
 def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     """Job options of a TOML file, with underscores or hyphens; anything else in it is an error."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        data = tomllib.loads(text_of(path))
     except OSError as error:
         raise DistsimError(f"cannot read the file: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:

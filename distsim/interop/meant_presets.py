@@ -9,6 +9,7 @@ from pathlib import Path
 from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean, slipped
 from distsim.interop.runs.names import nearest_profile, precision_like
+from distsim.plain_files import special
 
 SHORTEST_MISTYPED = 4
 """Optimizers' names up to this long differ by a letter on purpose."""
@@ -55,9 +56,10 @@ def meant_hardware(name: str) -> str:
 
 def no_file(path: str, known: Iterable[str], otherwise: str) -> DistsimError:
     """What is wrong with a path that leads to no file, and presets that are called so, or else another hint."""
-    if os.path.exists(path):
-        kind = "folder" if os.path.isdir(path) else "device or a pipe"
-        return DistsimError(f"{path!r} is a {kind}, not a file", otherwise)
+    if os.path.isdir(path):
+        return DistsimError(f"{path!r} is a folder, not a file", otherwise)
+    if problem := special(path):
+        return DistsimError(problem, otherwise)
     return DistsimError(f"no file {path!r}", did_you_mean(Path(path).stem, known, MISTYPED) or otherwise)
 
 
