@@ -212,6 +212,17 @@ def _unquoted(value: Any) -> str:
 
 def explain(error: ValidationError, spec: type[BaseModel], where: str = "") -> DistsimError:
     """All mistakes that pydantic found, as one DistsimError: the first as the problem, the rest below it."""
-    (problem, hint), *rest = [_sentence(one, spec) for one in error.errors(include_url=False)]
-    also = [f"also: {other}" + (f" ({advice})" if advice else "") for other, advice in rest]
-    return DistsimError(problem, hint, *also, where=where)
+    (problem, hint), *rest = _told_once([_sentence(one, spec) for one in error.errors(include_url=False)])
+    also = [f"also: {other}" + (f" ({advice})" if advice else "") for other, advice in rest[:MOST_ALSO]]
+    more = [f"and more: {len(rest)} mistakes besides the first"] if len(rest) > MOST_ALSO else []
+    return DistsimError(problem, hint, *also, *more, where=where)
+
+
+MOST_ALSO = 6
+"""Mistakes told besides the first one."""
+
+
+def _told_once(sentences: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The mistakes; what would be right stands with the first of those that share it."""
+    hints = [hint for _, hint in sentences]
+    return [(problem, hint if hints.index(hint) == at else "") for at, (problem, hint) in enumerate(sentences)]
