@@ -629,3 +629,17 @@ def test_a_reader_that_leaves_does_not_turn_no_into_yes() -> None:
     command = f"{sys.executable} -m distsim memory llama-70b --gpus 8 --explain | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("1", "")
+
+
+def test_stages_that_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """--all-stages changed nothing beside --explain, nor --stage beside --json."""
+    words = ("llama-7b", "--pp", "2", "--gpus", "8", "--explain")
+    _, one, _ = answer(capsys, *words)
+    _, every, _ = answer(capsys, *words, "--all-stages")
+    assert [one.count(f"Stage {stage}: figures") for stage in (0, 1)] == [0, 1]
+    assert [every.count(f"Stage {stage}: figures") for stage in (0, 1)] == [1, 1]
+    assert every.count("Options and where they come from") == 1
+    assert ["figures" in stage for stage in data(capsys, *words)["stages"]] == [True, True]
+    assert ["figures" in stage for stage in data(capsys, *words, "--stage", "1")["stages"]] == [False, True]
+    for wrong in (("--all-stages", "--json"), ("--all-stages", "--stage", "1")):
+        assert answer(capsys, *words, *wrong)[0] == 2, wrong

@@ -108,7 +108,7 @@ def figure_lines(figure: Figure, size: Callable[[float], str] = gib) -> list[str
 
 
 def memory_lines(report: MemoryReport, stage: StageMemory, term: Style) -> list[str]:
-    """All behind one stage's answer: figures, moments, the ledger's rows, and the options."""
+    """All behind one stage's answer: figures, moments, and the ledger's rows."""
     made = [term.bold(f"Stage {stage.stage}: figures")]
     for figure in stage.figures:
         made += figure_lines(figure)
@@ -119,7 +119,6 @@ def memory_lines(report: MemoryReport, stage: StageMemory, term: Style) -> list[
     ]
     made += columns(["moment", "size", ""], moments, left=(0, 2))
     made += ["", *_kept(stage, term), "", *_ledger(report.setup, stage.stage, term), ""]
-    made.append(term.bold("Options and where they come from"))
     return [part for line in made for part in wrapped(term.plain(line))]
 
 
