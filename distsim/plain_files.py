@@ -11,6 +11,9 @@ from distsim.errors import DistsimError
 HANDED = ("/dev/", "/proc/")
 """Where a pipe stands that a shell hands over with somebody at its other end: /dev/stdin, or /dev/fd/63 of <(...)."""
 
+FIRST, BYTE_ORDER = 1024, b"\xef\xbb\xbf"
+"""Bytes that tell how a file begins, and the mark that some editors put before all others."""
+
 
 def special(path: str | os.PathLike[str]) -> str:
     """What is wrong with a path to a device, a pipe or a socket; empty for files, folders and what is not there."""
@@ -34,6 +37,17 @@ def refuse_special(path: str | os.PathLike[str]) -> None:
     """Raise for a device, a socket, or a pipe that is not handed over."""
     if (problem := special(path)) and not handed_over(path):
         raise DistsimError(problem, "give a file")
+
+
+def begins_object(path: str | os.PathLike[str]) -> bool:
+    """Whether a file's text begins as a JSON object does, and no TOML."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return file.read(FIRST).removeprefix(BYTE_ORDER).lstrip().startswith(b"{")
+    except OSError:  # told by whoever reads it
+        return False
 
 
 def text_of(path: str | os.PathLike[str], newline: str | None = None) -> str:

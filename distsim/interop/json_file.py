@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 from functools import partial
 from pathlib import Path
@@ -12,19 +11,6 @@ from distsim.errors import DistsimError
 from distsim.plain_files import text_of
 
 NEEDED = "one JSON object {…} is needed"
-FIRST = 1024
-"""Bytes that tell how a file begins."""
-
-
-def begins_object(path: Path) -> bool:
-    """Whether a file's text begins as a JSON object does, and no TOML."""
-    if not path.is_file():
-        return False
-    try:
-        with open(path, "rb") as file:
-            return file.read(FIRST).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
-    except OSError:  # told by whoever reads it
-        return False
 
 
 def read_json(path: Path, repeated: list[str] | None = None) -> dict[str, Any]:

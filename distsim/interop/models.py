@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distsim.errors import DistsimError, did_you_mean
-from distsim.interop.json_file import begins_object
+from distsim.plain_files import begins_object
 from distsim.specs.model import Model
 
 if TYPE_CHECKING:
