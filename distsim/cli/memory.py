@@ -77,7 +77,7 @@ def _print_json(report: MemoryReport, explain: bool, chosen: int | None) -> None
 
         for told, stage in zip(answer["stages"], report.stages, strict=True):
             if chosen in (None, stage.stage):
-                told["figures"] = as_data(stage)
+                told["figures"] = as_data(report, stage)
     if not report.fits:
         from distsim.engine.advice.mend import mend
 
