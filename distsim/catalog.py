@@ -252,7 +252,12 @@ def _load(kind: str, resolved: str, changed_ns: int, shown: str) -> Any:
     place = KINDS[kind]
     if place is None:
         return data
-    return getattr(importlib.import_module(place[0]), place[1]).read(data, where=shown)
+    try:
+        return getattr(importlib.import_module(place[0]), place[1]).read(data, where=shown)
+    except DistsimError as error:
+        from distsim.interop.meant_presets import of_other_kind
+
+        raise of_other_kind(kind, data, error) from None
 
 
 def usual_cluster(gpu: str) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from distsim.errors import DistsimError
+from distsim.plain_files import text_of
 
 _ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
 
@@ -21,7 +22,7 @@ def plain(name: str) -> str:
 def read_toml(file: Path) -> dict[str, Any]:
     """The TOML of one file; an error says which line."""
     try:
-        data = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+        data = tomllib.loads(text_of(file))
     except tomllib.TOMLDecodeError as error:
         told = str(error)
         line = re.search(r" ?\(at line (\d+)(, column \d+)\)$", told)
@@ -39,7 +40,7 @@ def tables_of(file: Path, wanted: Callable[[str], bool]) -> dict[str, Any]:
     """The tables of a file whose names are ``wanted``; the others are not parsed. All of them where the file is no
     plain list of tables."""
     try:
-        first, *parts = re.split(r"(?m)^(?=\[)", file.read_text(encoding="utf-8-sig"))
+        first, *parts = re.split(r"(?m)^(?=\[)", text_of(file))
         chosen = [one for one in parts if wanted(one[1 : one.index("]")].replace('"', ""))]
         return tomllib.loads("".join([first, *chosen]))
     except (ValueError, OSError):  # no text, not TOML, or not that simple a file
@@ -53,13 +54,12 @@ def stated_aliases(path: str, wanted: str) -> list[str]:
         if wanted not in plain(line):
             return []
         return [str(one) for one in tomllib.loads(line).get("aliases", ())]
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+    except (DistsimError, OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return []
 
 
 @functools.lru_cache(maxsize=1024)
 def _alias_line(path: str, changed_ns: int) -> str:
     """The line of a file that states its aliases; empty where none does."""
-    with open(path, encoding="utf-8-sig") as file:
-        match = _ALIASES.search(file.read())
+    match = _ALIASES.search(text_of(path))
     return match[0] if match else ""

@@ -32,7 +32,7 @@ _TIMES = {
     "d": DAY, "day": DAY, "days": DAY, "w": 7 * DAY, "week": 7 * DAY, "weeks": 7 * DAY,
     "month": STATED_MONTH, "months": STATED_MONTH, "y": YEAR, "year": YEAR, "years": YEAR,
 }  # fmt: skip
-_NUMBER = re.compile(r"^\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$")
+_NUMBER = re.compile(r"^\s*([+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$")
 _EXAMPLES = {
     "B": "80 GB, 40GiB, 512 MiB",
     "B/s": "2.0 TB/s, 400Gb/s, 900 GB/s",

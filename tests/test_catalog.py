@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distsim import catalog, preset_kinds
+from distsim import catalog, preset_files, preset_kinds
 from distsim.errors import DistsimError
 
 CARD = """
@@ -114,13 +114,13 @@ def test_shipped_aliases_are_unique_and_no_names(kind: str) -> None:
 
 def test_only_the_file_asked_for_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
-    original = Path.read_text
+    original = preset_files.text_of
 
-    def spy(self: Path, *args: str, **kwargs: str) -> str:
-        read.append(self)
-        return original(self, *args, **kwargs)
+    def spy(file: Path) -> str:
+        read.append(file)
+        return original(file)
 
-    monkeypatch.setattr(Path, "read_text", spy)
+    monkeypatch.setattr(preset_files, "text_of", spy)
     catalog._load.cache_clear()
     catalog.load("gpus", "a100-sxm4-80gb")
     assert [one.name for one in read] == ["a100-sxm4-80gb.toml"]

@@ -10,6 +10,7 @@ import pytest
 
 import distsim
 from distsim.cli.app import run
+from distsim.formula import REGISTRY
 
 
 @pytest.fixture(autouse=True)
@@ -311,3 +312,37 @@ def test_a_profile_that_does_not_exist(capsys: pytest.CaptureFixture[str], words
     told = answer(capsys, *words, "--gpus", "8", "--profile", "nothere.toml", code=2)
     assert "no file 'nothere.toml'" in told and "distsim calibrate --nccl-tests" in told
     assert "show links" not in told
+
+
+EXPLAINED = [
+    ("llama-7b", "--gpus", "16", "--tp", "2", "--zero", "1"),
+    ("llama-7b", "--gpus", "16", "--zero", "3", "--framework", "torchtitan", "--clip"),
+    ("llama-7b", "--gpus", "16", "--zero", "3", "--framework", "deepspeed", "--zeropp", "qwz,hpz,qgz"),
+    ("mixtral-8x7b", "--gpu", "h100-sxm", "--gpus", "32", "--ep", "8", "--tp", "2", "--pp", "2", "--cp", "2"),
+    ("llama-7b", "--gpu", "tpu-v5p", "--gpus", "16", "--zero", "3"),
+    ("llama-7b", "--gpus", "16", "--zero", "2", "--offload", "optimizer", "--framework", "deepspeed"),
+    ("gpt2", "--gpus", "16", "--sync", "parameter-server", "--servers", "2", "--framework", "torch-ddp"),
+    ("gpt2", "--gpus", "16", "--sync", "local-sgd", "--sync-every", "100", "--sync-gbps", "1"),
+    ("deepseek-v3", "--gpu", "h200-sxm", "--gpus", "512", "--pp", "8", "--ep", "32", "--zero", "1"),
+]
+
+
+@pytest.mark.parametrize("words", EXPLAINED, ids=lambda words: " ".join(words[:7]))
+def test_each_figure_has_its_formula(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes per call said "s b h", and times nothing."""
+    data = json.loads(answer(capsys, *words, "--json", "--explain"))
+    told = {figure["label"]: figure for figure in data["figures"]}
+    for figure in data["figures"]:
+        assert figure["expression"] and figure["source"], figure
+        value = REGISTRY[figure["formula"]].function(**figure["arguments"])
+        assert value == pytest.approx(figure["value"], rel=1e-9)
+    for row in data["collectives"]:
+        label = f"{row['purpose']}, {row['op']} in {row['phase']}"
+        assert {f"{label}: bytes per call", f"{label}: time of one call", f"{label}: time"} <= set(told)
+
+
+def test_bytes_and_times_are_told_with_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, "llama-7b", "--gpus", "16", "--tp", "2", "--explain")
+    assert "token_bytes = tokens * numbers_per_token * bytes_each\n                = 2,048 * 4,096 * 2" in text
+    assert "call_seconds = latency * latency_factor + size_bytes / bandwidth" in text
+    assert ": time of one call: 67.4 us\n" in text

@@ -16,6 +16,7 @@ import distsim
 from distsim import catalog
 from distsim.arrays import ceil_div, maximum, minimum, round_up, where
 from distsim.cli.app import run
+from distsim.formula import REGISTRY
 
 CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "buffers", "framework"]
 
@@ -629,3 +630,65 @@ def test_a_reader_that_leaves_does_not_turn_no_into_yes() -> None:
     command = f"{sys.executable} -m distsim memory llama-70b --gpus 8 --explain | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("1", "")
+
+
+def test_stages_that_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """--all-stages changed nothing beside --explain, nor --stage beside --json."""
+    words = ("llama-7b", "--pp", "2", "--gpus", "8", "--explain")
+    _, one, _ = answer(capsys, *words)
+    _, every, _ = answer(capsys, *words, "--all-stages")
+    assert [one.count(f"Stage {stage}: figures") for stage in (0, 1)] == [0, 1]
+    assert [every.count(f"Stage {stage}: figures") for stage in (0, 1)] == [1, 1]
+    assert every.count("Options and where they come from") == 1
+    assert ["figures" in stage for stage in data(capsys, *words)["stages"]] == [True, True]
+    assert ["figures" in stage for stage in data(capsys, *words, "--stage", "1")["stages"]] == [False, True]
+    for wrong in (("--all-stages", "--json"), ("--all-stages", "--stage", "1")):
+        assert answer(capsys, *words, *wrong)[0] == 2, wrong
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jamba-v0.1", "--gpus", "16", "--zero", "3", "--gpu", "h100", "--lora-rank", "16"),
+        ("llama-7b", "--gpus", "16", "--pp", "4", "--recompute", "full", "--global-batch", "64", "--schedule", "zb-h1"),
+        ("llama-7b", "--gpus", "8", "--zero", "3", "--offload", "activations", "--framework", "fsdp"),
+        ("llama-7b", "--gpu", "tpu-v5p", "--gpus", "16", "--remat-policy", "minimal"),
+        ("mixtral-8x7b", "--gpu", "h100-sxm", "--gpus", "32", "--ep", "8", "--recompute", "selective"),
+        ("gpt2", "--gpus", "8", "--framework", "nanotron", "--zero", "1"),
+        ("gpt2", "--gpus", "8", "--framework", "huggingface", "--zero", "2"),
+        (
+            "llama-7b",
+            "--gpus",
+            "8",
+            "--framework",
+            "deepspeed",
+            "--zero",
+            "3",
+            "--offload",
+            "optimizer,parameters",
+            "--offload-to",
+            "nvme",
+        ),
+        ("llama-7b", "--gpus", "8", "--framework", "deepspeed", "--zero", "2", "--offload", "optimizer"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_each_figure_has_its_formula(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Activations, what the allocator loses, communicators and workspaces had none."""
+    _, out, _ = answer(capsys, *words, "--json", "--explain")
+    for stage in json.loads(out)["stages"]:
+        told = {figure["label"].split(" at the ")[0]: figure for figure in stage["figures"]}
+        assert {"communicators", "fragmentation", "kept for backward by one micro-batch", "activations"} <= set(told)
+        for figure in told.values():
+            assert figure["expression"] and figure["source"], figure
+            value = REGISTRY[figure["formula"]].function(**figure["arguments"])
+            assert value == pytest.approx(figure["value"], rel=1e-9)
+        held = max(stage["categories"]["activations"], 1)
+        assert told["activations"]["value"] == pytest.approx(held, rel=1e-6) or held == 1
+
+
+def test_the_largest_terms_of_activations_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = answer(capsys, "llama-7b", "--gpus", "8", "--explain")
+    words = " ".join(out.split())
+    assert "fragmented_bytes = share * buffer_bytes + maximum(share * churning_bytes, idle_bytes)" in words
+    assert "largest: mlp.preactivation of 32 dense layers" in words

@@ -204,7 +204,8 @@ def test_every_family_reads_its_own_defaults():
         ),
         ({"model_type": "lama"}, "did you mean llama"),
         ({"model_type": "../llama"}, "is not supported"),
-        ({"model_type": 7, "architectures": None}, "names no model_type"),
+        ({"model_type": 7, "architectures": None}, "model_type 7 is not a string"),
+        ({"model_type": None, "architectures": None}, "names no model_type"),
         ({"hidden_size": None, "num_hidden_layers": None}, "is missing"),
     ],
 )

@@ -15,7 +15,7 @@ from distsim.engine.jobs.models import load_model
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.reader import read_config
 from distsim.interop.huggingface.refused import REFUSED
-from distsim.interop.models import reading_notes
+from distsim.interop.models import read_model, reading_notes
 
 
 def changed(folder: Path, preset: str, **fields: str) -> Path:
@@ -151,3 +151,65 @@ def test_params_of_meta(tmp_path: Path, folder: str, params: dict[str, object], 
 def test_params_of_meta_that_are_refused(change: dict[str, object], told: str) -> None:
     with pytest.raises(DistsimError, match=re.escape(told)):
         read_config(META_8B | change, "params.json")
+
+
+SMALL = {"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
+         "intermediate_size": 1024, "vocab_size": 32000, "max_position_embeddings": 2048}  # fmt: skip
+REVISION = "0a1b2c3d" * 5
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_model_of_the_hub_cache_has_its_repository_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    """All were called blobs: a snapshot's files are links."""
+    repository = tmp_path / "models--my-org--small-llama"
+    blob, snapshot = repository / "blobs" / "5ff1", repository / "snapshots" / REVISION
+    blob.parent.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    blob.write_text(json.dumps(SMALL))
+    if linked:
+        (snapshot / "config.json").symlink_to(Path("../../blobs/5ff1"))
+    else:
+        (snapshot / "config.json").write_text(json.dumps(SMALL))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    for name in (str(snapshot), str(snapshot / "config.json"), str(blob), "my-org/small-llama"):
+        assert read_model(name).name == "small-llama", name
+
+
+def test_a_link_to_a_configuration_is_named_after_its_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "config.json").write_text(json.dumps(SMALL))
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "config.json").symlink_to(tmp_path / "one" / "config.json")
+    assert read_model(str(tmp_path / "two")).name == "two"
+    copied = tmp_path / "small" / "snapshots" / REVISION
+    copied.mkdir(parents=True)
+    (copied / "config.json").write_text(json.dumps(SMALL))
+    assert read_model(str(copied)).name == "small"
+
+
+@pytest.mark.parametrize("name", ["./mine", "./mine.txt", "mine", "mine.toml", "./mine.toml"])
+def test_what_begins_as_json_is_read_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("\n" + json.dumps(SMALL))
+    found = read_model(name)
+    assert (found.name, found.hidden) == ("mine", 512)
+
+
+def test_a_key_that_is_stated_twice_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    text = json.dumps(SMALL)
+    file.write_text('{"hidden_size": 256, "vocab_size": 32000, ' + text[1:])
+    assert read_model(str(file)).hidden == 512
+    (told,) = reading_notes(str(file))
+    assert told == f"{file}: key 'hidden_size' is stated 2 times: the last one (512) is used"
+
+
+@pytest.mark.parametrize(("kind", "hint"), [(["opt"], '"opt"'), (5, '"llama"')])
+def test_a_model_type_that_is_no_word(tmp_path: Path, kind: object, hint: str) -> None:
+    """It was said to be missing."""
+    with pytest.raises(DistsimError) as told:
+        read_config({**SMALL, "model_type": kind})
+    assert told.value.problem == f"model_type {json.dumps(kind)} is not a string"
+    assert told.value.hints == (f'write "model_type": {hint}',)

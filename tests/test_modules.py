@@ -120,8 +120,9 @@ def test_each_module_saves_memory_and_costs_time() -> None:
     ("options", "problem", "mend"),
     [
         ({"recompute_modules": "moe_activation"}, "'moe_activation' is not a module", "moe_act"),
-        ({"recompute_modules": "mlp", "recompute": "full"}, "has no effect with recompute full", "use selective"),
-        ({"offload_modules": "core_attn", "offload": "none"}, "has no effect with offload none", "activations"),
+        ({"recompute_modules": "mlp", "recompute": "full"}, "has no effect with --recompute full",
+         "use --recompute selective"),
+        ({"offload_modules": "core_attn", "offload": "none"}, "has no effect with --offload none", "activations"),
         ({"model": "llama-7b", "ep": 1, "offload_modules": "expert_fc1"}, "no effect on llama-7b", "qkv_linear"),
         ({"model": "llama-7b", "ep": 1, "recompute_modules": "mla_up_proj"}, "no effect on llama-7b", "core_attn"),
         ({"framework": "torchtitan", "zero": 3, "recompute_modules": "moe"}, "no list of modules", "megatron"),
@@ -188,7 +189,10 @@ def test_a_policy_that_keeps_more_holds_more_and_takes_less_time() -> None:
         ({"remat_policy": "minmal"}, "is not a policy of maxtext", "did you mean minimal?"),
         ({"remat_policy": "minimal", "framework": "megatron-core", "gpu": "h100-sxm"}, "no remat policies", "maxtext"),
         ({"remat_policy": "minimal_offloaded", "offload": "none"}, "but --offload is none", "leave --offload out"),
-        ({"remat_policy": "minimal", "recompute": "full"}, "no effect with recompute full", "use selective"),
+        ({"remat_policy": "minimal", "recompute": "full"}, "no effect with --recompute full",
+         "leave --recompute out, or use --recompute selective"),
+        ({"remat_policy": "full"}, "is not a policy of maxtext", "use --recompute full"),
+        ({"remat_policy": "none", "framework": "megatron-core", "gpu": "h100-sxm"}, "no", "use --recompute none"),
     ],
 )  # fmt: skip
 def test_policies_that_cannot_be(options: dict[str, Any], problem: str, mend: str) -> None:

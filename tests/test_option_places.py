@@ -9,6 +9,7 @@ import pytest
 from shell import Done, piped
 
 from distsim import catalog
+from distsim.cli.app import run
 
 COMMANDS = {
     "memory": ("memory", "llama-7b"),
@@ -125,3 +126,80 @@ def test_files_from_windows_are_read(tmp_path: Path) -> None:
     done = told(tmp_path, mark + "gpus = 16\r\n", "memory", "model.toml", "--job", "j.toml")
     assert (done.returncode, done.stderr) == (0, "")
     assert "on 16 x mine; dp 16, ZeRO 3;" in done.stdout
+
+
+def test_paths_in_a_job_file_start_at_its_folder(tmp_path: Path) -> None:
+    """They started at the working directory, as those of clusters and price lists never did."""
+    jobs, here = tmp_path / "jobs", tmp_path / "here"
+    jobs.mkdir()
+    here.mkdir()
+    model = catalog.path("models", "gpt2").read_text(encoding="utf-8")
+    cluster = catalog.path("clusters", "dgx-h100").read_text(encoding="utf-8")
+    (jobs / "mine.toml").write_text(model, encoding="utf-8")
+    (jobs / "machines.toml").write_text(cluster, encoding="utf-8")
+    (here / "mine.toml").write_text(cluster, encoding="utf-8")  # not this one
+    words = ("memory", "--job", str(jobs / "job.toml"), "--gpus", "8", "--json")
+    told(jobs, 'model = "./mine.toml"\ncluster = "machines.toml"\n', "--version", file="job.toml")
+    done = piped(*words, folder=here)
+    assert done.returncode == 0, done.stderr
+    job = json.loads(done.stdout)["job"]
+    assert (job["gpu"], job["stated"]["model"]) == ("h100-sxm", str(jobs / "mine.toml"))
+
+
+def test_paths_in_a_job_file_fall_back_to_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "job.toml").write_text('model = "mine.toml"\nprofile = "./none.toml"\n', encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(catalog.path("models", "gpt2").read_text(encoding="utf-8"), encoding="utf-8")
+    done = piped("memory", "--job", "jobs/job.toml", folder=tmp_path)
+    assert done.returncode == 2
+    first, looked, *_ = done.stderr.splitlines()
+    assert first == "error: jobs/job.toml: no file 'jobs/none.toml'"
+    assert looked == f"  looked in that file's folder and in {tmp_path}"
+    (tmp_path / "jobs" / "job.toml").write_text('model = "mine.toml"\n', encoding="utf-8")
+    done = piped("memory", "--job", "jobs/job.toml", folder=tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith("gpt2 on 8 x"), done.stderr
+
+
+@pytest.mark.parametrize("command", ["memory", "comm", "step", "search"])
+def test_a_profile_that_is_none_is_an_error_in_each_command(
+    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Memory took any word: profiles affect traffic."""
+    words = [command, "llama-7b", "--gpus", "8", "--profile"]
+    assert run([*words, "nothere.toml"]) == 2
+    assert "no file 'nothere.toml'" in capsys.readouterr().err
+    file = tmp_path / "model.toml"
+    file.write_text(catalog.path("models", "gpt2").read_text(encoding="utf-8"), encoding="utf-8")
+    assert run([*words, str(file)]) == 2
+    assert "no [factor] for any link" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "problem"),
+    [
+        ("models", ["memory", "llama-7b", "--cluster"], "is a model, not a cluster: it has family, layers"),
+        ("clusters", ["memory", "llama-7b", "--gpu"], "is a cluster, not a gpu: it has provider, gpu"),
+        ("gpus", ["memory"], "is a gpu, not a model: it has vendor, architecture"),
+        ("clusters", ["memory", "llama-7b", "--optimizer"], "is a cluster, not an optimizer: it has provider"),
+    ],
+)
+def test_a_preset_of_another_kind_is_told_in_two_lines(
+    tmp_path: Path, kind: str, words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of its fields was unknown, with the list of all that are known."""
+    name = {"models": "llama-7b", "clusters": "dgx-h100", "gpus": "h100-sxm"}[kind]
+    file = tmp_path / "other.toml"
+    file.write_text(catalog.path(kind, name).read_text(encoding="utf-8"), encoding="utf-8")
+    assert run([*words, str(file)]) == 2
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: {file}: {problem}") and len(rest) == 1
+
+
+def test_many_unknown_fields_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.toml"
+    slips = "".join(f"qq{number} = 1\n" for number in range(20))
+    file.write_text(slips + catalog.path("clusters", "dgx-h100").read_text(encoding="utf-8"), encoding="utf-8")
+    assert run(["memory", "llama-7b", "--cluster", str(file)]) == 2
+    told = capsys.readouterr().err
+    assert told.count("also: unknown field") == 6 and told.count("fields: ") == 1
+    assert told.endswith("  also: 13 more unknown fields\n")

@@ -166,7 +166,7 @@ def test_explained_figures_are_those_of_the_step(capsys: pytest.CaptureFixture[s
     assert run([*words, "--global-batch", "64", "--seq", "2048", "--explain"]) == 0
     told = capsys.readouterr().out
     assert "exposed vocabulary parallel exchanges" in told and "one micro-batch without vocabulary parallelism" in told
-    ramp = re.search(r"pipeline ramp .*: ([0-9.]+) s", told)
+    ramp = re.search(r"pipeline ramp [\s\S]*?\n +ramp_seconds[\s\S]*?= ([0-9.]+) s\n", told)
     shown = re.search(r"pipeline bubble +([0-9.]+) ms", told)
     factor = re.search(r"correction factor from similar runs: ([0-9.]+)", told)
     assert ramp and shown and factor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -146,3 +147,56 @@ def test_runs_with_nothing_measured_are_told(tmp_path: Path, capsys: pytest.Capt
     out, err = capsys.readouterr()
     assert "1 row has neither a measured step time nor a measured peak to compare with (b)" in err
     assert json.loads(out)["summary"]["timed_rows"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("--gpus 8,16", "for several: distsim search llama-7b --gpus 8,16"),
+        ("--tp 2..4", "for several: distsim search llama-7b --tp 2..4"),
+        ("--gpus 8-16", "for several: distsim search llama-7b --gpus 8..16"),
+        ("--gpus 8,192", "write 8192; for several: distsim search llama-7b --gpus 8,192"),
+        ("--seq 4,096", "write 4096"),
+        ("--seq 1024,2048", "it takes one number"),
+    ],
+)
+def test_several_numbers_are_not_one(given: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """8,16 was 816."""
+    assert run(["memory", "llama-7b", *given.split()]) == 2
+    assert capsys.readouterr().err.splitlines()[1] == f"  {told}"
+
+
+def test_a_comma_before_a_fraction_is_none_between_thousands(capsys: pytest.CaptureFixture[str]) -> None:
+    """1,5GB was 15 GB."""
+    words = ["comm", "--collective", "all_reduce", "--gpus", "8", "--json", "--bytes"]
+    assert run([*words, "1,5GB"]) == 2
+    assert "'1,5GB' is not a quantity in B" in capsys.readouterr().err
+    assert run([*words, "1,500MB"]) == 0
+
+
+PIPED = [
+    "memory ./PIPE.json", "comm llama-7b --job PIPE.json", "memory --job PIPE.toml", "show model ./PIPE.json",
+    "validate PIPE.csv", "calibrate PIPE.csv", "calibrate --nccl-tests PIPE.txt --gpu h100-sxm",
+    "show topology --nccl-log PIPE.txt", "pipeline --order PIPE.txt", "memory llama-7b --cluster ./PIPE.toml",
+    "show run ./PIPE.csv", "memory ./PIPE.txt",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", PIPED)
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pipe = words.split("PIPE")[1].split()[0]
+    os.mkfifo(f"PIPE{pipe}")
+    assert run(words.split()) == 2
+    assert "is a device or a pipe, not a file" in capsys.readouterr().err
+
+
+def test_a_pipe_that_a_shell_hands_over_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    reading, writing = os.pipe()
+    with open(writing, "w", encoding="utf-8") as out:
+        out.write("model = 'llama-7b'\ngpus = 16\nzero = 3\n")
+    assert run(["memory", "--job", f"/dev/fd/{reading}"]) == 0
+    os.close(reading)
+    assert "16 x a100" in capsys.readouterr().out

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError, nearest
+from distsim.plain_files import handed_over, text_of
 
 PROJECT_FILE = "distsim.toml"
 # Either of two says what the other would: the one stated closer to the command line silences the other.
@@ -19,6 +20,10 @@ OTHERS = {"DISTSIM_PRESETS"}
 MEANT = 0.6
 """How like an option's name a variable must be for the option to be hinted at."""
 TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+PATHS = ("model", "gpu", "cluster", "profile", "framework", "precision", "optimizer", "quantize", "loss")
+"""Options that may be paths."""
 
 
 class Stated(NamedTuple):
@@ -37,7 +42,7 @@ def user_file() -> Path:
 def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     """Job options of a TOML file, with underscores or hyphens; anything else in it is an error."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        data = tomllib.loads(text_of(path))
     except OSError as error:
         raise DistsimError(f"cannot read the file: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:
@@ -57,7 +62,20 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
 
             hint = meant(name, known) or "options are named as on the command line, e.g. gpu, gpus, tp, zero"
             raise DistsimError(f"unknown option {name!r}", hint, where=str(path))
-    return named
+    folder = "" if handed_over(path) else os.path.dirname(path)
+    return {name: _anchored(value, folder) if folder and name in PATHS else value for name, value in named.items()}
+
+
+def _anchored(value: Any, folder: str) -> Any:
+    """A relative path that a file states: in the file's own folder, or where nothing is there, in the working one."""
+    suffixed = isinstance(value, str) and value.lower().endswith((".toml", ".json"))
+    if not isinstance(value, str) or not (suffixed or "/" in value or os.sep in value) or value.startswith("~"):
+        return value
+    beside = os.path.join(folder, value.removeprefix("./"))
+    if os.path.exists(beside):
+        return beside
+    meant = suffixed or value.startswith(".")  # others may be names of the Hub
+    return beside if meant and not os.path.exists(value) else value
 
 
 def from_environment(known: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,9 +26,12 @@ def memory(
         bool, typer.Option("--explain", help="print every figure with its formula, numbers and source")
     ] = False,
     stage: Annotated[
-        int | None, typer.Option("--stage", help="pipeline stage to explain [default: the fullest]", show_default=False)
+        int | None,
+        typer.Option("--stage", help="stage to explain [default: the fullest; --json: all]", show_default=False),
     ] = None,
-    all_stages: Annotated[bool, typer.Option("--all-stages", help="list every stage, identical ones too")] = False,
+    all_stages: Annotated[
+        bool, typer.Option("--all-stages", help="list or explain every stage, identical ones too")
+    ] = False,
 ) -> None:
     """Show where every byte on each GPU goes, per pipeline stage, whether it fits, and what would make it fit.
 
@@ -41,27 +44,31 @@ def memory(
     from distsim.engine.memory import memory_of
 
     report = memory_of(resolve(job))
-    _check_stage(stage, explain, len(report.stages))
+    _check_stage(stage, explain, all_stages, json, len(report.stages))
     for note in [*report.setup.notes, *unread_notes(report)]:
         talk.note(note)
     if json:
-        _print_json(report, explain)
+        _print_json(report, explain, stage)
     elif explain:
-        _print_explained(report, stage, origins)
+        _print_explained(report, stage, all_stages, origins)
     else:
         _print_tables(report, all_stages)
     if not report.fits:
         raise typer.Exit(1)
 
 
-def _check_stage(stage: int | None, explain: bool, count: int) -> None:
+def _check_stage(stage: int | None, explain: bool, every: bool, json: bool, count: int) -> None:
+    if every and json:
+        raise DistsimError("--all-stages has no effect with --json, which has every stage", "leave --all-stages out")
+    if every and stage is not None:
+        raise DistsimError(f"--all-stages explains every stage, --stage {stage} one", "leave one of the two out")
     if stage is not None and not explain:
         raise DistsimError(f"--stage {stage} has no effect without --explain", "add --explain")
     if stage is not None and not 0 <= stage < count:
         raise DistsimError(f"there is no stage {stage}: the job has {count}", f"valid: 0 to {count - 1}")
 
 
-def _print_json(report: MemoryReport, explain: bool) -> None:
+def _print_json(report: MemoryReport, explain: bool, chosen: int | None) -> None:
     import json
 
     answer = report.to_dict()
@@ -69,7 +76,8 @@ def _print_json(report: MemoryReport, explain: bool) -> None:
         from distsim.report.explain import as_data
 
         for told, stage in zip(answer["stages"], report.stages, strict=True):
-            told["figures"] = as_data(stage)
+            if chosen in (None, stage.stage):
+                told["figures"] = as_data(report, stage)
     if not report.fits:
         from distsim.engine.advice.mend import mend
 
@@ -77,13 +85,15 @@ def _print_json(report: MemoryReport, explain: bool) -> None:
     typer.echo(json.dumps(answer, indent=1))
 
 
-def _print_explained(report: MemoryReport, stage: int | None, origins: dict[str, str]) -> None:
+def _print_explained(report: MemoryReport, stage: int | None, every: bool, origins: dict[str, str]) -> None:
     from distsim.report.explain import memory_lines, option_lines
     from distsim.report.memory import verdict
 
     term = style()
-    chosen = report.worst if stage is None else report.stages[stage]
-    _print([*memory_lines(report, chosen, term), *option_lines(report.setup, origins), "", *verdict(report, term)])
+    chosen = report.stages if every else [report.worst if stage is None else report.stages[stage]]
+    made = [line for one in chosen for line in memory_lines(report, one, term)]
+    made.append(term.bold("Options and where they come from"))
+    _print([*made, *option_lines(report.setup, origins), "", *verdict(report, term)])
 
 
 def _print_tables(report: MemoryReport, every: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise, takewhile
 from typing import Any
@@ -18,6 +19,8 @@ SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "e
 ZERO_STAGES = ("0", "1", "2", "3")
 OPEN = ("auto", "max", "best", "optimal")
 """What somebody writes who leaves a number to the program."""
+SEVERAL = re.compile(r"\d+(,\d+)+|\d+(\.\.|-)\d+")
+"""Several numbers, or a range of them."""
 SURPLUS = "Got unexpected extra argument"
 
 
@@ -43,6 +46,11 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     if kind is None or given is None:
         return DistsimError(parser_says.rstrip("."), hint)
     example = _written_out(given) if kind == KINDS["valid integer"] else ""
+    if SEVERAL.fullmatch(given) and _searched(flag):
+        several = f"for several: distsim search llama-7b {flag} {given.replace('-', '..')}"
+        example = f"{example}; {several}" if example else several
+    elif SEVERAL.fullmatch(given):
+        example = example or "it takes one number"
     if given.lower() in OPEN and _searched(flag):
         example = f"leave it out for the default; distsim search finds the best {flag}"
     if flag == "--zero":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distsim.errors import DistsimError
+from distsim.plain_files import text_of
 from distsim.report import talk
 from distsim.specs.flags import flag
 
@@ -83,7 +84,7 @@ def order(path: Path | None) -> list[str] | None:
         if path.stat().st_size > _MOST_BYTES:
             told = f"the order file has {path.stat().st_size:,} bytes"
             raise DistsimError(told, f"at most {_MOST_BYTES:,} are read", where=str(path))
-        return path.read_text(encoding="utf-8-sig").splitlines()
+        return text_of(path).splitlines()
     except OSError as error:
         raise DistsimError(f"cannot read the order file: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -51,7 +52,10 @@ def _with_place(error: DistsimError, stated: _Stated) -> DistsimError:
     first = re.split(r"[\s:]", error.problem, maxsplit=1)[0]
     quoted = [name for name, (value, _) in stated.items() if isinstance(value, str) and repr(value) in error.problem]
     if name := first if first in stated else next(iter(quoted), ""):
-        return DistsimError(error.problem, *error.hints, where=stated[name][1])
+        place = stated[name][1]
+        both = error.problem.startswith("no file ") and os.path.dirname(place)
+        looked = f"looked in that file's folder and in {os.getcwd()}" if both else ""
+        return DistsimError(error.problem, looked, *error.hints, where=place)
     plain = error.problem.replace(",", "")
     lines = [
         f"{name} = {value!r} is set in {place}"

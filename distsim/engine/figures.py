@@ -17,16 +17,21 @@ class Figure(NamedTuple):
     source: str = ""
 
 
+def sources(*told: str) -> str:
+    """Where a formula and its numbers come from, in one line."""
+    return "; ".join(filter(None, told))
+
+
 class Figures(list[Figure]):
     """A record of figures, in the order in which they were computed."""
 
-    def use(self, label: str, function: Callable[..., Number], **arguments: Any) -> Number:
-        """Call a registered formula, note it, and return its value."""
+    def use(self, label: str, function: Callable[..., Number], numbers: str = "", /, **arguments: Any) -> Number:
+        """Call a registered formula, note it, and return its value; ``numbers`` is where its arguments come from."""
         from distsim.formula import REGISTRY
 
         value = function(**arguments)
         known = REGISTRY[function.__name__]
-        self.append(Figure(label, value, known.unit, known.name, arguments, known.source))
+        self.append(Figure(label, value, known.unit, known.name, arguments, sources(known.source, numbers)))
         return value
 
     def note(self, label: str, value: Number, unit: str, source: str) -> Number:

@@ -289,7 +289,6 @@ def _stage(setup: Setup, stage: Stage, known: tuple[States, Figures] | None = No
     parts, (held, saved, top, moments) = stage_parts(setup, stage, figures, states_known)
     categories, fragmentation = with_overhead(setup, parts, top.churning, split_bytes(setup, stage), figures)
     categories, fragmentation = _filled(categories, fragmentation)
-    figures.note("activations", top.activations, "B", f"ledger, at the {top.name}")
     layout = setup.layout
     return StageMemory(
         stage.index, layout.tp * layout.cp * layout.dp, stage.layer_count, stage.in_flight, categories, saved,

@@ -25,7 +25,7 @@ from distsim.engine.jobs.uncounted import timed_notes
 from distsim.engine.jobs.words import few
 from distsim.engine.networks.network import Network
 from distsim.engine.networks.unknown import unknown_links
-from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fraction
+from distsim.formulas.traffic import direct_crossing_fraction, left_seconds, ring_crossing_fraction
 from distsim.specs.flags import flag
 from distsim.specs.job import Job, Named, job_of
 
@@ -188,15 +188,21 @@ def _notes(setup: Setup, exchange: Exchange) -> list[str]:
 
 def stage_rows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Row]:
     """All that one rank of a stage exchanges, with prices."""
-    rows = [priced(flow, network) for flow in stage_flows(setup, exchange, network, stage)]
-    found = [row for row, _ in _exposed(setup, exchange, stage, rows)]
+    return [row for row, _ in rows_of_flows(setup, exchange, network, stage)]
+
+
+def rows_of_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[tuple[Row, Flow]]:
+    """The same, each with what it is the price of."""
+    flows = stage_flows(setup, exchange, network, stage)
+    found = [row for row, _ in _exposed(setup, exchange, stage, [priced(flow, network) for flow in flows])]
     purposes = {row.purpose: place for place, row in reversed(list(enumerate(found)))}
-    return sorted(found, key=lambda row: (purposes[row.purpose], PHASES.index(row.phase)))
+    both = zip(found, flows, strict=True)
+    return sorted(both, key=lambda one: (purposes[one[0].purpose], PHASES.index(one[0].phase)))
 
 
 def priced(flow: Flow, network: Network) -> tuple[Row, bool]:
     """A flow with its price, and whether it can hide."""
-    seconds, wire, link, algorithm = price_of(flow, network)
+    seconds, wire, link, algorithm, *_ = price_of(flow, network)
     if flow.fixed is not None:
         levels: tuple[Number, ...] = (0 if flow.op in HOST_OPS else wire,)
     else:
@@ -243,5 +249,5 @@ def _exposed(
         passes = setup.layout.micro_batches
         shares = hidden_fraction(setup, stage, phase, often, passes), hidden_fraction(setup, stage, phase, once, 1)
         for index, row, each in hiding:
-            found[index] = replace(row, exposed_seconds=row.seconds * (1 - where(each, *shares))), True
+            found[index] = replace(row, exposed_seconds=left_seconds(row.seconds, where(each, *shares))), True
     return found

@@ -45,6 +45,58 @@ def context_bytes(code_bytes: Number, units: Number, unit_bytes: Number, archite
     return code_bytes + units * unit_bytes + architecture_bytes
 
 
+@formula(unit="B", source="deepspeedai/DeepSpeed runtime/zero/stage_1_and_2.py: temp_grad_buffer_for_gpu_offload")
+def host_buffer_bytes(largest_elements: Number, bytes_each: Number) -> Number:
+    """A buffer for the largest tensor's gradient, where sums in host memory are made on the GPU."""
+    return largest_elements * bytes_each
+
+
+@formula(unit="B", source="transformers' nn.Buffer: what a model's own code keeps for all positions")
+def table_bytes(elements: Number, bytes_each: Number) -> Number:
+    """Tables and masks of modules."""
+    return elements * bytes_each
+
+
+@formula(unit="B", source="one communicator per process group with other ranks, whose buffers NCCL holds for good")
+def communicator_bytes(bytes_per_group: Number, groups: Number) -> Number:
+    """GPU memory of the communicators of one rank."""
+    return bytes_per_group * groups
+
+
+@formula(unit="B", source="libraries keep workspaces per handle and stream, and more for grouped products of experts")
+def workspace_bytes(own_bytes: Number, expert_bytes: Number, has_experts: Number) -> Number:
+    """What libraries keep for their kernels."""
+    return own_bytes + expert_bytes * has_experts
+
+
+@formula(unit="B", source="torch CUDACachingAllocator.cpp: blocks are split and kept, a share of what comes and goes")
+def fragmented_bytes(share: Number, churning_bytes: Number, idle_bytes: Number, buffer_bytes: Number) -> Number:
+    """What the caching allocator holds beyond what is allocated: a share of all activations and transients at the peak,
+    but not less than blocks known to lie idle, and the same share of buffers."""
+    return share * buffer_bytes + maximum(share * churning_bytes, idle_bytes)
+
+
+@formula(unit="B", source="torch CUDACachingAllocator.cpp: a free block serves any request no larger than itself")
+def unserved_bytes(size_bytes: Number, largest_block_bytes: Number) -> Number:
+    """A new block where no free one is large enough."""
+    return where(largest_block_bytes >= size_bytes, 0, size_bytes)
+
+
+@formula(unit="B", source="torch CUDACachingAllocator.cpp: a free block serves any request no larger than itself")
+def reused_bytes(left_bytes: Number, asked_bytes: Number) -> Number:
+    """What of blocks that are left later requests take."""
+    return minimum(left_bytes, asked_bytes)
+
+
+@formula(
+    unit="B",
+    source="torch.cuda.graph: a graph's tensors are in its own memory pool; NVIDIA/Megatron-LM core/full_cuda_graph.py",
+)
+def beside_pool_bytes(in_passes_bytes: Number, in_step_bytes: Number) -> Number:
+    """What the optimizer's step takes beside a graph's pool: of both the smaller comes on top of the larger."""
+    return minimum(in_passes_bytes, in_step_bytes)
+
+
 @formula(
     unit="B", source="torch nn/parallel/distributed.py and reducer.cpp: buckets of all gradients, kept permanently"
 )

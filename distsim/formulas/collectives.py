@@ -48,6 +48,19 @@ def send_recv_wire_bytes(size_bytes: Number, ranks: Number) -> Number:
     return where(ranks > 1, size_bytes, 0 * size_bytes)
 
 
+@formula(unit="s", source="Hockney 1994, The communication challenge for MPP; NVIDIA/nccl graph/tuning.cc")
+def call_seconds(latency: Number, latency_factor: Number, size_bytes: Number, bandwidth: Number) -> Number:
+    """Time of one call by one algorithm: a latency, with its measured factor, and bytes at a bandwidth that has its
+    own."""
+    return latency * latency_factor + size_bytes / bandwidth
+
+
+@formula(unit="s", source="calls of one kind follow each other")
+def all_calls_seconds(calls: Number, seconds_each: Number, every_steps: Number) -> Number:
+    """Time of all calls in one step, the mean over steps where they come in some only."""
+    return calls * seconds_each / every_steps
+
+
 @formula(unit="1", source="NVIDIA nccl-tests doc/PERFORMANCE.md")
 def all_reduce_bus_factor(ranks: Number) -> Number:
     """Bus bandwidth over algorithm bandwidth of an all-reduce."""

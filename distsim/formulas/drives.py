@@ -44,3 +44,20 @@ def driven_share(elements: Number, kept_elements: Number) -> Number:
 def swap_buffer_bytes(elements: Number, sub_group_elements: Number, buffers: Number) -> Number:
     """Pinned host memory of one rank through which the states of ``elements`` parameters are updated."""
     return minimum(elements, sub_group_elements) * FP32_BYTES * buffers
+
+
+@formula(
+    unit="B",
+    source="deepspeedai/DeepSpeed runtime/zero/stage3.py: fp32 gradients are written next to the states they update",
+)
+def driven_gradient_bytes(trained: Number) -> Number:
+    """Gradients of one rank on drives."""
+    return trained * FP32_BYTES
+
+
+@formula(
+    unit="B", source="deepspeedai/DeepSpeed runtime/zero/offload_config.py: buffer_count x buffer_size of offload_param"
+)
+def fetch_buffer_bytes(buffers: Number, buffer_elements: Number, bytes_each: Number) -> Number:
+    """Buffers in host memory for parameters on their way from drives."""
+    return buffers * buffer_elements * bytes_each

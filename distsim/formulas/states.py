@@ -42,3 +42,11 @@ def optimizer_bytes_per_rank(
 def factored_state_bytes(rows: Number, columns: Number, copies: Number, bytes_per_element: Number) -> Number:
     """A factored second moment: one value per row and one per column of each matrix."""
     return (rows + columns) * copies * bytes_per_element
+
+
+@formula(
+    unit="B", source="Ren et al. 2021, ZeRO-Offload (arXiv:2101.06840), section 4; ZeRO-Infinity (arXiv:2104.07857)"
+)
+def offloaded_bytes(held_bytes: Number, leaves: Number) -> Number:
+    """What of one kind of states is not on the GPU."""
+    return held_bytes * leaves

@@ -41,6 +41,39 @@ def paced_seconds(gpu_seconds: Number, host_seconds: Number) -> Number:
     return longer * (1 + part**SMOOTH) ** (1 / SMOOTH)
 
 
+@formula(unit="s", source="definition: time at the best measured rates over the share of them that a step reaches")
+def at_share_seconds(ideal_seconds: Number, share: Number) -> Number:
+    """Time of kernels in a real step."""
+    return ideal_seconds / share
+
+
+@formula(unit="s", source="definition: so many of one length, or a time and its fitted factor")
+def scaled_seconds(seconds: Number, factor: Number) -> Number:
+    """A time, so many times."""
+    return seconds * factor
+
+
+@formula(unit="s", source="two queues in series: what the host's pace leaves of exchanges that are queued on the GPU")
+def queued_seconds(priced_seconds: Number, factor: Number, share_left: Number) -> Number:
+    """What an exchange adds to a phase: its price and the fitted factor, and the share that nothing hides (above 1
+    where products that should hide it are longer)."""
+    return priced_seconds * factor * share_left
+
+
+@formula(unit="s", source="sum of the parts")
+def micro_batch_seconds(forward: Number, backward: Number, communication: Number) -> Number:
+    """One micro-batch on the stage that sets the pace."""
+    return forward + backward + communication
+
+
+@formula(unit="s", source="sum of the parts; jitter, fixed time and correction: docs/step.md")
+def step_seconds(
+    micro_batches: Number, ramp: Number, apart: Number, after: Number, jitter: Number, fixed: Number, correction: Number
+) -> Number:
+    """One step: all micro-batches, the pipeline's ramp, what follows the last of them, and what all steps add."""
+    return ((micro_batches + ramp + apart + after) * (1 + jitter) + fixed) * correction
+
+
 @formula(unit="s", source="definition; the fraction that never hides is fitted")
 def exposed_seconds(exchange_seconds: Number, compute_seconds: Number, exposed_fraction: Number) -> Number:
     """Exposed part of an exchange that overlaps computation of ``compute_seconds``."""

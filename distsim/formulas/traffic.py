@@ -21,6 +21,44 @@ def zero_volume_parameters(zero_stage: Number) -> Number:
     return where(zero_stage >= 3, 3, 2)
 
 
+@formula(unit="B", source="definition: so many numbers in one format")
+def logical_bytes(elements: Number, bytes_each: Number) -> Number:
+    """Bytes of a tensor as it travels."""
+    return elements * bytes_each
+
+
+@formula(unit="B", source="Shoeybi et al. 2019 (arXiv:1909.08053), section 3; Korthikanti et al. 2022, section 4.2")
+def token_bytes(tokens: Number, numbers_per_token: Number, bytes_each: Number) -> Number:
+    """What ranks exchange of the activations of one micro-batch: s b h numbers at the edge of a region."""
+    return tokens * numbers_per_token * bytes_each
+
+
+@formula(unit="B", source="Fedus et al. 2022, Switch Transformers (arXiv:2101.03961), section 2.2; GShard, 2020")
+def expert_exchange_bytes(
+    tokens: Number, hidden: Number, choices: Number, imbalance: Number, shards: Number, bytes_each: Number
+) -> Number:
+    """Copies of tokens that the busiest rank exchanges with the others that hold experts."""
+    return tokens * hidden * choices * imbalance / shards * bytes_each
+
+
+@formula(unit="B", source="count of the sends inside a node (node_copies_passed_on)")
+def passed_on_bytes(call_bytes: Number, share: Number) -> Number:
+    """Bytes of a call that a rank passes on inside its node, by what they are of those that it sends."""
+    return call_bytes * share
+
+
+@formula(unit="s", source="one copy at the rate of its link")
+def copy_seconds(size_bytes: Number, rate: Number) -> Number:
+    """Time to copy so many bytes."""
+    return size_bytes / rate
+
+
+@formula(unit="s", source="what computation of the same phase at peak rate hides (docs/traffic.md)")
+def left_seconds(seconds: Number, hidden_share: Number) -> Number:
+    """What of an exchange computation does not hide."""
+    return seconds * (1 - hidden_share)
+
+
 @formula(unit="1", source="PyTorch reducer.cpp, DeepSpeed reduce_bucket_size, Megatron-LM DDP")
 def full_buckets(elements: Number, bucket_elements: Number) -> Number:
     """Buckets that ``elements`` fill; the rest goes into one more. 0 bucket elements means all at once."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from pathlib import Path
 
 from distsim.errors import DistsimError
+from distsim.plain_files import text_of
 
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d{1,2})?")
@@ -16,10 +18,9 @@ Cell = int | float | str | None
 def rows(path: Path) -> list[dict[str, Cell]]:
     """The rows of a file by its first line. A column of which one cell is text is text throughout."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, restkey="", restval="")
-            names = [name for name in reader.fieldnames or () if name]
-            found = list(reader)
+        reader = csv.DictReader(io.StringIO(text_of(path, newline=""), newline=""), restkey="", restval="")
+        names = [name for name in reader.fieldnames or () if name]
+        found = list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DistsimError(f"not a CSV table in UTF-8: {error}", where=str(path)) from None
     numeric = {name for name in names if all(_NUMBER.fullmatch(row[name]) for row in found if row[name])}

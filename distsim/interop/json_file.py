@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from distsim.errors import DistsimError
+from distsim.plain_files import text_of
 
 NEEDED = "one JSON object {…} is needed"
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The one object that a JSON file holds."""
+def read_json(path: Path, repeated: list[str] | None = None) -> dict[str, Any]:
+    """The one object that a JSON file holds; keys that are stated twice otherwise go to ``repeated``, in words."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = text_of(path)
     except UnicodeDecodeError:
         raise DistsimError(f"is not text; {NEEDED}", where=str(path)) from None
     except OSError as error:
@@ -22,7 +24,7 @@ def read_json(path: Path) -> dict[str, Any]:
     if not text.strip():
         raise DistsimError(f"is empty; {NEEDED}", where=str(path))
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=partial(_of_pairs, [] if repeated is None else repeated))
     except json.JSONDecodeError as error:
         problem = f"not valid JSON: {error.msg} (column {error.colno})"
         raise DistsimError(problem, where=f"{path}:{error.lineno}") from None
@@ -31,6 +33,17 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise DistsimError(f"holds {_kind(data)}; {NEEDED}", where=str(path))
     return data
+
+
+def _of_pairs(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object as every reader takes it: the last value of a key."""
+    found = dict(pairs)
+    for key in found if len(found) < len(pairs) else ():
+        values = [value for name, value in pairs if name == key]
+        if any(value != values[-1] for value in values):
+            last = "" if isinstance(values[-1], (dict, list)) else f" ({json.dumps(values[-1])})"
+            repeated.append(f"key {key!r} is stated {len(values)} times: the last one{last} is used")
+    return found
 
 
 def _kind(data: Any) -> str:

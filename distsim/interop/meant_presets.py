@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean, slipped
 from distsim.interop.runs.names import nearest_profile, precision_like
+from distsim.plain_files import special
+from distsim.preset_kinds import KINDS, SPOKEN
 
 SHORTEST_MISTYPED = 4
 """Optimizers' names up to this long differ by a letter on purpose."""
+COMMON = {"name", "source", "checked", "aliases"}
+"""Fields of presets of any kind."""
+LEAST_ALIKE = 0.8
+"""Share of a preset's fields that another kind has, from which on it is one of that kind."""
+SHOWN = 4
+"""Fields that tell what a preset is."""
 MISTYPED = 0.8
 """How like a preset's a name must be to be taken for a slip of the keys, before it is looked for among other tools'."""
 
@@ -55,10 +65,37 @@ def meant_hardware(name: str) -> str:
 
 def no_file(path: str, known: Iterable[str], otherwise: str) -> DistsimError:
     """What is wrong with a path that leads to no file, and presets that are called so, or else another hint."""
-    if os.path.exists(path):
-        kind = "folder" if os.path.isdir(path) else "device or a pipe"
-        return DistsimError(f"{path!r} is a {kind}, not a file", otherwise)
+    if os.path.isdir(path):
+        return DistsimError(f"{path!r} is a folder, not a file", otherwise)
+    if problem := special(path):
+        return DistsimError(problem, otherwise)
     return DistsimError(f"no file {path!r}", did_you_mean(Path(path).stem, known, MISTYPED) or otherwise)
+
+
+def of_other_kind(kind: str, data: Mapping[str, Any], error: DistsimError) -> DistsimError:
+    """What is wrong with a preset that has the fields of another kind; else what was found wrong with it."""
+    stated = data.keys() - COMMON
+    fields = {one: stated & _fields(one).keys() for one, place in KINDS.items() if place is not None}
+    likely = max(fields, key=lambda one: len(fields[one]))
+    if len(fields[likely]) < max(LEAST_ALIKE * len(stated), len(fields[kind]) + 1):
+        return error
+    first = ", ".join([name for name in data if name in fields[likely]][:SHOWN])
+    needed = [name for name, must in _fields(kind).items() if must and name not in fields[likely]]
+    hint = f"{_a(kind)} has {', '.join(needed[:SHOWN])}" if needed else f"list them with: distsim show {kind}"
+    return DistsimError(f"is {_a(likely)}, not {_a(kind)}: it has {first}", hint, where=error.where)
+
+
+def _a(kind: str) -> str:
+    word = SPOKEN.get(kind, kind.removesuffix("s"))
+    return f"an {word}" if word[0] in "aeiou" else f"a {word}"
+
+
+def _fields(kind: str) -> dict[str, bool]:
+    """Names of the fields of a kind's presets, but those that all have, and which of them must be stated."""
+    place = KINDS[kind]
+    assert place is not None
+    spec = getattr(importlib.import_module(place[0]), place[1])
+    return {name: field.is_required() for name, field in spec.model_fields.items() if name not in COMMON}
 
 
 def _stand_in(kind: str, name: str) -> str | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distsim.errors import DistsimError, did_you_mean
+from distsim.plain_files import begins_object
 from distsim.specs.model import Model
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def config_file(name: str) -> Path | None:
     None where ``name`` is something else.
     """
     looks_like_json = name.lower().endswith(".json")
-    looks_like_path = looks_like_json or os.sep in name or "/" in name or name in (".", "..")
+    looks_like_path = looks_like_json or os.sep in name or "/" in name or name.endswith(".toml") or name in (".", "..")
     if not looks_like_path:
         return _beside_presets(name)
     if hub_name(name) and (cached := _cached(name)):
@@ -231,14 +232,16 @@ def config_file(name: str) -> Path | None:
         raise DistsimError("the folder holds no config.json", where=name)
     if looks_like_json and not path.exists():
         raise DistsimError(f"no file {name!r}", "give a Hugging Face config.json or its folder")
-    return path if looks_like_json else None
+    return path if looks_like_json or begins_object(path) else None
 
 
 def _beside_presets(folder: str) -> Path | None:
-    """The config.json in a folder that is named without a slash; a preset of that name goes first."""
+    """The config.json in a folder that is named without a slash, or a file of that name with one's text; a preset of
+    that name goes first."""
     from distsim import catalog
 
     file = next((one for name in IN_FOLDERS if (one := Path(folder) / name).is_file()), None)
+    file = Path(folder) if file is None and begins_object(Path(folder)) else file
     return file if file and not catalog.knows("models", folder) else None
 
 

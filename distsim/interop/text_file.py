@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from distsim.errors import DistsimError
+from distsim.plain_files import text_of
 
 
 def read_text(path: str, wanted: str) -> str:
     """All of a file's text."""
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return text_of(path)
     except OSError as error:
         raise DistsimError(f"cannot read {path}: {error.strerror}", wanted) from None
     except UnicodeDecodeError:

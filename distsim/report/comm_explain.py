@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from distsim.engine.exchanges.flows import SLOW_LINK
-from distsim.engine.figures import Figure
+from distsim.engine.exchanges.flows import SLOW_LINK, Flow
+from distsim.engine.figures import Figure, Figures
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.networks.pricing import WIRE
-from distsim.engine.traffic import Row, TrafficReport
-from distsim.formula import REGISTRY
-from distsim.report.explain import figure_lines
+from distsim.engine.traffic import Row, TrafficReport, rows_of_flows
+from distsim.formulas.collectives import all_calls_seconds
+from distsim.formulas.traffic import left_seconds, passed_on_bytes
+from distsim.report.comm_figures import call_figure, size_figure
+from distsim.report.explain import figure_data, figure_lines
 from distsim.report.job_words import job_lines
 from distsim.report.style import Style
 from distsim.units import decimal_bytes
@@ -18,11 +21,11 @@ from distsim.units import decimal_bytes
 # purpose (its beginning) -> what the bytes of a call are, and who says so
 _ORIGINS = (
     ("tensor parallel loss", "largest logit, sum of exponentials, target logit of each token (Shoeybi et al. 2019)"),
-    ("tensor parallel", "activations at the edge of a tensor parallel region: s b h (Korthikanti et al. 2022)"),
+    ("tensor parallel", "activations at the edge of a tensor parallel region (Korthikanti et al. 2022)"),
     ("context parallel", "keys and values of one rank's tokens (Liu et al. 2023; Jacobs et al. 2023)"),
     ("expert token counts", "how many tokens each expert gets, int64 (torchtitan, expert_parallel.py)"),
-    ("expert", "token copies that one rank sends to experts on other ranks: s b h top_k (Fedus et al. 2022)"),
-    ("pipeline", "activations at a stage boundary: s b h (Narayanan et al. 2021)"),
+    ("expert", "token copies that one rank sends to experts on other ranks"),
+    ("pipeline", "activations at a stage boundary"),
     ("tied embedding", "the shared matrix's gradient, on first and last stage (Narayanan et al. 2021)"),
     ("parameters", "parameters of the ledger by unit or bucket, padded as the framework does"),
     ("gradient", "gradients of the ledger's parameters by unit or bucket, in the dtype of the reduction"),
@@ -35,21 +38,28 @@ _PASSED_ON = "inside the node, once to each rank with an expert of the token (no
 
 def figures(report: TrafficReport) -> Iterator[Figure]:
     """Bytes per call, bytes on the wire and time of every row."""
-    for row in report.collectives:
-        label = f"{row.purpose}, {row.op} in {row.phase}"
-        yield Figure(f"{label}: bytes per call", row.bytes_per_call, "B", "", {}, _origin(row))
-        wire = REGISTRY.get(WIRE[_pattern(row)].__name__) if _pattern(row) else None
-        if wire is not None:
-            numbers = {"size_bytes": row.bytes_per_call, "ranks": row.group_size}
-            value = (row.wire_bytes_per_rank - row.passed_on) / row.calls * row.every_steps
-            yield Figure(f"{label}: sent per call", value, "B", wire.name, numbers, wire.source)
-        if row.passed_on:
-            yield Figure(f"{label}: passed on per call", row.passed_on / row.calls, "B", "", {}, _PASSED_ON)
-        often = f" in {row.every_steps} steps" if row.every_steps > 1 else ""
-        times = f"{row.calls:,.0f} call{'' if round(row.calls) == 1 else 's'}{often}"
-        yield Figure(
-            f"{label}: time", row.seconds, "s", "", {}, f"{times}, {row.algorithm} over {row.link}; docs/collectives.md"
+    stage = build_stages(report.setup)[report.stage]
+    for row, flow in rows_of_flows(report.setup, report.exchange, report.network, stage):
+        yield from _of_row(report, row, flow)
+
+
+def _of_row(report: TrafficReport, row: Row, flow: Flow) -> Figures:
+    label, found = f"{row.purpose}, {row.op} in {row.phase}", Figures()
+    size_figure(found, f"{label}: bytes per call", report.setup, flow, _origin(row))
+    if pattern := _pattern(row):
+        found.use(f"{label}: sent per call", WIRE[pattern], size_bytes=row.bytes_per_call, ranks=row.group_size)
+    if row.passed_on:
+        share = row.passed_on / row.calls / row.bytes_per_call
+        found.use(
+            f"{label}: passed on per call", passed_on_bytes, _PASSED_ON, call_bytes=row.bytes_per_call, share=share
         )
+    each = row.seconds / row.calls * row.every_steps
+    call_figure(found, f"{label}: time of one call", flow, report.network, each)
+    found.use(f"{label}: time", all_calls_seconds, calls=row.calls, seconds_each=each, every_steps=row.every_steps)
+    if row.exposed_seconds < row.seconds:
+        hidden = 1 - row.exposed_seconds / row.seconds
+        found.use(f"{label}: exposed time", left_seconds, seconds=row.seconds, hidden_share=hidden)
+    return found
 
 
 def _pattern(row: Row) -> str:
@@ -72,4 +82,4 @@ def lines(report: TrafficReport, term: Style) -> list[str]:
 
 def as_data(report: TrafficReport) -> list[dict[str, Any]]:
     """All figures as plain data."""
-    return [figure._asdict() for figure in figures(report)]
+    return [figure_data(figure) for figure in figures(report)]

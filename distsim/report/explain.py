@@ -12,6 +12,7 @@ from typing import Any
 
 from distsim import arrays
 from distsim.engine.figures import Figure
+from distsim.engine.footprint.activation_figures import activation_figures
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import MemoryReport, StageMemory
@@ -22,7 +23,7 @@ from distsim.layers.stacked import stacked_saved
 from distsim.report import terminal
 from distsim.report.style import Style, columns
 from distsim.specs.modules import IMPLIED
-from distsim.units import gib
+from distsim.units import duration, gib
 
 
 def steps_of(name: str) -> list[tuple[str, ast.expr]]:
@@ -33,10 +34,22 @@ def steps_of(name: str) -> list[tuple[str, ast.expr]]:
     steps: list[tuple[str, ast.expr]] = []
     for statement in body.body:
         if isinstance(statement, ast.Assign):
-            steps.append((ast.unparse(statement.targets[0]), statement.value))
+            steps.append((ast.unparse(statement.targets[0]), _Signs().visit(statement.value)))
         elif isinstance(statement, ast.Return) and statement.value is not None:
-            steps.append((name, statement.value))
+            steps.append((name, _Signs().visit(statement.value)))
     return steps
+
+
+SIGNS: dict[str, ast.operator] = {"plus": ast.Add(), "product": ast.Mult()}
+"""Helpers that are sums and products (distsim/arrays.py)."""
+
+
+class _Signs(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Sums and products with their signs, however they are computed."""
+        self.generic_visit(node)
+        sign = SIGNS.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        return ast.BinOp(node.args[0], sign, node.args[1]) if sign is not None else node
 
 
 DIGITS = 4
@@ -91,7 +104,7 @@ def filled(
 def figure_lines(figure: Figure, size: Callable[[float], str] = gib) -> list[str]:
     """One figure: its value, bytes in the words of ``size``, and how it came about."""
     plain = amount(figure.value) + ("" if figure.unit == "1" else f" {figure.unit}")
-    value = size(figure.value) if figure.unit == "B" else plain
+    value = size(figure.value) if figure.unit == "B" else duration(figure.value) if figure.unit == "s" else plain
     made = [f"{figure.label}: {value}"]
     if figure.formula:
         steps, digits = steps_of(figure.formula), DIGITS_OF_BYTES if figure.unit == "B" else DIGITS
@@ -108,9 +121,9 @@ def figure_lines(figure: Figure, size: Callable[[float], str] = gib) -> list[str
 
 
 def memory_lines(report: MemoryReport, stage: StageMemory, term: Style) -> list[str]:
-    """All behind one stage's answer: figures, moments, the ledger's rows, and the options."""
+    """All behind one stage's answer: figures, moments, and the ledger's rows."""
     made = [term.bold(f"Stage {stage.stage}: figures")]
-    for figure in stage.figures:
+    for figure in _all_figures(report, stage):
         made += figure_lines(figure)
     made += ["", term.bold("Moments compared (states, activations, transients and buffers; without overhead)")]
     moments = [
@@ -119,8 +132,14 @@ def memory_lines(report: MemoryReport, stage: StageMemory, term: Style) -> list[
     ]
     made += columns(["moment", "size", ""], moments, left=(0, 2))
     made += ["", *_kept(stage, term), "", *_ledger(report.setup, stage.stage, term), ""]
-    made.append(term.bold("Options and where they come from"))
     return [part for line in made for part in wrapped(term.plain(line))]
+
+
+def _all_figures(report: MemoryReport, stage: StageMemory) -> list[Figure]:
+    """What was noted as bytes were counted, and what its activations are made of."""
+    peak = next(moment for moment in stage.moments if moment.name == stage.peak_moment)
+    built = build_stages(report.setup)[stage.stage]
+    return [*stage.figures, *activation_figures(report.setup, built, stage.states, stage.saved, peak)]
 
 
 def _kept(stage: StageMemory, term: Style) -> list[str]:
@@ -248,9 +267,9 @@ def _counts(layers: Sequence[int]) -> str:
     return ",".join(str(number) if times == 1 else f"{number}*{times}" for number, times in runs)
 
 
-def as_data(stage: StageMemory) -> list[dict[str, Any]]:
+def as_data(report: MemoryReport, stage: StageMemory) -> list[dict[str, Any]]:
     """The figures of a stage as plain data, for JSON."""
-    return [figure_data(figure) for figure in stage.figures]
+    return [figure_data(figure) for figure in _all_figures(report, stage)]
 
 
 def figure_data(figure: Figure) -> dict[str, Any]:

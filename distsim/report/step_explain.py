@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from distsim.engine.jobs.tp_overlap import overlap_words
-from distsim.engine.steps.figures import Section, kernels, sections
+from distsim.engine.steps.figures import Section, sections
+from distsim.engine.steps.kernel_figures import kernels
 from distsim.engine.steps.report import StepReport
 from distsim.report.explain import figure_data, figure_lines, wrapped
 from distsim.report.style import Style, columns

@@ -134,6 +134,8 @@ def _wanted(spec: type[BaseModel], location: tuple[int | str, ...]) -> str:
     return f"it takes {plain[kind]}" if kind in plain else ""
 
 
+UNKNOWN, FIELDS = "unknown field ", "fields: "
+"""How a mistake begins that is a field of that name, and a hint that lists all fields of a table."""
 FIELD = "the given value"
 """Stands in a mistake for the name of the field that has it, which validators that many fields share do not know."""
 
@@ -146,7 +148,7 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
         from distsim.other_names import meant
 
         fields = list(_table_at(spec, location).model_fields)
-        return f"unknown field {name!r}", meant(str(location[-1]), fields) or f"fields: {', '.join(fields)}"
+        return f"{UNKNOWN}{name!r}", meant(str(location[-1]), fields) or f"{FIELDS}{', '.join(fields)}"
     if error["type"] == "missing":
         return f"field {name!r} is missing", _wanted(spec, location)
     if name and (plain := _bound(error)):
@@ -212,6 +214,23 @@ def _unquoted(value: Any) -> str:
 
 def explain(error: ValidationError, spec: type[BaseModel], where: str = "") -> DistsimError:
     """All mistakes that pydantic found, as one DistsimError: the first as the problem, the rest below it."""
-    (problem, hint), *rest = [_sentence(one, spec) for one in error.errors(include_url=False)]
-    also = [f"also: {other}" + (f" ({advice})" if advice else "") for other, advice in rest]
-    return DistsimError(problem, hint, *also, where=where)
+    (problem, hint), *rest = _told_once([_sentence(one, spec) for one in error.errors(include_url=False)])
+    left = [one for one in rest if one[0].startswith(UNKNOWN)][MOST_UNKNOWN:]
+    also = [
+        f"also: {other}" + (f" ({advice})" if advice else "") for other, advice in rest if (other, advice) not in left
+    ]
+    more = [f"also: {len(left)} more unknown fields"] if left else []
+    return DistsimError(problem, hint, *also, *more, where=where)
+
+
+MOST_UNKNOWN = 6
+"""Unknown fields that are named besides the first mistake."""
+
+
+def _told_once(sentences: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The mistakes; a list of all fields stands with the first of those that share it."""
+    hints = [hint for _, hint in sentences]
+    return [
+        (problem, hint if hints.index(hint) == at or not hint.startswith(FIELDS) else "")
+        for at, (problem, hint) in enumerate(sentences)
+    ]

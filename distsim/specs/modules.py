@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from distsim.specs.flags import flag
+
 if TYPE_CHECKING:
     from distsim.specs.model import Model
 
@@ -114,6 +116,7 @@ def implied(options: Mapping[str, Any]) -> dict[str, Any]:
         stated = found.get(needed)
         words = list(stated) if isinstance(stated, (list, tuple)) else str(stated or value).split(",")
         if words != [value] and (needed == "recompute" or "none" in words):
-            raise ValueError(f"{name} has no effect with {needed} {stated}; leave {needed} out, or use {value}")
+            mend = f"leave {flag(needed)} out, or use {flag(needed)} {value}"
+            raise ValueError(f"{name} has no effect with {flag(needed)} {stated}; {mend}")
         found[needed] = ",".join(words if value in words else (*words, value))
     return found

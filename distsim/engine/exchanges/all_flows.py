@@ -14,6 +14,7 @@ from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks import pricing
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.network import Network
+from distsim.formulas.traffic import copy_seconds
 
 
 def network_of(setup: Setup) -> Network:
@@ -57,6 +58,6 @@ def price_of(flow: Flow, network: Network) -> Fixed:
 def of_call(flow: Flow, seconds: Number) -> Number:
     """Seconds of one call that the library takes so many for."""
     if not nothing(flow.own_rate):
-        own = flow.bytes_logical / maximum(flow.own_rate, 1.0)
+        own = copy_seconds(flow.bytes_logical, maximum(flow.own_rate, 1.0))
         seconds = where(flow.own_rate > 0, minimum(seconds, own), seconds)
     return seconds * where(flow.bytes_logical > 0, 1, 0)  # arrays hold layouts that do not exchange this

@@ -1,5 +1,6 @@
 """One kind of exchange of a training step, before it is priced; every number may be an array over layouts."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, Self
 
 from distsim.arrays import Number, maximum, nothing, where
@@ -91,6 +92,14 @@ class Fixed(NamedTuple):
     wire_bytes: Number
     link: Any
     algorithm: str
+    function: Callable[..., Number] | None = None
+    """The registered formula of the seconds."""
+    arguments: Mapping[str, Any] | None = None
+
+    @classmethod
+    def by(cls, wire: Number, link: Any, algorithm: str, function: Callable[..., Number], **arguments: Any) -> Self:
+        """Priced by a registered formula."""
+        return cls(function(**arguments), wire, link, algorithm, function, arguments)
 
 
 class Flow(NamedTuple):

@@ -16,7 +16,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
 from distsim.errors import DistsimError
-from distsim.formulas.traffic import offload_transfer_bytes
+from distsim.formulas.traffic import copy_seconds, offload_transfer_bytes
 from distsim.layers.ledger import Parameter
 from distsim.units import FP32_BYTES
 
@@ -77,7 +77,8 @@ def _flow(setup: Setup, one: Transfer, rate: Number, link: str, waits: bool = Fa
     dtype = one.dtype or setup.precision.gather_dtype
     return Flow(
         one.purpose, one.op, Span("host", 1, 1), dtype, one.phase, one.calls, one.size,
-        hides=one.phase != "step" and not waits, fixed=Fixed(one.size / rate, sent, link, "copy"), role=one.role,
+        hides=one.phase != "step" and not waits, role=one.role,
+        fixed=Fixed.by(sent, link, "copy", copy_seconds, size_bytes=one.size, rate=rate),
     )  # fmt: skip
 
 

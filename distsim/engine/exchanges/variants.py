@@ -137,10 +137,11 @@ def _served(setup: Setup, exchange: Exchange, stage: Stage, flow: Flow, network:
         raise DistsimError(f"{exchange.servers} parameter servers need a network", "name a --cluster that has one")
     size = flow.bytes_logical * own
     workers = _senders(setup, stage) if exchange.servers else ranks
-    seconds = parameter_server_seconds(size, workers, servers, rate, network.hop)
     link = network.inter if exchange.servers else where(placed.nodes > 1, network.inter, network.intra)
     sent = where(exchange.servers == 0, size, 0.0)  # what the worker sends as a server
-    push, pull = Fixed(seconds, size, link, "direct"), Fixed(seconds, sent, link, "direct")
+    push = Fixed.by(size, link, "direct", parameter_server_seconds, size_bytes=size, workers=workers, servers=servers,
+                    rate=rate, hop=network.hop)  # fmt: skip
+    pull = push._replace(wire_bytes=sent)
     return [
         flow._replace(purpose="gradients pushed", op="push", fixed=push, role="varied"),
         flow._replace(purpose="parameters pulled", op="pull", phase="step", fixed=pull, role="varied"),
@@ -165,8 +166,10 @@ def _local_sgd(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow]
         fixed = None
         if exchange.sync_bytes_per_second:
             rings = _senders(setup, stage) / span.ranks
-            seconds = slow_ring_seconds(size, span.ranks, rings, exchange.sync_bytes_per_second)
-            fixed = Fixed(seconds, all_reduce_wire_bytes(size, span.ranks), SLOW_LINK, "ring")
+            fixed = Fixed.by(
+                all_reduce_wire_bytes(size, span.ranks), SLOW_LINK, "ring", slow_ring_seconds, size_bytes=size,
+                ranks=span.ranks, rings=rings, rate=exchange.sync_bytes_per_second,
+            )  # fmt: skip
         out.append(
             flow._replace(
                 purpose="replicas averaged",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from distsim.engine.networks.link_factors import FAMILIES
 from distsim.engine.networks.network import NVLS_GENERATION, Group
 from distsim.engine.networks.pricing import op_named
 from distsim.errors import DistsimError
+from distsim.plain_files import text_of
 from distsim.units import MICROSECOND
 
 LATENCY_BYTES = 4 << 20  # a class without rows below this size tells nothing of latency
@@ -55,13 +57,12 @@ def read(path: str) -> list[Measurement]:
     """Rows of a file such as the shipped ``presets/runs/collectives.csv``."""
     found = []
     try:
-        with open(path, encoding="utf-8-sig", newline="") as handle:
-            reader = csv.DictReader(handle)
-            if lacking := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
-                needed = f"needed: {', '.join(COLUMNS)}"
-                raise DistsimError(f"columns {', '.join(lacking)} are missing", needed, where=path)
-            for number, row in enumerate(reader, 2):
-                found.append(_measurement(row, f"{path}, line {number}"))
+        reader = csv.DictReader(io.StringIO(text_of(path, newline=""), newline=""))
+        if lacking := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
+            needed = f"needed: {', '.join(COLUMNS)}"
+            raise DistsimError(f"columns {', '.join(lacking)} are missing", needed, where=path)
+        for number, row in enumerate(reader, 2):
+            found.append(_measurement(row, f"{path}, line {number}"))
     except (OSError, UnicodeDecodeError) as error:
         raise DistsimError(f"cannot read {path}: {error}", "give a CSV of measured collectives") from None
     return found

@@ -5,23 +5,28 @@ from __future__ import annotations
 from distsim.architectures import traits_of
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.offloaded import HOST_GRADIENT, host_gradient_bytes, passes_host_buffer
+from distsim.engine.footprint.offloaded import host_buffer, passes_host_buffer
 from distsim.engine.footprint.replicas import replica_buckets, unsent
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.stored import shared_elements
 from distsim.engine.jobs.exchange import exchange_of, gradients_wait, reduces_last
-from distsim.engine.jobs.module_buffers import module_buffer_bytes
+from distsim.engine.jobs.module_buffers import module_buffers
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes
 from distsim.formulas.buffers import (
     EXCHANGES_PER_LAYER,
     bucket_bytes,
+    communicator_bytes,
     context_bytes,
+    fragmented_bytes,
     gathered_unit_bytes,
     held_exchange_bytes,
+    host_buffer_bytes,
     step_copy_bytes_per_rank,
+    table_bytes,
     whole_copies_bytes,
+    workspace_bytes,
 )
 from distsim.formulas.states import parameter_bytes_per_rank
 from distsim.formulas.traffic import DTYPE_BYTES
@@ -165,17 +170,17 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
     if setup.kernels.exchanges_held or setup.kernels.exchange_buffers:
         total = total + _exchanges(setup, stage, figures)
     if passes_host_buffer(setup):
-        own = host_gradient_bytes(setup, stage)
-        total = total + figures.note("gradient buffer for transfers to the host", own, "B", HOST_GRADIENT)
+        words = "gradient buffer for transfers to the host"
+        total = total + figures.use(words, host_buffer_bytes, **host_buffer(setup, stage))
     if rules.replica_buckets is not None:
         total = total + replica_buckets(setup, held, figures)
     if setup.job.compress is not None:
         total = total + unsent(setup, held, figures)
-    if (own := module_buffer_bytes(setup)) > 0:
-        total = total + figures.note("tables and masks of modules", own, "B", "their own code")
+    for kind, each, size in module_buffers(setup):
+        total = total + figures.use(f"{kind} of modules", table_bytes, elements=size / each, bytes_each=each)
     if rules.workspace_bytes:
-        source = setup.framework.source_of("buffers") or "preset"
-        total = total + figures.note("workspaces", _workspaces(setup), "B", source)
+        source = setup.framework.source_of("buffers.workspace_bytes") or "preset"
+        total = total + figures.use("workspaces", workspace_bytes, source, **_workspaces(setup))
     return total
 
 
@@ -190,12 +195,13 @@ def _second_shard(setup: Setup, stage: Stage, figures: Figures) -> Number:
     )  # fmt: skip
 
 
-def _workspaces(setup: Setup) -> Number:
+def _workspaces(setup: Setup) -> dict[str, Number]:
     """What libraries keep for their kernels, more of it on newer chips and beside experts."""
-    rules, experts = setup.framework.buffers, setup.model.experts is not None
+    rules = setup.framework.buffers
+    own, of_experts = rules.workspace_bytes, rules.expert_workspace_bytes
     if traits_of(setup.accelerator).small_workspaces and rules.older_workspace_bytes is not None:
-        return rules.older_workspace_bytes + rules.older_expert_workspace_bytes * experts
-    return rules.workspace_bytes + rules.expert_workspace_bytes * experts
+        own, of_experts = rules.older_workspace_bytes, rules.older_expert_workspace_bytes
+    return {"own_bytes": own, "expert_bytes": of_experts, "has_experts": int(setup.model.experts is not None)}
 
 
 def _whole_copies(setup: Setup, stage: Stage, figures: Figures) -> Number:
@@ -255,12 +261,14 @@ def overhead_bytes(setup: Setup, figures: Figures) -> Number:
     layout, overhead, chip = setup.layout, setup.framework.overhead, setup.accelerator
     traits = traits_of(chip)
     groups = sum(where(size > 1, 1, 0) for size in (layout.tp, layout.pp, layout.cp, layout.ep, layout.dp))
-    source = setup.framework.source_of("overhead") or "preset"
+    source = setup.framework.source_of("overhead.communicator_bytes") or "preset"
     total = figures.use(
         "context", context_bytes, code_bytes=overhead.context_bytes, units=chip.chip.units or 0,
         unit_bytes=traits.context_unit_bytes, architecture_bytes=traits.context_bytes,
     )  # fmt: skip
-    return total + figures.note("communicators", overhead.communicator_bytes * groups, "B", source)
+    return total + figures.use(
+        "communicators", communicator_bytes, source, bytes_per_group=overhead.communicator_bytes, groups=groups
+    )
 
 
 def slack_of(setup: Setup) -> float:
@@ -285,5 +293,6 @@ def fragmentation_bytes(
 ) -> Number:
     """What the caching allocator holds beyond what is allocated: a share of all that comes and goes, or of a part, but
     not less than blocks that are known to lie idle, and the same share of buffers."""
-    slack, source = slack_of(setup), setup.framework.source_of("overhead") or "preset"
-    return figures.note("fragmentation", slack * buffers + maximum(slack * churning, least), "B", source)
+    source = setup.framework.source_of("overhead.fragmentation_fraction") or "preset"
+    return figures.use("fragmentation", fragmented_bytes, source, share=slack_of(setup), churning_bytes=churning,
+                       idle_bytes=least, buffer_bytes=buffers)  # fmt: skip

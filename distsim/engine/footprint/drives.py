@@ -8,10 +8,6 @@ from typing import NamedTuple
 from distsim.arrays import Number, maximum
 from distsim.engine.figures import Figures
 from distsim.engine.jobs.resolve import Setup
-from distsim.units import FP32_BYTES
-
-SWAPPED = "deepspeedai/DeepSpeed runtime/zero/stage3.py: fp32 gradients are written next to the states they update"
-FETCHED = "deepspeedai/DeepSpeed runtime/zero/offload_config.py: buffer_count x buffer_size of offload_param"
 
 
 class Away(NamedTuple):
@@ -30,7 +26,7 @@ def away(setup: Setup, moved: Mapping[str, Number], elements: Number, trained: N
     from distsim.formulas import drives as forms
 
     if "optimizer" in setup.drives:
-        gradients = figures.note("fp32 gradients on drives", trained * FP32_BYTES, "B", SWAPPED)
+        gradients = figures.use("fp32 gradients on drives", forms.driven_gradient_bytes, trained=trained)
         buffers = figures.use("buffers for updating states", forms.swap_buffer_bytes, elements=trained,
                               sub_group_elements=forms.SUB_GROUP_ELEMENTS, buffers=forms.SWAP_BUFFERS)  # fmt: skip
         host = host - moved["optimizer"] + buffers
@@ -39,7 +35,8 @@ def away(setup: Setup, moved: Mapping[str, Number], elements: Number, trained: N
         share = figures.use("share of parameters on drives", forms.driven_share, elements=elements,
                             kept_elements=forms.KEPT_ELEMENTS)  # fmt: skip
         each = moved["parameters"] / maximum(elements, 1)
-        most = forms.PARAMETER_BUFFERS * forms.PARAMETER_BUFFER_ELEMENTS * each
-        host = host - moved["parameters"] * share + figures.note("buffers for parameters", most, "B", FETCHED)
+        most = figures.use("buffers for parameters", forms.fetch_buffer_bytes, buffers=forms.PARAMETER_BUFFERS,
+                           buffer_elements=forms.PARAMETER_BUFFER_ELEMENTS, bytes_each=each)  # fmt: skip
+        host = host - moved["parameters"] * share + most
         drives = drives + moved["parameters"] * share
     return Away(host, drives)

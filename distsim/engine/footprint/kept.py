@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distsim.arrays import Number, maximum, minimum, some, where
+from distsim.arrays import Number, maximum, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.moment import STEP, Moment
 from distsim.engine.footprint.states import States
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
-from distsim.formulas.buffers import list_gather_bytes
+from distsim.formulas.buffers import beside_pool_bytes, list_gather_bytes, reused_bytes, unserved_bytes
 
-ALLOCATOR = "torch CUDACachingAllocator.cpp: a free block serves any request no larger than itself"
-POOLS = "torch.cuda.graph: a graph's tensors are in its own memory pool; NVIDIA/Megatron-LM core/full_cuda_graph.py"
 SEVERAL = ("layer.copies",)
 """Rows of the ledger that stand for several tensors, not for one block."""
 
@@ -33,8 +31,8 @@ def kept_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Nu
     table: Number = 0
     if stage.embedding is not None:
         table = sum(p.elements for p in stage.embedding.operations[0].parameters) * precision.parameter_bytes
-    fits = maximum(layers, loss) >= table
-    beyond = figures.note("gradient of the embedding", where(fits, 0, table), "B", ALLOCATOR)
+    beyond = figures.use("gradient of the embedding", unserved_bytes, size_bytes=table,
+                         largest_block_bytes=maximum(layers, loss))  # fmt: skip
     gathers = (layout.zero == 1) & (layout.zero_group > 1)
     if not some(gathers):
         return beyond
@@ -45,7 +43,7 @@ def kept_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Nu
         table_bytes=table,
     )  # fmt: skip
     made = held.optimizer - elements * precision.master_bytes / layout.zero_group
-    taken = figures.note("of these, reused by optimizer states", minimum(gathered, made), "B", ALLOCATOR)
+    taken = figures.use("of these, reused by optimizer states", reused_bytes, left_bytes=gathered, asked_bytes=made)
     return beyond + where(gathers, gathered - taken, 0)
 
 
@@ -59,7 +57,8 @@ def pool_bytes(setup: Setup, moments: Sequence[Moment], figures: Figures) -> Num
         return 0
     passes = maximum(0, *(moment.activations for moment in moments if moment.name != STEP))
     steps = maximum(0, *(moment.activations for moment in moments if moment.name == STEP))
-    return figures.note("optimizer step outside the graph's pool", minimum(passes, steps), "B", POOLS)
+    words = "optimizer step outside the graph's pool"
+    return figures.use(words, beside_pool_bytes, in_passes_bytes=passes, in_step_bytes=steps)
 
 
 def _blocks(stage: Stage) -> tuple[Number, Number, Number]:

@@ -11,20 +11,17 @@ BEFORE = 1
 """Layers whose tensors come back while the one after them runs backward."""
 
 
-HOST_GRADIENT = "deepspeedai/DeepSpeed runtime/zero/stage_1_and_2.py: temp_grad_buffer_for_gpu_offload"
-"""A buffer for the largest tensor's gradient, where sums in host memory are made on the GPU."""
-
-
 def passes_host_buffer(setup: Setup) -> bool:
     """Whether gradients are added up on the GPU to a sum in host memory (DeepSpeed)."""
     return "optimizer" in setup.offload and setup.framework.traffic.host_gradients == "summed"
 
 
-def host_gradient_bytes(setup: Setup, stage: Stage) -> Number:
+def host_buffer(setup: Setup, stage: Stage) -> dict[str, Number]:
     """The buffer through which they go, at stages 1 and 2."""
     zero = setup.layout.zero
     largest = maximum(0, *(p.elements / p.copies for p, _ in stage.parameters if p.trains))
-    return largest * where((zero >= 1) & (zero <= 2), setup.precision.parameter_bytes, 0)
+    each = where((zero >= 1) & (zero <= 2), setup.precision.parameter_bytes, 0)
+    return {"largest_elements": largest, "bytes_each": each}
 
 
 class Offloaded:

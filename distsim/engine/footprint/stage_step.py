@@ -15,6 +15,7 @@ from distsim.engine.footprint.weight_passes import beyond_in_flight, waiting_aft
 from distsim.engine.jobs.exchange import exchange_of, gradients_wait
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
+from distsim.formulas.activations import alive_bytes
 from distsim.last import for_last
 from distsim.layers.ledger import Block, weight_copy_bytes
 
@@ -115,11 +116,15 @@ class StageStep:
         self.offloaded = Offloaded(setup, saved)
         stays = self.offloaded.stays
         behind = product(stays, stage.in_flight - 1)
-        layers = plus(self.offloaded.forward_end(), behind)
         ends = saved.embedding * stage.in_flight + saved.head_and_loss * stage.head_in_flight
         beyond = beyond_in_flight(setup, stage, plus(stays, saved.embedding))
         hoisted = _hoisted_casts(setup, stage)
-        self.alive: Number = plus(plus(plus(layers, ends), beyond.all), hoisted)
+        self.parts: dict[str, Number] = {
+            "newest_layers": self.offloaded.forward_end(), "layers": stays, "embedding": saved.embedding,
+            "in_flight": stage.in_flight, "head_and_loss": saved.head_and_loss,
+            "head_in_flight": stage.head_in_flight, "beyond": beyond.all, "hoisted": hoisted,
+        }  # fmt: skip
+        self.alive = alive_bytes(**self.parts)
         """Bytes kept for backward when the last forward of the peak has ended."""
         self.outputs = outputs_of(setup, stage)
         others = plus(plus(behind, ends), beyond.all) - saved.embedding - saved.head_and_loss

@@ -19,6 +19,7 @@ from distsim.engine.jobs.tuning import recipe_of, weight_bytes
 from distsim.formulas.states import (
     factored_state_bytes,
     gradient_bytes_per_rank,
+    offloaded_bytes,
     older_weight_bytes,
     optimizer_bytes_per_rank,
     parameter_bytes_per_rank,
@@ -29,8 +30,6 @@ from distsim.specs.layout import Layout
 from distsim.specs.optimizer import Optimizer, State
 from distsim.specs.precision import Precision
 from distsim.units import FP32_BYTES
-
-ZERO_OFFLOAD = "Ren et al. 2021, ZeRO-Offload (arXiv:2101.06840), section 4; ZeRO-Infinity (arXiv:2104.07857)"
 
 
 class States(NamedTuple):
@@ -239,12 +238,12 @@ def gradients_in_host(setup: Setup) -> Number:
 
 def _offload(setup: Setup, sums: dict[str, Number], figures: Figures) -> dict[str, Number]:
     """Take what lives elsewhere off the GPU, and tell how much of each kind that is."""
-    moved = {"parameters": sums["parameters"] * ("parameters" in setup.offload)}
+    moved: dict[str, Number] = {"parameters": 0}
+    leaves: dict[str, Number] = {name: 1 for name in ("parameters", "optimizer") if name in setup.offload}
     if "optimizer" in setup.offload:
-        moved["optimizer"] = sums["optimizer"]
-        moved["gradients"] = where(gradients_in_host(setup), sums["gradients"], 0)
-    for name, size in moved.items():
-        if name in setup.offload or name == "gradients":
-            where_to = "on drives or in host memory" if name in setup.drives else "in host memory"
-            sums[name] = sums[name] - figures.note(f"{name} {where_to}", size, "B", ZERO_OFFLOAD)
+        leaves["gradients"] = where(gradients_in_host(setup), 1, 0)
+    for name, share in leaves.items():
+        where_to = "on drives or in host memory" if name in setup.drives else "in host memory"
+        moved[name] = figures.use(f"{name} {where_to}", offloaded_bytes, held_bytes=sums[name], leaves=share)
+        sums[name] = sums[name] - moved[name]
     return moved

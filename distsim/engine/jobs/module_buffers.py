@@ -12,7 +12,13 @@ GROWING = ("tables", "mask", "masks", "ids")
 
 def module_buffer_bytes(setup: Setup) -> Number:
     """Bytes of those that grow with positions, on each rank; all others are a few hundred bytes."""
-    return sum(held_buffer(setup, kind)[1] for kind in setup.kernels.module_buffers if kind in GROWING)
+    return sum(size for _, _, size in module_buffers(setup))
+
+
+def module_buffers(setup: Setup) -> list[tuple[str, float, Number]]:
+    """The kinds of those, with bytes of an element and of all."""
+    found = ((kind, *held_buffer(setup, kind)) for kind in setup.kernels.module_buffers if kind in GROWING)
+    return [(kind, DTYPE_BYTES[dtype], size) for kind, dtype, size in found if size]
 
 
 def held_buffer(setup: Setup, kind: str) -> tuple[str, Number]:

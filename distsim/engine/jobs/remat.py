@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 ABLE = "maxtext"
 """A framework that has policies, to name where another one has none."""
+NO_POLICIES = {"full": "no more than layers' inputs", "none": "everything"}
+"""What frameworks call policies and --recompute says, and what it keeps."""
 
 
 def settle_policy(filled: dict[str, Any], origins: dict[str, str], framework: Framework) -> dict[str, Any]:
@@ -32,6 +34,9 @@ def settle_policy(filled: dict[str, Any], origins: dict[str, str], framework: Fr
 def _policy(named: str, framework: Framework) -> Remat:
     found: Remat | None = framework.remat.get(named.strip().lower().replace("-", "_"))
     if found is None:
+        if (plain := named.strip().lower()) in NO_POLICIES:
+            problem = f"--remat-policy {named} is not a policy of {framework.name}: it keeps {NO_POLICIES[plain]}"
+            raise DistsimError(problem, f"use --recompute {plain}")
         if not framework.remat:
             problem, mend = f"{framework.name} has no remat policies", f"leave --remat-policy out, or use e.g. {ABLE}"
             raise DistsimError(problem, mend)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from distsim.arrays import Number, maximum, take, where
@@ -154,8 +154,18 @@ def factor_keys(family: str, group: Group) -> set[str]:
     return inside | ({_across_key(group.network, family)} if group.nodes > 1 else set())
 
 
-def least_seconds(op: str, size_bytes: Number, group: Group) -> tuple[Number, Number, Number]:
-    """The least time over all ways to run an op, with the algorithm and protocol that reach it."""
+def terms_of(op: str, size_bytes: float, group: Group) -> tuple[dict[str, Number], str]:
+    """What the time of one call is made of where all numbers are plain, as arguments of ``call_seconds``, and the way
+    that takes it."""
+    group = _at_least_two(group.on_bridge() if group.bridged else group)
+    found = list(_ways(op, size_bytes, group))
+    one, terms = min(found, key=lambda way: volumes.call_seconds(*way[1]))
+    names = ("latency", "latency_factor", "size_bytes", "bandwidth")
+    return dict(zip(names, terms, strict=True)), " ".join(filter(None, (one.algorithm, one.protocol)))
+
+
+def _ways(op: str, size_bytes: Number, group: Group) -> Iterator[tuple[Any, tuple[Number, Number, Number, Number]]]:
+    """All ways to run an op, each with the arguments of ``call_seconds``."""
     family = FAMILIES[op]
     latency_factor = factor_of(group, family)
     rates = inside_factor(group, family).bandwidth, across_factor(group, family).bandwidth
@@ -165,11 +175,19 @@ def least_seconds(op: str, size_bytes: Number, group: Group) -> tuple[Number, Nu
         from distsim.engine.networks import textbook
 
         found = textbook.candidates(op, size_bytes, group)
+    for one in found:
+        factor = latency_factor.low if one.protocol == _LOW else latency_factor.bulk
+        yield one, (one.latency, factor, size_bytes, one.bandwidth(*rates))
+
+
+def least_seconds(op: str, size_bytes: Number, group: Group) -> tuple[Number, Number, Number]:
+    """The least time over all ways to run an op, with the algorithm and protocol that reach it."""
     best: Number = None
     chosen: Number = 0
-    for index, one in enumerate(found):
-        factor = latency_factor.low if one.protocol == _LOW else latency_factor.bulk
-        seconds = one.latency * factor + size_bytes / one.bandwidth(*rates)
+    found = []
+    for index, (one, terms) in enumerate(_ways(op, size_bytes, group)):
+        found.append(one)
+        seconds = volumes.call_seconds(*terms)
         if index == 0:
             best = seconds
             continue

@@ -12,9 +12,6 @@ from typing import Any, NamedTuple
 
 from distsim.engine.figures import Figures
 from distsim.engine.jobs.flops import active_parameters, attended, reach_of
-from distsim.engine.jobs.stages import build_stages
-from distsim.engine.kernels.chip import Chip
-from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.sums import PHASES
 from distsim.engine.steps.after import AfterLast, Hiding, after_last
 from distsim.engine.steps.beside import beside_products
@@ -28,14 +25,24 @@ from distsim.engine.steps.compose import (
     sharded_seconds,
     stage_numbers,
 )
-from distsim.engine.steps.copies import copied, copies_left, waited
+from distsim.engine.steps.copies import copied, copies_left
+from distsim.engine.steps.kernel_figures import product_figures
 from distsim.engine.steps.ramp import lengths_of, ramp_of, slowest_of
 from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.stage_seconds import gpu_seconds
-from distsim.formulas import compute as forms
 from distsim.formulas.flops import flops_utilisation, model_flops_per_token
-from distsim.formulas.step import apart_seconds, exposed_seconds, jitter_share, paced_seconds, ramp_seconds
-from distsim.layers.ledger import Operation
+from distsim.formulas.step import (
+    apart_seconds,
+    at_share_seconds,
+    exposed_seconds,
+    jitter_share,
+    micro_batch_seconds,
+    paced_seconds,
+    queued_seconds,
+    ramp_seconds,
+    scaled_seconds,
+    step_seconds,
+)
 
 FITTED = "presets/timing/fitted.toml"
 COMPOSED = "distsim/engine/steps/compose.py"
@@ -53,16 +60,6 @@ class Section(NamedTuple):
 
     title: str
     figures: Figures
-
-
-class Kernel(NamedTuple):
-    """One operation of a layer: its shape and its seconds as the profile has them."""
-
-    name: str
-    kind: str
-    shape: tuple[Any, ...]
-    forward: float
-    backward: float
 
 
 class _Stage(NamedTuple):
@@ -85,7 +82,7 @@ def sections(report: StepReport) -> list[Section]:
     where = f" on stage {slowest.place}, which sets the pace" if several else ""
     after = f" on stage {last.place}, which takes longest" if several else ""
     found = [
-        Section("Largest matrix product of a middle layer, forward", _product(report)),
+        Section("Largest matrix product of a middle layer, forward", product_figures(report)),
         Section(f"Computation of one micro-batch{where}", _computation(slowest, layout, timing)),
         Section(f"Communication of one micro-batch{where}", _exchanges(slowest, layout, timing)),
         Section(f"After the last micro-batch{after}", _after(last, timing)),
@@ -94,57 +91,14 @@ def sections(report: StepReport) -> list[Section]:
     return [section for section in found if section.figures]
 
 
-def _formula(figures: Figures, label: str, composed: Any, function: Callable[..., Any], **arguments: Any) -> None:
+def _formula(
+    figures: Figures, label: str, composed: Any, function: Callable[..., Any], numbers: str = "", /, **arguments: Any
+) -> None:
     """A composed value with the formula that gives it; without one where that gives another."""
     if math.isclose(function(**arguments), float(composed), rel_tol=1e-9, abs_tol=1e-15):
-        figures.use(label, function, **arguments)
+        figures.use(label, function, numbers, **arguments)
     else:
         figures.note(label, float(composed), "s", COMPOSED)
-
-
-def kernels(report: StepReport) -> tuple[str, list[Kernel]]:
-    """The operations of a usual layer of the middle stage with their seconds, as the profile has them."""
-    setup, timing = report.setup, report.timing.model_dump()
-    block, _ = build_stages(setup)[setup.layout.pp // 2].usual_layer
-    chip, found = Chip(setup), []
-    for operation in block.operations:
-        sums = dict(zip(PHASES, operation_sums(setup, chip, operation), strict=False))
-        flat = {f"{phase}.{name}": value for phase, one in sums.items() for name, value in vars(one).items()}
-        forward, backward = (float(gpu_seconds(flat, phase, timing)) for phase in PHASES[:2])
-        found.append(Kernel(operation.name, operation.kind, tuple(operation.shape), forward, backward))
-    return block.name, found
-
-
-def _product(report: StepReport) -> Figures:
-    """The largest product of that layer, from its shape to seconds."""
-    setup, figures = report.setup, Figures()
-    block, _ = build_stages(setup)[setup.layout.pp // 2].usual_layer
-    products = [one for one in block.operations if one.kind == "matmul" and len(one.shape) == 4]
-    if not products:
-        return figures
-    chip = Chip(setup)
-    largest: Operation = max(products, key=lambda one: math.prod(one.shape))
-    sums, _ = operation_sums(setup, chip, largest)
-    m, n, k, batch = largest.shape
-    narrow = bool(sums.matmul8)
-    rate, each = (chip.narrow_rate or 0.0, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
-    share = forms.product_share(m, n, k, batch, chip.units, chip.array)
-    flops, moved = forms.product_flops(m, n, k, batch), forms.product_bytes(m, n, k, batch, each)
-    seconds = forms.roofline_seconds(flops, rate * share, moved, chip.product_bandwidth)
-    if not math.isclose(seconds, sums.matmul8 if narrow else sums.matmul, rel_tol=1e-9):
-        return figures
-    told, source = "best measured product", "presets/gpus"
-    if not chip.measured:
-        told, source = "best product", "not measured on this chip: docs/findings/chips.md"
-    figures.note(f"{largest.name}: rate of the {told}", rate, "FLOP/s", source)
-    words = f"{largest.name}: share of that rate that the shape allows"
-    if chip.array:
-        figures.use(words, forms.array_share, m=m, n=n, k=k, array=chip.array)
-    else:
-        figures.use(words, forms.matmul_share, m=m, n=n, k=k, batch=batch, units=chip.units)
-    figures.use(f"{largest.name}: seconds at that share", forms.roofline_seconds, flops=flops,
-                rate=rate * share, size_bytes=moved, bandwidth=chip.product_bandwidth)  # fmt: skip
-    return figures
 
 
 def _computation(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
@@ -153,17 +107,17 @@ def _computation(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, 
         for name, shares, words in KINDS:
             ideal = float(numbers[f"{phase}.{name}"])
             if ideal:
-                of = " / ".join(f"{share} {timing[share]:.4g}" for share in shares)
-                seconds = ideal / math.prod(timing[share] for share in shares)
-                figures.note(f"{phase}, {words}", seconds, "s", f"{ideal:.4g} s at measured rates / {of} ({FITTED})")
+                of = " and ".join(f"{share} {timing[share]:.4g}" for share in shares)
+                figures.use(f"{phase}, {words}", at_share_seconds, f"ideal at measured rates; {of} ({FITTED})",
+                            ideal_seconds=ideal, share=math.prod(timing[share] for share in shares))  # fmt: skip
         gaps = float(numbers[f"{phase}.kernels"])
         if gaps:
-            source = f"{gaps:,.0f} kernels x kernel_gap_seconds {timing['kernel_gap_seconds']:.4g} ({FITTED})"
-            figures.note(f"{phase}, gaps between kernels", gaps * timing["kernel_gap_seconds"], "s", source)
+            figures.use(f"{phase}, gaps between kernels", scaled_seconds, f"kernels; kernel_gap_seconds ({FITTED})",
+                        seconds=timing["kernel_gap_seconds"], factor=gaps)  # fmt: skip
         if waits := float(numbers[f"{phase}.waits"]):
-            source = f"{waits:,.0f} operations x kernel_issue_seconds {timing['kernel_issue_seconds']:.4g} ({FITTED})"
             words = f"{phase}, idle while the host issues kernels that need the router's counts"
-            figures.note(words, waits * timing["kernel_issue_seconds"], "s", source)
+            figures.use(words, scaled_seconds, f"operations; kernel_issue_seconds ({FITTED})",
+                        seconds=timing["kernel_issue_seconds"], factor=waits)  # fmt: skip
     f, b, r = (float(gpu_seconds(numbers, phase, timing)) for phase in PHASES)
     hosts = host_seconds(numbers, layout, timing)
     _formula(figures, "forward", stage.batch.forward, paced_seconds, gpu_seconds=f, host_seconds=hosts[0])
@@ -181,13 +135,18 @@ def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, fl
             seconds = float(added[name][index])
             if seconds:
                 priced = float(numbers[f"{key}_{phase}"]) / m
-                source = f"{priced:.4g} s as distsim comm prices it x {factor} {timing[factor]:.4g} ({FITTED})"
+                source = f"priced as by distsim comm; {factor} ({FITTED})"
                 if phase == "backward" and key == "tp" and numbers["tp_beside"]:
                     source += f" and {float(beside_products(numbers, layout, timing)):.4g} s that products do not hide"
                 if key == "cp" and layout["ring"]:
                     source += ", less what attention hides in all but the ring's last step"
                 source += "; less where the host sets the pace"
-                figures.note(f"{name.replace('_', ' ')}, {phase}", seconds, "s", source)
+                words, whole = f"{name.replace('_', ' ')}, {phase}", priced * timing[factor]
+                if whole:
+                    figures.use(words, queued_seconds, source, priced_seconds=priced, factor=timing[factor],
+                                share_left=seconds / whole)  # fmt: skip
+                else:
+                    figures.note(words, seconds, "s", source)
                 beside[phase] += seconds
     for phase, seconds in _gathers(figures, stage, beside, layout, timing).items():
         beside[phase] += seconds  # copies to the host take another link
@@ -197,11 +156,11 @@ def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, fl
             _formula(figures, f"exposed offload, {phase}", seconds, exposed_seconds, exchange_seconds=size,
                      compute_seconds=work, exposed_fraction=timing["exposed_fraction"])  # fmt: skip
     if numbers["offload_waited"]:
-        figures.note("blocking copies", float(waited(numbers, m)), "s", "as distsim comm prices them")
+        figures.use("blocking copies", scaled_seconds, "of a step, as distsim comm prices them; one micro-batch's",
+                    seconds=float(numbers["offload_waited"]), factor=1 / m)  # fmt: skip
     if numbers["pp"]:
-        source = f"{numbers['pp'] / m:.4g} s priced x pipeline_factor {timing['pipeline_factor']:.4g} ({FITTED})"
-        sends = float(numbers["pp"] / m * timing["pipeline_factor"])
-        figures.note("pipeline transfers", sends, "s", source)
+        sends = float(figures.use("pipeline transfers", scaled_seconds, f"as priced; pipeline_factor ({FITTED})",
+                                  seconds=numbers["pp"] / m, factor=timing["pipeline_factor"]))  # fmt: skip
         if passing := float(batch.others["pipeline_transfer"]) - sends:
             figures.note("exposed vocabulary parallel exchanges", passing, "s", "not hidden by overlapping passes")
     if batch.others["other"]:
@@ -236,10 +195,9 @@ def _after(stage: _Stage, timing: Mapping[str, float]) -> Figures:
     if after.copied.whole:
         _hiding(figures, "exposed copies of gradients to host memory", after.copied, timing)
     if after.step:
-        priced, factor = float(numbers["dp_step"]), timing["data_factor"]
-        source = f"{priced:.4g} s as distsim comm prices it x data_factor {factor:.4g} ({FITTED})"
         words = "gradient norm" if after.ahead.whole else "gradient norm, parameter gathers"
-        figures.note(words, float(after.step), "s", source)
+        figures.use(words, scaled_seconds, f"as distsim comm prices it; data_factor ({FITTED})",
+                    seconds=float(numbers["dp_step"]), factor=timing["data_factor"])  # fmt: skip
     if after.stated:
         source = "at the rate of --sync-gbps, as distsim comm prices it"
         figures.note("averaging of replicas", float(after.stated), "s", source)
@@ -247,8 +205,9 @@ def _after(stage: _Stage, timing: Mapping[str, float]) -> Figures:
         _hiding(figures, "exposed gather of updated parameters, in the next forward", after.ahead, timing)
     if after.replicated:
         figures.note("replicated gradients over tp", float(after.replicated), "s", "as distsim comm prices it")
-    source = f"{float(numbers['optimizer']):.4g} s at full bandwidth / optimizer {timing['optimizer']:.4g} ({FITTED})"
-    figures.note("optimizer step", float(after.optimizer), "s", source)
+    _formula(figures, "optimizer step", after.optimizer, at_share_seconds,
+             f"ideal at full bandwidth; optimizer ({FITTED})", ideal_seconds=float(numbers["optimizer"]),
+             share=timing["optimizer"])  # fmt: skip
     if after.offload:
         words = "copies of states and parameters for the step"
         figures.note(words, float(after.offload), "s", "as distsim comm prices them; nothing overlaps them")
@@ -266,8 +225,12 @@ def _step(
     figures, layout = Figures(), report.setup.layout
     scale = math.exp(report.correction.logarithm)
     whole = float(slowest.batch.seconds)
-    figures.note("one micro-batch", whole, "s", "sum of the figures above")
-    figures.note("all micro-batches", whole * sizes["micro_batches"], "s", f"{sizes['micro_batches']:,} x one")
+    forward, backward = float(slowest.batch.forward), float(slowest.batch.backward)
+    figures.use("one micro-batch", micro_batch_seconds, "the figures above", forward=forward, backward=backward,
+                communication=whole - forward - backward)  # fmt: skip
+    figures.use("all micro-batches", scaled_seconds, seconds=whole, factor=sizes["micro_batches"])
+    after = max(float(stage.after.seconds) for stage in stages)
+    waits, apart = 0.0, 0.0
     if layout.pp > 1:
         passes = [float(stage.batch.seconds - stage.batch.shared) for stage in stages]
         summed = sum(stage.numbers["count"] * one for stage, one in zip(stages, passes, strict=True))
@@ -281,16 +244,24 @@ def _step(
             words = f"idle time of {layout.schedule} relative to 1F1B with as many chunks"
             figures.note(words, ramp, "1", f"forward {lengths.forward:.3f} and weight gradients {lengths.weights:.3f} "
                          "of a micro-batch; docs/pipeline.md, passes of any length")  # fmt: skip
-        figures.use(f"pipeline ramp (x {ramp:.4g} for {layout.schedule})", ramp_seconds,
-                    sum_of_stages=summed, slowest_stage=max(passes), chunks=sizes["vpp"])  # fmt: skip
+        waits = ramp * float(figures.use(f"pipeline ramp (x {ramp:.4g} for {layout.schedule})", ramp_seconds,
+                             sum_of_stages=summed, slowest_stage=max(passes), chunks=sizes["vpp"]))  # fmt: skip
         if sizes["forwards_first"]:
-            figures.use("forwards and backwards paced apart", apart_seconds, **slowest_of(*parts[:2])._asdict(),
-                        micro_batches=sizes["micro_batches"], chunks=sizes["vpp"])  # fmt: skip
-    figures.use("jitter, as a share of all of the above", jitter_share, jitter=timing["jitter"], gpus=sizes["gpus"])
+            apart = float(figures.use("forwards and backwards paced apart", apart_seconds,
+                                      **slowest_of(*parts[:2])._asdict(), micro_batches=sizes["micro_batches"],
+                                      chunks=sizes["vpp"]))  # fmt: skip
+    jitter = float(figures.use("jitter, as a share of all of the above", jitter_share, jitter=timing["jitter"],
+                               gpus=sizes["gpus"]))  # fmt: skip
     figures.note("fixed time per step", timing["step_seconds"], "s", f"step_seconds ({FITTED})")
     nearest = ", ".join(report.correction.runs) or "no similar run"
     figures.note("correction factor from similar runs", scale, "1", f"presets/timing/evidence; {nearest}")
-    figures.note("step", report.seconds, "s", f"sum of all parts; interval from {report.interval.basis}")
+    source = f"the figures above; interval from {report.interval.basis}"
+    parts_of = {"micro_batches": whole * sizes["micro_batches"], "ramp": waits, "apart": apart, "after": after,
+                "jitter": jitter, "fixed": timing["step_seconds"], "correction": scale}  # fmt: skip
+    if math.isclose(step_seconds(**parts_of), report.seconds, rel_tol=1e-9):
+        figures.use("step", step_seconds, source, **parts_of)
+    else:
+        figures.note("step", report.seconds, "s", source)
     model = report.setup.model
     layers, keys = attended(model, layout.seq, reach_of(report.setup))
     figures.use("model FLOPs per token", model_flops_per_token, parameters=active_parameters(report.setup),

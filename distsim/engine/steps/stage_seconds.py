@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from distsim.arrays import Number, maximum
 from distsim.engine.kernels.sums import PHASES, PRODUCTS
+from distsim.formulas.step import at_share_seconds, scaled_seconds
 
 PRODUCT_KINDS = tuple(f"{phase}.{name}" for phase in PHASES for name in PRODUCTS)
 
 
 def product_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Number]) -> Number:
     """Matrix products with weights, dense and grouped."""
-    wide = stage[f"{phase}.matmul"] + stage[f"{phase}.grouped"] / timing["grouped"]
-    narrow = stage[f"{phase}.matmul8"] + stage[f"{phase}.grouped8"] / timing["grouped"]
-    return (wide + narrow / timing["matmul_narrow"]) / timing["matmul"]
+    wide = stage[f"{phase}.matmul"] + at_share_seconds(stage[f"{phase}.grouped"], timing["grouped"])
+    narrow = stage[f"{phase}.matmul8"] + at_share_seconds(stage[f"{phase}.grouped8"], timing["grouped"])
+    return at_share_seconds(wide + at_share_seconds(narrow, timing["matmul_narrow"]), timing["matmul"])
 
 
 def products_of(stages: Sequence[Mapping[str, Number]], micro_batches: Number) -> Number:
@@ -26,7 +27,8 @@ def gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Nu
     """All of a phase of one micro-batch, exchanges apart."""
     return (
         product_seconds(stage, phase, timing)
-        + stage[f"{phase}.attention"] / timing["attention"] + stage[f"{phase}.memory"] / timing["stream"]
-        + stage[f"{phase}.kernels"] * timing["kernel_gap_seconds"]
-        + stage[f"{phase}.waits"] * timing["kernel_issue_seconds"]
+        + at_share_seconds(stage[f"{phase}.attention"], timing["attention"])
+        + at_share_seconds(stage[f"{phase}.memory"], timing["stream"])
+        + scaled_seconds(timing["kernel_gap_seconds"], stage[f"{phase}.kernels"])
+        + scaled_seconds(timing["kernel_issue_seconds"], stage[f"{phase}.waits"])
     )  # fmt: skip

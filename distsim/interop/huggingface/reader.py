@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,8 @@ tied. Remote code (``llm_config``, …) wraps whole language models."""
 OUTER = ("tie_word_embeddings", "architectures")
 """Keys that such a wrapper states for what it wraps."""
 MOST_LAYERS = 10_000
+REPOSITORY, SNAPSHOTS, REVISION = "models--", "snapshots", re.compile("[0-9a-f]{40}")
+"""How a model's folder in the Hub's cache begins; its folder of revisions, and how these are named."""
 SWITCHED = {"qk_norm": "none", "norms_per_layer": 2}
 """What a field that is not true or false is when its switch is off."""
 
@@ -60,9 +64,23 @@ class Reading:
 
 
 def read_config_file(path: Path) -> Reading:
-    """The model that a config.json describes, named after its folder (or its own file name)."""
-    stem = path.resolve().parent.name if path.stem in ("config", "params") else path.stem
-    return read_config(read_json(path), where=str(path), name=stem)
+    """The model that a config.json describes, named after its repository in the Hub's cache, its folder, or its own
+    file name."""
+    repeated: list[str] = []
+    reading = read_config(read_json(path, repeated), where=str(path), name=_name_of(path))
+    return replace(reading, derived=(*reading.derived, *repeated))
+
+
+def _name_of(path: Path) -> str:
+    """A model's name from where its configuration lies. A cache's snapshots link to files named by their checksum,
+    ``models--org--name/snapshots/<rev>/config.json`` to ``../../blobs/<sha>``: the link tells the name."""
+    folder = path.parent.resolve()
+    for one in (folder, *folder.parents):
+        if one.name.startswith(REPOSITORY):
+            return one.name.rpartition("--")[2]
+    if folder.parent.name == SNAPSHOTS and REVISION.fullmatch(folder.name):
+        return folder.parents[1].name
+    return folder.name if path.stem in ("config", "params") else path.stem
 
 
 def read_config(data: Mapping[str, Any], where: str = "config.json", name: str = "") -> Reading:
@@ -160,6 +178,10 @@ def model_type(data: Mapping[str, Any], outer: Mapping[str, Any], where: str) ->
     stated = data.get("model_type")
     if isinstance(stated, str) and stated.strip():
         return stated
+    if stated is not None and not isinstance(stated, str):
+        likely = stated[0] if isinstance(stated, list) and stated and isinstance(stated[0], str) else "llama"
+        hint = f'write "model_type": {json.dumps(likely)}'
+        raise DistsimError(f"model_type {json.dumps(stated)} is not a string", hint, where=where)
     own = data.get("architectures")
     if own is not outer.get("architectures") and (inner := _of_class(own)) in supported():
         return inner

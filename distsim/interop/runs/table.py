@@ -27,6 +27,7 @@ from distsim.interop.runs.numbers import (
     number_in,
     plain_numbers,
 )
+from distsim.plain_files import refuse_special
 
 WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precision", "recompute", "attention",
          "optimizer", "offload", "framework", "cp_mode", "flops_kind", "mem_kind", "finetune_kind",
@@ -147,6 +148,7 @@ def read_runs(path: Path) -> list[Run]:
 
 
 def _text(path: Path) -> str:
+    refuse_special(path)
     with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
         raw = file.read()
     # spreadsheets put a mark before the first column's name, and write "Unicode text" in UTF-16
