@@ -54,7 +54,7 @@ class Scope:
         job = request.terms.job.model_copy(update={**first, **OPEN})
         setup = resolve(job)
         self.flops_per_token = float(model_flops(setup))
-        self._idle = without_effect(setup.model, job)
+        self._idle = without_effect(setup.model, job, setup.kernels)
         self._lengths = length_notes(setup.model, setup.layout)
         self._tuning = tuning_notes(
             setup.tuning, setup.model, setup.kernels, setup.framework, setup.precision, job.lora_targets
