@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from distsim.engine.exchanges.flows import STATES
 from distsim.engine.jobs.exchange import Exchange, reduces_last
+from distsim.engine.jobs.framework_notes import refuse_other_stage
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.traffic import Row, TrafficReport, comm_of
 from distsim.errors import DistsimError
@@ -47,6 +48,7 @@ def _at(setup: Setup, stage: int, zero: int) -> ZeroTraffic:
     law = float(zero_volume_parameters(zero))
     try:
         other = resolve(setup.job.model_copy(update=fields))  # refuses what the framework does not run
+        refuse_other_stage(other, zero)
         report = comm_of(replace(setup, layout=other.layout, job=other.job))
     except DistsimError as error:
         return ZeroTraffic(zero, law, 0, 0, 0, error.problem)

@@ -18,7 +18,8 @@ import numpy
 from distsim.arrays import ceil_div
 from distsim.engine.jobs.drives import needs_shards
 from distsim.engine.jobs.graphs import able, ruled_out
-from distsim.engine.jobs.profile import padded_vocab
+from distsim.engine.jobs.layout import raised
+from distsim.engine.jobs.profile import least_zero, padded_vocab
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import widens_stream
 from distsim.engine.layouts.bounds import CLOSED, Bounds
@@ -147,11 +148,12 @@ def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) 
     return [mesh for mesh, ok in zip(found, numpy.broadcast_to(allowed, len(found)), strict=True) if ok]
 
 
-def shardings(sharers: int, bounds: Bounds, away: bool = False) -> list[tuple[int, int]]:
+def shardings(sharers: int, bounds: Bounds, away: bool = False, least: int = 0) -> list[tuple[int, int]]:
     """(ZeRO stage, group) for so many data parallel ranks; a group of one rank shards nothing and is ZeRO 0, but for
     parameters that leave the GPU, or states that go to drives: ``away``, which is a kind of ZeRO 3, and where one rank
-    is all there is and 0 was not asked."""
+    is all there is and 0 was not asked. Several ranks share by the ``least`` stage anyway."""
     stages = [stage for stage in bounds.choices("zero", [0, 1, 2, 3]) if stage == 3 or not away]
+    stages = list(dict.fromkeys(raised(stage, least, sharers) for stage in stages))
     found = [(0, sharers)] if 0 in stages and "zero_group" not in bounds.given else []
     alone = sharers == 1 and (away or 0 not in stages)
     sizes = bounds.choices("zero_group", divisors(sharers, sharers)[0 if alone else 1 :])
@@ -168,7 +170,8 @@ def bins(base: Setup, found: list[Mesh], bounds: Bounds, cells: int) -> Iterator
     mesh and ZeRO choice."""
     experts = base.model.experts is not None
     away = needs_shards(base.job)
-    lists = {sharers: shardings(sharers, bounds, away) for sharers in {mesh.sharers for mesh in found}}
+    least = least_zero(base.framework, base.precision.name)
+    lists = {sharers: shardings(sharers, bounds, away, least) for sharers in {mesh.sharers for mesh in found}}
     kinds: tuple[tuple[bool, ...], ...] = ((False,), (True,))  # of choices by whether they shard
     if not widens_stream(base.precision, base.tuning):
         kinds = ((False, True),)
