@@ -118,8 +118,8 @@ def beyond_default(setup: Setup) -> list[str]:
     """Notes on what the default framework, which nobody named, would refuse by name: its rules hold only then."""
     if setup.job.names_framework:
         return []
-    found = lacks(setup.framework, setup.model, setup.layout, setup.offload)
-    return [all_the_same(problem) for problem, _ in found]
+    found = lacks(setup.framework, setup.model, setup.layout, setup.offload, setup.job)
+    return [all_the_same(one.problem) for one in found]
 
 
 def _other_optimizer(framework: Framework, job: Job) -> list[str]:

@@ -183,7 +183,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     _refuse_broken(model, layout)
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
     if job.names_framework and not given.get("framework"):
-        refuse_unsupported(framework, model, layout, offload)
+        refuse_unsupported(framework, model, layout, offload, job)
         refuse_missing_units(accelerator, precision, framework)
     framework = with_overlap(job, framework, bool(filled["compile"]))
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
