@@ -574,6 +574,8 @@ def test_the_headline_tells_what_changes_the_answer(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(("options", "told"), [
     ({"model": "llama-7b", "stage_layers": "balanced"}, "--stage-layers balanced has no effect with pp 1"),
     ({"model": "mamba2-2.7b", "attention": "eager"}, "--attention eager has no effect: mamba2-2.7b has no attention"),
+    ({"model": "mamba-2.8b", "recompute": "selective"},
+     "--recompute selective has no effect: it computes attention again, and mamba-2.8b has none"),
 ])  # fmt: skip
 def test_options_without_effect_are_noted(options: dict[str, Any], told: str) -> None:
     model = {"model": options["model"], "gpu": "h100-sxm"}
@@ -585,7 +587,9 @@ def test_options_without_effect_are_noted(options: dict[str, Any], told: str) ->
 
 def test_options_with_effect_are_not() -> None:
     for options in ({"model": "mamba-2.8b", "attention": "eager"}, {"model": "llama-7b", "attention": "eager"},
-                    {"model": "llama-7b", "gpus": 8, "pp": 2, "stage_layers": "balanced"}):  # fmt: skip
+                    {"model": "llama-7b", "gpus": 8, "pp": 2, "stage_layers": "balanced"},
+                    {"model": "bamba-9b", "recompute": "selective"},
+                    {"model": "mamba-2.8b", "recompute": "selective", "framework": "torchtitan"}):  # fmt: skip
         assert not [note for note in distsim.memory(**options).setup.notes if "no effect" in note]
 
 

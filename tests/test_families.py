@@ -127,7 +127,8 @@ def test_frozen_sines_are_held_and_nothing_else() -> None:
         ("mamba-130m", {"tp": 2}, "cannot be split"),
         ("mamba-130m", {"lora_rank": 8, "lora_targets": "q,v"}, "no such module"),
         ("clip-vit-l-14", {"tp": 8, "sequence_parallel": False}, "text stack"),
-        ("vit-base", {"mtp": 1}, "encoder"), ("vit-base", {"seq": 1}, "no token for an image patch"),
+        ("vit-base", {"mtp": 1}, "encoder"), ("t5-large", {"mtp": 1}, "decoder behind an encoder"),
+        ("vit-base", {"seq": 1}, "no token for an image patch"),
         ("vit-base", {"tp": 2}, "sequence parallelism"),
     ],
 )  # fmt: skip

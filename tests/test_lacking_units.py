@@ -76,9 +76,9 @@ def test_the_user_is_told(gpu: str, precision: str, words: str) -> None:
 
 
 def test_more_recomputed_layers_than_a_stage_has() -> None:
-    setup = resolve(Job(model="llama-7b", gpus=8, pp=4, recompute="full", recompute_layers=9))
+    setup = resolve(Job(model="llama-7b", gpus=8, pp=4, global_batch=8, recompute="full", recompute_layers=9))
     assert any("stages have at most 8 layers" in note for note in setup.notes)
-    assert not resolve(Job(model="llama-7b", gpus=8, pp=4, recompute="full", recompute_layers=8)).notes
+    assert not resolve(Job(model="llama-7b", gpus=8, pp=4, global_batch=8, recompute="full", recompute_layers=8)).notes
 
 
 @pytest.mark.parametrize(

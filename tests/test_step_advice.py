@@ -130,14 +130,6 @@ def test_software_of_one_vendor_is_told_elsewhere() -> None:
     assert "does not run" not in notes("trainium2", "neuronx") + notes("gaudi2", "habana")
 
 
-def test_a_framework_that_shards_is_told_that_nothing_is() -> None:
-    def told(**options: object) -> bool:
-        notes = distsim.step(model="llama-3-8b", gpu="h100-sxm", framework="torchtitan", **options).notes
-        return any("usually runs with --zero 3" in note for note in notes)
-
-    assert told(gpus=8) and not told(gpus=8, zero=0) and not told(gpus=1) and not told(gpus=8, zero=3)
-
-
 def test_a_framework_with_wide_gradients_is_told_that_they_are_narrow() -> None:
     """Megatron adds up gradients of bf16 in fp32 (arguments.py, accumulate_allreduce_grads_in_fp32), two bytes a
     parameter more than the recipe that is taken where nobody names one."""

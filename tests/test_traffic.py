@@ -748,5 +748,5 @@ def test_replicas_of_shards_reduce_at_the_boundary_of_accumulation(zero: int, sh
     report = comm(gpus=16, zero=zero, zero_group=8, framework="deepspeed", global_batch=64)
     calls = [sum(row.calls for row in rows(report, name)) for name in ("gradients", "gradients of replicas")]
     assert calls[0] == shards * calls[1]
-    whole = comm(gpus=16, zero=0, framework="deepspeed", global_batch=64, no_sync=False)
+    whole = comm(gpus=16, zero=0, framework="deepspeed", precision="fp16", global_batch=64, no_sync=False)
     assert any("has no effect with ZeRO 0" in note for note in whole.notes)

@@ -83,8 +83,8 @@ def job_of(case: dict[str, str]) -> Job:
         more["zero"] = 2 if given.get("reshard") == "False" or given.get("strategy") == "SHARD_GRAD_OP" else 3
     if kind == "hsdp":
         more["zero_group"] = mesh["shard"]
-    if kind == "zero1":
-        more["zero"] = 1
+    if kind in ("zero1", "cp"):
+        more["zero"] = int(kind == "zero1")
     if kind == "cp":
         more["cp_mode"] = {"allgather": "all_gather", "alltoall": "ring"}[given["rotate"]]
     if kind in ("tp", "tp_sp", "fsdp_tp"):

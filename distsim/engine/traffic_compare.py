@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from distsim.engine.exchanges.flows import STATES
 from distsim.engine.jobs.exchange import Exchange, reduces_last
+from distsim.engine.jobs.framework_notes import refuse_other_stage
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.traffic import Row, TrafficReport, comm_of
 from distsim.errors import DistsimError
@@ -59,6 +60,7 @@ def _at(report: TrafficReport, zero: int) -> ZeroTraffic:
         dropped = dict.fromkeys(itertools.chain.from_iterable(left))
         try:
             other = resolve(job.model_copy(update={**fields, **dropped}))  # refuses what the framework does not run
+            refuse_other_stage(other, zero)
             found = comm_of(replace(setup, layout=other.layout, job=other.job))
         except DistsimError as error:
             problem = error.problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distsim.engine.jobs.framework_notes import refuse_other_stage
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.errors import DistsimError
@@ -18,7 +19,9 @@ def zero_stages(report: MemoryReport) -> list[tuple[int, MemoryReport | str]]:
             continue
         group = job.zero_group if zero else None
         try:
-            found.append((zero, memory_of(resolve(job.model_copy(update={"zero": zero, "zero_group": group})))))
+            setup = resolve(job.model_copy(update={"zero": zero, "zero_group": group}))
+            refuse_other_stage(setup, zero)
+            found.append((zero, memory_of(setup)))
         except DistsimError as error:
             found.append((zero, error.problem))
     return found

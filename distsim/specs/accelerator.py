@@ -124,7 +124,8 @@ class Accelerator(Sourced):
     memory: Bytes
     """The capacity on the label."""
     usable_memory: MaybeBytes = None
-    """What the driver reports to programs; smaller than the label."""
+    """What the driver reports to programs as their total (cudaMemGetInfo), in which their context lies, too; smaller
+    than the label."""
     bandwidth: BytesPerSecond
     power: MaybeWatts = None
     rated_power: MaybeWatts = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distsim.specs.layout import OFFLOADS
+from distsim.specs.layout import OFFLOADS, Layout
 
 if TYPE_CHECKING:
+    from distsim.arrays import Number
     from distsim.specs.support import Supports
 
 
@@ -50,11 +51,45 @@ def _parted(supports: Supports, offload: tuple[str, ...], gpus: int) -> bool:
     )
 
 
-def offload_problems(name: str, supports: Supports, offload: tuple[str, ...], gpus: int) -> list[tuple[str, str]]:
+def states_leave(supports: Supports, offload: tuple[str, ...], layout: Layout) -> Number:
+    """Whether optimizer states, if they are offloaded, are sharded as a framework needs it."""
+    return ("optimizer" not in offload) | (layout.zero >= supports.offload_zero)
+
+
+def layers_leave(supports: Supports, offload: tuple[str, ...], layout: Layout, modules: bool) -> Number:
+    """Whether activations of whole layers, if they are offloaded, go with the rest of a layout; ``modules`` tells that
+    only those of modules are."""
+    if "activations" not in offload or modules or supports.offload_layers == "anywhere":
+        return True
+    return (layout.pp == 1) & (layout.selective == 0) & (layout.recompute_layers == 0)
+
+
+def offload_problems(
+    name: str, supports: Supports, offload: tuple[str, ...], layout: Layout, modules: bool
+) -> list[tuple[str, str]]:
+    """What a framework does not move to host memory of one layout, each with what it does."""
     found = [(f"{name} does not offload {kind}", f"it offloads: {offload_words(supports)}")
              for kind in _kept(supports, offload)]  # fmt: skip
-    if found or not _parted(supports, offload, gpus):
-        return found
+    found = found or _parted_problem(name, supports, offload, layout.gpus)
+    if not found and not states_leave(supports, offload, layout):
+        least = supports.offload_zero
+        found.append((f"{name} offloads optimizer states only under ZeRO {least} or more, but --zero is {layout.zero}",
+                      f"add --zero {least}"))  # fmt: skip
+    if not found and not layers_leave(supports, offload, layout, modules):
+        why = [f"pp is {layout.pp}"] if layout.pp > 1 else []
+        why += ["activations are recomputed"] if layout.selective or layout.recompute_layers else []
+        found.append((
+            f"{name} offloads activations of layers only without pipeline stages and recomputation, but "
+            f"{' and '.join(why)}",
+            "name --offload-modules, e.g. core_attn,attn_proj, which go with both, or leave --offload activations out",
+        ))  # fmt: skip
+    return found
+
+
+def _parted_problem(name: str, supports: Supports, offload: tuple[str, ...], gpus: int) -> list[tuple[str, str]]:
+    """What is offloaded without what goes with it, and what to move instead."""
+    if not _parted(supports, offload, gpus):
+        return []
     if "parameters" not in supports.offload:
         mend = "use fsdp with --zero 3 --offload optimizer,parameters, or deepspeed with --zero 1"
         return [(f"{name} keeps optimizer states on each of {gpus} GPUs", mend)]

@@ -15,6 +15,7 @@ from distsim.specs.rules import divisors, enough_to_interleave, in_rounds, liste
 
 if TYPE_CHECKING:
     from distsim.specs.framework import Framework
+    from distsim.specs.job import Job
 
 
 class Supports(Spec):
@@ -52,6 +53,13 @@ class Supports(Spec):
     offload_optimizer: Literal["alone", "with parameters"] = "alone"
     """``with parameters``: torch moves shards to host memory, and the optimizer is where its shards are; an optimizer
     that lives there alone (torchao's) is for a single GPU."""
+    offload_zero: ZeroStage = 0
+    """The lowest ZeRO stage from which optimizer states leave the GPU."""
+    offload_layers: Literal["anywhere", "alone"] = "anywhere"
+    """``alone``: activations of whole layers leave it only without pipeline stages and recomputation (those of modules
+    go with both)."""
+    zeropp: bool = False
+    """It has the parts of ZeRO++."""
     drives: bool = False
     """Offloaded states and parameters may go on to NVMe drives."""
     cuda_graphs: tuple[Literal["modules", "iteration"], ...] = ()
@@ -244,23 +252,37 @@ def supported(supports: Supports, model: Model, layout: Layout) -> Any:
     return mask
 
 
-def lacks(framework: "Framework", model: Model, layout: Layout, offload: tuple[str, ...]) -> list[tuple[str, str]]:
-    """What a framework cannot run of one layout, each with what it runs instead."""
+class Lack(NamedTuple):
+    """What a framework cannot run of a job, what it runs instead, and the field of ``Supports`` that says so."""
+
+    problem: str
+    mend: str
+    figure: str
+
+
+def lacks(framework: "Framework", model: Model, layout: Layout, offload: tuple[str, ...], job: "Job") -> list[Lack]:
+    """What a framework cannot run of a job in one layout."""
     name, supports = framework.name, framework.supports
     broken = unsupported(supports, model, layout)
-    told = [(rule.problem(name, supports, model, layout), rule.mend(supports, model, layout)) for rule in broken]
-    return told + offload_problems(name, supports, offload, layout.gpus)
+    told = [Lack(rule.problem(name, supports, model, layout), rule.mend(supports, model, layout), rule.figure)
+            for rule in broken]  # fmt: skip
+    moved = offload_problems(name, supports, offload, layout, bool(job.offload_modules))
+    told += [Lack(problem, mend, "offload") for problem, mend in moved]
+    if job.zeropp and not supports.zeropp:
+        told.append(Lack(f"{name} has no ZeRO++, but --zeropp is {job.zeropp}",
+                         "leave --zeropp out, or use --framework deepspeed", "zeropp"))  # fmt: skip
+    return told
 
 
-def refuse_unsupported(framework: "Framework", model: Model, layout: Layout, offload: tuple[str, ...]) -> None:
-    """Raise what a framework cannot run of one layout, with where that is written."""
-    if lacking := lacks(framework, model, layout, offload):
-        (problem, mend), *more = lacking
-        broken = unsupported(framework.supports, model, layout)
-        figure = broken[0].figure if broken else "offload"
-        found = framework.source.get(f"supports.{figure}") or framework.source.get("supports")
+def refuse_unsupported(
+    framework: "Framework", model: Model, layout: Layout, offload: tuple[str, ...], job: "Job"
+) -> None:
+    """Raise what a framework cannot run of a job in one layout, with where that is written."""
+    if lacking := lacks(framework, model, layout, offload, job):
+        first, *more = lacking
+        found = framework.source.get(f"supports.{first.figure}") or framework.source.get("supports")
         source = [f"source: {found}"] if found else []
-        raise DistsimError(problem, mend, *(f"also: {other}" for other, _ in more), *source)
+        raise DistsimError(first.problem, first.mend, *(f"also: {other.problem}" for other in more), *source)
 
 
 def all_the_same(problem: str) -> str:

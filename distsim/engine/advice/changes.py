@@ -14,7 +14,7 @@ from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, losses_for
 from distsim.engine.jobs.resolve import Setup
 from distsim.specs.accelerator import Accelerator
-from distsim.specs.offloads import leaves
+from distsim.specs.offloads import layers_leave, leaves
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
 
@@ -162,9 +162,13 @@ def _offloading(setup: Setup) -> Iterator[Change]:
              "activations": "activations"}  # fmt: skip
     for step, kinds in enumerate(words):
         moved = (*setup.offload, *kinds.split(","))
+        if not layers_leave(setup.framework.supports, moved, setup.layout, bool(setup.job.offload_modules)):
+            continue
         if len(set(moved)) == len(moved) and leaves(setup.framework.supports, moved, setup.layout.gpus):
-            value = ",".join(moved)
-            yield Change("offload", step, f"{words[kinds]} in host memory", {"offload": value})
+            least = setup.framework.supports.offload_zero if "optimizer" in moved else 0
+            shards = {"zero": least} if setup.layout.zero < least else {}
+            told = f"{words[kinds]} in host memory{', ZeRO ' * bool(shards)}{shards.get('zero', '')}"
+            yield Change("offload", step, told, {**shards, "offload": ",".join(moved)})
     if setup.framework.supports.drives and not setup.drives and None not in node_rates(setup.cluster):
         moved = tuple(dict.fromkeys((*setup.offload, *DRIVEN)))
         shards = {} if setup.layout.zero == 3 else {"zero": 3}
@@ -249,8 +253,10 @@ def together(setup: Setup, combined: Sequence[Change]) -> tuple[dict[str, Any], 
     fields: dict[str, Any] = {}
     shown: dict[str, Any] = {}
     for change in sorted(combined, key=lambda one: one.family == "gpus"):  # the last word on how many there are
-        fields.update(change.fields)
-        shown.update(change.shown)
+        most = max(change.shown.get("zero", 0), shown.get("zero", 0))
+        stage = {"zero": most} if "zero" in change.shown else {}
+        fields.update({**change.fields, **stage})
+        shown.update({**change.shown, **stage})
     more = any(change.family == "gpus" for change in combined)
     if more and setup.job.global_batch is None:  # an open global batch grows with the GPUs
         fields.pop("global_batch", None)

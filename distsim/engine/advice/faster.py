@@ -164,7 +164,7 @@ def typed(old: Setup, new: Setup, options: dict[str, Any]) -> dict[str, Any]:
 def _refuse(job: Job, setup: Setup) -> None:
     """Raise what a framework that the user named does not have."""
     if job.names_framework:
-        refuse_unsupported(setup.framework, setup.model, setup.layout, setup.offload)
+        refuse_unsupported(setup.framework, setup.model, setup.layout, setup.offload, job)
 
 
 def _changed(setup: Setup, options: dict[str, Any]) -> Job:

@@ -11,6 +11,8 @@ from distsim.specs.accelerator import of_generation
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
+from distsim.specs.layout import SHARDS_ALL
+from distsim.specs.support import Supports
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
@@ -29,6 +31,14 @@ def goes_to(offload: str | None, place: str | None) -> bool:
 def needs_shards(job: Job) -> bool:
     """Whether what a job offloads is shards of ZeRO 3: parameters, and whatever goes to drives."""
     return "parameters" in (job.offload or "") or job.offload_to == "nvme"
+
+
+def lowest_stage(job: Job, supports: Supports) -> int:
+    """The lowest ZeRO stage at which what a job offloads leaves the GPU; states do at any where nobody named the
+    framework."""
+    if needs_shards(job):
+        return SHARDS_ALL
+    return supports.offload_zero if job.names_framework and "optimizer" in (job.offload or "") else 0
 
 
 def refuse_drives(filled: Mapping[str, Any], framework: Framework | None, cluster: Cluster) -> None:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from distsim import catalog
 from distsim.engine.jobs.profile import fused_instead, has_words, least_zero
+from distsim.errors import DistsimError
 from distsim.formulas.bubbles import interleaved_group
 from distsim.layers.attention_kernel import reads_chosen, reads_window
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels
-from distsim.specs.layout import SHARDS_ALL, Layout
+from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.support import all_the_same, lacks
@@ -28,7 +29,7 @@ def framework_notes(
     """What a user should know of a framework: that nobody trains with it, what it shards or gathers where nobody says
     and distsim does not or does, in how many bytes it adds up gradients, the loss of its recipes; and how it attends to
     chosen keys. ``whole_model`` tells that no adapters train."""
-    own = [*_usual_notes(framework, layout, origins), *_sharding_notes(framework, layout, origins, precision.name),
+    own = [*_replica_notes(framework), *_sharding_notes(framework, layout, origins, precision.name, job),
            *_wider_gradients(framework, precision, job), *_other_optimizer(framework, job),
            *_composed_update(framework, job, whole_model), *_paged_states(job)]  # fmt: skip
     if whole_model and precision.master_bytes and layout.zero < framework.supports.master_zero:
@@ -80,14 +81,22 @@ def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str
     return [f"{chosen}; its attention is counted as dense, over all keys"]
 
 
-def _usual_notes(framework: Framework, layout: Layout, origins: Mapping[str, str]) -> list[str]:
-    name, usual = framework.name, framework.usual.get("zero", 0)
-    if framework.stands_for:
-        return [f"{name} only reproduces published calculations; to train, use --framework {framework.stands_for}"]
-    if usual < SHARDS_ALL or origins.get("zero") != "default" or layout.dp * layout.cp == 1:
+def _replica_notes(framework: Framework) -> list[str]:
+    if not framework.stands_for:
         return []
-    usual = framework.usual.get("pipelined_zero", usual) if layout.pp > 1 else usual
-    return [f"--zero not given: using 0, every GPU holds all states; {name} usually runs with --zero {usual}"]
+    return [
+        f"{framework.name} only reproduces published calculations; to train, use --framework {framework.stands_for}"
+    ]
+
+
+def _anyway(name: str) -> str:
+    return f"in bf16 {name} shards states over replicas even without ZeRO"
+
+
+def refuse_other_stage(setup: Setup, zero: int) -> None:
+    """Raise where a job that asks for a ZeRO stage runs at another."""
+    if setup.layout.zero != zero:
+        raise DistsimError(f"{_anyway(setup.framework.name)}, as ZeRO {setup.layout.zero}")
 
 
 def _wider_gradients(framework: Framework, precision: Precision, job: Job) -> list[str]:
@@ -109,8 +118,8 @@ def beyond_default(setup: Setup) -> list[str]:
     """Notes on what the default framework, which nobody named, would refuse by name: its rules hold only then."""
     if setup.job.names_framework:
         return []
-    found = lacks(setup.framework, setup.model, setup.layout, setup.offload)
-    return [all_the_same(problem) for problem, _ in found]
+    found = lacks(setup.framework, setup.model, setup.layout, setup.offload, setup.job)
+    return [all_the_same(one.problem) for one in found]
 
 
 def _other_optimizer(framework: Framework, job: Job) -> list[str]:
@@ -144,11 +153,13 @@ def _paged_states(job: Job) -> list[str]:
     ]
 
 
-def _sharding_notes(framework: Framework, layout: Layout, origins: Mapping[str, str], precision: str) -> list[str]:
+def _sharding_notes(
+    framework: Framework, layout: Layout, origins: Mapping[str, str], precision: str, job: Job
+) -> list[str]:
     found, name = [], framework.name
     least = least_zero(framework, precision)
-    if layout.zero < least and layout.dp > 1:
-        found.append(f"in bf16 {name} shards states over replicas even without ZeRO: this runs as --zero {least}")
+    if layout.zero == least > (job.zero or 0):
+        found.append(f"{_anyway(name)}: computed as --zero {least}")
     gathers = origins.get("loss_parallel", "").startswith("framework") and not layout.loss_parallel
     if gathers and layout.tp > 1 and framework.usual.get("loss_parallel"):
         found.append(

@@ -20,14 +20,19 @@ if TYPE_CHECKING:
     from distsim.specs.experts import Experts
 
 
-def layout_of(filled: Mapping[str, Any], model: Model, cluster: Cluster) -> tuple[Layout, list[str]]:
-    """The layout of a job's options, and what a user should know of it."""
+def layout_of(
+    filled: Mapping[str, Any], origins: Mapping[str, str], model: Model, cluster: Cluster, least: int = 0
+) -> tuple[Layout, list[str]]:
+    """The layout of a job's options, whose replicas share states by at least the ``least`` stage of ZeRO; and what a
+    user should know of it."""
     degrees, notes = _degrees(filled, model, cluster)
     sharers = degrees["dp"] * degrees["cp"]
-    if filled["zero_group"] and not filled["zero"]:
+    zero = raised(filled["zero"], least, sharers)
+    if filled["zero_group"] and not zero:
         raise DistsimError(f"--zero-group {filled['zero_group']} has no effect with --zero 0", "add --zero 1, 2 or 3")
-    if filled["zero"] and sharers == 1 and filled["offload"] in ("none", "activations"):
-        notes.append(f"ZeRO {filled['zero']} saves nothing: there are no data parallel ranks to share the states")
+    told = origins.get("zero") == "you" and filled["offload"] in ("none", "activations")
+    if zero and sharers == 1 and told:
+        notes.append(f"ZeRO {zero} saves nothing: there are no data parallel ranks to share the states")
     if filled["sequence_parallel"] and degrees["tp"] == 1:
         notes.append("sequence parallelism has no effect with tp 1")
     if degrees["pp"] == 1 and tuple(filled["stage_layers"] or ()) == BALANCED:
@@ -39,7 +44,7 @@ def layout_of(filled: Mapping[str, Any], model: Model, cluster: Cluster) -> tupl
     if vpp > 1 and degrees["pp"] == 1:
         raise DistsimError(f"--vpp {vpp} needs pipeline stages, but pp is 1", "add --pp 2 or more, or leave --vpp out")
     layout = Layout(
-        **degrees, vpp=vpp, ep=filled["ep"], etp=filled["etp"], zero=filled["zero"],
+        **degrees, vpp=vpp, ep=filled["ep"], etp=filled["etp"], zero=zero,
         zero_group=filled["zero_group"] or sharers, sequence_parallel=int(sp and degrees["tp"] > 1),
         cp_mode=filled["cp_mode"], vocab_parallel=filled["vocab_parallel"] or "", seq=filled["seq"] or model.context,
         loss_parallel=int(filled["loss_parallel"]), micro_batch=filled["micro_batch"], micro_batches=micro_batches,
@@ -47,7 +52,24 @@ def layout_of(filled: Mapping[str, Any], model: Model, cluster: Cluster) -> tupl
         schedule=schedule or ("interleaved-1f1b" if vpp > 1 else "1f1b"), attention=filled["attention"],
     )  # fmt: skip
     layout = packed_samples(filled["sample_tokens"], model, layout)
+    notes += _batch_notes(filled, layout)
     return layout, [*notes, *length_notes(model, layout, filled["seq"] is not None)]
+
+
+def raised(zero: int, least: int, sharers: int) -> int:
+    """The ZeRO stage that runs where software shards over several ranks by at least one."""
+    return max(zero, least) if sharers > 1 else zero
+
+
+def _batch_notes(filled: Mapping[str, Any], layout: Layout) -> list[str]:
+    """A note where nobody says how many micro-batches a pipeline has, and one neither fills it nor its memory."""
+    if layout.pp == 1 or filled["global_batch"] is not None:
+        return []
+    full = layout.pp * layout.micro_batch * layout.dp
+    return [
+        f"--global-batch not given: one micro-batch per step, so each of {layout.pp} pipeline stages holds the "
+        f"activations of one and mostly waits; --global-batch {full} makes {layout.pp} micro-batches"
+    ]
 
 
 def check_capacity(options: Mapping[str, Any], model: str, experts: Experts | None) -> None:

@@ -70,6 +70,7 @@ def as_asked(model: Model, layers: int, lora_rank: int | None, decoder_seq: int 
     if layers and not model.causal:
         raise DistsimError(f"--mtp {layers}: {model.name} is an encoder, which predicts no later tokens")
     reasons = (
+        (model.encoder_layers > 0, f"{model.name} has a decoder behind an encoder"),
         (bool(model.pattern) and not model.mtp_pattern, f"{model.name} is a hybrid without mtp_pattern"),
         (model.residual_streams > 1 and not model.stream_mixing, f"{model.name} has several residual streams"),
         (model.experts is not None and model.experts.beside_dense, f"each layer of {model.name} is a pair of layers"),
@@ -131,6 +132,8 @@ def reading_notes(model: str | Model) -> list[str]:
     return models.reading_notes(model)
 
 
+ATTENTION = ("core_attention",)
+"""What ``--recompute selective`` computes again under most frameworks."""
 LONG_CONTEXT = 32_768
 """Above so many tokens a context is rarely what a job trains at, so that it is said when it is taken."""
 
@@ -157,15 +160,22 @@ def length_notes(model: Model, layout: Layout, stated: bool = True) -> list[str]
     return notes
 
 
-def without_effect(model: Model, job: Job) -> list[str]:
+def without_effect(model: Model, job: Job, kernels: Kernels) -> list[str]:
     """Options that a job states and nothing of its model reads."""
     scans = model.mamba is not None and model.mamba.step_rank  # Mamba's first scan is fused like attention
     told = []
     if job.attention is not None and not model.attention_layers and not scans:
         told.append(f"--attention {job.attention} has no effect: {model.name} has no attention")
+    if job.recompute == "selective" and not model.attention_layers and recomputes_attention_alone(kernels):
+        told.append(f"--recompute selective has no effect: it computes attention again, and {model.name} has none")
     if job.dropout is not None and not any((model.attention_dropout, model.hidden_dropout, model.embedding_dropout)):
         told.append(f"{flag('dropout', job.dropout)} has no effect: {model.name} has none")
     return told
+
+
+def recomputes_attention_alone(kernels: Kernels) -> bool:
+    """Whether selective recomputation leaves all but attention."""
+    return kernels.kept is None and kernels.selective == ATTENTION
 
 
 def refuse_untimed(model: Model, attention: str, kernels: Kernels) -> None:

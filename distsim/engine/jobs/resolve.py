@@ -16,7 +16,14 @@ from distsim.engine.jobs.layout import check_capacity, layout_of, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.modules import modules_of, with_modules
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
-from distsim.engine.jobs.profile import as_stored, job_kernels, optimizer_of, padded_vocab, precision_named
+from distsim.engine.jobs.profile import (
+    as_stored,
+    job_kernels,
+    least_zero,
+    optimizer_of,
+    padded_vocab,
+    precision_named,
+)
 from distsim.engine.jobs.remat import settle_policy
 from distsim.engine.jobs.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.jobs.software import framework_of
@@ -170,13 +177,13 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     accelerator, cluster, limit_notes = hardware(filled, given)
     refuse_drives(filled, framework if job.names_framework else None, cluster)
     filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
-    layout, notes = layout_of(filled, model, cluster)
+    precision = precision_named(framework, filled["precision"])
+    layout, notes = layout_of(filled, origins, model, cluster, least_zero(framework, precision.name))
     notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored, *attention_notes]
     _refuse_broken(model, layout)
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
-    precision = precision_named(framework, filled["precision"])
     if job.names_framework and not given.get("framework"):
-        refuse_unsupported(framework, model, layout, offload)
+        refuse_unsupported(framework, model, layout, offload, job)
         refuse_missing_units(accelerator, precision, framework)
     framework = with_overlap(job, framework, bool(filled["compile"]))
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
@@ -186,7 +193,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     notes += left_out
     notes += framework_notes(framework, model, layout, kernels, origins, precision, job, tuning is None)
     notes += tuning_notes(tuning, model, kernels, framework, precision, job.lora_targets)
-    notes += without_effect(model, job)
+    notes += without_effect(model, job, kernels)
     chunks, layout, placed = _placed(filled["stage_layers"], model, layout, framework)
     notes += placed
     return Setup(

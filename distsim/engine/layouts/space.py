@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy
 
 from distsim.arrays import ceil_div
-from distsim.engine.jobs.drives import needs_shards
+from distsim.engine.jobs.drives import lowest_stage
 from distsim.engine.jobs.graphs import able, ruled_out
-from distsim.engine.jobs.profile import padded_vocab
+from distsim.engine.jobs.layout import raised
+from distsim.engine.jobs.profile import least_zero, padded_vocab
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import widens_stream
 from distsim.engine.layouts.bounds import CLOSED, Bounds
@@ -27,6 +28,7 @@ from distsim.engine.layouts.support import within
 from distsim.engine.layouts.variants import with_batch
 from distsim.engine.layouts.ways import Way, pipelines
 from distsim.specs.layout import Layout
+from distsim.specs.offloads import layers_leave
 from distsim.specs.rules import divisors, interleaves, trades_heads, valid
 from distsim.specs.support import supported
 
@@ -147,13 +149,16 @@ def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) 
     return [mesh for mesh, ok in zip(found, numpy.broadcast_to(allowed, len(found)), strict=True) if ok]
 
 
-def shardings(sharers: int, bounds: Bounds, away: bool = False) -> list[tuple[int, int]]:
+def shardings(sharers: int, bounds: Bounds, away: int = 0, least: int = 0) -> list[tuple[int, int]]:
     """(ZeRO stage, group) for so many data parallel ranks; a group of one rank shards nothing and is ZeRO 0, but for
-    parameters that leave the GPU, or states that go to drives: ``away``, which is a kind of ZeRO 3, and where one rank
-    is all there is and 0 was not asked."""
-    stages = [stage for stage in bounds.choices("zero", [0, 1, 2, 3]) if stage == 3 or not away]
+    what leaves the GPU only from a stage on, ``away``, and where one rank is all there is and 0 was not asked. Several
+    ranks share by the ``least`` stage anyway."""
+    stages = [stage for stage in bounds.choices("zero", [0, 1, 2, 3]) if stage >= away]
+    stages = list(dict.fromkeys(raised(stage, least, sharers) for stage in stages))
+    if sharers == 1 and away:
+        stages = stages[:1]
     found = [(0, sharers)] if 0 in stages and "zero_group" not in bounds.given else []
-    alone = sharers == 1 and (away or 0 not in stages)
+    alone = sharers == 1 and 0 not in stages
     sizes = bounds.choices("zero_group", divisors(sharers, sharers)[0 if alone else 1 :])
     return found + [(stage, size) for stage in stages if stage for size in sizes]
 
@@ -167,8 +172,9 @@ def bins(base: Setup, found: list[Mesh], bounds: Bounds, cells: int) -> Iterator
     that shard where those that do not have a wider residual stream. ``cells`` is how many layouts there are of each
     mesh and ZeRO choice."""
     experts = base.model.experts is not None
-    away = needs_shards(base.job)
-    lists = {sharers: shardings(sharers, bounds, away) for sharers in {mesh.sharers for mesh in found}}
+    away = lowest_stage(base.job, base.framework.supports)
+    least = least_zero(base.framework, base.precision.name)
+    lists = {sharers: shardings(sharers, bounds, away, least) for sharers in {mesh.sharers for mesh in found}}
     kinds: tuple[tuple[bool, ...], ...] = ((False,), (True,))  # of choices by whether they shard
     if not widens_stream(base.precision, base.tuning):
         kinds = ((False, True),)
@@ -221,7 +227,10 @@ def _cut(
             continue
         group = _group(setup, ways, own, again, part, global_batch)
         layout = group.setup.layout
-        runs = supported(setup.framework.supports, setup.model, layout) & able(setup.job, layout)
+        supports, job = setup.framework.supports, setup.job
+        runs = supported(supports, setup.model, layout) & able(job, layout)
+        if job.names_framework:
+            runs = runs & layers_leave(supports, setup.offload, layout, bool(job.offload_modules))
         group = group._replace(valid=_without(group, bounds) & runs)
         if group.valid.any():
             yield group

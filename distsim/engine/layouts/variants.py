@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.jobs.drives import goes_to, needs_shards
+from distsim.engine.jobs.drives import goes_to, lowest_stage
 from distsim.engine.jobs.graphs import OPEN, asked_kernels
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
@@ -41,9 +41,10 @@ def unread(layout: Mapping[str, Any]) -> dict[str, None]:
 
 def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) -> Setup:
     """The setup whose layout is open: all on one rank, so that presets and options are checked."""
-    offloaded = needs_shards(job)
+    framework: Framework = (overrides or {}).get("framework") or framework_of(job)
+    lowest = lowest_stage(job, framework.supports)
     one = {
-        **dict.fromkeys(FIXED), "tp": 1, "pp": 1, "cp": 1, "ep": 1, "vpp": 1, "zero": 3 if offloaded else 0,
+        **dict.fromkeys(FIXED), "tp": 1, "pp": 1, "cp": 1, "ep": 1, "vpp": 1, "zero": lowest,
         "micro_batch": 1, "recompute": "none", "gpus": gpus, "global_batch": None,
     }  # fmt: skip
     base = resolve(job.model_copy(update={**one, **OPEN}), overrides)

@@ -9,7 +9,7 @@ from distsim import catalog
 from distsim.architectures import traits_of
 from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.campaigns.prices import RESERVED_YEARS, STALE_DAYS, Quote, covers
-from distsim.engine.jobs.drives import needs_shards, node_rates
+from distsim.engine.jobs.drives import lowest_stage, node_rates
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.graphs import OPEN
 from distsim.engine.jobs.hardware import limited
@@ -47,14 +47,14 @@ class Scope:
         """Raises DistsimError where nobody rents out what is asked for."""
         self.request = request
         self.sold = sold_whole(offered, request.sizes)
-        shards = needs_shards(request.terms.job)
         self.clusters, self.elsewhere = _running(_clusters(request, self.sold), request.terms.job)
         self.terms = {quote.term for quote in offered if quote.cluster in self.clusters}
-        first = {"cluster": self.clusters[0], "model": model.spec, "gpu_power": None, "zero": 3 if shards else None}
-        job = request.terms.job.model_copy(update={**first, **OPEN})
+        first = {"cluster": self.clusters[0], "model": model.spec, "gpu_power": None}
+        lowest = lowest_stage(request.terms.job, framework_of(request.terms.job.model_copy(update=first)).supports)
+        job = request.terms.job.model_copy(update={**first, "zero": lowest or None, **OPEN})
         setup = resolve(job)
         self.flops_per_token = float(model_flops(setup))
-        self._idle = without_effect(setup.model, job)
+        self._idle = without_effect(setup.model, job, setup.kernels)
         self._lengths = length_notes(setup.model, setup.layout)
         self._tuning = tuning_notes(
             setup.tuning, setup.model, setup.kernels, setup.framework, setup.precision, job.lora_targets

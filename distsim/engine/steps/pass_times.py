@@ -44,7 +44,7 @@ def model_setup(
     framework = framework_of(job)
     any_schedule = framework.supports.model_copy(update={"schedules": None})
     setup = resolve(job, {"framework": framework.model_copy(update={"supports": any_schedule})})
-    refuse_unsupported(setup.framework, setup.model, setup.layout, setup.offload)
+    refuse_unsupported(setup.framework, setup.model, setup.layout, setup.offload, setup.job)
     return setup
 
 

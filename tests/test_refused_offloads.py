@@ -1,0 +1,92 @@
+"""Layouts with which frameworks do not offload, and parts of ZeRO++ that only DeepSpeed has."""
+
+from typing import Any
+
+import pytest
+
+import distsim
+from distsim.engine.advice.changes import changes, together
+from distsim.errors import DistsimError
+
+JOB: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "seq": 1024, "gpus": 8}
+LAYERS = "offloads activations of layers only without pipeline stages and recomputation"
+STATES = "offloads optimizer states only under ZeRO 1 or more, but --zero is 0"
+LAYERWISE = ["megatron-core", "megatron-lm", "megatron-bridge", "nemo"]
+
+
+@pytest.mark.parametrize("framework", LAYERWISE)
+@pytest.mark.parametrize("options", [{"pp": 2}, {"recompute": "full"}, {"recompute": "selective"}])
+def test_megatron_offloads_layers_without_stages_and_recomputation(framework: str, options: dict[str, Any]) -> None:
+    """transformer_config.py: cpu_offloading. Modules are another feature, and whole-iteration graphs go with both."""
+    job = {**JOB, "framework": framework, "offload": "activations"}
+    why = "pp is 2" if "pp" in options else "activations are recomputed"
+    with pytest.raises(DistsimError, match=f"{framework} {LAYERS}, but {why}") as refused:
+        distsim.memory(**job, **options)
+    assert "transformer_config.py" in str(refused.value) and "--offload-modules" in str(refused.value)
+    distsim.memory(**job, cuda_graphs="iteration")
+    distsim.memory(**JOB, framework=framework, offload_modules="core_attn,attn_proj", pp=2)
+    distsim.memory(**{**job, "framework": "deepspeed"}, **{"zero": 1, **options})
+
+
+@pytest.mark.parametrize("framework", [*LAYERWISE, "deepspeed", "megatron-deepspeed"])
+def test_states_leave_only_where_they_are_sharded(framework: str) -> None:
+    job = {**JOB, "framework": framework, "offload": "optimizer", "precision": "fp16"}
+    with pytest.raises(DistsimError, match=f"{framework} {STATES}") as refused:
+        distsim.memory(**job)
+    assert "add --zero 1" in str(refused.value)
+    distsim.memory(**job, zero=1)
+
+
+def test_what_the_default_framework_does_not_offload_is_noted() -> None:
+    for options, told in (({"offload": "activations", "pp": 2}, LAYERS), ({"offload": "optimizer"}, STATES)):
+        notes = [note for note in distsim.memory(**JOB, **options).notes if "computed anyway" in note]
+        assert len(notes) == 1 and told in notes[0]
+
+
+def test_advice_shards_states_that_it_moves() -> None:
+    """And keeps the higher stage where another change shards more; activations are not moved off a pipeline."""
+    setup = distsim.memory(**JOB).setup
+    found = {change.words: change for change in changes(setup)}
+    moved, more = found["optimizer states in host memory, ZeRO 1"], found["ZeRO 2"]
+    assert moved.shown == {"zero": 1, "offload": "optimizer"}
+    for both in ((moved, more), (more, moved)):
+        assert together(setup, both)[1] == {"zero": 2, "offload": "optimizer"}
+    assert "activations in host memory" in found
+    piped = distsim.memory(**JOB, pp=2, zero=1).setup
+    named = {change.words for change in changes(piped)}
+    assert "optimizer states in host memory" in named and "activations in host memory" not in named
+
+
+@pytest.mark.parametrize("offload", ["activations", "optimizer", "optimizer+activations"])
+def test_searches_try_what_their_framework_offloads(offload: str) -> None:
+    report = distsim.search(**JOB, framework="megatron-core", global_batch=16, offload=offload, top=40)
+    assert report.best
+    for one in report.best:
+        layout = one.report.setup.layout
+        assert layout.zero >= 1 or "optimizer" not in offload
+        assert "activations" not in offload or (layout.pp, layout.selective, layout.recompute_layers) == (1, 0, 0)
+        assert one.found.layout["zero"] == layout.zero
+    degrees = {one.found.layout["dp"] * one.found.layout["cp"] for one in report.best}
+    assert offload == "activations" or len(degrees) > 1
+
+
+def test_plans_shard_states_that_leave() -> None:
+    asked = {"tokens": "1B", "gpu": "h100-sxm", "framework": "megatron-core", "offload": "optimizer", "zero": "0..2"}
+    found = distsim.plan("llama-3-8b", **asked).to_dict()["options"]
+    assert found and all(one["layout"]["zero"] >= 1 for one in found)
+
+
+def test_one_rank_moves_states_at_the_first_stage_that_does() -> None:
+    report = distsim.search(**{**JOB, "gpus": 1, "model": "llama-3.2-1b"}, framework="megatron-core", global_batch=4,
+                            offload="optimizer", top=40)  # fmt: skip
+    assert report.best and {one.found.layout["zero"] for one in report.best} == {1}
+
+
+def test_zeropp_is_deepspeeds() -> None:
+    job = {**JOB, "gpus": 16, "zero": 3, "zeropp": "qwz"}
+    for framework in ("torchtitan", "fsdp", "maxtext"):
+        with pytest.raises(DistsimError, match=f"{framework} has no ZeRO"):
+            distsim.comm(**job, framework=framework)
+    for framework in ("deepspeed", "megatron-deepspeed", "huggingface"):
+        assert not any("ZeRO++, but" in note for note in distsim.comm(**job, framework=framework).notes)
+    assert any("megatron-core has no ZeRO++" in note for note in distsim.comm(**job).notes)
