@@ -186,6 +186,6 @@ def each(function: Callable[..., float], *values: Number) -> Number:
     import numpy
 
     table = numpy.stack(numpy.broadcast_arrays(*values))
-    distinct, places = numpy.unique(table.reshape(len(values), -1), axis=1, return_inverse=True)
-    found = numpy.array([function(*column) for column in distinct.T.tolist()])
-    return found[places.ravel()].reshape(table.shape[1:])
+    columns = list(zip(*table.reshape(len(values), -1).tolist(), strict=True))
+    answers = {column: function(*column) for column in dict.fromkeys(columns)}
+    return numpy.array([answers[column] for column in columns]).reshape(table.shape[1:])
