@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 FEW_COLUMNS = 32
 """So few are sooner computed than compared."""
@@ -164,19 +164,41 @@ def kept(function: Callable[..., Number]) -> Callable[..., Number]:
 def by_column(function: Callable[..., Number], *values: Number) -> Number:
     """A function of arrays and plain numbers, entry by entry, computed once for all places along the last axis at which
     every array has the same: meshes of a search that differ in what the function does not look at."""
+    columns = distinct_columns(values)
+    if columns is None:
+        return function(*values)
+    return function(*columns.of(values))[..., columns.places]
+
+
+class Columns(NamedTuple):
+    """Places along the last axis of some arrays: the ``first`` of each kind, and which kind each place is."""
+
+    first: Any
+    places: Any
+
+    def of(self, values: Sequence[Number]) -> list[Number]:
+        """The values at the first place of each kind."""
+        return [one[..., self.first] if _wide(one) else one for one in values]
+
+
+def _wide(value: Number) -> bool:
+    return not isinstance(value, PLAIN) and value.shape[-1] > 1
+
+
+def distinct_columns(values: Sequence[Number]) -> Columns | None:
+    """Places at which every array has the same; None where they are few, or mostly differ."""
     import numpy
 
-    wide = [one for one in values if isinstance(one, numpy.ndarray) and one.shape[-1] > 1]
+    wide = [one for one in values if _wide(one)]
     length = wide[0].shape[-1] if wide else 0
     if length < FEW_COLUMNS:
-        return function(*values)
+        return None
     rows = numpy.concatenate([one.reshape(-1, length) for one in wide])
     marks = numpy.sqrt(numpy.arange(2, len(rows) + 2)) @ rows
     _, first, places = numpy.unique(marks, return_index=True, return_inverse=True)
     if 2 * len(first) > length or not (rows[:, first][:, places] == rows).all():  # unlike columns may share a mark
-        return function(*values)
-    found = function(*(one[..., first] if any(one is each for each in wide) else one for one in values))
-    return found[..., places]
+        return None
+    return Columns(first, places)
 
 
 def each(function: Callable[..., float], *values: Number) -> Number:

@@ -110,21 +110,24 @@ def test_columns_that_only_seem_alike_are_told_apart() -> None:
 
 
 def test_prices_look_at_few_of_the_meshes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each exchange is looked up for the meshes on which its price may differ, and the small ones together."""
     group = max(groups_of("mixtral-8x7b", 256, 256, pp="1"), key=lambda one: one.shape[MESH])
-    alone, whole = prices.price_of, prices.Prices()
-    widths: list[int] = []
+    alone = prices._of_row
+    sizes: list[int] = []
 
-    def counted(flow: Flow, network: Any) -> Any:
-        found = alone(flow, network)
-        widths.append(numpy.shape(flow.bytes_logical)[-1] if numpy.shape(flow.bytes_logical) else 1)
-        return found
+    def counted(flow: Flow, row: Any, network: Any) -> Any:
+        sizes.append(prices._size(row))
+        return alone(flow, row, network)
 
-    monkeypatch.setattr(prices, "price_of", counted)
-    shared = fold(group, whole).sections[-1].stages
-    assert max(widths) <= group.shape[MESH] / 2
-    monkeypatch.setattr(prices, "price_of", alone)
-    monkeypatch.setattr(prices, "by_column", lambda function, *values: function(*values))
-    for one, other in zip(shared, fold(group, prices.Prices()).sections[-1].stages, strict=True):
+    monkeypatch.setattr(prices, "_of_row", counted)
+    shared = fold(group, prices.Prices()).sections[-1].stages
+    looked_up, calls = sum(sizes), len(sizes)
+    sizes.clear()
+    monkeypatch.setattr(prices, "distinct_columns", lambda values: None)
+    monkeypatch.setattr(prices, "MOST_NUMBERS", 0)
+    whole = fold(group, prices.Prices()).sections[-1].stages
+    assert looked_up < sum(sizes) / 5 and calls < len(sizes) / 2
+    for one, other in zip(shared, whole, strict=True):
         assert all(numpy.array_equal(one[name], other[name]) for name in one)
 
 
