@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 FEW_COLUMNS = 32
 """So few are sooner computed than compared."""
+KEPT_BYTES = 2**24
+"""Bytes of answers to arrays that a function of arrays has given last."""
+FEW_BYTES = 512
+"""Arrays up to this size are told apart by their bytes, larger ones by a digest."""
 Number = Any  # int, float, or a numpy array of either
 PLAIN = (float, int)
 """Made once: a step asks thousands of numbers whether they are plain."""
@@ -147,18 +152,42 @@ def some(condition: Number) -> bool:
 
 
 def kept(function: Callable[..., Number]) -> Callable[..., Number]:
-    """Decorator: a function whose answers to plain numbers are kept, as layouts and runs often ask the same again.
-    Arrays are computed every time, once for each of their distinct columns."""
+    """Decorator: a function whose answers are kept, as layouts and runs often ask the same again: up to so many for
+    plain numbers, and for arrays as many as take little memory, of those each computed once for its distinct
+    columns."""
     known = functools.lru_cache(maxsize=8192)(function)
+    arrays: OrderedDict[tuple[Any, ...], Number] = OrderedDict()
+    held = 0
 
     @functools.wraps(function)
     def asked(*values: Number) -> Number:
+        nonlocal held
         try:
             return known(*values)
         except TypeError:  # arrays are not hashable
-            return by_column(function, *values)
+            pass
+        key = tuple(map(mark, values))
+        if key in arrays:
+            arrays.move_to_end(key)
+            return arrays[key]
+        found = arrays[key] = by_column(function, *values)
+        held += found.nbytes
+        while held > KEPT_BYTES and len(arrays) > 1:
+            held -= arrays.popitem(last=False)[1].nbytes
+        return found
 
     return asked
+
+
+def mark(value: Any) -> Any:
+    """Tells values apart: a number is itself, an array its shape and its bytes, or a digest of many."""
+    if isinstance(value, PLAIN):
+        return value
+    if value.nbytes <= FEW_BYTES:
+        return value.shape, value.dtype.str, value.tobytes()
+    import hashlib
+
+    return value.shape, value.dtype.str, hashlib.blake2b(value.tobytes(), digest_size=16).digest()
 
 
 def by_column(function: Callable[..., Number], *values: Number) -> Number:

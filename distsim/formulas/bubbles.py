@@ -7,7 +7,7 @@ estimate. Everything takes numbers or arrays.
 
 from __future__ import annotations
 
-from distsim.arrays import Number, ceil_div, each, maximum, minimum, where
+from distsim.arrays import Number, ceil_div, each, kept, maximum, minimum, where
 from distsim.formula import formula
 
 _MEGATRON = "Narayanan et al. 2021, arXiv:2104.04473, section 2.2"
@@ -199,6 +199,7 @@ def one_f_one_b_peak(stages: Number, micro: Number, stage: Number = 0) -> Number
 
 @formula(unit="micro-batches", source="NVIDIA/Megatron-LM core/pipeline_parallel/schedules.py, "
          "microbatch_group_size_per_vp_stage; torch.distributed.pipelining, equal rounds")  # fmt: skip
+@kept  # each stage of a pipeline asks
 def interleaved_group(stages: Number, micro: Number) -> Number:
     """The fewest consecutive micro-batches per chunk: the number of stages if that divides all micro-batches, else the
     next number for which the last group is full or holds at least as many as there are stages."""

@@ -159,9 +159,11 @@ def thin(values: Mapping[str, Any], zero: slice) -> dict[str, Any]:
     for name, value in _along(values, zero).items():
         if isinstance(value, numpy.ndarray):
             for axis, size in enumerate(value.shape):
-                first = value[(slice(None),) * axis + (slice(0, 1),)]
-                if size > 1 and (value == first).all():
-                    value = first
+                ends = (0,) * axis, (0,) * (value.ndim - axis - 1)
+                if size > 1 and value[*ends[0], 0, *ends[1]] == value[*ends[0], -1, *ends[1]]:  # mostly not
+                    first = value[(slice(None),) * axis + (slice(0, 1),)]
+                    if (value == first).all():
+                        value = first
             value = value.item() if value.size == 1 else value
         found[name] = value
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-from distsim.arrays import Number, distinct_columns
+from distsim.arrays import Number, distinct_columns, mark
 from distsim.engine.exchanges.all_flows import of_call
 from distsim.engine.exchanges.flows import Fixed, Flow
 from distsim.engine.networks import pricing
@@ -18,8 +18,6 @@ from distsim.units import MIB
 
 MOST_BYTES = 48 * MIB
 """Bytes of prices that are remembered, the latest used."""
-FEW_BYTES = 512
-"""Arrays up to this size are told apart by their bytes, larger ones by a digest."""
 MOST_NUMBERS = 4096
 """Exchanges with at most so many numbers are priced together: for small arrays calling an operation costs more than
 its arithmetic."""
@@ -71,8 +69,7 @@ class Prices:
 
 
 class Marks:
-    """What tells values apart: a number is itself, an array its shape and its bytes, or a digest of many; of an array
-    that comes again, as most do, found once."""
+    """What tells values apart; of an array that comes again, as most do, found once."""
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[Any, Key]] = {}
@@ -82,23 +79,15 @@ class Marks:
             return value
         found = self.known.get(id(value))
         if found is None:
-            found = self.known[id(value)] = value, _mark(value)  # held, so that no other can take its place
+            found = self.known[id(value)] = value, mark(value)  # held, so that no other can take its place
         return found[1]
 
 
-def _mark(value: Any) -> Key:
-    if value.nbytes <= FEW_BYTES:
-        return value.shape, value.dtype.str, value.tobytes()
-    import hashlib
-
-    return value.shape, value.dtype.str, hashlib.blake2b(numpy.ascontiguousarray(value).data, digest_size=16).digest()
-
-
-def _key(flow: Flow, mark: Marks) -> Key:
+def _key(flow: Flow, marks: Marks) -> Key:
     span = flow.span
-    ends = (None,) if span.ends is None else tuple(mark(end) for end in span.ends)
-    return (flow.pattern, mark(flow.bytes_logical), mark(span.ranks), mark(span.stride), mark(span.world),
-            *ends, mark(flow.own_rate))  # fmt: skip
+    ends = (None,) if span.ends is None else tuple(map(marks, span.ends))
+    return (flow.pattern, marks(flow.bytes_logical), marks(span.ranks), marks(span.stride), marks(span.world),
+            *ends, marks(flow.own_rate))  # fmt: skip
 
 
 def _numbers(flow: Flow) -> tuple[Number, ...]:
