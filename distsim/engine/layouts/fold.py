@@ -18,7 +18,6 @@ from distsim.engine.footprint.host import beyond_drives, beyond_host, node_bytes
 from distsim.engine.footprint.moment import heights
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
-from distsim.engine.kernels.sums import StageCompute
 from distsim.engine.layouts.likeness import corrections, recomputation
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.space import AGAIN, AXES, CHUNKS, MESH, MICRO, ZERO, Array, Group
@@ -26,7 +25,7 @@ from distsim.engine.layouts.variants import unread
 from distsim.engine.memory import stage_moments
 from distsim.engine.steps.breakdown import timing_of
 from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
-from distsim.engine.steps.work import work_of
+from distsim.engine.steps.work import Known, work_of
 from distsim.engine.timelines.schedule_shape import Flight, Flights
 from distsim.specs.layout import Layout
 
@@ -98,9 +97,9 @@ class Folded:
 
 @dataclass
 class Inside:
-    """What of a group no network is asked for: computation by stage, and memory."""
+    """What of a group no network is asked for: what is known of its work, and memory."""
 
-    computed: dict[int, StageCompute] = field(default_factory=dict)
+    work: Known = field(default_factory=Known)
     memory: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -112,7 +111,7 @@ Shared = dict[tuple[int, int], Inside]
 def fold(group: Group, prices: Prices, inside: Inside | None = None) -> Folded:
     """Fold traffic, computation and memory of a group, the last two unless they are known."""
     setup, inside = group.setup, inside or Inside()
-    stages = stage_numbers(work_of(setup, prices, prices.together, inside.computed))
+    stages = stage_numbers(work_of(setup, prices, prices.together, inside.work))
     numbers = layout_numbers(setup)
     inside.memory = memory = inside.memory or [_memory(setup, stage) for stage in distinct(build_stages(setup))]
     factors = corrections(group)
