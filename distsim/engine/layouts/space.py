@@ -106,6 +106,11 @@ def along(values: Sequence[int | str], axis: int, kind: Any = numpy.int64) -> Ar
     return numpy.array(values, dtype=kind).reshape(shape)
 
 
+def one_or_along(values: Sequence[Any], axis: int, kind: Any = numpy.int64) -> Any:
+    """The same, or the one value that all are."""
+    return along(values, axis, kind) if len(set(values)) > 1 else values[0]
+
+
 def groups(
     base: Setup, gpus: int, global_batch: int, bounds: Bounds, schedules: tuple[str, ...] = CLOSED
 ) -> Iterator[Group]:
@@ -242,12 +247,12 @@ def _group(
     micro = along(micros, MICRO)
     step = micro * mesh["dp"]
     count = numpy.maximum(global_batch // step, 1)
-    schedules, vpps = (list(dict.fromkeys(column)) for column in zip(*ways, strict=True))
+    schedules, vpps = zip(*ways, strict=True)
+    selective, recomputed = zip(*again, strict=True)
     layout = setup.layout.with_(
-        **mesh, vpp=along([vpp for _, vpp in ways], CHUNKS) if len(vpps) > 1 else vpps[0], zero=stages,
-        zero_group=sizes, micro_batch=micro, micro_batches=count, selective=along([pair[0] for pair in again], AGAIN),
-        recompute_layers=along([pair[1] for pair in again], AGAIN),
-        schedule=along([name for name, _ in ways], CHUNKS, str) if len(schedules) > 1 else schedules[0],
+        **mesh, vpp=one_or_along(vpps, CHUNKS), zero=stages, zero_group=sizes, micro_batch=micro, micro_batches=count,
+        selective=one_or_along(selective, AGAIN), recompute_layers=one_or_along(recomputed, AGAIN),
+        schedule=one_or_along(schedules, CHUNKS, str),
     )  # fmt: skip
     ok = (global_batch % step == 0) & real & interleaves(layout)
     vocab = padded_vocab(setup.framework, setup.model, layout.tp)
