@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ MOST_BYTES = 48 * MIB
 MOST_NUMBERS = 4096
 """Exchanges with at most so many numbers are priced together: for small arrays calling an operation costs more than
 its arithmetic."""
+FEW_NUMBERS = 512
+"""Exchanges with so few are sooner priced for all meshes than the meshes on which their prices differ are found."""
 Key = tuple[Any, ...]
 
 
@@ -98,7 +101,7 @@ def _numbers(flow: Flow) -> tuple[Number, ...]:
 def _seconds(flows: Sequence[Flow], network: Network) -> list[Number]:
     """Seconds of one call of each of some exchanges of a pattern: each looked up once for all meshes on which it is the
     same, and small ones together."""
-    columns = [distinct_columns(_numbers(flow)) for flow in flows]
+    columns = [distinct_columns(row) if _size(row) > FEW_NUMBERS else None for row in map(_numbers, flows)]
     rows = [
         _numbers(flow) if own is None else tuple(own.of(_numbers(flow)))
         for flow, own in zip(flows, columns, strict=True)
@@ -120,11 +123,15 @@ def _size(row: Sequence[Number]) -> int:
 
 def _at_once(first: Flow, rows: Sequence[Sequence[Number]], network: Network) -> list[Number]:
     """Seconds for the numbers of exchanges of the same pattern as the ``first``, priced as one array."""
-    each = [numpy.broadcast_arrays(*row) for row in rows]
-    joined = [numpy.concatenate([one.ravel() for one in column]) for column in zip(*each, strict=True)]
+    shapes = [numpy.broadcast_shapes(*map(numpy.shape, row)) for row in rows]
+    ends = [0, *itertools.accumulate(map(math.prod, shapes))]
+    places = [slice(*pair) for pair in itertools.pairwise(ends)]
+    joined = [numpy.empty(ends[-1], numpy.result_type(*column)) for column in zip(*rows, strict=True)]
+    for row, shape, place in zip(rows, shapes, places, strict=True):
+        for whole, one in zip(joined, row, strict=True):
+            whole[place].reshape(shape)[...] = one
     found = numpy.broadcast_to(_of_row(first, joined, network), joined[0].shape)
-    parts = numpy.split(found, numpy.cumsum([row[0].size for row in each[:-1]]))
-    return [part.reshape(row[0].shape) for part, row in zip(parts, each, strict=True)]
+    return [found[place].reshape(shape) for shape, place in zip(shapes, places, strict=True)]
 
 
 def _of_row(flow: Flow, row: Sequence[Number], network: Network) -> Number:

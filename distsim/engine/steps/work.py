@@ -150,9 +150,12 @@ def traffic_seconds(
     """Seconds per step of each kind of traffic of one rank of a stage, of all that it exchanges."""
     sums: dict[str, Number] = dict.fromkeys(LINKS, 0.0)
     shared: dict[tuple[Link, Role, str], Number] = {}
+    counted: dict[Link, Number] = {}
     for flow in flows:
         kind = kind_of(flow)
-        seconds = price(flow, network).seconds * product(flow.calls_per_step, share_counted(setup, kind))
+        if kind not in counted:
+            counted[kind] = share_counted(setup, kind)
+        seconds = price(flow, network).seconds * product(flow.calls_per_step, counted[kind])
         if kind in ONCE:
             key = (kind, flow.role, flow.span.group)
             shared[key] = shared[key] + seconds if key in shared else seconds
