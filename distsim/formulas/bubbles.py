@@ -199,10 +199,14 @@ def one_f_one_b_peak(stages: Number, micro: Number, stage: Number = 0) -> Number
 
 @formula(unit="micro-batches", source="NVIDIA/Megatron-LM core/pipeline_parallel/schedules.py, "
          "microbatch_group_size_per_vp_stage; torch.distributed.pipelining, equal rounds")  # fmt: skip
-@kept  # each stage of a pipeline asks
 def interleaved_group(stages: Number, micro: Number) -> Number:
     """The fewest consecutive micro-batches per chunk: the number of stages if that divides all micro-batches, else the
     next number for which the last group is full or holds at least as many as there are stages."""
+    return _least_groups(stages, micro)
+
+
+@kept  # each stage of a pipeline asks
+def _least_groups(stages: Number, micro: Number) -> Number:
     return each(_least_group, stages, micro)
 
 

@@ -67,6 +67,13 @@ class _Shared:
         """Bytes of an element where ranks exchange it."""
         return self._once(lambda: where(self.group(kind) > 1, each, 0), kind, "exchanged", each)
 
+    def copied(self, kind: str, gathered: float, reduced: float, times: CopiedTimes) -> Number:
+        """Bytes of an element that backward copies of what is gathered and reduced."""
+        return self._once(
+            lambda: self.exchanged(kind, gathered) * times.backward + self.exchanged(kind, reduced) * times.reduced,
+            kind, gathered, reduced,
+        )  # fmt: skip
+
     def accumulated(self, each: float) -> Number:
         """Bytes that pass for each gradient of so many, which micro-batches add up."""
         return self._once(
@@ -200,13 +207,14 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
         matrix = parameter.kind == "matrix" and parameter.held != "quantised"
         narrowed = precision.autocast or (partitioned and precision.parameter_bytes > precision.activation_bytes)
         cast = (precision.parameter_bytes + precision.activation_bytes) * int(narrowed and matrix)
-        read = elements * gathered * times.forward + where(layout.zero >= 3, own, elements) * cast
+        read = elements * gathered * times.forward
+        if cast:
+            read = read + where(layout.zero >= 3, own, elements) * cast
         forward = forward + stream_seconds(read, bandwidth)
-        reduced = gathered
+        travels = copied
         if not partitioned:  # read as backward made it, written as it travels
-            travels = precision.activation_bytes + DTYPE_BYTES[reduced_in(setup)]
-            reduced = of.exchanged(parameter.group, travels) * int(parameter.trains)
-        moved = elements * (gathered * times.backward + reduced * times.reduced)
+            travels = (precision.activation_bytes + DTYPE_BYTES[reduced_in(setup)]) * int(parameter.trains)
+        moved = elements * of.copied(parameter.group, copied, travels, times)
         if some(bucketed) and parameter.trains:
             width = recipe_of(parameter, precision, setup.tuning).parameter_bytes
             moved = moved + elements * width * where(bucketed, BUCKET_PASSES / layout.micro_batches, 0)
