@@ -7,7 +7,7 @@ estimate. Everything takes numbers or arrays.
 
 from __future__ import annotations
 
-from distsim.arrays import Number, ceil_div, each, kept, maximum, minimum, where
+from distsim.arrays import Number, ceil_div, each, maximum, minimum, where
 from distsim.formula import formula
 
 _MEGATRON = "Narayanan et al. 2021, arXiv:2104.04473, section 2.2"
@@ -202,11 +202,6 @@ def one_f_one_b_peak(stages: Number, micro: Number, stage: Number = 0) -> Number
 def interleaved_group(stages: Number, micro: Number) -> Number:
     """The fewest consecutive micro-batches per chunk: the number of stages if that divides all micro-batches, else the
     next number for which the last group is full or holds at least as many as there are stages."""
-    return _least_groups(stages, micro)
-
-
-@kept  # each stage of a pipeline asks
-def _least_groups(stages: Number, micro: Number) -> Number:
     return each(_least_group, stages, micro)
 
 
