@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 FEW_COLUMNS = 32
 """So few are sooner computed than compared."""
+KEPT_BYTES = 2**24
+"""Bytes of answers to arrays that a function of arrays has given last."""
+FEW_BYTES = 512
+"""Arrays up to this size are told apart by their bytes, larger ones by a digest."""
 Number = Any  # int, float, or a numpy array of either
 PLAIN = (float, int)
 """Made once: a step asks thousands of numbers whether they are plain."""
@@ -147,36 +152,82 @@ def some(condition: Number) -> bool:
 
 
 def kept(function: Callable[..., Number]) -> Callable[..., Number]:
-    """Decorator: a function whose answers to plain numbers are kept, as layouts and runs often ask the same again.
-    Arrays are computed every time, once for each of their distinct columns."""
+    """Decorator: a function whose answers are kept, as layouts and runs often ask the same again: up to so many for
+    plain numbers, and for arrays as many as take little memory, of those each computed once for its distinct
+    columns."""
     known = functools.lru_cache(maxsize=8192)(function)
+    arrays: OrderedDict[tuple[Any, ...], Number] = OrderedDict()
+    held = 0
 
     @functools.wraps(function)
     def asked(*values: Number) -> Number:
+        nonlocal held
         try:
             return known(*values)
         except TypeError:  # arrays are not hashable
-            return by_column(function, *values)
+            pass
+        key = tuple(map(mark, values))
+        if key in arrays:
+            arrays.move_to_end(key)
+            return arrays[key]
+        found = arrays[key] = by_column(function, *values)
+        held += found.nbytes
+        while held > KEPT_BYTES and len(arrays) > 1:
+            held -= arrays.popitem(last=False)[1].nbytes
+        return found
 
     return asked
+
+
+def mark(value: Any) -> Any:
+    """Tells values apart: a number is itself, an array its shape and its bytes, or a digest of many."""
+    if isinstance(value, PLAIN):
+        return value
+    if value.nbytes <= FEW_BYTES:
+        return value.shape, value.dtype.str, value.tobytes()
+    import hashlib
+
+    return value.shape, value.dtype.str, hashlib.blake2b(value.tobytes(), digest_size=16).digest()
 
 
 def by_column(function: Callable[..., Number], *values: Number) -> Number:
     """A function of arrays and plain numbers, entry by entry, computed once for all places along the last axis at which
     every array has the same: meshes of a search that differ in what the function does not look at."""
+    columns = distinct_columns(values)
+    if columns is None:
+        return function(*values)
+    return function(*columns.of(values))[..., columns.places]
+
+
+class Columns(NamedTuple):
+    """Places along the last axis of some arrays: the ``first`` of each kind, and which kind each place is."""
+
+    first: Any
+    places: Any
+
+    def of(self, values: Sequence[Number]) -> list[Number]:
+        """The values at the first place of each kind."""
+        return [one[..., self.first] if _wide(one) else one for one in values]
+
+
+def _wide(value: Number) -> bool:
+    return not isinstance(value, PLAIN) and value.shape[-1] > 1
+
+
+def distinct_columns(values: Sequence[Number]) -> Columns | None:
+    """Places at which every array has the same; None where they are few, or mostly differ."""
     import numpy
 
-    wide = [one for one in values if isinstance(one, numpy.ndarray) and one.shape[-1] > 1]
+    wide = [one for one in values if _wide(one)]
     length = wide[0].shape[-1] if wide else 0
     if length < FEW_COLUMNS:
-        return function(*values)
+        return None
     rows = numpy.concatenate([one.reshape(-1, length) for one in wide])
     marks = numpy.sqrt(numpy.arange(2, len(rows) + 2)) @ rows
     _, first, places = numpy.unique(marks, return_index=True, return_inverse=True)
     if 2 * len(first) > length or not (rows[:, first][:, places] == rows).all():  # unlike columns may share a mark
-        return function(*values)
-    found = function(*(one[..., first] if any(one is each for each in wide) else one for one in values))
-    return found[..., places]
+        return None
+    return Columns(first, places)
 
 
 def each(function: Callable[..., float], *values: Number) -> Number:
@@ -186,6 +237,6 @@ def each(function: Callable[..., float], *values: Number) -> Number:
     import numpy
 
     table = numpy.stack(numpy.broadcast_arrays(*values))
-    distinct, places = numpy.unique(table.reshape(len(values), -1), axis=1, return_inverse=True)
-    found = numpy.array([function(*column) for column in distinct.T.tolist()])
-    return found[places.ravel()].reshape(table.shape[1:])
+    columns = list(zip(*table.reshape(len(values), -1).tolist(), strict=True))
+    answers = {column: function(*column) for column in dict.fromkeys(columns)}
+    return numpy.array([answers[column] for column in columns]).reshape(table.shape[1:])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distsim import catalog
+from distsim import arrays, catalog
 from distsim.arrays import kept, maximum
 from distsim.engine.footprint.peak_error import peak_error
 from distsim.engine.jobs.flops import active_parameters
@@ -40,7 +40,8 @@ CELLS = {
 }
 
 
-def test_plain_numbers_are_computed_once_and_arrays_every_time() -> None:
+def test_numbers_and_arrays_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays are told apart by what they hold; the oldest answers go where they would take much memory."""
     asked: list[object] = []
 
     @kept
@@ -52,7 +53,14 @@ def test_plain_numbers_are_computed_once_and_arrays_every_time() -> None:
     assert asked == [5, 1]
     for _ in range(2):
         assert list(above_two(np.array([1, 3]))) == [2, 3]  # type: ignore[call-overload]
-    assert len(asked) == 4
+        assert list(above_two(np.array([1.0, 3.0]))) == [2, 3]  # type: ignore[call-overload]
+        assert above_two(np.arange(200)).sum() == 19903  # type: ignore[attr-defined]
+    assert len(asked) == 5
+    monkeypatch.setattr(arrays, "KEPT_BYTES", 1600)
+    for _ in range(2):
+        above_two(np.arange(200) + 1)
+        above_two(np.array([1, 3]))
+    assert len(asked) == 9
 
 
 def test_shares_of_products_are_the_same_one_by_one_and_in_an_array() -> None:

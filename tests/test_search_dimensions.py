@@ -12,7 +12,8 @@ import pytest
 from distsim import catalog
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.layouts.bounds import CLOSED, SIMULATED, USUAL, Bounds, parse_bounds
-from distsim.engine.layouts.fold import Block, fold, places, setup_at
+from distsim.engine.layouts.fold import Block, fold, setup_at
+from distsim.engine.layouts.places import places
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.report import Request, SearchReport, choice
 from distsim.engine.layouts.schedules import simulated

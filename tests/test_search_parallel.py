@@ -23,7 +23,7 @@ from distsim.engine.layouts import chunks as search_chunks
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.bounds import Bounds, parse_bounds
 from distsim.engine.layouts.chunks import Chunk, Sifted, chunks
-from distsim.engine.layouts.fold import places
+from distsim.engine.layouts.places import places
 from distsim.engine.layouts.ranking import OBJECTIVES, Objective
 from distsim.engine.layouts.report import Request
 from distsim.engine.layouts.search import LEAST_KEPT, _walk, search

@@ -17,6 +17,7 @@ from distsim.engine.jobs import stages
 from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.layouts import fold as folds
 from distsim.engine.layouts import prices
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import Inside, fold
@@ -50,8 +51,9 @@ def test_no_part_is_folded_over_sharding_and_recomputation_at_once(model: str) -
     """Their product is most of a group: hooks that Megatron does not have, and the optimizer's moment of the step, once
     made arrays of it."""
     for group in groups_of(model, 64, 256, pp="2", tp="1..4"):
-        for section in fold(group, prices.Prices()).sections:
-            for parts in (*section.stages, *section.memory, section.numbers):
+        folded = fold(group, prices.Prices())
+        for section, memory in zip(folded.sections, folded.footprint.parts, strict=True):
+            for parts in (*section.stages, *memory.stages, section.numbers):
                 shapes = {name: numpy.shape(value) for name, value in parts.items() if numpy.shape(value)}
                 assert [name for name, one in shapes.items() if one[ZERO] > 1 and one[AGAIN] > 1] == []
 
@@ -110,21 +112,24 @@ def test_columns_that_only_seem_alike_are_told_apart() -> None:
 
 
 def test_prices_look_at_few_of_the_meshes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each exchange is looked up for the meshes on which its price may differ, and the small ones together."""
     group = max(groups_of("mixtral-8x7b", 256, 256, pp="1"), key=lambda one: one.shape[MESH])
-    alone, whole = prices.price_of, prices.Prices()
-    widths: list[int] = []
+    alone = prices._of_row
+    sizes: list[int] = []
 
-    def counted(flow: Flow, network: Any) -> Any:
-        found = alone(flow, network)
-        widths.append(numpy.shape(flow.bytes_logical)[-1] if numpy.shape(flow.bytes_logical) else 1)
-        return found
+    def counted(flow: Flow, row: Any, network: Any) -> Any:
+        sizes.append(prices._size(row))
+        return alone(flow, row, network)
 
-    monkeypatch.setattr(prices, "price_of", counted)
-    shared = fold(group, whole).sections[-1].stages
-    assert max(widths) <= group.shape[MESH] / 2
-    monkeypatch.setattr(prices, "price_of", alone)
-    monkeypatch.setattr(prices, "by_column", lambda function, *values: function(*values))
-    for one, other in zip(shared, fold(group, prices.Prices()).sections[-1].stages, strict=True):
+    monkeypatch.setattr(prices, "_of_row", counted)
+    shared = fold(group, prices.Prices()).sections[-1].stages
+    looked_up, calls = sum(sizes), len(sizes)
+    sizes.clear()
+    monkeypatch.setattr(prices, "distinct_columns", lambda values: None)
+    monkeypatch.setattr(prices, "MOST_NUMBERS", 0)
+    whole = fold(group, prices.Prices()).sections[-1].stages
+    assert looked_up < sum(sizes) / 5 and calls < len(sizes) / 2
+    for one, other in zip(shared, whole, strict=True):
         assert all(numpy.array_equal(one[name], other[name]) for name in one)
 
 
@@ -153,31 +158,52 @@ def test_exchanges_cost_the_same_together(model: str, chip: dict[str, str], boun
             assert numpy.array_equal(one, other)
 
 
-def test_networks_share_what_they_do_not_decide() -> None:
-    """The same groups on another network: computation and memory are taken over, exchanges priced again."""
+@pytest.mark.parametrize(("model", "ep"), [("llama-7b", "1"), ("mixtral-8x7b", "2..8")])
+def test_networks_share_what_they_do_not_decide(model: str, ep: str) -> None:
+    """The same groups on another network: exchanges, computation and memory are taken over, and priced again."""
     inside: list[Inside] = []
     for name in ("dgx-h100", "p5.48xlarge", "a3-highgpu-8g"):
-        base = base_setup(Job(model="llama-7b", cluster=name, global_batch=64), 64)
-        for number, group in enumerate(groups(base, 64, 64, parse_bounds({"pp": "1..4"}, []))):
+        base = base_setup(Job(model=model, cluster=name, global_batch=64), 64)
+        for number, group in enumerate(groups(base, 64, 64, parse_bounds({"pp": "1..4", "ep": ep}, []))):
             if number == len(inside):
                 inside.append(Inside())
             one, other = fold(group, prices.Prices(), inside[number]), fold(group, prices.Prices())
             for known, alone in zip(one.sections, other.sections, strict=True):
-                pairs = [(known.numbers, alone.numbers), *zip(known.stages, alone.stages, strict=True),
-                         *zip(known.memory, alone.memory, strict=True)]  # fmt: skip
+                pairs = [(known.numbers, alone.numbers), *zip(known.stages, alone.stages, strict=True)]
                 assert all(numpy.array_equal(a[key], b[key]) for a, b in pairs for key in b)
-    assert len(inside) > 2
+            for mine, own in zip(one.footprint.parts, other.footprint.parts, strict=True):
+                both = zip(mine.stages, own.stages, strict=True)
+                assert all(numpy.array_equal(a[key], b[key]) for a, b in both for key in b)
+    assert len(inside) > 2 and all(len(one.work.flows) == 1 for one in inside)
 
 
-def test_a_brief_search_has_the_same_best() -> None:
-    job = Job(model="llama-7b", gpu="h100-sxm", global_batch=256)
+@pytest.mark.parametrize(("model", "gpus"), [("llama-7b", 64), ("mixtral-8x7b", 16)])
+def test_a_brief_search_has_the_same_best(model: str, gpus: int) -> None:
+    job = Job(model=model, gpu="h100-sxm", global_batch=256)
     bounds = parse_bounds({"tp": "1..8", "pp": "1..4"}, [])
-    whole, brief = (search(Request(job, (64,), bounds, top=4, brief=brief)) for brief in (False, True))
+    whole, brief = (search(Request(job, (gpus,), bounds, top=4, brief=brief)) for brief in (False, True))
     assert [one.options for one in brief.best] == [one.options for one in whole.best]
     assert [(one.key, one.place) for one in brief.kept.front.found] == [
         (one.key, one.place) for one in whole.kept.front.found
     ]
     assert (brief.evaluated, brief.feasible) == (whole.evaluated, whole.feasible)
+
+
+def test_no_group_is_timed_of_which_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the first, in a search that asks for the best alone; it counts what one that times all counts."""
+    timed: list[int] = []
+
+    def counted(group: Group, *known: Any) -> Any:
+        timed.append(group.setup.layout.pp)
+        return fold(group, *known)
+
+    monkeypatch.setattr(folds, "fold", counted)
+    job, bounds = Job(model="mixtral-8x7b", gpu="h100-sxm", global_batch=512), parse_bounds({"tp": "1..4"}, [])
+    whole, every = search(Request(job, (16,), bounds)), timed.copy()
+    timed.clear()
+    brief = search(Request(job, (16,), bounds, brief=True))
+    assert (brief.evaluated, brief.fitting, brief.feasible) == (whole.evaluated, whole.fitting, whole.feasible)
+    assert brief.best[0].options == whole.best[0].options and timed[0] == 1 and 1 < len(timed) < len(every)
 
 
 def test_nothing_and_once_go_over_no_array() -> None:

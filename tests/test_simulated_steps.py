@@ -12,7 +12,7 @@ from distsim.engine.jobs.flops import least_flops, model_flops
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts.bounds import parse_bounds
-from distsim.engine.layouts.fold import distinct
+from distsim.engine.layouts.footprint import distinct
 from distsim.engine.layouts.report import Request
 from distsim.engine.layouts.search import search
 from distsim.engine.steps.simulated import in_doubt, simulated_seconds

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from distsim.arrays import Number, minimum
+from distsim.arrays import Number, kept, minimum
 from distsim.formulas import bubbles
 
 
@@ -105,8 +105,12 @@ def _one_f_one_b_peak(s: Setting, stage: Number) -> Number:
     return bubbles.one_f_one_b_peak(s.stages, s.micro, stage)
 
 
+_interleaved_group = kept(bubbles.interleaved_group)
+"""Each stage of a pipeline asks."""
+
+
 def _interleaved_peak(s: Setting, stage: Number) -> Number:
-    group = bubbles.interleaved_group(s.stages, s.micro)
+    group = _interleaved_group(s.stages, s.micro)
     return bubbles.interleaved_peak(s.stages, s.micro, s.chunks, group, stage)
 
 

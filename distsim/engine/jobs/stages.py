@@ -188,11 +188,13 @@ class _Builder:
             schedule, micro_batches = layout.schedule, layout.micro_batches
             embedding, head = _ends(self.ctx, index == 0, index == self.last)
             layers, order = _counted(_with_first(self.ctx, index, embedding, self.layers_of(index)))
+            found = flights(schedule, layout.pp, micro_batches, layout.vpp, index)
+            held = found.all[0].before  # all there is, unless weight gradients wait
+            if found.split:
+                held = in_flight(schedule, layout.pp, micro_batches, layout.vpp, index)
             self.known[index] = Stage(
-                index, embedding, layers, head,
-                held_with_vocabulary(layout, in_flight(schedule, layout.pp, micro_batches, layout.vpp, index)),
-                _flights(layout, index), head_in_flight(schedule, layout.pp, micro_batches),
-                split_share(schedule, layout.pp, layout.vpp),
+                index, embedding, layers, head, held_with_vocabulary(layout, held), _with_vocabulary(layout, found),
+                head_in_flight(schedule, layout.pp, micro_batches), split_share(schedule, layout.pp, layout.vpp),
                 weight_versions(schedule, layout.pp, micro_batches, index), order,
             )  # fmt: skip
         return self.known[index]
@@ -226,8 +228,7 @@ def in_rows(ctx: Context) -> Context:
     return ctx._replace(layout=layout if ctx.tuning is not None else layout._replace(zero=0, zero_group=1))
 
 
-def _flights(layout: Layout, stage: int) -> Flights:
-    found = flights(layout.schedule, layout.pp, layout.micro_batches, layout.vpp, stage)
+def _with_vocabulary(layout: Layout, found: Flights) -> Flights:
     return Flights(
         *(tuple(one._replace(before=held_with_vocabulary(layout, one.before)) for one in part) for part in found)
     )

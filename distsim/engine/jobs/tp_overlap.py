@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distsim.arrays import Number
 from distsim.engine.jobs.graphs import ABLE
 from distsim.errors import DistsimError
+from distsim.last import for_last
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
@@ -43,6 +44,7 @@ def with_overlap(job: Job, framework: Framework, compiled: bool) -> Framework:
     return framework.model_copy(update={"traffic": rules.model_copy(update=update)})
 
 
+@for_last  # each exchange of a setup asks
 def without_tiles(setup: Setup) -> Number:
     """Whether tensor parallel exchanges stand apart from products where those of the framework's fitted runs do not:
     userbuffers send tiles of sharded sequences between GPUs of one NVLink domain (NVIDIA/Megatron-LM arguments.py,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from distsim.arrays import Number, minimum, some, where
@@ -19,7 +19,6 @@ from distsim.formulas.compute import (
     stream_seconds,
 )
 from distsim.formulas.traffic import DTYPE_BYTES
-from distsim.layers.ledger import Parameter
 from distsim.layers.names import POSITION_BIAS, SCORE_BIAS
 from distsim.specs.accelerator import HostLink, of_generation
 from distsim.specs.optimizer import Optimizer
@@ -40,10 +39,46 @@ class WeightWork(NamedTuple):
     """In forward, and where it is computed again; twice that in backward."""
 
 
-def _held(setup: Setup, parameters: Iterable[tuple[Parameter, int]]) -> Iterator[tuple[Parameter, Number, Number]]:
-    """Each parameter with its elements on this rank before sharding, and the ranks that shard its states."""
-    for parameter, count in parameters:
-        yield parameter, parameter.elements * count, sharding_group(setup.layout, parameter.group)
+class _Shared:
+    """What all weights that the same ranks share have in common, each number of it made once."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.layout = setup, setup.layout
+        self.known: dict[tuple[str | float, ...], Number] = {}
+
+    def _once(self, make: Callable[[], Number], *key: str | float) -> Number:
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
+
+    def group(self, kind: str) -> Number:
+        """Ranks that shard the states of weights of a kind, dense or experts'."""
+        return self._once(lambda: sharding_group(self.layout, kind), kind)
+
+    def sharers(self, kind: str, stage: int) -> Number:
+        """Ranks among which ZeRO splits what it does from a stage on."""
+        return self._once(lambda: where(self.layout.zero >= stage, self.group(kind), 1), kind, stage)
+
+    def summing(self, kind: str) -> Number:
+        """Ranks among which the gradients that are added up are split."""
+        return self._once(lambda: where(_sums_shards(self.setup), self.group(kind), 1), kind, "summing")
+
+    def exchanged(self, kind: str, each: float) -> Number:
+        """Bytes of an element where ranks exchange it."""
+        return self._once(lambda: where(self.group(kind) > 1, each, 0), kind, "exchanged", each)
+
+    def copied(self, kind: str, gathered: float, reduced: float, times: CopiedTimes) -> Number:
+        """Bytes of an element that backward copies of what is gathered and reduced."""
+        return self._once(
+            lambda: self.exchanged(kind, gathered) * times.backward + self.exchanged(kind, reduced) * times.reduced,
+            kind, gathered, reduced,
+        )  # fmt: skip
+
+    def accumulated(self, each: float) -> Number:
+        """Bytes that pass for each gradient of so many, which micro-batches add up."""
+        return self._once(
+            lambda: 2 * each * where(self.layout.micro_batches > 1, 1, where(each > 2, 0.5, 0)), "accumulated", each
+        )
 
 
 def optimizer_seconds(setup: Setup, stage: Stage) -> Number:
@@ -100,13 +135,13 @@ def host_bandwidth(link: HostLink | None) -> float:
 
 def _update_bytes(setup: Setup, stage: Stage) -> Number:
     """What the optimizer reads and writes of states, gradients and parameters."""
-    layout, clipped = setup.layout, int(exchange_of(setup).clip)
     total: Number = 0
-    for parameter, elements, group in _held(setup, stage.held()):
+    of, clipped = _Shared(setup), int(exchange_of(setup).clip)
+    for parameter, count in stage.held():
         if not parameter.trains:
             continue
         precision = recipe_of(parameter, setup.precision, setup.tuning)
-        shard = elements / where(layout.zero >= 1, group, 1)
+        shard = parameter.elements * count / of.sharers(parameter.group, 1)
         if setup.optimizer.accesses:
             total = total + shard * _composed_bytes(setup.optimizer, precision, clipped)
             continue
@@ -135,10 +170,11 @@ def _composed_bytes(optimizer: Optimizer, precision: Precision, clipped: int) ->
 def _gradient_bytes(setup: Setup, stage: Stage) -> Number:
     """The gradients that one rank sets to zero in each step."""
     total: Number = 0
-    for parameter, elements, group in _held(setup, stage.held()):
+    of = _Shared(setup)
+    for parameter, count in stage.held():
         if parameter.trains:
             each = recipe_of(parameter, setup.precision, setup.tuning).gradient_bytes
-            total = total + elements / where(setup.layout.zero >= 2, group, 1) * each
+            total = total + parameter.elements * count / of.sharers(parameter.group, 2) * each
     return total
 
 
@@ -154,31 +190,31 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
     """Accumulated gradients, casts, gathered shards copied in and out, and hooks that fetch and release modules."""
     layout, precision, bandwidth = setup.layout, setup.precision, setup.accelerator.bandwidth
     partitioned, times = setup.framework.traffic.partitioned, _copied_times(setup)
-    shards = _sums_shards(setup)
-    bucketed = in_buckets(setup)
+    bucketed, of = in_buckets(setup), _Shared(setup)
     forward: Number = 0.0
     backward: Number = 0.0
-    for parameter, elements, group in _held(setup, stage.parameters):
-        own = elements / where(layout.zero >= 2, group, 1) if partitioned else elements
+    for parameter, count in stage.parameters:
+        elements = parameter.elements * count
+        own = elements / of.sharers(parameter.group, 2) if partitioned else elements
         if parameter.trains:
             each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
-            accumulate = 2 * each * where(layout.micro_batches > 1, 1, where(each > 2, 0.5, 0))
-            summed = own if partitioned else elements / where(shards, group, 1)
-            backward = backward + stream_seconds(summed * accumulate, bandwidth)
+            summed = own if partitioned else elements / of.summing(parameter.group)
+            backward = backward + stream_seconds(summed * of.accumulated(each), bandwidth)
         copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
         if parameter.held != "quantised":
             copied = (1 if partitioned else 2) * precision.activation_bytes
-        gathered = where(group > 1, copied, 0)
+        gathered = of.exchanged(parameter.group, copied)
         matrix = parameter.kind == "matrix" and parameter.held != "quantised"
         narrowed = precision.autocast or (partitioned and precision.parameter_bytes > precision.activation_bytes)
         cast = (precision.parameter_bytes + precision.activation_bytes) * int(narrowed and matrix)
-        read = elements * gathered * times.forward + where(layout.zero >= 3, own, elements) * cast
+        read = elements * gathered * times.forward
+        if cast:
+            read = read + where(layout.zero >= 3, own, elements) * cast
         forward = forward + stream_seconds(read, bandwidth)
-        reduced = gathered
+        travels = copied
         if not partitioned:  # read as backward made it, written as it travels
-            travels = precision.activation_bytes + DTYPE_BYTES[reduced_in(setup)]
-            reduced = where(group > 1, travels, 0) * int(parameter.trains)
-        moved = elements * (gathered * times.backward + reduced * times.reduced)
+            travels = (precision.activation_bytes + DTYPE_BYTES[reduced_in(setup)]) * int(parameter.trains)
+        moved = elements * of.copied(parameter.group, copied, travels, times)
         if some(bucketed) and parameter.trains:
             width = recipe_of(parameter, precision, setup.tuning).parameter_bytes
             moved = moved + elements * width * where(bucketed, BUCKET_PASSES / layout.micro_batches, 0)

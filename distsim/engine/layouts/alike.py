@@ -9,9 +9,10 @@ import numpy
 
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.fold import fold
+from distsim.engine.layouts.meshes import Mesh
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import ALIKE, OWN, Found, Objective
-from distsim.engine.layouts.space import MESH, Group, Mesh, fields
+from distsim.engine.layouts.space import MESH, Group, fields
 
 AS_GOOD = 0.02
 """Layouts whose objective is no more than this share worse are as good as the found one."""

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from distsim.arrays import ceil_div
 from distsim.engine.counted import Pool
 from distsim.engine.layouts.best import Kept
-from distsim.engine.layouts.fold import Folded, fold, places
+from distsim.engine.layouts.fold import Folded, fold
+from distsim.engine.layouts.places import places
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import Best, Found, Objective
 from distsim.engine.layouts.space import Group

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy
 
+from distsim.arrays import where
 from distsim.engine.layouts.fold import Block
 from distsim.engine.layouts.money import Rent
 from distsim.engine.layouts.recomputed import selective_word
@@ -40,7 +41,7 @@ def columns(block: Block, rents: Mapping[int, Rent]) -> dict[str, Any]:
     places = numpy.nonzero(block.valid)
     setup, seconds = block.group.setup, block.seconds[places]
     layout = setup.layout
-    again = numpy.where(layout.selective, selective_word(setup), numpy.where(layout.recompute_layers, "full", "none"))
+    again = where(layout.selective, selective_word(setup), where(layout.recompute_layers, "full", "none"))
     own = {"gpus": layout.gpus, "global_batch": layout.global_batch, "recompute": again,
            "precision": setup.precision.name, "offload": ",".join(setup.offload) or "none"}  # fmt: skip
     made = {

@@ -184,7 +184,9 @@ def _walk(
             gather(pool, found, kept, watch)
         for number, group in enumerate(found if pool is None else ()):
             inside = None if shared is None else shared.setdefault((gpus, number), Inside())
-            for block in blocks(group, prices, inside):
+            # the first is timed in any case, so that what cannot be timed is refused
+            limit = kept.limit if kept.brief and number else math.inf
+            for block in blocks(group, prices, inside, limit):
                 kept.add(block)
                 if every is not None:
                     every(block)

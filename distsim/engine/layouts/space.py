@@ -18,18 +18,18 @@ import numpy
 from distsim.arrays import ceil_div
 from distsim.engine.jobs.drives import lowest_stage
 from distsim.engine.jobs.graphs import able, ruled_out
-from distsim.engine.jobs.layout import raised
 from distsim.engine.jobs.profile import least_zero, padded_vocab
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import widens_stream
 from distsim.engine.layouts.bounds import CLOSED, Bounds
+from distsim.engine.layouts.meshes import Mesh, meshes, shardings
 from distsim.engine.layouts.recomputed import recomputations, selective_word
 from distsim.engine.layouts.support import within
 from distsim.engine.layouts.variants import with_batch
 from distsim.engine.layouts.ways import Way, pipelines
 from distsim.specs.layout import Layout
 from distsim.specs.offloads import layers_leave
-from distsim.specs.rules import divisors, interleaves, trades_heads, valid
+from distsim.specs.rules import divisors, interleaves
 from distsim.specs.support import supported
 
 Array = Any
@@ -42,22 +42,6 @@ WASTE = 0.55
 """Meshes share a group while the shortest list of ZeRO choices is at least this share of the longest."""
 WORTH = 50_000
 """Layouts whose sums take as long as folding one more group."""
-
-
-class Mesh(NamedTuple):
-    """How ranks are arranged, all but the pipeline."""
-
-    tp: int
-    cp: int
-    ep: int
-    etp: int
-    dp: int
-    sequence_parallel: int
-
-    @property
-    def sharers(self) -> int:
-        """Ranks that hold the same dense parameters."""
-        return self.dp * self.cp
 
 
 class Group(NamedTuple):
@@ -108,6 +92,11 @@ def along(values: Sequence[int | str], axis: int, kind: Any = numpy.int64) -> Ar
     return numpy.array(values, dtype=kind).reshape(shape)
 
 
+def one_or_along(values: Sequence[Any], axis: int, kind: Any = numpy.int64) -> Any:
+    """The same, or the one value that all are."""
+    return along(values, axis, kind) if len(set(values)) > 1 else values[0]
+
+
 def groups(
     base: Setup, gpus: int, global_batch: int, bounds: Bounds, schedules: tuple[str, ...] = CLOSED
 ) -> Iterator[Group]:
@@ -125,42 +114,6 @@ def groups(
             cells = len(ways) * len(divisors(global_batch)) * len(again)
             for part in bins(base, found, able, cells):
                 yield from _parts(base, pp, ways, chunks, part, global_batch, able)
-
-
-def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) -> list[Mesh]:
-    """Arrangements of the ranks of one stage that the rules and bounds allow."""
-    model = base.model
-    experts = model.experts
-    expert_degrees = bounds.choices("ep", divisors(experts.count) if experts else [1])
-    flags = [int(word == "on") for word in bounds.words("sequence_parallel")]
-    found = []
-    for tp in bounds.choices("tp", divisors(ranks, model.heads)):
-        for cp in bounds.choices("cp", divisors(ranks // tp, base.layout.seq)):
-            dp = ranks // tp // cp
-            if global_batch % dp or not bounds.allows("dp", dp) or not trades_heads(model, base.layout.cp_mode, tp, cp):
-                continue
-            widths = bounds.choices("etp", divisors(tp) if experts else [1])
-            for ep in expert_degrees:
-                found += [Mesh(tp, cp, ep, etp, dp, flag) for etp in widths for flag in (flags if tp > 1 else [0])]
-    if not found:
-        return []
-    fields_ = {name: numpy.array(values) for name, values in zip(Mesh._fields, zip(*found, strict=True), strict=True)}
-    allowed = valid(model, base.layout.with_(**fields_, pp=pp, vpp=1, zero_group=1))
-    return [mesh for mesh, ok in zip(found, numpy.broadcast_to(allowed, len(found)), strict=True) if ok]
-
-
-def shardings(sharers: int, bounds: Bounds, away: int = 0, least: int = 0) -> list[tuple[int, int]]:
-    """(ZeRO stage, group) for so many data parallel ranks; a group of one rank shards nothing and is ZeRO 0, but for
-    what leaves the GPU only from a stage on, ``away``, and where one rank is all there is and 0 was not asked. Several
-    ranks share by the ``least`` stage anyway."""
-    stages = [stage for stage in bounds.choices("zero", [0, 1, 2, 3]) if stage >= away]
-    stages = list(dict.fromkeys(raised(stage, least, sharers) for stage in stages))
-    if sharers == 1 and away:
-        stages = stages[:1]
-    found = [(0, sharers)] if 0 in stages and "zero_group" not in bounds.given else []
-    alone = sharers == 1 and 0 not in stages
-    sizes = bounds.choices("zero_group", divisors(sharers, sharers)[0 if alone else 1 :])
-    return found + [(stage, size) for stage in stages if stage for size in sizes]
 
 
 Choices = list[tuple[Mesh, list[tuple[int, int]]]]
@@ -251,12 +204,12 @@ def _group(
     micro = along(micros, MICRO)
     step = micro * mesh["dp"]
     count = numpy.maximum(global_batch // step, 1)
-    schedules, vpps = (list(dict.fromkeys(column)) for column in zip(*ways, strict=True))
+    schedules, vpps = zip(*ways, strict=True)
+    selective, recomputed = zip(*again, strict=True)
     layout = setup.layout.with_(
-        **mesh, vpp=along([vpp for _, vpp in ways], CHUNKS) if len(vpps) > 1 else vpps[0], zero=stages,
-        zero_group=sizes, micro_batch=micro, micro_batches=count, selective=along([pair[0] for pair in again], AGAIN),
-        recompute_layers=along([pair[1] for pair in again], AGAIN),
-        schedule=along([name for name, _ in ways], CHUNKS, str) if len(schedules) > 1 else schedules[0],
+        **mesh, vpp=one_or_along(vpps, CHUNKS), zero=stages, zero_group=sizes, micro_batch=micro, micro_batches=count,
+        selective=one_or_along(selective, AGAIN), recompute_layers=one_or_along(recomputed, AGAIN),
+        schedule=one_or_along(schedules, CHUNKS, str),
     )  # fmt: skip
     ok = (global_batch % step == 0) & real & interleaves(layout)
     vocab = padded_vocab(setup.framework, setup.model, layout.tp)

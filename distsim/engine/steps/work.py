@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, get_args
 
 from distsim import catalog
 from distsim.arrays import Number, plus, product, where
@@ -80,33 +80,53 @@ class Work(NamedTuple):
     stages: tuple[StageWork, ...]
 
 
+@dataclass(repr=False, eq=False)
+class Known:
+    """What of a setup's work no network decides but by which ranks share a domain: kept for the same setup on
+    others."""
+
+    stages: list[StageWork] = field(default_factory=list)
+    """Its distinct stages, without traffic."""
+    flows: dict[tuple[Any, ...], list[list[Flow]]] = field(default_factory=dict)
+    """What a rank of each exchanges, unpriced, by the domains that it is on."""
+
+    def stages_of(self, setup: Setup) -> list[StageWork]:
+        """The computation of a setup's stages."""
+        blocks: dict[int, BlockSums] = {}
+        if not self.stages:
+            for stage, count in distinct(build_stages(setup)):
+                found = stage_compute(setup, stage, blocks)
+                shared = shared_part(setup, stage, found)
+                self.stages.append(StageWork(stage.index, count, stage.layer_count, found, {}, shared))
+        return self.stages
+
+    def flows_of(self, setup: Setup, exchange: Exchange, network: Network) -> list[list[Flow]]:
+        """Their exchanges, kept where they are collectives of every step."""
+        domains = network.domain, network.node, network.bridge, network.torus_axes
+        if domains in self.flows:
+            return self.flows[domains]
+        found = [stage_flows(setup, exchange, network, stage) for stage, _ in distinct(build_stages(setup))]
+        if exchange.plain:
+            self.flows[domains] = found
+        return found
+
+
 @catalog.settled()  # every row asks for what holds of its chip
 def work_of(
-    setup: Setup,
-    price: Pricing = price_of,
-    together: Together | None = None,
-    computed: dict[int, StageCompute] | None = None,
+    setup: Setup, price: Pricing = price_of, together: Together | None = None, known: Known | None = None
 ) -> Work:
     """Fold ledger and traffic of a setup; stages that hold the same layers are folded once. ``price`` may remember, and
-    ``together`` is told all exchanges before it is asked for each. ``computed`` keeps the computation of stages for
-    setups that differ in nothing that it depends on."""
+    ``together`` is told all exchanges before it is asked for each. ``known`` is of setups that differ in their network
+    alone."""
     refuse_untimed(setup.model, setup.layout.attention, setup.kernels)
-    exchange, network = exchange_of(setup), network_of(setup)
-    stages = distinct(build_stages(setup))
-    flows = [stage_flows(setup, exchange, network, stage) for stage, _ in stages]
+    exchange, network, known = exchange_of(setup), network_of(setup), known or Known()
+    flows = known.flows_of(setup, exchange, network)
     if together is not None:
         together([flow for each in flows for flow in each], network)
-    known: dict[int, BlockSums] = {}
-    computed = {} if computed is None else computed
-    found = []
-    for (stage, count), some in zip(stages, flows, strict=True):
-        if stage.index not in computed:
-            computed[stage.index] = stage_compute(setup, stage, known)
-        compute, sent = computed[stage.index], traffic_seconds(setup, exchange, network, some, price)
-        found.append(
-            StageWork(stage.index, count, stage.layer_count, compute, sent, shared_part(setup, stage, compute))
-        )
-    return Work(setup, tuple(found))
+    return Work(setup, tuple(
+        replace(stage, traffic=traffic_seconds(setup, exchange, network, some, price))
+        for stage, some in zip(known.stages_of(setup), flows, strict=True)
+    ))  # fmt: skip
 
 
 def distinct(stages: list[Stage]) -> list[tuple[Stage, int]]:
@@ -130,9 +150,12 @@ def traffic_seconds(
     """Seconds per step of each kind of traffic of one rank of a stage, of all that it exchanges."""
     sums: dict[str, Number] = dict.fromkeys(LINKS, 0.0)
     shared: dict[tuple[Link, Role, str], Number] = {}
+    counted: dict[Link, Number] = {}
     for flow in flows:
         kind = kind_of(flow)
-        seconds = price(flow, network).seconds * product(flow.calls_per_step, share_counted(setup, kind))
+        if kind not in counted:
+            counted[kind] = share_counted(setup, kind)
+        seconds = price(flow, network).seconds * product(flow.calls_per_step, counted[kind])
         if kind in ONCE:
             key = (kind, flow.role, flow.span.group)
             shared[key] = shared[key] + seconds if key in shared else seconds
