@@ -25,7 +25,7 @@ from distsim.engine.layouts.chunks import gather
 from distsim.engine.layouts.contradiction import contradiction
 from distsim.engine.layouts.fold import Block, Inside, Shared, blocks
 from distsim.engine.layouts.prices import Prices
-from distsim.engine.layouts.ranking import COST, OBJECTIVES, Found, Objective
+from distsim.engine.layouts.ranking import BETTER, COST, OBJECTIVES, Found, Objective
 from distsim.engine.layouts.report import Choice, Request, SearchReport, Steps, choice
 from distsim.engine.layouts.space import Group, groups
 from distsim.engine.layouts.support import lenient
@@ -179,9 +179,11 @@ def rents_of(request: Request) -> dict[int, search_money.Rent]:
 
 
 def _almost(kept: Kept, most: int = 5) -> list[Found]:
-    """Layouts that nearly fit and would be faster than the best that does."""
-    best = min((one.seconds_per_sequence for one in kept.best.found), default=math.inf)
-    return [one for one in kept.almost.found if one.seconds_per_sequence < best][:most]
+    """Layouts that nearly fit and would be better than the best that does, if any can be that need more memory."""
+    if kept.key.name not in BETTER:
+        return []
+    best = min((one.key for one in kept.best.found), default=math.inf)
+    return [one for one in kept.almost.found if one.key < best][:most]
 
 
 def _walk(

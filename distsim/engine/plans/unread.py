@@ -1,4 +1,4 @@
-"""Notes on options that no layout of a plan's answer uses: whether layouts that do were tried, or nothing reads them."""
+"""Notes on options that no layout of a plan's answer reads: whether those that do were tried, or there are none."""
 
 from __future__ import annotations
 
