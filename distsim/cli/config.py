@@ -55,7 +55,10 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             from distsim.other_names import meant
 
-            hint = meant(name, known) or "options are named as on the command line, e.g. gpu, gpus, tp, zero"
+            hint = (
+                meant(name, known)
+                or "these are MODEL and job options, named as distsim step has them, e.g. gpu, gpus, tp, zero"
+            )
             raise DistsimError(f"unknown option {name!r}", hint, where=str(path))
     return named
 

@@ -48,7 +48,9 @@ Blocking = Annotated[bool, _flag("--blocking-checkpoints", "training waits while
 @with_layouts
 def plan(
     stated: dict[str, Any],
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json")],
+    model: Annotated[
+        Text, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json", show_default=False)
+    ] = None,
     tokens: Annotated[Text, option("--tokens", "tokens to train on, e.g. 2T or 300B")] = None,
     compute_optimal: Optimal = False,
     deadline: Annotated[Text, option("--deadline", "longest time the run may take, e.g. 30d")] = None,
