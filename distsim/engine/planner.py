@@ -32,8 +32,9 @@ def plan(model: Named, tokens: Any = None, **options: Any) -> Plan:
 
     What takes several values takes a list or the command line's text: ``gpu=["h100-sxm", "h200-sxm"]``,
     ``gpus="64..512"``. Numbers are SI (seconds, tokens, dollars, shares), texts have units: ``deadline="30d"``,
-    ``budget="5M"``. None is as not stated. Raises DistsimError for what does not exist or contradicts itself; that no
-    option keeps to the limits is an answer (``cheapest`` is None, ``nearest`` has those that miss by least).
+    ``budget="5M"``; a bare ``deadline=30`` would be 30 seconds and is refused. None is as not stated. Raises
+    DistsimError for what does not exist or contradicts itself; that no option keeps to the limits is an answer
+    (``cheapest`` is None, ``nearest`` has those that miss by least).
     """
     keywords.refuse_unknown("a plan", options, DEFAULTS)
     stated = {name: _checked(name, value) for name, value in options.items() if value is not None}
@@ -91,7 +92,9 @@ def _quantity(given: Mapping[str, Any], name: str, unit: str) -> float | None:
     text, option = given[name], flag(name)
     if text is None:
         return None
-    return parse_time(text, option) if unit == "s" else parse(text, unit, option)
+    if unit == "s":
+        return parse_time(text, option, usual=HOUR if name == "deadline" else 0)
+    return parse(text, unit, option)
 
 
 def _policy(given: Mapping[str, Any], pauses_per_day: float) -> Policy:
