@@ -64,7 +64,12 @@ def plan(
     cluster: Annotated[Text, option("--cluster", "clusters to try, instead of --gpu")] = None,
     provider: Annotated[Text, option("--provider", "price lists to use: names or TOML files [default: all]")] = None,
     price: Annotated[
-        str, _flag("--price", "on-demand, spot, reserved-1y, reserved-3y, reserved, owned; several with commas, or all")
+        str,
+        _flag(
+            "--price",
+            "on-demand, spot, reserved-1y, reserved-3y, reserved, owned; several with commas, or all; or your own USD "
+            "per GPU-hour for what --gpu or --cluster names",
+        ),
     ] = "on-demand",
     price_age: Annotated[
         Text, option("--price-age", "how much older than the newest price others may be [default: 1y, for rents only]")

@@ -7,7 +7,7 @@ from typing import Any
 
 from distsim import catalog, keywords
 from distsim.engine.campaigns.pace import campaign_pace
-from distsim.engine.campaigns.prices import terms_of
+from distsim.engine.campaigns.prices import own_rate, refuse_both, terms_of
 from distsim.engine.jobs.models import load_model
 from distsim.engine.layouts.bounds import doubling, parse_bounds
 from distsim.engine.plans.besides import USUAL_KEPT
@@ -20,6 +20,7 @@ from distsim.engine.plans.request import Request
 from distsim.errors import DistsimError
 from distsim.specs.flags import flag
 from distsim.specs.job import Job, Named
+from distsim.specs.price import ALL_TERMS, Term
 from distsim.units import DAY, HOUR, MINUTE, parse, parse_share, parse_time
 
 MOST_KEPT = 1_000_000
@@ -76,10 +77,25 @@ def request_of(given: Mapping[str, Any]) -> Request:
             parse_share(given["margin"], "margin", "of the memory"), tokens,
         ),
         tokens, Wish(None if days is None else days / DAY, dollars),
-        catalog.load("facilities", given["facility"]), terms_of(given["price"]), _words("gpu", given),
+        catalog.load("facilities", given["facility"]), _terms(given), _words("gpu", given),
         _words("cluster", given), _sizes(given["gpus"]), _words("provider", given), given["compute_optimal"],
-        _kept(given["keep"]), None if age is None else age / DAY,
+        _kept(given["keep"]), None if age is None else age / DAY, _own_rate(given),
     )  # fmt: skip
+
+
+def _own_rate(given: Mapping[str, Any]) -> float | None:
+    """Dollars per accelerator and hour of one's own, beside which there are no price lists."""
+    rate = own_rate(given["price"], ALL_TERMS)
+    if rate is not None:
+        refuse_both(given["price"], _words("provider", given))
+        if given["price_age"] is not None:
+            raise DistsimError(f"--price-age has no effect with --price {given['price']}", "leave it out")
+    return rate
+
+
+def _terms(given: Mapping[str, Any]) -> tuple[Term, ...]:
+    """At which terms machines are rented or bought; at a rate of one's own they are paid by the hour."""
+    return ("on-demand",) if own_rate(given["price"], ALL_TERMS) is not None else terms_of(given["price"])
 
 
 def _kept(stated: int | None) -> int:
@@ -100,7 +116,7 @@ def _quantity(given: Mapping[str, Any], name: str, unit: str) -> float | None:
 def _policy(given: Mapping[str, Any], pauses_per_day: float) -> Policy:
     """How the campaign guards itself, and what else slows it."""
     every = _quantity(given, "preempted_every", "s")
-    if every is not None and "spot" not in terms_of(given["price"]):
+    if every is not None and "spot" not in _terms(given):
         raise DistsimError("--preempted-every applies to spot machines only", "add --price spot, or leave it out")
     if every is not None and every < MINUTE:
         raise DistsimError(f"--preempted-every {given['preempted_every']} leaves no time to train", "e.g. 10d")

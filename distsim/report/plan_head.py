@@ -25,11 +25,17 @@ def question(made: Plan, term: Style) -> list[str]:
         f"{batches} sequence{'' if batches == '1' else 's'} of {setups[0].layout.seq:,} tokens per step, "
         f"{', '.join(words)}{', ' if limits else ''}{' and '.join(limits)}"
         f"{''.join(f'; {words}' for words in trained_words(setups[0]))}",
-        f"prices {', '.join(made.request.price_terms)}; failures {terms.failures.name}; "
+        f"{_prices(made)}; failures {terms.failures.name}; "
         f"checkpoints to storage {terms.storage.name}; "
         f"facility {made.request.facility.name} (PUE {made.request.facility.pue:g})"
         + ("" if terms.job.gpu_power is None else f"; accelerators limited to {terms.job.gpu_power:g} W"),
     ]
+
+
+def _prices(made: Plan) -> str:
+    """At which terms, or at which rate of one's own."""
+    rate = made.request.own_rate
+    return f"prices {', '.join(made.request.price_terms)}" if rate is None else f"price ${rate:,.2f} per GPU-hour"
 
 
 def _setups(made: Plan) -> list[Setup]:
