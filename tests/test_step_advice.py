@@ -90,6 +90,12 @@ def test_advice_goes_on_where_the_job_is_not_what_the_framework_runs() -> None:
     assert any("pp" not in options for options in kept)
 
 
+def test_a_search_for_what_the_default_framework_lacks_is_mended() -> None:
+    """Its bounds lift rules, of which the changed jobs know nothing."""
+    found = distsim.search("llama-2-70b", gpu="h100-sxm", gpus=16, pp=4, zero=2, global_batch=64, recompute="none")
+    assert not found.best and any("zero" not in one.shown for one in distsim.advise(found))
+
+
 def test_other_losses_and_context_modes_are_tried() -> None:
     ulysses = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 16, "seq": 32768, "cp": 8, "zero": 1,
                "global_batch": 16}  # fmt: skip
