@@ -398,7 +398,7 @@ def test_a_plan_takes_a_job_file(tmp_path: Path) -> None:
     assert piped("plan", "--job", str(file), "--tp", "2", *rest).stdout == piped("plan", "gpt2", *typed, *rest).stdout
     file.write_text('objective = "memory"\n')
     done = piped("plan", "gpt2", "--job", str(file), *rest)
-    assert done.returncode == 2 and "these are MODEL and job options" in done.stderr
+    assert done.returncode == 2 and "such a file holds MODEL and job options" in done.stderr
     assert "no model named" in piped("plan", *rest).stderr
 
 

@@ -57,7 +57,7 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
 
             hint = (
                 meant(name, known)
-                or "these are MODEL and job options, named as distsim step has them, e.g. gpu, gpus, tp, zero"
+                or "such a file holds MODEL and job options, named as distsim step has them, e.g. gpu, gpus, tp, zero"
             )
             raise DistsimError(f"unknown option {name!r}", hint, where=str(path))
     return named
