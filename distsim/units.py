@@ -73,9 +73,14 @@ LARGEST_NUMBER = 1e300
 """Beyond every quantity; whole numbers may be longer than floats."""
 
 
-def parse_time(text: Any, where: str, units: tuple[str, ...] = ("d", "h", "min")) -> float:
+def parse_time(text: Any, where: str, units: tuple[str, ...] = ("d", "h", "min"), usual: float = 0) -> float:
     """Seconds of a time with its unit. A text that is a bare number, which might be of days or hours, is refused; a
-    program's number is of seconds."""
+    program's number is of seconds, and refused too where it is less than is ``usual``."""
+    if isinstance(text, (int, float)) and not isinstance(text, bool) and 0 < text < usual:
+        last, *first = (f'"{text:g}{unit}"' for unit in ("s", *units))
+        raise DistsimError(
+            f"{where} {text:g} is {text:g} seconds, as all bare numbers are", f"write {', '.join(first)}, or {last}"
+        )
     if isinstance(text, str) and text.strip().lstrip("+-").replace(".", "", 1).isdigit():
         *first, last = (f"{text if float(text) else 1}{unit}" for unit in units)
         raise DistsimError(f"{where} {text} has no unit", f"write e.g. {', '.join(first)} or {last}")

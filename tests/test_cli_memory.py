@@ -487,6 +487,10 @@ def test_more_layers_than_a_stage_has_are_all_of_them(capsys: pytest.CaptureFixt
     assert "megatron-core, full recompute\n" in told.out
     assert run(["search", "llama-7b", "--gpus", "8", "--recompute", "full", "--recompute-layers", "40"]) == 2
     assert "the other constraints would allow: 1, 2, 3" in capsys.readouterr().err
+    assert run(["search", "llama-7b", "--recompute", "none", "--recompute-layers", "4"]) == 2
+    told = capsys.readouterr().err  # nor what was asked for
+    assert "instead of --recompute none, the other constraints would allow: full\n" in told
+    assert "without --recompute-layers 4 there would be layouts" in told
 
 
 ODD = [

@@ -131,6 +131,19 @@ def test_a_plan_answers_as_the_command_does() -> None:
     assert made.cheapest is not None and repr(made.cheapest).startswith("Option(64 x ")
 
 
+def test_a_bare_number_of_days_is_no_deadline() -> None:
+    """Seconds that nobody means: the answer was that nothing meets the deadline."""
+    for ask in (
+        lambda deadline: distsim.plan("llama-2-7b", "100B", gpu="h100-sxm", gpus=64, provider="nebius",
+                                      deadline=deadline).request.wish.days,
+        lambda deadline: distsim.search("gpt2", tokens="10B", gpu="h100-sxm", gpus=8, tp=1, recompute="none",
+                                        deadline=deadline).request.deadline / 86_400,
+    ):  # fmt: skip
+        with pytest.raises(distsim.DistsimError, match="--deadline 30 is 30 seconds, as all bare numbers are"):
+            ask(30)
+        assert ask("30d") == ask(30 * 86_400) == 30
+
+
 def test_measured_runs_are_replayed(tmp_path: Path) -> None:
     row = {
         "id": "a",
@@ -180,7 +193,7 @@ def test_commands_and_library_take_the_same_options() -> None:
 
     assert tuple(search.BOUNDED) == searchable.BOUNDED
     assert (tuple(plan_request.BOUNDED), set(plan_request.JOB)) == (options.BOUNDED, set(options.JOB))
-    printed = {"json", "csv", "report", "explain", "top", "seed", "model", "tokens", "jobs"}
+    printed = {"json", "csv", "report", "explain", "top", "seed", "model", "tokens", "jobs", "job"}
     from distsim.cli.plan import plan
 
     assert set(inspect.signature(plan).parameters) - printed == set(options.DEFAULTS)

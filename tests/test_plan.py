@@ -797,13 +797,16 @@ def test_options_of_a_step_hold_for_a_plan(options: tuple[str, ...]) -> None:
 
 def test_options_that_no_layout_reads_are_told() -> None:
     for given, words in (
-        (("--no-loss-parallel", "--tp", "1"), "--no-loss-parallel has no effect: tp is 1 in every option"),
-        (("--schedule", "1f1b", "--pp", "1"), "--schedule has no effect: pp is 1 in every option"),
+        (("--no-loss-parallel", "--tp", "1"), "--no-loss-parallel has no effect: tp is 1 in every layout tried"),
+        (("--schedule", "1f1b", "--pp", "1"), "--schedule has no effect: pp is 1 in every layout tried"),
         (("--no-dropout",), "--no-dropout has no effect: llama-7b has none"),
-        (("--cp-mode", "ring"), "--cp-mode has no effect: cp is 1 in every option"),
+        (("--cp-mode", "ring"), "--cp-mode has no effect: cp is 1 in every layout tried"),
     ):
         assert words in run(*BOUGHT, *given).stderr
     assert "has no effect" not in run(*BOUGHT, "--no-loss-parallel", "--tp", "4").stderr
+    lost = run(*BOUGHT, "--sequence-parallel", "off").stderr  # because of which tp is 1
+    assert "--sequence-parallel is read with tp > 1 alone: such layouts were tried with it, and none is" in lost
+    assert "has no effect" not in lost
 
 
 def test_files_list_what_a_plan_offloads(tmp_path: Path) -> None:

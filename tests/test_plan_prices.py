@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.cli.app import run
 from distsim.engine.campaigns.prices import day
 from distsim.engine.plans.planner import Plan
 from distsim.errors import DistsimError
@@ -208,3 +210,21 @@ def test_a_search_is_not_offered_terms_that_it_does_not_know(price: str, problem
     with pytest.raises(DistsimError, match=problem) as refused:
         distsim.search("llama-2-7b", gpus="8", price=price)
     assert price == "owned" or "owned" not in refused.value.text()
+
+
+def test_a_plan_takes_a_rate_of_one_s_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a search does; for the machines that are named, as nobody pays one rate for all there are."""
+    asked = ["plan", "gpt2", "--tokens", "10B", "--gpus", "4,8,16", "--json"]
+    assert run([*asked, "--gpu", "h100-sxm", "--price", "2.50"]) == 0
+    options = json.loads(capsys.readouterr().out)["options"]
+    assert {one["gpus"] for one in options} == {4, 8, 16} and {one["cluster"] for one in options} == {"dgx-h100"}
+    assert all(one["dollars"] == pytest.approx(2.5 * one["gpu_hours"]) for one in options)
+    for wrong, words in (
+        (("--price", "2.50"), "neither --gpu nor --cluster names one"),
+        (("--price", "2.50", "--gpu", "h100-sxm", "--provider", "aws"), "both set the price"),
+        (("--price", "0", "--gpu", "h100-sxm"), "is not a rate per GPU-hour"),
+        (("--price", "2.50", "--gpu", "h100-sxm", "--price-age", "1y"), "--price-age has no effect"),
+    ):
+        assert run([*asked, *wrong]) == 2
+        assert words in " ".join(capsys.readouterr().err.split())
+    assert distsim.plan("gpt2", "10B", gpu="h100-sxm", gpus=8, price=2.5).cheapest is not None

@@ -382,14 +382,43 @@ def test_options_of_other_commands_are_passed_over_with_a_note(tmp_path: Path) -
         if command == "plan":
             assert done.stdout == plain.stdout
         (tmp_path / "distsim.toml").unlink()
-    (tmp_path / "job.toml").write_text('stage_layers = "16,16"')
-    done = piped(*asked["search"], "--job", str(tmp_path / "job.toml"))
-    assert done.returncode == 2 and "a search does not take stage_layers" in done.stderr
+    file = tmp_path / "job.toml"
+    file.write_text('stage_layers = "16,16"')
+    for command, words in asked.items():
+        done = piped(*words, "--job", str(file))
+        assert done.returncode == 2 and f"a {command} does not take stage_layers" in done.stderr
+
+
+def test_a_plan_takes_a_job_file(tmp_path: Path) -> None:
+    """As a search does: MODEL and job options with one value each, under the command line."""
+    file = tmp_path / "job.toml"
+    typed = ("--tp", "2", "--precision", "fp8", "--gpus", "64", "--gpu", "h100-sxm", "--global-batch", "256")
+    file.write_text('model = "gpt2"\ntp = 4\nprecision = "fp8"\ngpus = 64\ngpu = "h100-sxm"\nglobal_batch = 256\n')
+    rest = ("--tokens", "10B", "--provider", "nebius", "--json")
+    assert piped("plan", "--job", str(file), "--tp", "2", *rest).stdout == piped("plan", "gpt2", *typed, *rest).stdout
+    file.write_text('objective = "memory"\n')
+    done = piped("plan", "gpt2", "--job", str(file), *rest)
+    assert done.returncode == 2 and "such a file holds MODEL and job options" in done.stderr
+    assert "no model named" in piped("plan", *rest).stderr
 
 
 def test_switches_of_a_plan_s_csv_are_those_of_a_search(tmp_path: Path) -> None:
     csv_of = csv.DictReader(piped("plan", *ASKED, "--provider", "nebius", "--csv").stdout.splitlines())
     assert {row["sequence_parallel"] for row in csv_of} <= {"0", "1"}
+
+
+def test_what_to_rent_and_train_is_told_at_any_width() -> None:
+    """Two offers of one provider had the same row; recipe, optimizer and length stood nowhere."""
+    words = ("llama-2-7b", "--tokens", "300B", "--gpu", "h200-sxm", "--gpus", "64", "--provider", "aws", "--price",
+             "spot", "--precision", "fp8", "--optimizer", "muon")  # fmt: skip
+    for columns in ("60", "80", "140"):
+        text = piped("plan", *words, COLUMNS=columns).stdout
+        head, table = (part.split("\n\n")[0] for part in (text, text.partition("Options, cheapest")[2]))
+        assert "p5en.48xlarge" in table and "p5e.48xlarge" in table
+        assert "sequences of 4,096 tokens per step, fp8, muon" in " ".join(head.split())
+        assert "megatron-core, fp8, muon" in " ".join(text.partition("in detail")[2].split())
+    missed = piped("plan", *words, "--deadline", "1d", COLUMNS="80").stdout.partition("misses by")[2]
+    assert "p5en.48xlarge" in missed.split("\n\n")[0]
 
 
 def test_gpus_of_a_plan_are_those_of_a_search() -> None:
@@ -477,7 +506,9 @@ def test_amounts_and_times_have_no_more_digits_than_are_known() -> None:
 
 def test_a_plan_without_a_model_says_what_to_write() -> None:
     assert run("--tokens", "2T") == Done(
-        2, "", "error: no model named\n  e.g.: distsim plan llama-7b\n  list them with: distsim show models\n"
+        2,
+        "",
+        "error: no model named\n  give one after the command, e.g. llama-7b\n  list them with: distsim show models\n",
     )
 
 

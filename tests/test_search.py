@@ -16,6 +16,7 @@ from distsim.engine.layouts.best import front
 from distsim.engine.layouts.bounds import Bounds, doubling, parse_bound, parse_bounds
 from distsim.engine.layouts.fold import Block, blocks, setup_at
 from distsim.engine.layouts.prices import Prices
+from distsim.engine.layouts.ranking import COST
 from distsim.engine.layouts.report import Request, SearchReport
 from distsim.engine.layouts.search import search
 from distsim.engine.layouts.space import groups
@@ -23,6 +24,8 @@ from distsim.engine.layouts.variants import FIXED, base_setup, parse_batches
 from distsim.engine.memory import memory_of
 from distsim.engine.step import seconds_of, step
 from distsim.errors import DistsimError
+from distsim.report.search import lines
+from distsim.report.style import style
 from distsim.specs.job import Job
 from distsim.specs.rules import broken
 
@@ -218,6 +221,28 @@ def test_json_is_as_in_the_contract(small: SearchReport) -> None:
         assert one["layout"]["tp"] * one["layout"]["pp"] * one["layout"]["cp"] * one["layout"]["dp"] == 8
         assert isinstance(one["peak_memory"], int)
     assert all(0 <= index < len(answer["layouts"]) for index in answer["pareto"]) and answer["pareto"]
+
+
+def test_near_misses_are_better_by_the_objective() -> None:
+    """They were all quicker than the best, which where dollars, GPUs or bytes are compared tells nothing."""
+    job = Job(model="llama-7b", gpu="h100-sxm", global_batch=512)
+    bounds = parse_bounds({"recompute": "none", "tp": "1", "micro_batch": "1..8"}, [])
+
+    def told(objective: str, **more: Any) -> SearchReport:
+        return search(Request(job, (8, 16), bounds, objective=objective, **more))
+
+    dear = told(COST)
+    best = dear.usd_per_million_tokens(dear.best[0])
+    assert dear.almost and best is not None
+    assert all((dear.usd_per_million_tokens(one) or best) < best for one in dear.almost)
+    assert any("Near misses: cheaper than the best, but over" in line for line in lines(dear, style()))
+    late = told(COST, within=min(one.report.seconds for one in dear.best))
+    assert all(one.report.seconds <= late.request.within for one in late.almost)
+    assert not told("memory").almost
+    small_job = Job(model="llama-3.2-3b", gpu="h100-sxm", global_batch=16, seq=1024)
+    few = search(Request(small_job, (1, 2), bounds, objective="fewest-gpus", margin=0.3))
+    assert few.best[0].report.setup.layout.gpus == 2
+    assert {one.report.setup.layout.gpus for one in few.almost} == {1}
 
 
 def test_objectives() -> None:

@@ -62,6 +62,54 @@ def test_nothing_is_proposed_that_the_named_framework_lacks() -> None:
     assert named.isdisjoint({"tp", "pp"}) and all(one.options.get("zero", 0) < 2 for one in faster(report))
 
 
+RUNNABLE = [
+    {"model": "deepseek-v3", "gpu": "h100-sxm", "gpus": 256, "pp": 8, "ep": 32, "seq": 4096, "global_batch": 1024},
+    {"model": "llama-3.1-405b", "gpu": "h100-sxm", "gpus": 1024, "tp": 8, "pp": 16, "vpp": 4, "global_batch": 512,
+     "zero": 1},
+    {"model": "llama-2-13b", "gpu": "v100", "gpus": 32, "precision": "fp16"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("stated", RUNNABLE, ids=lambda stated: stated["model"])
+def test_what_is_proposed_runs_in_the_default_framework(stated: dict[str, Any]) -> None:
+    """Its rules refuse only who names it, and ZeRO 2 with 8 stages was proposed to all others. Layers to recompute are
+    no more than stages have."""
+    report = distsim.step(**stated)
+    found = distsim.advise(report)
+    assert len(found) >= 3 and not report.memory.fits
+    for one in found:
+        again = distsim.step(**{**stated, **one.options, "framework": report.setup.framework.name})
+        assert not any("recomputes every layer" in note for note in again.notes), one
+
+
+def test_advice_goes_on_where_the_job_is_not_what_the_framework_runs() -> None:
+    """What nobody asked the default framework about is computed anyway, and so is what else changes."""
+    report = distsim.step("llama-2-7b", gpu="h100-sxm", gpus=16, pp=4, zero=2, global_batch=32, micro_batch=1)
+    assert any("does not run ZeRO 2" in note for note in report.notes)
+    kept = [one.options for one in faster(report, most=9) if "zero" not in one.options]
+    assert any("pp" not in options for options in kept)
+
+
+def test_a_search_for_what_the_default_framework_lacks_is_mended() -> None:
+    """Its bounds lift rules, of which the changed jobs know nothing."""
+    found = distsim.search("llama-2-70b", gpu="h100-sxm", gpus=16, pp=4, zero=2, global_batch=64, recompute="none")
+    assert not found.best and any("zero" not in one.shown for one in distsim.advise(found))
+
+
+def test_other_losses_and_context_modes_are_tried() -> None:
+    ulysses = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 16, "seq": 32768, "cp": 8, "zero": 1,
+               "global_batch": 16}  # fmt: skip
+    assert {"cp_mode": "all_to_all"} in [one.options for one in faster(distsim.step(**ulysses))]
+    alone = distsim.step(**{**ulysses, "framework": "torchtitan", "zero": 3})  # whose switch has no all-to-all of heads
+    assert not any("cp_mode" in one.options for one in faster(alone, most=99))
+    chunked = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "framework": "huggingface", "zero": 3,
+               "global_batch": 32, "recompute": "full", "loss": "chunked"}  # fmt: skip
+    gains = {one.options.get("loss"): one.gain for one in faster(distsim.step(**chunked))}
+    assert gains["liger"] > 0.1
+    liger = faster(distsim.step(**{**chunked, "loss": "liger"}), most=99)
+    assert all(one.options.get("loss") != "liger" for one in liger)
+
+
 def test_json_has_what_the_terminal_tells(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["step", "llama-3-8b", "--gpu", "h100-sxm", "--gpus", "8", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
@@ -76,7 +124,7 @@ def test_json_has_what_the_terminal_tells(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     "words",
     [
-        "step llama-2-70b --gpu h100-sxm --gpus 64 --mtp 1",
+        "step llama-2-70b --gpu a100-sxm4-80gb --gpus 16",
         "memory qwen2.5-32b --gpu rtx-4090 --gpus 8 --seq 131072",
         "memory llama-2-70b --gpu rtx-3090 --gpus 1 --seq 524288 --micro-batch 64",
     ],

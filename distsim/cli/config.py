@@ -60,7 +60,10 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             from distsim.other_names import meant
 
-            hint = meant(name, known) or "options are named as on the command line, e.g. gpu, gpus, tp, zero"
+            hint = (
+                meant(name, known)
+                or "such a file holds MODEL and job options, named as distsim step has them, e.g. gpu, gpus, tp, zero"
+            )
             raise DistsimError(f"unknown option {name!r}", hint, where=str(path))
     folder = "" if handed_over(path) else os.path.dirname(path)
     return {name: _anchored(value, folder) if folder and name in PATHS else value for name, value in named.items()}

@@ -42,6 +42,7 @@ PLAN: dict[str, tuple[str, ...]] = {
     "Training": ("precision", "optimizer", "dropout", "mtp", "loss", "expert_imbalance", "capacity_factor", "no_sync",
                  "clip"),
     "Fine-tuning": SECTIONS["Fine-tuning"],
+    "Where options come from": ("job",),
     "Time of the plan": ("jobs",),
 }  # fmt: skip
 PIPELINE: dict[str, tuple[str, ...]] = {

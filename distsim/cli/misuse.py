@@ -33,10 +33,6 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     if parser_says.startswith(SURPLUS):
         surplus = parser_says.partition(" (")[2].removesuffix(".").removesuffix(")")
         return DistsimError(f"unexpected argument {surplus}", _valueless(surplus, wrong, arguments), hint)
-    if parser_says.startswith("Missing argument 'MODEL'"):
-        return DistsimError(
-            "no model named", f"e.g.: distsim {command} llama-7b", "list them with: distsim show models"
-        )
     kind = next((words for text, words in KINDS.items() if text in parser_says), None)
     flag = parser_says.partition("'")[2].partition("'")[0]
     given = _value_of(flag, arguments)

@@ -143,7 +143,10 @@ MODEL = inspect.Parameter(
         str | None, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json", show_default=False)
     ],
 )  # fmt: skip
-JOB_FILE = _own("job", "--job", Path | None, "TOML file with any of these options; the command line wins")
+JOB_FILE = _own(
+    "job", "--job", Path | None,
+    "TOML file of MODEL and job options, one value each, as distsim step takes them; the command line wins",
+)  # fmt: skip
 SHOW_CONFIG = _own("show_config", "--show-config", bool, "print every option and where it comes from, then exit")
 
 
@@ -210,6 +213,23 @@ def tell_unused(origins: dict[str, str], command: str) -> None:
         talk.note(f"{name} ({origin}) was ignored: distsim {command} has no such option")
 
 
+def refuse_others(origins: dict[str, str], command: str) -> None:
+    """Raise options of a job file, which is of one command, that this command does not have; note those of files and
+    variables that all commands read."""
+    if own := [name for name, origin in origins.items() if origin.startswith("job file")]:
+        raise DistsimError(
+            f"a {command} does not take {', '.join(own)}", "leave it out; distsim step takes it for one layout"
+        )
+    tell_unused(origins, command)
+
+
+def unnamed() -> DistsimError:
+    """That no model is named."""
+    return DistsimError(
+        "no model named", "give one after the command, e.g. llama-7b", "list them with: distsim show models"
+    )
+
+
 def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     """A Job from the command line and what lies under it, and where each stated option comes from."""
     from distsim.specs.job import Job
@@ -218,9 +238,7 @@ def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     file = options.pop("job", None)
     merged, origins = with_places(options, Path(file) if file is not None else None)
     if "model" not in merged:
-        raise DistsimError(
-            "no model named", "give one after the command, e.g. llama-7b", "list them with: distsim show models"
-        )
+        raise unnamed()
     try:
         return Job.read(merged), origins
     except DistsimError as error:

@@ -38,6 +38,17 @@ Facility = Annotated[
     str, option("--facility", "PUE, power price, grid (distsim show facilities) [default: the preset named default]")
 ]
 
+Model = Annotated[
+    Text, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json", show_default=False)
+]
+Price = Annotated[
+    str,
+    _flag(
+        "--price",
+        "on-demand, spot, reserved-1y, reserved-3y, reserved, owned; several with commas, or all; or your own USD per "
+        "GPU-hour for what --gpu or --cluster names",
+    ),
+]
 Optimal = Annotated[bool, _flag("--compute-optimal", "as many tokens as Chinchilla's rule gives, instead of --tokens")]
 Explain = Annotated[
     bool, _flag("--explain", "also print the terms of goodput, energy and ownership with their sources")
@@ -48,7 +59,7 @@ Blocking = Annotated[bool, _flag("--blocking-checkpoints", "training waits while
 @with_layouts
 def plan(
     stated: dict[str, Any],
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json")],
+    model: Model = None,
     tokens: Annotated[Text, option("--tokens", "tokens to train on, e.g. 2T or 300B")] = None,
     compute_optimal: Optimal = False,
     deadline: Annotated[Text, option("--deadline", "longest time the run may take, e.g. 30d")] = None,
@@ -61,9 +72,7 @@ def plan(
     ] = None,
     cluster: Annotated[Text, option("--cluster", "clusters to try, instead of --gpu")] = None,
     provider: Annotated[Text, option("--provider", "price lists to use: names or TOML files [default: all]")] = None,
-    price: Annotated[
-        str, _flag("--price", "on-demand, spot, reserved-1y, reserved-3y, reserved, owned; several with commas, or all")
-    ] = "on-demand",
+    price: Price = "on-demand",
     price_age: Annotated[
         Text, option("--price-age", "how much older than the newest price others may be [default: 1y, for rents only]")
     ] = None,

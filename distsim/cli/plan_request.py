@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distsim.cli.options import JOB_OPTIONS, as_typed, tell_unused, with_places
+from distsim.cli.options import JOB_FILE, JOB_OPTIONS, as_typed, refuse_others, unnamed, with_places
 from distsim.cli.signatures import splitting
 from distsim.engine.plans.options import JOB as OF_JOB
 from distsim.errors import DistsimError
@@ -64,7 +64,7 @@ def with_layouts(function: Callable[..., None]) -> Callable[..., None]:
     options = {**LOSSES, **JOB, **MEMORY, **STORED}
     job = [_parameter(name, kind, text) for name, (kind, text) in options.items()]
     bounds = [_parameter(name, str, text) for name, text in BOUNDED.items()]
-    return splitting(function, "stated", lambda own: [*own, *job, *bounds])
+    return splitting(function, "stated", lambda own: [*own, *job, *bounds, JOB_FILE])
 
 
 TAKEN = {name: kind for name, (kind, _) in JOB.items()} | dict.fromkeys(BOUNDED, str) | {
@@ -78,14 +78,17 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     from distsim.keywords import as_text
     from distsim.specs.job import Job
 
-    typed = {name: given[name] for name in TAKEN}
-    merged, origins = with_places(typed)
-    under = {name: value for name, value in merged.items() if name != "model" and typed.get(name) is None}
-    Job.read({"model": given["model"], **under})
-    tell_unused({name: origins[name] for name in sorted(under.keys() - TAKEN.keys())}, "plan")
+    typed = {name: given[name] for name in ("model", *TAKEN)}
+    merged, origins = with_places(typed, given["job"])
+    if "model" not in merged:
+        raise unnamed()
+    under = {name: value for name, value in merged.items() if typed.get(name) is None}
+    Job.read({"model": merged["model"], **under})
+    refuse_others({name: origins[name] for name in sorted(under.keys() - typed.keys())}, "plan")
     under = {name: value for name, value in under.items() if name in TAKEN}
     plain = (int, bool)
-    return given | {name: value if TAKEN[name] in plain else as_text(name, value) for name, value in under.items()}
+    under = {name: value if TAKEN[name] in plain else as_text(name, value) for name, value in under.items()}
+    return given | under | {"model": merged["model"], "job": None}
 
 
 def request_of(given: dict[str, Any]) -> Request:

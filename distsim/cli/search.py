@@ -143,11 +143,7 @@ def _without_others(job: Job, origins: dict[str, str]) -> Job:
     from distsim.engine.search import unsearched
 
     stray = {name: origins.get(name, "") for name in unsearched(job)}
-    if own := [name for name, origin in stray.items() if origin.startswith("job file")]:
-        raise DistsimError(
-            f"a search does not take {', '.join(own)}", "leave it out; distsim step takes it for one layout"
-        )
-    shared.tell_unused(stray, "search")
+    shared.refuse_others(stray, "search")
     return job.model_copy(update=dict.fromkeys(stray))
 
 

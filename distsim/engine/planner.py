@@ -7,7 +7,7 @@ from typing import Any
 
 from distsim import catalog, keywords
 from distsim.engine.campaigns.pace import campaign_pace
-from distsim.engine.campaigns.prices import terms_of
+from distsim.engine.campaigns.prices import own_rate, refuse_both, terms_of
 from distsim.engine.jobs.models import load_model
 from distsim.engine.layouts.bounds import doubling, parse_bounds
 from distsim.engine.plans.besides import USUAL_KEPT
@@ -20,6 +20,7 @@ from distsim.engine.plans.request import Request
 from distsim.errors import DistsimError
 from distsim.specs.flags import flag
 from distsim.specs.job import Job, Named
+from distsim.specs.price import ALL_TERMS, Term
 from distsim.units import DAY, HOUR, MINUTE, parse, parse_share, parse_time
 
 MOST_KEPT = 1_000_000
@@ -32,8 +33,9 @@ def plan(model: Named, tokens: Any = None, **options: Any) -> Plan:
 
     What takes several values takes a list or the command line's text: ``gpu=["h100-sxm", "h200-sxm"]``,
     ``gpus="64..512"``. Numbers are SI (seconds, tokens, dollars, shares), texts have units: ``deadline="30d"``,
-    ``budget="5M"``. None is as not stated. Raises DistsimError for what does not exist or contradicts itself; that no
-    option keeps to the limits is an answer (``cheapest`` is None, ``nearest`` has those that miss by least).
+    ``budget="5M"``; a bare ``deadline=30`` would be 30 seconds and is refused. None is as not stated. Raises
+    DistsimError for what does not exist or contradicts itself; that no option keeps to the limits is an answer
+    (``cheapest`` is None, ``nearest`` has those that miss by least).
     """
     keywords.refuse_unknown("a plan", options, DEFAULTS)
     stated = {name: _checked(name, value) for name, value in options.items() if value is not None}
@@ -75,10 +77,25 @@ def request_of(given: Mapping[str, Any]) -> Request:
             parse_share(given["margin"], "margin", "of the memory"), tokens,
         ),
         tokens, Wish(None if days is None else days / DAY, dollars),
-        catalog.load("facilities", given["facility"]), terms_of(given["price"]), _words("gpu", given),
+        catalog.load("facilities", given["facility"]), _terms(given), _words("gpu", given),
         _words("cluster", given), _sizes(given["gpus"]), _words("provider", given), given["compute_optimal"],
-        _kept(given["keep"]), None if age is None else age / DAY,
+        _kept(given["keep"]), None if age is None else age / DAY, _own_rate(given),
     )  # fmt: skip
+
+
+def _own_rate(given: Mapping[str, Any]) -> float | None:
+    """Dollars per accelerator and hour of one's own, beside which there are no price lists."""
+    rate = own_rate(given["price"], ALL_TERMS)
+    if rate is not None:
+        refuse_both(given["price"], _words("provider", given))
+        if given["price_age"] is not None:
+            raise DistsimError(f"--price-age has no effect with --price {given['price']}", "leave it out")
+    return rate
+
+
+def _terms(given: Mapping[str, Any]) -> tuple[Term, ...]:
+    """At which terms machines are rented or bought; at a rate of one's own they are paid by the hour."""
+    return ("on-demand",) if own_rate(given["price"], ALL_TERMS) is not None else terms_of(given["price"])
 
 
 def _kept(stated: int | None) -> int:
@@ -91,13 +108,15 @@ def _quantity(given: Mapping[str, Any], name: str, unit: str) -> float | None:
     text, option = given[name], flag(name)
     if text is None:
         return None
-    return parse_time(text, option) if unit == "s" else parse(text, unit, option)
+    if unit == "s":
+        return parse_time(text, option, usual=HOUR if name == "deadline" else 0)
+    return parse(text, unit, option)
 
 
 def _policy(given: Mapping[str, Any], pauses_per_day: float) -> Policy:
     """How the campaign guards itself, and what else slows it."""
     every = _quantity(given, "preempted_every", "s")
-    if every is not None and "spot" not in terms_of(given["price"]):
+    if every is not None and "spot" not in _terms(given):
         raise DistsimError("--preempted-every applies to spot machines only", "add --price spot, or leave it out")
     if every is not None and every < MINUTE:
         raise DistsimError(f"--preempted-every {given['preempted_every']} leaves no time to train", "e.g. 10d")

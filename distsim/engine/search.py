@@ -18,7 +18,7 @@ from distsim.keywords import as_text, refuse_unknown, switch, whole, word
 from distsim.specs.flags import flag
 from distsim.specs.job import Job, Named, job_of
 from distsim.specs.modules import IMPLIED
-from distsim.units import YEAR, parse, parse_share, parse_time
+from distsim.units import HOUR, YEAR, parse, parse_share, parse_time
 
 MOST_RANKED = 1000
 """Layouts that may be asked for by rank: each is computed again by itself, in some milliseconds."""
@@ -35,7 +35,8 @@ def search(
 
     ``job`` is a model with job options as keywords, or a whole Job, whose degrees then are the only ones that are
     tried. What bounds the search takes one value, several or a range: ``tp=8``, ``tp=[1, 2, 4]``, ``tp="1..8"``.
-    Numbers are SI (seconds, tokens, a share for ``margin``), texts have units: ``within="20s"``, ``tokens="2T"``.
+    Numbers are SI (seconds, tokens, a share for ``margin``), texts have units: ``within="20s"``, ``deadline="30d"``; a
+    bare ``deadline=30`` would be 30 seconds and is refused.
     Raises DistsimError for what does not exist, contradicts itself or allows no layout at all; that none fits is an
     answer (``best`` is empty, ``nearest`` is not).
     """
@@ -156,7 +157,7 @@ def training(request: Request, tokens: Any, deadline: Any) -> Request:
         return request
     made = {"tokens": parse(tokens, "tokens", "--tokens")}
     if deadline is not None:
-        made["deadline"] = parse_time(deadline, "--deadline")
+        made["deadline"] = parse_time(deadline, "--deadline", usual=HOUR)
     for name, value in made.items():
         if value <= 0:
             raise DistsimError(f"--{name} must be more than 0", "write e.g. --tokens 300B --deadline 30d")

@@ -12,8 +12,8 @@ from typing import Any
 from distsim.engine.plans.choice import faster
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.planner import Plan, finish_dates
-from distsim.report.job_words import trained_words
 from distsim.report.plan_buying import buying_lines
+from distsim.report.plan_head import question, software
 from distsim.report.plan_plot import pareto_lines
 from distsim.report.plan_step import DEGREES, step_command
 from distsim.report.plan_words import (
@@ -38,11 +38,12 @@ from distsim.report.plan_words import (
 )
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
-from distsim.units import DAY, KWH_PER_MWH, count, days_words, dollars, duration, least_to_most, rounded
+from distsim.units import DAY, KWH_PER_MWH, count, dollars, duration, least_to_most, rounded
 
 WIDEST_BAR = 80
-DISPENSABLE = ("region", "MFU", "goodput", "GPU-hours", "cluster", "MWh", "90%", "price age")
-"""Columns that go, in this order, until the table of options is as narrow as the terminal."""
+DISPENSABLE = ("region", "MFU", "goodput", "GPU-hours", "MWh", "90%", "price age", "accelerator")
+"""Columns that go, in this order, until the table of options is as narrow as the terminal; the cluster stays,
+which with its provider tells offers apart."""
 OWED = "owed"
 """Column of what reservations cost over their whole terms, and machines to buy."""
 WHERE_ANY = (OWED, "region")
@@ -57,7 +58,7 @@ PARTS: dict[str, tuple[str, Colour]] = {
 def lines(made: Plan, seed: int, top: int, today: datetime.date, term: Style) -> list[str]:
     """Everything but the explanations."""
     chosen = made.cheapest
-    told = [*folded(_question(made, term)), ""]
+    told = [*folded(question(made, term)), ""]
     if chosen is None:
         told += [*_misses(made, term), ""]
         chosen = made.nearest[0]
@@ -68,28 +69,6 @@ def lines(made: Plan, seed: int, top: int, today: datetime.date, term: Style) ->
     told += [*plot, ""] if (plot := pareto_lines(made.options, made.pareto, term, named)) else []
     told += [*money_lines(chosen, term), "", *folded(buying_lines(made, chosen, today, term), 4)]
     return told + folded(_scaling(made, chosen), 4)
-
-
-def _question(made: Plan, term: Style) -> list[str]:
-    wish, terms = made.request.wish, made.request.terms
-    limits = [] if wish.days is None else [f"within {days_words(wish.days)}"]
-    limits += [] if wish.dollars is None else [f"for at most {dollars(wish.dollars)}"]
-    size, amount = count(made.model.parameters), count(made.request.tokens)
-    batches = _batches(made)
-    return [
-        f"{term.bold(made.model.name)}: {size} parameters, {amount} tokens, "
-        f"{batches} sequence{'' if batches == '1' else 's'} per step{', ' if limits else ''}{' and '.join(limits)}"
-        f"{''.join(f'; {words}' for words in trained_words(made.setup(made.options[0])))}",
-        f"prices {', '.join(made.request.price_terms)}; failures {terms.failures.name}; "
-        f"checkpoints to storage {terms.storage.name}; "
-        f"facility {made.request.facility.name} (PUE {made.request.facility.pue:g})"
-        + ("" if terms.job.gpu_power is None else f"; accelerators limited to {terms.job.gpu_power:g} W"),
-    ]
-
-
-def _batches(made: Plan) -> str:
-    """Sequences per step; of options that differ in it, the least and the most."""
-    return least_to_most([one.candidate.global_batch or 0 for one in made.options])
 
 
 def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: Style) -> list[str]:
@@ -107,7 +86,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
     tokens = [rounded(chosen.tokens / chosen.dollars_at(end)) for end in (chosen.days_high, chosen.days_low)]
     return [
         *told, "",
-        f"{term.bold('cheapest in detail')}: {layout_words(chosen)}",
+        f"{term.bold('cheapest in detail')}: {layout_words(chosen)}; {software(made, chosen)}",
         f"finish      median {p50}, 10th percentile {p10}, 90th {p90}{within} "
         f"({len(dates.seconds):,} simulated campaigns with uncertain step time, seed {seed})",
         f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {gpu_hours(chosen)} GPU-hours",
@@ -145,12 +124,12 @@ def layout_words(option: Option) -> str:
 def _misses(made: Plan, term: Style) -> list[str]:
     bound = any(one.committed_dollars is not None for one in made.nearest)
     rows = [
-        [f"{one.candidate.gpus:,} x {one.candidate.gpu}", one.quote.whose, number(one.days), dollars(one.dollars),
-         *([owed_whole(one)] if bound else []), made.request.wish.lacks(one)]
+        [f"{one.candidate.gpus:,} x {one.candidate.gpu}", one.cluster, one.quote.whose, number(one.days),
+         dollars(one.dollars), *([owed_whole(one)] if bound else []), made.request.wish.lacks(one)]
         for one in made.nearest
     ]  # fmt: skip
-    head = ["nearest", "from", "days", "dollars", *([OWED] if bound else []), "misses by"]
-    lines = columns(head, rows, left=(0, 1, len(head) - 1))
+    head = ["nearest", "cluster", "from", "days", "dollars", *([OWED] if bound else []), "misses by"]
+    lines = columns(head, rows, left=(0, 1, 2, len(head) - 1))
     tried = f" Tried: {least_to_most(made.sizes)} accelerators."
     return [term.ink("No option meets the limits.", VERMILLION) + tried, *folded(lines, lines[0].index(head[-1]))]
 

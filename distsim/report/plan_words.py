@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from distsim import catalog
-from distsim.engine.campaigns.prices import Quote
+from distsim.engine.campaigns.prices import OWN, Quote
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.layouts import ALIKE
@@ -76,7 +76,9 @@ def kept(made: Plan, share: float) -> str:
 
 
 def source(quote: Quote) -> str:
-    """Where the machines come from: ``from Nebius``, ``purchased``."""
+    """Where the machines come from: ``from Nebius``, ``purchased``, ``at your own rate``."""
+    if quote.provider == OWN:
+        return f"at your {OWN}"
     return "purchased" if quote.owned else f"from {quote.whose}"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.layouts.money import Rent
+from distsim.engine.layouts.ranking import BETTER
 from distsim.engine.layouts.report import Choice, SearchReport
 from distsim.report.job_words import kernel_words, offload_words, trained_words
 from distsim.report.memory import number
@@ -132,10 +133,11 @@ def owed_words(rents: Sequence[Rent]) -> str:
 
 
 def almost_lines(report: SearchReport, term: Style) -> list[str]:
-    """Layouts that would be faster but do not fit."""
+    """Layouts that would be better by the objective but do not fit."""
     if not report.almost:
         return []
-    title = term.bold(f"Near misses: faster than the best, but over {gib(report.limit)}")
+    better = BETTER[report.request.objective]
+    title = term.bold(f"Near misses: {better} the best, but over {gib(report.limit)}")
     return [title, *table(report, report.almost, term, over=True), ""]
 
 

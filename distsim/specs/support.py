@@ -49,6 +49,8 @@ class Supports(Spec):
     """Context parallelism cuts the sequence into so many chunks per rank (2: causal work is balanced)."""
     windowed_ring: bool = True
     """The ring of context parallelism attends in windows, and it and gathered keys beside sinks."""
+    cp_modes: tuple[Literal["ring", "all_gather", "all_to_all"], ...] = ()
+    """What a switch lets context parallel ranks exchange; none where nobody looked."""
     offload: tuple[Offload, ...] = OFFLOADS
     offload_optimizer: Literal["alone", "with parameters"] = "alone"
     """``with parameters``: torch moves shards to host memory, and the optimizer is where its shards are; an optimizer

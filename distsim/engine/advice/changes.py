@@ -11,7 +11,7 @@ from distsim.engine.advice.offered import offered
 from distsim.engine.advice.recomputation import cheap_again, policies, some_layers
 from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
-from distsim.engine.jobs.profile import fused_instead, losses_for
+from distsim.engine.jobs.profile import fused_instead, other_losses
 from distsim.engine.jobs.resolve import Setup
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.offloads import layers_leave, leaves
@@ -75,9 +75,8 @@ def _sharding(setup: Setup) -> Iterator[Change]:
 
 
 def _losses(setup: Setup) -> Iterator[Change]:
-    if setup.job.loss is None:
-        for step, name in enumerate(losses_for(setup.framework, setup.model)):
-            yield Change("loss", step, f"{name} loss", {"loss": name})
+    for step, name in enumerate(other_losses(setup.framework, setup.model, setup.job)):
+        yield Change("loss", step, f"{name} loss", {"loss": name})
 
 
 def _micro_batch(setup: Setup) -> Iterator[Change]:

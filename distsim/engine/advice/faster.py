@@ -9,10 +9,11 @@ from distsim import catalog
 from distsim.architectures import traits_of
 from distsim.arrays import ceil_div
 from distsim.engine.advice.recomputation import less_recomputation
+from distsim.engine.advice.runnable import runs
 from distsim.engine.exchanges.reach import refuse_beyond
 from distsim.engine.jobs.graphs import captures
 from distsim.engine.jobs.lacking import sixteen_bits, without_flash
-from distsim.engine.jobs.profile import fused_instead, losses_for
+from distsim.engine.jobs.profile import fused_instead, other_losses
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.tp_overlap import overlapped
 from distsim.engine.memory import MemoryReport, memory_of
@@ -23,7 +24,7 @@ from distsim.specs.job import Job
 from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
-from distsim.specs.support import refuse_unsupported
+from distsim.specs.support import context_modes
 
 if TYPE_CHECKING:
     from distsim.engine.advice.mend import Mend
@@ -100,7 +101,8 @@ def faster(report: StepReport, most: int = 3) -> list[Faster]:
             continue
         try:
             setup = resolve(_changed(report.setup, options), same)
-            _refuse(report.setup.job, setup)
+            if not runs(report.setup, setup):
+                continue
             seconds = seconds_of(setup)
         except DistsimError:
             continue
@@ -161,12 +163,6 @@ def typed(old: Setup, new: Setup, options: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _refuse(job: Job, setup: Setup) -> None:
-    """Raise what a framework that the user named does not have."""
-    if job.names_framework:
-        refuse_unsupported(setup.framework, setup.model, setup.layout, setup.offload, job)
-
-
 def _changed(setup: Setup, options: dict[str, Any]) -> Job:
     """The job with other options, the GPUs and the tokens of a step as they are."""
     layout, job = setup.layout, setup.job
@@ -193,9 +189,8 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "attention", "flash attention", {"attention": "flash"}
     if layout.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
         yield "stage-layers", "stages of equal compute", {"stage_layers": "balanced"}
-    if job.loss is None:
-        for name in losses_for(setup.framework, setup.model):
-            yield "loss", f"{name} loss", {"loss": name}
+    for name in other_losses(setup.framework, setup.model, job):
+        yield "loss", f"{name} loss", {"loss": name}
     yield from _graphed(setup)
     if fused := fused_instead(setup.framework, job):
         yield "update", "fused optimizer", {"optimizer": fused}
@@ -211,6 +206,11 @@ def _divided(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for size in (old // 4, old // 2, old * 2):
             if size >= 1 and layout.gpus % size == 0:
                 yield name, f"{words} {size}", {name: size, **(_unpiped(job) if name == "pp" and size == 1 else {})}
+    if layout.cp > 1:
+        for mode in context_modes(setup.framework.supports, setup.model):
+            if mode in setup.framework.supports.cp_modes and mode != layout.cp_mode:
+                words = f"context parallelism by {mode.replace('_', '-')}"
+                yield "cp mode", words, {"cp_mode": mode}
     for size in (layout.ep // 8, layout.ep // 4, layout.ep // 2, layout.ep * 2, layout.ep * 4, layout.ep * 8):
         if setup.model.experts is not None and size >= 1 and setup.model.experts.count % size == 0:
             yield "ep", f"expert parallelism {size}", {"ep": size}

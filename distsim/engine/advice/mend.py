@@ -11,6 +11,7 @@ from distsim import catalog
 from distsim.arrays import Number
 from distsim.engine.advice.changes import Change, changes, together
 from distsim.engine.advice.recomputation import some_layers
+from distsim.engine.advice.runnable import runs
 from distsim.engine.exchanges.reach import refuse_beyond
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import MemoryReport, memory_unless
@@ -156,6 +157,16 @@ class _Missed:
         return bool(left < 0)
 
 
+def _meant(shown: dict[str, Any], setup: Setup, stated: bool) -> None:
+    """Say of recomputed layers what means something on the stages of a changed job: no more than they have, and nothing
+    of all, unless the job has ``stated`` how many."""
+    most = max(setup.stage_layers)
+    if shown.get("recompute_layers", 0) >= most:
+        shown["recompute_layers"] = most
+        if not stated:
+            del shown["recompute_layers"]
+
+
 class Search:
     """Tries changes on one job and keeps what fits."""
 
@@ -196,6 +207,9 @@ class Search:
                 refuse_beyond(setup, setup.layout.gpus)
         except DistsimError:
             return None
+        if not runs(self.setup, setup):
+            return None
+        _meant(shown, setup, self.setup.job.recompute_layers is not None)
         missed = _Missed(combined, shown, setup)
         found = self._with_memory(missed, missed.too_full)
         if missed.left < 0:
@@ -260,7 +274,7 @@ class Search:
 
     def _stated(self) -> dict[str, Any]:
         job = self.setup.job
-        # only what somebody stated: a framework that nobody named refuses nothing
+        # only what somebody stated: what a framework that nobody named refuses is told by runs()
         return {name: getattr(job, name) for name in job.model_fields_set if getattr(job, name) is not None}
 
     def smallest(self, most: int) -> list[Mend]:

@@ -11,10 +11,13 @@ from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.cluster import Cluster
 from distsim.specs.dates import age, dated, span
-from distsim.specs.price import ALL_TERMS, OWNED, Offer, Price, Term
+from distsim.specs.price import ALL_TERMS, MOST_PER_GPU_HOUR, OWNED, Offer, Price, Term
+from distsim.specs.rules import divisors
 
 RESERVED_YEARS: dict[Term, int] = {"reserved-1y": 1, "reserved-3y": 3}
 """How long machines are paid for at a term, used or not; a reservation whose source is silent about it is not here."""
+OWN = "own rate"
+"""What stands for a provider where somebody states a rate."""
 STALE_DAYS = 365
 """Quotes that are so much older than the newest known one are no longer reckoned with."""
 
@@ -79,6 +82,40 @@ def term_of(word: str, known: Sequence[Term] = ALL_TERMS) -> Term:
         if word == term:
             return term
     raise DistsimError(f"unknown price term {word!r}", did_you_mean(word, known), f"terms: {', '.join(known)}")
+
+
+def own_rate(text: str, known: Sequence[Term]) -> float | None:
+    """Dollars per accelerator and hour where a price is one's own; None where it names a term, as all ``known`` do."""
+    try:
+        rate = float(text.strip().removeprefix("$"))
+    except ValueError:
+        return None
+    if not 0 < rate <= MOST_PER_GPU_HOUR:
+        raise DistsimError(
+            f"--price {text} is not a rate per GPU-hour", f"valid: more than 0, at most {MOST_PER_GPU_HOUR} USD",
+            f"or a price term: {', '.join(known)}",
+        )  # fmt: skip
+    return rate
+
+
+def refuse_both(text: str, providers: Sequence[str]) -> None:
+    """Raise where a rate of one's own and price lists are asked for."""
+    if providers:
+        raise DistsimError(
+            f"--price {text} and --provider {','.join(providers)} both set the price", "leave one of them out"
+        )
+
+
+def own_quotes(rate: float, clusters: Sequence[str]) -> list[Quote]:
+    """A rate of one's own, as of today, for nodes of some clusters and for parts of one."""
+    today = datetime.date.today().isoformat()
+    found = []
+    for cluster in clusters:
+        spec: Cluster = catalog.load("clusters", cluster)
+        gpu, sizes = catalog.load("gpus", spec.gpu).name, divisors(spec.gpus_per_node)
+        found += [Quote(OWN, gpu, "as stated", size, "", "on-demand", rate, today, "--price", "", cluster)
+                  for size in sizes]  # fmt: skip
+    return found
 
 
 def terms_of(text: str) -> tuple[Term, ...]:

@@ -92,6 +92,12 @@ def losses_for(framework: Framework, model: Model) -> list[str]:
     return [name for name, one in known.items() if one.written_for(model.family) and not one.refuses(model)]
 
 
+def other_losses(framework: Framework, model: Model, job: Job) -> list[str]:
+    """Those of them that a job does not have."""
+    own = job.loss and catalog.load("losses", job.loss).name
+    return [name for name in losses_for(framework, model) if catalog.load("losses", name).name != own]
+
+
 def with_loss(kernels: Kernels, loss: str, model: Model, compiled: bool) -> Kernels:
     """The kernels with a loss by its preset's name; raises DistsimError for a model that it has no effect on."""
     found: Loss = catalog.load("losses", loss)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from distsim.engine.layouts.fold import Block
-from distsim.engine.layouts.ranking import Best, Families, Found, Objective, found_at
+from distsim.engine.layouts.ranking import BETTER, Best, Families, Found, Objective, found_at
 from distsim.engine.layouts.space import Array, Group
 
 BUCKETS = 512
@@ -133,9 +133,13 @@ class Kept:
         return self.key(self.scaled(seconds, group), peak, int(numpy.max(group.setup.layout.gpus)))
 
     def _misses(self, block: Block, seconds: Array, peak: Array, valid: Array) -> None:
-        """Layouts that would be quick but need somewhat more memory than there is."""
-        quick = self.scaled(seconds, block.group) <= self.almost.worst
-        near = numpy.flatnonzero((peak > self.limit) & (peak <= self.limit * NEARLY_FITS) & quick & valid)
+        """Layouts that would be good, and soon enough, but need somewhat more memory than there is; where that is what
+        is compared, the quick ones."""
+        by_time = self.key.name not in BETTER
+        key = self.scaled(seconds, block.group) if by_time else self.ordered(seconds, peak, block.group)
+        soon = seconds <= self.longest(block.group.batch)
+        near = numpy.flatnonzero(
+            (peak > self.limit) & (peak <= self.limit * NEARLY_FITS) & (key <= self.almost.worst) & soon & valid
+        )
         if len(near):
-            seconds = seconds[near]
-            self.almost.add(block, self.scaled(seconds, block.group), seconds, peak[near], near)
+            self.almost.add(block, key[near], seconds[near], peak[near], near)

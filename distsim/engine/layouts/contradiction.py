@@ -42,7 +42,10 @@ def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> Dist
     hints = []
     for name, bound in bounds.given.items():
         others = {key: value for key, value in bounds.given.items() if key != name}
-        allowed = values_of(allowed_by(Bounds(others, bounds.excluded)), name)
+        found = allowed_by(Bounds(others, bounds.excluded))
+        allowed = values_of(found, name)
+        if found and not allowed:
+            hints.append(f"without {flag(name)} {bound.text} there would be layouts")
         if allowed:
             shown = ", ".join(map(str, allowed[:12])) + (", …" if len(allowed) > 12 else "")
             hints.append(f"instead of {flag(name)} {bound.text}, the other constraints would allow: {shown}")
@@ -89,7 +92,11 @@ def values_of(found: list[Group], name: str) -> list[Any]:
     for group in found:
         layout = group.setup.layout
         if name == "recompute":
-            values |= {"none", "full", selective_word(group.setup)}
+            kinds = {
+                "none": (layout.selective == 0) & (layout.recompute_layers == 0),
+                selective_word(group.setup): layout.selective != 0, "full": layout.recompute_layers != 0,
+            }  # fmt: skip
+            values |= {word for word, held in kinds.items() if (group.valid & held).any()}
         elif name == "sequence_parallel":
             values |= {"on" if value else "off" for value in numpy.unique(layout.sequence_parallel)}
         else:
@@ -100,4 +107,7 @@ def values_of(found: list[Group], name: str) -> list[Any]:
                 values |= set(value[numpy.broadcast_to(some, value.shape)].tolist())
             elif value is not None:
                 values.add(value)
-    return sorted(values - {-1} if name == "recompute_layers" else values)  # all layers, which has no number to type
+    untyped: set[int] = (
+        {-1, 0} if name == "recompute_layers" else set()
+    )  # all layers and none, which have no number to type
+    return sorted(values - untyped)

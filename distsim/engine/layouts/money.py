@@ -14,9 +14,11 @@ from distsim.engine.campaigns.prices import (
     STALE_DAYS,
     Quote,
     covers,
+    own_rate,
     price_lists,
     quotes,
     recent,
+    refuse_both,
     term_of,
 )
 from distsim.engine.jobs.resolve import Setup
@@ -24,7 +26,7 @@ from distsim.errors import DistsimError
 from distsim.formulas import money
 from distsim.last import while_same
 from distsim.specs.cluster import Cluster
-from distsim.specs.price import MOST_PER_GPU_HOUR, OWNED, TERMS
+from distsim.specs.price import OWNED, TERMS
 
 
 @dataclass(frozen=True)
@@ -74,22 +76,13 @@ class Rent:
 
 def wish_for(price: str | None, providers: Sequence[str]) -> Wish:
     """What ``--price`` and ``--provider`` mean: a term, or dollars per accelerator and hour."""
-    try:
-        own = float((price or "").removeprefix("$"))
-    except ValueError:
-        if price == OWNED:
-            problem = "a search uses rental prices, not those of machines that are bought"
-            raise DistsimError(problem, "use distsim plan --price owned") from None
+    own = own_rate(price or "", TERMS)
+    if own is None and price == OWNED:
+        problem = "a search uses rental prices, not those of machines that are bought"
+        raise DistsimError(problem, "use distsim plan --price owned")
+    if own is None:
         return Wish(term_of(price or Wish.term, TERMS), tuple(providers))
-    if not 0 < own <= MOST_PER_GPU_HOUR:
-        raise DistsimError(
-            f"--price {price} is not a rate per GPU-hour", f"valid: more than 0, at most {MOST_PER_GPU_HOUR} USD",
-            f"or a price term: {', '.join(TERMS)}",
-        )  # fmt: skip
-    if providers:
-        raise DistsimError(
-            f"--price {price} and --provider {','.join(providers)} both set the price", "leave one of them out"
-        )
+    refuse_both(str(price), providers)
     return Wish(usd_per_gpu_hour=own)
 
 

@@ -25,6 +25,8 @@ OBJECTIVES: dict[str, Callable[[Any, Any, float], Any]] = {
 }
 """What is minimised, from seconds per step, bytes and a number of GPUs or what it costs; the global batch is the same
 for all."""
+BETTER = {"throughput": "faster than", COST: "cheaper than", "fewest-gpus": "on fewer GPUs than"}
+"""What layouts are that an objective puts before another and that do not fit; of memory none does."""
 
 
 class Objective(NamedTuple):

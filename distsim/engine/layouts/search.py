@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from distsim import catalog
@@ -25,11 +25,12 @@ from distsim.engine.layouts.chunks import gather
 from distsim.engine.layouts.contradiction import contradiction
 from distsim.engine.layouts.fold import Block, Inside, Shared, blocks
 from distsim.engine.layouts.prices import Prices
-from distsim.engine.layouts.ranking import COST, OBJECTIVES, Found, Objective
+from distsim.engine.layouts.ranking import BETTER, COST, OBJECTIVES, Found, Objective
 from distsim.engine.layouts.report import Choice, Request, SearchReport, Steps, choice
 from distsim.engine.layouts.space import Group, groups
 from distsim.engine.layouts.support import lenient
 from distsim.engine.layouts.support import notes as support_notes
+from distsim.engine.layouts.tried import unread_notes
 from distsim.engine.layouts.variants import READ_BEYOND_ONE, base_setup, variants
 from distsim.engine.layouts.ways import without_stages
 from distsim.engine.networks.unknown import unknown_links
@@ -93,7 +94,8 @@ def search(
         () if kept.feasible or request.brief else tuple(
             choice(one, known) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
-        kept, rents, interrupted, _notes(request, base, notes, best, bool(rents)),
+        kept, rents, interrupted, _notes(request, base, [*notes, *unread_options(request, batches, best)], best,
+                                         bool(rents)),
     )  # fmt: skip
 
 
@@ -114,7 +116,7 @@ def _notes(
     return (
         *base.notes, *unfitted(base), *lacking(base), *unknown_links(base.accelerator, base.cluster, most), *found,
         *placed(best), *without_stages(base, most, request.bounds), *support_notes(request, tuple(best), base.model),
-        *unused_profile(best), *unread_options(request, best), *pace_note(request, priced),
+        *unused_profile(best), *pace_note(request, priced),
     )  # fmt: skip
 
 
@@ -131,14 +133,24 @@ def unused_profile(best: Sequence[Choice]) -> list[str]:
     return list(found[0]) if found and all(found) else []
 
 
-def unread_options(request: Request, best: Sequence[Choice]) -> list[str]:
+def unread_options(request: Request, batches: Sequence[int], best: Sequence[Choice]) -> list[str]:
     """A note for each option that the job states and none of the best layouts reads."""
-    return [
-        f"{flag(option, stated)} has no effect: {degree} is 1 in every layout shown"
-        for degree, option in READ_BEYOND_ONE.items()
-        if best and (stated := getattr(request.job, option)) is not None
+    stated = {
+        flag(option, value): degree for degree, option in READ_BEYOND_ONE.items()
+        if best and (value := getattr(request.job, option)) is not None
         and all(getattr(one.report.setup.layout, degree) == 1 for one in best)
-    ]  # fmt: skip
+    }  # fmt: skip
+    return unread_notes(stated, lambda: tried(request, batches), "shown")
+
+
+def tried(request: Request, batches: Sequence[int]) -> Iterator[Group]:
+    """All layouts of a search again; where only schedules without a closed form are asked for, those whose degrees
+    these were tried under."""
+    names = request.bounds.words("schedule")
+    if names and names == search_schedules.asked(request.bounds):
+        request = replace(request, bounds=search_schedules.with_stand_ins(request.bounds))
+    for gpus in request.gpus:
+        yield from _groups(request, gpus, batches)
 
 
 def placed(best: Sequence[Choice]) -> list[str]:
@@ -167,9 +179,11 @@ def rents_of(request: Request) -> dict[int, search_money.Rent]:
 
 
 def _almost(kept: Kept, most: int = 5) -> list[Found]:
-    """Layouts that nearly fit and would be faster than the best that does."""
-    best = min((one.seconds_per_sequence for one in kept.best.found), default=math.inf)
-    return [one for one in kept.almost.found if one.seconds_per_sequence < best][:most]
+    """Layouts that nearly fit and would be better than the best that does, if any can be that need more memory."""
+    if kept.key.name not in BETTER:
+        return []
+    best = min((one.key for one in kept.best.found), default=math.inf)
+    return [one for one in kept.almost.found if one.key < best][:most]
 
 
 def _walk(

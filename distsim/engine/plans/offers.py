@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from distsim import catalog
-from distsim.engine.campaigns.prices import Quote, day, price_lists, quotes, recent, today_at_most
+from distsim.engine.campaigns.prices import Quote, day, own_quotes, price_lists, quotes, recent, today_at_most
 from distsim.engine.plans.owned import owned_quotes, sold_systems
 from distsim.errors import DistsimError
 from distsim.specs.price import OWNED
@@ -56,9 +56,25 @@ def _for_sale(request: Request) -> bool:
     )
 
 
+def _usual_clusters(request: Request) -> list[str]:
+    """The usual nodes of the accelerators that are asked for, of which a rate of one's own needs some."""
+    if not request.gpus:
+        raise DistsimError(
+            f"--price {request.own_rate:g} is a rate of one machine, but neither --gpu nor --cluster names one",
+            f"e.g.: --gpu h100-sxm --price {request.own_rate:g}",
+        )
+    found = [catalog.load("gpus", name) for name in request.gpus]
+    if nowhere := [one.name for one in found if one.default_cluster is None]:
+        raise DistsimError(f"the usual node of {', '.join(nowhere)} is not known", "name a --cluster")
+    return [one.default_cluster for one in found]
+
+
 def offers(request: Request) -> Offers:
     """By default rents a year older than the newest are left out, and none of the prices to buy, which are few; a
-    stated age holds for both, from the newest of both on."""
+    stated age holds for both, from the newest of both on. A rate of one's own is all there is where it is stated."""
+    if request.own_rate is not None:
+        own = own_quotes(request.own_rate, request.clusters or _usual_clusters(request))
+        return Offers(own, own)
     lists = price_lists(request.providers)
     rents = [quote for term in request.price_terms for quote in quotes(lists, term)]
     buys = OWNED in request.price_terms

@@ -203,7 +203,7 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     if scope.open_sizes and request.wish.dollars is not None:
         found = plans.cheapest_first([*found, *down_to_budget(found, request.wish, tried.more)])
     usual = usual_notes(request, model, prices.left_out, found) if found else []
-    unread = unread_notes(request.terms.job, request.terms.bounds, found)
+    unread = unread_notes(request.terms, model, tried.places, tried.made, found)
     of_chips = (note for option in found for note in option.candidate.notes)
     notes = tuple(dict.fromkeys((*usual, *scope.notes(tried.sizes), *unread, *of_chips)))
     sizes = tuple(tried.sizes)

@@ -29,3 +29,5 @@ class Request:
     """Checkpoints that stay in storage."""
     price_days: float | None = None
     """Prices so much older than the newest are left out; None for rents older than a year."""
+    own_rate: float | None = None
+    """Dollars per accelerator and hour of whatever is tried, instead of price lists."""

@@ -1,34 +1,63 @@
-"""Notes on options that no layout in a plan's answer uses, so that nobody assumes that they had an effect."""
+"""Notes on options that no layout of a plan's answer reads: whether those that do were tried, or there are none."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from distsim import catalog
+from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.layouts.bounds import Bounds
+from distsim.engine.layouts.report import Request
+from distsim.engine.layouts.search import tried
+from distsim.engine.layouts.space import Group
+from distsim.engine.layouts.support import lenient
+from distsim.engine.layouts.tried import unread_notes as notes
 from distsim.engine.layouts.variants import READ_BEYOND_ONE
-from distsim.engine.plans.plan import Option
+from distsim.engine.plans.candidates import Place, Terms
+from distsim.engine.plans.layouts import USUAL_SPACE, WIDE_SPACE, overrides_of, space
+from distsim.engine.plans.plan import Candidate, Option
+from distsim.errors import DistsimError
 from distsim.specs.flags import flag
-from distsim.specs.job import Job
 
 OF_JOB = {**{option: degree for degree, option in READ_BEYOND_ONE.items()}, "loss_parallel": "tp",
           "no_sync": "micro_batches"}  # fmt: skip
 """Options of a job, and the number of a layout that has to be more than one for them to be read."""
 OF_LAYOUT = {"schedule": "pp", "sequence_parallel": "tp", "etp": "ep"}
 """The same for options that bound the search."""
-WORDS = {"micro_batches": "micro-batches per step"}
 
 
-def unread_notes(job: Job, bounds: Bounds, options: Sequence[Option]) -> list[str]:
-    """A note for each option that is stated and that no layout of the plan reads."""
-    layouts = [option.candidate.layout for option in options]
+def unread_notes(
+    terms: Terms, model: LoadedModel, places: Sequence[Place], made: Sequence[Candidate], options: Sequence[Option]
+) -> list[str]:  # fmt: skip
+    """A note for each option that is stated and that no layout of the plan's ``options`` reads. ``made`` is the best
+    layout of those ``places`` that have one."""
+    job = terms.job
     stated = {flag(name, value): degree for name, degree in OF_JOB.items() if (value := getattr(job, name)) is not None}
-    stated |= {flag(name): degree for name, degree in OF_LAYOUT.items() if name in bounds.given}
-    return [
-        f"{typed} has no effect: {WORDS.get(degree, degree)} is 1 in every option"
-        for typed, degree in stated.items() if _alone(degree, layouts)
-    ]  # fmt: skip
+    stated |= {flag(name): degree for name, degree in OF_LAYOUT.items() if name in terms.bounds.given}
+    layouts = [option.candidate.layout for option in options]
+    alone = {typed: name for typed, name in stated.items() if layouts and all(one[name] == 1 for one in layouts)}
+    return notes(alone, lambda: _tried(terms, model, places, made), "among the options")
 
 
-def _alone(degree: str, layouts: Sequence[Mapping[str, Any]]) -> bool:
-    return bool(layouts) and all(layout[degree] == 1 for layout in layouts)
+def _tried(
+    terms: Terms, model: LoadedModel, places: Sequence[Place], made: Sequence[Candidate]
+) -> Iterator[Group]:  # fmt: skip
+    """The layouts of every place: those of the usual space, and of the wide one where none of the usual fits."""
+    best = {(one.cluster, one.gpus): one.layout for one in made}
+    for cluster, gpus in places:
+        spec, job = catalog.load("clusters", cluster), terms.job_on(model, cluster, gpus)
+        for wide in (False, True):
+            bounds = space(job, spec, terms.bounds, wide)
+            try:
+                batch = (terms.batch.sequences(gpus),)
+                yield from tried(lenient(Request(job, (gpus,), bounds, overrides=overrides_of(job, spec))), batch)
+            except DistsimError:
+                continue
+            if (layout := best.get((cluster, gpus))) and _within(bounds, layout):
+                break
+
+
+def _within(bounds: Bounds, layout: Mapping[str, Any]) -> bool:
+    """Whether a layout is within bounds where those of the usual space are narrower than those of the wide one."""
+    return all(bounds.allows(name, layout[name]) for name in WIDE_SPACE if WIDE_SPACE[name] != USUAL_SPACE[name])
