@@ -151,7 +151,7 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
         return f"field {name!r} is missing", _wanted(spec, location)
     if name and (plain := _bound(error)):
         return f"{name} {_shown(error['input'])} {plain[0]}", plain[1]
-    message = error["msg"].removeprefix("Value error, ").replace(FIELD, str(location[-1]) if location else "value")
+    message = error["msg"].removeprefix("Value error, ").replace(FIELD, name or "value")
     told = repr(error["input"]) in message or isinstance(error["input"], (dict, BaseModel))
     given = "" if told else f" (given {error['input']!r})"
     problem, _, hint = message.partition("; ")

@@ -27,7 +27,7 @@ from distsim.engine.layouts.support import within
 from distsim.engine.layouts.variants import with_batch
 from distsim.engine.layouts.ways import Way, pipelines
 from distsim.specs.layout import Layout
-from distsim.specs.rules import divisors, interleaves, trades_heads, valid
+from distsim.specs.rules import divisors, interleaves, most_imbalance, trades_heads, valid
 from distsim.specs.support import supported
 
 Array = Any
@@ -129,7 +129,9 @@ def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) 
     """Arrangements of the ranks of one stage that the rules and bounds allow."""
     model = base.model
     experts = model.experts
-    expert_degrees = bounds.choices("ep", divisors(experts.count) if experts else [1])
+    busiest = base.job.expert_imbalance or 1.0
+    expert_degrees = [ep for ep in bounds.choices("ep", divisors(experts.count) if experts else [1])
+                      if ep == 1 or busiest <= most_imbalance(model, ep)]  # fmt: skip
     flags = [int(word == "on") for word in bounds.words("sequence_parallel")]
     found = []
     for tp in bounds.choices("tp", divisors(ranks, model.heads)):
