@@ -128,7 +128,7 @@ def _compare(given: dict[str, Any], json: bool, setup: Any, times_of: TimesOf | 
 
 def _with_job(answer: dict[str, Any], setup: Any) -> dict[str, Any]:
     """An answer with the job whose times it has, where a model gives them."""
-    return answer if setup is None else {"schema": answer["schema"], "job": setup.to_dict(), **answer}
+    return answer if setup is None else {"schema": answer["schema"], "job": setup.written(), **answer}
 
 
 def _list(json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from distsim.engine.timelines.simulation import PassTimes, Pipeline, named_order
 from distsim.engine.timelines.timeline import Timeline, simulate
 from distsim.engine.timelines.wiring import Transfers
 from distsim.errors import DistsimError
+from distsim.keywords import refuse_unknown
 from distsim.schedules import registry, text
 from distsim.schedules.action import Schedule
 from distsim.schedules.repeats import short
@@ -70,7 +72,7 @@ def pipeline(
     else:
         timeline = rendezvous.replay(parts, programs, costs, transfers)
     steps = _optimizer(timeline, optimizer, optimizer_sync)
-    return summarise(parts, total, costs, timeline, transfers, steps, setup and setup.to_dict())
+    return summarise(parts, total, costs, timeline, transfers, steps, setup and setup.written())
 
 
 def _given(
@@ -93,6 +95,9 @@ def _of_model(
 ) -> tuple[Setup, PassTimes, Time]:  # fmt: skip
     """A model's setup, the times of its own stages, and of a hop between them."""
     if model is None:
+        from distsim.specs.job import Job
+
+        refuse_unknown("pipeline", job, {*inspect.signature(pipeline).parameters, *Job.model_fields})
         raise DistsimError(f"{', '.join(job)}: only valid with model", "e.g. model='llama-70b'")
     if any(one is not None for one in stated):
         raise DistsimError("model and times of passes, hops or the loss exclude each other", "leave one of them out")

@@ -244,12 +244,8 @@ def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
 
 def options_data(setup: Setup, origins: Mapping[str, str]) -> dict[str, Any]:
     """The same as plain data, for JSON."""
-    job = setup.to_dict()
-    return {
-        "schema": "distsim.config/1",
-        "job": job,
-        "origins": {name: origin_of(setup, origins, name) for name in job},
-    }
+    told = {name: origin_of(setup, origins, name) for name in setup.to_dict()}
+    return {"schema": "distsim.config/1", "job": setup.written(), "origins": told}
 
 
 def _counts(layers: Sequence[int]) -> str:

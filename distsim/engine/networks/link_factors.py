@@ -54,6 +54,10 @@ def _read(name: str, file: str, changed_ns: int) -> dict[str, Factor]:
 
 def profiled(profile: str | None) -> dict[str, Factor]:
     """The shipped factors, with those of a profile of the user's own measurements laid over them."""
+    from distsim import catalog
+
+    if profile is not None and not catalog.knows("links", profile):
+        raise DistsimError(f"there is no network profile {profile!r}", _WRITTEN_BY)
     return factors() if profile is None else {**factors(), **factors(profile)}
 
 
