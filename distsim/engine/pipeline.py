@@ -72,7 +72,8 @@ def pipeline(
     else:
         timeline = rendezvous.replay(parts, programs, costs, transfers)
     steps = _optimizer(timeline, optimizer, optimizer_sync)
-    return summarise(parts, total, costs, timeline, transfers, steps, setup and setup.written())
+    stated = None if setup is None else setup.written()
+    return summarise(parts, total, costs, timeline, transfers, steps, stated)
 
 
 def _given(
