@@ -266,6 +266,8 @@ def test_own_runs_narrow_the_intervals_of_layouts_that_none_has(own_folder: Path
         told = step_of(setup).interval
         assert told.high / told.low < 0.75 * wide.high / wide.low
         assert "each predicted from runs of its source that differ" in told.basis
+    for far in ({"gpus": 256, "recompute": "full"}, {"gpu": "b200-sxm", "gpus": 8}, {"gpus": 8, "precision": "fp8"}):
+        assert "that differ" not in step_of(resolve(Job(**{**base, **far}))).interval.basis
 
 
 def test_runs_whose_setting_no_other_has_are_predicted_from_their_source(tmp_path: Path) -> None:

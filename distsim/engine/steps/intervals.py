@@ -13,7 +13,7 @@ from typing import Any
 
 from distsim.engine.calibrated import LEVEL as LEVEL
 from distsim.engine.calibrated import calibrated, kept_while_fitted
-from distsim.engine.corrections.likeness import Correction, own_count
+from distsim.engine.corrections.likeness import Correction, own_beside, own_count
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.steps.compose import stage_numbers
 from distsim.engine.steps.report import Interval
@@ -91,7 +91,7 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     found = [_around(seconds, groups[name], _of_known(groups[name]["runs"], name)) for name in enough]
     if found and not correction.own:
         return found[0]
-    if correction.own and moved in groups and own_count(kin) >= FEW_MOVED:
+    if correction.own and moved in groups and own_count(kin) >= FEW_MOVED and own_beside(setup):
         found.append(_around(seconds, groups[moved], _of_moved(groups[moved])))
     names = elsewhere_names(pace, kin.family, setup.accelerator.own_generation in tables["architectures"]["fitted"])
     name = next((one for one in names if groups.get(one, {}).get("sources", 0) >= FEW_SOURCES), names[-1])
