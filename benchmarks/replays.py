@@ -26,7 +26,7 @@ from distsim.engine.evidence import Replay, quantile
 from distsim.engine.ranking import Timed, ranking_of
 from distsim.engine.ranking import timed as ranked_times
 from distsim.engine.single_changes import gains_of, kept_of, summed
-from distsim.engine.steps.intervals import ELSEWHERE, FEW_SOURCES, PACES, RESIDUALS
+from distsim.engine.steps.intervals import ELSEWHERE, FEW_SOURCES, MOVED, PACES, RESIDUALS, moved_name
 from distsim.engine.validate import Summary, group_name, shipped_runs, summarise, unseen_runs, validate_file
 from distsim.units import GIB
 
@@ -220,7 +220,8 @@ def sources(replays: Sequence[Replay], known: Kept) -> str:
 
 def intervals() -> str:
     """Step times of jobs of no known source: what 90% of comparable runs took."""
-    groups = catalog.tables("timing", RESIDUALS, lambda name: name.startswith(f"groups.{ELSEWHERE}"))["groups"]
+    kinds = f"groups.{ELSEWHERE}", f"groups.{MOVED}"
+    groups = catalog.tables("timing", RESIDUALS, lambda name: name.startswith(kinds))["groups"]
     rows, above = [], ""
     for pace, least in PACES.items():
         share = f"{least:.0%}{above or ' and more'}" if least else f"below{above.removeprefix(' to')}"
@@ -229,9 +230,16 @@ def intervals() -> str:
         for group, words in {**kinds, f"{pace} fitted": "all", pace: "all, on any chip"}.items():
             one = groups.get(f"{ELSEWHERE} {group}")
             if one and one["sources"] >= FEW_SOURCES:
-                ends = f"{math.exp(-one['over']):.2f} to {math.exp(one['under']):.2f}"
-                rows += [[share, words, f"{one['runs']:,}", str(one["sources"]), ends]]
+                rows += [[share, words, *spread_of(one)]]
+    for word, words in (("similar", "yours, near a run of yours"), ("unlike", "yours, unlike all runs of yours")):
+        rows += [["any", words, *spread_of(groups[moved_name(word)])]]
     return table(["products take", "frameworks", "runs", "sources", "times the prediction"], rows, 2)
+
+
+def spread_of(group: dict[str, Any]) -> list[str]:
+    """How many runs of how many sources a group has, and what multiples of the prediction hold 90% of them."""
+    ends = f"{math.exp(-group['over']):.2f} to {math.exp(group['under']):.2f}"
+    return [f"{group['runs']:,}", str(group["sources"]), ends]
 
 
 def adapters(replays: Sequence[Replay]) -> str:

@@ -38,7 +38,8 @@ SHORT, LEAST_OF_SHORT = 8, 0.65
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3, least: float = 0.5) -> list[str]:
-    """The known names most like ``name``, best first; ``least`` is how like they must be."""
+    """The known names most like ``name``, best first, those that it begins before others; ``least`` is how like they
+    must be."""
     import difflib
 
     by_lower = {one.lower(): one for one in known}
@@ -47,7 +48,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3, least: float = 0.5)
     if len(word) <= SHORT and least < LEAST_OF_SHORT:
         sure = set(difflib.get_close_matches(word, alike, len(alike) or 1, LEAST_OF_SHORT))
         alike = [one for one in alike if one in sure or one.startswith(word)]
-    return [by_lower[one] for one in alike[:count]]
+    return [by_lower[one] for one in sorted(alike, key=lambda one: not one.startswith(word))[:count]]
 
 
 def did_you_mean(name: str, known: Iterable[str], least: float = 0.5) -> str:

@@ -15,12 +15,14 @@ from distsim import catalog
 from distsim.cli.app import run
 from distsim.engine.evidence import replay
 from distsim.engine.fitting import fit as calibrate
+from distsim.engine.fitting.moved import moved_groups
 from distsim.engine.fitting.runs import FIRST_RATIO, _unread, examples_of
 from distsim.engine.fitting.table import Example
 from distsim.engine.fitting.write import quantiles, score, spread
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.step import step_of, timed
+from distsim.engine.steps.intervals import FEW_SOURCES, moved_name, residuals_of
 from distsim.engine.validate import unseen_runs, validate_file
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run, read_runs
@@ -250,6 +252,44 @@ def test_a_users_own_runs_correct_the_users_jobs(own_folder: Path) -> None:
     assert (
         run(["step", "llama-7b", "--gpu", "h100-sxm", "--gpus", "1024", "--framework", "deepspeed", "--zero", "3"]) == 0
     )
+
+
+def test_own_runs_narrow_the_intervals_of_layouts_that_none_has(own_folder: Path) -> None:
+    """Twelve runs with full recomputation on 8 to 32 GPUs had left every other layout as wide as without them."""
+    base = {"model": "llama-3-8b", "gpu": "h100-sxm", "zero": 3, "seq": 4096, "framework": "torchtitan"}
+    others = [{"gpus": 64, "recompute": "full"}, {"gpus": 4, "recompute": "full"}, {"gpus": 8}]
+    setups = [resolve(Job(**base, **more)) for more in others]
+    before = [step_of(setup).interval for setup in setups]
+    _own_runs(own_folder / "runs.csv", 1.3, range(12))
+    assert run(["calibrate", "runs.csv", "--alone", "--json"]) == 0
+    for setup, wide in zip(setups, before, strict=True):
+        told = step_of(setup).interval
+        assert told.high / told.low < 0.75 * wide.high / wide.low
+        assert "each predicted from runs of its source that differ" in told.basis
+    for far in ({"gpus": 256, "recompute": "full"}, {"gpu": "b200-sxm", "gpus": 8}, {"gpus": 8, "precision": "fp8"}):
+        assert "that differ" not in step_of(resolve(Job(**{**base, **far}))).interval.basis
+
+
+def test_runs_whose_setting_no_other_has_are_predicted_from_their_source(tmp_path: Path) -> None:
+    """A source that is 1.3 times as slow throughout is known everywhere, one that is so on 32 GPUs alone is not."""
+    _own_runs(tmp_path / "runs.csv", 1.3, range(24))
+    worst = []
+    for extra in (1.0, 1.5):
+        runs = [Run({**one.cells, "step_time_s": str(float(one.cells["step_time_s"]) * extra)}, one.line)
+                if one.count("n_gpus") == 32 else one for one in read_runs(tmp_path / "runs.csv")]  # fmt: skip
+        found = moved_groups(examples_of(runs, mine=True)[0])
+        assert set(found) <= {moved_name("near"), moved_name("unlike")}
+        worst.append(max(abs(residual) for pairs in found.values() for _, residual in pairs))
+    assert worst[0] < 0.15 and 0.3 < worst[1] < 0.5
+    assert moved_groups(examples_of(runs[:12], mine=True)[0]) == {}
+
+
+def test_shipped_intervals_of_settings_that_no_other_run_has() -> None:
+    """In their table, from sources that nothing is fitted to; and in those of a user's."""
+    near, unlike = (residuals_of((moved_name(word),))["groups"][moved_name(word)] for word in ("similar", "unlike"))
+    for group in (near, unlike):
+        assert group["sources"] >= FEW_SOURCES and 0.1 < group["over"] < 0.5 and 0.2 < group["under"] < 0.7
+    assert near["over"] + near["under"] < unlike["over"] + unlike["under"]
 
 
 @pytest.mark.parametrize("cells", [{"layers": "1e7"}, {"ffn_hidden": "1e300"}, {"n_gpus": "1e12"}])

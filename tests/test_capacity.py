@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distsim import memory, step
+from distsim import memory, search, step
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.runs.setup import setup_of
@@ -123,3 +123,19 @@ def test_the_busiest_rank_holds_what_it_is_sent() -> None:
     assert memory(**kept, expert_imbalance=1.5).peak > 1.05 * memory(**kept).peak
     with pytest.raises(DistsimError, match="no effect with ep 1"):
         memory(**{**kept, "ep": 1}, expert_imbalance=1.5)
+
+
+def test_no_rank_has_more_tokens_than_are_sent_to_its_experts() -> None:
+    """Two of eight experts per token: a rank of one expert has at most half of all pairs, four times the mean."""
+    job = {"model": "mixtral-8x7b", "gpu": "h100-sxm", "gpus": 8, "zero": 1, "seq": 4096, "micro_batch": 1}
+    for ep, most in ((2, 2), (4, 4), (8, 4)):
+        assert step(Job(**job, ep=ep, expert_imbalance=most)).seconds > step(Job(**job, ep=ep)).seconds
+        with pytest.raises(DistsimError, match=f"has at most {most} times the mean"):
+            step(Job(**job, ep=ep, expert_imbalance=most + 0.1))
+
+
+def test_a_search_leaves_out_ranks_too_few_for_an_imbalance() -> None:
+    job = {"model": "deepseek-v2-lite", "gpu": "h100-sxm", "gpus": 8, "global_batch": 64, "seq": 4096}
+    assert search(**job, expert_imbalance=3, ep="8").best
+    with pytest.raises(DistsimError, match="the other constraints would allow: 1, 4, 8"):
+        search(**job, expert_imbalance=3, ep="2")

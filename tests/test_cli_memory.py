@@ -254,6 +254,15 @@ def test_a_cluster_silences_the_gpu_of_the_configuration(tmp_path: Path, capsys:
     assert origin(out, "gpu")[0] == "h100-sxm"
 
 
+@pytest.mark.parametrize("command", ["memory", "comm", "step"])
+def test_the_configuration_as_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "llama-7b", "--zero", "2", "--show-config", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["schema"] == "distsim.config/1"
+    assert told["origins"].keys() == told["job"].keys() - {"stated", "checksum"}
+    assert (told["job"]["zero"], told["origins"]["zero"]) == (2, "command line")
+
+
 def test_broken_configuration_names_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "distsim.toml").write_text("zer = 2")
     code, _, err = answer(capsys, "llama-7b")

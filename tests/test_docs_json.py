@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
 COMMANDS = {
     "memory": "memory falcon-180b --gpus 4 --zero 3 --offload optimizer --offload-to nvme",
     "comm": "comm llama-7b --gpus 16 --tp 2",
-    "pipeline": "pipeline --stages 2 --micro 2",
+    "pipeline": "pipeline --stages 2 --micro 2 --model llama-7b",
     "step": "step llama-7b --gpus 8 --zero 2",
 }
 EVERYWHERE = {"schema", "job", "notes"}

@@ -13,6 +13,7 @@ from distsim.engine.networks.links import link_rate, network_for
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import PEAK_DTYPES, Accelerator
 from distsim.specs.cluster import Cluster, Network
+from distsim.specs.limits import RANGES
 from distsim.units import GIB, MIB
 
 ORACLES = Path(__file__).parent / "oracles"
@@ -220,6 +221,44 @@ def test_cluster_mistakes_are_answered(change: dict[str, object], words: tuple[s
         Cluster.read({**NODE, **change})
     for word in words:
         assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"peak": {"bf16": 989}}, "peak.bf16 989 (a bare number is in FLOP/s) is too small to be meant\n  did you mean "
+                                  "989 TFLOP/s?"),
+        ({"peak": {"bf16": 989000}}, "did you mean 989000 GFLOP/s?"),
+        ({"peak": {"bf16": "989 EFLOP/s"}}, "it must be 1e+09 to 1e+19 FLOP/s"),
+        ({"bandwidth": 3350}, "bandwidth 3350 (a bare number is in B/s) is too small to be meant\n  did you mean "
+                              "3350 GB/s or 3350 Gb/s?"),
+        ({"memory": 81920}, "did you mean 81920 MiB?"), ({"memory": "80 kB"}, "memory '80 kB' is too small"),
+        ({"power": "0.7"}, "did you mean 0.7 kW?"), ({"chip": {"clock": 1830}}, "did you mean 1830 MHz?"),
+    ],
+)  # fmt: skip
+def test_figures_that_no_hardware_has_are_refused(change: dict[str, object], words: str) -> None:
+    """A unit that was left out made steps of a million days."""
+    with pytest.raises(DistsimError) as raised:
+        Accelerator.read({**EXAMPLE, **change})
+    assert words in str(raised.value)
+
+
+def test_networks_that_cannot_be_are_refused() -> None:
+    with pytest.raises(DistsimError, match="400 GB/s or 400 Gb/s"):
+        Cluster.read({**NODE, "network": {"kind": "ib", "nics": 8, "nic_rate": 400}})
+    tiers = [{"name": "pod", "nodes": 64}, {"name": "leaf", "nodes": 8}]
+    network = {"kind": "ib", "nics": 8, "nic_rate": "400 Gb/s"}
+    assert Cluster.read({**NODE, "network": {**network, "tiers": tiers[::-1]}}).network
+    with pytest.raises(DistsimError, match="tier leaf joins 8 nodes, fewer than the 64 of tier pod"):
+        Cluster.read({**NODE, "network": {**network, "tiers": tiers}})
+
+
+def test_ranges_hold_all_that_is_shipped_with_room() -> None:
+    """Of a hundred times on either side, peaks and rates of links alike."""
+    for kind, dimension in (("peak", "FLOP/s"), ("bandwidth", "B/s"), ("memory", "B")):
+        told = [value for name in catalog.names("gpus") for field, value in catalog.load("gpus", name).figures()
+                if field.startswith(kind)]  # fmt: skip
+        assert RANGES[dimension].least * 100 <= min(told) and max(told) <= RANGES[dimension].most / 100
 
 
 def test_network_rate_is_bits_or_bytes() -> None:

@@ -118,6 +118,9 @@ def test_micro_batches_of_an_order_are_counted() -> None:
         "--stages 4 --micro 8 --compare --schedule 1f1b",
         "--stages 4 --micro 8 --balance 1,2",
         "--stages 4 --micro 8 --forward 1,1,1,1 --balance 1*8",
+        "--stages 4 --micro 8 --forward 4 --balance 1*16",
+        "--stages 4 --micro 8 --backward 1,1,1,1 --balance 1*8",
+        "--stages 4 --micro 8 --model llama-3-8b --loss 0.1",
         "--order /nowhere/order.txt",
         "--stages 4 --micro 8 --svg /nowhere/a.svg",
         "--stages 4 --micro 8 --svg a.png",
@@ -167,3 +170,12 @@ def test_errors_of_a_model_are_in_this_command_s_words(
     assert run(["pipeline", "--micro", "8", *words.split()]) == 2
     told = capsys.readouterr().err
     assert told.startswith(f"error: {problem}") and told.endswith(f"\n  {hint}\n")
+
+
+def test_a_keyword_that_nothing_has_is_told_as_unknown() -> None:
+    with pytest.raises(DistsimError, match=r"pipeline has no option forwad\n  did you mean forward\?"):
+        distsim.pipeline(stages=4, micro=8, forwad=3)
+    with pytest.raises(DistsimError, match="tp: only valid with model"):
+        distsim.pipeline(stages=4, micro=8, tp=3)
+    with pytest.raises(DistsimError, match="exclude each other"):
+        distsim.pipeline(stages=4, micro=8, model="llama-3-8b", loss=0.1)

@@ -194,3 +194,20 @@ def test_an_order_is_sought_for_the_longest_hop() -> None:
     times = {"schedule": "zb-auto", "forward": 1.0, "input_gradient": 1.0, "weight_gradient": 1.0}
     even, one = (distsim.pipeline(4, 8, **times, hop=hop) for hop in ([0.5] * 4, [0.0, 0.5, 0.0, 0.0]))
     assert one.parts.orders == even.parts.orders
+
+
+def test_a_pipeline_of_a_model_states_its_job(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--stages 2 --micro 4 --model llama-3-8b --gpu h100-sxm --tp 2 --recompute full --json"
+    assert run(["pipeline", *words.split()]) == 0
+    told = json.loads(capsys.readouterr().out)
+    job = told["job"]
+    assert (job["model"], job["gpu"], job["tp"], job["pp"], job["recompute"]) == (
+        "llama-3-8b", "h100-sxm", 2, 2, "full"
+    )  # fmt: skip
+    assert distsim.Job(**job).pp == 2
+    library = distsim.pipeline(stages=2, micro=4, model="llama-3-8b", gpu="h100-sxm", tp=2, recompute="full")
+    assert library.to_dict() == told
+    assert run(["pipeline", "--stages", "2", "--micro", "4", "--json"]) == 0
+    assert "job" not in json.loads(capsys.readouterr().out)
+    assert run(["pipeline", *words.split(), "--compare"]) == 0
+    assert json.loads(capsys.readouterr().out)["job"]["tp"] == 2

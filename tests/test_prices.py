@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from distsim import catalog
-from distsim.engine.campaigns.prices import best, price_lists, quotes, recent, term_of
+from distsim.cli.app import run
+from distsim.engine.campaigns.prices import best, high_rents, price_lists, quotes, recent, term_of
 from distsim.engine.layouts.money import Wish, rents
 from distsim.engine.layouts.variants import base_setup
 from distsim.errors import DistsimError
 from distsim.specs.dates import age, span
 from distsim.specs.job import Job
+from distsim.specs.price import TERMS as RENTED
 from distsim.specs.price import Price
 
 ORACLE = Path(__file__).parent / "oracles" / "prices.csv"  # rents as published, each row with date and source
@@ -148,6 +150,8 @@ def without(data: dict[str, Any], name: str) -> dict[str, Any]:
         ("no price is stated", listed(offers=[])),
         ("'yesterday' is not a date", listed(offers=[offer(date="yesterday")])),
         ("2026-13", listed(offers=[offer(date="2026-13")])),
+        ("exchange.source 'cb' is too short\n  it must have at least 3 characters", listed(
+            currency="CNY", exchange={"usd": 0.14, "date": "2026", "source": "cb"})),
         ("-2 is too small", listed(offers=[offer(on_demand=-2)])),
         ("0 is too small", listed(offers=[offer(on_demand=0)])),
         ("is too large", listed(offers=[offer(on_demand=98_000)])),
@@ -185,3 +189,19 @@ def test_a_date_yet_to_come_hides_nobodys_prices() -> None:
     found = quotes(price_lists(), "on-demand")
     odd = dataclasses.replace(found[0], date="2036")
     assert len(recent([odd, *found], 365)) == len(recent(found, 365)) + 1
+
+
+def test_a_rent_far_above_all_others_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    every = [rate for prices in LISTS for one in prices.offers for term in RENTED
+             if (rate := prices.usd_per_gpu_hour(one, term)) is not None]  # fmt: skip
+    assert not high_rents([("x", rate) for rate in every])
+    file = tmp_path / "mine.toml"
+    file.write_text('provider = "Mine"\ncurrency = "USD"\n[[offers]]\ninstance = "8x"\ngpu = "h100-sxm"\ngpus = 8\n'
+                    'on_demand = 98.32\ndate = "2026-10"\nsource = "a page"\n')  # fmt: skip
+    words = ["--gpus", "8", "--gpu", "h100-sxm"]
+    told = "$98.32 per GPU and hour ({}) is far above all known rents: is it the price of a whole node?"
+    assert run(["plan", "llama-7b", "--tokens", "10B", "--cluster", "dgx-h100", "--gpus", "8", "--provider",
+                str(file)]) == 0  # fmt: skip
+    assert told.format("Mine") in capsys.readouterr().err
+    assert run(["search", "llama-7b", *words, "--price", "98.32", "--global-batch", "64"]) == 0
+    assert told.format("--price") in capsys.readouterr().err

@@ -7,6 +7,8 @@ import pytest
 from distsim.engine.validate import validate_file
 from distsim.interop.runs import COLUMNS, odd_cells, read_runs
 from distsim.interop.runs.columns import OTHER_NAMES, column_of
+from distsim.interop.runs.peaks import measured_peak_bytes
+from distsim.units import MIB
 
 OWN = ("model,seq_len,gpu,n_gpus,tp,micro_batch,global_batch,precision,framework,step_time_s,mfu_pct,"
        "mem_peak_gb_per_gpu,mem_kind")  # fmt: skip
@@ -51,7 +53,7 @@ def test_a_table_under_other_headings_is_the_same_table(tmp_path: Path) -> None:
     own = read_runs(_written(tmp_path, "own.csv", OWN, OWN_ROW))[0]
     theirs = read_runs(_written(tmp_path, "a.csv", THEIRS, THEIR_ROW))[0]
     assert {name: theirs.text(name) for name in own.cells} == {
-        **own.cells, "step_time_s": "13.9", "mfu_pct": "41.0", "mem_kind": "reserved"
+        **own.cells, "step_time_s": "13900.0 ms", "mfu_pct": "41.0", "mem_kind": "reserved"
     }  # fmt: skip
     replays = [validate_file(tmp_path / name).replays[0] for name in ("own.csv", "a.csv")]
     assert replays[0].predicted_seconds == replays[1].predicted_seconds
@@ -62,3 +64,27 @@ def test_the_columns_own_name_comes_first(tmp_path: Path) -> None:
     run = read_runs(_written(tmp_path, "a.csv", OWN + ",num_gpus", OWN_ROW + ",64"))[0]
     assert run.count("n_gpus") == 8
     assert not run.headings
+
+
+@pytest.mark.parametrize("marked", ["~{}", "≈ {}", "{}±12", "{} ± 12", "{} +/- 12", "{} (mean)", "~{} (of 5)"])
+def test_a_number_with_a_remark_keeps_the_unit_of_its_heading(marked: str, tmp_path: Path) -> None:
+    for time, share, peak in (("13900", "0.41", "62669"), ("13,900", "0.41", "62,669")):
+        cells = ",".join(f'"{marked.format(one)}"' for one in (time, share, peak))
+        path = _written(tmp_path, "a.csv", THEIRS.replace("GiB", "MiB"), THEIR_ROW.rsplit(",", 3)[0] + f",{cells}")
+        run = read_runs(path)[0]
+        assert (run.number("step_time_s"), run.number("mfu_pct")) == (13.9, 41.0)
+        assert measured_peak_bytes(run) == 62669 * MIB
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds", "peak", "mib"),
+    [("13.9 s", 13.9, "61.2 GiB", 61.2 * 1024), ("1:10", 70, "62669 MiB (reserved)", 62669),
+     ("13900 ± 40 ms", 13.9, "max 62669", 62669), ("14k", 14, "62669 / GPU", 62669)],
+)  # fmt: skip
+def test_a_cell_with_a_unit_of_its_own_keeps_that(
+    time: str, seconds: float, peak: str, mib: float, tmp_path: Path
+) -> None:
+    path = _written(tmp_path, "a.csv", THEIRS.replace("GiB", "MiB"), THEIR_ROW.rsplit(",", 3)[0] + f",{time},,{peak}")
+    run = read_runs(path)[0]
+    assert run.number("step_time_s") == pytest.approx(seconds)
+    assert measured_peak_bytes(run) == pytest.approx(mib * MIB)

@@ -88,3 +88,15 @@ def test_fp32_beyond_its_peak_ran_on_tf32_units(step_seconds: str, notes: str, g
     assert (reason or "") in found.reason and bool(found.reason) == bool(reason)
     assert found.setup is not None and (found.setup.precision.math == "tf32") == (reason == "")
     assert ("timed as tf32" in found.assumed) == (reason == "")
+
+
+def test_whole_numbers_are_timed_as_fp8_and_said_to_be() -> None:
+    cells = {"id": "a", "model": "llama-3-8b", "seq_len": "4096", "gpu": "h100-sxm", "n_gpus": "8", "micro_batch": "1",
+             "global_batch": "64", "framework": "torchtitan", "zero_stage": "3", "step_time_s": "5"}  # fmt: skip
+    whole, fp8, jax = (replay(Run({**cells, **more}, 2)) for more in (
+        {"precision": "int8"}, {"precision": "fp8"}, {"precision": "int8", "framework": "maxtext"}))  # fmt: skip
+    assert whole.predicted_seconds == fp8.predicted_seconds and not fp8.assumed and not jax.assumed
+    assert whole.assumed == "precision 'int8' has no recipe of its own: timed as fp8"
+    base = {"finetune_kind": "lora", "lora_rank": "16"}  # frozen weights have it, products do not
+    one, other = (replay(Run({**cells, **base, "precision": name}, 2)) for name in ("int8", "nf4"))
+    assert "timed as" not in one.assumed + other.assumed and one.predicted_seconds != fp8.predicted_seconds

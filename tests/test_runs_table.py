@@ -118,10 +118,33 @@ def test_a_fit_is_refused_before_it_takes_minutes(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize(("bar", "code"), [("0.0001%", 1), ("100000%", 0)])
-def test_a_bar_is_a_share_or_per_cent(bar: str, code: int, tmp_path: Path) -> None:
+def test_a_bar_is_a_share_or_per_cent(bar: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = {"micro_batch": "1", "global_batch": "8", "framework": "fsdp", "precision": "bf16", "seq_len": "4096"}
     own = written(tmp_path, table(**more, zero_stage="3", step_time_s="1"))
     assert run(["validate", str(own), "--median", bar]) == code
+    assert ("--median" in capsys.readouterr().err) == (code == 1)
+
+
+def test_a_failed_bar_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = written(tmp_path, table())
+    assert run(["validate", str(own), "--median", "5%", "--memory-median", "0.05"]) == 1
+    told = capsys.readouterr().err
+    assert "--median 5% fails: no replayed row has a measured step time" in told
+    assert "--memory-median 0.05 fails: no replayed row has a measured peak memory" in told
+    more = {"micro_batch": "1", "global_batch": "8", "framework": "fsdp", "precision": "bf16", "seq_len": "4096"}
+    own = written(tmp_path, table(**more, zero_stage="3", step_time_s="1"))
+    assert run(["validate", str(own), "--median", "5%", "--json"]) == 1
+    told = capsys.readouterr()
+    median = json.loads(told.out)["summary"]["median_abs_error"]
+    assert f"the median step-time error is {median:.2%}, {100 * (median - 0.05):.2f} points above" in told.err
+
+
+@pytest.mark.parametrize("above", ["\n", "\n \n,,,\n", "sep=,\n\n", '\n"",""\n'])
+def test_lines_of_nothing_above_the_headings(above: str, tmp_path: Path) -> None:
+    one = read_runs(written(tmp_path, above + table(n_gpus="8")))[0]
+    assert (one.text("model"), one.line) == ("llama-2-7b", 2 + above.count("\n"))
+    with pytest.raises(DistsimError, match="the file is empty"):
+        read_runs(written(tmp_path, above))
 
 
 @pytest.mark.parametrize("bar", ["nan", "-1", "inf"])

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
 
+import distsim
+from distsim import catalog
 from distsim.cli.app import run
 
 ERRORS = [
@@ -25,6 +28,12 @@ ERRORS = [
     ("memory --model llama-7b", "the model is a plain argument: distsim memory llama-7b", "--tp-mode"),
     ("comm --bytes 1GB --gpus 16", "--bytes: only valid with --collective", "no model"),
     ("comm llama-7b --collective all_reduce", "takes no MODEL", "--model"),
+    ("step llama-7b --framework deepspeed-zero-3", "did you mean --framework deepspeed --zero 3?", "nearest"),
+    ("step llama-7b --framework pytorch-fsdp", "did you mean fsdp?", "ddp"),
+    ("step llama-7b --framework megatron-cor", "did you mean megatron-core", ""),
+    ("step llama-7b --cluster dgx-h", "did you mean dgx-h200, dgx-h100", ""),
+    ("comm llama-7b --profile nosuch.toml", "no file 'nosuch.toml'\n  write a network profile with", "links"),
+    ("comm llama-7b --profile ib-ndr", "there is no network profile 'ib-ndr'", "show links"),
     ("search llama-3-8b --gpus 8 --within 20", "--within 20 has no unit\n  write e.g. 20s or 20ms", "20d"),
 ]
 
@@ -200,3 +209,28 @@ def test_a_pipe_that_a_shell_hands_over_is_read(capsys: pytest.CaptureFixture[st
     assert run(["memory", "--job", f"/dev/fd/{reading}"]) == 0
     os.close(reading)
     assert "16 x a100" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("typed", ["PyTorch FSDP", "torch fsdp", "FSDP (PyTorch)"])
+def test_a_framework_within_a_name_is_told(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["step", "llama-7b", "--framework", typed]) == 2
+    assert "did you mean fsdp?" in capsys.readouterr().err
+
+
+def test_a_job_without_a_model_is_no_table() -> None:
+    with pytest.raises(distsim.DistsimError, match="field 'model' is missing\n  it takes a name or a file"):
+        distsim.Job(gpus=8)
+
+
+def test_networks_deeper_than_any_are_refused_and_deep_ones_quick(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The moments of a stage's backward pass grew with the square of its layers: 40 s of processor time for 10,000."""
+    text = catalog.path("models", "llama-3-8b").read_text().replace("layers = 32", "layers = {}")
+    for layers, code in ((10_000, 1), (10_001, 2)):
+        file = tmp_path / f"deep-{layers}.toml"
+        file.write_text(text.format(layers))
+        began = time.process_time()
+        assert run(["step", str(file), "--gpus", "8", "--zero", "3", "--json"]) == code
+        assert time.process_time() - began < 20
+    assert "layers 10,001 is too large\n  it must be at most 10,000" in capsys.readouterr().err

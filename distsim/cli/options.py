@@ -181,7 +181,7 @@ def job_command(function: Callable[..., None]) -> Callable[..., None]:
             return
         job, origins = stated_job(rest)
         if show:
-            _show_config(job, origins)
+            _show_config(job, origins, bool(mine.get("json")))
             return
         if "origins" in taken:
             mine["origins"] = origins
@@ -254,9 +254,15 @@ def as_typed(error: DistsimError, typed: dict[str, Any]) -> DistsimError:
     return DistsimError(f"{flag(name, typed[name])}{first[len(name) :]} {rest}", *error.hints)
 
 
-def _show_config(job: Any, origins: dict[str, str]) -> None:
+def _show_config(job: Any, origins: dict[str, str], json: bool) -> None:
     from distsim.engine.jobs.resolve import resolve
-    from distsim.report.explain import option_lines
+    from distsim.report import explain
 
-    for line in option_lines(resolve(job), origins):
+    setup = resolve(job)
+    if json:
+        import json as jsonlib
+
+        typer.echo(jsonlib.dumps(explain.options_data(setup, origins)))
+        return
+    for line in explain.option_lines(setup, origins):
         typer.echo(line)

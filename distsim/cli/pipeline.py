@@ -49,7 +49,7 @@ def pipeline(
     times = options.all_times(forward, backward, input_gradient, weight_gradient, hop)
     each = None if compare else options.chunks_of(chunks, placement, stages)
     shape = {"stages": stages, "micro": micro, "chunks": each}
-    options.refuse_two_times(model, balance)
+    options.refuse_two_times(model, balance, loss)
     named = None if compare or order else schedule or usual(each)
     under = options.complete(model, job)
     times, setup = options.times_of_model(model, shape, named, under, times)
@@ -80,7 +80,7 @@ def _one(
     report = simulate(**given)
     _export(report, svg, trace)
     if json:
-        answer = report.to_dict()
+        answer = _with_job(report.to_dict(), setup)
         if split is not None:
             answer["layers"] = list(split.sizes)
         return _print_json(answer)
@@ -115,15 +115,20 @@ def _compare(given: dict[str, Any], json: bool, setup: Any, times_of: TimesOf | 
     reports, refused = compare(**given, times_of=times_of)
     if json:
         rows = [{key: value for key, value in one.to_dict(actions=False).items() if key != "schema"} for one in reports]
-        return _print_json({
+        return _print_json(_with_job({
             "schema": "distsim.pipeline.compare/1", "schedules": rows,
             "refused": [{"schedule": name, "reason": why} for name, why in refused],
-        })  # fmt: skip
+        }, setup))  # fmt: skip
     from distsim.report import pipeline_compare, pipeline_text, printer, terminal
 
     about = [] if setup is None else pipeline_text.model_words(setup, given, reports[0].stages)
     lines = pipeline_compare.comparison(reports, refused, terminal.width(), terminal.unicode(), about)
     return printer.show(lines)
+
+
+def _with_job(answer: dict[str, Any], setup: Any) -> dict[str, Any]:
+    """An answer with the job whose times it has, where a model gives them."""
+    return answer if setup is None else {"schema": answer["schema"], "job": setup.written(), **answer}
 
 
 def _list(json: bool) -> None:

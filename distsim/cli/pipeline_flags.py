@@ -44,7 +44,12 @@ WeightMemory = Annotated[
     typer.Option(help="with zb-auto: share of a micro-batch's memory that its weight gradient needs [default: 1]"),
 ]
 Group = Annotated[int | None, typer.Option(help="with interleaved-1f1b-megatron: micro-batches per group")]
-Balance = Annotated[str | None, typer.Option(help="layer times to split over the stages, e.g. 0.5,1*32,2")]
+Balance = Annotated[
+    str | None,
+    typer.Option(
+        help="forward times of layers to split over the stages, e.g. 0.5,1*32,2; backward ones are multiples of them"
+    ),
+]
 Loss = Annotated[float, typer.Option(help="loss time, on the last chunk [default: 0]", show_default=False)]
 Optimizer = Annotated[float | None, typer.Option(help="time of an optimizer step at the end [default: none]")]
 Sync = Annotated[

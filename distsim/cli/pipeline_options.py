@@ -191,8 +191,10 @@ def complete(model: str | None, job: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in merged.items() if name not in OF_THE_PIPELINE}
 
 
-def refuse_two_times(model: str | None, balance: str | None) -> None:
+def refuse_two_times(model: str | None, balance: str | None, loss: float) -> None:
     """Refuses two sources of the same times."""
+    if model is not None and loss:
+        raise DistsimError("--model and --loss exclude each other: the model's times include its loss", "leave it out")
     if model is not None and balance is not None:
         raise DistsimError(
             "--model and --balance exclude each other: each of them sets the times", "leave one of them out"
@@ -219,8 +221,8 @@ def refuse_with_compare(given: dict[str, Any]) -> None:
 
 
 def balanced(given: dict[str, Any], text: str) -> Partition:
-    """Split layers over the stages and put their times into ``given``: forward as listed, backward in the proportion
-    of the whole (``--backward`` over ``--forward``, usually 2)."""
+    """Split layers over the stages and put their times into ``given``: forward as listed, backward so many times as
+    long as ``--backward`` is, usually 2."""
     from distsim.engine.timelines.input import whole_number
     from distsim.engine.timelines.partition_chunks import split_over
     from distsim.schedules import action
@@ -228,7 +230,10 @@ def balanced(given: dict[str, Any], text: str) -> Partition:
 
     if given["order"] is not None:
         raise DistsimError("--balance and --order exclude each other", "leave one of them out")
-    for name in ("forward", "backward", "input_gradient", "weight_gradient"):
+    if given["forward"] is not None:
+        hints = "list other layer times", "--backward 2 is twice the forward time of each layer"
+        raise DistsimError("--balance and --forward exclude each other: layer times are forward times", *hints)
+    for name in ("backward", "input_gradient", "weight_gradient"):
         if isinstance(given[name], list):
             raise DistsimError(f"{flag(name)} is a list of times, but --balance sets them", "give one number")
     stages = whole_number(given["stages"] or 0, "the number of stages", "--stages 4")
@@ -243,8 +248,7 @@ def balanced(given: dict[str, Any], text: str) -> Partition:
 
 
 def _spread(given: dict[str, Any], each: list[float]) -> None:
-    """Times of all passes per chunk, in the proportion of the numbers given for a whole stage."""
-    forward = given["forward"] or 1.0
+    """Times of all passes per chunk: forward, and the others as multiples of it."""
     first, second, whole = given["input_gradient"], given["weight_gradient"], given["backward"]
     if whole is not None and first is None and second is None:
         first = second = whole / 2
@@ -253,4 +257,4 @@ def _spread(given: dict[str, Any], each: list[float]) -> None:
         scales["backward"] = whole
     given["forward"] = each
     for key, scale in scales.items():
-        given[key] = [one * scale / forward for one in each]
+        given[key] = [one * scale for one in each]

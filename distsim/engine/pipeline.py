@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ from distsim.engine.timelines.simulation import PassTimes, Pipeline, named_order
 from distsim.engine.timelines.timeline import Timeline, simulate
 from distsim.engine.timelines.wiring import Transfers
 from distsim.errors import DistsimError
+from distsim.keywords import refuse_unknown
 from distsim.schedules import registry, text
 from distsim.schedules.action import Schedule
 from distsim.schedules.repeats import short
 
 if TYPE_CHECKING:
+    from distsim.engine.jobs.resolve import Setup
     from distsim.specs.model import Model
 
 PASSES = ("forward", "backward", "input_gradient", "weight_gradient")
@@ -46,10 +49,11 @@ def pipeline(
     hop = 0.0 if hop is None else hop
     name = schedule or registry.usual(chunks)
     times: PassTimes = (forward, backward, input_gradient, weight_gradient)
+    setup = None
     if model is not None or job:
         each = given.stated_chunks(chunks, placement, stages)
         named = None if order is not None else name
-        times, hop = _of_model(model, stages, micro, each, named, (*times, hop or None), job)
+        setup, times, hop = _of_model(model, stages, micro, each, named, (*times, hop or None, loss or None), job)
     programs = None
     if order is None:
         given.refuse("a named schedule takes no {}", "only a given order does", placement=placement, chains=chains)
@@ -68,7 +72,8 @@ def pipeline(
     else:
         timeline = rendezvous.replay(parts, programs, costs, transfers)
     steps = _optimizer(timeline, optimizer, optimizer_sync)
-    return summarise(parts, total, costs, timeline, transfers, steps)
+    stated = None if setup is None else setup.written()
+    return summarise(parts, total, costs, timeline, transfers, steps, stated)
 
 
 def _given(
@@ -88,21 +93,25 @@ def _given(
 def _of_model(
     model: str | Model | None, stages: int | None, micro: int | None, chunks: int | None, schedule: str | None,
     stated: tuple[Time | None, ...], job: dict[str, Any],
-) -> tuple[PassTimes, Time]:  # fmt: skip
-    """The times of a model's own stages, and of a hop between them."""
+) -> tuple[Setup, PassTimes, Time]:  # fmt: skip
+    """A model's setup, the times of its own stages, and of a hop between them."""
     if model is None:
+        from distsim.specs.job import Job
+
+        refuse_unknown("pipeline", job, {*inspect.signature(pipeline).parameters, *Job.model_fields})
         raise DistsimError(f"{', '.join(job)}: only valid with model", "e.g. model='llama-70b'")
     if any(one is not None for one in stated):
-        raise DistsimError("model and times of passes or hops exclude each other", "leave one of them out")
+        raise DistsimError("model and times of passes, hops or the loss exclude each other", "leave one of them out")
     p = whole_number_given(stages, "stages", "--stages 4")
     m = whole_number_given(micro, "micro-batches", "--micro 8")
     from distsim.engine.steps.pass_times import model_setup, pass_times  # a schedule by itself loads no presets
 
     if own := [name for name in OF_THE_PIPELINE if name in job]:
         raise DistsimError(f"{', '.join(own)}: set by stages, micro and chunks", "leave it out")
-    found = pass_times(model_setup(model, p, m, chunks, schedule, **job))
+    setup = model_setup(model, p, m, chunks, schedule, **job)
+    found = pass_times(setup)
     forward, backward, input_gradient, weight_gradient = (found[name] for name in PASSES)
-    return (forward, backward, input_gradient, weight_gradient), found["hop"]
+    return setup, (forward, backward, input_gradient, weight_gradient), found["hop"]
 
 
 def _fusion(parts: Schedule, fused: str | None, fused_time: Time | None, program: bool) -> Schedule:

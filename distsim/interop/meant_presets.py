@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from distsim import catalog
-from distsim.errors import DistsimError, did_you_mean, slipped
+from distsim.errors import DID_YOU_MEAN, DistsimError, did_you_mean, slipped
 from distsim.interop.runs.names import nearest_profile, precision_like
 from distsim.plain_files import special
 from distsim.preset_kinds import KINDS, SPOKEN
@@ -22,6 +23,8 @@ LEAST_ALIKE = 0.8
 """Share of a preset's fields that another kind has, from which on it is one of that kind."""
 SHOWN = 4
 """Fields that tell what a preset is."""
+MOST_TOLD = 3
+_STAGE = re.compile(r"zero-?(?:stage-?)?([0-3])(?![0-9])")
 MISTYPED = 0.8
 """How like a preset's a name must be to be taken for a slip of the keys, before it is looked for among other tools'."""
 
@@ -32,6 +35,8 @@ def meant_preset(kind: str, name: str, known: Iterable[str]) -> str:
     known = list(known)
     if kind == "optimizers":
         known = [one for one in known if len(name) > SHORTEST_MISTYPED and slipped(name, one)]
+    if kind == "frameworks" and not any(slipped(name, one) for one in known) and (part := _named_within(name, known)):
+        return part
     mistyped = did_you_mean(name, known, MISTYPED)
     if kind == "gpus" and not mistyped:
         machines = [*catalog.names("clusters"), *catalog.aliases("clusters")]
@@ -45,6 +50,15 @@ def meant_preset(kind: str, name: str, known: Iterable[str]) -> str:
         if stand_in
         else did_you_mean(name, known)
     )
+
+
+def _named_within(name: str, known: Iterable[str]) -> str:
+    """A hint line for a name of which a part is a framework's, and another may be a stage of ZeRO."""
+    words = set(re.findall(r"[a-z0-9]+", name))
+    whole = sorted((one for one in known if words.issuperset(one.split("-"))), key=len, reverse=True)
+    stage = _STAGE.search(name)
+    flags = f"--framework {whole[0]} --zero {stage[1]}" if whole and stage else ", ".join(whole[:MOST_TOLD])
+    return f"{DID_YOU_MEAN} {flags}?" if whole else ""
 
 
 def meant_hardware(name: str) -> str:

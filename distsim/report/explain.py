@@ -261,6 +261,12 @@ def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
     return columns(["option", "value", "from"], rows, left=(0, 1, 2))
 
 
+def options_data(setup: Setup, origins: Mapping[str, str]) -> dict[str, Any]:
+    """The same as plain data, for JSON."""
+    told = {name: origin_of(setup, origins, name) for name in setup.to_dict()}
+    return {"schema": "distsim.config/1", "job": setup.written(), "origins": told}
+
+
 def _counts(layers: Sequence[int]) -> str:
     """``7,8*14,7``, as ``--stage-layers`` takes it."""
     runs = [(number, len(list(alike))) for number, alike in itertools.groupby(layers)]

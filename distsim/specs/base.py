@@ -128,6 +128,8 @@ def _wanted(spec: type[BaseModel], location: tuple[int | str, ...]) -> str:
     kind = None if field is None else field.annotation
     if get_origin(kind) is Literal:
         return f"choices: {', '.join(map(str, get_args(kind)))}"
+    if str in get_args(kind):
+        return "it takes a name or a file"
     if next(_models_in(kind), None) is not None:
         return f"write a table [{'.'.join(map(str, location))}]"
     plain = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
@@ -153,7 +155,7 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
         return f"field {name!r} is missing", _wanted(spec, location)
     if name and (plain := _bound(error)):
         return f"{name} {_shown(error['input'])} {plain[0]}", plain[1]
-    message = error["msg"].removeprefix("Value error, ").replace(FIELD, str(location[-1]) if location else "value")
+    message = error["msg"].removeprefix("Value error, ").replace(FIELD, name or "value")
     told = repr(error["input"]) in message or isinstance(error["input"], (dict, BaseModel))
     given = "" if told else f" (given {error['input']!r})"
     problem, _, hint = message.partition("; ")
@@ -191,6 +193,10 @@ def _bound(error: Any) -> tuple[str, str] | None:
         words = str(limits["expected"]).replace(" or ", ", ").replace("'", "")
         near = choice_meant(str(error["input"]), words.split(", "))
         return "is not one of the choices", " ".join(filter(None, (near, f"choices: {words}")))
+    if error["type"] == "string_too_short":
+        return "is too short", f"it must have at least {limits['min_length']} characters"
+    if error["type"] == "string_pattern_mismatch":
+        return "is not written as expected", f"it must match {limits['pattern']}"
     kind = KINDS.get(error["type"])
     if kind is None or isinstance(error["input"], (dict, BaseModel)) or len(repr(error["input"])) > LONGEST_SHOWN:
         return None

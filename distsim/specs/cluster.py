@@ -1,5 +1,6 @@
 """One kind of node and the network between such nodes."""
 
+import itertools
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -53,6 +54,16 @@ class Network(Spec):
             raise ValueError("the rate of the network is not stated; write nics and nic_rate, or node_rate")
         if self.node_rate is not None and self.nic_rate is not None:
             raise ValueError("nic_rate and node_rate are both stated; keep one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _tiers_widen(self) -> Self:
+        for near, far in itertools.pairwise(self.tiers):
+            if far.nodes < near.nodes:
+                raise ValueError(
+                    f"tier {far.name} joins {far.nodes} nodes, fewer than the {near.nodes} of tier {near.name} below "
+                    "it; list tiers from the nearest switches to the farthest"
+                )
         return self
 
     @property

@@ -146,6 +146,8 @@ class Model(Shape, Sourced):
         if self.pattern:
             return self.pattern.count("*")
         each = 2 if self.experts and self.experts.beside_dense else 1
+        if not self.recurrent:
+            return each * self.layers
         return each * sum(self.mixer_beside or not self.is_recurrent(layer) for layer in range(self.layers))
 
     @property

@@ -9,24 +9,46 @@ from pydantic_core import CoreSchema, PydanticKnownError
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.base import FIELD
+from distsim.specs.limits import LARGEST_DEPTH, RANGES, Range
 from distsim.units import parse
 
 
-def _number(dimension: str) -> Callable[[Any], float]:
-    """A validator that reads a quantity; a DistsimError becomes the ValueError that pydantic collects."""
+def _number(dimension: str, possible: Range | None = None) -> Callable[[Any], float]:
+    """A validator that reads a quantity; a DistsimError becomes the ValueError that pydantic collects. What hardware
+    cannot be is refused where the range of what is ``possible`` is given; types refuse what is not positive."""
 
     def read(value: Any) -> float:
         try:
-            return parse(value, dimension, FIELD)
+            number = parse(value, dimension, FIELD)
         except DistsimError as error:
             raise ValueError("; ".join([error.problem, *error.hints])) from None
+        if possible is not None and number > 0 and not possible.least <= number <= possible.most:
+            raise ValueError(_impossible(value, number, dimension, possible))
+        return number
 
     return read
 
 
+def _impossible(value: Any, number: float, dimension: str, possible: Range) -> str:
+    """Why a number is none that hardware has, and in which units it would be."""
+    bare = isinstance(value, (int, float)) or str(value).strip().isdigit()
+    told = f"{value} (a bare number is in {dimension})" if bare else f"{value!r}"
+    low, high = possible.usual
+    units = [unit for unit in possible.units if low <= parse(f"{number!r} {unit}", dimension) <= high]
+    meant = " or ".join(f"{number:g} {unit}" for unit in units)
+    ends = f"it must be {possible.least:g} to {possible.most:g} {dimension}"
+    side = "too small" if number < possible.least else "too large"
+    return f"{FIELD} {told} is {side} to be meant; {f'did you mean {meant}?' if meant else ends}"
+
+
+def _physical(dimension: str) -> Callable[[Any], float]:
+    """A validator of a quantity that some hardware has."""
+    return _number(dimension, RANGES[dimension])
+
+
 def _whole(dimension: str) -> Callable[[Any], int]:
-    """Like ``_number``, rounded to a whole number: nobody has half a byte."""
-    read = _number(dimension)
+    """Like ``_physical``, rounded to a whole number: nobody has half a byte."""
+    read = _physical(dimension)
     return lambda value: round(read(value))
 
 
@@ -71,18 +93,18 @@ class Once:
 
 Bytes = Annotated[int, Once(Field(gt=0), _whole("B"))]
 HeldBytes = Annotated[float, Once(Field(ge=0), _number("B"))]
-BytesPerSecond = Annotated[float, Once(Field(gt=0), _number("B/s"))]
-FlopPerSecond = Annotated[float, Once(Field(gt=0), _number("FLOP/s"))]
-Hertz = Annotated[float, Once(Field(gt=0), _number("Hz"))]
+BytesPerSecond = Annotated[float, Once(Field(gt=0), _physical("B/s"))]
+FlopPerSecond = Annotated[float, Once(Field(gt=0), _physical("FLOP/s"))]
+Hertz = Annotated[float, Once(Field(gt=0), _physical("Hz"))]
 Seconds = Annotated[float, Once(Field(ge=0), _number("s"))]
-Watts = Annotated[float, Once(Field(gt=0), _number("W"))]
+Watts = Annotated[float, Once(Field(gt=0), _physical("W"))]
 Ratio = Annotated[float, Once(Field(ge=0), _number("1"))]
 Part = Annotated[float, Once(Field(ge=0, le=1), _number("1"))]
 MaybeBytes = Annotated[int | None, Once(Field(gt=0), _whole("B"))]
-MaybeBytesPerSecond = Annotated[float | None, Once(Field(gt=0), _number("B/s"))]
-MaybeFlopPerSecond = Annotated[float | None, Once(Field(gt=0), _number("FLOP/s"))]
-MaybeHertz = Annotated[float | None, Once(Field(gt=0), _number("Hz"))]
-MaybeWatts = Annotated[float | None, Once(Field(gt=0), _number("W"))]
+MaybeBytesPerSecond = Annotated[float | None, Once(Field(gt=0), _physical("B/s"))]
+MaybeFlopPerSecond = Annotated[float | None, Once(Field(gt=0), _physical("FLOP/s"))]
+MaybeHertz = Annotated[float | None, Once(Field(gt=0), _physical("Hz"))]
+MaybeWatts = Annotated[float | None, Once(Field(gt=0), _physical("W"))]
 MaybePart = Annotated[float | None, Once(Field(ge=0, le=1), _number("1"))]
 Reached = Annotated[float | None, Once(Field(ge=0, le=1.2), _number("1"))]
 """A share of a datasheet's figure, which chips have exceeded."""
@@ -91,6 +113,8 @@ Dollars = Annotated[float, Once(Field(ge=0), _number("USD"))]
 
 # Plain numbers by their bounds. Shared types take pydantic two thirds of the time of a ``Field`` for each (start-up).
 Count = Annotated[int, Once(Field(ge=1))]
+Depth = Annotated[int, Once(Field(ge=1, le=LARGEST_DEPTH))]
+"""Layers of a network."""
 Natural = Annotated[int, Once(Field(ge=0))]
 Positive = Annotated[float, Once(Field(gt=0))]
 Amount = Annotated[float, Once(Field(ge=0))]

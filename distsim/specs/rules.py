@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number, maximum
+from distsim.arrays import Number, maximum, minimum
 from distsim.specs.cuts import (
     all_hold,
     common_heads,
@@ -230,6 +230,12 @@ def trades_heads(model: Model, cp_mode: str, tp: Number, cp: Number) -> Number:
     """Whether context parallel ranks divide the heads that they trade for tokens, where that is how they exchange. Its
     message is in engine/jobs/exchange.py, which knows whether a framework has another way."""
     return cp_mode != "all_to_all" or traded_heads(model, tp) % cp == 0
+
+
+def most_imbalance(model: Model, ep: Number) -> Number:
+    """Tokens that the busiest of ``ep`` ranks can have over the mean: each token goes to different experts, so that a
+    rank has no more of its choices than it holds experts."""
+    return minimum(ep, model.experts.count / model.experts.working_per_token) if model.experts else 1.0
 
 
 def in_rounds(y: Layout) -> Number:

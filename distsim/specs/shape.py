@@ -25,7 +25,7 @@ from distsim.specs.parts import (
     TextTower,
     Windowed,
 )
-from distsim.specs.quantity import Count, Fraction, MaybeCount, Natural, QueryKeyNorm, Share
+from distsim.specs.quantity import Count, Depth, Fraction, MaybeCount, Natural, QueryKeyNorm, Share
 
 Norm = Literal["layernorm", "rmsnorm"]
 Positions = Literal["rotary", "learned", "relative", "sinusoidal", "alibi", "none"]
@@ -43,7 +43,7 @@ class Shape:
     aliases: tuple[str, ...] = ()
     family: str
     """Architecture family as Hugging Face's ``model_type`` names it, e.g. ``llama``, ``gpt2``, ``mixtral``."""
-    layers: Count
+    layers: Depth
     hidden: Count
     heads: Count
     kv_heads: Count

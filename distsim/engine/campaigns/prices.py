@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,9 @@ OWN = "own rate"
 """What stands for a provider where somebody states a rate."""
 STALE_DAYS = 365
 """Quotes that are so much older than the newest known one are no longer reckoned with."""
+
+HIGH_USD_PER_GPU_HOUR = 50.0
+"""Of a rent that is told to be high: nearly three times the highest of any shipped list (18 for a GB300)."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,14 @@ class Quote:
             "term": self.term, "instance": self.instance, "region": self.region, "source": self.source,
             **({"bought_usd_per_gpu": self.bought_dollars} if self.owned else {}),
         }  # fmt: skip
+
+
+def high_rents(rents: Iterable[tuple[str, float]]) -> list[str]:
+    """A note on each rent, told with whose it is, that may be a whole node's."""
+    return [
+        f"${rate:,.2f} per GPU and hour ({whose}) is far above all known rents: is it the price of a whole node?"
+        for whose, rate in dict.fromkeys(rents) if rate > HIGH_USD_PER_GPU_HOUR
+    ]  # fmt: skip
 
 
 def term_of(word: str, known: Sequence[Term] = ALL_TERMS) -> Term:

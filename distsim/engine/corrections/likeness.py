@@ -45,6 +45,9 @@ FARTHEST = 50.0
 """Times that a step may take of what is predicted, or the other way round. Of the shipped runs, each predicted from all
 others, the one that is farthest off takes about 44 times as long (nanotron-1505, which waits); before any fit it is 29
 (mlmci-0171)."""
+REACH, ROUNDED = 4.0, 0.002
+"""GPUs of a job over those of a run from which it may be told how sure the job is, or the other way round; and what
+numbers of tables are rounded by."""
 FOLDER = "evidence"
 
 
@@ -241,6 +244,18 @@ def own_sources(kin: Kin) -> frozenset[str]:
 def own_count(kin: Kin) -> int:
     """How many of the user's own runs of a framework are known."""
     return sum(row[_SOURCE].startswith(OWN) for row in _rows(kin))
+
+
+def own_beside(setup: Setup) -> bool:
+    """Whether one of the user's own runs is of a job's accelerator and recipe, on as many GPUs by a factor of ``REACH``
+    at most."""
+    here, place = likeness_of(setup, 0.0, OWN).compared(), list(DOUBLINGS).index("gpus")
+    far = math.log2(REACH) / DOUBLINGS["gpus"] + ROUNDED
+    return any(
+        known.likeness.names[-1] == OWN and known.likeness.names[:2] == here.names[:2]
+        and abs(known.likeness.numbers[place] - here.numbers[place]) <= far
+        for known in evidence(kin_of(setup.framework))
+    )  # fmt: skip
 
 
 def has_own(kin: Kin) -> bool:

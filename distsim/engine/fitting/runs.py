@@ -17,6 +17,7 @@ from distsim.engine.counted import Show, counted
 from distsim.engine.evidence import assumed_of, check_possible
 from distsim.engine.fitting.evidence import corrected, write_evidence
 from distsim.engine.fitting.fit import Factors, Fit, fit, unfitted
+from distsim.engine.fitting.moved import moved_groups
 from distsim.engine.fitting.table import Example, Table, as_own, example_of, in_state, nearest_states
 from distsim.engine.fitting.write import (
     Score,
@@ -173,9 +174,10 @@ def calibrate(
     others = _unseen(fitted, examples) if any(map(shipped_runs().samefile, files)) else []
     if others:
         scores["runs of sources never fitted"] = score([one for one, _ in others], np.array([r for _, r in others]))
+    moved = None if mine else moved_groups(examples_of(read_runs(unseen_runs()), mine=True)[0])
     write(folder, fitted_toml(fitted, priors, ", ".join(file.name for file in files), len(examples), len(set(sources))),
           residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
-                         nearest_states(examples, after) == PLAIN, _unread(others)))  # fmt: skip
+                         nearest_states(examples, after) == PLAIN, _unread(others), moved))  # fmt: skip
     write_evidence(folder / FOLDER, marked, after)
     return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores,
                        tuple(own.examples) if mine else (), tuple(map(float, far.residuals)))  # fmt: skip

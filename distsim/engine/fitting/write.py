@@ -10,7 +10,7 @@ import tempfile
 import tomllib
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from distsim.engine.jobs.kin import kin_of
 from distsim.engine.steps.intervals import (
     ELSEWHERE,
     FEW_SOURCES,
+    MOVED,
     PACES,
     RESIDUALS,
     elsewhere_names,
@@ -36,6 +37,8 @@ from distsim.engine.steps.intervals import (
 from distsim.errors import DistsimError
 from distsim.specs.timing import NAMES, Timing
 
+Groups = Mapping[str, Sequence[tuple[str, float]]]
+"""(source, residual) of runs by the name of their group."""
 Priors = dict[str, dict[str, float]]
 """By framework."""
 FOLDS = 5
@@ -140,11 +143,13 @@ def _tables(values: dict[tuple[int, str], dict[str, float]]) -> Iterator[tuple[s
 
 
 def residuals_toml(
-    examples: Sequence[Example], near: tuple[Any, Any], far: Any, plain: Any, unseen: Sequence[tuple[Example, float]]
-) -> str:
+    examples: Sequence[Example], near: tuple[Any, Any], far: Any, plain: Any, unseen: Sequence[tuple[Example, float]],
+    moved: Groups | None,
+) -> str:  # fmt: skip
     """The preset of residuals by group: ``near`` (residuals, likeness of the nearest run) from runs left out, ``far``
     from whole sources left out, which stands for jobs of no known source; of these only runs in the ``plain`` state of
-    their software, as jobs are; and runs of ``unseen`` sources with their residuals."""
+    their software, as jobs are; runs of ``unseen`` sources with their residuals; and those of sources whose other runs
+    differ (engine/fitting/moved.py), the shipped ones where None were ``moved``."""
     groups: dict[str, list[float]] = defaultdict(list)
     for index, example in enumerate(examples):
         word = Correction(0.0, float(near[1][index]), ()).word
@@ -163,22 +168,23 @@ def residuals_toml(
     ]
     for name in sorted(groups):
         lines += ["", f'[groups."{name}"]', f"runs = {len(groups[name])}", *_bounds(np.array(groups[name]))]
-    for name, pairs in sorted(groups_elsewhere.items()):
+    for name, pairs in sorted({**groups_elsewhere, **(moved or {})}.items()):
         sources, residuals = zip(*pairs, strict=True)
         lines += ["", f'[groups."{name}"]', f"runs = {len(pairs)}", f"sources = {len(set(sources))}"]
         lines += _bounds(np.array(residuals), sources)
-    lines += _shipped_elsewhere() if alone else []
+    lines += _shipped_groups(ELSEWHERE) if alone else []
+    lines += _shipped_groups(MOVED) if moved is None else []
     told = "cross-validation of presets/timing/fitted.toml: runs, or whole sources, left out"
     lines += ["", "[source]", f'other = "{told}"', _checked(), ""]
     return "\n".join(lines)
 
 
-def _shipped_elsewhere() -> list[str]:
-    """Groups of runs of unknown sources as the shipped residuals have them: runs of few sources tell of no other's."""
+def _shipped_groups(kind: str) -> list[str]:
+    """Groups of a kind as the shipped residuals have them: runs of few sources tell of no other's."""
     with (catalog.shipped_folder() / "timing" / f"{RESIDUALS}.toml").open("rb") as file:
         groups = tomllib.load(file)["groups"]
     lines = []
-    for name in sorted(name for name in groups if name.startswith(ELSEWHERE)):
+    for name in sorted(name for name in groups if name.startswith(kind)):
         own = [f"{key} = {_number(value)}" for key, value in groups[name].items()]
         lines += ["", f'[groups."{name}"]', *own]
     return lines

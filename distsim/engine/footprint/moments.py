@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from distsim.arrays import Number, maximum, minimum, nothing, plus, product, take, where
 from distsim.engine.footprint.backward import elements
 from distsim.engine.footprint.buffers import head_gradient_bytes, reduced_unit_bytes, resharded_bytes, waiting_bytes
@@ -94,7 +96,8 @@ def _layers(step: StageStep) -> None:
         for place in sorted({mine[-1], mine[0]} if grows or mine[0] == 0 else {mine[-1]}, reverse=True):
             layer_backward(step, kind, place)
         if not isinstance(again, int) or 0 < again < count:
-            last = [max((place for place in mine if place < end), default=mine[0]) for end in range(count + 1)]
+            ahead = (place if stage.order[place] == kind else mine[0] for place in range(count))
+            last = list(itertools.accumulate(ahead, max, initial=mine[0]))
             layer_backward(step, kind, take(last, again))
 
 

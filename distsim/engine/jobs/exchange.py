@@ -11,7 +11,7 @@ from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.cuts import traded_heads
 from distsim.specs.flags import flag
 from distsim.specs.layout import Layout
-from distsim.specs.rules import divisors, listed, trades_heads
+from distsim.specs.rules import divisors, listed, most_imbalance, trades_heads
 from distsim.units import parse
 
 TRAFFIC_ONLY = (
@@ -81,10 +81,7 @@ def exchange_of(setup: Setup) -> Exchange:
     _check_no_sync(setup)
     compress, rank = _compression(setup)
     _check_sync(setup)
-    if (
-        job.expert_imbalance is not None and isinstance(layout.ep, int) and layout.ep == 1
-    ):  # a search has arrays of degrees
-        raise DistsimError(f"--expert-imbalance {job.expert_imbalance:g} has no effect with ep 1", "add --ep 2 or more")
+    _check_imbalance(setup)
     usual = {"never": False, "always": True, "unsharded": layout.zero < 2}[rules.no_sync]
     if rules.no_sync_keeps_gathered and setup.kernels.graphs == "iteration":
         usual = usual | (layout.zero == 2)
@@ -93,6 +90,22 @@ def exchange_of(setup: Setup) -> Exchange:
         job.sync_every or 1, parse(f"{job.sync_gbps or 0} Gb/s", "B/s"), job.servers or 0, job.expert_imbalance,
         _stated(setup, "clip", rules.clip), _stated(setup, "no_sync", usual) | reduces_last(setup),
     )  # fmt: skip
+
+
+def _check_imbalance(setup: Setup) -> None:
+    """Raise DistsimError for an imbalance that one rank cannot have; a search has arrays of degrees, and leaves out
+    those with which none can (engine/layouts/space.py)."""
+    stated, ep, experts = setup.job.expert_imbalance, setup.layout.ep, setup.model.experts
+    if stated is None or experts is None or not isinstance(ep, int):
+        return
+    if ep == 1:
+        raise DistsimError(f"--expert-imbalance {stated:g} has no effect with ep 1", "add --ep 2 or more")
+    if stated > (most := most_imbalance(setup.model, ep)):
+        raise DistsimError(
+            f"--expert-imbalance {stated:g} is impossible: with {experts.per_token} of {experts.choices} experts per "
+            f"token on {ep} ranks, the busiest rank has at most {most:g} times the mean",
+            f"give 1 to {most:g}",
+        )
 
 
 def reduces_last(setup: Setup) -> Number:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.engine.networks.link_factors import factors
+from distsim.engine.networks.link_factors import profiled
 from distsim.engine.networks.unknown import unknown_architecture
 from distsim.errors import DistsimError
 from distsim.preset_kinds import DEFAULT_GPU
@@ -22,7 +22,7 @@ def hardware(filled: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Accel
     ``filled`` are options of a job, ``given`` specs that replace those that it names. A network profile is read here,
     too, so that a wrong one is told by commands that do not need it."""
     if filled["profile"]:
-        factors(filled["profile"])
+        profiled(filled["profile"])
     accelerator, cluster = _named(filled, given)
     accelerator, notes = limited(accelerator, cluster, filled["gpu_power"])
     return accelerator, cluster, [*filter(None, [unknown_architecture(accelerator)]), *notes]

@@ -9,7 +9,7 @@ import numpy
 from distsim.engine.jobs.layout import raised
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import Bounds
-from distsim.specs.rules import divisors, trades_heads, valid
+from distsim.specs.rules import divisors, most_imbalance, trades_heads, valid
 
 
 class Mesh(NamedTuple):
@@ -32,7 +32,9 @@ def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) 
     """Arrangements of the ranks of one stage that the rules and bounds allow."""
     model = base.model
     experts = model.experts
-    expert_degrees = bounds.choices("ep", divisors(experts.count) if experts else [1])
+    busiest = base.job.expert_imbalance or 1.0
+    expert_degrees = [ep for ep in bounds.choices("ep", divisors(experts.count) if experts else [1])
+                      if ep == 1 or busiest <= most_imbalance(model, ep)]  # fmt: skip
     flags = [int(word == "on") for word in bounds.words("sequence_parallel")]
     found = []
     for tp in bounds.choices("tp", divisors(ranks, model.heads)):

@@ -11,6 +11,7 @@ from dataclasses import replace
 from distsim import catalog
 from distsim.engine.campaigns.batch import USUAL_STEP_TOKENS, divided_batch
 from distsim.engine.campaigns.pace import campaign_pace
+from distsim.engine.campaigns.prices import high_rents
 from distsim.engine.corrections.unfitted import unfitted
 from distsim.engine.counted import Pool, Show
 from distsim.engine.exchanges.profile_use import unused_by_job
@@ -68,6 +69,7 @@ def search(
     limit = base.accelerator.limit(request.margin)
     rents = rents_of(request)
     notes += dict.fromkeys(rent.note for rent in rents.values() if rent.note)
+    notes += high_rents((one.quote.whose if one.quote else "--price", one.usd_per_gpu_hour) for one in rents.values())
     hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
     objective = Objective(request.objective, hourly)
     brief = request.brief and not request.all_ranks and pool is None and not search_schedules.asked(request.bounds)

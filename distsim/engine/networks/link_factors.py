@@ -24,7 +24,6 @@ FAMILIES = {
 }
 KEYS = ("latency_short", "latency_long", "bandwidth")
 """What a file states of each link and family, in the order of ``Factor``."""
-_WRITTEN_BY = "write one with: distsim calibrate --nccl-tests"
 _PLAIN = "1 is the value that NCCL itself uses"
 _MOST = 1e6  # beyond any measurement: a slip
 
@@ -48,13 +47,19 @@ def _read(name: str, file: str, changed_ns: int) -> dict[str, Factor]:
         for family, one in _families(families, f"factor.{link}", file).items()
     }
     if not found:
-        raise DistsimError("no [factor] for any link", _WRITTEN_BY, where=name)
+        raise DistsimError("no [factor] for any link", catalog.PROFILE_HINT, where=name)
     return found
 
 
 def profiled(profile: str | None) -> dict[str, Factor]:
     """The shipped factors, with those of a profile of the user's own measurements laid over them."""
-    return factors() if profile is None else {**factors(), **factors(profile)}
+    from distsim import catalog
+
+    if profile is None:
+        return factors()
+    if not profile.endswith(".toml") and not catalog.knows("links", profile):
+        raise DistsimError(f"there is no network profile {profile!r}", catalog.PROFILE_HINT)
+    return {**factors(), **factors(profile)}
 
 
 def _table(value: Any, place: str, file: str) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.engine.campaigns.batch import StepBatch
-from distsim.engine.campaigns.prices import Quote, best
+from distsim.engine.campaigns.prices import Quote, best, high_rents
 from distsim.engine.counted import Pool, Show
 from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.jobs.models import LoadedModel, load_model
@@ -205,7 +205,8 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     usual = usual_notes(request, model, prices.left_out, found) if found else []
     unread = unread_notes(request.terms, model, tried.places, tried.made, found)
     of_chips = (note for option in found for note in option.candidate.notes)
-    notes = tuple(dict.fromkeys((*usual, *scope.notes(tried.sizes), *unread, *of_chips)))
+    rents = ((one.quote.whose, one.quote.usd_per_gpu_hour) for one in found if not one.quote.owned)
+    notes = tuple(dict.fromkeys((*usual, *high_rents(rents), *scope.notes(tried.sizes), *unread, *of_chips)))
     sizes = tuple(tried.sizes)
     return Plan(request, model, scope.flops_per_token, tuple(found), notes, sizes, lacking, prices.since)
 

@@ -25,6 +25,7 @@ from distsim.interop.runs.names import (
     MIXED,
     NARROW_IN_MEMORY,
     PRECISIONS,
+    WHOLE_NUMBERS,
     fuses_update,
     loops_over_tensors,
     nearest_profile,
@@ -212,7 +213,7 @@ def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
     cell = re.sub(r"[\s_]+", "-", (run.text("precision") or "").lower())
     if not cell or f"precision_{cell}" in framework.usual:
         return cell or None, ""
-    if NARROW_IN_MEMORY.search(cell) and has_adapters(run):
+    if (NARROW_IN_MEMORY.search(cell) or cell in WHOLE_NUMBERS) and has_adapters(run):
         return None, ""  # of the frozen weights
     if cell in MIXED:
         wide = "bf16" if _has_bf16(run) else "fp16"
@@ -220,7 +221,8 @@ def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
     if cell in HALF_AUTOCAST and framework.family == "torch":
         return "amp-fp16", ""
     if known := framework.precisions.get(cell) or PRECISIONS.get(cell):
-        return known, ""
+        whole = cell in WHOLE_NUMBERS and cell not in framework.precisions
+        return known, f"precision {cell!r} has no recipe of its own: timed as {known}" if whole else ""
     if catalog.knows("precisions", cell):
         return str(catalog.load("precisions", cell).name), ""
     like = precision_like(cell)

@@ -13,7 +13,7 @@ from typing import Any
 
 from distsim.engine.calibrated import LEVEL as LEVEL
 from distsim.engine.calibrated import calibrated, kept_while_fitted
-from distsim.engine.corrections.likeness import Correction, own_count
+from distsim.engine.corrections.likeness import Correction, own_beside, own_count
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.steps.compose import stage_numbers
 from distsim.engine.steps.report import Interval
@@ -23,11 +23,15 @@ from distsim.specs.timing import Kin
 
 RESIDUALS = "residuals"
 ELSEWHERE = "elsewhere"
+MOVED = "moved"
 FEW_RUNS = 12
 """Groups with fewer runs than this say too little about a tenth of them."""
 FEW_OWN = 5
 """The same for a user's own runs: with fewer, none can be left out a fifth at a time, as those behind the spread
 were."""
+FEW_MOVED = 8
+"""A user's own runs from which on jobs unlike all of them have an interval of their own: those that it was measured
+with had as many at least."""
 FEW_SOURCES = 10
 """The same for sources, which weigh equally: with fewer, a twentieth on either side is one run of one of them."""
 PACES = {"busy": 0.35, "half-busy": 0.2, "waiting": 0.0}
@@ -57,6 +61,11 @@ def elsewhere_names(pace: str, family: str, fitted: bool) -> list[str]:
     return [*([f"{name} fitted {family}", f"{name} fitted"] if fitted else []), name]
 
 
+def moved_name(word: str) -> str:
+    """The group of runs that differ from all others of their source, by how near the nearest one is."""
+    return f"{MOVED} {'unlike' if word == 'unlike' else 'near'}"
+
+
 @kept_while_fitted(1024, RESIDUALS)
 def residuals_of(names: tuple[str, ...]) -> dict[str, Any]:
     """Spread of residuals of ``groups``, and the ``architectures`` that runs are fitted on, as ``make calibrate``
@@ -66,14 +75,15 @@ def residuals_of(names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
-    """The 90% interval around a prediction. A user's job is compared with the user's own runs and with runs of unknown
-    sources; the narrower interval is given."""
+    """The 90% interval around a prediction. A user's job is compared with the user's own runs, with runs of sources
+    that have no others with a setting of theirs, and with runs of unknown sources; the narrowest interval is given."""
     setup = work.setup
     architecture, kin = setup.accelerator.generation, kin_of(setup.framework)
     busy = products_of(stage_numbers(work), setup.layout.micro_batches) / seconds
     pace = pace_name(float(busy))
     known = group_names(kin, architecture, correction.word) if correction.familiar else []
-    tables = residuals_of((*known, *elsewhere_names(pace, kin.family, fitted=True)))
+    moved = moved_name(correction.word)
+    tables = residuals_of((*known, moved, *elsewhere_names(pace, kin.family, fitted=True)))
     groups = tables["groups"]
     enough = [name for name in known if name in groups and groups[name]["runs"] >= FEW_RUNS][:1]
     if correction.own and own_count(kin) < FEW_OWN:
@@ -81,6 +91,8 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     found = [_around(seconds, groups[name], _of_known(groups[name]["runs"], name)) for name in enough]
     if found and not correction.own:
         return found[0]
+    if correction.own and moved in groups and own_count(kin) >= FEW_MOVED and own_beside(setup):
+        found.append(_around(seconds, groups[moved], _of_moved(groups[moved])))
     names = elsewhere_names(pace, kin.family, setup.accelerator.own_generation in tables["architectures"]["fitted"])
     name = next((one for one in names if groups.get(one, {}).get("sources", 0) >= FEW_SOURCES), names[-1])
     group = groups[name]
@@ -94,6 +106,11 @@ def _of_known(runs: float, name: str) -> str:
     """What an interval rests on: how many runs of a group, which it names."""
     *whose, word = name.split()
     return f"{runs:,} measured runs ({' on '.join(whose)}; nearest run {NEAREST[word]})"
+
+
+def _of_moved(group: dict[str, float]) -> str:
+    """The same of runs with a setting that others of their source have not."""
+    return f"{group['runs']:,} runs of {group['sources']} sources, each predicted from runs of its source that differ"
 
 
 def _around(seconds: float, group: dict[str, float], told: str) -> Interval:

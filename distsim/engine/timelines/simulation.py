@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -61,6 +62,8 @@ class Pipeline:
     timeline: Timeline
     transfers: Transfers
     optimizer: tuple[tuple[float, float], ...] = ()
+    job: Mapping[str, Any] | None = None
+    """Of the model whose times they are, every option as resolved; None where no model is named."""
 
     def __repr__(self) -> str:
         of = f"{self.schedule}: {self.stages} stages, {self.micro} micro-batches"
@@ -88,6 +91,7 @@ class Pipeline:
         found = {"actions": [action.to_dict() for action in self.actions]} if actions else {}
         return {
             "schema": "distsim.pipeline/1",
+            **({} if self.job is None else {"job": dict(self.job)}),
             "schedule": self.schedule,
             "stages": self.stages,
             "micro": self.micro,
@@ -157,7 +161,7 @@ def whole_number_given(value: int | None, name: str, example: str) -> int:
 
 def summarise(
     parts: Schedule, micro: int, costs: Costs, timeline: Timeline, transfers: Transfers,
-    steps: tuple[tuple[float, float], ...] = (),
+    steps: tuple[tuple[float, float], ...] = (), job: Mapping[str, Any] | None = None,
 ) -> Pipeline:  # fmt: skip
     """Bubbles, idle times and peaks of a simulated schedule."""
     ends = timeline.last_end if not steps else [end for _, end in steps]
@@ -174,5 +178,5 @@ def summarise(
         peak_in_flight=tuple(most / v if v > 1 else most for most, _ in held),
         peak_until_weight_gradient=tuple(most / v if v > 1 else most for _, most in held),
         weight_versions=tuple(parts.weight_versions), parts=parts, costs=costs, timeline=timeline,
-        transfers=transfers, optimizer=steps,
+        transfers=transfers, optimizer=steps, job=job,
     )  # fmt: skip

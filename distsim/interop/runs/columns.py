@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from distsim.interop.runs.numbers import number_in, with_unit
+
 _NAMES = {
     "model": "model_name",
     "layers": "num_layers n_layers n_layer num_hidden_layers",
@@ -80,6 +82,7 @@ _SHORTER = ((r"(?:seconds|second|secs|sec)(?=_|$)", "s"), (r"(?<![a-z])(?:toks?|
 _KINDS = (("allocated", "mem_kind", "allocated"), ("reserved", "mem_kind", "reserved"),
           ("model_tflops", "flops_kind", "model"), ("hardware_tflops", "flops_kind", "hardware"))  # fmt: skip
 """What headings say of how a figure was counted, and the column that says so."""
+_PERCENT = re.compile(r"%|per ?cent", re.IGNORECASE)
 _MILLISECONDS, _MEMORY = ("_ms", "_milliseconds", "_msec"), ("gb", "gib", "mb", "mib")
 
 
@@ -146,13 +149,10 @@ def in_units(cells: Mapping[str, str], columns: Mapping[str, Column]) -> dict[st
 
 
 def _converted(cell: str, column: Column) -> str:
-    """``ms`` as seconds; a peak with the unit of its heading; an MFU below 1 as a share."""
-    try:
-        value = float(cell)
-    except ValueError:
-        return cell
-    if column.unit == "ms":
-        return repr(value / 1e3)
+    """A time or peak with the unit of its heading, unless it has its own; an MFU below 1 as a share."""
     if column.unit:
-        return f"{cell} {column.unit}"
-    return repr(value * 100) if column.name in ("mfu_pct", "hfu_pct") and 0 < value < 1 else cell
+        return with_unit(cell, column.unit)
+    if column.name not in ("mfu_pct", "hfu_pct") or _PERCENT.search(cell):
+        return cell
+    value = number_in(column.name, cell)
+    return repr(value * 100) if value and 0 < value < 1 else cell

@@ -65,6 +65,8 @@ PRECISIONS = {
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name. ``tf32`` is
 fp32 in memory with products on TF32 units where there are any. Apex's levels (its amp/frontend.py): O1 casts at each
 operation, O2 holds fp16 weights with an fp32 copy."""
+WHOLE_NUMBERS = ("int8",)
+"""Of these, formats of another kind, timed as one that is as wide."""
 HALF_AUTOCAST = ("fp16-amp", "amp-fp16", "16-mixed", "o1", "amp-o1", "apex-o1", "apex-amp-o1")
 """Cells that mean torch's autocast to fp16 around fp32 weights where a program is torch's."""
 MIXED = ("amp", "mixed", "mixed-precision", "autocast")

@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE
+from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE, LARGEST_DEPTH
 from distsim.units import GIGA, HOUR, KIB, MIB, MILLISECOND, MINUTE, TERA, parse
 
 COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "n_experts", "top_k", "moe_ffn_hidden",
           "seq_len", "decoder_seq", "n_gpus", "gpus_per_node", "tp", "pp", "vpp", "cp", "ep", "etp", "dp",
           "micro_batch", "grad_accum", "global_batch", "lora_rank")  # fmt: skip
 """Columns of whole numbers from one on."""
-MOST, MOST_LAYERS, MOST_SAMPLES = LARGEST_DEGREE, 10_000, LARGEST_BATCH
+MOST, MOST_LAYERS, MOST_SAMPLES = LARGEST_DEGREE, LARGEST_DEPTH, LARGEST_BATCH
 """Beyond any model, machine and batch: a typing slip."""
 MEASURED = ("n_params_b", "ffn_hidden", "capacity_factor",
             "internode_gbps_per_gpu", "gpu_power", "gpu_memory", "step_time_s", "tokens_per_s_per_gpu",
@@ -75,6 +75,12 @@ _WITH_UNIT = {name: re.compile(rf"{_NUMBER}\s*(?P<unit>{unit})?{_BRACKET}", re.I
 _REMARKED = re.compile(_NUMBER + _BRACKET)
 _OTHER_COUNT = re.compile(r"\b(?:total|all|sum|aggregate|global|overall|node|cluster|hosts?)\b", re.IGNORECASE)
 """Remarks by which a measured figure is not that of the column."""
+_BARE = re.compile(
+    r"(?P<number>(?:(?:max(?:imum)?|peak)[\s:=]*)?[~≈]?\s*-?\d[\d.,]*(?:e[+-]?\d{1,3})?(?:\s?k(?![a-z]))?)"
+    rf"(?P<rest>(?:{_DEVIATION.pattern})?(?:\s*(?:max(?:imum)?|peak|used))?(?:{_PER}[a-z]+)?{_BRACKET})",
+    re.IGNORECASE,
+)
+"""A number without a unit, and the remark behind it."""
 _RANK = re.compile(r"(?:r(?:ank)?[\s=:]*)?(\d{1,5})(?:\s*/\s*\d+|[\s,;(/]*(?:lora[-_ ])?(?:a|alpha)[\s=:]*\d+\)?)?")
 """A rank of adapters with its alpha."""
 _COMPILED = re.compile(r"compile|inductor|autotune|dynamo|per[- ](?:block|layer)")
@@ -88,8 +94,8 @@ _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 _POINTS = re.compile(r"-?\d{1,3}(\.\d{3})+(,\d+)?")
 """Thousands where commas are decimal."""
-_LED = re.compile(r"(\d[\d.,]*\d)(\s*[a-zA-Z(\[%/±].*)")
-"""A number before its unit."""
+_LED = re.compile(r"([~≈]\s*)?(\d[\d.,]*\d)(\s*(?:[a-zA-Z(\[%/±]|\+/?-).*)?")
+"""A number between a mark that it is rounded and its unit or remark."""
 _POINT = re.compile(r"-?\d+\.(\d{1,2}|\d{4,})")
 """A decimal point that separates no thousands."""
 
@@ -120,9 +126,8 @@ def plain_numbers(cells: dict[str, str], marks: Marks) -> dict[str, str]:
     """Cells whose numbers are written as spreadsheets do: 1,42 or 5.762 where commas are decimal, 6,900."""
     for name in (*MEASURED, *COUNTS):
         text = cells.get(name, "").strip()
-        if led := _LED.fullmatch(text):
-            inner = plain_numbers({name: led[1]}, marks)[name]
-            cells[name] = f"{inner}{led[2]}" if inner != led[1] else text
+        if (led := _LED.fullmatch(text)) and led[2] != text:
+            cells[name] = f"{led[1] or ''}{plain_numbers({name: led[2]}, marks)[name]}{led[3] or ''}"
         elif marks.thousand_points and _POINTS.fullmatch(text):
             cells[name] = text.replace(".", "").replace(",", ".")
         elif marks.decimal_commas and _DECIMAL_COMMA.fullmatch(text):
@@ -130,6 +135,12 @@ def plain_numbers(cells: dict[str, str], marks: Marks) -> dict[str, str]:
         elif not marks.decimal_commas and _THOUSANDS.fullmatch(text):
             cells[name] = text.replace(",", "")
     return cells
+
+
+def with_unit(text: str, unit: str) -> str:
+    """A cell in the unit of its heading; as it is where it has its own, or holds no number."""
+    bare = _BARE.fullmatch(text)
+    return f"{bare['number']} {unit}{bare['rest']}" if bare else text
 
 
 def number_in(name: str, text: str) -> float | None:

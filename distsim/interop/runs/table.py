@@ -38,6 +38,8 @@ TIMES = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")
 COLUMNS = (*WORDS, *COUNTS, *MEASURED, *FROM_ZERO, *FLAGS)
 DELIMITERS = (";", "\t", "|")
 """What spreadsheets write where a comma is the decimal sign, and between copied cells."""
+_NOTHING = "\"', \r\n" + "".join(DELIMITERS)
+"""What the cells of an empty row are written with."""
 MOST_TOLD = 3
 """Cells that are told of a first row which is no heading."""
 
@@ -156,10 +158,11 @@ def _text(path: Path) -> str:
 
 
 def _rows(file: io.StringIO, path: Path) -> list[Run]:
-    """Rows that say something; a first line like ``sep=;`` is a spreadsheet's note to itself."""
+    """Rows that say something; lines of nothing above the headings do not, and one like ``sep=;`` is a spreadsheet's
+    note to itself."""
     first, above = file.readline(), 0
-    if first.startswith("sep="):
-        first, above = file.readline(), 1
+    while first.startswith("sep=") or (first and not first.strip(_NOTHING)):
+        first, above = file.readline(), above + 1
     delimiter = "," if "," in first else next((one for one in DELIMITERS if one in first), ",")
     reader = csv.DictReader(itertools.chain([first], file), delimiter=delimiter)
     reader.fieldnames = ["_".join(name.lower().split()) for name in reader.fieldnames or []]
