@@ -131,11 +131,13 @@ def gathers(setup: Setup, exchange: Exchange) -> tuple[Number, Number]:
 
 
 def reduces_each(setup: Setup, exchange: Exchange) -> Number:
-    """1 where each micro-batch's backward hides a reduction of its own, 0 where the last one's hides the only one."""
+    """1 where each micro-batch's backward hides a reduction of its own, 0 where the last one's hides the only one; a
+    stage of a pipeline sends what others wait for before it reduces."""
     layout = setup.layout
     each = where(exchange.syncs(layout.micro_batches) == layout.micro_batches, 1, 0)
     several = where(layout.micro_batches > 1, 1, 0) * where(gathers_once(setup, exchange), 0, 1)
-    return where(layout.zero >= 3, each, each * several)
+    alone = where((layout.micro_batches > 1) | (layout.pp == 1), 1, 0)
+    return where(layout.zero >= 3, each * alone, each * several)
 
 
 def gradients_wait(setup: Setup, exchange: Exchange) -> Number:
