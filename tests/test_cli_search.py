@@ -392,3 +392,17 @@ def test_a_file_of_all_is_whole_or_not_there(capsys: pytest.CaptureFixture[str],
     assert "7" in answer(capsys, *SMALL, "--tp", "7", "--all", "all.csv", code=2)
     assert [one.name for one in tmp_path.iterdir()] == ["all.csv"]
     assert (tmp_path / "all.csv").read_text(encoding="utf-8") == "old"
+
+
+def test_offloading_that_the_default_framework_refuses_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", "llama-7b", "--gpus", "8", "--offload", "optimizer", "--zero", "0", "--top", "2"]
+    assert run(words) == 0
+    told = "offloads optimizer states only under ZeRO 1 or more, but --zero is 0; computed anyway"
+    assert told in capsys.readouterr().err
+
+
+def test_an_imbalance_that_no_rank_can_have_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Layouts with experts apart had vanished, and the search blamed --ep."""
+    words = ["search", "mixtral-8x7b", "--gpus", "64", "--gpu", "h100-sxm", "--ep", "8", "--expert-imbalance", "5"]
+    assert run(words) == 2
+    assert "no rank has more than 4 times the mean\n  give 1 to 4" in capsys.readouterr().err

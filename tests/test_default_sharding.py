@@ -81,3 +81,13 @@ def test_one_micro_batch_in_a_pipeline_is_told() -> None:
     assert note.endswith("--global-batch 8 makes 4 micro-batches")
     others = (full, distsim.memory(**JOB, gpus=8))
     assert not any("--global-batch not given" in note for one in others for note in one.notes)
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "torchtitan", "torchtune"])
+@pytest.mark.parametrize("variant", [{"compress": "1bit"}, {"sync": "local-sgd", "sync_every": 10}])
+def test_what_needs_whole_gradients_shards_nothing(framework: str, variant: dict[str, Any]) -> None:
+    """A default refused what somebody asked for, and proposed --zero 0, which DeepSpeed in bf16 made ZeRO 1 again."""
+    job = {**JOB, "framework": framework, **variant}
+    assert distsim.comm(**job).setup.layout.zero == distsim.comm(**job, zero=0).setup.layout.zero == 0
+    with pytest.raises(distsim.DistsimError, match=r"zero is 3|ZeRO 3"):
+        distsim.comm(**job, zero=3)

@@ -232,7 +232,7 @@ def test_cluster_mistakes_are_answered(change: dict[str, object], words: tuple[s
         ({"peak": {"bf16": "989 EFLOP/s"}}, "it must be 1e+09 to 1e+19 FLOP/s"),
         ({"bandwidth": 3350}, "bandwidth 3350 (a bare number is in B/s) is too small to be meant\n  did you mean "
                               "3350 GB/s or 3350 Gb/s?"),
-        ({"memory": 81920}, "did you mean 81920 MiB?"), ({"memory": "80 kB"}, "memory '80 kB' is too small"),
+        ({"memory": 81920}, "did you mean 81920 MiB?"), ({"memory": "80 kB"}, "is too small to be meant\n  it must be"),
         ({"power": "0.7"}, "did you mean 0.7 kW?"), ({"chip": {"clock": 1830}}, "did you mean 1830 MHz?"),
     ],
 )  # fmt: skip
@@ -241,6 +241,13 @@ def test_figures_that_no_hardware_has_are_refused(change: dict[str, object], wor
     with pytest.raises(DistsimError) as raised:
         Accelerator.read({**EXAMPLE, **change})
     assert words in str(raised.value)
+
+
+def test_small_hardware_is_taken() -> None:
+    """A cache of 256 KiB, and a line of 1 Mb/s that somebody shares over the Internet."""
+    assert Accelerator.read({**EXAMPLE, "chip": {"cache": "256 KiB"}}).chip.cache == 2**18
+    slow = {"kind": "ethernet", "nics": 1, "nic_rate": "1 Mb/s"}
+    assert Cluster.read({**NODE, "network": slow}).network.nic_rate == 125_000
 
 
 def test_networks_that_cannot_be_are_refused() -> None:

@@ -184,8 +184,10 @@ def test_intervals_of_few_own_runs(runs: int, narrow: bool, monkeypatch: pytest.
     """What runs left out a fifth at a time are off by says nothing of fewer than five."""
     monkeypatch.setattr("distsim.engine.steps.intervals.own_count", lambda framework: runs)
     report = step_of(resolve(JOB))
-    found = interval_of(report.work, report.seconds, Correction(0.0, 0.9, (), familiar=True, own=True))
-    assert ("measured runs" in found.basis) is narrow
+    for beside in (True, False):  # whether an own run is on the chip and with the recipe
+        monkeypatch.setattr("distsim.engine.steps.intervals.own_beside", lambda setup, beside=beside: beside)
+        found = interval_of(report.work, report.seconds, Correction(0.0, 0.9, (), familiar=True, own=True))
+        assert ("measured runs" in found.basis) is (narrow and beside)
 
 
 def test_searches_are_corrected_by_own_runs_as_steps_are(own_folder: Path) -> None:

@@ -228,3 +228,20 @@ def test_a_plan_takes_a_rate_of_one_s_own(capsys: pytest.CaptureFixture[str]) ->
         assert run([*asked, *wrong]) == 2
         assert words in " ".join(capsys.readouterr().err.split())
     assert distsim.plan("gpt2", "10B", gpu="h100-sxm", gpus=8, price=2.5).cheapest is not None
+
+
+def test_a_rate_of_one_s_own_has_no_date(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was dated by the day on which it was typed, so that the same command had other answers the day after."""
+    asked = ["plan", "gpt2", "--tokens", "10B", "--gpus", "8", "--gpu", "h100-sxm", "--price", "2.50"]
+    assert run(asked) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "$2.50 per GPU-hour (a rate of your own)" in text and "price age" not in text
+    assert run([*asked, "--json"]) == 0
+    price = json.loads(capsys.readouterr().out)["options"][0]["price"]
+    assert price["date"] is None and price["instance"] == ""
+
+
+def test_a_plan_of_layouts_that_shard_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The group that shards nothing had been asked for again by its size, which is refused beside ZeRO 0."""
+    assert run(["plan", "gpt2", "--tokens", "10B", "--gpus", "8", "--gpu", "h100-sxm", "--zero", "0"]) == 0
+    assert "the step" in capsys.readouterr().out

@@ -292,3 +292,11 @@ def test_chunks_grow_as_long_as_each_gains() -> None:
     (one,) = (one for one in faster(report) if "vpp" in one.options)
     seconds = {chunks: distsim.step(**job, vpp=chunks).seconds for chunks in (2, 3, 4, 6, 12)}
     assert one.options["vpp"] > 4 and one.seconds <= 1.01 * min(seconds.values())
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_no_stage_is_proposed_at_which_a_job_would_not_run(zero: int) -> None:
+    """DeepSpeed in bf16 runs ZeRO 0 as ZeRO 1, as quickly, and --zero 0 was told as the change."""
+    report = distsim.step("llama-7b", gpus=8, zero=zero, framework="deepspeed", global_batch=64)
+    stages = [one.options["zero"] for one in distsim.advise(report) if "zero" in one.options]
+    assert stages and 0 not in stages

@@ -44,7 +44,7 @@ def memory(
     from distsim.engine.memory import memory_of
 
     report = memory_of(resolve(job))
-    _check_stage(stage, explain, all_stages, json, len(report.stages))
+    _check_stage(stage, explain, all_stages, len(report.stages))
     for note in [*report.setup.notes, *unread_notes(report)]:
         talk.note(note)
     if json:
@@ -57,9 +57,7 @@ def memory(
         raise typer.Exit(1)
 
 
-def _check_stage(stage: int | None, explain: bool, every: bool, json: bool, count: int) -> None:
-    if every and json:
-        raise DistsimError("--all-stages has no effect with --json, which has every stage", "leave --all-stages out")
+def _check_stage(stage: int | None, explain: bool, every: bool, count: int) -> None:
     if every and stage is not None:
         raise DistsimError(f"--all-stages explains every stage, --stage {stage} one", "leave one of the two out")
     if stage is not None and not explain:

@@ -64,7 +64,8 @@ def prices(made: Plan, today: datetime.date) -> Html:
     used = sorted({one.quote for one in made.options}, key=lambda quote: (quote.gpu, quote.usd_per_gpu_hour))
     rows = [
         [quote.gpu, quote.whose, quote.instance, quote.region or "-",
-         datum(quote.usd_per_gpu_hour, f"${quote.usd_per_gpu_hour:,.2f}"), quote.date, quote.age(today), quote.source]
+         datum(quote.usd_per_gpu_hour, f"${quote.usd_per_gpu_hour:,.2f}"), quote.of_day or "-", quote.age(today),
+         quote.source]
         for quote in used
     ]  # fmt: skip
     head = ["accelerator", "from", "instance", "region", "per GPU-hour", "date", "age", "source"]

@@ -46,7 +46,7 @@ DISPENSABLE = ("region", "MFU", "goodput", "GPU-hours", "MWh", "90%", "price age
 which with its provider tells offers apart."""
 OWED = "owed"
 """Column of what reservations cost over their whole terms, and machines to buy."""
-WHERE_ANY = (OWED, "region")
+WHERE_ANY = (OWED, "region", "price age")
 """Columns that are there only where a row has something in them."""
 COMMUNICATION = ("tensor_parallel", "data_parallel", "pipeline_transfer", "expert_parallel", "context_parallel")
 PARTS: dict[str, tuple[str, Colour]] = {
@@ -268,7 +268,7 @@ def csv_lines(made: Plan) -> Sequence[str]:
     front = set(made.pareto)
     for index, option in enumerate(made.options):
         row, quote = option.to_dict(), option.quote
-        told = [quote.provider, quote.term, quote.usd_per_gpu_hour, quote.date, int(index in front),
+        told = [quote.provider, quote.term, quote.usd_per_gpu_hour, quote.of_day, int(index in front),
                 int(made.request.wish.met(option)), row["committed_dollars"], row["memory_fraction"]]  # fmt: skip
         bounds = [(row[f"{name}_interval"] or {}).get(end) for name in spread for end in ("low", "high")]
         rest = (*(_number(row["layout"][key]) for key in further), *(row[key] for key in added),

@@ -26,10 +26,10 @@ class Range(NamedTuple):
 RANGES = {
     # GTX 1080's fp32 is 8.9e12; a wafer's fp16 (Cerebras WSE-3) 1.25e17.
     "FLOP/s": Range(1e9, 1e19, (1e12, 1e17), ("PFLOP/s", "TFLOP/s", "GFLOP/s")),
-    # Ethernet of 100 Mb/s is 1.25e7; a wafer's SRAM 2.1e16. In Gb/s or GB/s no link or memory has a million.
-    "B/s": Range(1e6, 1e17, (1e9, 3e13), ("TB/s", "GB/s", "Gb/s")),
-    # The last cache of small chips has 512 KiB, the largest file system 2.4e17. In MiB no chip has half a million.
-    "B": Range(2**19, 1e21, (1e7, 1e13), ("TB", "GB", "MiB")),
+    # A modem's 56 kb/s are 7e3; a wafer's SRAM 2.1e16. In Gb/s or GB/s links and memories have less than 1e4.
+    "B/s": Range(5e3, 1e17, (1e9, 3e13), ("TB/s", "GB/s", "Gb/s")),
+    # The last cache of small chips has 256 KiB, the largest file system 2.4e17. In MiB no chip has a hundred thousand.
+    "B": Range(2**17, 1e21, (1e7, 1e13), ("TB", "GB", "MiB")),
     # Chips clock at 1 to 3 GHz.
     "Hz": Range(1e6, 1e11, (1e8, 1e10), ("GHz", "MHz")),
     # The smallest shipped chip draws 60 W, a rack as one node 132 kW.

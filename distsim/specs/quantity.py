@@ -31,10 +31,10 @@ def _number(dimension: str, possible: Range | None = None) -> Callable[[Any], fl
 
 def _impossible(value: Any, number: float, dimension: str, possible: Range) -> str:
     """Why a number is none that hardware has, and in which units it would be."""
-    bare = isinstance(value, (int, float)) or str(value).strip().isdigit()
+    bare = isinstance(value, (int, float)) or str(value).strip().replace(".", "", 1).isdigit()
     told = f"{value} (a bare number is in {dimension})" if bare else f"{value!r}"
     low, high = possible.usual
-    units = [unit for unit in possible.units if low <= parse(f"{number!r} {unit}", dimension) <= high]
+    units = [unit for unit in possible.units if bare and low <= parse(f"{number!r} {unit}", dimension) <= high]
     meant = " or ".join(f"{number:g} {unit}" for unit in units)
     ends = f"it must be {possible.least:g} to {possible.most:g} {dimension}"
     side = "too small" if number < possible.least else "too large"

@@ -63,17 +63,22 @@ class Quote:
         return ", ".join(filter(None, ("" if known else self.instance, self.region)))
 
     def age(self, today: datetime.date) -> str:
-        """How old the quote is."""
-        return age(self.date, today)
+        """How old the quote is; a dash for one's own rate."""
+        return age(self.date, today) if self.of_day else "-"
+
+    @property
+    def of_day(self) -> str:
+        """Its date; one's own rate has none, whatever day it is typed on."""
+        return "" if self.provider == OWN else self.date
 
     def dated(self, today: datetime.date) -> str:
-        """Its date with its age: ``price of 2026-09, up to 2 months old``."""
-        return f"price of {dated(self.date, today)}"
+        """Its date with its age: ``price of 2026-09, up to 2 months old``; one's own rate has none."""
+        return f"price of {dated(self.date, today)}" if self.of_day else "a rate of your own"
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract, and more."""
         return {
-            "provider": self.provider, "usd_per_gpu_hour": self.usd_per_gpu_hour, "date": self.date,
+            "provider": self.provider, "usd_per_gpu_hour": self.usd_per_gpu_hour, "date": self.of_day or None,
             "term": self.term, "instance": self.instance, "region": self.region, "source": self.source,
             **({"bought_usd_per_gpu": self.bought_dollars} if self.owned else {}),
         }  # fmt: skip
@@ -124,7 +129,7 @@ def own_quotes(rate: float, clusters: Sequence[str]) -> list[Quote]:
     for cluster in clusters:
         spec: Cluster = catalog.load("clusters", cluster)
         gpu, sizes = catalog.load("gpus", spec.gpu).name, divisors(spec.gpus_per_node)
-        found += [Quote(OWN, gpu, "as stated", size, "", "on-demand", rate, today, "--price", "", cluster)
+        found += [Quote(OWN, gpu, "", size, "", "on-demand", rate, today, "--price", "", cluster)
                   for size in sizes]  # fmt: skip
     return found
 

@@ -56,6 +56,11 @@ def layout_of(
     return layout, [*notes, *length_notes(model, layout, filled["seq"] is not None)]
 
 
+def needs_replicas(filled: Mapping[str, Any]) -> bool:
+    """Whether options ask for what only ranks with whole gradients do: compressing them, or another way to agree."""
+    return (filled.get("compress") or "none") != "none" or (filled.get("sync") or "allreduce") != "allreduce"
+
+
 def raised(zero: int, least: int, sharers: int) -> int:
     """The ZeRO stage that runs where software shards over several ranks by at least one."""
     return max(zero, least) if sharers > 1 else zero
@@ -78,10 +83,16 @@ def check_capacity(options: Mapping[str, Any], model: str, experts: Experts | No
         if options[name] is not None and experts is None:
             typed = f"{flag(name)} {options[name]:g}"
             raise DistsimError(f"{typed} has no effect: {model} has no experts", "leave it out")
-    factor = options["capacity_factor"]
+    factor, busiest = options["capacity_factor"], options["expert_imbalance"]
+    if busiest is not None and experts is not None and busiest > (most := experts.count / experts.working_per_token):
+        raise DistsimError(
+            f"--expert-imbalance {busiest:g} is impossible: with {experts.per_token} of {experts.choices} experts per "
+            f"token no rank has more than {most:g} times the mean",
+            f"give 1 to {most:g}",
+        )
     if factor is None:
         return
-    if options["expert_imbalance"] is not None:
+    if busiest is not None:
         raise DistsimError(
             f"--expert-imbalance has no effect with --capacity-factor {factor:g}: all experts have equally many slots",
             "keep one of them",

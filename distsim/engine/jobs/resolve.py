@@ -12,7 +12,7 @@ from distsim.engine.jobs.framework_notes import framework_notes
 from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
 from distsim.engine.jobs.lacking import refuse_missing_units
-from distsim.engine.jobs.layout import check_capacity, layout_of, usual_etp
+from distsim.engine.jobs.layout import check_capacity, layout_of, needs_replicas, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.modules import modules_of, with_modules
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
@@ -178,7 +178,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     refuse_drives(filled, framework if job.names_framework else None, cluster)
     filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
     precision = precision_named(framework, filled["precision"])
-    layout, notes = layout_of(filled, origins, model, cluster, least_zero(framework, precision.name))
+    least = 0 if needs_replicas(filled) else least_zero(framework, precision.name)
+    layout, notes = layout_of(filled, origins, model, cluster, least)
     notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored, *attention_notes]
     _refuse_broken(model, layout)
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
@@ -246,6 +247,8 @@ def _fill(job: Job, framework: Framework) -> tuple[dict[str, Any], dict[str, str
         elif (value := _DEFAULTS.get(name)) is not None:
             origins[name] = "default"
         filled[name] = value
+    if needs_replicas(filled) and origins.get("zero", "").startswith("framework"):
+        filled["zero"], origins["zero"] = 0, "default"
     return filled, origins
 
 

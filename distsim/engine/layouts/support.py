@@ -12,6 +12,7 @@ from distsim.engine.layouts.bounds import Bounds
 from distsim.specs.framework import Framework
 from distsim.specs.layout import SHARDS_ALL, ZERO_STAGES, Layout
 from distsim.specs.model import Model
+from distsim.specs.offloads import offload_problems
 from distsim.specs.support import SUPPORT_RULES, Supports, all_the_same, unsupported
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ def notes(request: Request, found: tuple[Choice, ...], model: Model) -> list[str
         rule.dimensions: rule.problem(framework.name, framework.supports, one.model, one.layout)
         for one in setups for rule in unsupported(framework.supports, one.model, one.layout)
     }  # fmt: skip
-    return [all_the_same(problem) for problem in told.values()]
+    kept = [problem for one in setups for problem, _ in offload_problems(
+        framework.name, framework.supports, one.offload, one.layout, bool(one.job.offload_modules))]  # fmt: skip
+    return [all_the_same(problem) for problem in (*told.values(), *kept[-1:])]
 
 
 def _left_out(request: Request, model: Model) -> Iterator[str]:

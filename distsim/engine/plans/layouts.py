@@ -118,4 +118,6 @@ def roomiest(found: SearchReport) -> dict[str, Any]:
 def with_options(job: Job, cluster: Cluster, options: Mapping[str, Any]) -> Setup:
     """A job with the options of a layout, as a setup."""
     update = {name: options[name] for name in OF_LAYOUT} | unread(options)
+    if not update.get("zero", 1):  # a group that shards nothing
+        update["zero_group"] = None
     return resolve(job.model_copy(update=update), overrides_of(job, cluster))

@@ -81,7 +81,8 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     architecture, kin = setup.accelerator.generation, kin_of(setup.framework)
     busy = products_of(stage_numbers(work), setup.layout.micro_batches) / seconds
     pace = pace_name(float(busy))
-    known = group_names(kin, architecture, correction.word) if correction.familiar else []
+    beside = not correction.own or own_beside(setup)
+    known = group_names(kin, architecture, correction.word) if correction.familiar and beside else []
     moved = moved_name(correction.word)
     tables = residuals_of((*known, moved, *elsewhere_names(pace, kin.family, fitted=True)))
     groups = tables["groups"]
@@ -91,7 +92,7 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     found = [_around(seconds, groups[name], _of_known(groups[name]["runs"], name)) for name in enough]
     if found and not correction.own:
         return found[0]
-    if correction.own and moved in groups and own_count(kin) >= FEW_MOVED and own_beside(setup):
+    if correction.own and moved in groups and own_count(kin) >= FEW_MOVED and beside:
         found.append(_around(seconds, groups[moved], _of_moved(groups[moved])))
     names = elsewhere_names(pace, kin.family, setup.accelerator.own_generation in tables["architectures"]["fitted"])
     name = next((one for one in names if groups.get(one, {}).get("sources", 0) >= FEW_SOURCES), names[-1])

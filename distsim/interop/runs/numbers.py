@@ -139,7 +139,10 @@ def plain_numbers(cells: dict[str, str], marks: Marks) -> dict[str, str]:
 
 def with_unit(text: str, unit: str) -> str:
     """A cell in the unit of its heading; as it is where it has its own, or holds no number."""
-    bare = _BARE.fullmatch(text)
+    try:
+        return f"{float(text)!r} {unit}"
+    except ValueError:
+        bare = _BARE.fullmatch(text)
     return f"{bare['number']} {unit}{bare['rest']}" if bare else text
 
 
