@@ -130,7 +130,7 @@ def test_no_rank_has_more_tokens_than_are_sent_to_its_experts() -> None:
     job = {"model": "mixtral-8x7b", "gpu": "h100-sxm", "gpus": 8, "zero": 1, "seq": 4096, "micro_batch": 1}
     for ep, most in ((2, 2), (4, 4), (8, 4)):
         assert step(Job(**job, ep=ep, expert_imbalance=most)).seconds > step(Job(**job, ep=ep)).seconds
-        with pytest.raises(DistsimError, match=f"has at most {most} times the mean"):
+        with pytest.raises(DistsimError, match=f"(has at most|no rank has more than) {most} times the mean"):
             step(Job(**job, ep=ep, expert_imbalance=most + 0.1))
 
 
