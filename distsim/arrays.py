@@ -211,7 +211,7 @@ class Columns(NamedTuple):
 
 
 def _wide(value: Number) -> bool:
-    return not isinstance(value, PLAIN) and value.shape[-1] > 1
+    return not isinstance(value, PLAIN) and value.ndim > 0 and value.shape[-1] > 1
 
 
 def distinct_columns(values: Sequence[Number]) -> Columns | None:

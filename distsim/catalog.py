@@ -17,6 +17,8 @@ from distsim.preset_kinds import KINDS, SPOKEN, SUFFIXES, kind_of
 
 LONGEST_NAME = 60
 """Letters of a GPU's name that is looked for in other words."""
+PROFILE_HINT = "write a network profile with: distsim calibrate --nccl-tests LOG --output FILE"
+"""What helps where there is no such profile of links."""
 Listing = dict[str, tuple[str, str]]
 """Origin and file by plain name or alias."""
 
@@ -184,9 +186,6 @@ def _spelt(wanted: str) -> tuple[str, Path] | None:
     if sized is None or place is None:
         return None
     return place if near_label(read_toml(place[1]).get("memory", 0), float(sized[2])) else None
-
-
-PROFILE_HINT = "write a network profile with: distsim calibrate --nccl-tests LOG --output FILE"
 
 
 def _list_hint(kind: str) -> str:

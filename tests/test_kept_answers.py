@@ -40,6 +40,12 @@ CELLS = {
 }
 
 
+@pytest.mark.parametrize("least", [2, np.int64(2), np.array(2)])
+def test_numbers_without_an_axis_go_with_arrays(least: object) -> None:
+    values = np.arange(64) % 4
+    assert list(kept(maximum)(values, least)) == list(np.maximum(values, 2))  # type: ignore[arg-type]
+
+
 def test_numbers_and_arrays_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays are told apart by what they hold; the oldest answers go where they would take much memory."""
     asked: list[object] = []

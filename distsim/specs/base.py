@@ -171,6 +171,8 @@ KINDS = {
 """What a value should be, by pydantic's name for the mistake."""
 LONGEST_SHOWN = 200
 """Letters of a wrong value that is shown."""
+MOST_UNKNOWN = 6
+"""Unknown fields that are named besides the first mistake."""
 
 
 def _bound(error: Any) -> tuple[str, str] | None:
@@ -227,10 +229,6 @@ def explain(error: ValidationError, spec: type[BaseModel], where: str = "") -> D
     ]
     more = [f"also: {len(left)} more unknown fields"] if left else []
     return DistsimError(problem, hint, *also, *more, where=where)
-
-
-MOST_UNKNOWN = 6
-"""Unknown fields that are named besides the first mistake."""
 
 
 def _told_once(sentences: list[tuple[str, str]]) -> list[tuple[str, str]]:

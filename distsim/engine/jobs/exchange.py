@@ -4,6 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, minimum, where
+from distsim.engine.jobs.layout import refuse_imbalance
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import reduced_in
 from distsim.errors import DistsimError
@@ -11,7 +12,7 @@ from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.cuts import traded_heads
 from distsim.specs.flags import flag
 from distsim.specs.layout import Layout
-from distsim.specs.rules import divisors, listed, most_imbalance, trades_heads
+from distsim.specs.rules import divisors, listed, trades_heads
 from distsim.units import parse
 
 TRAFFIC_ONLY = (
@@ -94,18 +95,13 @@ def exchange_of(setup: Setup) -> Exchange:
 
 def _check_imbalance(setup: Setup) -> None:
     """Raise DistsimError for an imbalance that one rank cannot have; a search has arrays of degrees, and leaves out
-    those with which none can (engine/layouts/space.py)."""
-    stated, ep, experts = setup.job.expert_imbalance, setup.layout.ep, setup.model.experts
-    if stated is None or experts is None or not isinstance(ep, int):
+    those with which none can (engine/layouts/meshes.py)."""
+    stated, ep = setup.job.expert_imbalance, setup.layout.ep
+    if stated is None or not isinstance(ep, int):
         return
     if ep == 1:
         raise DistsimError(f"--expert-imbalance {stated:g} has no effect with ep 1", "add --ep 2 or more")
-    if stated > (most := most_imbalance(setup.model, ep)):
-        raise DistsimError(
-            f"--expert-imbalance {stated:g} is impossible: with {experts.per_token} of {experts.choices} experts per "
-            f"token on {ep} ranks, the busiest rank has at most {most:g} times the mean",
-            f"give 1 to {most:g}",
-        )
+    refuse_imbalance(setup.model, stated, ep, f"on {ep} ranks, the busiest rank has at most")
 
 
 def reduces_last(setup: Setup) -> Number:
@@ -136,8 +132,8 @@ def reduces_each(setup: Setup, exchange: Exchange) -> Number:
     layout = setup.layout
     each = where(exchange.syncs(layout.micro_batches) == layout.micro_batches, 1, 0)
     several = where(layout.micro_batches > 1, 1, 0) * where(gathers_once(setup, exchange), 0, 1)
-    alone = where((layout.micro_batches > 1) | (layout.pp == 1), 1, 0)
-    return where(layout.zero >= 3, each * alone, each * several)
+    inside = where((layout.micro_batches > 1) | (layout.pp == 1), 1, 0)
+    return where(layout.zero >= 3, each * inside, each * several)
 
 
 def gradients_wait(setup: Setup, exchange: Exchange) -> Number:

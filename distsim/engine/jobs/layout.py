@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distsim.arrays import round_up
 from distsim.engine.jobs.models import length_notes, packed_samples
@@ -13,11 +13,8 @@ from distsim.specs.flags import flag
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
-from distsim.specs.rules import divisors, listed
+from distsim.specs.rules import divisors, listed, most_imbalance
 from distsim.specs.stage_layers import BALANCED
-
-if TYPE_CHECKING:
-    from distsim.specs.experts import Experts
 
 
 def layout_of(
@@ -77,26 +74,33 @@ def _batch_notes(filled: Mapping[str, Any], layout: Layout) -> list[str]:
     ]
 
 
-def check_capacity(options: Mapping[str, Any], model: str, experts: Experts | None) -> None:
+def check_capacity(options: Mapping[str, Any], model: Model) -> None:
     """Raise DistsimError for a capacity factor or an imbalance that nothing reads, or that contradict each other."""
     for name in ("capacity_factor", "expert_imbalance"):
-        if options[name] is not None and experts is None:
+        if options[name] is not None and model.experts is None:
             typed = f"{flag(name)} {options[name]:g}"
-            raise DistsimError(f"{typed} has no effect: {model} has no experts", "leave it out")
+            raise DistsimError(f"{typed} has no effect: {model.name} has no experts", "leave it out")
     factor, busiest = options["capacity_factor"], options["expert_imbalance"]
-    if busiest is not None and experts is not None and busiest > (most := experts.count / experts.working_per_token):
-        raise DistsimError(
-            f"--expert-imbalance {busiest:g} is impossible: with {experts.per_token} of {experts.choices} experts per "
-            f"token no rank has more than {most:g} times the mean",
-            f"give 1 to {most:g}",
-        )
-    if factor is None:
+    if busiest is None or model.experts is None:
         return
-    if busiest is not None:
+    refuse_imbalance(model, busiest, model.experts.count, "no rank has more than")
+    if factor is not None:
         raise DistsimError(
             f"--expert-imbalance has no effect with --capacity-factor {factor:g}: all experts have equally many slots",
             "keep one of them",
         )
+
+
+def refuse_imbalance(model: Model, stated: float, ep: int, limit: str) -> None:
+    """Raise DistsimError for an imbalance over the most that one of ``ep`` ranks can have; ``limit`` stands before that
+    number."""
+    if model.experts is None or stated <= (most := most_imbalance(model, ep)):
+        return
+    chosen = f"{model.experts.per_token} of {model.experts.choices} experts per token"
+    raise DistsimError(
+        f"--expert-imbalance {stated:g} is impossible: with {chosen} {limit} {most:g} times the mean",
+        f"give 1 to {most:g}",
+    )
 
 
 def usual_etp(filled: Mapping[str, Any], model: Model, framework: Framework) -> int:

@@ -169,7 +169,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     _refuse_unsupported(filled, framework)
     model, stored = as_stored(load_model(job.model).spec, framework)
     attention_notes = settle_attention(filled, origins, framework, model, replayed=bool(given.get("framework")))
-    check_capacity(filled, model.name, model.experts)
+    check_capacity(filled, model)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     chunk_notes = settle_chunks(filled, origins, model, framework)
     if origins.get("cp_mode") == "default":

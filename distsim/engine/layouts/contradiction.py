@@ -107,7 +107,6 @@ def values_of(found: list[Group], name: str) -> list[Any]:
                 values |= set(value[numpy.broadcast_to(some, value.shape)].tolist())
             elif value is not None:
                 values.add(value)
-    untyped: set[int] = (
-        {-1, 0} if name == "recompute_layers" else set()
-    )  # all layers and none, which have no number to type
-    return sorted(values - untyped)
+    if name == "recompute_layers":
+        values -= {-1, 0}  # all layers and none, which have no number to type
+    return sorted(values)

@@ -40,9 +40,7 @@ def unread_notes(
     return notes(alone, lambda: _tried(terms, model, places, made), "among the options")
 
 
-def _tried(
-    terms: Terms, model: LoadedModel, places: Sequence[Place], made: Sequence[Candidate]
-) -> Iterator[Group]:  # fmt: skip
+def _tried(terms: Terms, model: LoadedModel, places: Sequence[Place], made: Sequence[Candidate]) -> Iterator[Group]:
     """The layouts of every place: those of the usual space, and of the wide one where none of the usual fits."""
     best = {(one.cluster, one.gpus): one.layout for one in made}
     for cluster, gpus in places:
