@@ -56,6 +56,22 @@ def test_a_number_that_breaks_a_rule_tells_its_file(tmp_path: Path) -> None:
     assert done.stderr.endswith("\n  tp = 6 is set in distsim.toml\n")
 
 
+@pytest.mark.parametrize(
+    ("stated", "words", "note"),
+    [
+        ("dp = 16\ntp = 2", ("step", "--gpus", "8"), "note: dp 16 of j.toml gives way to --gpus 8\n"),
+        ("dp = 16\ntp = 2", ("step", "--gpus", "32"), ""),
+        ("gpus = 16\ntp = 2", ("memory", "--dp", "4"), "note: gpus 16 of j.toml gives way to --dp 4\n"),
+        ("dp = 2", ("plan", "--gpus", "8,16", "--tokens", "1B"), "note: dp 2 of j.toml gives way to --gpus 8,16\n"),
+    ],
+)
+def test_a_job_file_tells_what_gives_way(tmp_path: Path, stated: str, words: tuple[str, ...], note: str) -> None:
+    command, *rest = words
+    done = told(tmp_path, f"{stated}\n", command, "llama-7b", "--job", "j.toml", *rest, file="j.toml")
+    assert done.returncode == 0, done.stderr
+    assert note in done.stderr and ("gives way" in done.stderr) == bool(note)
+
+
 def test_a_misspelled_variable_is_told(tmp_path: Path) -> None:
     done = told(tmp_path, "", "memory", "llama-7b", DISTSIM_GPUSS="4", DISTSIM_PRESETS="")
     assert done.returncode != 2

@@ -386,7 +386,7 @@ def test_options_of_other_commands_are_passed_over_with_a_note(tmp_path: Path) -
     file.write_text('stage_layers = "16,16"')
     for command, words in asked.items():
         done = piped(*words, "--job", str(file))
-        assert done.returncode == 2 and f"a {command} does not take stage_layers" in done.stderr
+        assert done.returncode == 2 and f"{file}: a {command} does not take stage_layers" in done.stderr
 
 
 def test_a_plan_takes_a_job_file(tmp_path: Path) -> None:

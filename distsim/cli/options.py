@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -200,9 +201,25 @@ def with_places(typed: dict[str, Any], file: Path | None = None) -> tuple[dict[s
     from distsim.cli import config, places
 
     known = {"model": str, **{name: kind for name, (kind, _) in JOB_OPTIONS.items()}}
-    merged, origins = config.merge(typed, config.places(known, file))
+    under = config.places(known, file)
+    merged, origins = config.merge(typed, under)
     places.remember(merged, origins)
+    if file is not None:
+        _tell_replaced(under[0].options, merged, file)
     return merged, origins
+
+
+def _tell_replaced(stated: dict[str, Any], merged: dict[str, Any], file: Path) -> None:
+    """Note a job file's number of GPUs or replicas that gives way to the other as typed, where they disagree."""
+    from distsim.report import talk
+
+    for name, typed in (("dp", "gpus"), ("gpus", "dp")):
+        if stated.get(name) is None or name in merged or typed not in merged:
+            continue
+        degrees = [one for one in (merged.get(degree) for degree in ("tp", "pp", "cp")) if isinstance(one, int)]
+        replicas, gpus = (stated[name], merged[typed]) if name == "dp" else (merged[typed], stated[name])
+        if str(gpus) != str(replicas * prod(degrees)):
+            talk.note(f"{name} {stated[name]} of {file} gives way to {flag(typed)} {merged[typed]}")
 
 
 def tell_unused(origins: dict[str, str], command: str) -> None:
@@ -216,9 +233,13 @@ def tell_unused(origins: dict[str, str], command: str) -> None:
 def refuse_others(origins: dict[str, str], command: str) -> None:
     """Raise options of a job file, which is of one command, that this command does not have; note those of files and
     variables that all commands read."""
-    if own := [name for name, origin in origins.items() if origin.startswith("job file")]:
+    from distsim.cli import places
+
+    if own := {name: origin for name, origin in origins.items() if origin.startswith("job file")}:
         raise DistsimError(
-            f"a {command} does not take {', '.join(own)}", "leave it out; distsim step takes it for one layout"
+            f"a {command} does not take {', '.join(own)}",
+            "leave it out; distsim step takes it for one layout",
+            where=places.place_of(next(iter(own.values()))),
         )
     tell_unused(origins, command)
 
