@@ -6,7 +6,7 @@ from typing import Any
 
 from distsim.engine.jobs.tp_overlap import overlap_words
 from distsim.engine.steps.figures import Section, sections
-from distsim.engine.steps.kernel_figures import kernels
+from distsim.engine.steps.kernel_figures import Kernel, kernels
 from distsim.engine.steps.report import StepReport
 from distsim.report.explain import figure_data, figure_lines, wrapped
 from distsim.report.style import Style, columns
@@ -35,7 +35,7 @@ def _kernels(report: StepReport, term: Style) -> list[str]:
     title = f"Kernels of a {name} layer, one micro-batch on one rank, gaps included"
     told: list[str] = []
     for times, each in ((" x ", ","), ("x", ","), ("x", "")):  # the first that is as narrow as the terminal
-        shapes = [times.join(f"{size:{each}.0f}" for size in one.shape) or "-" for one in found]
+        shapes = [times.join(_sizes(one, each)) or "-" for one in found]
         rows = [
             [one.name, shape, duration(one.forward), duration(one.backward)]
             for one, shape in zip(found, shapes, strict=True)
@@ -44,6 +44,14 @@ def _kernels(report: StepReport, term: Style) -> list[str]:
         if max(map(len, told)) <= term.width:
             break
     return [*_title(title, term), *told]
+
+
+def _sizes(one: Kernel, each: str) -> list[str]:
+    """The sizes of a kernel's shape; widths of separate products as a sum."""
+    told = [f"{size:{each}.0f}" for size in one.shape]
+    if one.apart:
+        told[1] = "+".join(f"{width:{each}.0f}" for width in one.apart)
+    return told
 
 
 def _profile(report: StepReport, term: Style) -> list[str]:

@@ -22,19 +22,13 @@ from distsim.engine.kernels.passes import (
     moved_bytes,
     table_gradient_bytes,
 )
+from distsim.engine.kernels.products import linear_seconds, product_seconds
 from distsim.engine.kernels.quantise import frozen_casts, trained_casts
 from distsim.engine.kernels.softmax_passes import plain_torch
 from distsim.engine.kernels.sums import BlockSums, StageCompute, Sums
 from distsim.engine.kernels.weights import optimizer_seconds, weight_work
 from distsim.formulas.caches import cached_share
-from distsim.formulas.compute import (
-    CUT_SHARE,
-    product_bytes,
-    product_flops,
-    product_share,
-    roofline_seconds,
-    stream_seconds,
-)
+from distsim.formulas.compute import CUT_SHARE, stream_seconds
 from distsim.formulas.traffic import boundary_calls
 from distsim.layers.ledger import Block, Operation, dropped_by
 from distsim.layers.names import COMBINE, EXPERT_ACTIVATION, EXPERTS, HEAD
@@ -164,17 +158,6 @@ def _passed(chip: Chip, moved: Number, flops: Number, kind: str) -> Number:
     return maximum(seconds, flops / chip.vector_rate)
 
 
-def _three(
-    chip: Chip, rate: Number, shape: tuple[Number, ...], flops: Number, moved: Number, spread: Number = 0
-) -> list[Number]:
-    """Seconds of a product forward, of its input gradient and of its weight gradient."""
-    (m, n, k, batch), stream = shape, chip.product_bandwidth
-    return [
-        roofline_seconds(flops, rate * product_share(*own, batch, chip.units, chip.array, apart), moved, stream)
-        for own, apart in (((m, n, k), spread), ((m, k, n), spread), ((k, n, m), 0))
-    ]
-
-
 def _products(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     """A product with weights, in the mean of all layers where the last ones stay in 16 bits."""
     wide = wide_share(setup)
@@ -192,24 +175,23 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     """A product with weights: forward, input gradient and weight gradient each have their own shape."""
     m, n, k, batch = operation.shape
     rate, each, narrow = _rate(setup, chip, operation, narrow)
-    moved = product_bytes(m, n, k, batch, each)
     streams = STREAMS.get(setup.kernels.expert_products)
     together = batch if streams is None else minimum(batch, streams)
     if operation.role == "head":
         together = 1  # chunks of tokens follow one another
         rate = rate * (CUT_SHARE if setup.kernels.loss == "cut" else 1.0)
     experts = operation.name in EXPERTS
-    work = (m, n, k, together), product_flops(m, n, k, batch), moved, expert_spread(setup, m) if experts else 0
+    spread = expert_spread(setup, m) if experts else 0
     if experts and chip.grid_kernels and not slotted(setup):
         from distsim.engine.kernels.expert_tiles import gates_apart, tiled_seconds
 
         times = tiled_seconds(chip, rate, (m, n, k, batch), each, gates_apart(setup, operation))
     else:
-        times = _three(chip, rate, *work)
+        times = linear_seconds(chip, rate, operation, together, each, spread)
         times[2] = times[2] / chip.weight_share
     last = narrow and not setup.precision.wide_weight_gradient
     if narrow and not last:
-        times[2] = _three(chip, chip.rate, *work)[2]
+        times[2] = linear_seconds(chip, chip.rate, operation, together, each, spread)[2]
     if experts:
         times = [seconds / share for seconds, share in zip(times, expert_rates(setup, narrow=narrow), strict=True)]
     grouped = 1 - ALONE / maximum(batch, 1) if experts else 0
@@ -274,6 +256,6 @@ def _batched(setup: Setup, chip: Chip, operation: Operation, forward: Sums, back
     moved = operation.bytes_read + written
     multiple = width % TENSOR_CORE_MULTIPLE == 0
     rate = where(multiple, chip.rate * chip.batched_share, minimum(chip.rate, chip.vector_rate))
-    times = _three(chip, rate, (m, n, k, batch), operation.flops_forward, moved)
+    times = product_seconds(chip, rate, (m, n, k, batch), operation.flops_forward, moved)
     forward.matmul = times[0]
     backward.matmul = times[1] + times[2]
