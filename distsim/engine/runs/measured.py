@@ -16,6 +16,7 @@ from distsim.interop.runs.notes import framework_name
 from distsim.specs.framework import Framework
 from distsim.units import TERA
 
+PRINTED_RATE = "tflops_per_gpu_reported"
 SHARES = {"mfu_pct": "model", "hfu_pct": "hardware"}
 """Shares of the peak, and what each counts by its name."""
 
@@ -36,7 +37,7 @@ def _flops_per_second(run: Run, setup: Setup) -> Iterator[tuple[float, str]]:
     """Rates of FLOPs that the row tells, and how each is counted; what a share counts by its name, ``flops_kind`` may
     say closer, of an MFU also otherwise."""
     kind, peak = run.text("flops_kind") or "", stated_peak(setup)
-    if printed := run.positive("tflops_per_gpu_reported"):
+    if printed := run.positive(PRINTED_RATE):
         yield printed * TERA, rate_counts(run, setup.framework)
     for name, counts in SHARES.items():
         share = run.positive(name)
@@ -66,7 +67,7 @@ def assumed_counts(run: Run, setup: Setup) -> str:
     """What the rate counts that a row's step time comes from, where no cell says."""
     layout, framework = setup.layout, setup.framework
     timed = measured_step_seconds(run, 1, layout.seq, layout.gpus) or run.text("flops_kind")
-    if timed or not run.positive("tflops_per_gpu_reported"):
+    if timed or not run.positive(PRINTED_RATE):
         return ""
     counts = rate_counts(run, framework)
     return f"flops_kind is blank: {counts} FLOPs, as {framework.name} prints them" if counts else ""
@@ -75,7 +76,7 @@ def assumed_counts(run: Run, setup: Setup) -> str:
 def small_share(run: Run, setup: Setup) -> str:
     """A step time that comes from a share below one per cent, which may be meant as a share of one."""
     layout = setup.layout
-    if measured_step_seconds(run, 1, layout.seq, layout.gpus) or run.positive("tflops_per_gpu_reported"):
+    if measured_step_seconds(run, 1, layout.seq, layout.gpus) or run.positive(PRINTED_RATE):
         return ""
     name = next((one for one in SHARES if run.positive(one)), "")
     share, text = run.positive(name) or 1, run.text(name) or ""

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from distsim.engine.corrections.likeness import FARTHEST
+from distsim.engine.runs.measured import PRINTED_RATE, SHARES
 from distsim.interop.runs import TIMES, Run
 from distsim.units import HOUR
 
@@ -20,16 +21,18 @@ UNITS = {1e3: "milliseconds", 1e6: "microseconds", 1 / 60: "minutes", 1 / HOUR: 
 """Units of time by what they make of seconds."""
 RATE_UNITS = {1e3: "in thousands", 1 / 60: "per minute", 1 / HOUR: "per hour"}
 """The same of throughputs, whose numbers are the inverse."""
+SHARE_UNITS = {1e2: "a share of one, not per cent"}
+"""The same of utilisations."""
 
 
 def time_cell(run: Run) -> str:
     """The cell that the step time comes from, as ``measured_seconds`` reads them."""
-    return next((name for name in TIMES if run.positive(name)), "tflops_per_gpu_reported")
+    return next((name for name in (*TIMES, PRINTED_RATE, *SHARES) if run.positive(name)), PRINTED_RATE)
 
 
 def unit_of(cell: str, ratio: float) -> str:
     """The unit that a cell is in if what it says is so many times the prediction; nothing where none is near."""
-    known = UNITS if cell == TIME else RATE_UNITS if cell in RATES else {}
+    known = UNITS if cell == TIME else RATE_UNITS if cell in RATES else SHARE_UNITS if cell in SHARES else {}
     return next((unit for factor, unit in known.items() if abs(math.log(ratio / factor)) < math.log(NEAR)), "")
 
 
