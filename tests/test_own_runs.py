@@ -64,12 +64,12 @@ def test_times_in_milliseconds_are_told_and_not_fitted(tmp_path: Path, capsys: p
     assert all("milliseconds?" in row["assumed"] for row in json.loads(told.out)["rows"])
 
 
-def test_a_utilisation_as_a_share_is_told_by_its_own_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unlikely_utilisation_is_told_by_its_own_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cells = {**ROW, "id": "m", "n_gpus": "8", "mfu_pct": "0.4"}
     (tmp_path / "mine.csv").write_text("\n".join([",".join(cells), ",".join(cells.values())]))
     assert run(["validate", str(tmp_path / "mine.csv"), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["assumed"].startswith("by mfu_pct a step takes over 50 times as long as predicted: a share of one")
+    assert "mfu_pct 0.4 is read as 0.4%, not 40%; by mfu_pct a step takes over 50 times as long" in row["assumed"]
 
 
 def test_a_row_in_another_unit_is_left_aside(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,8 +21,6 @@ UNITS = {1e3: "milliseconds", 1e6: "microseconds", 1 / 60: "minutes", 1 / HOUR: 
 """Units of time by what they make of seconds."""
 RATE_UNITS = {1e3: "in thousands", 1 / 60: "per minute", 1 / HOUR: "per hour"}
 """The same of throughputs, whose numbers are the inverse."""
-SHARE_UNITS = {1e2: "a share of one, not per cent"}
-"""The same of utilisations."""
 
 
 def time_cell(run: Run) -> str:
@@ -32,7 +30,7 @@ def time_cell(run: Run) -> str:
 
 def unit_of(cell: str, ratio: float) -> str:
     """The unit that a cell is in if what it says is so many times the prediction; nothing where none is near."""
-    known = UNITS if cell == TIME else RATE_UNITS if cell in RATES else SHARE_UNITS if cell in SHARES else {}
+    known = UNITS if cell == TIME else RATE_UNITS if cell in RATES else {}
     return next((unit for factor, unit in known.items() if abs(math.log(ratio / factor)) < math.log(NEAR)), "")
 
 
