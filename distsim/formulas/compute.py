@@ -206,12 +206,12 @@ def roofline_seconds(flops: Number, rate: Number, size_bytes: Number, bandwidth:
 @formula(
     unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), section 3: blocks above the diagonal are skipped"
 )
-def causal_fraction(queries: Number, keys: Number, windowed: Number, block: Number = ATTENTION_TILE) -> Number:
-    """Share of the queries' products with ``keys`` that a causal kernel computes; blocks on the diagonal are computed
-    whole. A sliding window of ``keys`` is extended by one block, up to all keys that are not in the future."""
-    half = (1 + block / maximum(keys, block)) / 2
-    all_before = (1 + block / maximum(queries, block)) / 2 * queries / keys
-    return where(windowed > 0, minimum(1 + block / keys, all_before), half)
+def causal_fraction(keys: Number, sequence: Number, block: Number = ATTENTION_TILE) -> Number:
+    """Share of each query's products with ``keys`` that a causal kernel computes: all of a sequence, or those of a
+    sliding window, which the first queries of the sequence do not fill. Blocks on the diagonal and at the far edge of
+    the window are computed whole: with ``b`` blocks in the window, the ``i``-th of queries meets ``min(i, b) + 1``."""
+    window = 1 + block / keys - (keys + block) / (2 * sequence)
+    return minimum(window, sequence / keys * minimum((1 + block / sequence) / 2, 1.0))
 
 
 @formula(

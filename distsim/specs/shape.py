@@ -148,6 +148,9 @@ class Shape:
     """Sliding attention window in tokens; None means full attention everywhere."""
     window_pattern: tuple[bool, ...] = ()
     """Which layers use the window, repeated over the layers; empty means all of them when ``window`` is set."""
+    window_chunks: bool = False
+    """The window is a chunk of the sequence, in which tokens see those before them, and none of other chunks (Llama
+    4)."""
     windowed: Windowed | None = None
     """How layers with a window differ from those without (MiMo V2 Flash, Step 3.5)."""
     attention_softcap: bool = False

@@ -190,7 +190,11 @@ def _least_reach(model: Model, seen: Number) -> Number:
     whole = seen / 2 if model.causal else seen
     if model.window is None:
         return whole
-    within = chosen_keys(seen, model.window) if model.causal else minimum(seen, model.window)
+    whole_window = minimum(seen, model.window)
+    if model.causal:
+        within = chosen_keys(whole_window if model.window_chunks else seen, model.window)
+    else:
+        within = whole_window
     share = sum(map(model.is_windowed, range(model.layers))) / model.layers
     return share * within + (1 - share) * whole
 

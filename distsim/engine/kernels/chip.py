@@ -95,6 +95,7 @@ class Chip:
         block = setup.kernels.attention_block or setup.accelerator.chip.attention_block
         self.attention_block = block or ATTENTION_TILE
         self.grid_kernels = grid_kernels(setup)
+        self.query_ranks, self.chunks = setup.layout.cp, setup.model.window_chunks
 
     def _limited(self, chip: Accelerator) -> None:
         """Products under the power that there is, and what is told of their rate."""

@@ -38,9 +38,10 @@ def _kernel_seconds(chip: Chip, operation: Operation, masked: Number | None = No
     """Forward and backward of one kernel; ``masked`` are all keys of a dense mask."""
     _, _, queries, seen, width, value_width = operation.shape
     keys, causal = (seen, operation.causal) if masked is None else (masked, False)
-    local = where(keys < queries, 1, 0)
+    sequence = maximum(queries * chip.query_ranks, keys)
+    before = keys if chip.chunks else sequence
     block = minimum(chip.attention_block, maximum(queries, keys))
-    part = causal_fraction(queries, keys, local, block) if causal else 1.0
+    part = causal_fraction(keys, before, block) if causal else 1.0
     reached, steps = _in_blocks(chip, operation, keys * part, block, causal)
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
     before, after = (reached * share for share in _rates(chip, width, value_width, masked is not None))
