@@ -127,7 +127,7 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     own = step.layer(block).beside(where(place < again, whole, 0), where(place < again, held, 0))
     own = maximum(plus(own, before), made + reduced)
     shared = bias_gradient_bytes(setup.context(), decoder=kind > 0)  # of all layers of a stack behind this one
-    others = plus(others, where(place < stage.layer_count - 1, shared, 0) if shared else 0)
+    others = plus(others, 0 if nothing(shared) else where(place < stage.layer_count - 1, shared, 0))
     step.add(_layer_name(place, stage.layer_count), plus(others, copies) + own, gradients)
 
 
