@@ -30,7 +30,8 @@ GOLDEN = Path(__file__).parent / "golden"
 
 JOBS = {
     "one gpu": {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": 1, "seq": 1024},
-    "zero 3": {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 16, "zero": 3, "framework": "torchtitan"},
+    "zero 3": {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 16, "zero": 3, "framework": "torchtitan",
+               "recompute": "none"},
     "accumulated": {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 16, "zero": 2, "global_batch": 128},
     "3d": {"model": "llama-3-70b", "gpu": "h100-sxm", "gpus": 64, "tp": 8, "pp": 4, "vpp": 2, "global_batch": 64},
     "experts": {"model": "mixtral-8x7b", "gpu": "h100-sxm", "gpus": 16, "ep": 8, "zero": 1, "precision": "fp8"},
