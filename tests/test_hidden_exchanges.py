@@ -40,8 +40,8 @@ def test_overlap_pays_though_products_slow_down() -> None:
 
 
 def test_what_is_reduced_once_hides_behind_one_backward() -> None:
-    """Two thirds of a micro-batch of 3 s are backward's; what is gathered once has a forward of 1 s.
-    Copies to the host take another link, so that they hide behind what is left of the reduction as well."""
+    """Backward takes 2 s; what is gathered once has a forward of 1 s. Copies to the host take another link, so that
+    they hide behind what is left of the reduction as well."""
     batch = MicroBatch(1.0, 2.0, (0.0, 2.0), {"tensor_parallel": 0.0}, {}, {})
     names = ("reduce", "dp_ahead", "gather_once", "tp_step", "dp_step", "dp_stated", "optimizer", "offload_once",
              "offload_step")  # fmt: skip
@@ -49,3 +49,14 @@ def test_what_is_reduced_once_hides_behind_one_backward() -> None:
     timing = {"data_factor": 1.0, "gather_factor": 1.0, "exposed_fraction": 0.0, "optimizer": 1.0}
     found = after_last(stage, timing, batch)
     assert (found.reduce.left, found.copied.left, found.ahead.left) == pytest.approx((3.0, 1.0, 4.0))
+
+
+@pytest.mark.parametrize(("forward", "backward"), [(1.0, 2.0), (1.0, 3.0), (1.0, 1.0), (0.5, 2.0)])
+def test_a_shorter_forward_hides_no_less_of_a_reduction(forward: float, backward: float) -> None:
+    """Recomputation lengthens backward, frozen weights shorten it; tensor parallel exchanges are shared by time."""
+    batch = MicroBatch(forward, backward, (0.0, backward), {"tensor_parallel": 0.3}, {}, {})
+    names = ("reduce", "dp_ahead", "gather_once", "tp_step", "dp_step", "dp_stated", "optimizer", "offload_once",
+             "offload_step", "updates")  # fmt: skip
+    timing = {"data_factor": 1.0, "gather_factor": 1.0, "exposed_fraction": 0.0, "optimizer": 1.0}
+    found = after_last({**dict.fromkeys(names, 0.0), "reduce": 9.0}, timing, batch)
+    assert found.reduce.beside == pytest.approx(backward * (1 + 0.3 / (forward + backward)))

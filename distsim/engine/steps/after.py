@@ -6,15 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from distsim.arrays import Number, nothing, product, total
+from distsim.arrays import Number, maximum, nothing, product, total
 from distsim.engine.steps.beside import exposed
-from distsim.formulas.step import paced_seconds
+from distsim.formulas.step import LEAST_SECONDS, paced_seconds
 
 if TYPE_CHECKING:
     from distsim.engine.steps.compose import MicroBatch
-
-BACKWARD_SHARE = 2 / 3
-"""Backward's share of a micro-batch: two products for each one of forward."""
 
 
 class Hiding(NamedTuple):
@@ -70,7 +67,7 @@ def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], batch:
     data, never = timing["data_factor"], timing["exposed_fraction"]
     reduce, gather = product(stage["reduce"], data), product(stage["dp_ahead"], data)
     gather = gather + product(stage["gather_once"], timing["gather_factor"])
-    backward = (batch.forward + batch.backward + batch.exchange["tensor_parallel"]) * BACKWARD_SHARE
+    backward = _backward(batch)
     left = exposed(reduce, backward, never)
     return AfterLast(
         Hiding(reduce, backward, left),
@@ -82,6 +79,12 @@ def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], batch:
         stage["offload_step"],
         Hiding(gather, batch.forward, exposed(gather, batch.forward, never)),
     )
+
+
+def _backward(batch: MicroBatch) -> Number:
+    """Seconds of a micro-batch's backward, recomputation in it, with its part of the tensor parallel exchanges."""
+    both = maximum(batch.forward + batch.backward, LEAST_SECONDS)
+    return batch.backward * (1 + batch.exchange["tensor_parallel"] / both)
 
 
 def _orthogonal(stage: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
