@@ -26,9 +26,10 @@ JOB: dict[str, Any] = {"model": "llama-3.1-405b", "gpu": "h100-sxm", "gpus": 8, 
 
 
 def test_states_in_host_memory_are_what_the_gpus_no_longer_hold() -> None:
-    """bf16 weights and gradients, fp32 master copy and two states: 16 bytes a parameter, all of them on one node."""
+    """bf16 weights and gradients, fp32 master copy and two states: 16 bytes a parameter, all of them on one node, and
+    beside the master copy fp32 gradients that only the host has."""
     report = memory(**JOB, offload="optimizer,parameters")
-    assert report.node_bytes == pytest.approx(16 * PARAMETERS, rel=1e-3)
+    assert report.node_bytes == pytest.approx((16 + 4) * PARAMETERS, rel=1e-3)
     assert report.setup.cluster.host_memory == 2048 * GIGA
     assert report.headroom > 0
     assert not report.fits
@@ -36,6 +37,13 @@ def test_states_in_host_memory_are_what_the_gpus_no_longer_hold() -> None:
     told = report.to_dict()
     assert (told["node_bytes"], told["node_capacity"], told["fits"]) == (report.node_bytes, 2048 * GIGA, False)
     assert "node_bytes" not in memory("llama-7b").to_dict()
+
+
+@pytest.mark.parametrize(("zero", "each"), [(1, 16), (2, 18), (3, 18)])
+def test_deepspeeds_optimizer_in_host_memory(zero: int, each: int) -> None:
+    """Master copy, moments and their fp32 gradients; from ZeRO 2 on the 16-bit ones that micro-batches sum up."""
+    report = memory("llama-7b", gpus=8, framework="deepspeed", zero=zero, offload="optimizer")
+    assert report.node_bytes == pytest.approx(each * 6738415616, rel=1e-3)
 
 
 def test_nodes_share_what_the_ranks_share() -> None:
@@ -54,10 +62,10 @@ def test_a_cluster_that_does_not_say_what_it_has_is_told() -> None:
     report = memory_of(resolve(job, {"cluster": unsaid}))
     assert report.fits
     assert host_lines(report, Style(80, 0, False)) == [
-        "host memory 6,047.69 GiB per node; dgx-h100 does not state its capacity"
+        "host memory 7,559.61 GiB per node; dgx-h100 does not state its capacity"
     ]
     (line,) = host_lines(memory_of(resolve(job)), Style(80, 0, False))
-    assert line == "host memory 6,047.69 GiB of 1,907.35 GiB per node of dgx-h100: does not fit"
+    assert line == "host memory 7,559.61 GiB of 1,907.35 GiB per node of dgx-h100: does not fit"
 
 
 def test_mends_and_searches_keep_to_it() -> None:

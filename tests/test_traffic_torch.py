@@ -154,12 +154,21 @@ def _rows(**job: Any) -> list[tuple[str, str, int, float, float]]:
 
 @pytest.mark.parametrize("zero", [1, 2])
 def test_deepspeed_shards_states_under_trainer(zero: int) -> None:
-    """Buckets of 5e8 elements to their owners, without DDP, whose buckets and buffers are those of ZeRO 0."""
+    """Buckets of 5e8 elements summed on all ranks, whose owners keep their parts (allreduce_and_scatter), without DDP,
+    whose buckets and buffers are those of ZeRO 0."""
     rows = _rows(model="llama-3-8b", framework="huggingface", gpus=16, zero=zero)
     assert rows == _rows(model="llama-3-8b", framework="deepspeed", gpus=16, zero=zero)
-    assert {row[1] for row in rows[:-1]} == {"reduce_scatter", "all_gather"}
+    assert {row[:2] for row in rows[:-1]} == {("gradients", "all_reduce"), ("parameters", "all_gather")}
     assert any(row[0] == "buffers" for row in _rows(model="llama-3-8b", framework="huggingface", gpus=16, zero=0))
     assert not any(row[0] == "buffers" for row in _rows(model="llama-3-8b", framework="huggingface", gpus=16, zero=3))
+
+
+def test_deepspeed_of_2022_reduced_to_owners_alone() -> None:
+    """Pull request 4695 of November 2023 brought buckets of several ranks."""
+    row = {"id": "a", "source": "s", "model": "llama-7b", "gpu": "a100-sxm4-80gb", "n_gpus": "8", "zero_stage": "2",
+           "micro_batch": "1", "global_batch": "64", "precision": "fp16", "framework": "deepspeed"}  # fmt: skip
+    found = [framework_of(Run({**row, "year": year}, 2)).traffic.owned_op for year in ("2023-06", "2024-01", "")]
+    assert found == ["reduce_scatter", "all_reduce", "all_reduce"]
 
 
 def test_no_zero_2_where_all_ranks_get_all_gradients() -> None:

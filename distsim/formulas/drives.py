@@ -48,10 +48,12 @@ def swap_buffer_bytes(elements: Number, sub_group_elements: Number, buffers: Num
 
 @formula(
     unit="B",
-    source="deepspeedai/DeepSpeed runtime/zero/stage3.py: fp32 gradients are written next to the states they update",
+    source="deepspeedai/DeepSpeed runtime/zero/stage3.py: fp32 gradients are written next to the states they update; "
+    "stage_1_and_2.py, single_partition_of_fp32_groups: each has a gradient of its own in host memory",
 )
-def driven_gradient_bytes(trained: Number) -> Number:
-    """Gradients of one rank on drives."""
+def wide_gradient_bytes(trained: Number) -> Number:
+    """fp32 gradients of one rank beside optimizer states that left the GPU, besides those that its micro-batches sum
+    up."""
     return trained * FP32_BYTES
 
 

@@ -26,6 +26,12 @@ class Traffic(Spec):
     zero1: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
     """ZeRO 1 reduces each gradient to its owner and gathers parameters, or reduces all to all and broadcasts each
     parameter from its owner (torch ZeroRedundancyOptimizer)."""
+    owned_op: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
+    """How buckets of gradients reach their owners under ZeRO 1 and 2: each owner's part alone, or all of a bucket on
+    all ranks, who keep their parts (DeepSpeed's use_multi_rank_bucket_allreduce)."""
+    owned_op_since: Amount = 0
+    """The first release, as a year with its months as a fraction, that does so; replays of older runs reduce to owners
+    alone."""
     zero2: Literal["step", "forward"] = "step"
     """ZeRO 2 gathers updated parameters once after the step, or layer by layer in each forward (FSDP that does not
     reshard after forward)."""

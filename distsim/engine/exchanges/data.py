@@ -173,7 +173,7 @@ def _bucketed(
     for elements, times in [] if nothing(owned) else _buckets(setup, stage, sharing, units, together, by_owner):
         size, calls = elements * each, times * owned
         flows += [
-            of_states("gradients", "reduce_scatter", shard, dtype, "backward", calls * syncs, size, hides),
+            of_states("gradients", rules.owned_op, shard, dtype, "backward", calls * syncs, size, hides),
             of_states("replicas", "all_reduce", sharing.replicas, dtype, "backward", calls * whole, size / shard.ranks,
                       hides),
         ]  # fmt: skip

@@ -21,12 +21,15 @@ def away(setup: Setup, moved: Mapping[str, Number], elements: Number, trained: N
     """Where the states that left the GPU are, ``moved`` by kind: of ``elements`` parameters of one rank, of which
     ``trained`` train."""
     host, drives = sum(moved.values()), 0
-    if not setup.drives:
+    beside = "optimizer" in setup.offload and setup.framework.traffic.host_gradients == "summed"
+    if not (setup.drives or beside):
         return Away(host, drives)
     from distsim.formulas import drives as forms
 
+    if beside and "optimizer" not in setup.drives:
+        host = host + figures.use("fp32 gradients in host memory", forms.wide_gradient_bytes, trained=trained)
     if "optimizer" in setup.drives:
-        gradients = figures.use("fp32 gradients on drives", forms.driven_gradient_bytes, trained=trained)
+        gradients = figures.use("fp32 gradients on drives", forms.wide_gradient_bytes, trained=trained)
         buffers = figures.use("buffers for updating states", forms.swap_buffer_bytes, elements=trained,
                               sub_group_elements=forms.SUB_GROUP_ELEMENTS, buffers=forms.SWAP_BUFFERS)  # fmt: skip
         host = host - moved["optimizer"] + buffers

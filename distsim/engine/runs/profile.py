@@ -13,7 +13,7 @@ from distsim.engine.jobs.profile import BY_DEFAULT
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.adapters import NOT_UPCAST, held_narrow
 from distsim.engine.runs.software import preset_of, told_software
-from distsim.engine.runs.years import TODAY, before_torch_2, recipe_year, run_year
+from distsim.engine.runs.years import TODAY, before_torch_2, dated_traffic, recipe_year, run_year
 from distsim.interop.runs import MissingCell, Run, expert_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
@@ -71,12 +71,7 @@ def framework_of(run: Run) -> Framework:
         told["expert_copies"] = "each"
     if framework.traffic.module_hooks and by_torch(run):
         told["module_hooks"] = 0.0  # which are DeepSpeed's
-    if recipe_year(run) < framework.traffic.experts_by_columns_since:
-        told["experts_by_columns_since"] = 0
-    if recipe_year(run) < framework.traffic.tokens_kept_since:
-        told["recompute_keeps"] = tuple(one for one in framework.traffic.recompute_keeps if one != "all_to_all")
-    if recipe_year(run) < framework.traffic.recompute_stops_until:
-        told["recompute_stops_early"] = True
+    told |= dated_traffic(recipe_year(run), framework.traffic)
     update: dict[str, Any] = {"traffic": framework.traffic.model_copy(update=told)} if told else {}
     if held := held_narrow(run, framework):
         update["adapters"] = framework.adapters.model_copy(update=held)

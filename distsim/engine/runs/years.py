@@ -7,6 +7,7 @@ from typing import Any
 
 from distsim.interop.runs import Run
 from distsim.interop.runs.release import release_year, stated_year
+from distsim.specs.traffic import Traffic
 
 TODAY = 2026.9
 """The year, with its months as a fraction, of the newest software that presets describe: when evidence was last
@@ -46,3 +47,17 @@ def in_force(entries: Mapping[int, dict[str, Any]] | Mapping[float, dict[str, An
     (2025.25): the first to end that had not ended."""
     ends = {last + (last == int(last)): found for last, found in entries.items()}
     return next((dict(ends[end]) for end in sorted(ends) if year < end), {})
+
+
+def dated_traffic(year: float, rules: Traffic) -> dict[str, Any]:
+    """What a framework exchanged otherwise at that time."""
+    told: dict[str, Any] = {}
+    if year < rules.experts_by_columns_since:
+        told["experts_by_columns_since"] = 0
+    if year < rules.tokens_kept_since:
+        told["recompute_keeps"] = tuple(one for one in rules.recompute_keeps if one != "all_to_all")
+    if year < rules.recompute_stops_until:
+        told["recompute_stops_early"] = True
+    if year < rules.owned_op_since:
+        told["owned_op"] = "reduce_scatter"
+    return told
