@@ -44,8 +44,10 @@ _LAST = re.compile(
 )
 _SWITCH = r"no_sync(?:\(\))?(?: context)?"
 _SWITCHED = re.compile(r"\brequires_gradient_sync\b\W{0,3}false|" + affirmed(_SWITCH), re.IGNORECASE)
-_DENIED = re.compile(rf"\b(?:no|not|never|without)\b[^;,.]{{0,30}}(?:{_SWITCH})", re.IGNORECASE)
-"""torch's: DistributedDataParallel.no_sync and FSDPModule.set_requires_gradient_sync."""
+_DENIED = re.compile(
+    rf"\b(?:no|not|never|without)\b[^;,.]{{0,30}}(?:{_SWITCH})|\bdefer_fsdp_grad_sync\b\W{{0,3}}false", re.IGNORECASE
+)
+"""torch's: DistributedDataParallel.no_sync and FSDPModule.set_requires_gradient_sync; NeMo Automodel's own."""
 
 
 def reduces_once(run: Run) -> bool | None:
