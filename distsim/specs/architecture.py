@@ -48,6 +48,8 @@ class Architecture(Sourced):
     """Whether 8-bit products take operands in one layout only, so that transposed copies are kept."""
     full_clock_joules: MaybePositive = None
     """Joules above idle that a 16-bit operation of a large product would take at the clock of the datasheet's rate."""
+    fp32_joules: MaybePositive = None
+    """The same of an fp32 operation on units that multiply single numbers."""
     usual_share: MaybeShare = None
     """Best measured product over the datasheet's rate, of chips that nobody measured and whose energy is not known."""
     batched_share: Share = 1.0

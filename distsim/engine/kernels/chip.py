@@ -70,7 +70,7 @@ class Chip:
         reached = chip.measured
         self.measured = bool(reached.matmul_bf16 or reached.matmul_fp16)
         share = reached.matmul_bf16 or reached.matmul_fp16 or usual_share(chip)
-        exact = reached.matmul_fp32 or share
+        exact = reached.matmul_fp32 or exact_share(chip, share)
         own = {"fp32": exact, "tf32": reached.matmul_tf32}.get(units, reached.matmul_fp16 if wide == "fp16" else None)
         self.rate = stated * (own or share)
         self.weight_share = self.traits.tf32_weight_share if units == "tf32" else 1.0
@@ -78,7 +78,8 @@ class Chip:
         self.narrow_rate = getattr(peak, narrow) * narrow_share(chip, narrow, share) if narrow else None
         if self.narrow_rate and precision.needs and getattr(peak, precision.needs):
             self.narrow_rate *= precision.scaled_share
-        self.wide_rate = peak.fp32 * exact if peak.fp32 else stated * share
+        # products of adapters in a step of 16 bits are too short for power to hold them back
+        self.wide_rate = peak.fp32 * (reached.matmul_fp32 or share) if peak.fp32 else stated * share
         self.vector_rate = peak.fp32 or stated
         self.batched_share = self.traits.batched_share if wide == "fp16" else 1.0
         return share
@@ -144,6 +145,15 @@ def usual_share(chip: Accelerator) -> float:
     if joules is None or watts is None or not peak:
         return traits.usual_share or TYPICAL_SHARE
     return float(sustained_share(watts, peak, joules, _idle_fraction(chip)))
+
+
+def exact_share(chip: Accelerator, wide: float) -> float:
+    """Best fp32 product over the datasheet rate of a chip on which nobody measured one: what its power sustains, where
+    its relatives' energy is known, else as of 16 bits (``wide``)."""
+    joules, watts = traits_of(chip).fp32_joules, chip.rated_power or chip.power
+    if joules is None or watts is None or not chip.peak.fp32:
+        return wide
+    return float(sustained_share(watts, chip.peak.fp32, joules, _idle_fraction(chip)))
 
 
 def _idle_fraction(chip: Accelerator) -> float:
