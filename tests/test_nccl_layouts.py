@@ -158,7 +158,8 @@ def test_json_names_its_device_and_its_test(tmp_path: Path) -> None:
     [
         (["--ranks", "-3"], "-3 ranks cannot form a group"),
         (["--ranks", "0"], "0 ranks cannot form a group"),
-        (["--ranks", "1"], "on one rank exchanges nothing"),
+        (["--ranks", "3"], "--ranks 3 contradicts the file, which says 8"),
+        (["--collective", "all_gather"], "--collective all_gather contradicts the file, which says all_reduce"),
         (["--gpus-per-node", "0"], "0 GPUs per node"),
         (["--internode-gbps-per-gpu", "-5"], "-5 Gb/s is not a valid network bandwidth"),
         (["--internode-gbps-per-gpu", "0"], "0 Gb/s is not a valid network bandwidth"),
@@ -174,6 +175,13 @@ def test_options_that_make_no_sense(
     file.write_text(table())
     assert run(["calibrate", "--nccl-tests", str(file), "--gpu", "h100-sxm", *options]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_one_rank_exchanges_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.log"
+    file.write_text("\n".join(line for line in table().splitlines() if "Rank" not in line))
+    assert run(["calibrate", "--nccl-tests", str(file), "--gpu", "h100-sxm", "--ranks", "1"]) == 2
+    assert "on one rank exchanges nothing" in capsys.readouterr().err
 
 
 def test_ranks_without_hosts_fill_usual_nodes(tmp_path: Path) -> None:

@@ -72,6 +72,18 @@ def test_an_unlikely_utilisation_is_told_by_its_own_cell(tmp_path: Path, capsys:
     assert "mfu_pct 0.4 is read as 0.4%, not 40%; by mfu_pct a step takes over 50 times as long" in row["assumed"]
 
 
+def test_headings_that_may_be_several_columns_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = {**ROW, "id": "m", "n_gpus": "8", "Step_time_s (avg)": "12", "tokens/s": "9", "memory (GiB)": "60",
+             "batch_size": "2"}  # fmt: skip
+    (tmp_path / "mine.csv").write_text("\n".join([",".join(cells), ",".join(cells.values())]))
+    assert run(["validate", str(tmp_path / "mine.csv"), "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["rows"][0]["measured"]["step_seconds"] == 12
+    for heading, columns in (("tokens/s", "tokens_per_s_per_gpu"), ("memory_(gib)", "mem_peak_gb_per_gpu"),
+                             ("batch_size", "micro_batch, grad_accum or global_batch")):  # fmt: skip
+        assert f"column {heading!r} is not read; did you mean {columns}" in told.err
+
+
 def test_a_row_in_another_unit_is_left_aside(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, *rest = _rows()
     _write(own_folder / "mine.csv", [{**first, "step_time_s": f"{1000 * float(first['step_time_s'])}"}, *rest])

@@ -6,12 +6,13 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from distsim.errors import DistsimError
 from distsim.interop.text_file import read_text
 from distsim.units import MICROSECOND
 
+Told = TypeVar("Told", int, str)
 _OPS = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
@@ -72,7 +73,7 @@ def _read_text(text: str, path: str, op: str | None, ranks: int | None) -> NcclT
         plain, where = line.strip(), f"{path}, line {number}"
         if plain.startswith("#"):
             if (match := _STARTING.search(plain)) and match[1] in _OPS:
-                name = _OPS[match[1]]
+                name = _agreed(op, _OPS[match[1]], path)
                 hosts, seen_ranks = set(), set()
             elif match := _RANK.search(plain):
                 seen_ranks.add(int(match[1]))
@@ -84,12 +85,20 @@ def _read_text(text: str, path: str, op: str | None, ranks: int | None) -> NcclT
         fields = plain.split()
         if len(fields) < _TIMED or not fields[0].isdecimal():
             continue
-        known, count = _known(name, where), ranks or len(seen_ranks)
+        known, count = _known(name, where), _agreed(ranks, len(seen_ranks), path) or 0
         if count < 1:
             raise DistsimError(_NO_RANKS, "add --ranks N", where=where)
         size, seconds = _measured(fields, columns, where)
         samples.append(Sample(known, count, len(hosts), size, seconds))
     return _checked(samples, device, path)
+
+
+def _agreed(typed: Told | None, listed: Told | None, path: str) -> Told | None:
+    """What the file says, or what was typed where it says nothing; raises DistsimError where both do and differ."""
+    if typed and listed and typed != listed:
+        what = "--ranks" if isinstance(typed, int) else "--collective"
+        raise DistsimError(f"{what} {typed} contradicts the file, which says {listed}", "leave it out", where=path)
+    return listed or typed
 
 
 def _measured(fields: Sequence[str], columns: Sequence[str], where: str) -> tuple[int, float]:
@@ -127,11 +136,11 @@ def _known(name: str | None, where: str) -> str:
 
 def _read_json(text: str, path: str, op: str | None, ranks: int | None) -> NcclTests:
     data = _json_object(text, path)
-    name = op or _json_op(data)
+    name = _agreed(op, _json_op(data), path)
     listed = _find(data, "devices") or _find(data, "ranks")
     devices = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     hosts = {str(host) for one in devices if (host := one.get("hostname", one.get("host"))) is not None}
-    count = ranks or len(devices) or _json_ranks(data, path)
+    count = _agreed(ranks, len(devices) or _json_ranks(data, path), path) or 0
     results = data.get("results") or []
     if not isinstance(results, list):
         raise DistsimError(f"results is {_shown(results)}, not a list of measurements", _WANTED, where=path)

@@ -186,7 +186,7 @@ def _check_tensor_mode(setup: Setup) -> None:
     if not grid_side(tp, mode, depth):
         shape = {
             "2d": "a square (4, 9, 16 …)",
-            "2.5d": f"{depth} squares (depth x q x q)",
+            "2.5d": f"{depth} square{'s' * (depth > 1)} (--tp-depth x q x q)",
             "3d": "a cube (8, 27, 64 …)",
         }
         raise DistsimError(f"--tp {tp} ranks do not form {shape[mode]} for --tp-mode {mode}", f"use {shape[mode]}")

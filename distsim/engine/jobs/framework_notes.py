@@ -44,6 +44,11 @@ def framework_notes(
         )
     if framework.compiled_decoders and job.compile and model.causal and layout.attention == "flash":
         own.append(framework.compiled_decoders)
+    if framework.usual.get("etp_of_tp") and job.etp is None and model.experts and layout.ep > 1 and layout.tp > 1:
+        own.append(
+            f"tensor parallelism leaves experts whole (--etp 1, which {framework.name} must be told; by itself it cuts "
+            f"them like the rest: --etp {layout.tp})"
+        )
     return [*own, *_groups(framework, layout), *_attention_notes(model, layout, kernels)]
 
 

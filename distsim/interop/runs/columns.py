@@ -82,6 +82,16 @@ _SHORTER = ((r"(?:seconds|second|secs|sec)(?=_|$)", "s"), (r"(?<![a-z])(?:toks?|
 _KINDS = (("allocated", "mem_kind", "allocated"), ("reserved", "mem_kind", "reserved"),
           ("model_tflops", "flops_kind", "model"), ("hardware_tflops", "flops_kind", "hardware"))  # fmt: skip
 """What headings say of how a figure was counted, and the column that says so."""
+_AVERAGED = re.compile(r"[\W_]*\((?:avg|average|mean|median|measured)\)[\W_]*$", re.IGNORECASE)
+"""A remark behind a heading that leaves its column what it is."""
+AMBIGUOUS = {
+    "batch": "micro_batch, grad_accum or global_batch", "batch_size": "micro_batch, grad_accum or global_batch",
+    "tokens_s": "tokens_per_s_per_gpu, or tokens of the whole job over n_gpus",
+    "throughput": "tokens_per_s_per_gpu, or samples_per_s of the whole job",
+    "memory": "mem_peak_gb_per_gpu, or gpu_memory of the card", "mem": "mem_peak_gb_per_gpu, or gpu_memory of the card",
+    "gpu_mem": "mem_peak_gb_per_gpu, or gpu_memory of the card",
+}  # fmt: skip
+"""Headings that could be several columns, so that none of them is read, and what they may mean."""
 _PERCENT = re.compile(r"%|per ?cent", re.IGNORECASE)
 _MILLISECONDS, _MEMORY = ("_ms", "_milliseconds", "_msec"), ("gb", "gib", "mb", "mib")
 
@@ -95,13 +105,18 @@ class Column(NamedTuple):
 
 def column_of(heading: str, known: Collection[str] = ()) -> Column | None:
     """The column that another name stands for, or one of ``known`` with other marks; None where it is no such name."""
-    plain = _plain(heading)
+    plain = _plain(_AVERAGED.sub("", heading))
     if plain in known:
         return Column(plain)
     for name, unit in (_without_unit(plain), _without_unit(_shorter(plain))):
         if name in OTHER_NAMES and (name != "step" or unit) and _fits(OTHER_NAMES[name], unit):
             return Column(OTHER_NAMES[name], unit)
     return None
+
+
+def meant(heading: str) -> str:
+    """What a heading may mean that could be several columns; nothing where it is no such name."""
+    return AMBIGUOUS.get(_without_unit(_shorter(_plain(heading)))[0], "")
 
 
 def _plain(heading: str) -> str:

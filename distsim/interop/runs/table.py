@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distsim.errors import DistsimError
-from distsim.interop.runs.columns import in_units, read_as
+from distsim.interop.runs.columns import in_units, meant, read_as
 from distsim.interop.runs.numbers import (
     COUNTS,
     FLAGS,
@@ -241,8 +241,8 @@ def _odd_columns(run: Run) -> list[str]:
     lacking = sorted(known - given)
     renamed = [f"column {heading!r} is read as {name}" for heading, name in run.headings.items()]
     others = sorted(given - known - set(run.headings))
-    near = {name: difflib.get_close_matches(name, lacking, 1, 0.85) for name in others}
-    return renamed + [f"column {name!r} is not read; did you mean {found[0]}?" for name, found in near.items() if found]
+    near = {name: meant(name) or ", ".join(difflib.get_close_matches(name, lacking, 1, 0.85)) for name in others}
+    return renamed + [f"column {name!r} is not read; did you mean {found}?" for name, found in near.items() if found]
 
 
 def _odd_numbers(runs: Sequence[Run], most: int) -> list[str]:
