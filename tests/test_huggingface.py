@@ -102,6 +102,7 @@ HUB = {
          "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}}, 3880263168),
     "llava 1.5 7b, sizes left out": (
         {"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064}}, 6738939904),
+    "llava 1.5 7b, family left out": ({"model_type": "llava", "text_config": {"vocab_size": 32064}}, 6738939904),
     "falcon-40b, old type": ({"model_type": "RefinedWeb", "hidden_size": 8192, "n_layer": 60, "n_head": 128,
                               "n_head_kv": 8, "bias": False, "vocab_size": 65024}, 41303293952),
 }  # fmt: skip

@@ -8,6 +8,14 @@ from typing import Any
 
 from distsim.errors import DistsimError
 
+WRAPPED = {
+    **dict.fromkeys(("llava", "llava_next", "llava_next_video", "video_llava", "vipllava"), "llama"),
+    **dict.fromkeys(("idefics3", "smolvlm"), "llama"),
+    **dict.fromkeys(("llava_onevision", "internvl"), "qwen2"), **dict.fromkeys(("idefics2", "mistral3"), "mistral"),
+    "paligemma": "gemma",
+}  # fmt: skip
+"""The decoder's family where a wrapper's ``text_config`` names none (the defaults of transformers' configuration
+classes)."""
 TYPES = {"llava": "llama", "llava_llama": "llama", "llava_mistral": "mistral", "llava_qwen": "qwen2", "phi3_v": "phi3"}
 """Families of decoders by the ``model_type`` of such files, where no class says otherwise."""
 CLASSES = {"LlavaLlamaForCausalLM": "llama", "LlavaMistralForCausalLM": "mistral", "LlavaQwenForCausalLM": "qwen2",

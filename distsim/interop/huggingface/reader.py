@@ -15,7 +15,7 @@ from distsim.interop.huggingface.classes import first_class, of_two_stacks, othe
 from distsim.interop.huggingface.experts import read_experts, refuse_experts
 from distsim.interop.huggingface.families import Family, listed, load_family, refuse, supported
 from distsim.interop.huggingface.fields import Fields, look
-from distsim.interop.huggingface.flat import OTHERS, flat_decoder, flat_networks
+from distsim.interop.huggingface.flat import OTHERS, WRAPPED, flat_decoder, flat_networks
 from distsim.interop.huggingface.harmless import matters
 from distsim.interop.huggingface.latent import plain_attention, read_latent_attention
 from distsim.interop.huggingface.meta import from_meta
@@ -186,7 +186,11 @@ def model_type(data: Mapping[str, Any], outer: Mapping[str, Any], where: str) ->
     if own is not outer.get("architectures") and (inner := _of_class(own)) in supported():
         return inner
     if data is not outer and isinstance(kind := outer.get("model_type"), str):
-        return f"{kind}_text" if f"{kind}_text" in supported() else kind
+        inner = f"{kind}_text" if f"{kind}_text" in supported() else WRAPPED.get(kind, kind)
+        if inner not in supported():
+            problem = f"the decoder's part of {kind!r} names no model_type"
+            raise DistsimError(problem, 'add "model_type" to it, such as "llama"', where=where)
+        return inner
     if named := _of_class(own or outer.get("architectures")):
         return named
     raise DistsimError("names no model_type", 'add "model_type", such as "llama"', listed(), where=where)
