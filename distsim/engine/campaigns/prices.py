@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.cluster import Cluster
 from distsim.specs.dates import age, dated, span
-from distsim.specs.price import ALL_TERMS, MOST_PER_GPU_HOUR, OWNED, Offer, Price, Term
+from distsim.specs.price import ALL_TERMS, MOST_PER_GPU_HOUR, OWNED, TERMS, Offer, Price, Term
 from distsim.specs.rules import divisors
 
 RESERVED_YEARS: dict[Term, int] = {"reserved-1y": 1, "reserved-3y": 3}
@@ -170,6 +170,12 @@ def recent(found: Sequence[Quote], days: float = STALE_DAYS) -> list[Quote]:
 def today_at_most(dates: Sequence[str]) -> float:
     """Ordinal of the newest of some stated dates, or today's if that lies in the future."""
     return min(max(map(day, dates), default=0.0), datetime.date.today().toordinal())
+
+
+def terms_known(fits: Callable[[Quote], bool], providers: Sequence[str] = ()) -> list[Term]:
+    """Terms at which some provider rents out what a quote is to fit."""
+    lists = price_lists(providers)
+    return [term for term in TERMS if any(map(fits, recent(quotes(lists, term))))]
 
 
 def day(date: str) -> float:

@@ -14,12 +14,14 @@ from distsim.engine.campaigns.prices import (
     STALE_DAYS,
     Quote,
     covers,
+    day,
     own_rate,
     price_lists,
     quotes,
     recent,
     refuse_both,
     term_of,
+    terms_known,
 )
 from distsim.engine.jobs.resolve import Setup
 from distsim.errors import DistsimError
@@ -94,11 +96,13 @@ def rents(wish: Wish, base: Setup, numbers: Sequence[int]) -> dict[int, Rent]:
     mine = [quote for quote in known if quote.gpu == base.accelerator.name]
     if not mine:
         whose = f" from {', '.join(wish.providers)}" if wish.providers else ""
+        rented = terms_known(lambda quote: quote.gpu == base.accelerator.name, wish.providers)
+        terms = [term for term in rented if term != wish.term]
         raise DistsimError(
             f"no {wish.term} price of {base.accelerator.name} is known{whose}",
             "give your own in dollars per GPU-hour: --price 2.50",
             f"known{whose} at this term: {', '.join(sorted({quote.gpu for quote in known})) or 'none'}",
-            f"other terms: {', '.join(term for term in TERMS if term != wish.term)}",
+            f"other terms: {', '.join(terms) or 'none'}",
         )
     return {gpus: _rent(mine, base, gpus) for gpus in numbers}
 
@@ -114,7 +118,9 @@ def _rent(mine: Sequence[Quote], base: Setup, gpus: int) -> Rent:
     nodes = [quote for quote in mine if covers(quote, gpus, cluster)]
     own = [quote for quote in nodes if base.job.cluster and _is_of(quote, cluster)]
     offers = [(_billed(quote, gpus), quote) for quote in own or nodes or mine]
-    best, quote = min(offers, key=lambda offer: (offer[0].usd_per_hour, not _is_of(offer[1], cluster)))
+    best, quote = min(
+        offers, key=lambda offer: (offer[0].usd_per_hour, not _is_of(offer[1], cluster), -day(offer[1].date))
+    )
     return replace(best, note=_doubt(quote, base, bool(nodes)))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distsim import catalog
 from distsim.architectures import traits_of
 from distsim.engine.campaigns.pace import campaign_pace
-from distsim.engine.campaigns.prices import RESERVED_YEARS, STALE_DAYS, Quote, covers
+from distsim.engine.campaigns.prices import RESERVED_YEARS, STALE_DAYS, Quote, covers, terms_known
 from distsim.engine.jobs.drives import lowest_stage, node_rates
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.graphs import OPEN
@@ -22,7 +22,7 @@ from distsim.engine.plans.energy import USUAL_UTILISATION
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.job import Job
-from distsim.specs.price import ALL_TERMS, OWNED, Term
+from distsim.specs.price import OWNED, Term
 from distsim.units import DAY, GIGA, count, least_to_most
 
 if TYPE_CHECKING:
@@ -154,7 +154,13 @@ def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
     ]  # fmt: skip
     if not chosen:
         asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
-        rest = [term for term in ALL_TERMS if term not in request.price_terms]
+        gpus = wanted or {catalog.load("clusters", name).gpu for name in named}
+        whole = terms_known(
+            lambda quote: bool(quote.cluster) and (not gpus or quote.gpu in gpus) and _holds(quote, ()),
+            request.providers,
+        )
+        there = (*whole, OWNED)
+        rest = [term for term in there if term not in request.price_terms]
         other = f"other terms: --price {', '.join(rest)}; " if rest else ""
         raise DistsimError(
             f"no {' or '.join(request.price_terms)} price is known for whole nodes of {asked}",
