@@ -153,6 +153,7 @@ def network_for(
         torus_wrap=usual.fabric.wrap if usual is not None else RING,
         tiers=() if cluster is None else _tiers(cluster),
         bridge=bridge_of(accelerator, usual),
+        nic_gpus=_nic_gpus(usual),
         node=per_node,
     )  # fmt: skip
 
@@ -243,6 +244,12 @@ def _nic_rate(usual: Any, gbps: float | None) -> float:
         return gbps * GIGA / BITS_PER_BYTE
     rate = usual.network_bytes_per_second_per_gpu if usual is not None else None
     return float(rate or 0.0)
+
+
+def _nic_gpus(usual: Any) -> float:
+    """GPUs of a node for each of its NICs; one where nobody says how many these are."""
+    nics = usual.network.nics if usual is not None and usual.network is not None else None
+    return max(1.0, usual.gpus_per_node / nics) if nics else 1.0
 
 
 def _class_of(accelerator: Any, usual: Any, per_node: int, rate: float, stated: float | None, named: bool) -> str:

@@ -79,6 +79,8 @@ class Network(NamedTuple):
     """(domains below one switch group, oversubscription of its uplinks), lowest first."""
     bridge: Bridge | None = None
     """What joins cards that PCIe joins otherwise."""
+    nic_gpus: float = 1.0
+    """GPUs that share one NIC, where a node has fewer of these."""
     node: int = 0
     """GPUs of one node, of which a domain may be several (a rack); 0: the domain is one."""
 
@@ -128,6 +130,13 @@ class Group(NamedTuple):
     def least(self) -> Number:
         """Ranks on the domain that holds fewest."""
         return where(self.fewest > 0, self.fewest, self.local)
+
+    @property
+    def nics(self) -> Number:
+        """GPUs' shares of NICs that the domain with fewest ranks sends through: its own, or as many as each of the
+        other domains uses, where it has more of NICs that other GPUs would share."""
+        others = (self.ranks - self.least) / maximum(self.nodes - 1, 1)
+        return where(others > self.least, minimum(others, self.least * self.network.nic_gpus), self.least)
 
     @property
     def near(self) -> Number:
