@@ -39,6 +39,9 @@ class Buffers(Spec):
     shard_gradients: bool = False
     """Where gradients are narrower than the master copy, the step makes copies as wide as it of a rank's shard, while
     the narrow ones stay (Megatron)."""
+    flat_gradients: bool = False
+    """Under ZeRO 1 and 2 the step first joins a rank's shard of gradients in one tensor and makes that as wide as the
+    master copy, beside the gradients (DeepSpeed)."""
     weight_passes_keep_graph: bool = False
     """Where a pipeline splits backward passes, all that forward kept stays until the weight gradients are made."""
     pipeline_outputs: Literal["freed", "backward", "step"] = "freed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum, where
+from distsim.arrays import Number, maximum, product, where
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -19,10 +19,16 @@ def update_bytes(setup: Setup, stage: Stage, gradients: Number) -> Number:
     if setup.optimizer.step_tensors:
         temporary = temporary + _of_one_parameter(setup, stage, precision)
     wider = precision.master_bytes - precision.gradient_bytes
-    if setup.framework.buffers.master_gradients and wider > 0:
-        temporary = temporary + gradients / precision.gradient_bytes * wider + _last_gradient(setup, stage)
-    if setup.framework.buffers.shard_gradients and wider > 0 and "optimizer" not in setup.offload:
+    rules, away = setup.framework.buffers, "optimizer" in setup.offload
+    joins = where((setup.layout.zero == 1) | (setup.layout.zero == 2), int(rules.flat_gradients), 0)
+    if rules.master_gradients and wider > 0:
+        wide = gradients / precision.gradient_bytes * wider + _last_gradient(setup, stage)
+        temporary = temporary + product(1 - joins, wide)
+    if rules.shard_gradients and wider > 0 and not away:
         temporary = temporary + _sharded(setup, stage) * precision.master_bytes
+    if rules.flat_gradients and not away:
+        joined = precision.gradient_bytes + (precision.master_bytes if wider > 0 else 0)
+        temporary = temporary + product(joins, _sharded(setup, stage) * joined)
     return temporary
 
 
