@@ -66,3 +66,11 @@ def test_deepspeed_joins_and_widens_the_shard_of_its_gradients(framework: str, z
     assert step.activations == pytest.approx(6 * own, rel=1e-3)
     assert wide.peak_moment == "optimizer step" or zero == 1
     assert narrow.peak < wide.peak - 6 * own
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_megatron_cuts_gradients_of_the_first_stage_alone(zero: int) -> None:
+    """distributed_data_parallel.py turns bucketing off on pipeline stages behind the first."""
+    report = distsim.comm("llama-7b", gpu="h100-sxm", gpus=64, tp=2, pp=4, zero=zero, global_batch=128)
+    calls = [sum(row.calls for row in rows if row.purpose == "gradients") for rows in report.stages]
+    assert calls[0] > 30 and calls[1:] == [1, 1, 1]

@@ -19,6 +19,8 @@ class Traffic(Spec):
     """Elements of a gradient bucket under ``even``; 0 means one bucket."""
     bucket_elements_per_rank: Natural = 0
     """A bucket has at least this many elements per data-parallel rank (Megatron)."""
+    first_stage_buckets: bool = False
+    """Pipeline stages behind the first have one bucket: their reductions are on nobody's critical path (Megatron)."""
     bucket_bytes: Count = 25 * MIB
     """Bytes that fill a bucket under ``tensors``."""
     first_bucket_bytes: Count = MIB

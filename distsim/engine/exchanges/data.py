@@ -239,7 +239,7 @@ def _buckets(
         fill = bucket_items if all(isinstance(size, (int, float)) for size in sizes) else filled_bucket_arrays
         return fill(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each)
     limit = where(
-        rules.bucket_elements > 0,
+        rules.bucket_elements > 0 and not (rules.first_stage_buckets and stage.index > 0),
         maximum(rules.bucket_elements, rules.bucket_elements_per_rank * sharing.data.ranks),
         0,
     )
