@@ -44,12 +44,19 @@ def framework_notes(
         )
     if framework.compiled_decoders and job.compile and model.causal and layout.attention == "flash":
         own.append(framework.compiled_decoders)
-    if framework.usual.get("etp_of_tp") and job.etp is None and model.experts and layout.ep > 1 and layout.tp > 1:
-        own.append(
-            f"tensor parallelism leaves experts whole (--etp 1, which {framework.name} must be told; by itself it cuts "
-            f"them like the rest: --etp {layout.tp})"
-        )
-    return [*own, *_groups(framework, layout), *_attention_notes(model, layout, kernels)]
+    cuts = _expert_cuts(framework, model, layout, job)
+    return [*own, *cuts, *_groups(framework, layout), *_attention_notes(model, layout, kernels)]
+
+
+def _expert_cuts(framework: Framework, model: Model, layout: Layout, job: Job) -> list[str]:
+    """A note where tensor parallelism leaves experts whole though the software would cut them, unless it is told."""
+    both = model.experts and layout.ep > 1 and layout.tp > 1
+    if not (both and framework.usual.get("etp_of_tp") and job.etp is None):
+        return []
+    return [
+        f"tensor parallelism leaves experts whole (--etp 1, which {framework.name} must be told; by itself it cuts "
+        f"them like the rest: --etp {layout.tp})"
+    ]
 
 
 def _groups(framework: Framework, layout: Layout) -> list[str]:

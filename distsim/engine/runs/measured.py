@@ -17,6 +17,7 @@ from distsim.specs.framework import Framework
 from distsim.units import TERA
 
 PRINTED_RATE = "tflops_per_gpu_reported"
+"""The column of rates of FLOPs as software prints them."""
 SHARES = {"mfu_pct": "model", "hfu_pct": "hardware"}
 """Shares of the peak, and what each counts by its name."""
 
