@@ -10,7 +10,9 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.flash import flash_seconds
+from distsim.errors import DistsimError
 from distsim.formulas.compute import causal_fraction
+from distsim.interop.huggingface.reader import read_config
 from distsim.specs.model import Model
 
 
@@ -51,3 +53,15 @@ def test_context_parallel_ranks_share_what_a_window_lets_all_queries_see() -> No
     assert causal_fraction(4096, 8192, 128) == pytest.approx(0.75, abs=0.03)
     whole, ranks = core_seconds(model, 8192), [core_seconds(model, 8192, cp) for cp in (2, 4)]
     assert [cp * own for cp, own in zip((2, 4), ranks, strict=True)] == pytest.approx([whole] * 2, rel=0.08)
+
+
+def test_chunks_need_a_length_and_a_file_may_have_none() -> None:
+    scout = catalog.load("models", "llama-4-scout").model_dump(exclude={"source"})
+    with pytest.raises(DistsimError, match="window_chunks needs a window"):
+        Model.read({**scout, "window": None, "window_pattern": (), "windowed": None}, "here")
+    text = {"model_type": "llama4_text", "num_hidden_layers": 4}
+    for changes, window, chunks in (
+        ({}, 8192, True), ({"use_qk_norm": False}, 8192, True), ({"attention_chunk_size": None}, None, False),
+    ):  # fmt: skip
+        model = read_config({**text, **changes}).model
+        assert (model.window, model.window_chunks) == (window, chunks), changes

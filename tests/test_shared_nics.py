@@ -26,3 +26,12 @@ def test_a_nic_for_each_gpu_leaves_one_gpu_one_nic() -> None:
         distsim.collective("all_gather", cluster="dgx-h100", gpus=count, bytes=1 << 30).seconds for count in (9, 16)
     )
     assert nine > 4 * all_of_them
+
+
+@pytest.mark.parametrize("gpus", [9, 12, 15])
+def test_messages_to_every_peer_share_them_the_same_way(gpus: int) -> None:
+    """What eight GPUs send through one NIC to the others of the group is what these send back through theirs."""
+    size = 1 << 30
+    seconds = distsim.collective("all_to_all", cluster="a2-highgpu-8g", gpus=gpus, bytes=size).seconds
+    crossing = 8 * size * (gpus - 8) / gpus
+    assert 10e9 < crossing / seconds < 12.5e9

@@ -19,7 +19,7 @@ from distsim.specs.traffic import Traffic
 
 REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until", "older_zero",
                 "older_silent_until", "recompute_until_fits", "trains_mtp", "unsaid_micro_batch", "flash_tokens",
-                "experts_like_tp", "experts_like_tp_until", "etp_of_tp", "zero_of_bf16", "balanced_router",
+                "experts_like_tp", "experts_like_tp_until", "zero_of_bf16", "balanced_router",
                 "whole_batch", "shards_in_node", "tiles_where_told", "trains_whole", "splits_models",
                 "decoder_flash_year", "loss_alone", "composed_softmax", "compiled_zero", "trainer_or_loop",
                 "flops_counts", "flops_counts_since")  # fmt: skip
@@ -47,6 +47,8 @@ class Framework(Sourced):
     usual_tuning: dict[str, Any] = Field(default_factory=dict)
     """The same for runs that train adapters: rank, targets, dropout, recomputation; ``models`` has targets by the start
     of a model's name."""
+    cuts_experts: bool = False
+    """Left to itself the software cuts experts over tensor parallel ranks, where jobs have them whole (``--etp``)."""
     modules: str | None = None
     """The framework preset whose modules run inside this one (torch DDP around Hugging Face): its kernels and families
     hold but for those stated here."""

@@ -23,6 +23,8 @@ class Model(Shape, Sourced):
             self.window is None or self.pattern or bool(local.latent_attention) != bool(self.latent_attention)
         ):
             raise ValueError("windowed needs a window, and latent_attention exactly where the model has it")
+        if self.window_chunks and self.window is None:
+            raise ValueError("window_chunks needs a window, the length of a chunk")
         if self.experts and any(not 0 <= layer < self.layers for layer in self.experts.dense_layers):
             raise ValueError(f"experts.dense_layers names a layer outside 0..{self.layers - 1}")
         if (self.positions in ("learned", "relative")) != (self.position_rows > 0):

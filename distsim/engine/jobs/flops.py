@@ -190,11 +190,8 @@ def _least_reach(model: Model, seen: Number) -> Number:
     whole = seen / 2 if model.causal else seen
     if model.window is None:
         return whole
-    whole_window = minimum(seen, model.window)
-    if model.causal:
-        within = chosen_keys(whole_window if model.window_chunks else seen, model.window)
-    else:
-        within = whole_window
+    span = minimum(seen, model.window)
+    within = chosen_keys(span if model.window_chunks else seen, model.window) if model.causal else span
     share = sum(map(model.is_windowed, range(model.layers))) / model.layers
     return share * within + (1 - share) * whole
 

@@ -51,7 +51,7 @@ def framework_notes(
 def _expert_cuts(framework: Framework, model: Model, layout: Layout, job: Job) -> list[str]:
     """A note where tensor parallelism leaves experts whole though the software would cut them, unless it is told."""
     both = model.experts and layout.ep > 1 and layout.tp > 1
-    if not (both and framework.usual.get("etp_of_tp") and job.etp is None):
+    if not (both and framework.cuts_experts and job.etp is None):
         return []
     return [
         f"tensor parallelism leaves experts whole (--etp 1, which {framework.name} must be told; by itself it cuts "

@@ -140,20 +140,21 @@ def usual_share(chip: Accelerator) -> float:
     """Best product over the datasheet rate, for a chip that nobody measured: what its power sustains, where the energy
     of its relatives' operations is known."""
     traits, peak = traits_of(chip), max(chip.peak.bf16 or 0.0, chip.peak.fp16 or 0.0)
-    joules = traits.full_clock_joules
-    watts = chip.rated_power or chip.power
-    if joules is None or watts is None or not peak:
-        return traits.usual_share or TYPICAL_SHARE
-    return float(sustained_share(watts, peak, joules, _idle_fraction(chip)))
+    return _by_power(chip, peak, traits.full_clock_joules) or traits.usual_share or TYPICAL_SHARE
 
 
 def exact_share(chip: Accelerator, wide: float) -> float:
     """Best fp32 product over the datasheet rate of a chip on which nobody measured one: what its power sustains, where
     its relatives' energy is known, else as of 16 bits (``wide``)."""
-    joules, watts = traits_of(chip).fp32_joules, chip.rated_power or chip.power
-    if joules is None or watts is None or not chip.peak.fp32:
-        return wide
-    return float(sustained_share(watts, chip.peak.fp32, joules, _idle_fraction(chip)))
+    return _by_power(chip, chip.peak.fp32 or 0.0, traits_of(chip).fp32_joules) or wide
+
+
+def _by_power(chip: Accelerator, peak: float, joules: float | None) -> float:
+    """The share of a rate that a chip's power sustains; 0 where power, rate or an operation's energy is unknown."""
+    watts = chip.rated_power or chip.power
+    if joules is None or watts is None or not peak:
+        return 0.0
+    return float(sustained_share(watts, peak, joules, _idle_fraction(chip)))
 
 
 def _idle_fraction(chip: Accelerator) -> float:

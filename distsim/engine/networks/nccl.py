@@ -194,7 +194,7 @@ def direct(op: str, group: Group) -> Candidate:
         uplink = where(slower > 1, nic / slower, FREE)  # carries its share whatever one message makes of a NIC
         across = formulas.pair_rate(nic, tables()["other"]["pair_rate"] * GIGA)
         return Candidate("direct", "Simple", latency, where(many, FREE, fabric), where(many, across, FREE), uplink)
-    nic = nic / slower
+    nic = nic * group.nics / group.least / slower
     post = tables()["other"]["nic_post"] * MICROSECOND * SIMPLE_POSTS
     hop = where(many, network, intra)
     latency = formulas.direct_latency(base, hop, near, far, intra, post)

@@ -42,7 +42,9 @@ def mimo(fields: Fields, values: Values) -> Values:
 def llama4(fields: Fields, values: Values) -> Values:
     """Llama 4: queries and keys have unit length in the layers that rotate them, which are those with chunks."""
     unit = fields.flag("use_qk_norm", default=True)
-    return {"windowed": {"qk_norm": "unit"}} if unit and "window" in values else {}
+    if "window" not in values:
+        return {}
+    return {"window_chunks": True, **({"windowed": {"qk_norm": "unit"}} if unit else {})}
 
 
 def step(fields: Fields, values: Values) -> Values:
