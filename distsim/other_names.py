@@ -82,6 +82,8 @@ _NAMES: dict[str, str] = {
     "compile": "torch-compile use-torch-compile compile-mode torch-compile-mode",
     "cuda_graphs": "cuda-graph enable-cuda-graph cuda-graph-impl",
     "mtp": "mtp-num-layers num-nextn-predict-layers",
+    "expert_dispatcher": "moe-token-dispatcher-type moe-flex-dispatcher-backend moe-enable-deepep dispatcher deepep "
+    "expert-parallel-comm-backend",
     "expert_overlap": "overlap-moe-expert-parallel-comm moe-a2a-overlap",
     "capacity_factor": "moe-expert-capacity-factor expert-capacity-factor moe-capacity-factor",
     "clip": "clip-grad grad-clip gradient-clipping gradient-clip-val max-grad-norm",

@@ -76,6 +76,10 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
         bool,
         "overlap expert all-to-all with the compute of another micro-batch [default: the framework's recipe]",
     ),
+    "expert_dispatcher": (
+        str,
+        "what sends tokens to experts: alltoall, deepep, hybridep [default: the framework's recipe]",
+    ),
     "tp_comm_overlap": (
         bool,
         "overlap tensor parallel communication with matrix products [default: the framework's recipe]",

@@ -26,7 +26,8 @@ from distsim.engine.jobs.uncounted import memory_notes
 from distsim.engine.jobs.words import few
 from distsim.engine.timelines.schedule_shape import weight_versions
 from distsim.errors import DistsimError
-from distsim.specs.job import Job, Named, job_of
+from distsim.specs.job import Job
+from distsim.specs.named import Named, job_of
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "framework")
 

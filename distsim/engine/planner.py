@@ -19,7 +19,8 @@ from distsim.engine.plans.planner import Plan, make_plan, sequence_of, step_batc
 from distsim.engine.plans.request import Request
 from distsim.errors import DistsimError
 from distsim.specs.flags import flag
-from distsim.specs.job import Job, Named
+from distsim.specs.job import Job
+from distsim.specs.named import Named
 from distsim.specs.price import ALL_TERMS, Term
 from distsim.units import DAY, HOUR, MINUTE, parse, parse_share, parse_time
 

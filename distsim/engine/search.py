@@ -16,8 +16,9 @@ from distsim.engine.layouts.searchable import BOUNDED, FIXED, VARIED
 from distsim.errors import DistsimError
 from distsim.keywords import as_text, refuse_unknown, switch, whole, word
 from distsim.specs.flags import flag
-from distsim.specs.job import Job, Named, job_of
+from distsim.specs.job import Job
 from distsim.specs.modules import IMPLIED
+from distsim.specs.named import Named, job_of
 from distsim.units import HOUR, YEAR, parse, parse_share, parse_time
 
 MOST_RANKED = 1000

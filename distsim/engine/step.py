@@ -12,7 +12,8 @@ from distsim.engine.memory import memory_of
 from distsim.engine.steps.breakdown import breakdown_of, scaled, timing_of
 from distsim.engine.steps.report import Interval, StepReport
 from distsim.engine.steps.work import work_of
-from distsim.specs.job import Job, Named, job_of
+from distsim.specs.job import Job
+from distsim.specs.named import Named, job_of
 
 
 @catalog.settled()

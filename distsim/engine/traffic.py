@@ -27,7 +27,8 @@ from distsim.engine.networks.network import Network
 from distsim.engine.networks.unknown import unknown_links
 from distsim.formulas.traffic import direct_crossing_fraction, left_seconds, ring_crossing_fraction
 from distsim.specs.flags import flag
-from distsim.specs.job import Job, Named, job_of
+from distsim.specs.job import Job
+from distsim.specs.named import Named, job_of
 
 DIRECT = ("all_to_all", "scatter", "gather")
 PHASES = ("forward", "backward", "step")

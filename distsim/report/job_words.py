@@ -82,6 +82,7 @@ def kernel_words(setup: Setup) -> list[str]:
         *(["compiled"] if setup.compiled else []),
         *([GRAPHS[setup.job.cuda_graphs]] if setup.job.cuda_graphs in GRAPHS else []),
         *(["expert all-to-all overlapped"] if setup.job.expert_overlap else []),
+        *([f"{setup.job.expert_dispatcher} dispatcher"] if setup.job.expert_dispatcher else []),
         *([OVERLAPS[overlapped(setup)]] if setup.job.tp_comm_overlap is not None and layout.tp > 1 else []),
         *([f"{setup.job.loss} loss"] if setup.job.loss else []),
         *([f"{setup.model.mtp_trained} MTP"] if setup.model.mtp_trained else []),

@@ -8,6 +8,7 @@ from distsim.engine.exchanges.flows import Fixed, Flow, present
 from distsim.engine.exchanges.model import model_flows, once_per_domain, replicated_gradient_flows
 from distsim.engine.exchanges.norms import norm_flows
 from distsim.engine.exchanges.pipeline import pipeline_flows
+from distsim.engine.jobs.dispatch import sends_once
 from distsim.engine.jobs.exchange import Exchange
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -30,7 +31,7 @@ def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage
 
         shared = varied(setup, exchange, stage, shared, network)
     flows = model_flows(setup, exchange, stage)
-    if setup.framework.traffic.expert_copies == "once" and setup.kernels.expert_order == "fused":
+    if sends_once(setup.framework, setup.kernels):
         flows = [once_per_domain(setup, flow, network) for flow in flows]
     flows += replicated_gradient_flows(setup, exchange, stage) + shared
     flows += pipeline_flows(setup, stage)

@@ -18,7 +18,7 @@ from distsim.units import parse
 TRAFFIC_ONLY = (
     "profile",
     "cp_mode", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers", "expert_imbalance", "clip",
-    "no_sync", "tp_mode", "tp_depth",
+    "no_sync", "tp_mode", "tp_depth", "expert_dispatcher",
 )  # fmt: skip
 """Job options that change what crosses the links, and but for what uncounted.py knows nothing else."""
 COMPRESSIONS = ("fp16", "bf16", "1bit", "powersgd-r4")

@@ -10,10 +10,11 @@ from distsim import keywords
 from distsim.errors import DistsimError
 from distsim.layers.network import count_parameters, network_parameters, plain_context
 from distsim.specs.flags import flag
-from distsim.specs.job import Job, Named
+from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
+from distsim.specs.named import Named
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.engine.jobs.attention import settle_attention
+from distsim.engine.jobs.dispatch import dispatcher_of, with_dispatcher
 from distsim.engine.jobs.drives import DRIVEN, refuse_drives
 from distsim.engine.jobs.framework_notes import framework_notes
 from distsim.engine.jobs.graphs import settled
@@ -149,7 +150,7 @@ class Setup:
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
             **({"offload_to": "nvme" if self.drives else "cpu"} if self.offload else {}),
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning, self._adapter_dropout),
-            **asked_of(self.model, layout, self.job),
+            **asked_of(self.model, layout, self.job), **dispatcher_of(self),
             **({"vocab_parallel": layout.vocab_parallel} if layout.vocab_parallel else {}),
             **(exchange_of(self) if exchange is None else exchange).to_dict(),
         }  # fmt: skip
@@ -189,6 +190,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     framework = with_overlap(job, framework, bool(filled["compile"]))
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
     kernels = with_modules(job, kernels, framework, model, policy, replayed=bool(given.get("framework")))
+    framework, kernels = with_dispatcher(job, framework, kernels, model)
     kernels, left_out = settled(job, kernels, framework, model, accelerator, precision, layout, offload)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
     notes += left_out

@@ -138,7 +138,7 @@ def unused_profile(best: Sequence[Choice]) -> list[str]:
 def unread_options(request: Request, batches: Sequence[int], best: Sequence[Choice]) -> list[str]:
     """A note for each option that the job states and none of the best layouts reads."""
     stated = {
-        flag(option, value): degree for degree, option in READ_BEYOND_ONE.items()
+        flag(option, value): degree for option, degree in READ_BEYOND_ONE.items()
         if best and (value := getattr(request.job, option)) is not None
         and all(getattr(one.report.setup.layout, degree) == 1 for one in best)
     }  # fmt: skip

@@ -30,13 +30,13 @@ FIXED = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_g
 """Options of a job that a layout decides."""
 
 
-READ_BEYOND_ONE = {"ep": "expert_imbalance", "cp": "cp_mode"}
-"""Options of a job that nothing reads where a degree is one."""
+READ_BEYOND_ONE = {"expert_imbalance": "ep", "expert_dispatcher": "ep", "cp_mode": "cp"}
+"""Options of a job, and the degree that is one where nothing reads them."""
 
 
 def unread(layout: Mapping[str, Any]) -> dict[str, None]:
     """Options of a job that a layout has no use for, open."""
-    return {option: None for degree, option in READ_BEYOND_ONE.items() if layout[degree] == 1}
+    return {option: None for option, degree in READ_BEYOND_ONE.items() if layout[degree] == 1}
 
 
 def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) -> Setup:

@@ -20,8 +20,7 @@ from distsim.engine.plans.plan import Candidate, Option
 from distsim.errors import DistsimError
 from distsim.specs.flags import flag
 
-OF_JOB = {**{option: degree for degree, option in READ_BEYOND_ONE.items()}, "loss_parallel": "tp",
-          "no_sync": "micro_batches"}  # fmt: skip
+OF_JOB = {**READ_BEYOND_ONE, "loss_parallel": "tp", "no_sync": "micro_batches"}
 """Options of a job, and the number of a layout that has to be more than one for them to be read."""
 OF_LAYOUT = {"schedule": "pp", "sequence_parallel": "tp", "etp": "ep"}
 """The same for options that bound the search."""

@@ -1,0 +1,76 @@
+"""How tokens go to the ranks of their experts: as a job asks for, where its framework has that way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distsim.engine.jobs.graphs import ABLE
+from distsim.errors import DistsimError
+
+if TYPE_CHECKING:
+    from distsim.engine.jobs.resolve import Setup
+    from distsim.specs.cluster import Cluster
+    from distsim.specs.framework import Framework
+    from distsim.specs.job import Job
+    from distsim.specs.kernels import Kernels
+    from distsim.specs.layout import Layout
+    from distsim.specs.model import Model
+
+OPTION = "--expert-dispatcher"
+EACH = "alltoall"
+"""The way that sends a token to each of its experts; the others send it once (specs/traffic.py)."""
+
+
+def with_dispatcher(job: Job, framework: Framework, kernels: Kernels, model: Model) -> tuple[Framework, Kernels]:
+    """The framework and kernels with the dispatcher that a job asks for; raises DistsimError where there is none."""
+    asked = job.expert_dispatcher
+    if asked is None:
+        return framework, kernels
+    if model.experts is None:
+        raise DistsimError(f"{OPTION} has no effect: {model.name} has no experts", f"leave {OPTION} out")
+    if asked not in framework.supports.dispatchers:
+        raise _lacking(asked, framework)
+    usual = framework.traffic.expert_copies
+    copies = "each" if asked == EACH else "once"
+    order: dict[str, Any] = {} if copies == usual == "each" else {"expert_order": _order(copies)}
+    traffic = framework.traffic.model_copy(update={"expert_copies": copies})
+    return framework.model_copy(update={"traffic": traffic}), kernels.model_copy(update=order)
+
+
+def _order(copies: str) -> str:
+    """Who puts tokens in the order of experts (specs/expert_kernels.py)."""
+    return "fused" if copies == "once" else "around"
+
+
+def sends_once(framework: Framework, kernels: Kernels) -> bool:
+    """Whether a token goes once to each node or rank that has experts of its own."""
+    return framework.traffic.expert_copies == "once" and kernels.expert_order == "fused"
+
+
+def dispatcher_of(setup: Setup) -> dict[str, str]:
+    """The dispatcher of experts that are on several ranks, by the name of the job option: as stated, or what the
+    framework's recipe has."""
+    if setup.model.experts is None or setup.layout.ep == 1:
+        return {}
+    once = usual_once(setup.cluster) if sends_once(setup.framework, setup.kernels) else EACH
+    return {"expert_dispatcher": setup.job.expert_dispatcher or once}
+
+
+def usual_once(cluster: Cluster) -> str:
+    """What sends tokens once: DeepEP between nodes of eight GPUs, HybridEP in domains of several nodes
+    (docs.nvidia.com/nemo/megatron-bridge, MoE hardware configuration)."""
+    return "hybridep" if cluster.domain > cluster.gpus_per_node else "deepep"
+
+
+def dispatcher_note(job: Job, layout: Layout) -> str:
+    """What a job that states it has to know: where it has no effect."""
+    unread = job.expert_dispatcher is not None and layout.ep == 1
+    return f"{OPTION} {job.expert_dispatcher} has no effect with ep 1" if unread else ""
+
+
+def _lacking(asked: str, framework: Framework) -> DistsimError:
+    known = framework.supports.dispatchers
+    mend = f"use one of {', '.join(known)}" if known else f"leave {OPTION} out, or name another framework, e.g. {ABLE}"
+    source = framework.source.get("supports.dispatchers")
+    told = f"the profile {framework.name} has no expert dispatcher {asked}"
+    return DistsimError(told, mend, *([f"source: {source}"] if source else []))
