@@ -77,6 +77,8 @@ AT_ONCE = "benchmark_litgpt.py"
 logits at once; litgpt's own recipes take it of a few rows at a time."""
 RETURNS_LOSS = "nanochat"
 """Models of scripts whose compiled module gives the loss alone (karpathy/nanochat gpt.py), not the logits beside it."""
+PAGED = re.compile(r"paged", re.IGNORECASE)
+"""Optimizers of bitsandbytes whose states are in unified memory (its documentation, explanations/optimizers: paged)."""
 OWN_SUM = "params+grads+optimizer + activations"
 """What a source adds up itself."""
 
@@ -85,18 +87,25 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     """Predicted peak in bytes of the rank that the framework reports, for the longest sample."""
     lengths = None if run.count("seq_len") else lengths_of(run)
     longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
-    held = held_by(run, replace(setup, layout=longest), year)
+    counts = counts_of(run, setup)
+    held = held_by(run, _as_counted(run, replace(setup, layout=longest), counts), year)
     rank = "last" if hit(LOGGED, run.notes) else "first" if hit(OF_FIRST, run.notes) else setup.framework.memory_rank
     summed, ends = OWN_SUM in (run.text("mem_kind") or ""), {"first": 0, "last": setup.layout.pp - 1}
     report = memory_of(held, None if summed or rank not in ends else (ends[rank],))
     if summed:
         return max(_states_and_activations(stage) for stage in report.stages)
-    counts = counts_of(run, setup)
     peak = float(report.worst.counted(counts))
     if lengths and lengths.each and counts != "allocated":
         last = memory_of(held, (ends["last"],)).worst
         return max(peak, _with_kept_samples(setup, last, lengths.each, counts))
     return peak
+
+
+def _as_counted(run: Run, setup: Setup, counts: str) -> Setup:
+    """The setup without states that a paged optimizer keeps in unified memory, where torch's allocator counts."""
+    if counts == "device" or not hit(PAGED, run.text("optimizer") or ""):
+        return setup
+    return replace(setup, optimizer=setup.optimizer.model_copy(update={"states": ()}))
 
 
 def _with_kept_samples(setup: Setup, last: StageMemory, mean: int, counts: str) -> float:

@@ -102,6 +102,15 @@ def _names_newer(run: Run) -> bool:
 NO_AUTOCAST = re.compile(r"\b(?:no|without) autocast\b(?! of)", re.IGNORECASE)
 """Notes of loops that load weights in bf16 and multiply as they are. Under peft's preparation of a quantised model all
 is fp32 then: embedding and norms are made so, and bitsandbytes' layers compute in what they are given."""
+WIDE_WEIGHTS = re.compile(
+    affirmed(
+        r"(?:fp32|float32) (?:weights|param(?:eter)?s)|(?:weights|param(?:eter)?(?:s| storage))[:=]? (?:in |are )?"
+        r"(?:fp32|float32)"
+    ),
+    re.IGNORECASE,
+)
+"""Notes of weights that are trained in fp32, whatever they are multiplied in."""
+AUTOCAST = "amp-bf16"
 PACKED = "qlora"
 HALF = re.compile(affirmed(r"weights (?:in )?(?:float16|fp16)|(?:float16|fp16) weights"), re.IGNORECASE)
 
@@ -248,6 +257,8 @@ def trained_whole(run: Run, setup: Setup) -> Setup:
     precision, optimizer = usual.get("precision_sharded" if sharded else "precision"), usual.get("optimizer")
     if setup.tuning is not None or (_recipe(run, setup.framework)[0] or "bf16") != "bf16":
         precision = None
+    elif not sharded and hit(WIDE_WEIGHTS, run.notes):
+        precision = AUTOCAST
     named = run.text("optimizer")
     newer = run_year(run) >= float(usual.get("optimizer_until", TODAY)) + 1 and (sharded or not named)
     if newer or (named and setup.optimizer.name != "adamw"):

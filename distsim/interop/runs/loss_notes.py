@@ -23,6 +23,8 @@ _CHUNKED = re.compile(
     ),
     re.IGNORECASE,
 )
+_POLICY = re.compile(affirmed(r"RL trainer|policy loss"), re.IGNORECASE)
+"""What trains on log-probabilities of the tokens alone (PrimeIntellect-ai/prime-rl's RL trainer)."""
 _LOSS_CHUNKS = re.compile(
     affirmed(r"(\d{1,4}|two|four|eight|sixteen) loss chunks|loss in (\d{1,4}|two|four|eight|sixteen) chunks"),
     re.IGNORECASE,
@@ -51,7 +53,8 @@ def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
     if hit(_FUSED_LINEAR, notes):
         return "cut" if "cut" in own else "fused-linear"
     chunked = next((name for name in own if name.startswith("chunked")), None)
-    return chunked if hit(_CHUNKED, notes) else None
+    of_tokens = chunked == "chunked-logprobs" and hit(_POLICY, notes)
+    return chunked if of_tokens or hit(_CHUNKED, notes) else None
 
 
 def loss_chunks(run: Run) -> int:

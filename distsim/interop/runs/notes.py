@@ -12,7 +12,7 @@ from distsim.interop.runs.table import MissingCell, Run
 from distsim.interop.runs.tuning import lengths_of
 from distsim.specs.layout import SHARDS_ALL
 
-ON_DEEPSPEED = "full-parameter"
+ON_DEEPSPEED = 'method "full-parameter"'
 """How notes name what QwenLM/Qwen's finetune_ds.sh does: ZeRO 3, with a master copy."""
 _PARTS = (
     (re.compile(r"500W power limit|lower-TDP H100"), "h100-sxm-96gb-500w"),
