@@ -76,6 +76,7 @@ _NAMES: dict[str, str] = {
     "loss": "cross-entropy-loss-fusion cross-entropy-fusion-impl",
     "loss_parallel": "enable-loss-parallel disable-loss-parallel",
     "cp_mode": "cp-comm-type context-parallel-rotate-method parallelism-config-cp-comm-strategy",
+    "dp_comm_overlap": "overlap-grad-reduce overlap-param-gather overlap-comm ddp-overlap",
     "tp_comm_overlap": "enable-async-tensor-parallel async-tp enable-async-tp micro-pipeline-tp ub-tp-comm-overlap",
     "compress": "comm-hook ddp-comm-hook register-comm-hook gradient-compression",
     "attention": "attn-implementation attention-backend attn-impl",
@@ -210,12 +211,11 @@ _NO_EFFECT: dict[str, str] = {
     "only one step is predicted, without saving, logging and evaluation": "save load save-interval save-steps "
     "log-interval logging-steps eval-interval eval-iters eval-steps steps train-iters train-steps max-steps "
     "train-samples epochs num-epochs num-train-epochs",
-    "it follows from --framework": "overlap-grad-reduce overlap-param-gather overlap-comm "
-    "contiguous-gradients transformer-impl use-mcore-models bucket-cap-mb ddp-bucket-cap-mb "
-    "static-graph find-unused-parameters ddp-find-unused-parameters broadcast-buffers limit-all-gathers "
+    "it follows from --framework": "contiguous-gradients transformer-impl use-mcore-models bucket-cap-mb "
+    "ddp-bucket-cap-mb static-graph find-unused-parameters ddp-find-unused-parameters broadcast-buffers limit-all-gathers "
     "backward-prefetch forward-prefetch use-orig-params auto-wrap-policy sync-module-states cast-forward-inputs "
     "use-reentrant early-stop preserve-rng-state ddp-bucket-size reduce-bucket-size allgather-bucket-size "
-    "moe-grouped-gemm moe-permute-fusion moe-token-dispatcher-type fsdp-backward-prefetch fsdp-forward-prefetch "
+    "moe-grouped-gemm moe-permute-fusion fsdp-backward-prefetch fsdp-forward-prefetch "
     "fsdp-use-orig-params fsdp-auto-wrap-policy gradient-accumulation-fusion bias-swiglu-fusion apply-rope-fusion",
 }
 """Why an option of another tool has no counterpart here -> the others' names for it."""

@@ -84,6 +84,10 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
         bool,
         "overlap tensor parallel communication with matrix products [default: the framework's recipe]",
     ),
+    "dp_comm_overlap": (
+        bool,
+        "overlap gradient reductions and parameter gathers with computation [default: what the framework does]",
+    ),
     "dropout": (bool, "the model's dropout [default: on, at the model's own rates]"),
     "precision": (str, "precision recipe (distsim show precisions) [default: the framework's, or bf16]"),
     "optimizer": (str, "optimizer (distsim show optimizers) [default: adamw]"),

@@ -232,7 +232,8 @@ _FOLLOWS = {
     "global_batch": "micro_batch * micro_batches * dp", "micro_batches": "global_batch / (micro_batch * dp)",
     "clip": "the framework", "no_sync": "the framework", "cuda_graphs": "the framework's recipe",
     "expert_overlap": "the framework's recipe", "expert_imbalance": "1.2 for step time with ep > 1, else 1",
-    "tp_comm_overlap": "the framework's recipe", "expert_dispatcher": "the framework's recipe",
+    "tp_comm_overlap": "the framework's recipe", "dp_comm_overlap": "the framework",
+    "expert_dispatcher": "the framework's recipe",
     "recompute_layers": "recompute", "vocab_padded": "the framework's padding",
 }  # fmt: skip
 

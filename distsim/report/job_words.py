@@ -32,6 +32,8 @@ def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
 
 OVERLAPS = {True: "tp communication overlapped", False: "tp communication not overlapped"}
 
+DATA_OVERLAPS = {True: "dp communication overlapped", False: "dp communication not overlapped"}
+
 
 SEQUENCES = {True: "sequence parallel", False: "not sequence parallel"}
 
@@ -84,6 +86,7 @@ def kernel_words(setup: Setup) -> list[str]:
         *(["expert all-to-all overlapped"] if setup.job.expert_overlap else []),
         *([f"{setup.job.expert_dispatcher} dispatcher"] if setup.job.expert_dispatcher else []),
         *([OVERLAPS[overlapped(setup)]] if setup.job.tp_comm_overlap is not None and layout.tp > 1 else []),
+        *([DATA_OVERLAPS[setup.job.dp_comm_overlap]] if setup.job.dp_comm_overlap is not None else []),
         *([f"{setup.job.loss} loss"] if setup.job.loss else []),
         *([f"{setup.model.mtp_trained} MTP"] if setup.model.mtp_trained else []),
     ]  # fmt: skip

@@ -16,8 +16,8 @@ from distsim.specs.offloads import offload_named
 from distsim.specs.quantity import MaybeFraction, Once, Watts
 from distsim.specs.tuning import WHOLE, targets_named
 
-SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "tp_comm_overlap", "dropout", "loss_parallel", "no_sync",
-            "clip")  # fmt: skip
+SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "tp_comm_overlap", "dp_comm_overlap", "dropout",
+            "loss_parallel", "no_sync", "clip")  # fmt: skip
 EXAMPLES = {"gpu_power": "500", "stage_layers": '"7,8,8,9"'}
 """Examples for fields whose types do not show what a value looks like."""
 STATED, CHECKSUM = "stated", "checksum"
@@ -90,6 +90,8 @@ class Job(Spec):
     """What sends tokens to the ranks of their experts."""
     tp_comm_overlap: bool | None = None
     """Tensor parallel communication overlaps with matrix products, in tiles or pieces."""
+    dp_comm_overlap: bool | None = None
+    """Gradients are reduced, and parameters gathered, beside computation."""
     dropout: bool | None = None
     """False turns the model's dropout off (its masks take memory); by default the model's own rates hold."""
     precision: str | None = None

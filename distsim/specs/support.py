@@ -71,6 +71,8 @@ class Supports(Spec):
     dispatchers: tuple[Literal["alltoall", "deepep", "hybridep"], ...] = ()
     """What a switch lets send tokens to experts: to each of them, or once to each node and rank that has some; none
     where nobody looked."""
+    dp_overlap: bool = False
+    """A switch turns off that data parallel exchanges run beside computation."""
     tp_pieces: bool = False
     """A switch makes the compiler cut tensor parallel exchanges into pieces beside products."""
     modules: bool = False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.engine.jobs.attention import settle_attention
 from distsim.engine.jobs.dispatch import dispatcher_of, with_dispatcher
+from distsim.engine.jobs.dp_overlap import with_data_overlap
 from distsim.engine.jobs.drives import DRIVEN, refuse_drives
 from distsim.engine.jobs.framework_notes import framework_notes
 from distsim.engine.jobs.graphs import settled
@@ -146,6 +147,7 @@ class Setup:
             "recompute": self.recompute, "recompute_layers": layout.recompute_layers, **modules_of(self.job),
             "attention": layout.attention, "compile": self.compiled, "cuda_graphs": self.kernels.graphs,
             "expert_overlap": self.kernels.expert_overlap, "tp_comm_overlap": overlapped(self),
+            "dp_comm_overlap": self.framework.traffic.overlap_gradients,
             "dropout": self.job.dropout is not False, "precision": self.precision.name,
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
             **({"offload_to": "nvme" if self.drives else "cpu"} if self.offload else {}),
@@ -187,7 +189,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     if job.names_framework and not given.get("framework"):
         refuse_unsupported(framework, model, layout, offload, job)
         refuse_missing_units(accelerator, precision, framework)
-    framework = with_overlap(job, framework, bool(filled["compile"]))
+    framework = with_data_overlap(job, with_overlap(job, framework, bool(filled["compile"])))
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
     kernels = with_modules(job, kernels, framework, model, policy, replayed=bool(given.get("framework")))
     framework, kernels = with_dispatcher(job, framework, kernels, model)

@@ -4,7 +4,7 @@ from distsim.engine.jobs.exchange import TRAFFIC_ONLY, Exchange
 from distsim.specs.flags import flag
 from distsim.specs.job import Job
 
-TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap", "tp_comm_overlap")
+TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap", "tp_comm_overlap", "dp_comm_overlap")
 """Options that neither memory nor traffic depends on, but for memory on graphs of whole steps."""
 CONTEXT_MODES = (
     f"{flag('cp_mode')} ring and all_to_all take the same memory; all_gather also holds keys and values of all ranks"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.jobs.dp_overlap import APART
 from distsim.engine.jobs.lacking import only_software, own_software
 from distsim.engine.jobs.profile import BY_DEFAULT
 from distsim.engine.jobs.resolve import Setup
@@ -69,6 +70,8 @@ def framework_of(run: Run) -> Framework:
         told["expert_copies"] = "once"
     elif expert_notes.sends_each(run):
         told["expert_copies"] = "each"
+    if run_notes.exchanges_apart(run):
+        told |= APART
     if framework.traffic.module_hooks and by_torch(run):
         told["module_hooks"] = 0.0  # which are DeepSpeed's
     told |= dated_traffic(recipe_year(run), framework.traffic)

@@ -28,6 +28,11 @@ _TORCHTITAN = re.compile(r"\bGPUs, torchtitan\b")
 _HUGGING_FACE = re.compile(r"section: HF \+ Deepspeed", re.IGNORECASE)
 """A table of Hugging Face's models on DeepSpeed among those of Megatron."""
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
+_APART = re.compile(
+    r"overlap_comm (?:is )?(?:false|off)|overlap_comm *[=:] *false|\bno overlap[-_]grad[-_]reduce|\bno overlap flags|"
+    r"\bno overlap of (?:gradients?|gather)\b|ZeRO-?[123] without overlap",
+    re.IGNORECASE,
+)
 _COMPILED_NARROW = "pytorch/torchtitan"
 """Who compiles wherever products take 8 bits, though its table of 2024 names no compiler: torchtitan's
 llama3_405b.toml sets compile beside float8, whose casts take two to three times as long apart (pytorch/ao issue
@@ -127,6 +132,11 @@ def scaled_by_rows(run: Run) -> str:
 def wide_tail(run: Run) -> str:
     """The end of a recipe's name where notes say that the last layers' products stay in 16 bits."""
     return "_mixed" if hit(_WIDE_TAIL, run.notes) else ""
+
+
+def exchanges_apart(run: Run) -> bool:
+    """Whether notes deny that gradients are reduced, and parameters gathered, beside computation."""
+    return hit(_APART, run.notes) is not None
 
 
 def overlaps_tensor_parallel(run: Run) -> bool:
