@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from distsim.errors import nearest
+from distsim.specs.flags import flag
 
 
 class Here(NamedTuple):
@@ -20,17 +21,24 @@ class Here(NamedTuple):
     value: str = ""
     """What it is set to, where the other name says that too."""
     why: str = ""
+    off: bool = False
+    """Whether it is a switch, and turned off."""
 
     def as_option(self) -> str:
         """As it is typed on the command line."""
-        return " ".join(filter(None, (f"--{self.name.replace('_', '-')}", self.value, self.why)))
+        return " ".join(filter(None, (flag(self.name, False if self.off else None), self.value, self.why)))
 
     def as_field(self) -> str:
         """As it is written in a TOML file."""
+        if self.off:
+            return f"{self.name} = false"
         value = self.value if self.value.isdigit() else f'"{self.value}"'
         return " ".join(filter(None, (self.name, self.value and f"= {value}", self.why)))
 
 
+_SWITCHES = ("compile", "dropout", "dp_comm_overlap", "expert_overlap", "loss_parallel", "sequence_parallel",
+             "tp_comm_overlap")  # fmt: skip
+"""Options whose opposite is their name with ``no-``."""
 _BATCH = "batch-size batch bs bsz"
 _VIRTUAL = (
     "virtual-pipeline-model-parallel-size virtual-pipeline-parallel-size num-virtual-stages-per-pipeline-rank "
@@ -212,8 +220,9 @@ _NO_EFFECT: dict[str, str] = {
     "log-interval logging-steps eval-interval eval-iters eval-steps steps train-iters train-steps max-steps "
     "train-samples epochs num-epochs num-train-epochs",
     "it follows from --framework": "contiguous-gradients transformer-impl use-mcore-models bucket-cap-mb "
-    "ddp-bucket-cap-mb static-graph find-unused-parameters ddp-find-unused-parameters broadcast-buffers limit-all-gathers "
-    "backward-prefetch forward-prefetch use-orig-params auto-wrap-policy sync-module-states cast-forward-inputs "
+    "ddp-bucket-cap-mb static-graph find-unused-parameters ddp-find-unused-parameters broadcast-buffers "
+    "limit-all-gathers backward-prefetch forward-prefetch use-orig-params auto-wrap-policy sync-module-states "
+    "cast-forward-inputs "
     "use-reentrant early-stop preserve-rng-state ddp-bucket-size reduce-bucket-size allgather-bucket-size "
     "moe-grouped-gemm moe-permute-fusion fsdp-backward-prefetch fsdp-forward-prefetch "
     "fsdp-use-orig-params fsdp-auto-wrap-policy gradient-accumulation-fusion bias-swiglu-fusion apply-rope-fusion",
@@ -245,6 +254,10 @@ def here(name: str, known: Iterable[str]) -> list[Here]:
     for spelt in _spellings(name):
         if found := [found for other, found in all_names() if other == spelt and found.name in some]:
             return found
+        if spelt.startswith("no-") and (turned := spelt.removeprefix("no-")) not in _spellings(name):
+            switches = (one for other, one in all_names() if other == turned and one.name in some & set(_SWITCHES))
+            if found := [one._replace(off=True) for one in switches if not one.value]:
+                return found
     return []
 
 

@@ -26,7 +26,7 @@ def test_what_nothing_hides_is_exposed_whole(framework: str, zero: int) -> None:
         **({"tp": 1, "micro_batch": 8, "global_batch": 512} if zero == 3 else {}),
     }
     beside, alone = exposed_seconds(**job), exposed_seconds(**job, dp_comm_overlap=False)
-    assert alone > 1.5 * beside > 0
+    assert alone > 1.2 * beside > 0
     assert exposed_seconds(**job, dp_comm_overlap=True) == beside
     report = distsim.comm(**{**JOB, **job})
     assert distsim.comm(**{**JOB, **job, "dp_comm_overlap": False}).seconds == report.seconds

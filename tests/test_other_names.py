@@ -109,7 +109,7 @@ def test_fields_are_told_as_files_have_them_and_options_as_they_are_typed() -> N
         (["memory", "llama-7b", "--remat", "full"], "did you mean --recompute?"),
         (["memory", "llama-7b", "--cross-entropy-loss-fusion"], "did you mean --loss?"),
         (["memory", "llama-7b", "--bnb-4bit-quant-type", "nf4"], "did you mean --quantize?"),
-        (["step", "llama-7b", "--no-overlap-grad-reduce"], "leave it out: it follows from --framework"),
+        (["step", "llama-7b", "--no-overlap-grad-reduce"], "did you mean --no-dp-comm-overlap?"),
         (["step", "llama-7b", "--train-iters", "9"], "leave it out: only one step is predicted"),
         (["plan", "llama-7b", "--tokens", "1T", "--train-iters", "9"], "did you mean --tokens (steps x"),
         (["plan", "llama-7b", "--tokens", "1T", "--save-interval", "9"], "did you mean --checkpoint-every?"),

@@ -197,7 +197,7 @@ def _of_replicas(flow: Flow) -> Link:
     else."""
     if flow.phase == "step":
         return "dp_ahead" if flow.hides else "dp_step"
-    if flow.role == "parameters":
+    if flow.role == "parameters" and flow.hides:
         return "gather_forward" if flow.phase == "forward" else "gather_backward"
     return "reduce" if flow.phase == "backward" and flow.hides else "dp_step"
 
