@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from distsim.errors import nearest
-from distsim.specs.flags import flag
 
 
 class Here(NamedTuple):
@@ -26,7 +25,7 @@ class Here(NamedTuple):
 
     def as_option(self) -> str:
         """As it is typed on the command line."""
-        return " ".join(filter(None, (flag(self.name, False if self.off else None), self.value, self.why)))
+        return " ".join(filter(None, (f"--{'no-' * self.off}{self.name.replace('_', '-')}", self.value, self.why)))
 
     def as_field(self) -> str:
         """As it is written in a TOML file."""

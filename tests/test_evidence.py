@@ -22,8 +22,8 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.layout import assumed_layout, possible_degrees
 from distsim.engine.runs.memory import held_by
-from distsim.engine.runs.profile import checkpointed, trained_whole
 from distsim.engine.runs.setup import setup_of
+from distsim.engine.runs.trained import checkpointed, trained_whole
 from distsim.engine.steps.intervals import _around
 from distsim.engine.validate import shipped_runs
 from distsim.errors import DistsimError

@@ -18,9 +18,10 @@ from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.kernels.sums import StageCompute
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.kernels import with_kernels_of
-from distsim.engine.runs.profile import precision_of, unpacked_then
+from distsim.engine.runs.profile import precision_of
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.software import told_software
+from distsim.engine.runs.trained import unpacked_then
 from distsim.engine.validate import replay
 from distsim.formulas.compute import OLDER_ATTENTION
 from distsim.interop.runs import Run

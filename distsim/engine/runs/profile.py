@@ -10,11 +10,10 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.jobs.dp_overlap import APART
 from distsim.engine.jobs.lacking import only_software, own_software
-from distsim.engine.jobs.profile import BY_DEFAULT
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.adapters import NOT_UPCAST, held_narrow
 from distsim.engine.runs.software import preset_of, told_software
-from distsim.engine.runs.years import TODAY, before_torch_2, dated_traffic, recipe_year, run_year
+from distsim.engine.runs.years import dated_traffic, recipe_year, run_year
 from distsim.interop.runs import MissingCell, Run, expert_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
@@ -27,15 +26,11 @@ from distsim.interop.runs.names import (
     NARROW_IN_MEMORY,
     PRECISIONS,
     WHOLE_NUMBERS,
-    fuses_update,
-    loops_over_tensors,
     nearest_profile,
     precision_like,
     rounds_products,
 )
-from distsim.interop.runs.offloads import offloaded
 from distsim.interop.runs.sharding import by_torch
-from distsim.interop.runs.training import fine_tunes
 from distsim.interop.runs.tuning import has_adapters
 from distsim.specs.framework import Framework
 
@@ -105,15 +100,6 @@ def _names_newer(run: Run) -> bool:
 NO_AUTOCAST = re.compile(r"\b(?:no|without) autocast\b(?! of)", re.IGNORECASE)
 """Notes of loops that load weights in bf16 and multiply as they are. Under peft's preparation of a quantised model all
 is fp32 then: embedding and norms are made so, and bitsandbytes' layers compute in what they are given."""
-WIDE_WEIGHTS = re.compile(
-    affirmed(
-        r"(?:fp32|float32) (?:weights|param(?:eter)?s)|(?:weights|param(?:eter)?(?:s| storage))[:=]? (?:in |are )?"
-        r"(?:fp32|float32)"
-    ),
-    re.IGNORECASE,
-)
-"""Notes of weights that are trained in fp32, whatever they are multiplied in."""
-AUTOCAST = "amp-bf16"
 PACKED = "qlora"
 HALF = re.compile(affirmed(r"weights (?:in )?(?:float16|fp16)|(?:float16|fp16) weights"), re.IGNORECASE)
 
@@ -180,7 +166,7 @@ def usual_of(run: Run, framework: Framework, causal: bool) -> dict[str, Any]:
 
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     """The recipe of a row: what its framework really does under the name in the cell."""
-    recipe = _recipe(run, framework)[0] or default
+    recipe = recipe_named(run, framework)[0] or default
     if recipe == "bf16" and framework.adapters.others_fp32 and hit(NO_AUTOCAST, run.notes):
         return "fp32" if PACKED in (run.text("finetune_kind") or "").lower() else "pure-bf16"
     half = (run.text("finetune_kind") == "lora" and hit(HALF, run.notes)) or hit(NOT_UPCAST, run.notes)
@@ -212,10 +198,10 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
 
 def assumed_precision(run: Run, framework: Framework) -> str:
     """Which recipe stands for a cell that names none exactly; nothing where it does, or is blank."""
-    return _recipe(run, framework)[1]
+    return recipe_named(run, framework)[1]
 
 
-def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
+def recipe_named(run: Run, framework: Framework) -> tuple[str | None, str]:
     """The recipe that a cell names, None where it names none; and what was assumed where it is not that name."""
     cell = re.sub(r"[\s_]+", "-", (run.text("precision") or "").lower())
     if not cell or f"precision_{cell}" in framework.usual:
@@ -247,60 +233,3 @@ def _has_bf16(run: Run) -> bool:
 def assumed_software(run: Run, setup: Setup) -> str:
     """Whose profile and which recipe stand for those that a row names; nothing where it names known ones."""
     return "; ".join(filter(None, (assumed_profile(run), assumed_precision(run, setup.framework))))
-
-
-def trained_whole(run: Run, setup: Setup) -> Setup:
-    """The setup with the optimizer of scripts that fine-tune without DeepSpeed, and with their precision where
-    everything trains in bf16, which is another where torch shards it."""
-    sharded = bool(setup.layout.zero)
-    scripted = run_notes.ON_DEEPSPEED in run.notes.lower() or (sharded and not by_torch(run))
-    usual = setup.framework.usual_whole
-    if not usual or not fine_tunes(run) or scripted:
-        return setup
-    precision, optimizer = usual.get("precision_sharded" if sharded else "precision"), usual.get("optimizer")
-    if setup.tuning is not None or (_recipe(run, setup.framework)[0] or "bf16") != "bf16":
-        precision = None
-    elif not sharded and hit(WIDE_WEIGHTS, run.notes):
-        precision = AUTOCAST
-    named = run.text("optimizer")
-    newer = run_year(run) >= float(usual.get("optimizer_until", TODAY)) + 1 and (sharded or not named)
-    if newer or (named and setup.optimizer.name != "adamw"):
-        optimizer = None
-    return replace(
-        setup,
-        precision=catalog.load("precisions", precision) if precision else setup.precision,
-        optimizer=catalog.load("optimizers", optimizer) if optimizer else setup.optimizer,
-    )
-
-
-def updated_by(run: Run, framework: Framework, named: str | None) -> str | None:
-    """The optimizer that a row names, or none, as torch made it then where that is left to torch (by a framework, or in
-    a loop of one's own around transformers' models): fused where the row says so, one tensor after the other before
-    release 2.0 of March 2023 made foreach the default."""
-    name, own = named or "adamw", framework.optimizers.get(named or "adamw", "")
-    if framework.usual.get("trainer_or_loop") and run_notes.own_loop(run) and name in ("adam", "adamw"):
-        own = f"{name}{BY_DEFAULT}"
-    if not own.endswith(BY_DEFAULT) or "optimizer" in (offloaded(run) or ""):
-        return named
-    if fuses_update(run):
-        return f"{name}-fused"
-    return f"{name}-forloop" if before_torch_2(run) or loops_over_tensors(run) else own
-
-
-def checkpointed(run: Run, setup: Setup) -> Setup:
-    """The setup recomputing every layer, as the framework's trainers that fine-tune everything do, where the row does
-    not say."""
-    usual = setup.framework.usual_whole.get("recompute") == "full" and setup.tuning is None
-    if not usual or not fine_tunes(run) or run.text("recompute") is not None:
-        return setup
-    return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=-1, selective=0))
-
-
-def unpacked_then(run: Run, setup: Setup) -> Setup:
-    """The setup with the kernel that unpacked quantised weights in the year of the run."""
-    tuning = setup.tuning
-    packed = tuning.quantization if tuning is not None else None
-    if tuning is None or packed is None or run_year(run) > packed.older_until:
-        return setup
-    packed = packed.model_copy(update={"unpack_bytes": packed.older_unpack_bytes})
-    return replace(setup, tuning=tuning._replace(quantization=packed))

@@ -32,17 +32,10 @@ from distsim.engine.runs.layout import (
     usual_length,
 )
 from distsim.engine.runs.offload import partly_offloaded, to_drives
-from distsim.engine.runs.profile import (
-    checkpointed,
-    framework_of,
-    precision_of,
-    trained_whole,
-    unpacked_then,
-    updated_by,
-    usual_of,
-)
+from distsim.engine.runs.profile import framework_of, precision_of, usual_of
 from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
 from distsim.engine.runs.stages import stage_under
+from distsim.engine.runs.trained import checkpointed, trained_whole, unpacked_then, updated_by
 from distsim.engine.runs.years import run_year
 from distsim.engine.runs.zeropp import compressed
 from distsim.interop.runs import MissingCell, Run, loss_notes

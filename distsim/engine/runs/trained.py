@@ -1,0 +1,88 @@
+"""How a measured run trained where its cells leave it open: precision, optimizer, recomputation, unpacking."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from distsim import catalog
+from distsim.engine.jobs.profile import BY_DEFAULT
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.profile import recipe_named
+from distsim.engine.runs.years import TODAY, before_torch_2, run_year
+from distsim.interop.runs import Run
+from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.names import fuses_update, loops_over_tensors
+from distsim.interop.runs.offloads import offloaded
+from distsim.interop.runs.sharding import by_torch
+from distsim.interop.runs.training import fine_tunes
+from distsim.specs.framework import Framework
+
+WIDE_WEIGHTS = re.compile(
+    affirmed(
+        r"(?:fp32|float32) (?:weights|param(?:eter)?s)|(?:weights|param(?:eter)?(?:s| storage))[:=]? (?:in |are )?"
+        r"(?:fp32|float32)"
+    ),
+    re.IGNORECASE,
+)
+"""Notes of weights that are trained in fp32, whatever they are multiplied in."""
+AUTOCAST = "amp-bf16"
+
+
+def trained_whole(run: Run, setup: Setup) -> Setup:
+    """The setup with the optimizer of scripts that fine-tune without DeepSpeed, and with their precision where
+    everything trains in bf16, which is another where torch shards it."""
+    sharded = bool(setup.layout.zero)
+    scripted = run_notes.ON_DEEPSPEED in run.notes.lower() or (sharded and not by_torch(run))
+    usual = setup.framework.usual_whole
+    if not usual or not fine_tunes(run) or scripted:
+        return setup
+    precision, optimizer = usual.get("precision_sharded" if sharded else "precision"), usual.get("optimizer")
+    if setup.tuning is not None or (recipe_named(run, setup.framework)[0] or "bf16") != "bf16":
+        precision = None
+    elif not sharded and hit(WIDE_WEIGHTS, run.notes):
+        precision = AUTOCAST
+    named = run.text("optimizer")
+    newer = run_year(run) >= float(usual.get("optimizer_until", TODAY)) + 1 and (sharded or not named)
+    if newer or (named and setup.optimizer.name != "adamw"):
+        optimizer = None
+    return replace(
+        setup,
+        precision=catalog.load("precisions", precision) if precision else setup.precision,
+        optimizer=catalog.load("optimizers", optimizer) if optimizer else setup.optimizer,
+    )
+
+
+def updated_by(run: Run, framework: Framework, named: str | None) -> str | None:
+    """The optimizer that a row names, or none, as torch made it then where that is left to torch (by a framework, or in
+    a loop of one's own around transformers' models): fused where the row says so, one tensor after the other before
+    release 2.0 of March 2023 made foreach the default."""
+    name, own = named or "adamw", framework.optimizers.get(named or "adamw", "")
+    if framework.usual.get("trainer_or_loop") and run_notes.own_loop(run) and name in ("adam", "adamw"):
+        own = f"{name}{BY_DEFAULT}"
+    if not own.endswith(BY_DEFAULT) or "optimizer" in (offloaded(run) or ""):
+        return named
+    if fuses_update(run):
+        return f"{name}-fused"
+    return f"{name}-forloop" if before_torch_2(run) or loops_over_tensors(run) else own
+
+
+def checkpointed(run: Run, setup: Setup) -> Setup:
+    """The setup recomputing every layer, as the framework's trainers that fine-tune everything do, where the row does
+    not say."""
+    usual = setup.framework.usual_whole.get("recompute") == "full" and setup.tuning is None
+    if not usual or not fine_tunes(run) or run.text("recompute") is not None:
+        return setup
+    return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=-1, selective=0))
+
+
+def unpacked_then(run: Run, setup: Setup) -> Setup:
+    """The setup with the kernel that unpacked quantised weights in the year of the run."""
+    tuning = setup.tuning
+    packed = tuning.quantization if tuning is not None else None
+    if tuning is None or packed is None or run_year(run) > packed.older_until:
+        return setup
+    packed = packed.model_copy(update={"unpack_bytes": packed.older_unpack_bytes})
+    return replace(setup, tuning=tuning._replace(quantization=packed))
