@@ -25,7 +25,17 @@ from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 from distsim.units import GIB
 
-LOSSES = ("chunked", "chunked-head", "chunked-logprobs", "chunked-nll", "fused-linear", "liger", "cut", "triton")
+LOSSES = (
+    "chunked",
+    "chunked-head",
+    "chunked-head-8",
+    "chunked-logprobs",
+    "chunked-nll",
+    "fused-linear",
+    "liger",
+    "cut",
+    "triton",
+)
 JOB: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "seq": 4096,
                        "micro_batch": 2, "precision": "pure-bf16"}  # fmt: skip
 TOKENS, WORDS, WIDTH = 8192, 128256, 4096
@@ -59,7 +69,8 @@ def test_every_loss_multiplies_the_same_and_keeps_less(loss: str, tuned: dict[st
     assert ways[0] == ways[1]
     shape = _ends(other)[0].shape
     assert shape[0] * shape[3] == TOKENS
-    assert _peak(**tuned, loss=loss) < _peak(**tuned)
+    more = {"micro_batch": 8}  # of several chunks of 8,192 tokens
+    assert _peak(**tuned, **more, loss=loss) < _peak(**tuned, **more)
 
 
 def test_what_is_left_of_the_logits() -> None:
@@ -271,3 +282,15 @@ def test_a_loss_without_logits_has_none_to_cut_into_chunks() -> None:
     """Levanter's own loss makes a block of words at a time: chunks of whole logits had changed nothing, untold."""
     with pytest.raises(DistsimError, match="--loss chunked has no effect"):
         resolve(Job(model="llama-3-8b", gpu="h100-sxm", gpus=8, framework="levanter", loss="chunked"))
+
+
+def test_recipes_of_frameworks_name_their_loss() -> None:
+    """torchtitan's take it in eighths with the output layer: 8B on 64 GPUs then holds no more than 13 GiB, not 22."""
+    job = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "gpus": 64, "seq": 8192, "recompute": "full"}
+    plain = distsim.memory(**job, framework="torchtitan")
+    assert any(note.endswith("--loss chunked-head-8") for note in plain.setup.notes)
+    eighths = distsim.memory(**job, framework="torchtitan", loss="chunked-head-8")
+    assert not any("--loss" in note for note in eighths.setup.notes)
+    assert plain.peak - eighths.peak == pytest.approx(9.3 * GIB, rel=0.05)
+    whole = distsim.memory(**job, framework="torchtitan", loss="chunked-head")
+    assert whole.peak > plain.peak  # 8,192 tokens are one chunk of those

@@ -29,7 +29,7 @@ def together(ctx: Context, product: Operation, loss: Operation) -> list[Operatio
         chunk = tokens / parts
     logits = Tensor("loss.logits", chunk * words, ctx.activation, "s b v/t")
     # of composed kernels: the log-softmax in fp32, its gradient and that of the logits, before they are narrow again
-    wide = () if ctx.kernels.loss_kernel else (logits._replace(name=UPCAST, bytes_each=FP32_BYTES),) * 2
+    wide = () if ctx.kernels.loss_kernel else (logits._replace(name=UPCAST, bytes_each=FP32_BYTES),) * 3
     made = source._replace(name="loss.input_gradient", bytes_each=ctx.activation)
     weights = (Tensor("loss.weight_gradient", words * width, ctx.precision.parameter_bytes, "h v/t"),)
     chunks = (chunk, words, width, tokens / chunk)

@@ -74,6 +74,8 @@ class Framework(Sourced):
     """Kernels that were otherwise in software up to a year or a date; only replays of measured runs use them."""
     earlier_families: dict[int, dict[str, dict[str, Any]]] = Field(default_factory=dict)
     """The same of single families, of this framework or of that whose modules it runs."""
+    recipes_loss: str = ""
+    """The loss of its own recipes, by its preset, where a job that names none has another; a note names it."""
     usual_loss_chunks: bool = False
     """All its recipes, which only fine-tune, compute the loss in chunks; only the memory of replays uses it."""
     usual_samples: Natural = 0

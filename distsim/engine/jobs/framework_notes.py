@@ -37,10 +37,10 @@ def framework_notes(
             f"{framework.name} keeps no fp32 master copy unless DeepSpeed does (--zero 1): a model loaded in 16 bits "
             "trains in 16 bits (--precision pure-bf16), one loaded in fp32 trains under autocast (amp-bf16)"
         )
-    whole = kernels.loss == framework.kernels.loss and kernels.loss_chunks == framework.kernels.loss_chunks
-    if framework.usual_loss_chunks and whole and has_words(model):
+    if framework.recipes_loss and job.loss is None and has_words(model):
         own.append(
-            f"the loss is computed over all tokens at once; recipes of {framework.name} compute it with --loss chunked"
+            f"the loss is computed over all tokens at once; recipes of {framework.name} compute it with --loss "
+            f"{framework.recipes_loss}"
         )
     if framework.compiled_decoders and job.compile and model.causal and layout.attention == "flash":
         own.append(framework.compiled_decoders)
