@@ -195,7 +195,8 @@ def count(number: float) -> str:
     """A plain count in the field's short form: ``6.74B``, ``1.2T``, ``512``."""
     for prefix, unit in (("T", "T"), ("G", "B"), ("M", "M")):
         if abs(number) >= 0.9995 * _DECIMAL[prefix]:
-            return f"{number / _DECIMAL[prefix]:.3g}{unit}"
+            many = abs(number) >= 999.5 * _DECIMAL[prefix]
+            return f"{number / _DECIMAL[prefix]:{',.0f' if many else '.3g'}}{unit}"
     return f"{number:,.0f}"
 
 

@@ -282,10 +282,11 @@ def test_the_newest_service_counts_in_dollars_and_tokens_by_their_vocabulary(tmp
     candidate = SimpleNamespace(checkpoint_bytes=4e9, goodput=SimpleNamespace(checkpoints=8))
     quote = SimpleNamespace(provider=prices.provider)
     option: Any = SimpleNamespace(candidate=candidate, quote=quote, tokens=1e9, days=365 / 12)
-    for vocabulary, each in ((65_499, 2), (65_500, 4)):
-        found = besides(option, vocabulary, 10, [str(own)])
-        assert found.token_bytes == each * 1e9
-        assert found.storage_dollars == pytest.approx((8 * 4 + each) * 0.02 * 1.25)
+    text, pictures = (catalog.load("models", name) for name in ("llama-7b", "vit-huge-patch14-224"))
+    for model, vocabulary, each in ((text, 65_499, 2), (text, 65_500, 4), (pictures, 0, None)):
+        found = besides(option, model.model_copy(update={"vocab": vocabulary}), 10, [str(own)])
+        assert found.token_bytes == (each and each * 1e9)
+        assert found.storage_dollars == pytest.approx((8 * 4 + (each or 0)) * 0.02 * 1.25)
         assert found.egress_dollars == pytest.approx(4 * 0.05 * 1.25)
 
 

@@ -113,3 +113,11 @@ def test_published_schedules_without_a_name_are_told_of(name: str, told: str) ->
             ask()
         assert any(told in hint for hint in caught.value.hints)
         assert not any("gpipe?" in hint for hint in caught.value.hints)
+
+
+@pytest.mark.parametrize(("pp", "vpp", "micro"), [(4, 2, 9), (4, 2, 7), (2, 2, 5), (4, 2, 11)])
+def test_micro_batches_that_stages_do_not_divide_run_in_megatrons_groups(pp: int, vpp: int, micro: int) -> None:
+    job = {"model": "llama-7b", "gpu": "h100-sxm", "framework": "megatron-core", "seq": 2048}
+    report = distsim.step(**job, gpus=8 * pp, pp=pp, vpp=vpp, global_batch=8 * micro)
+    assert simulated_seconds(report) == pytest.approx(report.seconds, rel=1e-9)
+    assert report.to_dict()["seconds"] == report.seconds

@@ -10,6 +10,7 @@ from distsim.engine.campaigns.prices import price_lists
 from distsim.engine.plans.plan import Option
 from distsim.formulas import money
 from distsim.specs.dates import span
+from distsim.specs.model import Model
 from distsim.specs.price import Price, Service
 from distsim.units import DAY
 
@@ -25,7 +26,8 @@ class Besides:
 
     kept: int
     checkpoint_bytes: float
-    token_bytes: float
+    token_bytes: float | None
+    """None where what the model reads is no text."""
     storage: Service | None
     storage_dollars: float | None
     egress: Service | None
@@ -40,18 +42,19 @@ class Besides:
         }  # fmt: skip
 
 
-def besides(option: Option, vocabulary: int, kept: int, lists: Sequence[str] = ()) -> Besides:
+def besides(option: Option, model: Model, kept: int, lists: Sequence[str] = ()) -> Besides:
     """Storage and egress of an option, by the services that its provider's price list states; no more checkpoints are
     kept than are written."""
     kept = int(min(kept, option.candidate.goodput.checkpoints))
     own = [prices for prices in price_lists(lists) if prices.provider == option.quote.provider]
     held = option.candidate.checkpoint_bytes
-    tokens = option.tokens * (2 if vocabulary < SMALL_VOCABULARY else 4)
+    text = model.patches is None and model.frames is None
+    tokens = option.tokens * (2 if model.vocab < SMALL_VOCABULARY else 4) if text else None
     storage, egress = (_cheapest(own, kind) for kind in ("storage", "egress"))
     return Besides(
         kept, held, tokens,
         storage, None if storage is None else float(
-            money.storage_dollars(kept * held + tokens, option.days * DAY, storage.price)
+            money.storage_dollars(kept * held + (tokens or 0.0), option.days * DAY, storage.price)
         ),
         egress, None if egress is None else float(money.egress_dollars(held, egress.price)),
     )  # fmt: skip

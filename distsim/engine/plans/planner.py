@@ -116,7 +116,7 @@ class Plan:
 
     def besides(self, option: Option) -> Besides:
         """Storage and egress of an option."""
-        return besides(option, self.model.spec.vocab, self.request.kept, self.request.providers)
+        return besides(option, self.model.spec, self.request.kept, self.request.providers)
 
     def optimal_parameters(self, option: Option) -> float:
         """Parameters of the compute-optimal model for the budget, at an option's FLOPs per dollar."""

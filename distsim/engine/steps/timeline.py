@@ -33,11 +33,13 @@ from distsim.engine.steps.passes import (
 from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.work import LINKS, kind_of, kinds_of, share_counted
 from distsim.engine.timelines.simulation import Pipeline, simulated
+from distsim.formulas.bubbles import interleaved_group
 from distsim.schedules.repeats import timed
 
 PASSES = {"F": forward_pass, "B": backward_pass, "I": lambda content: backward_pass(content, False), "W": weight_pass}
 AHEAD, COPIED = "updated parameters", "gradients to host memory"
 FINAL = "jitter, data loading, logging"
+INTERLEAVED = "interleaved-1f1b"
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,9 @@ def _run(setup: Setup, name: str, chunks: int, parts: list[Part]) -> Pipeline:
         for field, kind in (("forward", "F"), ("backward", "B"), ("input_gradient", "I"), ("weight_gradient", "W"))
     }
     shape: dict[str, Any] = {"stages": layout.pp, "micro": layout.micro_batches, "schedule": name, "chunks": chunks}
+    if name == INTERLEAVED and layout.micro_batches > layout.pp and layout.micro_batches % layout.pp:
+        group = int(interleaved_group(layout.pp, layout.micro_batches))
+        shape |= {"schedule": f"{INTERLEAVED}-megatron", "group": group}
     return simulated(**shape, **times)
 
 

@@ -112,11 +112,11 @@ class Pipeline:
 def simulated(
     stages: int, micro: int, schedule: str | None, chunks: int | None = None, forward: Time | None = None,
     backward: Time | None = None, input_gradient: Time | None = None, weight_gradient: Time | None = None,
-    hop: Time = 0.0,
+    hop: Time = 0.0, group: int | None = None,
 ) -> Pipeline:  # fmt: skip
     """A named schedule with messages that run beside passes; times are as those of ``distsim.pipeline``."""
     times = (forward, backward, input_gradient, weight_gradient)
-    parts, total = named_order(stages, micro, schedule or registry.usual(chunks), chunks, times, hop)
+    parts, total = named_order(stages, micro, schedule or registry.usual(chunks), chunks, times, hop, group=group)
     costs = given.costs(parts, *times)
     transfers = Transfers(given.hops(hop, len(parts.orders), given.wraps_around(parts)), False, False, False)
     return summarise(parts, total, costs, simulate(parts, total, costs, transfers), transfers)
