@@ -10,6 +10,7 @@ import pytest
 from distsim.engine.evidence import Replay, assumed_of, replay
 from distsim.engine.fitting.runs import examples_of
 from distsim.engine.memory import memory_of
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 
 ROW = {"id": "a", "source": "made up", "model": "llama-2-70b", "gpu": "h100-sxm", "n_gpus": 256, "seq_len": 4096,
@@ -237,3 +238,12 @@ def test_a_script_fills_batch_and_length(gpus: int, cells: dict[str, str], layou
     assert (y.tp, y.dp, y.micro_batch, y.zero) == layout and y.micro_batches == 1 and y.seq == 1024
     assert found.setup.recompute == "none" and "seq_len is blank: assumed 1,024" in found.assumed
     assert "batch is blank: assumed" in found.assumed
+
+
+def test_experts_are_whole_where_ranks_are_too_few_to_cut_them() -> None:
+    """Megatron-LM cuts experts over tp unless told; 32 ranks of a stage hold no 16 parts of 4."""
+    cells = {"model": "qwen3-30b-a3b", "gpu": "h100-sxm", "n_gpus": "128", "tp": "4", "pp": "4", "seq_len": "4096",
+             "micro_batch": "1", "global_batch": "64", "framework": "megatron-lm", "year": "2025"}  # fmt: skip
+    assert setup_of(Run({**cells, "ep": "8"}, 2)).layout.etp == 4
+    assert setup_of(Run({**cells, "ep": "16"}, 2)).layout.etp == 1
+    assert setup_of(Run({**cells, "ep": "8", "etp": "1"}, 2)).layout.etp == 1

@@ -18,6 +18,7 @@ from distsim.engine.fitting.states import shares_of, voted, votes_of
 from distsim.engine.fitting.table import Example, Table, allowed_states, nearest_states
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.steps.breakdown import breakdown_of, timing_of
 from distsim.engine.steps.work import work_of
 from distsim.formulas.step import check_seconds, spanning_seconds, stall_seconds
@@ -121,6 +122,15 @@ def test_a_job_of_today_is_plain() -> None:
     other = resolve(Job.read({**job, "framework": "megatron-core"}))
     work, timing = work_of(other), timing_of(other)
     assert math.isclose(*(sum(breakdown_of(work, timing, state).values()) for state in (PLAIN, STALLED)))
+
+
+def test_who_else_measured_ran_other_software(sweep: list[Example]) -> None:
+    """States are those of a sweep's own history: runs of another source under nanotron are plain."""
+    stalled = max(sweep, key=lambda one: one.layout["nodes"])
+    run = next(one for one in read_runs(catalog.path("runs", "published")) if one.id == stalled.id)
+    setup = setup_of(run)
+    assert correction_of(setup, "", 2024.0, run.source).state != PLAIN
+    assert correction_of(setup, "", 2024.0, "somebody's own sweep").state == PLAIN
 
 
 def test_only_frameworks_of_several_states_vote() -> None:

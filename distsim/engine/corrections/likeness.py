@@ -171,7 +171,8 @@ def correction_of(setup: Setup, run: str = "", year: float | None = None, source
     for known in all_known:
         if known.run == run and known.likeness == here:
             return Correction(bounded(known.alone), known.nearest, (), known.alone_state, familiar, source == OWN)
-    votes = [known.vote for known in all_known if known.vote]
+    # who else measured tells nothing of the software that a sweep ran in
+    votes = [one.vote for one in all_known if one.vote and one.likeness.names[-1] == here.names[-1]]
     state, sure = _state(setup, stated, votes) if votes and year is not None else (PLAIN, 1.0)
     total = 0.0
     near: list[tuple[float, str]] = []

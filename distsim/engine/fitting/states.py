@@ -40,8 +40,10 @@ def _weights(examples: Sequence[Example], shares: Any) -> Any:
 
 
 def _closeness(one: Sequence[Example], other: Sequence[Example]) -> Any:
+    """How alike runs are as far as states go: not at all where somebody else measured, with software of his own."""
     a, b = (np.array([vote_place(e.likeness, e.fullness) for e in examples]).T for examples in (one, other))
-    return closeness([row[:, None] for row in a], [row[None, :] for row in b])
+    mine, yours = (np.array([e.likeness.names[-1] for e in examples]) for examples in (one, other))
+    return closeness([row[:, None] for row in a], [row[None, :] for row in b]) * (mine[:, None] == yours[None, :])
 
 
 def _states(examples: Sequence[Example], shares: Any) -> tuple[Any, Any]:

@@ -105,6 +105,13 @@ def unstated(run: Run, framework: Framework) -> list[str]:
     return [] if sharded or run.count("dp") else [name for name in ("tp", "pp") if run.count(name) is None]
 
 
+def cut_experts(options: dict[str, Any]) -> dict[str, Any]:
+    """Experts cut like the rest, where nobody says how and there are ranks enough for that."""
+    tp, ep = (options.get(name) or 1 for name in ("tp", "ep"))
+    each = options["gpus"] // (options.get("pp") or 1)
+    return {"etp": options.get("tp")} if "etp" not in options and each % (tp * ep) == 0 else {}
+
+
 def fit_degrees(options: dict[str, Any], run: Run, degrees: dict[str, int], framework: Framework) -> None:
     """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1, or
     as large as the framework's usual micro-batches per pipeline stage make it."""

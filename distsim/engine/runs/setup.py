@@ -21,6 +21,7 @@ from distsim.engine.runs.kernels import recomputing_as_recipes, with_kernels_of
 from distsim.engine.runs.layout import (
     batches_to_try,
     capacity_options,
+    cut_experts,
     drop_idle,
     fit_context,
     fit_degrees,
@@ -105,7 +106,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
         options.pop("sample_tokens", None)
     fit_degrees(options, run, degrees, framework)
     if framework.usual.get("experts_like_tp") or run_year(run) < framework.usual.get("experts_like_tp_until", 0) + 1:
-        options.setdefault("etp", options.get("tp"))
+        options |= cut_experts(options)
     drop_idle(options, model)
     fit_context(options, run, framework, model)
     if model.experts is not None:
