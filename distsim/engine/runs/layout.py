@@ -108,8 +108,10 @@ def unstated(run: Run, framework: Framework) -> list[str]:
 def cut_experts(options: dict[str, Any]) -> dict[str, Any]:
     """Experts cut like the rest, where nobody says how and there are ranks enough for that."""
     tp, ep = (options.get(name) or 1 for name in ("tp", "ep"))
+    if "etp" in options:
+        return {}
     each = options["gpus"] // (options.get("pp") or 1)
-    return {"etp": options.get("tp")} if "etp" not in options and each % (tp * ep) == 0 else {}
+    return {"etp": 1 if each % (tp * ep) else options.get("tp")}
 
 
 def fit_degrees(options: dict[str, Any], run: Run, degrees: dict[str, int], framework: Framework) -> None:
