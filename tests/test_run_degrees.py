@@ -247,3 +247,6 @@ def test_experts_are_whole_where_ranks_are_too_few_to_cut_them() -> None:
     assert setup_of(Run({**cells, "ep": "8"}, 2)).layout.etp == 4
     assert setup_of(Run({**cells, "ep": "16"}, 2)).layout.etp == 1
     assert setup_of(Run({**cells, "ep": "8", "etp": "1"}, 2)).layout.etp == 1
+    launched = {**cells, "framework": "Megatron-LM (Pai-Megatron-Patch 2b201af)", "ep": "8"}
+    assert setup_of(Run(launched, 2)).layout.etp == 1  # whose scripts state it
+    assert setup_of(Run({**launched, "year": "2024"}, 2)).layout.etp == 4

@@ -33,7 +33,7 @@ from distsim.engine.runs.layout import (
     usual_length,
 )
 from distsim.engine.runs.offload import partly_offloaded, to_drives
-from distsim.engine.runs.profile import framework_of, precision_of, usual_of
+from distsim.engine.runs.profile import assumed_profile, framework_of, precision_of, usual_of
 from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
 from distsim.engine.runs.stages import stage_under
 from distsim.engine.runs.trained import checkpointed, trained_whole, unpacked_then, updated_by
@@ -105,8 +105,11 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     if options.get("attention") == "eager":  # composed, it makes the scores of whole packs and masks them
         options.pop("sample_tokens", None)
     fit_degrees(options, run, degrees, framework)
-    if framework.usual.get("experts_like_tp") or run_year(run) < framework.usual.get("experts_like_tp_until", 0) + 1:
+    own = framework.usual.get("experts_like_tp") and not assumed_profile(run)  # not a launcher's, which state it
+    if own or run_year(run) < framework.usual.get("experts_like_tp_until", 0) + 1:
         options |= cut_experts(options)
+    elif framework.usual.get("experts_like_tp"):
+        options.setdefault("etp", 1)
     drop_idle(options, model)
     fit_context(options, run, framework, model)
     if model.experts is not None:
