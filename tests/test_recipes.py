@@ -148,7 +148,7 @@ def test_graphs_spare_the_host_and_shorten_gaps() -> None:
     modules, steps = changed(plain, graphs="modules"), changed(plain, graphs="iteration")
     numbers = [first_stage(one) for one in (plain, modules, steps)]
     issued = [float(one["forward.issued"]) for one in numbers]
-    assert issued[0] > 1.9 * issued[1] > 0 == issued[2]
+    assert issued[0] > 1.5 * issued[1] > 0 == issued[2]
     assert numbers[2]["forward.waits"] == 0 < numbers[1]["forward.waits"]
     core = operation(plain, "attention.core")
     assert launches(modules, core).kernels[0] == launches(plain, core).kernels[0] * GRAPHED_GAP

@@ -15,7 +15,7 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.loss_passes import LOSS_BYTES
-from distsim.engine.kernels.passes import fused_share, moved_bytes
+from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.pricing import price
 from distsim.engine.runs.setup import setup_of
@@ -45,16 +45,6 @@ def operations(setup: Setup) -> dict[str, Operation]:
     stage = build_stages(setup)[0]
     blocks = [block for block in (stage.embedding, stage.layers[0][0], stage.head) if block is not None]
     return {one.name: one for block in blocks for one in block.operations}
-
-
-@pytest.mark.parametrize("gpu, left", [("h100-sxm", 1.0), ("mi300x", 1.0), ("tpu-v5p", 0.625), ("tpu-v6e", 0.625)])
-def test_products_of_a_library_take_no_neighbour_in(gpu: str, left: float) -> None:
-    setup = job(gpu=gpu, attention="eager")
-    found = operations(setup)
-    norm = next(one for one in found.values() if one.kind == "norm")
-    assert fused_share(setup, norm) == left
-    for apart in ("attention.softmax", next(name for name, one in found.items() if one.kind == "loss")):
-        assert fused_share(setup, found[apart]) == 1  # rows are reduced between two products
 
 
 def test_a_softmax_in_memory_moves_all_of_its_bytes() -> None:

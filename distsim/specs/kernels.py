@@ -187,12 +187,8 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     output layer gave."""
     loss_keeps_chunks: bool = False
     """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once."""
-    pass_share: Share = 1.0
-    """Share of the passes of norms, activations and the like that is left where a compiler makes them part of
-    products."""
     compiler: Literal["none", "inductor", "xla"] = "none"
-    """Inductor makes casts and sums part of what stands beside them, XLA one kernel of neighbours. On systolic arrays a
-    product takes them in (``pass_share``); on GPUs products are calls of a library, which does not."""
+    """Inductor makes casts and sums part of what stands beside them, XLA one kernel of neighbours."""
     loss_kernel: Literal["one", "eager", "vocab-parallel", "steps", "compiled", "cut"] | None = None
     """How often the loss passes over its logits (engine/kernels/passes.py); None: as ``loss`` says."""
     loss_metrics: Natural = 0

@@ -17,7 +17,6 @@ from distsim.engine.kernels.passes import (
     bias_bytes,
     bias_gradient_bytes,
     bias_sums,
-    fused_share,
     input_bytes,
     moved_bytes,
     table_gradient_bytes,
@@ -140,9 +139,8 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
             forward.attention = operation.flops_forward / chip.scan_rate
             backward.attention = operation.flops_backward / chip.scan_rate
         first, second = moved_bytes(setup, operation)
-        share = fused_share(setup, operation)
         tensors = operation.bytes_read + operation.bytes_written
-        share = share * cached_share(where(tensors > 0, tensors, first), chip.cache)  # copies alone are no row's own
+        share = cached_share(where(tensors > 0, tensors, first), chip.cache)  # copies alone are no row's own
         share = share * (stated_rank(setup) if operation.name == EXPERT_ACTIVATION else 1.0)
         first, second = first * share, second * share + table_gradient_bytes(setup, operation)
         forward.memory = _passed(chip, first, operation.flops_forward, operation.kind)

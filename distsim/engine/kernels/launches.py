@@ -73,9 +73,6 @@ DYNAMIC = (DISPATCH, *EXPERTS, EXPERT_ACTIVATION, COMBINE)
 AFTER_COUNTS = 0.25
 """Part of a dispatch that the host issues while the GPU has nothing to do, once it has read how many tokens each expert
 got: what sorts tokens by expert; all later kernels are issued while that runs (assumed: two of its eight kernels)."""
-UNGRAPHED_DISPATCH = 0.5
-"""Part of a dispatch that comes after its preparation, which graphs of modules hold (--cuda-graph-scope
-moe_preprocess; assumed: half of its kernels)."""
 AFTER_COPY = 1.0
 """Operations that the host issues while the GPU has nothing to do, once it has waited for a copy to the GPU."""
 GRAPHED_GAP = 0.3
@@ -122,8 +119,6 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     waits: Number = 0.0
     if operation.name == DISPATCH:
         waits = before * AFTER_COUNTS * (setup.kernels.expert_counts == "host")
-        left = UNGRAPHED_DISPATCH if graphs == "modules" else 1.0
-        issued = issued[0] * left, issued[1] * left
         waits = waits + expert_modules.waited(setup)
     if clamped(setup, operation) and setup.kernels.expert_clamp == "composed":  # a scalar is copied to the GPU
         waits = AFTER_COPY

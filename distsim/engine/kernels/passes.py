@@ -219,16 +219,6 @@ def matrices(setup: Setup, operation: Operation) -> int:
     return 2 if operation.name == MLP_UP and setup.model.gated and not setup.kernels.gate_up_fused else 1
 
 
-def fused_share(setup: Setup, operation: Operation) -> float:
-    """Share of an operation's passes that is left where a compiler fuses neighbours. What reduces whole rows between
-    two products, a softmax or a loss, is part of neither; nor is anything of a library's products, which compilers call
-    on chips without a systolic array."""
-    kernels = setup.kernels
-    apart = operation.kind == "loss" or operation.role == "softmax"
-    called = kernels.compiler == "xla" and not setup.accelerator.chip.array
-    return 1.0 if apart or called else kernels.pass_share
-
-
 ROTATED = (QUERY, KEY)
 PACKED = (*ROTATED, VALUE)
 
