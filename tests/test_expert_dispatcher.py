@@ -60,6 +60,8 @@ def test_it_is_proposed_where_it_is_faster_and_not_twice() -> None:
     ("more", "problem", "hint"),
     [
         ({"model": "llama-7b", "ep": None}, "llama-7b has no experts", "leave --expert-dispatcher out"),
+        ({"gpu": "rtx-4090"}, "needs links between GPUs", "--expert-dispatcher alltoall"),
+        ({"gpu": "v100-sxm2-32gb", "precision": "fp16"}, "v100-sxm2-32gb lacks that", "--expert-dispatcher alltoall"),
         ({"framework": "deepspeed"}, "deepspeed has no expert dispatcher deepep", "e.g. megatron-core"),
     ],
 )

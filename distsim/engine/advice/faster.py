@@ -11,7 +11,7 @@ from distsim.arrays import ceil_div
 from distsim.engine.advice.recomputation import less_recomputation
 from distsim.engine.advice.runnable import runs
 from distsim.engine.exchanges.reach import refuse_beyond
-from distsim.engine.jobs.dispatch import sends_once, usual_once
+from distsim.engine.jobs.dispatch import can_send_once, sends_once, usual_once
 from distsim.engine.jobs.graphs import captures
 from distsim.engine.jobs.lacking import sixteen_bits, without_flash
 from distsim.engine.jobs.profile import fused_instead, other_losses
@@ -239,7 +239,7 @@ def _graphed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "expert overlap", "expert all-to-all overlapped", {"expert_overlap": True}
     if experts is not None and setup.layout.ep > 1 and not sends_once(setup.framework, kernels):
         name = usual_once(setup.cluster)
-        if name in supports.dispatchers:
+        if name in supports.dispatchers and can_send_once(setup.accelerator):
             yield "expert dispatcher", f"experts' tokens sent once per node ({name})", {"expert_dispatcher": name}
     if supports.tp_pieces and setup.compiled and setup.layout.sequence_parallel and not overlapped(setup):
         yield "tp overlap", "asynchronous tensor parallelism", {"tp_comm_overlap": True}

@@ -9,6 +9,7 @@ from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
+    from distsim.specs.accelerator import Accelerator
     from distsim.specs.cluster import Cluster
     from distsim.specs.framework import Framework
     from distsim.specs.job import Job
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 OPTION = "--expert-dispatcher"
 EACH = "alltoall"
 """The way that sends a token to each of its experts; the others send it once (specs/traffic.py)."""
+REQUIREMENTS = "deepseek-ai/DeepEP README, requirements: Ampere, Hopper or newer, NVLink for intranode communication"
 
 
-def with_dispatcher(job: Job, framework: Framework, kernels: Kernels, model: Model) -> tuple[Framework, Kernels]:
+def with_dispatcher(
+    job: Job, framework: Framework, kernels: Kernels, model: Model, chip: Accelerator
+) -> tuple[Framework, Kernels]:
     """The framework and kernels with the dispatcher that a job asks for; raises DistsimError where there is none."""
     asked = job.expert_dispatcher
     if asked is None:
@@ -30,11 +34,19 @@ def with_dispatcher(job: Job, framework: Framework, kernels: Kernels, model: Mod
         raise DistsimError(f"{OPTION} has no effect: {model.name} has no experts", f"leave {OPTION} out")
     if asked not in framework.supports.dispatchers:
         raise _lacking(asked, framework)
+    if asked != EACH and not can_send_once(chip):
+        told = f"{asked} needs links between GPUs of a node and no older chips than Ampere; {chip.name} lacks that"
+        raise DistsimError(told, f"use {OPTION} {EACH}, or leave it out", f"source: {REQUIREMENTS}")
     usual = framework.traffic.expert_copies
     copies = "each" if asked == EACH else "once"
     order: dict[str, Any] = {} if copies == usual == "each" else {"expert_order": _order(copies)}
     traffic = framework.traffic.model_copy(update={"expert_copies": copies})
     return framework.model_copy(update={"traffic": traffic}), kernels.model_copy(update=order)
+
+
+def can_send_once(chip: Accelerator) -> bool:
+    """Whether DeepEP's and HybridEP's kernels run on a chip."""
+    return chip.link is not None and chip.peak.bf16 is not None
 
 
 def _order(copies: str) -> str:

@@ -192,7 +192,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     framework = with_data_overlap(job, with_overlap(job, framework, bool(filled["compile"])))
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
     kernels = with_modules(job, kernels, framework, model, policy, replayed=bool(given.get("framework")))
-    framework, kernels = with_dispatcher(job, framework, kernels, model)
+    framework, kernels = with_dispatcher(job, framework, kernels, model, accelerator)
     kernels, left_out = settled(job, kernels, framework, model, accelerator, precision, layout, offload)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
     notes += left_out
