@@ -30,23 +30,36 @@ def peaks(order: Sequence[Action]) -> tuple[int, int]:
     return most, most_until_weight
 
 
-def flights_of(order: Sequence[Action]) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-    """Chunks whose input gradient is not done and chunks that wait for their weight gradient: at each moment of a stage
-    at which a forward has ended or a backward begins, and those of them at which an input gradient does."""
-    before = waiting = 0
-    found: set[tuple[int, int]] = set()
-    split: set[tuple[int, int]] = set()
+Held = tuple[tuple[int, ...], tuple[int, ...]]
+"""By place of a chunk on its stage: passes whose input gradient is not done, and passes that wait for their weight
+gradient."""
+
+
+def passes_of(order: Sequence[Action], chunks: Sequence[int]) -> tuple[set[Held], set[Held]]:
+    """What a stage of these ``chunks`` holds at each moment at which a forward has ended or a backward begins, and at
+    those of them at which an input gradient does."""
+    place = {chunk: index for index, chunk in enumerate(chunks)}
+    before, waiting = [0] * len(chunks), [0] * len(chunks)
+    found: set[Held] = set()
+    split: set[Held] = set()
     for action in order:
-        kind = action[0]
+        kind, here = action[0], place[action[1]]
         if kind in ("F", "FB"):
-            before += 1
+            before[here] += 1
         if kind != "W":
-            found.add((before, waiting))
+            found.add((tuple(before), tuple(waiting)))
         if kind == "I":
-            split.add((before, waiting))
+            split.add((tuple(before), tuple(waiting)))
         if kind == "W":
-            waiting -= 1
+            waiting[here] -= 1
         elif kind != "F":
-            before -= 1
-            waiting += kind == "I"
+            back = place[action[3]] if kind == "FB" else here
+            before[back] -= 1
+            waiting[back] += kind == "I"
     return found, split
+
+
+def flights_of(order: Sequence[Action]) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+    """The same of all chunks together."""
+    found, split = passes_of(order, sorted({chunk for action in order for chunk in action[1::2]}))
+    return {(sum(b), sum(w)) for b, w in found}, {(sum(b), sum(w)) for b, w in split}

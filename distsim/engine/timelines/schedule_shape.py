@@ -204,7 +204,7 @@ def _counted(name: str, stages: int, micro: int, chunks: int) -> tuple[Flights, 
     """What each stage has in flight, counted in the schedule's order; it holds whatever time the passes take."""
     from distsim.schedules.repeats import short
 
-    schedule = build(name, stages, _few(name, stages, micro), _possible(name, chunks))
+    schedule = build(name, stages, few_rounds(name, stages, micro), _possible(name, chunks))
 
     def whole(moments: Iterable[tuple[int, int]]) -> tuple[Flight, ...]:
         return tuple(Flight(*(count / schedule.chunks for count in one)) for one in corners(starmap(Flight, moments)))
@@ -212,7 +212,7 @@ def _counted(name: str, stages: int, micro: int, chunks: int) -> tuple[Flights, 
     return tuple(Flights(*map(whole, flights_of(short(order)))) for order in schedule.orders)
 
 
-def _few(name: str, stages: int, micro: int) -> int:
+def few_rounds(name: str, stages: int, micro: int) -> int:
     """As many micro-batches of which a stage holds as much."""
     if name == "zb-v":
         return min(micro, 2 * stages)
@@ -229,5 +229,5 @@ def _simulated(name: str, stages: int, micro: int, chunks: int) -> tuple[float, 
     """Micro-batches held per stage, by the event simulation."""
     from distsim.engine.timelines.simulation import simulated
 
-    micro, usual = _few(name, stages, micro), _possible(name, chunks)
+    micro, usual = few_rounds(name, stages, micro), _possible(name, chunks)
     return simulated(stages=stages, micro=micro, schedule=name, chunks=usual).peak_in_flight
