@@ -94,14 +94,13 @@ def _op_level(setup: Setup, block: Block) -> Number:
 
 def saved_of(setup: Setup, stage: Stage) -> Saved:
     """Fold a stage's blocks; under full recompute the first layers of the stage keep only their input."""
-    layers: Number = 0
+    layers = sum(kinds_saved_bytes(setup, stage))
     per_layer: Number = 0
     stays: Number = 0
     offloads = "activations" in setup.offload
     middle = stage.layer_count // 2
     for kind, ((block, times), here) in enumerate(zip(stage.layers, stage.recomputed(setup.layout), strict=True)):
         whole, small = layer_saved_bytes(setup, block, 0), layer_saved_bytes(setup, block, 1)
-        layers = layers + here * small + (times - here) * whole
         stays = stays + (times - here) * staying_bytes(setup, block) if offloads else stays
         if stage.order[middle] == kind:
             per_layer = where(stage.recomputed_layers(setup.layout) > middle, small, whole)
@@ -109,6 +108,14 @@ def saved_of(setup: Setup, stage: Stage) -> Saved:
     embedding = 0 if stage.embedding is None else saved_bytes(stage.embedding.operations)
     head = 0 if stage.head is None else saved_bytes(stage.head.operations)
     return Saved(per_layer, layers, embedding + shared.saved_bytes, head, stays, shared.held_bytes)
+
+
+def kinds_saved_bytes(setup: Setup, stage: Stage) -> list[Number]:
+    """Bytes of one micro-batch for all layers of each kind on a stage."""
+    return [
+        here * layer_saved_bytes(setup, block, 1) + (times - here) * layer_saved_bytes(setup, block, 0)
+        for (block, times), here in zip(stage.layers, stage.recomputed(setup.layout), strict=True)
+    ]
 
 
 def staying_bytes(setup: Setup, block: Block) -> Number:

@@ -11,7 +11,7 @@ from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.outputs import outputs_of
 from distsim.engine.footprint.saved import Saved
 from distsim.engine.footprint.states import States
-from distsim.engine.footprint.weight_passes import beyond_in_flight, waiting_after
+from distsim.engine.footprint.weight_passes import beyond_in_flight, in_flight_at_loss, waiting_after
 from distsim.engine.jobs.exchange import exchange_of, gradients_wait
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -121,8 +121,8 @@ class StageStep:
         hoisted = _hoisted_casts(setup, stage)
         self.parts: dict[str, Number] = {
             "newest_layers": self.offloaded.forward_end(), "layers": stays, "embedding": saved.embedding,
-            "in_flight": stage.in_flight, "head_and_loss": saved.head_and_loss,
-            "head_in_flight": stage.head_in_flight, "beyond": beyond.all, "hoisted": hoisted,
+            "in_flight": in_flight_at_loss(stage), "head_and_loss": saved.head_and_loss,
+            "head_in_flight": stage.head_in_flight, "beyond": beyond.loss, "hoisted": hoisted,
         }  # fmt: skip
         self.alive = alive_bytes(**self.parts)
         """Bytes kept for backward when the last forward of the peak has ended."""
@@ -179,6 +179,8 @@ class StageStep:
     def tied_gradient(self) -> Number:
         """The head's gradient of a matrix that it shares with the embedding of this stage."""
         if self.stage.head is None or self.stage.embedding is None or not self.setup.model.tied_embeddings:
+            return 0
+        if self.stage.copies > 1:  # each of them has its own
             return 0
         table = self.stage.embedding.operations[0].parameters[0]
         if not table.trains:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from distsim.arrays import Number, largest, product, take
@@ -30,8 +31,12 @@ def head_waiting(setup: Setup, stage: Stage) -> Number:
 
 def waiting_bytes(setup: Setup, stage: Stage) -> Number:
     """Bytes of one micro-batch that waits for the weight gradients of a whole stage."""
-    layers = sum(_waiting_of(setup, block) * times for block, times in stage.layers)
-    return layers + head_waiting(setup, stage)
+    return sum(kinds_waiting(setup, stage)) + head_waiting(setup, stage)
+
+
+def kinds_waiting(setup: Setup, stage: Stage) -> list[Number]:
+    """The same for all layers of each kind."""
+    return [_waiting_of(setup, block) * times for block, times in stage.layers]
 
 
 def waiting_after(setup: Setup, stage: Stage, place: Number) -> Number:
@@ -68,6 +73,13 @@ class Beyond(NamedTuple):
     """At the highest of all moments."""
     split: Number = 0
     """At the highest at which a backward begins that leaves weight gradients for later."""
+    loss: Number = 0
+    """At the highest at which the output layer runs, beyond the micro-batches in flight then."""
+
+
+def in_flight_at_loss(stage: Stage) -> Number:
+    """Micro-batches that a stage holds when its output layer runs."""
+    return largest(one.before for one in stage.at_loss) if stage.at_loss else stage.in_flight
 
 
 def beyond_in_flight(setup: Setup, stage: Stage, kept: Number) -> Beyond:
@@ -75,7 +87,9 @@ def beyond_in_flight(setup: Setup, stage: Stage, kept: Number) -> Beyond:
     if not stage.flights.split:
         return Beyond()
     each = waiting_bytes(setup, stage)
-    return Beyond(*(
-        largest(split_backward_bytes(one.before - stage.in_flight, kept, one.waiting, each) for one in moments)
-        for moments in stage.flights
-    ))  # fmt: skip
+
+    def most(moments: Iterable[Flight], in_flight: Number) -> Number:
+        return largest(split_backward_bytes(one.before - in_flight, kept, one.waiting, each) for one in moments)
+
+    every, split = (most(moments, stage.in_flight) for moments in stage.flights)
+    return Beyond(every, split, most(stage.at_loss, in_flight_at_loss(stage)) if stage.at_loss else every)

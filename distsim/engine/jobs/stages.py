@@ -11,6 +11,7 @@ from distsim.arrays import Number, minimum, take, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.vocabulary import held_with_vocabulary, shared_rows
 from distsim.engine.timelines.schedule_shape import (
+    Flight,
     Flights,
     both_ways,
     flights,
@@ -52,11 +53,20 @@ class Stage:
     mirror: Stage | None = None
     """The stage of a second copy of the model that shares these ranks, where copies run in opposite directions. Half of
     the micro-batches visit it, so its work is not counted again, but its weights are."""
+    copies: int = 1
+    """Copies of the model of which it holds layers: two where it is told together with its mirror (``both``)."""
+    at_loss: tuple[Flight, ...] = ()
+    """Those moments of its flights at which the output layer may run, where chunks are told apart."""
 
     @property
     def layer_count(self) -> int:
         """Layers of any kind on this stage."""
         return sum(count for _, count in self.layers)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The block of each layer, first to last."""
+        return [self.layers[kind][0] for kind in self.order]
 
     @property
     def usual_layer(self) -> tuple[Block, int]:
@@ -77,7 +87,7 @@ class Stage:
 
     def recomputed_layers(self, layout: Layout) -> Number:
         """How many of its first layers are wholly recomputed."""
-        wanted = layout.recompute_layers
+        wanted = layout.recompute_layers * self.copies
         return where(wanted < 0, self.layer_count, minimum(wanted, self.layer_count))
 
     def recomputed(self, layout: Layout) -> list[Number]:
@@ -104,6 +114,17 @@ class Stage:
         """Every parameter with the number of times it occurs."""
         return tuple((parameter, count) for operation, count in self.operations() for parameter in operation.parameters)
 
+    def both(self) -> Stage:
+        """All that its ranks hold of both copies of the model, as if it were two chunks of one."""
+        if self.mirror is None:
+            return self
+        early, late = sorted((self, self.mirror), key=lambda one: one.index)
+        layers, order = _counted(early.blocks + late.blocks)
+        return replace(
+            self, embedding=early.embedding, layers=layers, order=order, head=late.head,
+            split_share=self.split_share / 2, mirror=None, copies=2,
+        )  # fmt: skip
+
     def held(self) -> tuple[tuple[Parameter, int], ...]:
         """The parameters of all copies on these ranks."""
         return self.parameters if self.mirror is None else self.parameters + self.mirror.parameters
@@ -121,6 +142,14 @@ def stage_layer_indices(setup: Setup, stage: int) -> list[int]:
     """Indices of the layers on a stage, all its chunks together."""
     ends = [0, *accumulate(setup.chunk_layers)]
     return [layer for chunk in chunks_of(setup, stage) for layer in range(ends[chunk], ends[chunk + 1])]
+
+
+def chunk_sizes(setup: Setup, stage: int) -> list[int]:
+    """Layers of each chunk of a stage; those of multi-token prediction are on the last of the one with the head."""
+    sizes = [setup.chunk_layers[chunk] for chunk in chunks_of(setup, stage)]
+    if stage == head_stage(setup):
+        sizes[-1] += setup.model.mtp_trained * len(setup.model.mtp_module)
+    return sizes
 
 
 def alike_chunks(setup: Setup) -> bool:

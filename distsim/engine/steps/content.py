@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from distsim.arrays import ceil_div
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import Stage, alike_chunks, chunks_of, folded
+from distsim.engine.jobs.stages import Stage, alike_chunks, chunk_sizes, folded
 from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.beside import beside_products
@@ -59,10 +59,8 @@ def pieces_of(setup: Setup, stage: Stage, chunks: int) -> tuple[Piece, ...]:
 
 def each_piece(setup: Setup, stage: Stage) -> tuple[Piece, ...]:
     """The chunks of a stage, each by itself: the first of a stage with its embedding, the last with its head."""
-    names, sizes = stage.names, [setup.chunk_layers[chunk] for chunk in chunks_of(setup, stage.index)]
+    names, sizes = stage.names, chunk_sizes(setup, stage.index)
     chunks = len(sizes)
-    if stage.head is not None:
-        sizes[-1] += setup.model.mtp_trained * len(setup.model.mtp_module)
     ends = list(accumulate(sizes, initial=0))
     return tuple(
         Piece(
