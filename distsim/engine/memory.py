@@ -9,6 +9,7 @@ from distsim.arrays import Number, some
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes, slack_of, split_bytes
 from distsim.engine.footprint.host import NodeBytes, beyond_drives, beyond_host, drive_capacity, node_bytes
+from distsim.engine.footprint.in_flight_bytes import weighed
 from distsim.engine.footprint.kept import kept_bytes, pool_bytes
 from distsim.engine.footprint.moment import Moment, highest
 from distsim.engine.footprint.moments import moments_of
@@ -286,7 +287,7 @@ def _filled(categories: dict[str, Number], fragmentation: Number) -> tuple[dict[
 
 def _stage(setup: Setup, stage: Stage, known: tuple[States, Figures] | None = None) -> StageMemory:
     """One stage, whose states may be ``known`` with their figures."""
-    states_known, figures = known or (None, Figures())
+    stage, (states_known, figures) = weighed(setup, stage), known or (None, Figures())
     parts, (held, saved, top, moments) = stage_parts(setup, stage, figures, states_known)
     categories, fragmentation = with_overhead(setup, parts, top.churning, split_bytes(setup, stage), figures)
     categories, fragmentation = _filled(categories, fragmentation)

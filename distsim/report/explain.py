@@ -13,8 +13,9 @@ from typing import Any
 from distsim import arrays
 from distsim.engine.figures import Figure
 from distsim.engine.footprint.activation_figures import activation_figures
+from distsim.engine.footprint.in_flight_bytes import weighed
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import build_stages
+from distsim.engine.jobs.stages import build_stages, stage_at
 from distsim.engine.memory import MemoryReport, StageMemory
 from distsim.formula import REGISTRY
 from distsim.layers.ledger import Block, distinct_saved, dropped_by
@@ -138,7 +139,7 @@ def memory_lines(report: MemoryReport, stage: StageMemory, term: Style) -> list[
 def _all_figures(report: MemoryReport, stage: StageMemory) -> list[Figure]:
     """What was noted as bytes were counted, and what its activations are made of."""
     peak = next(moment for moment in stage.moments if moment.name == stage.peak_moment)
-    built = build_stages(report.setup)[stage.stage]
+    built = weighed(report.setup, stage_at(report.setup, stage.stage))
     return [*stage.figures, *activation_figures(report.setup, built, stage.states, stage.saved, peak)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy
@@ -11,13 +11,13 @@ from distsim.arrays import largest, total
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import fragmentation_bytes, overhead_bytes, slack_of, split_bytes
 from distsim.engine.footprint.host import beyond_drives, beyond_host, node_bytes
+from distsim.engine.footprint.in_flight_bytes import weighed
 from distsim.engine.footprint.moment import heights
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.layouts.places import Place, cut, places, sections, thin
 from distsim.engine.layouts.space import ZERO, Array, Group
 from distsim.engine.memory import stage_moments
-from distsim.engine.timelines.schedule_shape import Flight, Flights
 
 HOST, DRIVES, HELD = "host", "drives", "held"
 """What a stage's nodes hold of it, and what its GPU holds at all moments; all else are moments, of which the highest
@@ -60,7 +60,8 @@ class Footprint:
 
 def parts_of(group: Group) -> list[Part]:
     """The memory of a group."""
-    stages = [_memory(group.setup, stage) for stage in distinct(build_stages(group.setup))]
+    every = (weighed(group.setup, *alike) for alike in distinct(build_stages(group.setup)))
+    stages = [_memory(group.setup, stage) for stage in every]
     parts = [Part(zero, [thin(stage, zero) for stage in stages]) for zero in sections(group)]
     return [*parts, Part(slice(0, group.shape[ZERO]), stages)]
 
@@ -82,25 +83,11 @@ def _memory(setup: Setup, stage: Stage) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def distinct(stages: list[Stage]) -> list[Stage]:
-    """One of all stages that hold the same layers in the same order (which tells those that are computed again), with
-    the most micro-batches that any of them has in flight."""
-    found: dict[tuple[Any, ...], Stage] = {}
+def distinct(stages: list[Stage]) -> list[list[Stage]]:
+    """Stages by what they hold: the same layers in the same order (which tells those that are computed again)."""
+    found: dict[tuple[Any, ...], list[Stage]] = {}
     for stage in stages:
-        key = tuple(
-            (
-                one.embedding is None,
-                one.order,
-                tuple((block.name, count) for block, count in one.layers),
-                one.head is None,
-            )
-            for one in (stage, stage.mirror)
-            if one is not None
-        )
-        first = found.setdefault(key, stage)
-        if stage is not first:
-            most = largest((first.in_flight, stage.in_flight))
-            flights = first.flights.together(stage.flights) if first.flights.split else Flights((Flight(most),))
-            versions = largest((first.weight_versions, stage.weight_versions))
-            found[key] = replace(first, in_flight=most, flights=flights, weight_versions=versions)
+        one = stage.both()
+        layers = tuple((block.name, count) for block, count in one.layers)
+        found.setdefault((one.embedding is None, one.order, layers, one.head is None), []).append(stage)
     return list(found.values())
