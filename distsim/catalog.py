@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
 from distsim.preset_files import plain, read_toml, stated_aliases, tables_of
-from distsim.preset_kinds import KINDS, SPOKEN, SUFFIXES, kind_of
+from distsim.preset_kinds import BASED, KINDS, SPOKEN, SUFFIXES, kind_of
 
 LONGEST_NAME = 60
 """Letters of a GPU's name that is looked for in other words."""
@@ -203,8 +203,30 @@ def origin(kind: str, name: str) -> str:
 
 
 def raw(kind: str, name: str) -> dict[str, Any]:
-    """A preset's TOML as a dict, unchecked."""
-    return read_toml(path(kind, name))
+    """A preset's TOML as a dict, unchecked, with what it has of the preset that it is based on."""
+    return _whole(_with_bases(kind_of(kind), path(kind, name)))
+
+
+def _with_bases(kind: str, file: Path) -> tuple[str, ...]:
+    """A preset's file, that of the preset that it is based on, and so on."""
+    if kind not in BASED:
+        return (str(file),)
+    from distsim.preset_bases import with_bases
+
+    suffix = SUFFIXES.get(kind, ".toml")
+    return with_bases(
+        str(file), lambda base: base if _looks_like_path(base) else plain(base) + suffix, lambda base: path(kind, base)
+    )
+
+
+def _whole(files: tuple[str, ...]) -> dict[str, Any]:
+    """The TOML of a file over those that it is based on."""
+    data = read_toml(Path(files[-1]))
+    for file in reversed(files[:-1]):
+        from distsim.preset_bases import merged
+
+        data = merged(data, read_toml(Path(file)), file)
+    return data
 
 
 def tables(kind: str, name: str, wanted: Callable[[str], bool]) -> dict[str, Any]:
@@ -218,7 +240,8 @@ def load(kind: str, name: str) -> Any:
     known = _remembered()
     if (kind, name) not in known.loaded:
         file = path(kind, name)
-        known.loaded[kind, name] = _load(kind_of(kind), os.path.realpath(file), os.stat(file).st_mtime_ns, str(file))
+        sort = kind_of(kind)
+        known.loaded[kind, name] = _load(sort, _written(_with_bases(sort, file)), str(file))
     return known.loaded[kind, name]
 
 
@@ -234,14 +257,20 @@ def state(kind: str, name: str = "") -> tuple[tuple[str, int], ...]:
     """Files of a preset, or of all of a kind, and when they were written; others where one comes, goes or wins."""
     known = _remembered()
     if (kind, name) not in known.states:
-        files = [str(path(kind, name))] if name else [file for _, file in _files(kind_of(kind)).values()]
-        known.states[kind, name] = tuple((os.path.realpath(file), os.stat(file).st_mtime_ns) for file in files)
+        sort = kind_of(kind)
+        files = _with_bases(sort, path(kind, name)) if name else [file for _, file in _files(sort).values()]
+        known.states[kind, name] = _written(files)
     return known.states[kind, name]
 
 
+def _written(files: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """Files and when they were written."""
+    return tuple((os.path.realpath(file), os.stat(file).st_mtime_ns) for file in files)
+
+
 @functools.lru_cache(maxsize=512)
-def _load(kind: str, resolved: str, changed_ns: int, shown: str) -> Any:
-    data = read_toml(Path(resolved))
+def _load(kind: str, written: tuple[tuple[str, int], ...], shown: str) -> Any:
+    data, resolved = _whole(tuple(file for file, _ in written)), written[0][0]
     if kind == "clusters" and isinstance(data.get("gpu"), str) and data["gpu"].endswith(".toml"):
         data["gpu"] = str(Path(resolved).parent / data["gpu"])  # a path in a file is relative to that file
     if kind == "prices" and isinstance(data.get("offers"), list):

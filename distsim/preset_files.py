@@ -59,6 +59,12 @@ def stated_aliases(path: str, wanted: str) -> list[str]:
 
 
 @functools.lru_cache(maxsize=1024)
+def stated(path: str, changed_ns: int, key: str) -> Any:
+    """What a file states under a key at its top; None where it does not. Only a file that has the word is parsed."""
+    return read_toml(Path(path)).get(key) if key in text_of(path) else None
+
+
+@functools.lru_cache(maxsize=1024)
 def _alias_line(path: str, changed_ns: int) -> str:
     """The line of a file that states its aliases; empty where none does."""
     match = _ALIASES.search(text_of(path))

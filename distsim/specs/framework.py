@@ -31,6 +31,8 @@ class Framework(Sourced):
     """A software profile. Defaults fill options that a job leaves open."""
 
     aliases: tuple[str, ...] = ()
+    based_on: str = ""
+    """The framework preset of which it has all that it does not state itself (preset_bases.py); blank: none."""
     family: str = ""
     """Frameworks that share code, so that one without measured runs is timed like its relatives; blank: its name."""
     timed_like: str = ""
