@@ -22,7 +22,7 @@ def with_bases(file: str, called: Callable[[str], str], find: Callable[[str], Pa
     ``called`` beside the one that names it, so that no preset of the user's own changes a shipped one; else it is
     what ``find`` finds."""
     files = [file]
-    while isinstance(base := stated(files[-1], os.stat(files[-1]).st_mtime_ns, BASE), str):
+    while isinstance(base := stated(files[-1], os.stat(files[-1]).st_mtime_ns, BASE), str) and base:
         beside = os.path.join(os.path.dirname(files[-1]), called(base))
         found = beside if os.path.isfile(beside) else _found(base, find, files[-1])
         if any(os.path.samefile(found, one) for one in files):
@@ -48,11 +48,10 @@ def merged(base: dict[str, Any], own: dict[str, Any], where: str = "") -> dict[s
         kept = _left_out(kept, name, f"{own[BASE]}", where)
     whole = _over(kept, {name: value for name, value in own.items() if name != WITHOUT})
     stated = lines({name: value for name, value in own.items() if name not in (*OWN, BASE, "source")})
-    if isinstance(own.get("source", {}), dict) and isinstance(whole.get("source"), dict):
-        given = own.get("source", {})
-        whole["source"] |= {
-            line: told for line in stated if (told := source_of(given, line) or "") != source_of(whole["source"], line)
-        }
+    given, all_given = own.get("source", {}), whole.get("source")
+    if isinstance(given, dict) and isinstance(all_given, dict):
+        told = {line: source_of(given, line) or "" for line in stated}
+        whole["source"] = all_given | {line: one for line, one in told.items() if one != source_of(all_given, line)}
     return whole
 
 
