@@ -73,7 +73,8 @@ class Framework(Sourced):
     narrow_states: str = ""
     """The recipe whose states jobs have that multiply in 8 or 4 bits, where only products know of it (torchao)."""
     earlier: dict[float, dict[str, Any]] = Field(default_factory=dict)
-    """Kernels that were otherwise in software up to a year or a date; only replays of measured runs use them."""
+    """Kernels that were otherwise in software up to a year or a date, besides those that were so for longer; only
+    replays of measured runs use them."""
     earlier_families: dict[int, dict[str, dict[str, Any]]] = Field(default_factory=dict)
     """The same of single families, of this framework or of that whose modules it runs."""
     recipes_loss: str = ""

@@ -130,7 +130,7 @@ def _of_year(run: Run, setup: Setup, year: float) -> dict[str, Any]:
     framework = setup.framework
     own = {
         **in_force(framework.earlier, year),
-        **in_force(earlier_families(framework), year).get(setup.model.family, {}),
+        **in_force(earlier_families(framework, setup.model.family), year),
     }
     replaced = recipe_kernels(framework, setup.model, setup.accelerator, setup.precision.name)
     if setup.compiled:
@@ -175,12 +175,13 @@ def _chunks(run: Run, setup: Setup) -> dict[str, Any]:
     return loss.earlier if loss is not None and recipe_year(run) < loss.until else {}
 
 
-def earlier_families(framework: Framework) -> dict[int, dict[str, Any]]:
-    """Kernels of families up to a year, of a framework or of that whose modules run inside it."""
-    if framework.earlier_families or framework.modules is None:
-        return framework.earlier_families
-    inner: Framework = catalog.load("frameworks", framework.modules)
-    return inner.earlier_families
+def earlier_families(framework: Framework, family: str) -> dict[int, dict[str, Any]]:
+    """Kernels of a family up to a year, of a framework or of that whose modules run inside it."""
+    entries = framework.earlier_families
+    if not entries and framework.modules is not None:
+        inner: Framework = catalog.load("frameworks", framework.modules)
+        entries = inner.earlier_families
+    return {until: families.get(family, {}) for until, families in entries.items()}
 
 
 def noted_kernels(run: Run, framework: Framework, chip: Accelerator) -> dict[str, Any]:

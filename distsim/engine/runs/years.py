@@ -44,9 +44,9 @@ def before_torch_2(run: Run) -> bool:
 
 def in_force(entries: Mapping[int, dict[str, Any]] | Mapping[float, dict[str, Any]], year: float) -> dict[str, Any]:
     """What held in a year, of entries by the last year that each held in (2024) or by the date at which it ended
-    (2025.25): the first to end that had not ended."""
+    (2025.25): all that had not ended, of which those that end first win."""
     ends = {last + (last == int(last)): found for last, found in entries.items()}
-    return next((dict(ends[end]) for end in sorted(ends) if year < end), {})
+    return {name: kernel for end in sorted(ends, reverse=True) if year < end for name, kernel in ends[end].items()}
 
 
 def dated_traffic(year: float, rules: Traffic) -> dict[str, Any]:
