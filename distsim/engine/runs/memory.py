@@ -17,7 +17,7 @@ from distsim.engine.runs.years import before_torch_2, in_force, recipe_year
 from distsim.interop.runs import Run
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
-from distsim.interop.runs.notes import ON_DEEPSPEED, keeps_loss_alone, own_loop
+from distsim.interop.runs.notes import deterministic, keeps_loss_alone, on_deepspeed, own_loop, qlora_on_deepspeed
 from distsim.interop.runs.recipes import compiles_loss
 from distsim.interop.runs.training import fine_tunes
 from distsim.interop.runs.tuning import lengths_of
@@ -46,9 +46,9 @@ HIDDEN = 0.18
 """Share of a step that a host's checks may add and still be called hidden, since near balance both show
 (formulas/step.py): of nanotron's runs those up to 0.17 hold exchanges, those from 0.28 on do not
 (docs/findings/nanotron.md)."""
-DETERMINISTIC, DETERMINISTIC_WORKSPACE_BYTES = "deterministic mode", 71.3e6
-"""Notes of runs with CUBLAS_WORKSPACE_CONFIG=:4096:8, and the workspaces they have before Hopper: 32 MiB for each of
-two handles of cuBLAS, which newer chips have anyway, and 4 MiB of Transformer Engine."""
+DETERMINISTIC_WORKSPACE_BYTES = 71.3e6
+"""Workspaces before Hopper of runs with CUBLAS_WORKSPACE_CONFIG=:4096:8, as deterministic ones have it: 32 MiB for each
+of two handles of cuBLAS, which newer chips have anyway, and 4 MiB of Transformer Engine."""
 RESERVED = ("modelscope/ms-swift",)
 """Sources that print torch.cuda.max_memory_reserved, whatever their rows say (swift/trainers/mixin.py)."""
 SMI = r"(?:nvidia|rocm|amd)-smi|\b(?:py)?nvml\b|\bnvtop\b|\bnvitop\b|system\.gpu"
@@ -66,9 +66,9 @@ COUNTERS_IN_NOTES = {
 LOADED_WHOLE_UNTIL, LOADED_WHOLE_BYTES = 2024.0, 1.0e9
 """Software before this year has all kernels of its libraries in a larger context: 1.5 GB on an A100, of which the chip
 takes 0.5, as nvidia-smi showed in 52 runs of BLOOM's layout scan (presets/frameworks/megatron-deepspeed.toml)."""
-QLORA_ON_DEEPSPEED, QLORA_BUCKETS_BYTES = 'method "Q-LoRA"', 2 * 2e8 * 2
-"""Notes of runs of QwenLM/Qwen's finetune_qlora_single_gpu.sh, which DeepSpeed runs in fp16, the loss too; and two
-buckets of its ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as well."""
+QLORA_BUCKETS_BYTES = 2 * 2e8 * 2
+"""Two buckets of QwenLM/Qwen's ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as
+well."""
 CLEARS_LATE = re.compile(affirmed(r"(?:Pytorch[- ])?Lightning(?:'s)? Trainer|pl\.Trainer|L\.Trainer"), re.IGNORECASE)
 """Notes of Lightning's Trainer, which lets gradients go between a step's forward and backward pass (Lightning-AI/
 pytorch-lightning loops/optimization/automatic.py, Closure.closure), so that the loss finds those of the last step."""
@@ -158,7 +158,7 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
         where = f"framework {framework.name}, states and until"
         setup = replace(setup, kernels=with_kernels(setup.kernels, kernels, where))
     told = framework.usual_whole and fine_tunes(run) and run.number("zero_stage") is None
-    return _scripted(setup) if told and ON_DEEPSPEED in run.notes.lower() else setup
+    return _scripted(setup) if told and on_deepspeed(run) else setup
 
 
 def host_ahead(setup: Setup, state: int) -> bool:
@@ -175,9 +175,9 @@ def _beside(run: Run, setup: Setup, year: float) -> Setup:
     """The setup with the workspaces, buckets and context that its notes and year tell of."""
     notes, framework = run.notes, setup.framework
     buffers: dict[str, Any] = {}
-    if DETERMINISTIC in notes and framework.buffers.older_workspace_bytes is not None:
+    if deterministic(run) and framework.buffers.older_workspace_bytes is not None:
         buffers["older_workspace_bytes"] = DETERMINISTIC_WORKSPACE_BYTES
-    if QLORA_ON_DEEPSPEED in notes:
+    if qlora_on_deepspeed(run):
         buffers["workspace_bytes"] = framework.buffers.workspace_bytes + QLORA_BUCKETS_BYTES
     context = LOADED_WHOLE_BYTES if year < LOADED_WHOLE_UNTIL else 0.0
     if hit(IN_BACKWARD, notes.lower()):
@@ -208,7 +208,7 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
         return {"loss_holds_logits": False, **alone}
     if own_loop(run):
         return {"loss_holds_logits": "narrow"}
-    if QLORA_ON_DEEPSPEED.lower() in notes:
+    if qlora_on_deepspeed(run):
         return {"loss_upcast": False}
     if setup.framework.family == "megatron" and compiles_loss(run):
         return {"loss_transit_bytes": COMPILED_TRANSIT_BYTES}

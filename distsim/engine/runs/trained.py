@@ -35,7 +35,7 @@ def trained_whole(run: Run, setup: Setup) -> Setup:
     """The setup with the optimizer of scripts that fine-tune without DeepSpeed, and with their precision where
     everything trains in bf16, which is another where torch shards it."""
     sharded = bool(setup.layout.zero)
-    scripted = run_notes.ON_DEEPSPEED in run.notes.lower() or (sharded and not by_torch(run))
+    scripted = run_notes.on_deepspeed(run) or (sharded and not by_torch(run))
     usual = setup.framework.usual_whole
     if not usual or not fine_tunes(run) or scripted:
         return setup

@@ -12,8 +12,8 @@ from distsim.interop.runs.table import MissingCell, Run
 from distsim.interop.runs.tuning import lengths_of
 from distsim.specs.layout import SHARDS_ALL
 
-ON_DEEPSPEED = 'method "full-parameter"'
-"""How notes name what QwenLM/Qwen's finetune_ds.sh does: ZeRO 3, with a master copy."""
+_ON_DEEPSPEED = re.compile('method "full-parameter"', re.IGNORECASE)
+_QLORA_ON_DEEPSPEED = re.compile('method "Q-LoRA"', re.IGNORECASE)
 _PARTS = (
     (re.compile(r"500W power limit|lower-TDP H100"), "h100-sxm-96gb-500w"),
     (re.compile(r"H100 95 ?GiB"), "h100-sxm-94gb"),
@@ -192,9 +192,18 @@ def recompute_options(run: Run) -> dict[str, str]:
 def zero_stage(run: Run) -> int | None:
     """What the cells say, or 3 where everything trains by a script that runs on DeepSpeed whatever the number of
     GPUs."""
-    scripted = ON_DEEPSPEED in run.notes.lower()
     stage = stated_stage(run)
-    return SHARDS_ALL if stage is None and scripted else stage
+    return SHARDS_ALL if stage is None and on_deepspeed(run) else stage
+
+
+def on_deepspeed(run: Run) -> bool:
+    """Whether it is QwenLM/Qwen's finetune_ds.sh: ZeRO 3, with a master copy."""
+    return hit(_ON_DEEPSPEED, run.notes) is not None
+
+
+def qlora_on_deepspeed(run: Run) -> bool:
+    """Whether it is QwenLM/Qwen's finetune_qlora_single_gpu.sh, which DeepSpeed runs in fp16, the loss too."""
+    return hit(_QLORA_ON_DEEPSPEED, run.notes) is not None
 
 
 def check_lengths(run: Run) -> None:
