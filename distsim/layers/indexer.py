@@ -35,6 +35,10 @@ def indexer(ctx: Context, latent: Tensor | None) -> list[Operation]:
         vectors |= {"scale.weight": heads, "scale.bias": heads}
     source = latent or Tensor("attention.index.input", tokens * hidden, act, "s b h")
     gathers = sequence_gathers(ctx, hidden + (mla.q_rank if latent else 0), reduced=False)
+    scored = (
+        (samples, heads, rows, seen, width, width), queries.size_bytes + keys.size_bytes,
+        Tensor("attention.index.chosen", tokens * chosen, INDEX_BYTES, "s b k"),
+    )  # fmt: skip
     operations = [
         linear(ctx, "attention.index.query", tokens, mla.q_rank or hidden, heads * width, source, sharded=False,
                collectives=gathers if ctx.kernels.regather_input else ()),
@@ -49,15 +53,12 @@ def indexer(ctx: Context, latent: Tensor | None) -> list[Operation]:
             ),
             role="index norm",
         ),
-        (_sparse_scores if reads_chosen(ctx.model, layout, ctx.kernels) else _scores)(
-            ctx, (samples, heads, rows, seen, width, width), queries.size_bytes + keys.size_bytes,
-            Tensor("attention.index.chosen", tokens * chosen, INDEX_BYTES, "s b k"),
-        ),
+        _sparse_scores(ctx, *scored) if reads_chosen(ctx.model, layout, ctx.kernels) else _scores(*scored),
     ]  # fmt: skip
     return operations if ctx.kernels.indexer == "trained" else [fixed(one) for one in operations]
 
 
-def _scores(ctx: Context, shape: tuple[Number, ...], read: Number, chosen: Tensor) -> Operation:
+def _scores(shape: tuple[Number, ...], read: Number, chosen: Tensor) -> Operation:
     """Scores of all tokens as batched products; their gradients too."""
     samples, heads, rows, seen, width, _ = shape
     scores = samples * rows * seen

@@ -94,8 +94,6 @@ class Once:
 Bytes = Annotated[int, Once(Field(gt=0), _whole("B"))]
 HeldBytes = Annotated[float, Once(Field(ge=0), _number("B"))]
 BytesPerSecond = Annotated[float, Once(Field(gt=0), _physical("B/s"))]
-FlopPerSecond = Annotated[float, Once(Field(gt=0), _physical("FLOP/s"))]
-Hertz = Annotated[float, Once(Field(gt=0), _physical("Hz"))]
 Seconds = Annotated[float, Once(Field(ge=0), _number("s"))]
 Watts = Annotated[float, Once(Field(gt=0), _physical("W"))]
 Ratio = Annotated[float, Once(Field(ge=0), _number("1"))]
