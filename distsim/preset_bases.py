@@ -47,10 +47,10 @@ def merged(base: dict[str, Any], own: dict[str, Any], where: str = "") -> dict[s
     for name in _names(own, where):
         kept = _left_out(kept, name, f"{own[BASE]}", where)
     whole = _over(kept, {name: value for name, value in own.items() if name != WITHOUT})
-    stated = lines({name: value for name, value in own.items() if name not in (*OWN, BASE, "source")})
+    mine = lines({name: value for name, value in own.items() if name not in (*OWN, BASE, "source")})
     given, all_given = own.get("source", {}), whole.get("source")
     if isinstance(given, dict) and isinstance(all_given, dict):
-        told = {line: source_of(given, line) or "" for line in stated}
+        told = {line: source_of(given, line) or "" for line in mine}
         whole["source"] = all_given | {line: one for line, one in told.items() if one != source_of(all_given, line)}
     return whole
 
