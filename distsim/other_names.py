@@ -35,7 +35,7 @@ class Here(NamedTuple):
         return " ".join(filter(None, (self.name, self.value and f"= {value}", self.why)))
 
 
-_SWITCHES = ("compile", "dropout", "dp_comm_overlap", "expert_overlap", "loss_parallel", "sequence_parallel",
+_SWITCHES = ("clip", "compile", "dropout", "dp_comm_overlap", "expert_overlap", "loss_parallel", "sequence_parallel",
              "tp_comm_overlap")  # fmt: skip
 """Options whose opposite is their name with ``no-``."""
 _BATCH = "batch-size batch bs bsz"

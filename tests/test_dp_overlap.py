@@ -40,7 +40,7 @@ def test_more_micro_batches_do_not_hide_it() -> None:
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ({"framework": "torchtitan", "dp_comm_overlap": False}, "torchtitan always overlaps"),
+        ({"framework": "torchtitan", "dp_comm_overlap": False}, "torchtitan has no switch"),
         ({"framework": "megatron-2021", "dp_comm_overlap": True}, "reduces gradients after backward"),
     ],
 )
@@ -67,3 +67,9 @@ def test_notes_that_deny_it_are_read(notes: str, apart: bool) -> None:
     run = Run({"framework": "megatron-core", "gpu": "h100-sxm", "n_gpus": "8", "year": "2026", "notes": notes}, 2)
     traffic = framework_of(run).traffic
     assert all(getattr(traffic, name) == value for name, value in APART.items()) is apart
+
+
+def test_without_data_parallel_ranks_it_says_nothing() -> None:
+    told = "--no-dp-comm-overlap has no effect without data parallel ranks"
+    alone, shared = ({**JOB, "gpus": gpus, "dp_comm_overlap": False} for gpus in (8, 16))
+    assert told in step_of(resolve(Job(**alone))).notes and told not in step_of(resolve(Job(**shared))).notes

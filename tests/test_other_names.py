@@ -8,9 +8,10 @@ import pytest
 
 from distsim.cli import app
 from distsim.errors import DistsimError
-from distsim.other_names import Here, all_names, here, meant
+from distsim.other_names import _SWITCHES, Here, all_names, here, meant
 from distsim.specs.experts import Experts
-from distsim.specs.job import Job
+from distsim.specs.flags import NEGATIVE
+from distsim.specs.job import SWITCHES, Job
 from distsim.specs.model import Model
 
 COMMANDS = ("memory", "comm", "step", "search", "plan", "pipeline")
@@ -174,3 +175,8 @@ def test_words_of_other_tools(words: list[str], told: str, capsys: pytest.Captur
 def test_a_program_is_told_too() -> None:
     with pytest.raises(DistsimError, match="did you mean micro_batch, global_batch"):
         Job(model="llama-7b", batch_size=4)
+
+
+def test_all_switches_that_a_no_turns_off_are_known() -> None:
+    """The names stand below the job's, which is why they are stated again."""
+    assert set(_SWITCHES) == set(SWITCHES) - set(NEGATIVE)

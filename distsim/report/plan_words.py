@@ -159,8 +159,9 @@ def besides(made: Plan, option: Option, today: datetime.date) -> str:
             f"{found.kept} checkpoint{'' if found.kept == 1 else 's'} of {decimal_bytes(found.checkpoint_bytes)}"
         )
         rate = f"${found.storage.price:g} per GB-month, price of {dated(found.storage.date, today)}"
-        read = "no images or sound" if found.token_bytes is None else f"{decimal_bytes(found.token_bytes)} of tokens"
-        told.append(f"storage {dollars(found.storage_dollars)} ({checkpoints} and {read} at {rate})")
+        tokens = found.token_bytes
+        read = ", images and sound not counted," if tokens is None else f" and {decimal_bytes(tokens)} of tokens"
+        told.append(f"storage {dollars(found.storage_dollars)} ({checkpoints}{read} at {rate})")
     if found.egress is not None and found.egress_dollars is not None:
         told.append(
             f"egress of one checkpoint {dollars(found.egress_dollars)} (price of {dated(found.egress.date, today)})"

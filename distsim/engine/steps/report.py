@@ -13,6 +13,7 @@ from distsim.engine.exchanges.profile_use import unused_by_job
 from distsim.engine.exchanges.reach import straddling
 from distsim.engine.footprint.states import filled_experts
 from distsim.engine.jobs.dispatch import dispatcher_note
+from distsim.engine.jobs.dp_overlap import data_overlap_note
 from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
@@ -120,6 +121,7 @@ class StepReport:
             few_threads(self.setup),
             overlap_note(self.setup),
             dispatcher_note(self.setup.job, self.setup.layout),
+            data_overlap_note(self.setup.job, self.setup.layout),
             simulated_note(self),
             asynchronous_note(self),
         )
