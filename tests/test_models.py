@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from distsim import catalog
-from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.models import load_model, reading_notes
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.refused import REFUSED
 from distsim.specs.model import Model
@@ -107,10 +107,29 @@ def test_megatron_models_train_with_dropout():
         ("Qwen/Qwen2.5-7B", "qwen2.5-7b"),
         ("Qwen/Qwen3.6-35B-A3B", "qwen3.5-35b-a3b"),
         ("zai-org/GLM-4.6", "glm-4.7"),
+        ("llama-3.1-8b-instruct", "llama-3.1-8b"),
+        ("meta-llama/Llama-3.1-8B-Instruct-FP8", "llama-3.1-8b"),
+        ("mistralai/Ministral-8B-Instruct-2410", "ministral-8b"),
+        ("nvidia/DeepSeek-V4-Flash-NVFP4", "deepseek-v4-flash"),
+        ("unsloth/Qwen3-8B-Base-unsloth-bnb-4bit", "qwen3-8b"),
     ],
 )
 def test_alias(alias, name):
     assert load_model(alias).name == name
+
+
+def test_a_format_in_a_name_is_said_not_to_count():
+    assert reading_notes("unsloth/Qwen3-8B-bnb-4bit") == [
+        "Qwen3-8B-bnb-4bit is read as qwen3-8b: weights follow --precision or --quantize"
+    ]
+    assert reading_notes("Qwen/Qwen3-8B-Base") == [] == reading_notes("qwen3-30b-a3b-nvfp4")  # the latter an alias
+
+
+def test_networks_beside_a_presets_decoder_are_told(tmp_path):
+    text = (PRESETS / "gpt2.toml").read_text().replace("layers =", 'without = ["vision tower"]\nlayers =', 1)
+    (tmp_path / "seeing.toml").write_text(text)
+    told = reading_notes(str(tmp_path / "seeing.toml"))
+    assert told == ["gpt2: only the text decoder is counted, without vision tower"]
 
 
 def test_context_is_what_the_model_was_made_for():
@@ -126,10 +145,13 @@ def test_a_toml_file_is_a_model(tmp_path):
     assert data["layers"] == 12 and taller.parameters - load_model("gpt2").parameters == 7087872
 
 
-UNUSABLE = ["", "llama-7", "no/such.toml", "nobody/nothing", "gone.json", "\0", "a" * 5000, "a" * 5000 + ".json"]
+UNUSABLE = [
+    "", "llama-7", "llama-3.1-8b-0414", "no/such.toml", "nobody/nothing", "gone.json", "\0", "a" * 5000,
+    "a" * 5000 + ".json",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*UNUSABLE, "a" * 500 + "/b"], ids=range(9))
+@pytest.mark.parametrize("name", [*UNUSABLE, "a" * 500 + "/b"], ids=range(10))
 def test_unknown_name(name):
     with pytest.raises(DistsimError):
         load_model(name)

@@ -62,7 +62,7 @@ def test_a_row_overrules_the_tie_and_the_vocabulary_of_a_preset_without_a_shape(
      ("EleutherAI/pythia-12b-deduped", "pythia-12b"), ("bert-base-cased", "bert-base-cased"),
      ("GPT-2 345M", "gpt2-medium"), ("GPT2-Large 774M", "gpt2-large"), ("GPT-2 1.5B", "gpt2-xl"),
      ("Megatron-Turing NLG 530B", "mt-nlg-530b"), ("Command R+", "command-r-plus-104b"),
-     ("Command R", "command-r-35b")],
+     ("Command R", "command-r-35b"), ("Nemotron V3 Ultra 550B", "nemotron-3-ultra-550b-a55b")],
 )  # fmt: skip
 def test_usual_spellings_of_a_presets_name(name: str, preset: str) -> None:
     assert model_of(_run(model=name)) == _preset(preset)

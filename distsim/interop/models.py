@@ -42,7 +42,7 @@ def known_model(name: str) -> Model | None:
 
     if config_file(name):
         return read_model(name)
-    preset = _preset_of(hub) if (hub := hub_name(name)) else name
+    preset = _preset_of(name)
     return read_model(name) if catalog.knows("models", preset) else _with_class(preset)
 
 
@@ -112,18 +112,23 @@ def _has_ffn(model: Model) -> bool:
 
 
 def _preset_notes(name: str) -> list[str]:
-    """Notes on a model's TOML that is not a shipped one: the family and activation that nothing knows."""
+    """Notes on a preset: what its name says and does not count, networks that it leaves out; on one that is not
+    shipped, the family and activation that nothing knows."""
     from distsim import catalog
+    from distsim.interop.model_names import format_of
 
-    preset = _preset_of(hub) if (hub := hub_name(name)) else name
-    if all(origin == "shipped" for origin, _ in catalog.folders("models")) and not preset.lower().endswith(".toml"):
-        return []  # looked at first: it is cheap, and nearly always so
-    if not catalog.knows("models", preset) or catalog.origin("models", preset) == "shipped":
+    preset = _preset_of(name)
+    if not catalog.knows("models", preset):
         return []
-    model = read_model(name)
-    return [
-        f"{catalog.path('models', preset)}: {words}" for words in (*_unknown_family(model), *_unknown_activation(model))
-    ]
+    model, called = read_model(name), hub_name(name) or name
+    stored = "" if preset == called else format_of(called)
+    notes = [f"{called} is read as {model.name}: weights follow --precision or --quantize"] if stored else []
+    if model.without:
+        notes.append(f"{model.name}: only the text decoder is counted, without {', '.join(model.without)}")
+    if catalog.origin("models", preset) == "shipped":
+        return notes
+    odd = (*_unknown_family(model), *_unknown_activation(model))
+    return [*notes, *(f"{catalog.path('models', preset)}: {words}" for words in odd)]
 
 
 def _unknown_family(model: Model) -> Iterator[str]:
@@ -160,7 +165,7 @@ def _read(name: str) -> Model:
     from distsim import catalog
 
     refuse_bare_folder(name)
-    preset = _preset_of(hub) if (hub := hub_name(name)) else name
+    preset, hub = _preset_of(name), hub_name(name)
     if hub and not catalog.knows("models", preset) and catalog.knows("models", dashed := name.replace("/", "-")):
         preset = dashed  # ViT-L/16
     if not catalog.knows("models", preset) and (model := _with_class(preset)):
@@ -206,12 +211,13 @@ def hub_name(name: str) -> str | None:
     return match[1]
 
 
-def _preset_of(hub: str) -> str:
-    """A fine-tuned variant has its base's shape, so its suffix may go where only the base is a preset."""
+def _preset_of(name: str) -> str:
+    """The preset that a name means. A variant has its base's shape, so its ends may go where only the base is one."""
     from distsim import catalog
+    from distsim.interop.model_names import shorter_names
 
-    base = re.sub(r"(-(hf|chat|instruct|it|base))+$", "", hub, flags=re.IGNORECASE)
-    return hub if catalog.knows("models", hub) else base
+    called = hub_name(name) or name
+    return next((one for one in shorter_names(called) if catalog.knows("models", one)), called)
 
 
 def config_file(name: str) -> Path | None:

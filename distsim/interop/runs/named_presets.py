@@ -6,19 +6,17 @@ import re
 
 from distsim import catalog
 from distsim.errors import DistsimError
+from distsim.interop.model_names import shorter_names
 from distsim.interop.models import known_model
 from distsim.last import while_same
 from distsim.preset_files import plain
 from distsim.specs.model import Model
 
 KINDS = re.compile(
-    r"-(w/o|without|no)-mtp$|-(tokendrop|dropless)$|-(?:w/|with|without)-lddl$|(?:-\(?(?:squad|glue)\S*)?-fine-?tun\w*$"
+    r"-cut-to-\d+-layers$|-(w/o|without|no)-mtp$|-(tokendrop|dropless)$|-(?:w/|with|without)-lddl$"
+    r"|(?:-\(?(?:squad|glue)\S*)?-fine-?tun\w*$"
 )
-"""Ends of a model's name that say how it was trained, not what it is."""
-_ENDS = re.compile(
-    r"-(?:q?lora|sft|dpo|pre-?train(?:ed|ing)?|deduped|thinking(?:-\d{4})?|fp8|fp16|bf16|(?:bnb-)?[48]bit)$"
-)
-"""The same of tuning, formats of numbers and versions of the data. No bare dates: GLM-4-9B-0414 is another network."""
+"""Ends of a model's name that say how it was trained or what its row's cells say, not what it is."""
 _RUN_TOGETHER = re.compile(r"(?<=[a-z])(\d)(\d)(?=-)")
 """Versions without their mark: llama31."""
 
@@ -27,7 +25,7 @@ _RUN_TOGETHER = re.compile(r"(?<=[a-z])(\d)(\d)(?=-)")
 def preset_named(name: str) -> Model | None:
     """The preset that a row's model name stands for, trying the name without what follows it."""
     called = plain(name)
-    bare = _without_ends(KINDS.sub("", called))
+    *_, bare = shorter_names(KINDS.sub("", called), trained=True)
     candidates = [
         called,
         KINDS.sub("", called),
@@ -48,14 +46,8 @@ def preset_named(name: str) -> Model | None:
     return known_model(alike) if alike else None
 
 
-def _without_ends(name: str) -> str:
-    """A name without all that follows the model's own."""
-    while (shorter := _ENDS.sub("", name)) != name:
-        name = shorter
-    return name
-
-
 _WORDS = re.compile(r"[a-z]+|\d+")
+_VERSION = re.compile(r"-v(?=\d)")
 _DECIMAL = re.compile(r"\d+\.\d+")
 """Llama 3.8B is no Llama 3 8B."""
 _ACTIVE = re.compile(r"-a\d+(?:\.\d+)?b$")
@@ -72,8 +64,8 @@ def _alike(name: str) -> str | None:
 
 
 def _words_of(name: str) -> tuple[str, ...]:
-    """Words and numbers of a name; a plus is one (Command R+)."""
-    return tuple(_WORDS.findall(name.replace("+", "-plus-")))
+    """Words and numbers of a name; a plus is one (Command R+), the v of a version none (Nemotron V3 Ultra)."""
+    return tuple(_WORDS.findall(_VERSION.sub("-", name.replace("+", "-plus-"))))
 
 
 @while_same(lambda: catalog.state("models"))
