@@ -48,7 +48,7 @@ PUBLISHED = {
     "chatglm-6b": 6_173_286_400,
     "deepseek-moe-16b": 16_375_728_128,
 }
-# Billions, as papers and model cards round them.
+# Billions, as papers and model cards round them; of decoders of networks that see or hear, less what their towers have.
 ROUNDED = {
     "megatron-22b": 22.1, "gpt3-175b": 174.6, "mt-nlg-530b": 529.6, "megatron-1t": 1008.0,
     "megatron-1.7b": 1.7, "megatron-3.6b": 3.6, "megatron-7.5b": 7.5, "megatron-18.4b": 18.4,
@@ -60,6 +60,35 @@ ROUNDED = {
     "ernie-4.5-21b-a3b": 21.8, "apertus-8b": 8.05, "apertus-70b": 70.6, "seed-oss-36b": 36.2, "afm-4.5b": 4.6,
     "nanotron-1b": 1.342, "nanotron-3b": 3.573, "nanotron-8b": 8.858, "nanotron-80b": 79.99,
     "mpt-125m": 0.125,
+    "codeqwen1.5-7b": 7.25, "qwen2.5-math-1.5b": 1.544, "qwen2.5-math-7b": 7.616, "qwen2.5-math-72b": 72.71,
+    "qwen2.5-7b-instruct-1m": 7.616, "qwen2.5-14b-instruct-1m": 14.77, "deepseek-r1-distill-qwen-1.5b": 1.777,
+    "qwen2-vl-2b": 1.5437, "qwen2-vl-7b": 7.6156, "qwen2-vl-72b": 72.7062, "qwen2.5-vl-3b": 3.0859,
+    "qwen2.5-vl-7b": 7.6156, "qwen2.5-vl-32b": 32.7639, "qwen2.5-vl-72b": 72.7062, "qwen3-vl-2b": 1.7206,
+    "qwen3-vl-4b": 4.0225, "qwen3-vl-8b": 8.1907, "qwen3-vl-32b": 32.7621, "qwen3-vl-30b-a3b": 30.5321,
+    "qwen3-vl-235b-a22b": 235.0936, "qwen3-coder-30b-a3b": 30.53, "qwen3-coder-480b-a35b": 480.15,
+    "qwen3-omni-30b-a3b": 30.53, "qwen2-audio-7b": 7.755, "qwen2.5-omni-7b": 7.616, "glm-4-9b-0414": 9.4,
+    "glm-4-32b-0414": 32.57, "glm-4.5v": 106.85, "glm-4.1v-9b": 9.4, "glm-4.6v-flash": 9.4, "glm-4.6v": 106.85,
+    "internlm-20b": 20.09, "internlm2-1.8b": 1.889, "internlm3-8b": 8.804, "xverse-7b": 7.3, "xverse-13b": 13.71,
+    "xverse-65b": 66.4, "ziya-llama-13b": 13.09, "ziya2-13b": 13.09, "skywork-13b": 13.85, "orion-14b": 14.5,
+    "aquila-7b": 7.3, "aquila2-7b": 7.3, "aquila2-34b": 33.7, "seed-coder-8b": 8.25, "yi-coder-1.5b": 1.476,
+    "yi-coder-9b": 8.83, "deepseek-coder-1.3b": 1.3465, "deepseek-prover-v2-7b": 6.91, "deepseek-vl2-tiny": 2.94,
+    "deepseek-vl2-small": 15.7, "deepseek-vl2": 27.05, "minimax-m2": 228.7, "hunyuan-0.5b": 0.539,
+    "hunyuan-1.8b": 1.79, "hunyuan-4b": 4.22, "hunyuan-7b": 7.5, "hunyuan-a13b": 80.4, "ling-lite": 16.8,
+    "ling-lite-1.5": 16.8, "ling-mini-2.0": 16.26, "ling-flash-2.0": 102.9, "ling-1t": 1000, "ernie-4.5-0.3b": 0.361,
+    "dots.llm1": 142.8, "step-3.5-flash": 196.8, "minicpm-1b": 1.361, "minicpm4-0.5b": 0.434, "minicpm4-8b": 8.19,
+    "mimo-vl-7b": 7.63, "qwen3.5-0.8b": 0.752, "qwen3.5-2b": 1.88, "qwen3.5-4b": 4.21, "qwen3.5-27b": 26.9,
+    "qwen3.5-397b-a17b": 396.35, "qwen3-embedding-0.6b": 0.5958, "qwen3-embedding-4b": 4.0218,
+    "qwen3-embedding-8b": 7.5673, "e5-mistral-7b-instruct": 7.1107, "internvl3-1b": 0.63, "internvl3-2b": 1.777,
+    "internvl3-8b": 7.608, "internvl3-14b": 14.769, "internvl3-38b": 32.77, "internvl3-78b": 72.69,
+    "internvl2.5-4b": 3.393, "internvl2.5-2b": 1.889, "internvl2.5-8b": 7.737, "internvl2.5-26b": 19.854,
+    "minicpm-v-2.6": 7.613, "minicpm-v-4.5": 8.189, "kimi-k2-thinking": 1026.0, "kimi-k2.5": 1026.0,
+    "kimi-vl-a3b": 15.96, "qwen3-4b-2507": 4.022, "qwen3-30b-a3b-2507": 30.53, "qwen3-235b-a22b-2507": 235.09,
+    "deepseek-r1-0528-qwen3-8b": 8.19, "bert-base-chinese": 0.103, "chinese-roberta-wwm-ext-large": 0.326,
+    "bge-small-en-v1.5": 0.03336, "bge-base-en-v1.5": 0.10948, "bge-large-en-v1.5": 0.33514,
+    "bge-small-zh-v1.5": 0.02395, "bge-base-zh-v1.5": 0.10227, "bge-large-zh-v1.5": 0.32552,
+    "all-minilm-l6-v2": 0.02271, "multilingual-e5-small": 0.11765, "multilingual-e5-base": 0.27804,
+    "multilingual-e5-large": 0.55989, "bge-m3": 0.56775, "openbuddy-mistral-7b": 7.28, "openbuddy-llama2-70b": 69.07,
+    "minimax-vl-01": 456.0,
 }  # fmt: skip
 
 

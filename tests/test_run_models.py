@@ -54,7 +54,7 @@ def test_a_row_overrules_the_tie_and_the_vocabulary_of_a_preset_without_a_shape(
 @pytest.mark.parametrize(
     ("name", "preset"),
     [("LLAMA31_405B", "llama-3.1-405b"), ("DeepSeek-R1-0528", "deepseek-v3"), ("DeepSeekMoE 16B", "deepseek-moe-16b"),
-     ("Qwen3-235B-A22B-Thinking-2507", "qwen3-235b-a22b"), ("gptoss-120b", "gpt-oss-120b"),
+     ("Qwen3-235B-A22B-Thinking-2507", "qwen3-235b-a22b-2507"), ("gptoss-120b", "gpt-oss-120b"),
      ("Mixtral-8x7B-LoRA", "mixtral-8x7b"), ("Llama 3.1 8B LoRA", "llama-3.1-8b"), ("Gemma 3 27B SFT", "gemma-3-27b"),
      ("unsloth/llama-3-8b-bnb-4bit", "llama-3-8b"), ("llama3_8b_fp8", "llama-3-8b"),
      ("meta-llama/Llama-3.1-8B-FP8", "llama-3.1-8b"), ("Llama 3.1-70b pretrain", "llama-3.1-70b"),
@@ -68,7 +68,7 @@ def test_usual_spellings_of_a_presets_name(name: str, preset: str) -> None:
     assert model_of(_run(model=name)) == _preset(preset)
 
 
-@pytest.mark.parametrize("name", ["Llama 3.8B", "GLM-4-9B-0414", "command-r-08-2024"])
+@pytest.mark.parametrize("name", ["Llama 3.8B", "GLM-4-9B-0520", "command-r-08-2024"])
 def test_other_networks_by_nearly_the_same_name(name: str) -> None:
     with pytest.raises(MissingCell, match="not a preset"):
         model_of(_run(model=name))
