@@ -46,9 +46,10 @@ def test_words_that_nothing_knows_are_told(tmp_path: Path, preset: str, field: s
         assert f"did you mean {meant}" in done.stderr
 
 
-def test_shipped_models_have_words_that_are_known(tmp_path: Path) -> None:
+def test_shipped_models_have_words_that_are_known() -> None:
     for name in catalog.names("models"):
-        assert reading_notes(str(catalog.path("models", name))) == [], name
+        notes = reading_notes(str(catalog.path("models", name)))
+        assert not [note for note in notes if "is unknown" in note], name
 
 
 def test_a_model_found_in_a_folder_of_presets_is_told_of_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,3 +128,17 @@ def test_a_switch_that_says_what_is_known_is_read(family: str, key: str, field: 
 @pytest.mark.parametrize("key", ["mtp_num_hidden_layers", "num_mtp_modules"])
 def test_modules_of_multi_token_prediction(key: str) -> None:
     assert read(SMALL, model_type="llama", **{key: 1}).model.mtp_layers == 1
+
+
+@pytest.mark.parametrize(
+    ("family", "stated", "share"),
+    [("glm", {}, 0.5), ("glm4", {}, 0.5), ("glm4_moe", {}, 0.5), ("nemotron", {}, 0.5), ("persimmon", {}, 0.5),
+     ("phi", {}, 0.5), ("stablelm", {}, 0.25), ("gpt_neox", {}, 0.25), ("gpt_neox", {"rotary_pct": 1.0}, 1.0),
+     ("nemotron", {"rope_parameters": {"partial_rotary_factor": 1.0}}, 1.0), ("stablelm_epoch", {"rope_pct": 1.0}, 1.0),
+     ("phi-msft", {"rotary_dim": 4, "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 16}, 0.25),
+     ("llama", {}, 1.0)],
+)  # fmt: skip
+def test_the_part_of_a_head_that_rotates_is_the_familys_where_no_key_says(
+    family: str, stated: dict[str, Any], share: float
+) -> None:
+    assert read_config({"model_type": family, **SMALL, **stated}).model.rotary_fraction == share

@@ -40,14 +40,10 @@ RECOMPUTE = {"none": "none", "full": "full", "sac": "selective"}
 # Where the recorded configuration is the family's default instead of the published checkpoint's.
 RECORDED: dict[str, dict[str, Any]] = {
     "gemma-3-1b": {"window": 4096},
-    "phi-2": {"hidden_dropout": 0.0, "embedding_dropout": 0.0, "rotary_fraction": 0.5},
+    "phi-2": {"hidden_dropout": 0.0, "embedding_dropout": 0.0},
     "phi-3-mini": {"window": None},
     "phi-3.5-moe": {"window": None},
     "starcoder2-7b": {"window": None},
-    "gpt-neox-20b": {"rotary_fraction": 0.25},
-    "pythia-1.4b": {"rotary_fraction": 0.25},
-    "stablelm-3b-4e1t": {"rotary_fraction": 0.25},
-    "glm-4-9b": {"rotary_fraction": 0.5},
 }
 BLOCK = 512  # the tracker rounds every tensor up to the CUDA allocator's block
 

@@ -231,8 +231,8 @@ def base_values(fields: Fields, family: Family) -> dict[str, Any]:
     if fields.number("final_logit_softcapping", default=0.0, most=1e6) > 0:
         values["logit_softcap"] = True
     rotated = fields.whole("rotary_dim", least=0)
-    share = min(rotated / values["head_dim"], 1.0) if rotated else 1.0
-    values["rotary_fraction"] = fields.number(*_names(family, "rotary_fraction"), default=share) or 1.0
+    share = fields.number(*_names(family, "rotary_fraction"), default=1.0) or 1.0
+    values["rotary_fraction"] = min(rotated / values["head_dim"], 1.0) if rotated else share
     for kind in ("attention_dropout", "hidden_dropout", "embedding_dropout"):
         values[kind] = fields.number(*_names(family, kind), default=0.0)
     return values
