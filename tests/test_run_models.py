@@ -62,13 +62,14 @@ def test_a_row_overrules_the_tie_and_the_vocabulary_of_a_preset_without_a_shape(
      ("EleutherAI/pythia-12b-deduped", "pythia-12b"), ("bert-base-cased", "bert-base-cased"),
      ("GPT-2 345M", "gpt2-medium"), ("GPT2-Large 774M", "gpt2-large"), ("GPT-2 1.5B", "gpt2-xl"),
      ("Megatron-Turing NLG 530B", "mt-nlg-530b"), ("Command R+", "command-r-plus-104b"),
-     ("Command R", "command-r-35b"), ("Nemotron V3 Ultra 550B", "nemotron-3-ultra-550b-a55b")],
+     ("Command R", "command-r-35b"), ("Nemotron V3 Ultra 550B", "nemotron-3-ultra-550b-a55b"),
+     ("command-r-08-2024", "command-r-08-2024-32b")],
 )  # fmt: skip
 def test_usual_spellings_of_a_presets_name(name: str, preset: str) -> None:
     assert model_of(_run(model=name)) == _preset(preset)
 
 
-@pytest.mark.parametrize("name", ["Llama 3.8B", "GLM-4-9B-0520", "command-r-08-2024"])
+@pytest.mark.parametrize("name", ["Llama 3.8B", "GLM-4-9B-0520", "command-r-12-2024"])
 def test_other_networks_by_nearly_the_same_name(name: str) -> None:
     with pytest.raises(MissingCell, match="not a preset"):
         model_of(_run(model=name))
