@@ -55,6 +55,23 @@ def test_one_preset_with_sources(words: tuple[str, str]) -> None:
     assert "checked 2026-11-21" in out
 
 
+def test_a_part_of_names_lists_those_that_hold_it() -> None:
+    told = json.loads(show("models", "Qwen3_VL", "--json").stdout)
+    found = {one["name"] for one in told["presets"]}
+    assert "qwen3-vl-8b" in found and all("qwen3-vl" in name for name in found)
+    by_alias = json.loads(show("models", "hermes-3", "--json").stdout)
+    assert "llama-3.1-405b" in {one["name"] for one in by_alias["presets"]}
+    assert json.loads(show("gpus", "h100", "--json").stdout)["name"] == "h100-sxm"  # a preset's alias goes first
+    assert show("models", "no-such").returncode == show("model", "qwen3-vl").returncode == 2
+
+
+def test_a_model_is_shown_by_every_name_that_other_commands_take() -> None:
+    for name in ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b-instruct"):
+        assert json.loads(show("model", name, "--json").stdout)["name"] == "llama-3.1-8b"
+    done = show("model", "unsloth/Qwen3-8B-bnb-4bit", "--json")
+    assert json.loads(done.stdout)["name"] == "qwen3-8b" and "weights follow --precision" in done.stderr
+
+
 def test_json_is_in_si_units() -> None:
     answer = json.loads(show("gpu", "h100", "--json").stdout)
     assert (answer["kind"], answer["name"], answer["origin"]) == ("gpus", "h100-sxm", "shipped")

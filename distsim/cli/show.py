@@ -14,7 +14,9 @@ def show(
         str | None,
         typer.Argument(help="models, gpus, clusters, frameworks, prices, ... (or the singular); families; topology"),
     ] = None,
-    name: Annotated[str | None, typer.Argument(help="a preset's name, alias or TOML file")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="a preset's name, alias or TOML file; of a plural also a part of names")
+    ] = None,
     nccl_log: Annotated[
         str | None,
         typer.Option(help="with `topology`: a log written with NCCL_DEBUG=INFO, to draw its rings and trees"),
@@ -38,7 +40,9 @@ def show(
     elif kind is None:
         _show_kinds(json)
     elif name is None:
-        _show_names(preset_kinds.kind_of(kind), json)
+        _show_names(preset_kinds.kind_of(kind), None, json)
+    elif kind in preset_kinds.KINDS and (named := _named_like(kind, name)):
+        _show_names(kind, named, json)
     else:
         _show_preset(preset_kinds.kind_of(kind), name, json)
 
@@ -65,12 +69,27 @@ def _show_kinds(json: bool) -> None:
     return _print(report.kinds(counts))
 
 
-def _show_names(kind: str, json: bool) -> None:
+def _named_like(kind: str, part: str) -> list[str]:
+    """Presets with ``part`` in their names or aliases; none where it names one preset, or a file."""
+    from distsim import catalog
+    from distsim.interop.models import config_file, known_model
+    from distsim.preset_files import plain
+
+    one = config_file(part) or known_model(part) if kind == "models" else catalog.knows(kind, part)
+    if one or not plain(part):
+        return []
+    also = {name for alias, name in catalog.aliases(kind).items() if plain(part) in alias}
+    return [name for name in catalog.names(kind) if plain(part) in plain(name) or plain(name) in also]
+
+
+def _show_names(kind: str, named: list[str] | None, json: bool) -> None:
+    """All presets of a kind, or those that are ``named``."""
     from distsim import catalog, preset_kinds
 
     readable = kind not in preset_kinds.SUFFIXES  # measured runs are tables of their own
     listed = [
-        (name, catalog.origin(kind, name), catalog.raw(kind, name) if readable else {}) for name in catalog.names(kind)
+        (name, catalog.origin(kind, name), catalog.raw(kind, name) if readable else {})
+        for name in (catalog.names(kind) if named is None else named)
     ]
     if json:
         keys = ("name", "origin", "aliases")
@@ -88,8 +107,9 @@ def _show_preset(kind: str, name: str, json: bool) -> None:
         return _show_table(kind, name, json)
     if kind == "models" and (config := _config_of(name)):
         return _show_config(name, config, json)
-    spec = catalog.load(kind, name)  # checks the file even where the table below shows it as it is written
     _tell_reading(kind, name)
+    name = _preset_of(name) if kind == "models" else name
+    spec = catalog.load(kind, name)  # checks the file even where the table below shows it as it is written
     raw, origin, file = catalog.raw(kind, name), catalog.origin(kind, name), str(catalog.path(kind, name))
     if json:
         figures = spec if isinstance(spec, dict) else spec.model_dump(mode="json")
@@ -130,6 +150,14 @@ def _config_of(name: str) -> str | None:
     if found is None:
         refuse_bare_folder(name)
     return str(found) if found else None
+
+
+def _preset_of(name: str) -> str:
+    """The preset that a model's name means; the name itself where none is meant."""
+    from distsim import catalog
+    from distsim.interop.models import preset_of
+
+    return preset if catalog.knows("models", preset := preset_of(name)) else name
 
 
 def _show_config(name: str, file: str, json: bool) -> None:

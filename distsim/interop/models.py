@@ -42,7 +42,7 @@ def known_model(name: str) -> Model | None:
 
     if config_file(name):
         return read_model(name)
-    preset = _preset_of(name)
+    preset = preset_of(name)
     return read_model(name) if catalog.knows("models", preset) else _with_class(preset)
 
 
@@ -117,7 +117,7 @@ def _preset_notes(name: str) -> list[str]:
     from distsim import catalog
     from distsim.interop.model_names import format_of
 
-    preset = _preset_of(name)
+    preset = preset_of(name)
     if not catalog.knows("models", preset):
         return []
     model, called = read_model(name), hub_name(name) or name
@@ -165,7 +165,7 @@ def _read(name: str) -> Model:
     from distsim import catalog
 
     refuse_bare_folder(name)
-    preset, hub = _preset_of(name), hub_name(name)
+    preset, hub = preset_of(name), hub_name(name)
     if hub and not catalog.knows("models", preset) and catalog.knows("models", dashed := name.replace("/", "-")):
         preset = dashed  # ViT-L/16
     if not catalog.knows("models", preset) and (model := _with_class(preset)):
@@ -211,7 +211,7 @@ def hub_name(name: str) -> str | None:
     return match[1]
 
 
-def _preset_of(name: str) -> str:
+def preset_of(name: str) -> str:
     """The preset that a name means. A variant has its base's shape, so its ends may go where only the base is one."""
     from distsim import catalog
     from distsim.interop.model_names import shorter_names
