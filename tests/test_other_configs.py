@@ -142,3 +142,20 @@ def test_the_part_of_a_head_that_rotates_is_the_familys_where_no_key_says(
     family: str, stated: dict[str, Any], share: float
 ) -> None:
     assert read_config({"model_type": family, **SMALL, **stated}).model.rotary_fraction == share
+
+
+def test_jamba_with_one_expert_has_an_mlp() -> None:
+    config = {"model_type": "jamba", "hidden_size": 2560, "num_hidden_layers": 28, "num_attention_heads": 20,
+              "num_key_value_heads": 1, "vocab_size": 65536, "intermediate_size": 8192, "attn_layer_offset": 12,
+              "attn_layer_period": 14, "num_experts": 1, "num_experts_per_tok": 1,
+              "tie_word_embeddings": True}  # fmt: skip
+    reading = read_config(config)
+    assert reading.model.experts is None and not reading.unused
+    assert load_model(reading.model).parameters == 3_029_337_472  # safetensors of AI21-Jamba-Reasoning-3B
+
+
+def test_every_fourth_layer_of_cwm_sees_all_where_no_key_says() -> None:
+    config = {"model_type": "cwm", **SMALL, "num_hidden_layers": 8}
+    model = read_config(config).model
+    assert [layer for layer in range(8) if not model.is_windowed(layer)] == [0, 4]
+    assert read_config({**config, "layer_types": ["sliding_attention"] * 8}).model.window_pattern == ()

@@ -39,6 +39,9 @@ def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict
         return None
     count = fields.repeated(*names("experts"), least=0, of="their experts")
     dense = dense_layers(fields, layers)
+    if count == 1 and family.name == "jamba":  # its code makes an MLP of one expert
+        fields.settled(*names("experts_per_token"))
+        return None
     if not count or len(dense) == layers or "E" not in values.get("pattern", "E"):
         return None
     ffn = fields.repeated(*names("expert_ffn"), of="their experts") or values["ffn"]
