@@ -107,7 +107,7 @@ def test_a_format_in_a_name_is_said_not_to_count():
 
 
 def test_networks_beside_a_presets_decoder_are_told(tmp_path):
-    text = (PRESETS / "gpt2.toml").read_text().replace("layers =", 'without = ["vision tower"]\nlayers =', 1)
+    text = (PRESETS / "gpt2.toml").read_text().replace("layers =", 'beside = ["vision tower"]\nlayers =', 1)
     (tmp_path / "seeing.toml").write_text(text)
     told = reading_notes(str(tmp_path / "seeing.toml"))
     assert told == ["gpt2: only the text decoder is counted, without vision tower"]

@@ -123,8 +123,8 @@ def _preset_notes(name: str) -> list[str]:
     model, called = read_model(name), hub_name(name) or name
     stored = "" if preset == called else format_of(called)
     notes = [f"{called} is read as {model.name}: weights follow --precision or --quantize"] if stored else []
-    if model.without:
-        notes.append(f"{model.name}: only the text decoder is counted, without {', '.join(model.without)}")
+    if model.beside:
+        notes.append(f"{model.name}: only the text decoder is counted, without {', '.join(model.beside)}")
     if catalog.origin("models", preset) == "shipped":
         return notes
     odd = (*_unknown_family(model), *_unknown_activation(model))

@@ -9,10 +9,10 @@ from distsim.specs.shape import MIXERS, RECURRENT, Shape
 
 
 class Model(Shape, Sourced):
-    """A network whose fields hold together, with what its layers are. ``without`` names networks of the published
-    model that stand beside this one and are not counted (``vision tower``)."""
+    """A network whose fields hold together, with what its layers are. ``beside`` names networks of the published
+    model that are not counted (``vision tower``)."""
 
-    without: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
