@@ -20,6 +20,7 @@ from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.kernels.weights import few_threads, host_bandwidth, optimizer_seconds, weight_work
 from distsim.engine.runs.profile import framework_of
 from distsim.engine.runs.setup import setup_of
+from distsim.engine.step import step_of
 from distsim.engine.steps.work import OVERLAPPED_SHARE, work_of
 from distsim.formulas.caches import cached_share
 from distsim.formulas.compute import power_limited_share
@@ -274,6 +275,39 @@ def test_fsdp_under_transformers_has_no_hooks_of_deepspeed(cells: dict[str, str]
     usual = {"model": "qwen3-1.7b", "gpu": "h100-sxm", "n_gpus": "2", "seq_len": "2048", "micro_batch": "1",
              "framework": "huggingface", "source": "somebody"}  # fmt: skip
     assert (framework_of(Run({**usual, **cells}, 2)).traffic.module_hooks > 0) is hooks
+
+
+@pytest.mark.parametrize(
+    ("cells", "hooks", "adapters"),
+    [({"fsdp_kind": "FSDP2"}, 12, False), ({"fsdp_kind": "FULL_SHARD"}, 12, True), ({"zero_stage": "3"}, 0, False),
+     ({"framework": "FSDP1"}, 12, True), ({"framework": "mindspore"}, 0, True)],
+)  # fmt: skip
+def test_units_of_fsdp_cost_the_host_where_fsdp_shards(cells: dict[str, str], hooks: float, adapters: bool) -> None:
+    usual = {"model": "qwen3-1.7b", "gpu": "h100-sxm", "n_gpus": "2", "seq_len": "2048", "micro_batch": "1",
+             "framework": "huggingface", "source": "somebody"}  # fmt: skip
+    framework = framework_of(Run({**usual, **cells}, 2))
+    assert (framework.traffic.unit_hooks, framework.adapters.units) == (hooks, adapters)
+
+
+def test_each_adapters_matrix_is_a_unit_of_fsdp() -> None:
+    """Two for each of seven products, and the layer itself, whose hooks run in forward, again, and twice in backward
+    (0.7 of the time each): a short step with adapters waits for them, all else equal; a long one does not."""
+    from distsim.engine.steps.compose import BACKWARD_ISSUE
+
+    job: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "gpus": 8, "framework": "fsdp",
+                           "micro_batch": 1, "global_batch": 8, "recompute": "full", "lora_rank": 16,
+                           "lora_targets": "all-linear"}  # fmt: skip
+    framework = catalog.load("frameworks", "fsdp")
+    bare = framework.model_copy(update={"traffic": framework.traffic.model_copy(update={"unit_hooks": 0})})
+    once = framework.model_copy(update={"adapters": framework.adapters.model_copy(update={"units": False})})
+    more = {}
+    for seq in (512, 16384):
+        setup = resolve(Job(**job, seq=seq))
+        found, free, layers = (step_of(replace(setup, framework=one)) for one in (framework, bare, once))
+        issue = found.timing.kernel_issue_seconds * 12 * (2 + 2 * BACKWARD_ISSUE)
+        more[seq] = (found.seconds - free.seconds) / (issue * (32 * 15 + 1))
+        assert layers.seconds - free.seconds <= issue * 33 * 1.05
+    assert 0.8 < more[512] <= 1.05 and more[16384] < 0.2
 
 
 def test_autocast_casts_around_every_product() -> None:

@@ -15,6 +15,8 @@ class Adapters(Spec):
     mixed precision recipe their products then run in fp32 too."""
     own_inputs: bool = False
     """Each adapted product casts its input for its adapter, and keeps the copy (peft)."""
+    units: bool = False
+    """FSDP wraps each of their matrices as a unit of its own (peft's fsdp_auto_wrap_policy)."""
     splits_fused: bool = False
     """A fused projection of queries, keys and values can have adapters for some of them (litgpt)."""
     keeps_originals: bool = False

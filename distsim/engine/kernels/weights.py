@@ -242,10 +242,22 @@ def _sums_shards(setup: Setup) -> Number:
 
 
 def _hooks(setup: Setup, stage: Stage) -> Number:
-    """Hooks of ZeRO 3 in one forward, in kernels; a plain zero where the framework has none, so that counts of kernels
-    do not become arrays over ZeRO stages."""
-    each = setup.framework.traffic.module_hooks
-    return where(setup.layout.zero >= 3, _modules(setup, stage) * each, 0) if each else 0
+    """Hooks of sharded parameters in one forward, in kernels; a plain zero where the framework has none, so that counts
+    of kernels do not become arrays over ZeRO stages."""
+    layout, traffic = setup.layout, setup.framework.traffic
+    hooks: Number = 0
+    if traffic.unit_hooks:
+        shards = (layout.zero >= 2) & (layout.zero_group > 1)
+        hooks = where(shards, _units(setup, stage) * traffic.unit_hooks, 0)
+    if traffic.module_hooks:
+        hooks = hooks + where(layout.zero >= 3, _modules(setup, stage) * traffic.module_hooks, 0)
+    return hooks
+
+
+def _units(setup: Setup, stage: Stage) -> Number:
+    """What FSDP wraps: layers, all else together, and adapters' matrices where each is a unit (peft's policy)."""
+    adapters = sum(one.copies * count for one, count in stage.parameters if one.held == "adapter")
+    return stage.layer_count + 1 + adapters * int(setup.framework.adapters.units)
 
 
 def _modules(setup: Setup, stage: Stage) -> Number:

@@ -12,6 +12,7 @@ from distsim.engine.jobs.dp_overlap import APART
 from distsim.engine.jobs.lacking import only_software, own_software
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.adapters import NOT_UPCAST, held_narrow
+from distsim.engine.runs.hooks import adapters_wrapped, hooks_of
 from distsim.engine.runs.software import preset_of, told_software
 from distsim.engine.runs.years import dated_traffic, recipe_year, run_year
 from distsim.interop.runs import MissingCell, Run, expert_notes
@@ -67,12 +68,11 @@ def framework_of(run: Run) -> Framework:
         told["expert_copies"] = "each"
     if run_notes.exchanges_apart(run):
         told |= APART
-    if framework.traffic.module_hooks and by_torch(run):
-        told["module_hooks"] = 0.0  # which are DeepSpeed's
+    told |= hooks_of(run, framework)
     told |= dated_traffic(recipe_year(run), framework.traffic)
     update: dict[str, Any] = {"traffic": framework.traffic.model_copy(update=told)} if told else {}
-    if held := held_narrow(run, framework):
-        update["adapters"] = framework.adapters.model_copy(update=held)
+    if adapted := held_narrow(run, framework) | adapters_wrapped(run, framework):
+        update["adapters"] = framework.adapters.model_copy(update=adapted)
     if framework.traffic.module_hooks and by_torch(run):
         update["buffers"] = framework.buffers.model_copy(update={"gathers_copies": True})
     return framework.model_copy(update=update) if update else framework
