@@ -10,7 +10,6 @@ from pathlib import Path
 from distsim import catalog
 from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.evidence import check_possible
-from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.plans.candidates import checkpoint_of
@@ -161,5 +160,5 @@ def stretch(run: Run, report: StepReport) -> float:
     every = run.number("checkpoint_hours")
     policy = Policy(interval_seconds=None if every is None else every * HOUR)
     setup = report.setup
-    saved = checkpoint_of(report, load_model(setup.model).parameters)
+    saved = checkpoint_of(report)
     return goodput(setup.layout.gpus, failures, saved, storage, policy, setup.cluster.gpus_per_node).stretch

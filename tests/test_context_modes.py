@@ -173,7 +173,7 @@ def test_graphs_hold_a_rings_steps() -> None:
 def test_transformer_engine_has_no_ring_in_windows_or_beside_sinks(framework: str) -> None:
     windows = {"gpu": "h100-sxm", "gpus": 32, "tp": 4, "cp": 8, "seq": 32768, "framework": framework}
     assert ops(distsim.comm("gemma-3-27b", **windows)) == {"all_gather", "reduce_scatter"}
-    assert ops(distsim.comm("gemma-3-27b", **windows, cp_mode="all_to_all")) == {"all_to_all"}
+    assert ops(distsim.comm("gemma-3-27b", **windows | {"tp": 2}, cp_mode="all_to_all")) == {"all_to_all"}
     assert ops(distsim.comm("gpt-oss-20b", **windows | {"tp": 1})) == {"all_to_all"}
     assert ops(distsim.comm("llama-3-8b", **windows)) == {"send_recv"}
     with pytest.raises(DistsimError, match="use --cp-mode all_gather or all_to_all"):
@@ -223,3 +223,18 @@ def test_recurrent_mixers_trade_their_inputs_one_by_one(model: str, cp: int, wid
         layers = len(sent) // len(widths)
         assert sent == sorted(widths * layers) and layers > 1
     assert not any(row.purpose.startswith("tensor parallel") for row in report.collectives)
+
+
+def test_transformer_engine_copies_no_key_value_heads_that_ranks_trade() -> None:
+    """It asserts that queries' and keys' heads divide by the ranks; Ulysses of DeepSpeed copies."""
+    job = {**LONG, "cp_mode": "all_to_all"}
+    distsim.step(**{**job, "cp": 4, "tp": 2}, framework="megatron-core")
+    with pytest.raises(DistsimError, match="does not copy the 4 key-value heads that a rank of llama-3-8b has") as told:
+        distsim.step(**{**job, "tp": 2}, framework="megatron-core")
+    assert "valid degrees: 1, 2, 4; or use --cp-mode all_gather" in str(told.value)
+    assert distsim.step(**{**job, "tp": 2}, framework="deepspeed").seconds > 0
+    asked = Job(model="llama-3-8b", gpu="h100-sxm", seq=65536, global_batch=64, cp_mode="all_to_all",
+                framework="megatron-core")  # fmt: skip
+    bounds = parse_bounds({"cp": "4,8,16", "tp": "1,2", "pp": "1", "recompute": "full", "micro_batch": "1"}, [])
+    found = search(Request(asked, (64,), bounds, top=50)).best
+    assert {(one.report.setup.layout.tp, one.report.setup.layout.cp) for one in found} == {(1, 4), (1, 8), (2, 4)}

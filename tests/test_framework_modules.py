@@ -148,3 +148,16 @@ def test_mpt_ran_a_kernel_of_its_own_in_older_releases_of_llm_foundry() -> None:
     for year, kernel, copied in (("2023", "triton", False), ("2026", "flash-2", True)):
         found = setup_of(Run({**cells, "year": year}, 2)).kernels
         assert (found.attention_kernel, found.attention_output_copy) == (kernel, copied)
+
+
+def test_gathered_logits_leave_each_rank_the_gradient_of_its_own_rows_of_the_head() -> None:
+    """128,256 / 8 rows of 16,384 numbers in 16 bits, two of them; a chunked loss lowers no peak to raise it."""
+    job: dict[str, Any] = {"model": "llama-3.1-405b", "gpu": "b200-sxm", "gpus": 1024, "framework": "torchtitan",
+                           "tp": 8, "cp": 8, "seq": 4096, "global_batch": 1024}  # fmt: skip
+    found = {parallel: resolve(Job(**job, loss="chunked", loss_parallel=parallel)) for parallel in (False, True)}
+    for setup in found.values():
+        head = build_stages(setup)[0].head
+        assert head is not None
+        one = next(one for one in head.operations[-1].transient_backward if one.name == "loss.weight_gradients")
+        assert one.size_bytes <= 2 * 128256 / 8 * 16384 * 2
+    assert memory_of(found[False]).peak <= distsim.memory(**job).peak

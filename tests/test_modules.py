@@ -212,3 +212,12 @@ def test_advice_names_modules_and_policies() -> None:
     assert distsim.step(Job(**{**rack, "recompute": "full", **found.options})).seconds == pytest.approx(found.seconds)
     policies = [one.options.get("remat_policy") for one in distsim.advise(distsim.step(Job(**TPU, recompute="full")))]
     assert "save_dot_with_context_except_mlp" in policies
+
+
+@pytest.mark.parametrize(("precision", "modules", "told"), [
+    ("fp8", "moe_act,layernorm", True), ("fp8-delayed", "moe_act", True), ("bf16", "moe_act", False),
+    ("mxfp8", "moe_act", False), ("fp8", "core_attn", False)])  # fmt: skip
+def test_modules_that_delayed_scaling_leaves_out_are_told(precision: str, modules: str, told: bool) -> None:
+    setup = resolve(Job(model="qwen3-30b-a3b", gpu="b200-sxm", gpus=8, ep=8, framework="megatron-core", seq=4096,
+                        precision=precision, recompute_modules=modules))  # fmt: skip
+    assert any("not with delayed scaling" in note for note in setup.notes) is told

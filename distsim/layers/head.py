@@ -227,7 +227,8 @@ def _weight_gradients(ctx: Context, of: _Logits) -> Tensor:
     differentiated. Autograd takes the latest nodes first: the losses of all chunks, which leaves the gradients of all
     logits, then each chunk's product, whose weight's gradient is added to those before it."""
     each = ctx.activation  # of what the products read, whatever weights are stored in
-    more = 2 * of.words * told_width(ctx.model) + (of.whole * (each - of.wide) - 2 * of.chunk * of.wide) / each
+    rows = ctx.vocab_padded / ctx.layout.vocab_ranks if ctx.model.output.over_vocabulary else of.words
+    more = 2 * rows * told_width(ctx.model) + (of.whole * (each - of.wide) - 2 * of.chunk * of.wide) / each
     return Tensor("loss.weight_gradients", maximum(more, 0), each, "h v/t")
 
 

@@ -38,6 +38,8 @@ class Precision(Sourced):
     transpose), for each product anew where scales are found on the spot."""
     cast_each: bool = False
     """Each of a product's three quantises both its operands itself."""
+    may_delay: bool = False
+    """Scales may be those of earlier steps (Transformer Engine's delayed scaling), as a setting beside it says."""
     exchange_bytes: Amount = 0
     """Bytes per element of the inputs and gradients that tensor parallel ranks gather for 8-bit products, where they
     are cast first; 0 means the activation's."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from distsim.arrays import Number, round_up
 from distsim.errors import DistsimError
 from distsim.specs.base import Spec
+from distsim.specs.context_modes import GATHERED, TRADED, context_modes, has_sinks, whole_kv_heads
 from distsim.specs.cuts import common_kv_heads
 from distsim.specs.layout import OFFLOADS, ZERO_STAGES, Layout, Offload
 from distsim.specs.model import Model
@@ -49,6 +50,8 @@ class Supports(Spec):
     """Context parallelism cuts the sequence into so many chunks per rank (2: causal work is balanced)."""
     windowed_ring: bool = True
     """The ring of context parallelism attends in windows, and it and gathered keys beside sinks."""
+    traded_kv_heads: bool = True
+    """All-to-alls of context parallel ranks copy key-value heads of which there are fewer."""
     cp_modes: tuple[Literal["ring", "all_gather", "all_to_all"], ...] = ()
     """What a switch lets context parallel ranks exchange; none where nobody looked."""
     offload: tuple[Offload, ...] = OFFLOADS
@@ -129,21 +132,6 @@ def _degree(name: str, words: str) -> SupportRule:
         lambda f, s, m, y: f"{f} has no {words}, but {name} is {getattr(y, name)}",
         lambda s, m, y: f"leave --{name} out, or name another framework",
     )
-
-
-RING, GATHERED, TRADED = "ring", "all_gather", "all_to_all"
-
-
-def context_modes(supports: Supports, model: Model) -> tuple[str, ...]:
-    """How context parallel ranks of a framework may exchange what a model attends to, the usual way first."""
-    sinks = _has_sinks(model)
-    if supports.windowed_ring or (model.window is None and not sinks):
-        return (RING, GATHERED, TRADED)
-    return (TRADED,) if sinks else (GATHERED, TRADED)
-
-
-def _has_sinks(model: Model) -> bool:
-    return model.attention_sinks or bool(model.windowed and model.windowed.attention_sinks)
 
 
 SUPPORT_RULES: tuple[SupportRule, ...] = (
@@ -229,10 +217,20 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         lambda s, m, y: (y.cp == 1) | (y.cp_mode in context_modes(s, m)),
         lambda f, s, m, y: (
             f"{f} has no --cp-mode {y.cp_mode} for {m.name}, which "
-            + ("has attention sinks" if _has_sinks(m) else "has windowed attention")
+            + ("has attention sinks" if has_sinks(m) else "has windowed attention")
         ),
         lambda s, m, y: f"use --cp-mode {' or '.join(context_modes(s, m))}",
         "windowed_ring",
+    ),
+    SupportRule(
+        ("cp_mode",),
+        lambda s, m, y: (y.cp == 1) | s.traded_kv_heads | (y.cp_mode != TRADED) | whole_kv_heads(m, y.tp, y.cp),
+        lambda f, s, m, y: (
+            f"{f} does not copy the {common_kv_heads(m) // y.tp} key-value heads that a rank of {m.name} has, but "
+            f"all-to-all trades them over {y.cp} context parallel ranks"
+        ),
+        lambda s, m, y: f"valid degrees: {listed(divisors(common_kv_heads(m) // y.tp))}; or use --cp-mode {GATHERED}",
+        "traded_kv_heads",
     ),
     SupportRule(
         ("cp", "seq"),

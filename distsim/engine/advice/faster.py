@@ -21,11 +21,11 @@ from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.step import seconds_of
 from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
+from distsim.specs.context_modes import context_modes
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
-from distsim.specs.support import context_modes
 
 if TYPE_CHECKING:
     from distsim.engine.advice.mend import Mend

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from distsim import catalog
+from distsim.engine.jobs.modules import module_notes
 from distsim.engine.jobs.profile import fused_instead, has_words, least_zero
 from distsim.errors import DistsimError
 from distsim.formulas.bubbles import interleaved_group
@@ -31,7 +32,8 @@ def framework_notes(
     chosen keys. ``whole_model`` tells that no adapters train."""
     own = [*_replica_notes(framework), *_sharding_notes(framework, layout, origins, precision.name, job),
            *_wider_gradients(framework, precision, job), *_other_optimizer(framework, job),
-           *_composed_update(framework, job, whole_model), *_paged_states(job)]  # fmt: skip
+           *_composed_update(framework, job, whole_model), *_paged_states(job),
+           *module_notes(job, precision)]  # fmt: skip
     if whole_model and precision.master_bytes and layout.zero < framework.supports.master_zero:
         own.append(
             f"{framework.name} keeps no fp32 master copy unless DeepSpeed does (--zero 1): a model loaded in 16 bits "

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from distsim.specs.job import Job
     from distsim.specs.kernels import Kernels
     from distsim.specs.model import Model
+    from distsim.specs.precision import Precision
 
 MEANT = {"recompute_modules": recomputed, "offload_modules": offloaded}
 """What a list of modules means, by option."""
 NEEDS = ("attn_proj", "core_attn")
 """A module whose input another saves too; Megatron refuses the first without the second (transformer_config.py)."""
+UNDELAYED = ("moe_act", "layernorm")
+"""Modules that compute again in 8 bits unless scales are delayed."""
 ABLE = "megatron-core"
 """A framework that has them, to name where another one has not."""
 
@@ -65,6 +68,18 @@ def _refuse_without(option: str, without: tuple[str, ...], model: Model, has: fr
 def modules_of(job: Job) -> dict[str, str]:
     """The lists and the policy that a job names, as its answers have them."""
     return {option: named for option in IMPLIED if (named := getattr(job, option))}
+
+
+def module_notes(job: Job, precision: Precision) -> list[str]:
+    """What Megatron takes only with some recipe of 8 bits (transformer_config.py: "Delayed scaling does not support
+    moe_act and layernorm recompute for fp8")."""
+    again = [one for one in (job.recompute_modules or "").split(",") if one in UNDELAYED]
+    if not precision.may_delay or not again:
+        return []
+    named = " and ".join(again)
+    return [
+        f"Megatron computes {named} again in 8 bits with --fp8-recipe tensorwise or blockwise, not with delayed scaling"
+    ]
 
 
 def cheap_modules(framework: Framework, model: Model) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
+from distsim.specs.context_modes import context_modes
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job, as_written
 from distsim.specs.kernels import Kernels
@@ -43,7 +44,7 @@ from distsim.specs.model import Model
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 from distsim.specs.rules import broken
-from distsim.specs.support import context_modes, refuse_unsupported
+from distsim.specs.support import refuse_unsupported
 from distsim.specs.tuning import Tuning
 
 if TYPE_CHECKING:

@@ -144,18 +144,18 @@ def checkpoint_bytes_per_parameter(setup: Setup) -> float:
     return float(precision.parameter_bytes + precision.master_bytes + each)
 
 
-def checkpoint_of(report: StepReport, parameters: int) -> Checkpoint:
-    """One checkpoint of a job: what its fullest rank holds, and all of it once."""
+def checkpoint_of(report: StepReport) -> Checkpoint:
+    """One checkpoint of a job: what its fullest rank holds, and all that trains once, predictions of further tokens
+    among it."""
     setup = report.setup
     held = max(float(stage.states.parameters + stage.states.optimizer) for stage in report.memory.stages)
     if setup.tuning is not None:  # frozen weights are written nowhere
-        parameters = round(trained_parameters(setup))
         held = max(float(stage.states.gradients + stage.states.optimizer) for stage in report.memory.stages)
     rate = host_rate(setup) or shared_host_rate(setup, PLAIN_HOST_RATE)
     network = setup.cluster.network
     nodes = ceil_div(setup.layout.gpus, setup.cluster.gpus_per_node)
     links = {} if network is None else {"writers_rate": network.node_bytes_per_second * nodes}
-    total = parameters * checkpoint_bytes_per_parameter(setup)
+    total = round(trained_parameters(setup)) * checkpoint_bytes_per_parameter(setup)
     return Checkpoint(total, held, float(rate), **links)
 
 
@@ -163,7 +163,7 @@ def _candidate(terms: Terms, model: LoadedModel, cluster: str, report: StepRepor
     """A timed layout on a cluster, by the name or file under which it was asked for and has its price."""
     setup = report.setup
     layout = setup.layout
-    saved = checkpoint_of(report, model.parameters)
+    saved = checkpoint_of(report)
     steady = replace(terms.policy, node_preempted_every=None)
     work = undisturbed_seconds(terms.tokens, layout.step_tokens, report.seconds) * terms.policy.pace
     kept, spot = (

@@ -19,11 +19,11 @@ from distsim.interop.runs.models import model_of
 from distsim.interop.runs.recipes import of_library
 from distsim.interop.runs.release import stated_year
 from distsim.interop.runs.training import fine_tunes
+from distsim.specs.context_modes import RING, context_modes
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.rules import divisors, trades_heads
-from distsim.specs.support import RING, context_modes
 
 SEQUENCE = "seq_len"
 """The cell that a script's ``seq`` fills."""

@@ -1,0 +1,30 @@
+"""How context parallel ranks may exchange what a model attends to."""
+
+from typing import TYPE_CHECKING
+
+from distsim.arrays import Number
+from distsim.specs.cuts import common_kv_heads
+from distsim.specs.model import Model
+
+if TYPE_CHECKING:
+    from distsim.specs.support import Supports
+
+RING, GATHERED, TRADED = "ring", "all_gather", "all_to_all"
+
+
+def context_modes(supports: "Supports", model: Model) -> tuple[str, ...]:
+    """How context parallel ranks of a framework may exchange what a model attends to, the usual way first."""
+    sinks = has_sinks(model)
+    if supports.windowed_ring or (model.window is None and not sinks):
+        return (RING, GATHERED, TRADED)
+    return (TRADED,) if sinks else (GATHERED, TRADED)
+
+
+def has_sinks(model: Model) -> bool:
+    """Whether tokens attend to learned sinks, too."""
+    return model.attention_sinks or bool(model.windowed and model.windowed.attention_sinks)
+
+
+def whole_kv_heads(model: Model, tp: Number, cp: Number) -> Number:
+    """Whether context parallel ranks divide the key-value heads of a tensor parallel rank."""
+    return common_kv_heads(model) // tp % cp == 0
