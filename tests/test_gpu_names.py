@@ -125,7 +125,7 @@ def test_models_by_other_marks(told: str, name: str) -> None:
     assert model_of(Run({"model": told}, 2)).name == name
 
 
-@pytest.mark.parametrize("told", ["llama", "gpt-31-3b", "InternLM 20B", "ESM1b", "qwen3", "--"])
+@pytest.mark.parametrize("told", ["llama", "gpt-31-3b", "InternLM 21B", "ESM9b", "qwen3", "--"])
 def test_other_words_are_no_model(told: str) -> None:
     with pytest.raises(MissingCell, match="not a preset"):
         model_of(Run({"model": told}, 2))

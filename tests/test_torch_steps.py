@@ -280,7 +280,7 @@ def test_fsdp_under_transformers_has_no_hooks_of_deepspeed(cells: dict[str, str]
 @pytest.mark.parametrize(
     ("cells", "hooks", "adapters"),
     [({"fsdp_kind": "FSDP2"}, 12, False), ({"fsdp_kind": "FULL_SHARD"}, 12, True), ({"zero_stage": "3"}, 0, False),
-     ({"framework": "FSDP1"}, 12, True), ({"framework": "mindspore"}, 0, True)],
+     ({"framework": "FSDP1"}, 12, True), ({"framework": "mindspore"}, 12, True)],
 )  # fmt: skip
 def test_units_of_fsdp_cost_the_host_where_fsdp_shards(cells: dict[str, str], hooks: float, adapters: bool) -> None:
     usual = {"model": "qwen3-1.7b", "gpu": "h100-sxm", "n_gpus": "2", "seq_len": "2048", "micro_batch": "1",

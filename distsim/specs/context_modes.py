@@ -26,5 +26,6 @@ def has_sinks(model: Model) -> bool:
 
 
 def whole_kv_heads(model: Model, tp: Number, cp: Number) -> Number:
-    """Whether context parallel ranks divide the key-value heads of a tensor parallel rank."""
-    return common_kv_heads(model) // tp % cp == 0
+    """Whether context parallel ranks divide the key-value heads of a tensor parallel rank. Of compressed attention they
+    share out keys, not heads."""
+    return common_kv_heads(model) // tp % cp == 0 if model.compressed_attention is None else cp >= 1

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from distsim.arrays import Number
-from distsim.engine.jobs.flops import active_parameters, peak_of, reach_of
+from distsim.engine.jobs.flops import active_parameters, attended, peak_of, reach_of, reads_less
 from distsim.engine.jobs.lacking import wide_units
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.steps.work import recompute_factor, work_of
@@ -35,11 +35,10 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
     counted, alone = (re.search(words, convention) for words in (COUNTED, PARAMETERS_ALONE))
     if counted is None and alone is None:
         return None
-    seen = reach_of(setup) if model.compressed_attention else seq
-    reach = seen / 2 if re.search(CAUSAL, convention) and model.causal else seen
-    reach = 0 if alone else reach
-    layers = model.attention_layers + model.mtp_trained * len(model.mtp_module)
-    once = model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, reach)
+    seen = reach_of(setup) if reads_less(setup) else seq
+    layers, keys = attended(model, seq, seen / 2 if re.search(CAUSAL, convention) and model.causal else seen)
+    keys = 0 if alone else keys
+    once = model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
     if counted is None or not counted["hardware"]:
         return once
     whole = setup.kernels.model_copy(update={"recompute_stops_early": False})

@@ -18,10 +18,9 @@ fsdp2_prepare_auto_wrap_policy, knows layers' classes and sizes)."""
 
 def hooks_of(run: Run, framework: Framework) -> dict[str, float]:
     """Host work of hooks where it is not the framework's: of what shards a run that names another."""
-    traffic, torchs = framework.traffic, by_torch(run)
-    if traffic.module_hooks and torchs:
-        return {"module_hooks": 0.0, "unit_hooks": catalog.load("frameworks", TORCHS).traffic.unit_hooks}
-    return {"unit_hooks": 0.0} if traffic.unit_hooks and not torchs else {}
+    if not (framework.traffic.module_hooks and by_torch(run)):
+        return {}
+    return {"module_hooks": 0.0, "unit_hooks": catalog.load("frameworks", TORCHS).traffic.unit_hooks}
 
 
 def adapters_wrapped(run: Run, framework: Framework) -> dict[str, bool]:
