@@ -10,6 +10,7 @@ from distsim.engine.runs.memory import counts_of
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.years import run_year
 from distsim.interop.runs import MissingCell, Run, measured_step_seconds
+from distsim.interop.runs.numbers import number_in
 from distsim.interop.runs.peaks import measured_peak_bytes
 from distsim.specs.job import Job
 from distsim.units import GIB
@@ -241,3 +242,12 @@ def test_what_stands_beside_a_number_is_read() -> None:
     assert _setup(**{**job, "pp": "4 (zb-h1)", "global_batch": "64"}).layout.schedule == "zb-h1"
     peak = {**ROW, "mem_peak_gb_per_gpu": "70 GB (reserved)"}
     assert counts_of(Run(peak, 2), _setup()) == "reserved"
+
+
+@pytest.mark.parametrize(("name", "text", "value"), [
+    ("internode_gbps_per_gpu", "50 GB/s", 400.0), ("internode_gbps_per_gpu", "400 Gb/s", 400.0),
+    ("internode_gbps_per_gpu", "50 GBps", 400.0), ("samples_per_s", "1.4 (per GPU)", None),
+    ("samples_per_s", "1.4 (mean)", 1.4), ("step_time_s", "0.7 (per micro-batch)", None),
+    ("step_time_s", "1.42 (forward only)", None), ("step_time_s", "3m", None), ("step_time_s", "3 min", 180.0)])
+def test_units_and_remarks_that_make_another_figure(name: str, text: str, value: float | None) -> None:
+    assert number_in(name, text) == value

@@ -9,6 +9,7 @@ from distsim.interop.runs import Run, expert_notes, loss_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import kernel_said, narrow_attention
+from distsim.interop.runs.denials import told_of
 from distsim.interop.runs.models import model_of
 from distsim.interop.runs.recipes import compiles_loss
 from distsim.interop.runs.recompute import denies_recomputation
@@ -185,3 +186,11 @@ def test_no_as_a_value(notes: str, beside: bool | None) -> None:
 )  # fmt: skip
 def test_recomputation(notes: str, denied: bool) -> None:
     assert denies_recomputation(notes) is denied
+
+
+@pytest.mark.parametrize("text", [
+    "we turned off Liger", "disabled Liger kernels", "we did not use Liger", "without using Liger",
+    "compared with Liger kernels", "faster than with Liger", "Liger planned", "didn't use Liger",
+    "Liger was not needed"])  # fmt: skip
+def test_verbs_deny_too(text: str) -> None:
+    assert not told_of("liger", text) and told_of("liger", f"{text}; Liger kernels")

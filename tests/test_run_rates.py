@@ -6,8 +6,12 @@ import pytest
 
 from distsim import catalog
 from distsim.engine.evidence import replay
+from distsim.engine.jobs.flops import model_flops
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.runs.conventions import stated_flops
 from distsim.engine.runs.measured import told_counts
 from distsim.interop.runs import Run, odd_cells
+from distsim.specs.job import Job
 
 ROW = {"id": "a", "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "4096", "tp": "2", "pp": "1",
        "zero_stage": "1", "micro_batch": "1", "global_batch": "64", "framework": "megatron-core", "recompute": "none",
@@ -126,3 +130,26 @@ def test_a_share_of_one_is_told() -> None:
     assert "mfu_pct 0.40 is read as 0.4%, not 40%" in replay(Run({**ROW, "mfu_pct": "0.40"}, 2)).assumed
     for cells in ({"mfu_pct": "0.40%"}, {"mfu_pct": "40"}, {"mfu_pct": "0.4", "step_time_s": "300"}):
         assert "is read as" not in replay(Run({**ROW, **cells}, 2)).assumed
+
+
+@pytest.mark.parametrize("model", ["deepseek-v3", "kimi-k2", "whisper-small", "t5-large", "deberta-v3-large",
+                                   "step-3.5-flash", "mimo-v2-flash", "deepseek-v3.2", "llama-3-8b", "gemma-3-27b",
+                                   "bart-large", "nemotron-3-nano-30b-a3b"])  # fmt: skip
+def test_a_source_that_counts_as_a_step_does_has_its_rate(model: str) -> None:
+    """Heads of latent attention, stacks side by side, layers of other widths: what a printed MFU means is its time."""
+    setup = resolve(Job(model=model, gpu="h100-sxm", gpus=8))
+    assert stated_flops(setup, "model") == pytest.approx(model_flops(setup), rel=1e-12)
+
+
+def test_a_share_of_hardware_flops_stays_one_whatever_its_kind_says() -> None:
+    again = {"recompute": "full", "hfu_pct": "40"}
+    plain, causal, words = (_seconds(**again, flops_kind=kind) for kind in ("", "causal", "hardware, causal"))
+    assert causal == words < plain
+
+
+def test_words_that_nobody_understands_leave_a_share_what_it_is_by_its_name() -> None:
+    assert _seconds(mfu_pct="40", flops_kind="foo") == _seconds(mfu_pct="40")
+    for kind in ("6 N + 12 L H S", "PaLM"):
+        assert _rated(kind) == _rated("model")
+    run = Run({**ROW, "tflops_per_gpu_reported": "400", "flops_kind": "foo"}, 2)
+    assert not told_counts(run) and "flops_kind that is understood" in odd_cells([run], counts=told_counts)[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from distsim.engine.evidence import replay
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.training import fine_tunes
@@ -44,3 +45,12 @@ def test_optimizers_that_keep_a_part_are_refused(cells: dict[str, str]) -> None:
     """GaLore's 7B on a 4090 had been replayed as 8-bit AdamW of all gradients: 43 GiB where it took 23."""
     with pytest.raises(MissingCell, match="only part of what trains, which is not modelled"):
         setup_of(Run({**ROW, **cells}, 2))
+
+
+@pytest.mark.parametrize(("kind", "told"), [("foo", True), ("OFT", True), ("full", False), ("lora", False),
+                                            ("SFT", False), ("dpo", False), ("", False)])  # fmt: skip
+def test_a_way_to_fine_tune_that_nobody_knows_is_told(kind: str, told: bool) -> None:
+    cells = {"model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "2048", "micro_batch": "1",
+             "global_batch": "8", "framework": "huggingface", "zero_stage": "3", "finetune_kind": kind}  # fmt: skip
+    words = f"finetune_kind {kind!r} is not understood"
+    assert (words in replay(Run(cells, 2)).assumed) is told

@@ -162,7 +162,7 @@ def test_what_is_nearly_read_is_told(tmp_path: Path) -> None:
     text = table(tflops_per_gpu_reported="400", steptime_s="x").replace("step_time_s", "a")
     first, second = odd_cells(read_runs(written(tmp_path, text)))
     assert first == "column 'steptime_s' is not read; did you mean step_time_s?"
-    assert second.startswith("line 2: a rate of FLOPs without flops_kind")
+    assert second.startswith("line 2: a rate of FLOPs without a flops_kind that is understood")
     assert odd_cells(read_runs(written(tmp_path, table(step_time_std="1")))) == []
 
 

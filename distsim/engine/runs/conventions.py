@@ -14,7 +14,7 @@ from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_tok
 
 NARAYANAN = r"(?i)96 ?\*? ?b(?!\d)|\bsc.?21\b|bigscience|megatron\S* formula"
 """How sources name the count of Narayanan et al. 2021: a GPT with plain MLPs, every layer computed twice."""
-COUNTED = r"(?i)\b(?:(?P<hardware>hardware|hw|hfu)|model|mfu|causal)\b"
+COUNTED = r"(?i)\b(?:(?P<hardware>hardware|hw|hfu)|model|mfu|causal|palm|6 ?n(?= ?\+))\b"
 CAUSAL = r"(?i)(?<!non-)(?<!non )(?<!not )\bcausal"
 """Words of a convention: who counts, and whether attention counts half."""
 PARAMETERS_ALONE = (
@@ -23,6 +23,11 @@ PARAMETERS_ALONE = (
 )
 """Those of six FLOPs for a parameter and token (Kaplan et al. 2020, section 2.1), in which attention counts nothing;
 what is added to them is mostly attention."""
+
+
+def understood(convention: str) -> bool:
+    """Whether words tell how a source counts."""
+    return any(re.search(words, convention) for words in (NARAYANAN, COUNTED, PARAMETERS_ALONE))
 
 
 def stated_flops(setup: Setup, convention: str) -> Number | None:

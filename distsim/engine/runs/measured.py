@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from distsim import catalog
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.runs.conventions import stated_flops, stated_peak
+from distsim.engine.runs.conventions import stated_flops, stated_peak, understood
 from distsim.engine.runs.profile import framework_of
 from distsim.engine.runs.years import run_year
 from distsim.errors import DistsimError
@@ -43,8 +43,9 @@ def _flops_per_second(run: Run, setup: Setup) -> Iterator[tuple[float, str]]:
     for name, counts in SHARES.items():
         share = run.positive(name)
         if share and peak:
-            said = kind and (name == "mfu_pct" or "model" not in kind.lower())
-            yield share / 100 * peak, kind if said else counts
+            if kind and (name == "mfu_pct" or "model" not in kind.lower()):
+                yield share / 100 * peak, kind if name == "mfu_pct" else f"{counts}, {kind}"
+            yield share / 100 * peak, counts
 
 
 def rate_counts(run: Run, framework: Framework) -> str:
@@ -57,11 +58,12 @@ def rate_counts(run: Run, framework: Framework) -> str:
 
 
 def told_counts(run: Run) -> str:
-    """The same of a row that may lack what it needs to be simulated."""
+    """The same of a row that may lack what it needs to be simulated; empty where nobody understands the words."""
     try:
-        return rate_counts(run, framework_of(run))
+        counts = rate_counts(run, framework_of(run))
     except (MissingCell, DistsimError):
-        return run.text("flops_kind") or ""
+        counts = run.text("flops_kind") or ""
+    return counts if understood(counts) else ""
 
 
 def assumed_counts(run: Run, setup: Setup) -> str:

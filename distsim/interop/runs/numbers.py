@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE, LARGEST_DEPTH
-from distsim.units import GIGA, HOUR, KIB, MIB, MILLISECOND, MINUTE, TERA, parse
+from distsim.units import BITS_PER_BYTE, GIGA, HOUR, KIB, MIB, MILLISECOND, MINUTE, TERA, parse
 
 COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "n_experts", "top_k", "moe_ffn_hidden",
           "seq_len", "decoder_seq", "n_gpus", "gpus_per_node", "tp", "pp", "vpp", "cp", "ep", "etp", "dp",
@@ -75,6 +75,15 @@ _WITH_UNIT = {name: re.compile(rf"{_NUMBER}\s*(?P<unit>{unit})?{_BRACKET}", re.I
 _REMARKED = re.compile(_NUMBER + _BRACKET)
 _OTHER_COUNT = re.compile(r"\b(?:total|all|sum|aggregate|global|overall|node|cluster|hosts?)\b", re.IGNORECASE)
 """Remarks by which a measured figure is not that of the column."""
+_ONE = r"\b(?:per|each|a)[\s-]*(?:gpu|device|chip|card|accelerator|rank|npu|tpu|core)s?\b"
+_NOT_OF = {
+    "samples_per_s": re.compile(_ONE, re.IGNORECASE),
+    "step_time_s": re.compile(r"\b(?:micro-?\s?batch|(?:forward|fwd|backward|bwd)(?: pass)? (?:only|alone))\b",
+                              re.IGNORECASE),
+}  # fmt: skip
+"""The same of single columns: what one chip does of the job's samples, and parts of a step."""
+_BYTES_PER_SECOND = re.compile(r"\d\s*G(?:i?B)(?:/s|ps)")
+"""Of a network, whose bits are Gb or Gbit."""
 _BARE = re.compile(
     r"(?P<number>(?:(?:max(?:imum)?|peak)[\s:=]*)?[~≈]?\s*-?\d[\d.,]*(?:e[+-]?\d{1,3})?(?:\s?k(?![a-z]))?)"
     rf"(?P<rest>(?:{_DEVIATION.pattern})?(?:\s*(?:max(?:imum)?|peak|used))?(?:{_PER}[a-z]+)?{_BRACKET})",
@@ -179,6 +188,8 @@ def _spoken(name: str, text: str) -> float | None:
     found = _SUFFIXED.fullmatch(text)
     if name not in (*COUNTS, *MEASURED):
         return None
+    if found and name == "step_time_s" and found[2] in "mM":  # minutes, or thousandths?
+        return None
     if found is None:
         return _with_unit(name, text)
     if name in POWERS_OF_TWO:
@@ -190,12 +201,17 @@ def _spoken(name: str, text: str) -> float | None:
 def _with_unit(name: str, text: str) -> float | None:
     """A number before the unit of its column, a remark in brackets, or both."""
     found = _WITH_UNIT.get(name, _REMARKED).fullmatch(text)
-    if found is None or (name in MEASURED and _OTHER_COUNT.search(found["bracket"] or "")):
+    remark = (found["bracket"] or "") if found else ""
+    if found is None or (name in MEASURED and _OTHER_COUNT.search(remark)):
+        return None
+    if name in _NOT_OF and _NOT_OF[name].search(remark):
         return None
     head = found["head"].strip()
     value = number_in(name, head) if head != text else None
     unit = (found.groupdict().get("unit") or "").lower()
     scale = next((size for start, size in _SCALES.get(name, ()) if unit.startswith(start)), 1.0)
+    if name == "internode_gbps_per_gpu" and _BYTES_PER_SECOND.search(text):
+        scale = BITS_PER_BYTE
     return None if value is None else value * scale
 
 

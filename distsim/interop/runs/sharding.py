@@ -90,7 +90,7 @@ def stated_stage(run: Run) -> int | None:
     """The ZeRO stage of a run's cells: its own, the kind of FSDP, or what the framework's name holds (where that is not
     of replicas too)."""
     cell = run.number("zero_stage")
-    if cell is not None:
+    if cell is not None and cell >= 0 and cell == int(cell):
         return int(cell)
     if kind := run.text("fsdp_kind"):
         return stage_in(kind)

@@ -231,7 +231,8 @@ def _uncounted_rates(runs: Sequence[Run], counts: Callable[[Run], str]) -> list[
     if not lines:
         return []
     more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
-    return [f"line {lines[0]}{more}: a rate of FLOPs without flops_kind (model or hardware) gives no step time"]
+    rate = "a rate of FLOPs without a flops_kind that is understood (model or hardware)"
+    return [f"line {lines[0]}{more}: {rate} gives no step time"]
 
 
 def _odd_columns(run: Run) -> list[str]:

@@ -71,6 +71,9 @@ _LIKE_LORA = re.compile(r"dora|longlora")
 """Kinds that do more than LoRA (DoRA's norms of whole weights, LongLoRA's trained embeddings)."""
 _PROJECTED = re.compile(r"galore|apollo|badam|lomo|flora")
 """Optimizers that stand for a way to fine-tune: all weights train."""
+_WHOLE = re.compile(r"full|sft|supervised|instruct|tun(?:e|ing)|train|dpo|rl|ppo|grpo|orpo|kto|rejection|reward|distill|"
+                    r"whole|all|continu|cpt|galore|apollo|badam|lomo|flora")  # fmt: skip
+"""Words by which all weights train."""
 _FEW_BITS = re.compile(r"^q|loftq|[48]-?bit|int[48]|nf4|gptq|bnb|nvfp4")
 
 
@@ -134,6 +137,8 @@ def assumed_kind(run: Run) -> str:
     """A kind that is taken as a plainer one, though it does more or less."""
     kind = run.text("finetune_kind") or ""
     like = "LoRA" if _LIKE_LORA.search(kind.lower()) else "full" if _PROJECTED.search(kind.lower()) else ""
+    if not like and kind_of(run) and not (ADAPTERS.search(kind.lower()) or _WHOLE.search(kind.lower())):
+        return f"finetune_kind {kind!r} is not understood: all weights are taken to train"
     return f"finetune_kind {kind!r}: modelled as {like}" if like else ""
 
 
