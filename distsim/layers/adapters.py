@@ -23,7 +23,7 @@ from distsim.layers.ledger import (
     parameters_of,
 )
 from distsim.layers.linear import Size, product_row, weight_cast
-from distsim.layers.names import DROPOUT_MASK, EXPERTS, HEAD
+from distsim.layers.names import DROPOUT_MASK, EXPERTS, HEAD, ROUTER
 from distsim.layers.streams import UNSCALED
 from distsim.layers.unpacking import plain_weight, quantised, unpacked
 from distsim.specs.tuning import Tuning
@@ -115,7 +115,7 @@ def _frozen(ctx: Context, operation: Operation, packed: bool) -> Operation:
     saved, transit = operation.saved, operation.transient_backward
     forward = operation.transient_forward
     if operation.kind == "matmul":
-        inputs = [tensor for tensor in saved if not tensor.weight_copy][:1]
+        inputs = [] if _keeps_input(ctx, operation) else [tensor for tensor in saved if not tensor.weight_copy][:1]
         saved = tuple(t for t in saved if t not in inputs and not t.name.endswith(_ONE_INPUT_MORE))
         if packed:
             copy = plain_weight(ctx, operation)
@@ -136,6 +136,11 @@ def _frozen(ctx: Context, operation: Operation, packed: bool) -> Operation:
         weight_gradient=not product,
         collectives=tuple(one for one in operation.collectives if not _for_weight_gradient(one)),
     )  # fmt: skip
+
+
+def _keeps_input(ctx: Context, operation: Operation) -> bool:
+    """Whether a product keeps its input even if nothing reads it again (``kernels.router_keeps_input``)."""
+    return operation.name == ROUTER and ctx.kernels.router_keeps_input
 
 
 def _of_lookup(ctx: Context, tensor: Tensor) -> tuple[Tensor, ...]:

@@ -35,6 +35,8 @@ class Tensor(NamedTuple):
     """Its shape in the field's letters: s, b, h, f, a, d, t …"""
     weight_copy: bool = False
     """A cast copy of a weight, kept for backward but not an activation: its size does not grow with tokens."""
+    copy_of: str = ""
+    """The tensor of which it is a module's own quantised copy."""
 
     @property
     def size_bytes(self) -> Number:
@@ -204,15 +206,14 @@ def made_by(name: str) -> tuple[str, ...]:
 def _read(operation: Operation) -> Iterable[str]:
     """Names of the saved tensors that an operation reads, of which it can be run again."""
     if operation.kind == "matmul":
-        return (tensor.name for tensor in operation.saved)
+        return (tensor.copy_of or tensor.name for tensor in operation.saved)
     if operation.kind == "norm":
         return (tensor.name for tensor in operation.saved if not tensor.name.startswith(operation.name + "."))
     return (tensor.name for tensor in operation.saved if tensor.name.endswith(PREACTIVATION))
 
 
 class Again(NamedTuple):
-    """What selective recomputation changes of what is kept: tensors that it makes again, whoever keeps them, and those
-    of its own operations that it starts from."""
+    """Tensors that selective recomputation makes again, whoever keeps them or copies, and those that it reads."""
 
     made: frozenset[str]
     read: frozenset[str]
@@ -263,7 +264,7 @@ def add_saved(
         if tensor.weight_copy != weight_copies:
             continue
         size = tensor.size_bytes
-        if (own and tensor.name not in again.read) or tensor.name in again.made:
+        if (own and tensor.name not in again.read) or tensor.name in again.made or tensor.copy_of in again.made:
             size = size * where(selective, 0, 1)
         if tensor.name not in sizes:
             sizes[tensor.name] = size

@@ -11,7 +11,7 @@ from distsim.layers.ledger import Collective, Context, Operation, Parameter, Ten
 from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import mlp
 from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS, IDLE, PREACTIVATION
-from distsim.layers.router import ROUTER_BYTES, router
+from distsim.layers.router import ROUTER_BYTES, router, unquantised
 from distsim.layers.tensor_parallel import column_collectives, row_collectives, sequence_gathers
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
@@ -239,6 +239,6 @@ def _shared_gate(ctx: Context, source: Tensor) -> Operation:
         tokens * hidden * ctx.activation,
         tokens * ctx.activation,
         (tokens, 1, hidden, 1),
-        (source, gate, output),
+        (unquantised(ctx, source), gate, output),
         parameters=(Parameter("mlp.shared.gate.weight", hidden, "matrix", hidden, 1, 1, "dense", False),),
     )

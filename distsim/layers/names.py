@@ -19,6 +19,8 @@ QKV, MLP_UP, MLP_ACTIVATION = "attention.qkv", "mlp.up", "mlp.activation"
 BRANCHES = ("attention.", "mlp.")
 """Begin the names of what a layer does between its additions to the residual stream."""
 INDEXER = "attention.index"
+PROJECTION, SHARED_UP = "attention.projection", "mlp.shared.up"
+"""The products behind attention, and the first of shared experts."""
 ROUTER, DISPATCH, COMBINE = "mlp.router", "mlp.dispatch", "mlp.combine"
 SHARED = "mlp.shared."
 """Begins the names of what shared experts do."""
@@ -46,6 +48,8 @@ WEIGHT, BIAS, SCORE_BIAS, POSITION_BIAS = ".weight", ".bias", ".score_bias", ".p
 """End the names of a product's or norm's parameters; of what is added to routers' scores, and by position."""
 DROPOUT_MASK, INPUT_CAST, PREACTIVATION = ".dropout_mask", ".input_cast", ".preactivation"
 """End the names of what dropout keeps, of a product's input as autocast made it, and of an activation's input."""
+OWN_INPUT = ".own_input"
+"""Ends the name of a product's quantised input where others keep that tensor too."""
 SOFTCAP, PROBABILITIES, WIDE_PROBABILITIES = ".softcap", ".probabilities", ".probabilities_fp32"
 """End the names of what attention keeps step by step: scores with a cap, and their softmax."""
 PROJECTIONS = ("embedding.patches", "embedding.frames", "embedding.convolution")

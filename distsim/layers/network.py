@@ -14,6 +14,7 @@ from distsim.layers.layer_inputs import branch, lookup_rows
 from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor, parameters_of
 from distsim.layers.mixers import Mixer, attend, feed, single
 from distsim.layers.norm import norm
+from distsim.layers.own_inputs import own_inputs
 from distsim.layers.streams import bypass, correct, gather, predict, slice_of_all, spread, stream_count
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
@@ -90,12 +91,12 @@ def layer_block(ctx: Context) -> Block:
 
 
 def _as_trained(ctx: Context, operations: list[Operation]) -> tuple[Operation, ...]:
-    """The rows of a block, with adapters on frozen weights where only those train."""
+    """The rows of a block, with adapters on frozen weights where only those train, and what each module keeps."""
     if ctx.tuning is None:
-        return tuple(operations)
+        return own_inputs(ctx, operations)
     from distsim.layers.adapters import tuned
 
-    return tuned(ctx, ctx.tuning, operations)
+    return own_inputs(ctx, tuned(ctx, ctx.tuning, operations))
 
 
 def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[Operation]:

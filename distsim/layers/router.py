@@ -10,6 +10,11 @@ from distsim.units import FP32_BYTES, INDEX_BYTES
 ROUTER_BYTES = FP32_BYTES  # routing is done in fp32
 
 
+def unquantised(ctx: Context, source: Tensor) -> Tensor:
+    """The input as it is, where the block's small products are none of the modules that quantise."""
+    return source._replace(bytes_each=ctx.activation) if ctx.kernels.router_keeps_input else source
+
+
 def router(ctx: Context, source: Tensor) -> Operation:
     """The choice of experts for each token."""
     model, experts = ctx.model, ctx.model.experts
@@ -32,7 +37,7 @@ def router(ctx: Context, source: Tensor) -> Operation:
     if experts.score_bias:
         weights.append(Parameter(f"{ROUTER}{SCORE_BIAS}", experts.choices, "vector", tensor_parallel=False))
     saved = [
-        *(() if ctx.kernels.router_fp32 else (source,)),
+        *(() if ctx.kernels.router_fp32 else (unquantised(ctx, source),)),
         Tensor("mlp.router.probabilities", tokens * experts.choices, ROUTER_BYTES, "s b E"),
         Tensor("mlp.router.chosen", tokens * k, INDEX_BYTES, "s b k"),
         Tensor("mlp.router.weights", tokens * k, ROUTER_BYTES, "s b k"),

@@ -9,6 +9,9 @@ from distsim.specs.quantity import Factor
 class ExpertKernels(Spec):
     """Kernels of experts, and what these read. Source: the framework's own code."""
 
+    router_keeps_input: bool = False
+    """The router's product is a function of its own, which keeps its input as wide as activations are, whether or not
+    its weights train."""
     expert_products: Literal["grouped", "loop", "modules"] = "grouped"
     """A rank's experts are multiplied in one kernel; one expert after another in compiled code; or one after another as
     modules of Python, each of which first asks the GPU which tokens are its own (transformers before 5.0)."""

@@ -195,6 +195,9 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """Metrics of training that take the cross entropy of every micro-batch's logits once more, composed in fp32."""
     modules: Literal["own", "transformer-engine"] = "own"
     """Layers are the framework's own, or Transformer Engine's, of which each operation costs the host more."""
+    quantised_inputs: Literal["shared", "own", "spared"] = "shared"
+    """Of a tensor that several products in 8 or 4 bits read one quantised copy is kept, or one by each module (``own``:
+    Transformer Engine); ``spared``: none by those that are told to keep it in 16 bits (layers/own_inputs.py)."""
     launches: Literal["ahead", "blocking"] = "ahead"
     """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""
     graphs: Literal["none", "modules", "iteration"] = "none"
