@@ -234,4 +234,4 @@ def test_gathered_keys_and_values_are_there_while_attention_runs() -> None:
     assert rows["all_gather"].saved == rows["ring"].saved  # gathered again, not kept
     peaks = {mode: memory_of(one).stages[1].peak for mode, one in modes.items()}
     assert 0 < peaks["all_gather"] - peaks["ring"] <= 2 * whole
-    assert not memory_notes(modes["all_gather"].job, None)
+    assert not memory_notes(modes["all_gather"].job, modes["all_gather"].layout, None)

@@ -204,7 +204,7 @@ def _noted(setup: Setup) -> Setup:
     exchange = stated_exchange(setup)
     waiting = exchange is not None and bool(some(gradients_wait(setup, exchange) | stays_whole(setup)))
     notes = (*setup.notes, *beyond_default(setup), *lacking(setup, timed=False), *filled_experts(setup),
-             *memory_notes(setup.job, exchange, waiting), *_apart(setup), *_versions(setup))  # fmt: skip
+             *memory_notes(setup.job, setup.layout, exchange, waiting), *_apart(setup), *_versions(setup))  # fmt: skip
     return replace(setup, notes=notes)
 
 
@@ -263,11 +263,11 @@ def stage_moments(
 
 
 def with_overhead(
-    setup: Setup, parts: dict[str, Number], churning: Number, idle: Number, figures: Figures
+    setup: Setup, stage: Stage, parts: dict[str, Number], churning: Number, idle: Number, figures: Figures
 ) -> tuple[dict[str, Number], Number]:
     """All categories, and of the framework's what its allocator holds beyond what is allocated; ``idle`` is what is
     known of that."""
-    overhead = overhead_bytes(setup, figures)
+    overhead = overhead_bytes(setup, stage, figures)
     lost = fragmentation_bytes(setup, churning, figures, idle, parts["buffers"])
     fragmentation = parts["framework"] + lost
     return {**parts, "framework": overhead + fragmentation}, fragmentation
@@ -289,7 +289,7 @@ def _stage(setup: Setup, stage: Stage, known: tuple[States, Figures] | None = No
     """One stage, whose states may be ``known`` with their figures."""
     stage, (states_known, figures) = weighed(setup, stage), known or (None, Figures())
     parts, (held, saved, top, moments) = stage_parts(setup, stage, figures, states_known)
-    categories, fragmentation = with_overhead(setup, parts, top.churning, split_bytes(setup, stage), figures)
+    categories, fragmentation = with_overhead(setup, stage, parts, top.churning, split_bytes(setup, stage), figures)
     categories, fragmentation = _filled(categories, fragmentation)
     layout = setup.layout
     return StageMemory(

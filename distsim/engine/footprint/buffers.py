@@ -5,6 +5,7 @@ from __future__ import annotations
 from distsim.architectures import traits_of
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
+from distsim.engine.footprint.expert_buffers import expert_buffer_bytes
 from distsim.engine.footprint.offloaded import host_buffer, passes_host_buffer
 from distsim.engine.footprint.replicas import replica_buckets, unsent
 from distsim.engine.footprint.states import States, sharding_group
@@ -256,13 +257,13 @@ def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
     )  # fmt: skip
 
 
-def overhead_bytes(setup: Setup, figures: Figures) -> Number:
-    """Context and communicators of the framework, beside what its allocator holds."""
+def overhead_bytes(setup: Setup, stage: Stage, figures: Figures) -> Number:
+    """Context, communicators and dispatchers' buffers, beside what the framework's allocator holds."""
     layout, overhead, chip = setup.layout, setup.framework.overhead, setup.accelerator
     traits = traits_of(chip)
     groups = sum(where(size > 1, 1, 0) for size in (layout.tp, layout.pp, layout.cp, layout.ep, layout.dp))
     source = setup.framework.source_of("overhead.communicator_bytes") or "preset"
-    total = figures.use(
+    total = expert_buffer_bytes(setup, stage, figures) + figures.use(
         "context", context_bytes, code_bytes=overhead.context_bytes, units=chip.chip.units or 0,
         unit_bytes=traits.context_unit_bytes, architecture_bytes=traits.context_bytes,
     )  # fmt: skip

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from distsim.arrays import Number, ceil_div
 from distsim.engine.jobs.graphs import ABLE
 from distsim.errors import DistsimError
+from distsim.formulas.expert_buffers import DEEPEST_QUEUE, ENTRIES_PER_TOKEN, TOKENS_ALIGNED, hybridep_queue_depth
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
@@ -18,9 +20,12 @@ if TYPE_CHECKING:
     from distsim.specs.model import Model
 
 OPTION = "--expert-dispatcher"
-EACH = "alltoall"
-"""The way that sends a token to each of its experts; the others send it once (specs/traffic.py)."""
+EACH, DEEPEP, HYBRIDEP = "alltoall", "deepep", "hybridep"
+"""The first sends a token to each of its experts; the others send it once (specs/traffic.py)."""
 REQUIREMENTS = "deepseek-ai/DeepEP README, requirements: Ampere, Hopper or newer, NVLink for intranode communication"
+QUEUES = (
+    "deepseek-ai/DeepEP, branch hybrid-ep, csrc/hybrid_ep/buffer/internode_doca.cu: queues of at most 65,535 entries"
+)
 
 
 def with_dispatcher(
@@ -64,14 +69,57 @@ def dispatcher_of(setup: Setup) -> dict[str, str]:
     framework's recipe has."""
     if setup.model.experts is None or setup.layout.ep == 1:
         return {}
-    once = usual_once(setup.cluster) if sends_once(setup.framework, setup.kernels) else EACH
-    return {"expert_dispatcher": setup.job.expert_dispatcher or once}
+    return {"expert_dispatcher": dispatcher_named(setup.job, setup.framework, setup.kernels, setup.cluster)}
+
+
+def dispatcher_named(job: Job, framework: Framework, kernels: Kernels, cluster: Cluster) -> str:
+    """What sends tokens to experts where these are on several ranks."""
+    return job.expert_dispatcher or (usual_once(cluster) if sends_once(framework, kernels) else EACH)
 
 
 def usual_once(cluster: Cluster) -> str:
     """What sends tokens once: DeepEP between nodes of eight GPUs, HybridEP in domains of several nodes
     (docs.nvidia.com/nemo/megatron-bridge, MoE hardware configuration)."""
-    return "hybridep" if cluster.domain > cluster.gpus_per_node else "deepep"
+    return HYBRIDEP if cluster.domain > cluster.gpus_per_node else DEEPEP
+
+
+def ranks_of(layout: Layout) -> Number:
+    """Ranks among which tokens are dispatched: those that share an expert each have its tokens (NVIDIA/Megatron-LM
+    moe/token_dispatcher.py, MoEFlexTokenDispatcher: tp_ep_group)."""
+    return layout.ep * layout.etp
+
+
+def tokens_of(layout: Layout) -> Number:
+    """Tokens of one rank that are dispatched: its part of the sequence."""
+    return layout.tokens / layout.tp
+
+
+def domains_of(layout: Layout, cluster: Cluster) -> Number:
+    """Domains of links that those ranks are in, as HybridEP finds them: neighbours, as many as fit in each."""
+    return ceil_div(ranks_of(layout), cluster.domain)
+
+
+def queues_hold(kind: str, layout: Layout, cluster: Cluster) -> Number:
+    """Whether the queues between domains hold the tokens of a rank; an array over layouts where these are."""
+    if kind != HYBRIDEP:
+        return True
+    held = hybridep_queue_depth(tokens_of(layout)) <= DEEPEST_QUEUE
+    return held | (layout.ep == 1) | (domains_of(layout, cluster) == 1)
+
+
+def refuse_long_queues(kind: str, layout: Layout, cluster: Cluster) -> None:
+    """Raise DistsimError for more tokens than HybridEP sends between domains at once."""
+    if queues_hold(kind, layout, cluster):
+        return
+    most = (DEEPEST_QUEUE - 1) // ENTRIES_PER_TOKEN // TOKENS_ALIGNED * TOKENS_ALIGNED
+    raise DistsimError(
+        f"{HYBRIDEP} sends at most {most:,} tokens of a rank to other NVLink domains, but a micro-batch has "
+        f"{tokens_of(layout):,.0f}, and {ranks_of(layout)} expert parallel ranks are in {domains_of(layout, cluster)} "
+        f"domains of {cluster.domain} GPUs",
+        f"use a smaller --micro-batch, --cp, --tp with --sequence-parallel, an --ep of {cluster.domain} or less, "
+        f"or {OPTION} {EACH} or {DEEPEP}",
+        f"source: {QUEUES}",
+    )
 
 
 def dispatcher_note(job: Job, layout: Layout) -> str:

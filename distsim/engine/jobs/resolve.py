@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.engine.jobs.attention import settle_attention
-from distsim.engine.jobs.dispatch import dispatcher_of, with_dispatcher
+from distsim.engine.jobs.dispatch import dispatcher_named, dispatcher_of, refuse_long_queues, with_dispatcher
 from distsim.engine.jobs.dp_overlap import with_data_overlap
 from distsim.engine.jobs.drives import DRIVEN, refuse_drives
 from distsim.engine.jobs.framework_notes import framework_notes
@@ -194,6 +194,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
     kernels = with_modules(job, kernels, framework, model, policy, replayed=bool(given.get("framework")))
     framework, kernels = with_dispatcher(job, framework, kernels, model, accelerator)
+    if model.experts is not None and not given.get("framework"):
+        refuse_long_queues(dispatcher_named(job, framework, kernels, cluster), layout, cluster)
     kernels, left_out = settled(job, kernels, framework, model, accelerator, precision, layout, offload)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
     notes += left_out

@@ -1,8 +1,10 @@
 """Notes on options that a job states and that an answer does not depend on."""
 
+from distsim.engine.jobs.dispatch import dispatcher_note
 from distsim.engine.jobs.exchange import TRAFFIC_ONLY, Exchange
 from distsim.specs.flags import flag
 from distsim.specs.job import Job
+from distsim.specs.layout import Layout
 
 TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap", "tp_comm_overlap", "dp_comm_overlap")
 """Options that neither memory nor traffic depends on, but for memory on graphs of whole steps."""
@@ -11,10 +13,11 @@ CONTEXT_MODES = (
 )
 
 
-def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> list[str]:
+def memory_notes(job: Job, layout: Layout, exchange: Exchange | None, waiting: bool = False) -> list[str]:
     """A note for each option that a job states and that memory does not depend on."""
     held = {
         "expert_imbalance": True,
+        "expert_dispatcher": True,  # its buffers
         "zeropp": exchange is not None and "hpz" in exchange.zeropp,  # its copy of the parameters
         "compress": exchange is not None and exchange.compress in ("1bit", "powersgd"),  # what is not yet sent
         "cp_mode": job.cp_mode == "all_gather",  # keys and values of all ranks
@@ -26,6 +29,7 @@ def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> 
             CONTEXT_MODES if name == "cp_mode" else f"{flag(name, getattr(job, name))} affects traffic, not memory"
             for name in stated
         ),
+        *filter(None, [dispatcher_note(job, layout)]),
         *timed_notes(job, "memory"),
     ]
 

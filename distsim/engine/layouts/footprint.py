@@ -77,7 +77,7 @@ def _memory(setup: Setup, stage: Stage) -> dict[str, Any]:
     tops = heights(moments, slack_of(setup), split_bytes(setup, stage))
     return {
         **hosts,
-        HELD: total(*parts.values(), overhead_bytes(setup, figures),
+        HELD: total(*parts.values(), overhead_bytes(setup, stage, figures),
                     fragmentation_bytes(setup, parts["buffers"], figures)),
         **{f"moments {place}": top for place, top in enumerate(tops)},
     }  # fmt: skip

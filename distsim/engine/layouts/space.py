@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from distsim.arrays import ceil_div
+from distsim.engine.jobs.dispatch import dispatcher_named, queues_hold
 from distsim.engine.jobs.drives import lowest_stage
 from distsim.engine.jobs.graphs import able, ruled_out
 from distsim.engine.jobs.profile import least_zero, padded_vocab
@@ -182,6 +183,8 @@ def _cut(
         layout = group.setup.layout
         supports, job = setup.framework.supports, setup.job
         runs = supported(supports, setup.model, layout) & able(job, layout)
+        runs = runs & queues_hold(dispatcher_named(job, setup.framework, setup.kernels, setup.cluster), layout,
+                                  setup.cluster)  # fmt: skip
         if job.names_framework:
             runs = runs & layers_leave(supports, setup.offload, layout, bool(job.offload_modules))
         group = group._replace(valid=_without(group, bounds) & runs)
