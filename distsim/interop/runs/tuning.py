@@ -71,7 +71,7 @@ _LIKE_LORA = re.compile(r"dora|longlora")
 """Kinds that do more than LoRA (DoRA's norms of whole weights, LongLoRA's trained embeddings)."""
 _PROJECTED = re.compile(r"galore|apollo|badam|lomo|flora")
 """Optimizers that stand for a way to fine-tune: all weights train."""
-_WHOLE = re.compile(r"full|sft|supervised|instruct|tun(?:e|ing)|train|dpo|rl|ppo|grpo|orpo|kto|rejection|reward|distill|"
+_WHOLE = re.compile(r"full|sft|supervised|instruct|tun(?:e|ing)|train|dpo|rl|ppo|orpo|kto|rejection|reward|distill|"
                     r"whole|all|continu|cpt|galore|apollo|badam|lomo|flora")  # fmt: skip
 """Words by which all weights train."""
 _FEW_BITS = re.compile(r"^q|loftq|[48]-?bit|int[48]|nf4|gptq|bnb|nvfp4")
