@@ -244,10 +244,19 @@ def test_what_stands_beside_a_number_is_read() -> None:
     assert counts_of(Run(peak, 2), _setup()) == "reserved"
 
 
-@pytest.mark.parametrize(("name", "text", "value"), [
-    ("internode_gbps_per_gpu", "50 GB/s", 400.0), ("internode_gbps_per_gpu", "400 Gb/s", 400.0),
-    ("internode_gbps_per_gpu", "50 GBps", 400.0), ("samples_per_s", "1.4 (per GPU)", None),
-    ("samples_per_s", "1.4 (mean)", 1.4), ("step_time_s", "0.7 (per micro-batch)", None),
-    ("step_time_s", "1.42 (forward only)", None), ("step_time_s", "3m", None), ("step_time_s", "3 min", 180.0)])
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("internode_gbps_per_gpu", "50 GB/s", 400.0),
+        ("internode_gbps_per_gpu", "400 Gb/s", 400.0),
+        ("internode_gbps_per_gpu", "50 GBps", 400.0),
+        ("samples_per_s", "1.4 (per GPU)", None),
+        ("samples_per_s", "1.4 (mean)", 1.4),
+        ("step_time_s", "0.7 (per micro-batch)", None),
+        ("step_time_s", "1.42 (forward only)", None),
+        ("step_time_s", "3m", None),
+        ("step_time_s", "3 min", 180.0),
+    ],
+)
 def test_units_and_remarks_that_make_another_figure(name: str, text: str, value: float | None) -> None:
     assert number_in(name, text) == value
