@@ -153,3 +153,19 @@ def test_words_that_nobody_understands_leave_a_share_what_it_is_by_its_name() ->
         assert _rated(kind) == _rated("model")
     run = Run({**ROW, "tflops_per_gpu_reported": "400", "flops_kind": "foo"}, 2)
     assert not told_counts(run) and "flops_kind that is understood" in odd_cells([run], counts=told_counts)[-1]
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ({"step_time_s": "3.4", "mfu_pct": "5"}, "mfu_pct contradicts step_time_s, which is used"),
+        (
+            {"tflops_per_gpu_reported": "400", "flops_kind": "model", "mfu_pct": "5"},
+            "mfu_pct contradicts tflops_per_gpu_reported, which is used",
+        ),
+        ({"tflops_per_gpu_reported": "400", "flops_kind": "model", "mfu_pct": "40"}, ""),
+    ],
+)
+def test_a_share_of_the_peak_that_contradicts_is_told(cells: dict[str, str], told: str) -> None:
+    assumed = replay(Run({**ROW, **cells}, 2)).assumed
+    assert told in assumed and ("contradicts" in assumed) is bool(told)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.conventions import stated_flops
+from distsim.engine.runs.measured import PRINTED_RATE, rates_of
 from distsim.engine.runs.memory import OWN_SUM
 from distsim.interop.runs import TIMES, Run
 from distsim.interop.runs.peaks import measured_peak_bytes
 from distsim.interop.runs.sharding import contradicted_sharding
-from distsim.units import GIB, GIGA, TERA
+from distsim.units import GIB, GIGA
 
 APART = 1.1
 """Times that a row's step time and throughputs may differ by: figures of two digits round by up to a tenth."""
 FLOPS_APART = 2.0
 """The same beside a rate of FLOPs, whose conventions differ by recomputation and attention (docs/step.md)."""
+SHARES_APART = 2.5
+"""The same beside a share of the peak, which may be that of 8 bits or of sparse products."""
 PEAK_APART = 1.15
 """Predicted peaks beyond a card by more than this are no error of prediction (nine in ten lie within an eighth)."""
 LABELS = GIB / GIGA
@@ -79,21 +82,23 @@ def _rates(run: Run, setup: Setup) -> str:
     for name, time in told[1:]:
         if max(time, told[0][1]) > APART * min(time, told[0][1]):
             return f"{name} contradicts {told[0][0]}, which is used"
-    return _flop_rate(run, setup, *told[0]) if told else ""
+    return _flop_rates(run, setup, told)
 
 
-def _flop_rate(run: Run, setup: Setup, counts: str, seconds: float) -> str:
-    """A rate of FLOPs far from what a step's time makes of them, such as one of all GPUs together."""
-    layout, printed = setup.layout, run.positive("tflops_per_gpu_reported")
-    flops = stated_flops(setup, run.text("flops_kind") or "model")
-    if not printed or not flops:
-        return ""
-    made = flops * layout.step_tokens / (seconds * layout.gpus * TERA)
-    return (
-        f"tflops_per_gpu_reported contradicts {counts}, which is used"
-        if max(made, printed) > FLOPS_APART * min(made, printed)
-        else ""
-    )
+def _flop_rates(run: Run, setup: Setup, told: list[tuple[str, float]]) -> str:
+    """A rate of FLOPs, or its share of the peak, far from what the first cell makes of them, such as a rate of all GPUs
+    together."""
+    layout = setup.layout
+    for rate in rates_of(run, setup):
+        flops = stated_flops(setup, rate.counts or "model")
+        if not flops:
+            continue
+        time = float(flops * layout.step_tokens / (rate.flops_per_second * layout.gpus))
+        apart = FLOPS_APART if rate.column == PRINTED_RATE else SHARES_APART
+        if told and max(time, told[0][1]) > apart * min(time, told[0][1]):
+            return f"{rate.column} contradicts {told[0][0]}, which is used"
+        told = told or [(rate.column, time)]
+    return ""
 
 
 def _peak(run: Run, setup: Setup) -> str:

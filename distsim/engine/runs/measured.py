@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from distsim import catalog
 from distsim.engine.jobs.resolve import Setup
@@ -28,24 +29,32 @@ def measured_seconds(run: Run, setup: Setup) -> float | None:
     seconds = measured_step_seconds(run, layout.global_batch, layout.seq, layout.gpus)
     if seconds:
         return seconds
-    for rate, counts in _flops_per_second(run, setup):
-        if flops := stated_flops(setup, counts):
-            return float(flops * layout.step_tokens / (rate * layout.gpus))
+    for rate in rates_of(run, setup):
+        if flops := stated_flops(setup, rate.counts):
+            return float(flops * layout.step_tokens / (rate.flops_per_second * layout.gpus))
     return None
 
 
-def _flops_per_second(run: Run, setup: Setup) -> Iterator[tuple[float, str]]:
+class Rate(NamedTuple):
+    """FLOPs of one accelerator and second that a row's column tells, and how its source counts them."""
+
+    column: str
+    flops_per_second: float
+    counts: str
+
+
+def rates_of(run: Run, setup: Setup) -> Iterator[Rate]:
     """Rates of FLOPs that the row tells, and how each is counted; what a share counts by its name, ``flops_kind`` may
     say closer, of an MFU also otherwise."""
     kind, peak = run.text("flops_kind") or "", stated_peak(setup)
     if printed := run.positive(PRINTED_RATE):
-        yield printed * TERA, rate_counts(run, setup.framework)
+        yield Rate(PRINTED_RATE, printed * TERA, rate_counts(run, setup.framework))
     for name, counts in SHARES.items():
         share = run.positive(name)
         if share and peak:
             if kind and (name == "mfu_pct" or "model" not in kind.lower()):
-                yield share / 100 * peak, kind if name == "mfu_pct" else f"{counts}, {kind}"
-            yield share / 100 * peak, counts
+                yield Rate(name, share / 100 * peak, kind if name == "mfu_pct" else f"{counts}, {kind}")
+            yield Rate(name, share / 100 * peak, counts)
 
 
 def rate_counts(run: Run, framework: Framework) -> str:
