@@ -7,7 +7,6 @@ The least of many calls counts.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import torch
@@ -23,6 +22,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch_host import least_seconds
 
 RANKS, TOKENS, HIDDEN, CALLS, WARM = 8, 16, 64, 300, 30
 MICRO = 1e6
@@ -39,21 +39,6 @@ class Inside(nn.Module):
         """Whatever the module makes of its input."""
         found: torch.Tensor = self.inner(values)
         return found
-
-
-def least_seconds(module: nn.Module, values: torch.Tensor) -> tuple[float, float]:
-    """Forward and backward of one call."""
-    forward, backward = [], []
-    for _ in range(WARM + CALLS):
-        given = values.detach().requires_grad_(True)
-        start = time.process_time()
-        out = module(given)
-        forward.append(time.process_time() - start)
-        total = (out.to_local() if hasattr(out, "to_local") else out).sum()
-        start = time.process_time()
-        total.backward()
-        backward.append(time.process_time() - start)
-    return min(forward[WARM:]), min(backward[WARM:])
 
 
 def main() -> None:
@@ -78,7 +63,11 @@ def main() -> None:
         module = Inside(make())
         if style is not None:
             parallelize_module(module, mesh, {"inner": style})
-        forward, backward = least_seconds(module, values)
+
+        def given(values: torch.Tensor = values) -> torch.Tensor:
+            return values.detach().requires_grad_(True)
+
+        forward, backward = least_seconds(module, given, CALLS, WARM)
         print(f"{name:34s} {forward * MICRO:5.0f} us forward, {backward * MICRO:5.0f} us backward")
     distributed.destroy_process_group()
 

@@ -8,7 +8,6 @@ frozen unit is one that no gradient is reduced of; adapters' matrices train.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import torch
@@ -16,6 +15,7 @@ from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch_host import least_seconds
 
 RANKS, TOKENS, HIDDEN, LAYERS, CALLS, WARM = 8, 4, 64, 40, 40, 8
 MICRO = 1e6
@@ -47,19 +47,9 @@ def sharded_again(trains: bool) -> nn.Module:
     return whole
 
 
-def least_seconds(module: nn.Module) -> tuple[float, float]:
-    """Forward and backward of one call."""
-    forward, backward = [], []
-    for _ in range(WARM + CALLS):
-        given = torch.randn(TOKENS, HIDDEN, requires_grad=True)
-        start = time.process_time()
-        out = module(given)
-        forward.append(time.process_time() - start)
-        total = out.sum()
-        start = time.process_time()
-        total.backward()
-        backward.append(time.process_time() - start)
-    return min(forward[WARM:]), min(backward[WARM:])
+def given() -> torch.Tensor:
+    """An input whose gradient is asked for."""
+    return torch.randn(TOKENS, HIDDEN, requires_grad=True)
 
 
 def main() -> None:
@@ -67,7 +57,7 @@ def main() -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())
     for trains in (True, False):
-        plain = least_seconds(chain(trains))
+        plain = least_seconds(chain(trains), given, CALLS, WARM)
         print(f"{'plain linear layer':26s} {plain[0] / LAYERS * MICRO:5.0f} us, {plain[1] / LAYERS * MICRO:5.0f} us")
         kinds: dict[str, Callable[[bool], nn.Module]] = {
             "FSDP1 FULL_SHARD": lambda trains: sharded(trains, ShardingStrategy.FULL_SHARD),
@@ -76,7 +66,7 @@ def main() -> None:
             "FSDP2": sharded_again,
         }
         for name, make in kinds.items():
-            found = least_seconds(make(trains))
+            found = least_seconds(make(trains), given, CALLS, WARM)
             more = [(one - other) / LAYERS * MICRO for one, other in zip(found, plain, strict=True)]
             state = "trained" if trains else "frozen"
             print(f"{name:20s} {state:8s} {more[0]:5.0f} us more forward, {more[1]:5.0f} us backward")
