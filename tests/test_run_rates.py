@@ -169,3 +169,9 @@ def test_words_that_nobody_understands_leave_a_share_what_it_is_by_its_name() ->
 def test_a_share_of_the_peak_that_contradicts_is_told(cells: dict[str, str], told: str) -> None:
     assumed = replay(Run({**ROW, **cells}, 2)).assumed
     assert told in assumed and ("contradicts" in assumed) is bool(told)
+
+
+def test_a_share_contradicts_no_other_count_of_its_own() -> None:
+    """At 131,072 tokens attention is most of what is counted, and 6 N leaves it out."""
+    long = {"seq_len": "131072", "cp": "4", "tp": "2", "global_batch": "4", "mfu_pct": "40", "flops_kind": "6N"}
+    assert "contradicts" not in replay(Run({**ROW, **long}, 2)).assumed

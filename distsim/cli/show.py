@@ -102,13 +102,14 @@ def _show_names(kind: str, named: list[str] | None, json: bool) -> None:
 
 def _show_preset(kind: str, name: str, json: bool) -> None:
     from distsim import catalog, preset_kinds
+    from distsim.interop.models import preset_of
 
     if kind in preset_kinds.SUFFIXES:
         return _show_table(kind, name, json)
     if kind == "models" and (config := _config_of(name)):
         return _show_config(name, config, json)
     _tell_reading(kind, name)
-    name = _preset_of(name) if kind == "models" else name
+    name = preset_of(name) if kind == "models" else name
     spec = catalog.load(kind, name)  # checks the file even where the table below shows it as it is written
     raw, origin, file = catalog.raw(kind, name), catalog.origin(kind, name), str(catalog.path(kind, name))
     if json:
@@ -150,14 +151,6 @@ def _config_of(name: str) -> str | None:
     if found is None:
         refuse_bare_folder(name)
     return str(found) if found else None
-
-
-def _preset_of(name: str) -> str:
-    """The preset that a model's name means; the name itself where none is meant."""
-    from distsim import catalog
-    from distsim.interop.models import preset_of
-
-    return preset if catalog.knows("models", preset := preset_of(name)) else name
 
 
 def _show_config(name: str, file: str, json: bool) -> None:

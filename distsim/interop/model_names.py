@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-ROLES = r"-(?:hf|chat|instruct|it|pt|base|thinking|reasoning)(?:-(?:\d{4}|\d{6}|v\d+(?:\.\d+)?))?"
-"""What a variant is for, and its date or version. No bare dates: GLM-4-9B-0414 is another network than GLM-4-9B."""
-FORMATS = (
-    r"-(?:(?:unsloth-)?bnb-[48]bit|[48]bit|(?:nv|mx)?fp[48](?:-dynamic|-block)?|fp16|bf16|awq|gguf"
-    r"|(?:gptq|autoround)(?:-int[48])?|int[48]|w4a16|w8a8)"
+_ROLE = re.compile(
+    r"-(?:hf|chat|instruct|it|pt|base|thinking|reasoning)(?:-(?:\d{4}|\d{6}|v\d+(?:\.\d+)?))?$", re.IGNORECASE
 )
-TRAINING = r"-(?:q?lora|sft|dpo|pre-?train(?:ed|ing)?|deduped)"
+"""What a variant is for, and its date or version. No bare dates: GLM-4-9B-0414 is another network than GLM-4-9B."""
+_FORMAT = re.compile(
+    r"-(?:(?:unsloth-)?bnb-[48]bit|[48]bit|(?:nv|mx)?fp[48](?:-dynamic|-block)?|fp16|bf16|awq|gguf"
+    r"|(?:gptq|autoround)(?:-int[48])?|int[48]|w4a16|w8a8)$",
+    re.IGNORECASE,
+)
+_TRAINING = re.compile(r"-(?:q?lora|sft|dpo|pre-?train(?:ed|ing)?|deduped)$", re.IGNORECASE)
 """How a run trained, where its model's name says so."""
-_ROLE = re.compile(f"{ROLES}$", re.IGNORECASE)
-_FORMAT = re.compile(f"{FORMATS}$", re.IGNORECASE)
-_TRAINING = re.compile(f"{TRAINING}$", re.IGNORECASE)
 
 
 def shorter_names(name: str, *, trained: bool = False) -> Iterator[str]:
@@ -27,7 +27,6 @@ def shorter_names(name: str, *, trained: bool = False) -> Iterator[str]:
         yield name
 
 
-def format_of(name: str) -> str:
-    """The format of stored weights that a model's name ends in, such as bnb-4bit; empty where it says none."""
-    found = next((end for one in shorter_names(name) if (end := _FORMAT.search(one))), None)
-    return found[0].removeprefix("-") if found else ""
+def names_format(name: str) -> bool:
+    """Whether a model's name ends in a format of stored weights, such as bnb-4bit."""
+    return any(_FORMAT.search(one) for one in shorter_names(name))

@@ -115,13 +115,13 @@ def _preset_notes(name: str) -> list[str]:
     """Notes on a preset: what its name says and does not count, networks that it leaves out; on one that is not
     shipped, the family and activation that nothing knows."""
     from distsim import catalog
-    from distsim.interop.model_names import format_of
+    from distsim.interop.model_names import names_format
 
     preset = preset_of(name)
     if not catalog.knows("models", preset):
         return []
     model, called = read_model(name), hub_name(name) or name
-    stored = "" if preset == called else format_of(called)
+    stored = preset != called and names_format(called)
     notes = [f"{called} is read as {model.name}: weights follow --precision or --quantize"] if stored else []
     if model.beside:
         notes.append(f"{model.name}: only the text decoder is counted, without {', '.join(model.beside)}")

@@ -26,6 +26,8 @@ def has_sinks(model: Model) -> bool:
 
 
 def whole_kv_heads(model: Model, tp: Number, cp: Number) -> Number:
-    """Whether context parallel ranks divide the key-value heads of a tensor parallel rank. Of compressed attention they
-    share out keys, not heads."""
-    return common_kv_heads(model) // tp % cp == 0 if model.compressed_attention is None else cp >= 1
+    """Whether context parallel ranks divide the key-value heads of a tensor parallel rank. Latent attention makes keys
+    for every head, and of compressed attention ranks share out keys, not heads."""
+    if model.latent_attention or model.compressed_attention:
+        return cp >= 1
+    return common_kv_heads(model) // tp % cp == 0

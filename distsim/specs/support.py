@@ -226,7 +226,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         ("cp_mode",),
         lambda s, m, y: (y.cp == 1) | s.traded_kv_heads | (y.cp_mode != TRADED) | whole_kv_heads(m, y.tp, y.cp),
         lambda f, s, m, y: (
-            f"{f} does not copy the {common_kv_heads(m) // y.tp} key-value heads that a rank of {m.name} has, but "
+            f"{f} does not copy key-value heads, of which a rank of {m.name} has {common_kv_heads(m) // y.tp}, but "
             f"all-to-all trades them over {y.cp} context parallel ranks"
         ),
         lambda s, m, y: f"valid degrees: {listed(divisors(common_kv_heads(m) // y.tp))}; or use --cp-mode {GATHERED}",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.runs.conventions import stated_flops
-from distsim.engine.runs.measured import PRINTED_RATE, rates_of
+from distsim.engine.runs.measured import PRINTED_RATE, rates_of, seconds_at
 from distsim.engine.runs.memory import OWN_SUM
 from distsim.interop.runs import TIMES, Run
 from distsim.interop.runs.peaks import measured_peak_bytes
@@ -88,12 +87,10 @@ def _rates(run: Run, setup: Setup) -> str:
 def _flop_rates(run: Run, setup: Setup, told: list[tuple[str, float]]) -> str:
     """A rate of FLOPs, or its share of the peak, far from what the first cell makes of them, such as a rate of all GPUs
     together."""
-    layout = setup.layout
     for rate in rates_of(run, setup):
-        flops = stated_flops(setup, rate.counts or "model")
-        if not flops:
+        time = seconds_at(rate if rate.counts else rate._replace(counts="model"), setup)
+        if time is None:
             continue
-        time = float(flops * layout.step_tokens / (rate.flops_per_second * layout.gpus))
         apart = FLOPS_APART if rate.column == PRINTED_RATE else SHARES_APART
         if told and max(time, told[0][1]) > apart * min(time, told[0][1]):
             return f"{rate.column} contradicts {told[0][0]}, which is used"

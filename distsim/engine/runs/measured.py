@@ -29,10 +29,7 @@ def measured_seconds(run: Run, setup: Setup) -> float | None:
     seconds = measured_step_seconds(run, layout.global_batch, layout.seq, layout.gpus)
     if seconds:
         return seconds
-    for rate in rates_of(run, setup):
-        if flops := stated_flops(setup, rate.counts):
-            return float(flops * layout.step_tokens / (rate.flops_per_second * layout.gpus))
-    return None
+    return next((time for rate in rates_of(run, setup) if (time := seconds_at(rate, setup))), None)
 
 
 class Rate(NamedTuple):
@@ -43,18 +40,24 @@ class Rate(NamedTuple):
     counts: str
 
 
+def seconds_at(rate: Rate, setup: Setup) -> float | None:
+    """Time of one step at a rate; None where nobody knows what it counts."""
+    flops, layout = stated_flops(setup, rate.counts), setup.layout
+    return float(flops * layout.step_tokens / (rate.flops_per_second * layout.gpus)) if flops else None
+
+
 def rates_of(run: Run, setup: Setup) -> Iterator[Rate]:
     """Rates of FLOPs that the row tells, and how each is counted; what a share counts by its name, ``flops_kind`` may
-    say closer, of an MFU also otherwise."""
+    say closer where it is understood, of an MFU also otherwise."""
     kind, peak = run.text("flops_kind") or "", stated_peak(setup)
     if printed := run.positive(PRINTED_RATE):
         yield Rate(PRINTED_RATE, printed * TERA, rate_counts(run, setup.framework))
     for name, counts in SHARES.items():
         share = run.positive(name)
         if share and peak:
-            if kind and (name == "mfu_pct" or "model" not in kind.lower()):
-                yield Rate(name, share / 100 * peak, kind if name == "mfu_pct" else f"{counts}, {kind}")
-            yield Rate(name, share / 100 * peak, counts)
+            said = understood(kind) and (name == "mfu_pct" or "model" not in kind.lower())
+            closer = kind if name == "mfu_pct" else f"{counts}, {kind}"
+            yield Rate(name, share / 100 * peak, closer if said else counts)
 
 
 def rate_counts(run: Run, framework: Framework) -> str:

@@ -48,6 +48,7 @@ def preset_named(name: str) -> Model | None:
 
 _WORDS = re.compile(r"[a-z]+|\d+")
 _VERSION = re.compile(r"-v(?=\d)")
+"""The mark of a version."""
 _DECIMAL = re.compile(r"\d+\.\d+")
 """Llama 3.8B is no Llama 3 8B."""
 _ACTIVE = re.compile(r"-a\d+(?:\.\d+)?b$")
