@@ -235,6 +235,9 @@ def test_transformer_engine_copies_no_key_value_heads_that_ranks_trade() -> None
         distsim.step(**{**job, "tp": 2}, framework="megatron-core")
     assert "valid degrees: 1, 2, 4; or use --cp-mode all_gather" in str(told.value)
     assert distsim.step(**{**job, "tp": 2}, framework="deepspeed").seconds > 0
+    latent = {**job, "model": "deepseek-v2-lite", "ep": 8}  # keys for every head, of which a file may name one
+    model = distsim.load_model("deepseek-v2-lite").spec.model_copy(update={"kv_heads": 1})
+    assert distsim.step(Job(**{**latent, "model": model}, framework="megatron-core")).seconds > 0
     asked = Job(model="llama-3-8b", gpu="h100-sxm", seq=65536, global_batch=64, cp_mode="all_to_all",
                 framework="megatron-core")  # fmt: skip
     bounds = parse_bounds({"cp": "4,8,16", "tp": "1,2", "pp": "1", "recompute": "full", "micro_batch": "1"}, [])
