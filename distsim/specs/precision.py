@@ -4,10 +4,11 @@ from math import floor
 from typing import Literal
 
 from distsim.formulas.traffic import DTYPE_BYTES
-from distsim.specs.base import Sourced
+from distsim.specs.base import Sourced, later
 from distsim.specs.quantity import Amount, Fraction, MaybePositive, Positive, Share, WireFormat
 from distsim.units import FP32_BYTES
 
+ComposedCasts = later("composed_casts", "ComposedCasts")
 Rate = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4"]
 """A key of an accelerator's ``peak``."""
 
@@ -38,6 +39,12 @@ class Precision(Sourced):
     transpose), for each product anew where scales are found on the spot."""
     cast_each: bool = False
     """Each of a product's three quantises both its operands itself."""
+    cast_kernels: Amount = 0
+    """Kernels that quantise one operand of a product, launched one by one; 0 where few others are beside them."""
+    turned_bytes: Amount = 0
+    """Memory traffic per element of laying quantised operands of backward's products out across."""
+    composed: ComposedCasts | None = None  # type: ignore[valid-type]
+    """How operands are quantised in jobs that are not compiled; None: as in others."""
     may_delay: bool = False
     """Scales may be those of earlier steps (Transformer Engine's delayed scaling), as a setting beside it says."""
     exchange_bytes: Amount = 0

@@ -27,10 +27,10 @@ _default_to_fused_or_foreach). In host memory it updates one tensor after the ot
 were measured with."""
 
 
-def precision_named(framework: Framework, name: str) -> Precision:
+def precision_named(framework: Framework, name: str, compiled: bool) -> Precision:
     """The recipe of precision that a name means in a framework."""
     own: Precision = catalog.load("precisions", framework.precisions.get(plain(name), name))
-    return own
+    return own if compiled or own.composed is None else own.model_copy(update=own.composed.recipe())
 
 
 def optimizer_of(framework: Framework, name: str, on_host: bool = False) -> Optimizer:

@@ -181,7 +181,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     accelerator, cluster, limit_notes = hardware(filled, given)
     refuse_drives(filled, framework if job.names_framework else None, cluster)
     filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
-    precision = precision_named(framework, filled["precision"])
+    precision = precision_named(framework, filled["precision"], bool(filled["compile"]))
     least = 0 if needs_replicas(filled) else least_zero(framework, precision.name)
     layout, notes = layout_of(filled, origins, model, cluster, least)
     notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored, *attention_notes]

@@ -18,6 +18,7 @@ from distsim.engine.kernels.passes import (
     bias_gradient_bytes,
     bias_sums,
     input_bytes,
+    matrices,
     moved_bytes,
     table_gradient_bytes,
 )
@@ -221,12 +222,13 @@ def _rate(setup: Setup, chip: Chip, operation: Operation, narrow: bool) -> tuple
 
 def _passes_beside(setup: Setup, chip: Chip, operation: Operation, narrow: bool) -> tuple[Number, Number]:
     """Seconds, forward and backward, of what passes over a product's operands and results in kernels of its own."""
+    first, second = input_bytes(setup, operation)
     if narrow:
         m, n, k, batch = operation.shape
+        readers = matrices(setup, operation) if setup.precision.cast_kernels else 1  # each module casts its own
         casts = trained_casts if operation.weight_gradient else frozen_casts
-        first, second = casts(setup, (m * k * batch, m * n * batch, n * k * batch))
-        return stream_seconds(first, chip.bandwidth), stream_seconds(second, chip.bandwidth)
-    first, second = input_bytes(setup, operation)
+        before, after = casts(setup, (m * k * batch * readers, m * n * batch, n * k * batch))
+        return stream_seconds(first + before, chip.bandwidth), stream_seconds(second + after, chip.bandwidth)
     first, second = first + bias_bytes(setup, operation), second + bias_gradient_bytes(setup, operation)
     sums = bias_sums(setup, operation) * BIAS_SUM_SECONDS
     return stream_seconds(first, chip.bandwidth), stream_seconds(second, chip.bandwidth) + sums

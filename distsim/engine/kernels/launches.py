@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, where
+from distsim.engine.jobs.narrow import wide_here
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels import expert_modules
 from distsim.engine.kernels.passes import clamped, composed, fuses_neighbours, halves, matrices
 from distsim.engine.kernels.plain_costs import SOFTCAP_KERNELS
+from distsim.engine.kernels.quantise import casts_weights
 from distsim.engine.kernels.softmax_passes import (
     COMPOSED_SOFTMAX_KERNELS,
     SOFTMAX_STEPS_KERNELS,
@@ -54,7 +56,10 @@ AUTOCAST_KERNELS = 3
 """Casts of autocast around a product, each way: of its input, weight and bias, and of their gradients
 (torch's autocast_mode.cpp casts every argument of linear; weights once per module and pass)."""
 CAST_ISSUE = 0.2
-"""Host time of such a cast, which no line of Python calls, over that of an operation issued from Python (assumed)."""
+"""Host time of such a cast, which no line of Python calls, over that of an operation issued from Python (assumed); of a
+kernel that quantises piece by piece, too: torchao's eager linear layers take 129 and 234 us more than plain ones with a
+scale per tensor, 22 and 44 kernels, 146 and 306 us with one per row, 28 and 56, where a plain module's operation takes
+25 to 31 (benchmarks/float8_issue.py: torch 2.13, torchao 0.18)."""
 FROZEN_KERNELS = 1
 """Kernels of the backward of a product whose weights are frozen."""
 CALL_KERNELS = 1.0
@@ -111,8 +116,8 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     )
     issued = issued[0] + ring[0] * PLAIN_ISSUE * slower, issued[1] + ring[1] * PLAIN_ISSUE * slower
     cast, sharded = _casts(setup, operation), _on_dtensors(setup, operation)
-    issued = issued[0] + cast * CAST_ISSUE + sharded[0], issued[1] + cast * CAST_ISSUE + sharded[1]
-    kernels = kernels[0] + plain[0] + gaps[0] + cast, kernels[1] + plain[1] + gaps[1] + cast
+    issued = issued[0] + cast[0] * CAST_ISSUE + sharded[0], issued[1] + cast[1] * CAST_ISSUE + sharded[1]
+    kernels = kernels[0] + plain[0] + gaps[0] + cast[0], kernels[1] + plain[1] + gaps[1] + cast[1]
     graphs = setup.kernels.graphs
     if graphs == "iteration" or (graphs == "modules" and operation.name not in DYNAMIC):
         return Launches((kernels[0] * GRAPHED_GAP, kernels[1] * GRAPHED_GAP), (0.0, 0.0), 0.0)
@@ -206,12 +211,19 @@ def _plain_inside(setup: Setup, operation: Operation) -> bool:
     return (operation.role == "heads" or (operation.role == "activation" and eager)) and halves(setup)
 
 
-def _casts(setup: Setup, operation: Operation) -> int:
-    """Casts that autocast makes around a product of weights, each way, where nothing fuses them."""
+def _casts(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Casts around a product of weights, forward and backward, where nothing fuses them: autocast's, and those that
+    quantise its operands piece by piece."""
+    if operation.kind != "matmul" or not operation.parameters:
+        return 0, 0
+    modules, each = matrices(setup, operation), setup.precision.cast_kernels
     narrows = setup.precision.autocast and not fuses_neighbours(setup)
-    if not narrows or operation.kind != "matmul" or not operation.parameters:
-        return 0
-    return AUTOCAST_KERNELS * matrices(setup, operation)
+    cast = AUTOCAST_KERNELS * modules if narrows else 0
+    if not each or wide_here(setup, operation.name) or any(one.held == "adapter" for one in operation.parameters):
+        return cast, cast
+    forward = each * modules * (2 if casts_weights(setup) else 1)
+    last = operation.weight_gradient and not setup.precision.wide_weight_gradient
+    return cast + forward, cast + forward + 2 * each * modules * last
 
 
 def _module_issue(setup: Setup, operation: Operation) -> float:

@@ -6,8 +6,18 @@ from distsim.architectures import traits_of
 from distsim.arrays import Number
 from distsim.engine.jobs.resolve import Setup
 
+WHOLE_ZERO = 3
+"""Stage of ZeRO, FSDP's, at which ranks gather weights."""
 Sizes = tuple[Number, Number, Number]
 """Elements of a product's input, of its output and of its weights."""
+
+
+def casts_weights(setup: Setup) -> bool:
+    """Whether a product's module quantises its weights: not where they come in 8 bits from FSDP's ranks, if a job's
+    casts are composed (others' state what arriving weights take)."""
+    precision = setup.precision
+    arrive = precision.gather_bytes < precision.activation_bytes and setup.layout.zero == WHOLE_ZERO
+    return not (precision.cast_kernels and arrive)
 
 
 def trained_casts(setup: Setup, sizes: Sizes) -> tuple[Number, Number]:
@@ -15,9 +25,13 @@ def trained_casts(setup: Setup, sizes: Sizes) -> tuple[Number, Number]:
     inputs, outputs, weights = sizes
     precision = setup.precision
     each, weight = precision.cast_bytes
-    again = 1 if precision.cast_each else 0
+    weight = weight * casts_weights(setup)
     forward = each * inputs + weight * weights
-    backward = each * outputs * (1 + again) + forward * again
+    backward = each * outputs
+    if precision.cast_each:  # once more for the input gradient, and for the weight gradient, if that is narrow, too
+        narrow = 0 if precision.wide_weight_gradient else 1
+        backward = backward + weight * weights + narrow * each * (inputs + outputs)
+        backward = backward + precision.turned_bytes * (weights + narrow * (inputs + outputs))
     return forward, backward + precision.rescale_bytes * (inputs + weights)
 
 
@@ -29,10 +43,12 @@ def frozen_casts(setup: Setup, sizes: Sizes) -> tuple[Number, Number]:
     inputs, outputs, weights = sizes
     precision = setup.precision
     each, weight = precision.cast_bytes
+    weight = weight * casts_weights(setup)
     if not precision.cast_each:
         each = each - precision.kept_input_bytes
     turned = 2 * precision.transpose_bytes * traits_of(setup.accelerator).transposes
     if precision.parameter_bytes >= precision.activation_bytes:
         turned = 0.0
-    backward = each * outputs + (weight if precision.cast_each else turned) * weights
+    again = weight + precision.turned_bytes
+    backward = each * outputs + (again if precision.cast_each else turned) * weights
     return each * inputs + weight * weights, backward + precision.rescale_bytes * inputs
