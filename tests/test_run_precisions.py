@@ -10,8 +10,8 @@ from distsim.engine.runs.profile import framework_of, precision_of
 from distsim.interop.runs import Run
 
 
-def _recipe(precision: str, notes: str = "", year: str = "2025", framework: str = "huggingface") -> str:
-    run = Run({"id": "a", "framework": framework, "precision": precision, "notes": notes, "year": year}, 2)
+def _recipe(precision: str, notes: str = "", year: str = "2025", framework: str = "huggingface", **more: str) -> str:
+    run = Run({"id": "a", "framework": framework, "precision": precision, "notes": notes, "year": year, **more}, 2)
     return precision_of(run, framework_of(run))
 
 
@@ -73,6 +73,19 @@ def test_autocast_to_half_keeps_fp32_weights_in_torch(cell: str) -> None:
 def test_formats_by_other_words(framework: str, cell: str, recipe: str) -> None:
     """The first word that was known had decided, or none was."""
     assert _recipe(cell, framework=framework) == recipe
+
+
+@pytest.mark.parametrize(
+    ("notes", "more", "recipe"),
+    [("bf16 weights + 8-bit Adam", {}, "pure-bf16"), ("pure bfloat16 model weights", {}, "pure-bf16"),
+     ("no bf16 weights", {}, "amp-bf16"), ("bf16 weights exchanged", {}, "amp-bf16"), ("", {}, "amp-bf16"),
+     ("bf16 weights", {"framework": "maxtext"}, "pure-bf16"),
+     ("bf16 weights", {"framework": "fsdp", "zero_stage": "3"}, "fsdp-bf16"),
+     ("bf16 weights", {"framework": "deepspeed"}, "bf16")],
+)  # fmt: skip
+def test_weights_that_notes_say_are_in_16_bits_are(notes: str, more: dict[str, str], recipe: str) -> None:
+    """FSDP's shards stay fp32 whatever is gathered, and DeepSpeed's have a master copy."""
+    assert _recipe("bf16", **{"framework": "torch-ddp", "notes": notes, **more}) == recipe
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ TF32_UNTIL = 2022.5
 GRADIENT_BUFFERS = ("megatron",)
 """Families of frameworks that add gradients up in a buffer, in the parameters' format or in fp32 (Megatron-LM's
 --accumulate-allreduce-grads-in-fp32 and --main-grads-dtype, Megatron-Bridge's grad_reduce_in_fp32)."""
+FP32_WEIGHTS = ("amp-bf16", "fsdp-bf16", "jax-bf16")
+"""Recipes of bf16 whose weights are fp32, which notes may deny; those of FSDP's shards stay fp32 all the same."""
 REDUCED = {("pure-bf16", "fp32"): "fsdp-bf16-weights", ("fsdp-bf16", "bf16"): "fsdp-pure"}
 """Recipes where FSDP is told to reduce gradients in another format than usual (MixedPrecision's reduce_dtype)."""
 SPLITS = "splits_models"
@@ -189,6 +191,8 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
         return "bf16" if wide == "bf16" else "bf16-fp32-grads"
     replayed = {name: real for known in framework.recipes for name, real in known.replayed.items()}
     real = replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
+    if real in FP32_WEIGHTS and run_notes.weighs_16_bits(run) and not run.count("zero_stage"):
+        return "pure-bf16"
     if by_torch(run) and (told := REDUCED.get((real, run_notes.gradients_of(run) or ""))):
         return told
     wide = f"{real}-fp32-grads"

@@ -53,6 +53,9 @@ _NARROW_GRADIENTS = re.compile(
     + r"|main[-_]grads[-_]dtype[ =:]*bf16|grad[-_]reduce[-_]in[-_]fp32[ =:]*(?:false|0)",
     re.IGNORECASE,
 )
+_NARROW_WEIGHTS = re.compile(
+    affirmed(r"(?:bf16|bfloat16) (?:model )?weights(?! (?:share|assumed|exchange))"), re.IGNORECASE
+)
 _COMPOSED = re.compile(
     r"\beager activations?\b|\b(?:no|without) (?:fused activations?|bias[-_]activation[-_]fusion)|"
     r"bias[-_]activation[-_]fusion(?:[ =:]+|\s+is\s+)(?:off|false|not set)|--no-bias-swiglu-fusion",
@@ -116,6 +119,11 @@ def gradients_of(run: Run) -> str | None:
     found = [(one.start(), kind) for words, kind in ((_WIDE_GRADIENTS, "fp32"), (_NARROW_GRADIENTS, "bf16"))
              if (one := hit(words, notes))]  # fmt: skip
     return min(found)[1] if found else None
+
+
+def weighs_16_bits(run: Run) -> bool:
+    """Whether notes say that weights themselves are in bf16, as they are not under autocast."""
+    return hit(_NARROW_WEIGHTS, run.notes) is not None
 
 
 def composes_activations(run: Run) -> bool:
