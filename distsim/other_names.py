@@ -168,7 +168,8 @@ _PARTS: dict[Here, str] = {
     Here("chunks", why="(layers / stages / its value)"): _LAYERS_OF_CHUNK,
     Here("cp", why="(Ulysses: with cp-mode all_to_all)"): "sequence-parallel-size ulysses-sequence-parallel-size "
     "ds-sequence-parallel-size parallelism-config-sp-size sp-size sp-degree ulysses-size ulysses-degree",
-    Here("recompute_layers", why="(block: its value x vpp; uniform 1: leave out)"): "recompute-num-layers",
+    Here("recompute_layers", why="(block: its value x vpp; uniform: recompute-group)"): "recompute-num-layers",
+    Here("recompute_group"): "checkpoint-num-layers activation-checkpoint-interval checkpoint-interval",
     Here("recompute", "full", "(block: with recompute-layers)"): "recompute-method",
     Here("recompute", "selective", "(the framework decides what is recomputed)"): "context-fn",
     Here("recompute", "selective", "(for op; for a number: full, with recompute-layers = layers / its value)"):

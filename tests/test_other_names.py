@@ -56,7 +56,7 @@ def test_no_field_of_a_job_is_taken_for_another_tools_name() -> None:
         ("gradient_accumulation_steps", [Here("global_batch", why="(micro-batch x dp x accumulation)")]),
         (
             "recompute_num_layers",
-            [Here("recompute_layers", why="(block: its value x vpp; uniform 1: leave out)")],
+            [Here("recompute_layers", why="(block: its value x vpp; uniform: recompute-group)")],
         ),
         ("recompute-method", [Here("recompute", "full", "(block: with recompute-layers)")]),
         ("num-layers-per-virtual-pipeline-stage", [Here("vpp", why="(layers / pp / its value)")]),

@@ -418,7 +418,19 @@ def test_words_that_are_not_understood_are_told() -> None:
 
 def test_a_policy_that_nobody_knows_is_said_to_be_left_out() -> None:
     assert "'other:my_policy' is not a policy of megatron-core" in _replay(recompute="other:my_policy").assumed
-    assert "one in 4" in _replay(recompute="uniform:4").assumed
+
+
+@pytest.mark.parametrize(
+    ("cell", "notes", "layers"),
+    [("uniform:4", "", 4), ("other:full uniform 2 layers", "", 2), ("uniform", "", 1), ("full", "", 1),
+     ("full", "recompute uniform with 8 layers per checkpoint", 8), ("block:4", "8 layers per checkpoint", 1),
+     ("full", "recompute_num_layers=2 (full recompute, uniform)", 2), ("full", "recompute_num_layers 1, uniform", 1)],
+)  # fmt: skip
+def test_how_many_layers_share_a_checkpoint(cell: str, notes: str, layers: int) -> None:
+    assert setup_of(_run(recompute=cell, notes=notes)).layout.recompute_group == layers
+    there = _run(recompute=cell, notes=notes, framework="fsdp", zero_stage="3", tp="1", pp="1")
+    assert setup_of(there).layout.recompute_group == 1
+    assert ("one layer in each checkpoint" in replay(there).assumed) == (layers > 1)
 
 
 @pytest.mark.parametrize(

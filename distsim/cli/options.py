@@ -61,6 +61,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "global_batch": (int, "sequences per optimizer step over all ranks [default: micro-batch * dp]"),
     "recompute": (str, "activation recomputation: none, selective, full [default: the framework's, or none]"),
     "recompute_layers": (int, "layers per stage that recompute under full [default: all]"),
+    "recompute_group": (int, "layers that one checkpoint covers under full [default: 1]"),
     "recompute_modules": (
         str,
         "what selective recomputes (Megatron): core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts",

@@ -177,7 +177,9 @@ def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
     yield term.bold(f"Kept for backward by a {block.name} layer ({count} on this stage), one micro-batch on one rank")
     again = setup.layout.recompute_layers
     if again:
+        each = setup.layout.recompute_group
         which = "each layer" if again < 0 else f"each of the first {again} layers"
+        which = f"the first of each {each} layers" if each > 1 else which
         kept = f"only its input, {gib(block.boundary.size_bytes)}," if block.boundary is not None else "nothing"
         yield f"Recomputed: {which} of the stage keeps {kept} and holds what follows only during its own backward."
     rows = list(_saved_rows(block, setup))
@@ -235,7 +237,7 @@ _FOLLOWS = {
     "expert_overlap": "the framework's recipe", "expert_imbalance": "1.2 for step time with ep > 1, else 1",
     "tp_comm_overlap": "the framework's recipe", "dp_comm_overlap": "the framework",
     "expert_dispatcher": "the framework's recipe",
-    "recompute_layers": "recompute", "vocab_padded": "the framework's padding",
+    "recompute_layers": "recompute", "recompute_group": "recompute", "vocab_padded": "the framework's padding",
 }  # fmt: skip
 
 

@@ -75,6 +75,8 @@ class Job(Spec):
     global_batch: Batch = None
     recompute: Literal["none", "selective", "full"] | None = None
     recompute_layers: Annotated[int | None, Once(Field(ge=1, le=1_000_000))] = None
+    recompute_group: Degree = None
+    """Layers that one checkpoint covers under full recomputation."""
     recompute_modules: str | None = None
     """Modules of a layer that selective recomputation computes again, by Megatron's names."""
     remat_policy: str | None = None

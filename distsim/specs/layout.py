@@ -38,6 +38,8 @@ class Layout(NamedTuple):
     """1 where ``--recompute selective`` is on."""
     recompute_layers: Number = 0
     """Layers per stage that keep only their input (``--recompute full``); -1 means all."""
+    recompute_group: int = 1
+    """Layers that one checkpoint covers where all are recomputed: the input of the first is kept."""
     schedule: str = "1f1b"
     attention: str = "flash"
     cp_mode: str = "ring"

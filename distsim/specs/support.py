@@ -90,6 +90,8 @@ class Supports(Spec):
     """It fine-tunes with adapters by a switch of its own, or through peft."""
     some_layers: bool = True
     """Some layers of a stage may be computed again while others are not; off where all follow one policy."""
+    recompute_groups: bool = False
+    """One checkpoint may cover several layers."""
     uneven: bool = True
     """Pipeline stages may hold unlike numbers of layers, if only where the user places them."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from distsim import catalog
 from distsim.arrays import ceil_div
 from distsim.engine.advice.offered import offered
-from distsim.engine.advice.recomputation import cheap_again, policies, some_layers
+from distsim.engine.advice.recomputation import cheap_again, groups, policies, some_layers
 from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, other_losses
@@ -90,6 +90,7 @@ def _micro_batch(setup: Setup) -> Iterator[Change]:
 def _recompute(setup: Setup) -> Iterator[Change]:
     """Cheap modules, attention, then full for a quarter, half and three quarters of a stage's layers, then for all."""
     if setup.recompute == "full" and setup.layout.recompute_layers < 0:
+        yield from (Change("recompute", 0, words, {"recompute_group": size}) for words, size in groups(setup))
         return
     step, stated = 0, {} if setup.job.recompute is None else {"recompute": "selective"}
     if setup.recompute != "full" and (again := cheap_again(setup)):

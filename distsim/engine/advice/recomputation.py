@@ -10,8 +10,12 @@ from distsim.engine.jobs.modules import cheap_modules
 from distsim.engine.jobs.resolve import Setup
 from distsim.specs.flags import flag
 
-PARTS = ("recompute_layers", "recompute_modules", "remat_policy")
+PARTS = ("recompute_layers", "recompute_group", "recompute_modules", "remat_policy")
 """Options that say what of layers is computed again."""
+
+GROUPS = (1, 2, 4)
+"""Layers of a checkpoint that advice tries: beyond the square root of a stage's layers inputs no longer outweigh them
+(Chen et al. 2016, arXiv:1604.06174), and stages have tens at most."""
 
 
 def less_recomputation(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -29,7 +33,7 @@ def less_recomputation(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]
             changed = {**dict.fromkeys(gone), "recompute": "selective", "recompute_modules": ",".join(again)}
             yield "recompute", f"recompute {' and '.join(again)} only{fewer}", changed
         for count, layers in _fewer_layers(setup):
-            yield "recompute", some_layers(count, layers), {"recompute_layers": count}
+            yield "recompute", some_layers(count, layers), {**dict.fromkeys(gone), "recompute_layers": count}
 
 
 def cheap_again(setup: Setup) -> tuple[str, ...]:
@@ -46,6 +50,15 @@ def policies(setup: Setup) -> list[str]:
 def some_layers(count: int, layers: int) -> str:
     """How recomputing ``count`` of each stage's layers is called in advice."""
     return f"recompute {count} of {layers} layers per stage" if count < layers else "recompute all layers"
+
+
+def groups(setup: Setup) -> list[tuple[str, int]]:
+    """Other sizes of the groups of layers that share a checkpoint, where all layers are recomputed, in words."""
+    if not setup.framework.supports.recompute_groups:
+        return []
+    now, most = setup.layout.recompute_group, max(setup.stage_layers)
+    words = {1: "one layer in each checkpoint"}
+    return [(words.get(size, f"{size} layers in each checkpoint"), size) for size in GROUPS if now != size < most]
 
 
 def _fewer_layers(setup: Setup) -> Iterator[tuple[int, int]]:

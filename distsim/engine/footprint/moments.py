@@ -7,6 +7,7 @@ import itertools
 from distsim.arrays import Number, maximum, minimum, nothing, plus, product, take, where
 from distsim.engine.footprint.backward import elements
 from distsim.engine.footprint.buffers import head_gradient_bytes, reduced_unit_bytes, resharded_bytes, waiting_bytes
+from distsim.engine.footprint.checkpoint_groups import grouped, highest_places, layers_ahead
 from distsim.engine.footprint.moment import AT_LOSS, STEP, Moment
 from distsim.engine.footprint.saved import Saved, again_bytes, layer_saved_bytes
 from distsim.engine.footprint.stage_step import StageStep, kept_casts, loop_casts, unless_zero
@@ -93,7 +94,9 @@ def _layers(step: StageStep) -> None:
     grows = not isinstance(step.gradients.kept, (int, float)) or step.gradients.kept > 0 or len(stage.flights.split) > 0
     for kind in reversed(range(len(stage.layers))):
         mine = [place for place in range(count) if stage.order[place] == kind]
-        for place in sorted({mine[-1], mine[0]} if grows or mine[0] == 0 else {mine[-1]}, reverse=True):
+        places = {mine[-1], mine[0]} if grows or mine[0] == 0 else {mine[-1]}
+        places |= highest_places(step.setup, stage, kind) if grouped(step.setup) else set()
+        for place in sorted(places, reverse=True):
             layer_backward(step, kind, place)
         if not isinstance(again, int) or 0 < again < count:
             ahead = (place if stage.order[place] == kind else mine[0] for place in range(count))
@@ -109,10 +112,11 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     setup, stage, made = step.setup, step.stage, step.gradients.kept
     again = stage.recomputed_layers(setup.layout)
     layers, copies, gradients = 0, 0, product(_parameters(stage.head), made) + step.tied_gradient()
-    for (block, times), among in zip(stage.layers, stage.among_first, strict=True):
-        ahead = stage.layer_count if setup.kernels.residuals == "stacked" else place  # one array holds all layers'
+    ahead = stage.layer_count if setup.kernels.residuals == "stacked" else place  # one array holds all layers'
+    among_group = layers_ahead(setup, stage, place) if grouped(setup) and isinstance(place, int) else None
+    for one, ((block, times), among) in enumerate(zip(stage.layers, stage.among_first, strict=True)):
         small = take(among, minimum(ahead, again))
-        whole = take(among, ahead) - small
+        small, whole = among_group[one] if among_group else (small, take(among, ahead) - small)
         layers = layers + small * layer_saved_bytes(setup, block, 1) + whole * layer_saved_bytes(setup, block, 0)
         copies = plus(copies, product(whole, kept_casts(setup, block)))
         gradients = plus(gradients, product((times - take(among, place + 1)) * _parameters(block), made))

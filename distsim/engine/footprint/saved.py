@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, maximum, where
+from distsim.engine.footprint.checkpoint_groups import grouped, kept_inputs
 from distsim.engine.jobs.narrow import wide_share
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -112,9 +113,12 @@ def saved_of(setup: Setup, stage: Stage) -> Saved:
 
 def kinds_saved_bytes(setup: Setup, stage: Stage) -> list[Number]:
     """Bytes of one micro-batch for all layers of each kind on a stage."""
+    inputs = stage.recomputed(setup.layout)
+    if grouped(setup):  # all layers are recomputed then
+        inputs = [*kept_inputs(setup, stage)]
     return [
-        here * layer_saved_bytes(setup, block, 1) + (times - here) * layer_saved_bytes(setup, block, 0)
-        for (block, times), here in zip(stage.layers, stage.recomputed(setup.layout), strict=True)
+        kept * layer_saved_bytes(setup, block, 1) + (times - here) * layer_saved_bytes(setup, block, 0)
+        for (block, times), here, kept in zip(stage.layers, stage.recomputed(setup.layout), inputs, strict=True)
     ]
 
 

@@ -46,6 +46,7 @@ def layout_of(
         cp_mode=filled["cp_mode"], vocab_parallel=filled["vocab_parallel"] or "", seq=filled["seq"] or model.context,
         loss_parallel=int(filled["loss_parallel"]), micro_batch=filled["micro_batch"], micro_batches=micro_batches,
         selective=int(filled["recompute"] == "selective"), recompute_layers=_recompute_layers(filled),
+        recompute_group=filled["recompute_group"] or 1,
         schedule=schedule or ("interleaved-1f1b" if vpp > 1 else "1f1b"), attention=filled["attention"],
     )  # fmt: skip
     layout = packed_samples(filled["sample_tokens"], model, layout)

@@ -26,6 +26,7 @@ from distsim.engine.jobs.profile import (
     padded_vocab,
     precision_named,
 )
+from distsim.engine.jobs.recomputed import refuse_recompute
 from distsim.engine.jobs.remat import settle_policy
 from distsim.engine.jobs.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.jobs.software import framework_of
@@ -145,7 +146,8 @@ class Setup:
             "sequence_parallel": bool(layout.sequence_parallel), "loss_parallel": bool(layout.loss_parallel),
             "cp_mode": layout.cp_mode, "seq": layout.seq, "micro_batch": layout.micro_batch,
             "global_batch": layout.global_batch, "micro_batches": layout.micro_batches,
-            "recompute": self.recompute, "recompute_layers": layout.recompute_layers, **modules_of(self.job),
+            "recompute": self.recompute, "recompute_layers": layout.recompute_layers,
+            "recompute_group": layout.recompute_group, **modules_of(self.job),
             "attention": layout.attention, "compile": self.compiled, "cuda_graphs": self.kernels.graphs,
             "expert_overlap": self.kernels.expert_overlap, "tp_comm_overlap": overlapped(self),
             "dp_comm_overlap": self.framework.traffic.overlap_gradients,
@@ -274,8 +276,4 @@ def _refuse_unsupported(filled: Mapping[str, Any], framework: Framework) -> None
             f"--compile has no effect with framework {framework.name}: its profile does not state what it fuses",
             "leave --compile out",
         )
-    if filled["recompute_layers"] and filled["recompute"] != "full":
-        raise DistsimError(
-            f"--recompute-layers {filled['recompute_layers']} has no effect with --recompute {filled['recompute']}",
-            "add --recompute full, or leave --recompute-layers out",
-        )
+    refuse_recompute(filled, framework)

@@ -142,6 +142,7 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
         options.pop("no_sync")  # what the row's software cannot do, its words do not mean
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)
+        options.pop("recompute_group", None)
     if not options.get("zero"):
         options.pop("zero_group", None)
     if mtp := layers_predicting(run, model.mtp_layers if framework.usual.get("trains_mtp") else 0):

@@ -12,7 +12,7 @@ from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import model_of
-from distsim.interop.runs.recompute import Said, said_by, unknown
+from distsim.interop.runs.recompute import WHOLE, Said, said_by, told_together, unknown
 from distsim.interop.runs.remat import CUSTOM, Custom, custom_of, names_another
 from distsim.interop.runs.sharding_groups import hybrid_group
 from distsim.specs.accelerator import Accelerator
@@ -97,7 +97,7 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
         return Said(options, policy.kernels)
     if plain and (said := said_by(plain, layers, run.count("vpp") or 1, parts_of(model_of(run)))):
-        return said
+        return _together(run, framework, said, plain in WHOLE)
     words = run_notes.recompute_options(run)
     if str(words.get("recompute")) == cell and cell not in ("", "selective"):
         if not cell.startswith(OTHER):
@@ -106,6 +106,16 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
         return Said({}, assumed=f"recompute {cell!r} is not a policy of {framework.name}: treated as {taken}")
     told = plain in SIMPLE or not plain
     return Said(words, assumed="" if told else f"recompute {cell!r}: read as {words['recompute']}")
+
+
+def _together(run: Run, framework: Framework, said: Said, whole: bool) -> Said:
+    """The same with how many layers share a checkpoint, which notes may tell where a cell says full and no more, and
+    where the software has such."""
+    options = {**said.options, **(told_together(run.notes) if whole else {})}
+    if options.get("recompute_group", 1) == 1 or framework.supports.recompute_groups:
+        return said._replace(options=options)
+    size = options.pop("recompute_group")
+    return Said(options, said.kernels, f"{framework.name} has one layer in each checkpoint, not {size}")
 
 
 def _custom(policy: Custom, instead: str) -> Said:

@@ -69,6 +69,11 @@ _DENIED = re.compile(
     rf"\b{_AGAIN}(?: is | was | |[ =:]+)(?:off|false|disabled|none|no|not used)\b(?! \w)",
     re.IGNORECASE,
 )
+_TOGETHER = re.compile(
+    r"\b(\d{1,3}) layers (?:per|a|in each) checkpoint\b|"
+    r"\brecompute[-_]num[-_]layers[ =:]+(\d{1,3})\b[^.;\d]{0,20}\buniform\b",
+    re.IGNORECASE,
+)
 CHOICES = (
     "known: none, full, selective, op, uniform, block:N, every-N, N layers, N%, core_attn, mlp, layernorm, act, "
     "moe, moe_act, mla_up_proj, shared_experts"
@@ -138,9 +143,7 @@ def unknown(cell: str) -> MissingCell:
 def _layers(cell: str, word: str, flat: str, layers: int, chunks: int) -> Said | None:
     """So many layers of a stage, each of them whole."""
     if found := UNIFORM.match(word):
-        several = int(found[1]) > 1
-        note = f"recompute {cell!r}: the inputs of all layers are kept, not of one in {found[1]}" if several else ""
-        return Said({"recompute": "full"}, assumed=note)
+        return Said({"recompute": "full", **_together(int(found[1]))})
     count = _count(word, layers, chunks)
     if count is None:
         count = _selected(flat, layers)
@@ -150,6 +153,17 @@ def _layers(cell: str, word: str, flat: str, layers: int, chunks: int) -> Said |
         return Said({"recompute": "none"})
     note = f"recompute {cell!r}: read as block:{count // chunks}" if count > 1 and NUMBERED.match(word) else ""
     return Said({"recompute": "full"} | ({"recompute_layers": count} if count < layers else {}), assumed=note)
+
+
+def _together(layers: int) -> dict[str, int]:
+    """The option that says how many layers share a checkpoint, if several do."""
+    return {"recompute_group": layers} if layers > 1 else {}
+
+
+def told_together(notes: str) -> dict[str, int]:
+    """The same of notes."""
+    found = _TOGETHER.search(notes)
+    return _together(int(found[1] or found[2])) if found else {}
 
 
 def _count(word: str, layers: int, chunks: int) -> int | None:
@@ -195,8 +209,7 @@ def _worded(cell: str, flat: str, layers: int, chunks: int) -> Said | None:
     if len(numbers) == 2:
         count = round(layers * first / last) if "of" in words and last else None
     elif "uniform" in method or ("num" in words and "block" not in method and first == 1):
-        kept = f"recompute {cell!r}: the inputs of all layers are kept, not of one in {first}" if first > 1 else ""
-        return whole._replace(assumed=note or kept)
+        return whole._replace(options={**whole.options, **_together(first)})
     elif "block" in method or "num" in words:
         count = first * chunks
     elif method & {"layer", "layers"}:
