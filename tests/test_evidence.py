@@ -158,6 +158,16 @@ def test_whole_fine_tuning_keeps_no_master_copy() -> None:
     assert checkpointed(_run(), setup) is setup
 
 
+def test_loops_of_ones_own_are_no_scripts_that_fine_tune() -> None:
+    """They compute nothing again unless they say so, and an update that a row calls fused is."""
+    setup = _setup(framework="huggingface")
+    mine = _run(finetune_kind="full", notes="own training loop over a transformers model")
+    assert checkpointed(mine, setup) is setup
+    fused = _run(finetune_kind="full", optimizer="adamw-fused", year=2025)
+    assert trained_whole(fused, setup).optimizer.name == "adamw" != trained_whole(
+        _run(finetune_kind="full", optimizer="adamw", year=2025), setup).optimizer.name  # fmt: skip
+
+
 def test_only_replays_know_states_of_software() -> None:
     run = next(run for run in RUNS if run.text("framework") == "nanotron")
     replayed = replay(run)

@@ -15,6 +15,7 @@ from distsim.engine.steps.pass_times import pass_times
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs.chips import chip_in
+from distsim.interop.runs.notes import power_of
 from distsim.specs.job import Job
 
 ROW = {"id": "a", "model": "llama-2-7b", "gpu": "a100-sxm4-80gb", "n_gpus": "16", "seq_len": "2048", "micro_batch": "2",
@@ -122,3 +123,18 @@ def test_cards_of_another_size_than_their_usual_part(cells: dict[str, str], gibi
     assert setup_of(Run({**ROW, **cells}, 2)).accelerator.capacity == pytest.approx(gibibytes * 2**30, rel=0.001)
     found = replay(Run({**ROW, "mem_peak_gb_per_gpu": "88", "mem_kind": "reserved", **cells}, 2))
     assert (found.memory_error is not None) == (gibibytes > 85)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "notes", "watts"),
+    [
+        ("rtx-3090", "a PCIe card with power limit 240 W (default 350)", 240),
+        ("rtx-3090", "power limit of 240W", 240), ("rtx-3090", "card limited to 280 W", 280),
+        ("b300-sxm", "B300 with a 1000 W cap", 1000), ("rtx-3090", "power cap of 350 W reached", None),
+        ("gh200-96gb", "660 W cap shared by CPU and GPU", None), ("rtx-3090", "no power limit of 240 W", None),
+        ("rtx-3090", "drew 240 W", None), ("nobody's", "power limit 240 W", None),
+    ],
+)  # fmt: skip
+def test_notes_that_tell_a_power_limit(gpu: str, notes: str, watts: float | None) -> None:
+    assert power_of(Run({**ROW, "gpu": gpu, "notes": notes}, 2)) == watts
+    assert power_of(Run({**ROW, "gpu": gpu, "notes": notes, "gpu_power": "200"}, 2)) == 200

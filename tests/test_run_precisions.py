@@ -89,6 +89,16 @@ def test_weights_that_notes_say_are_in_16_bits_are(notes: str, more: dict[str, s
 
 
 @pytest.mark.parametrize(
+    ("notes", "framework", "recipe"),
+    [("torchao float8 tensorwise on the frozen linear layers", "huggingface", "torchao-tensorwise"),
+     ("float8 of torchao, rowwise", "fsdp", "torchao-rowwise"), ("no torchao float8", "fsdp", "fsdp-fp8"),
+     ("torchao 0.11", "fsdp", "fsdp-fp8"), ("torchao float8", "megatron-core", "fp8")],
+)  # fmt: skip
+def test_notes_name_whose_8_bit_layers_ran(notes: str, framework: str, recipe: str) -> None:
+    assert _recipe("fp8", notes, framework=framework) == recipe
+
+
+@pytest.mark.parametrize(
     ("step_seconds", "notes", "gpu", "reason"),
     [("0.08", "", "h100-sxm", ""), ("0.08", "no TF32", "h100-sxm", "precision fp32"), ("0.008", "", "h100-sxm", "fp32"),
      ("0.8", "", "v100-sxm2-32gb", "precision fp32"), ("0.8", "", "h100-sxm", None)],

@@ -105,6 +105,16 @@ def test_what_fsdp_gathers_in_8_bits_is_cast_before_and_kept_inputs_stay_wide() 
     assert kept[0] == kept[1]
 
 
+def test_uncompiled_layers_compute_gradients_of_frozen_weights_and_drop_them() -> None:
+    usual = {"precision": "torchao-rowwise", "zero": 0, "gpus": 1, "global_batch": 1, "lora_rank": 16,
+             "lora_targets": "q,v"}  # fmt: skip
+    eager, compiled = (stage_compute(one, build_stages(one)[0]) for one in
+                       (_setup(**usual), _setup(**usual, compile=True)))  # fmt: skip
+    forward = eager.phases["forward"].matmul8
+    assert eager.phases["backward"].matmul8 == pytest.approx(2 * forward, rel=0.05)
+    assert compiled.phases["backward"].matmul8 == pytest.approx(forward, rel=0.05)
+
+
 def test_weight_gradients_in_16_bits_are_a_third_of_the_products() -> None:
     (narrow, _), (mixed, _) = _computed("torchao-rowwise"), _computed("torchao-rowwise-gw-hp")
     before, after = narrow.phases["backward"], mixed.phases["backward"]

@@ -43,6 +43,8 @@ class Precision(Sourced):
     """Kernels that quantise one operand of a product, launched one by one; 0 where few others are beside them."""
     turned_bytes: Amount = 0
     """Memory traffic per element of laying quantised operands of backward's products out across."""
+    frozen_gradients: bool = False
+    """Products in 8 bits compute the gradients of frozen weights, too."""
     composed: ComposedCasts | None = None  # type: ignore[valid-type]
     """How operands are quantised in jobs that are not compiled; None: as in others."""
     may_delay: bool = False

@@ -23,7 +23,7 @@ from distsim.engine.kernels.passes import (
     table_gradient_bytes,
 )
 from distsim.engine.kernels.products import linear_seconds, product_seconds
-from distsim.engine.kernels.quantise import frozen_casts, trained_casts
+from distsim.engine.kernels.quantise import frozen_casts, makes_weight_gradient, trained_casts
 from distsim.engine.kernels.softmax_passes import plain_torch
 from distsim.engine.kernels.sums import BlockSums, StageCompute, Sums
 from distsim.engine.kernels.weights import optimizer_seconds, weight_work
@@ -196,7 +196,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     grouped = 1 - ALONE / maximum(batch, 1) if experts else 0
     uneven, alone = (busiest_rank(setup), stated_rank(setup)) if experts else (1.0, 1.0)
     found = [(forward, narrow, times[0]), (backward, narrow, times[1])]
-    found += [(backward, last, times[2])] if operation.weight_gradient else []
+    found += [(backward, last, times[2])] if makes_weight_gradient(setup, operation, narrow) else []
     found += [(backward, narrow, times[0])] if operation.name == HEAD and setup.kernels.loss_chunk_again else []
     for sums, in_8_bits, own in found:
         for name, part in (("matmul", own * (1 - grouped) * alone), ("grouped", own * grouped * uneven)):
@@ -226,7 +226,7 @@ def _passes_beside(setup: Setup, chip: Chip, operation: Operation, narrow: bool)
     if narrow:
         m, n, k, batch = operation.shape
         readers = matrices(setup, operation) if setup.precision.cast_kernels else 1  # each module casts its own
-        casts = trained_casts if operation.weight_gradient else frozen_casts
+        casts = trained_casts if makes_weight_gradient(setup, operation, narrow) else frozen_casts
         before, after = casts(setup, (m * k * batch * readers, m * n * batch, n * k * batch))
         return stream_seconds(first + before, chip.bandwidth), stream_seconds(second + after, chip.bandwidth)
     first, second = first + bias_bytes(setup, operation), second + bias_gradient_bytes(setup, operation)

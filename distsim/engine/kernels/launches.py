@@ -10,7 +10,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels import expert_modules
 from distsim.engine.kernels.passes import clamped, composed, fuses_neighbours, halves, matrices
 from distsim.engine.kernels.plain_costs import SOFTCAP_KERNELS
-from distsim.engine.kernels.quantise import casts_weights
+from distsim.engine.kernels.quantise import casts_weights, makes_weight_gradient
 from distsim.engine.kernels.softmax_passes import (
     COMPOSED_SOFTMAX_KERNELS,
     SOFTMAX_STEPS_KERNELS,
@@ -221,8 +221,8 @@ def _casts(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     cast = AUTOCAST_KERNELS * modules if narrows else 0
     if not each or wide_here(setup, operation.name) or any(one.held == "adapter" for one in operation.parameters):
         return cast, cast
-    forward = each * modules * (2 if casts_weights(setup) else 1)
-    last = operation.weight_gradient and not setup.precision.wide_weight_gradient
+    forward = each * modules * (1 + casts_weights(setup))
+    last = makes_weight_gradient(setup, operation, True) and not setup.precision.wide_weight_gradient
     return cast + forward, cast + forward + 2 * each * modules * last
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from distsim.architectures import traits_of
-from distsim.arrays import Number
+from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
+from distsim.layers.ledger import Operation
 
 WHOLE_ZERO = 3
 """Stage of ZeRO, FSDP's, at which ranks gather weights."""
@@ -12,12 +13,13 @@ Sizes = tuple[Number, Number, Number]
 """Elements of a product's input, of its output and of its weights."""
 
 
-def casts_weights(setup: Setup) -> bool:
-    """Whether a product's module quantises its weights: not where they come in 8 bits from FSDP's ranks, if a job's
-    casts are composed (others' state what arriving weights take)."""
+def casts_weights(setup: Setup) -> Number:
+    """1 where a product's module quantises its weights, 0 where they come in 8 bits from FSDP's ranks, if a job's casts
+    are composed (others' state what arriving weights take)."""
     precision = setup.precision
-    arrive = precision.gather_bytes < precision.activation_bytes and setup.layout.zero == WHOLE_ZERO
-    return not (precision.cast_kernels and arrive)
+    if not precision.cast_kernels or precision.gather_bytes >= precision.activation_bytes:
+        return 1
+    return where(setup.layout.zero == WHOLE_ZERO, 0, 1)
 
 
 def trained_casts(setup: Setup, sizes: Sizes) -> tuple[Number, Number]:
@@ -33,6 +35,11 @@ def trained_casts(setup: Setup, sizes: Sizes) -> tuple[Number, Number]:
         backward = backward + weight * weights + narrow * each * (inputs + outputs)
         backward = backward + precision.turned_bytes * (weights + narrow * (inputs + outputs))
     return forward, backward + precision.rescale_bytes * (inputs + weights)
+
+
+def makes_weight_gradient(setup: Setup, operation: Operation, narrow: bool) -> bool:
+    """Whether backward computes the gradient of an operation's weights; some software computes frozen ones', too."""
+    return operation.weight_gradient or (narrow and setup.precision.frozen_gradients)
 
 
 def frozen_casts(setup: Setup, sizes: Sizes) -> tuple[Number, Number]:

@@ -181,6 +181,8 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
         if rounds is not None:
             return "tf32" if rounds else "fp32"
         recipe = "tf32" if recipe_year(run) < TF32_UNTIL else recipe
+    if recipe == "fp8" and framework.family == "torch" and (named := run_notes.torchao_recipe(run)):
+        return named
     if recipe == "fp8" and "precision_fp8_rowwise" in framework.usual:
         recipe += run_notes.scaled_by_rows(run)
     if recipe == "nvfp4" and "precision_nvfp4_mixed" in framework.usual:

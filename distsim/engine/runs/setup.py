@@ -161,7 +161,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
         "global_batch": run.count("global_batch"), "zero": stage_under(run, framework),
         "sequence_parallel": run.flag("sequence_parallel"),
     }  # fmt: skip
-    options["gpu_power"] = run.positive("gpu_power")
+    options["gpu_power"] = run_notes.power_of(run)
     if framework.compiled and (run_notes.compiled(run) or run.flag("compile") is False):
         options["compile"] = run_notes.compiled(run)
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})

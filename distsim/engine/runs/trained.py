@@ -46,7 +46,7 @@ def trained_whole(run: Run, setup: Setup) -> Setup:
         precision = AUTOCAST
     named = run.text("optimizer")
     newer = run_year(run) >= float(usual.get("optimizer_until", TODAY)) + 1 and (sharded or not named)
-    if newer or (named and setup.optimizer.name != "adamw"):
+    if newer or (named and setup.optimizer.name != "adamw") or fuses_update(run):
         optimizer = None
     return replace(
         setup,
@@ -73,7 +73,7 @@ def checkpointed(run: Run, setup: Setup) -> Setup:
     """The setup recomputing every layer, as the framework's trainers that fine-tune everything do, where the row does
     not say."""
     usual = setup.framework.usual_whole.get("recompute") == "full" and setup.tuning is None
-    if not usual or not fine_tunes(run) or run.text("recompute") is not None:
+    if not usual or not fine_tunes(run) or run.text("recompute") is not None or run_notes.own_loop(run):
         return setup
     return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=-1, selective=0))
 

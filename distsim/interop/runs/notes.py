@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from distsim import catalog
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.sharding import stated_stage
@@ -55,6 +56,14 @@ _NARROW_GRADIENTS = re.compile(
 )
 _NARROW_WEIGHTS = re.compile(
     affirmed(r"(?:bf16|bfloat16) (?:model )?weights(?! (?:share|assumed|exchange))"), re.IGNORECASE
+)
+_TORCHAO = re.compile(affirmed(r"torchao(?:'s)? float8|float8 (?:of|by|from|through) torchao"), re.IGNORECASE)
+_CAPPED = re.compile(
+    affirmed(
+        r"\bpower (?:limit|cap)(?: of| at| to|:)? ?(\d{2,4}) ?W\b|\b(\d{3,4}) ?W (?:power )?(?:limit|cap)\b(?! shared)|"
+        r"\blimited to (\d{2,4}) ?W\b"
+    ),
+    re.IGNORECASE,
 )
 _COMPOSED = re.compile(
     r"\beager activations?\b|\b(?:no|without) (?:fused activations?|bias[-_]activation[-_]fusion)|"
@@ -137,6 +146,12 @@ def scaled_by_rows(run: Run) -> str:
     return "_rowwise_gw_hp" if "rowwise_with_gw_hp" in notes else "_rowwise" if "rowwise" in notes else ""
 
 
+def torchao_recipe(run: Run) -> str:
+    """The recipe of 8-bit products that notes name as torchao's; nothing where they name none."""
+    scaled = scaled_by_rows(run).replace("_", "-") or "-tensorwise"
+    return f"torchao{scaled}" if hit(_TORCHAO, run.notes) else ""
+
+
 def wide_tail(run: Run) -> str:
     """The end of a recipe's name where notes say that the last layers' products stay in 16 bits."""
     return "_mixed" if hit(_WIDE_TAIL, run.notes) else ""
@@ -145,6 +160,17 @@ def wide_tail(run: Run) -> str:
 def exchanges_apart(run: Run) -> bool:
     """Whether notes deny that gradients are reduced, and parameters gathered, beside computation."""
     return hit(_APART, run.notes) is not None
+
+
+def power_of(run: Run) -> float | None:
+    """Watts of each GPU: what the cell says, else a cap that notes tell if it is below what the GPU takes by itself."""
+    stated = run.positive("gpu_power")
+    told = hit(_CAPPED, run.notes) if stated is None else None
+    if told is None:
+        return stated
+    cap, name = float(next(filter(None, told.groups()))), gpu_of(run) or ""
+    own = catalog.load("gpus", name).power if catalog.knows("gpus", name) else None
+    return cap if own and cap < own else None
 
 
 def overlaps_tensor_parallel(run: Run) -> bool:
