@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim import catalog
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 
@@ -146,3 +147,17 @@ def test_trainers_adafactor_is_another_than_torchs() -> None:
     cells = {"id": "a", "model": "llama-3.1-8b", "gpu": "h200-sxm", "n_gpus": "1", "seq_len": "2048",
              "micro_batch": "1", "framework": "huggingface", "optimizer": "adafactor"}  # fmt: skip
     assert setup_of(Run(cells, 1)).job.optimizer == "adafactor-transformers"
+
+
+def test_8_bit_updates_of_bitsandbytes_compute_longer_than_they_move() -> None:
+    """Seven cycles of a unit an element at 0.7 of the best rates; torchao's are compiled and move bytes."""
+    eight, torchao, fused = (distsim.step("llama-3.1-8b", gpu="h200-sxm", gpus=1, micro_batch=1, seq=512,
+                                          framework="huggingface", precision="pure-bf16", optimizer=name)
+                             for name in ("adamw-8bit", "adamw-8bit-torchao", "adamw"))  # fmt: skip
+    parts = [one.breakdown["optimizer"] for one in (eight, torchao, fused)]
+    chip = catalog.load("gpus", "h200-sxm").chip
+    assert chip.units and chip.clock
+    assert parts[0] == pytest.approx(8.03e9 * 7 / (chip.units * chip.clock), rel=0.1)
+    assert parts[1] < parts[2] < parts[0]
+    spread = distsim.step("llama-3.1-8b", gpu="h200-sxm", gpus=8, zero=3, framework="fsdp", optimizer="adamw-8bit")
+    assert spread.breakdown["optimizer"] < parts[0] / 6

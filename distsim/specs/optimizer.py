@@ -39,6 +39,9 @@ class Optimizer(Sourced):
     states: tuple[State, ...] = ()
     passes: Factor = 1
     """Memory traffic of the update over that of a fused one."""
+    unit_cycles: Amount = 0
+    """Clock cycles of one of a GPU's units for each element, where an update computes longer than it moves; at the
+    share of the best rates that updates reach, as their traffic is."""
     accesses: Amount = 0
     """How often an update made of elementary operations reads or writes an element; 0 where ``passes`` tells it."""
     widens: bool = False

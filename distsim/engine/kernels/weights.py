@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from distsim.arrays import Number, minimum, some, where
+from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.footprint.states import element_bytes, gradients_in_host, in_buckets, sharding_group, states_of
 from distsim.engine.jobs.exchange import exchange_of, gathers, gathers_once
 from distsim.engine.jobs.resolve import Setup
@@ -90,7 +90,18 @@ def optimizer_seconds(setup: Setup, stage: Stage) -> Number:
         updating = _host_share(setup)
     filling = where(gradients_in_host(setup), updating, own)
     filled = stream_seconds(_gradient_bytes(setup, stage), filling)
-    return stream_seconds(_update_bytes(setup, stage), updating) + filled
+    return maximum(stream_seconds(_update_bytes(setup, stage), updating), _computing(setup, stage)) + filled
+
+
+def _computing(setup: Setup, stage: Stage) -> Number:
+    """Seconds that the GPU's units compute one update; nothing where its preset or the chip's states no cycles."""
+    chip, cycles = setup.accelerator.chip, setup.optimizer.unit_cycles
+    if not cycles or not chip.units or not chip.clock:
+        return 0.0
+    of = _Shared(setup)
+    held = ((one.elements * count, one.group) for one, count in stage.held() if one.trains)
+    elements = sum(elements / of.sharers(group, 1) for elements, group in held)
+    return elements * cycles / (chip.units * chip.clock)
 
 
 def _host_share(setup: Setup) -> Number:
