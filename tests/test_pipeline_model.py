@@ -11,6 +11,7 @@ import pytest
 import distsim
 from distsim.cli.app import run
 from distsim.engine.steps.pass_times import model_times
+from distsim.engine.steps.timeline import timeline_of
 from distsim.errors import DistsimError
 
 LLAMA = {"gpu": "h100-sxm", "tp": 8, "seq": 4096}
@@ -24,7 +25,7 @@ def test_every_pass_of_every_stage_has_a_time() -> None:
     assert times["backward"] == pytest.approx(
         [first + second for first, second in zip(times["input_gradient"], times["weight_gradient"], strict=True)]
     )
-    assert 1.5 < times["backward"][1] / times["forward"][1] < 3
+    assert 1.2 < times["backward"][1] / times["forward"][1] < 3  # the host is late for forward more than for backward
     assert times["forward"][-1] > times["forward"][1]  # the head and the loss
     assert 0 <= times["hop"] < times["forward"][1]
 
@@ -211,3 +212,33 @@ def test_a_pipeline_of_a_model_states_its_job(capsys: pytest.CaptureFixture[str]
     assert "job" not in json.loads(capsys.readouterr().out)
     assert run(["pipeline", *words.split(), "--compare"]) == 0
     assert json.loads(capsys.readouterr().out)["job"]["tp"] == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "tp", "stages", "schedule", "micro"),
+    [
+        ("llama-3-70b", "mi300x", 8, 4, "chimera", 8),
+        ("llama-3-70b", "mi300x", 8, 4, "1f1b-v", 16),
+        ("llama-3-70b", "mi300x", 8, 4, "hanayo", 16),
+        ("llama-3-8b", "h100-sxm", 1, 8, "chimera", 32),
+        ("gemma-2-9b", "h100-sxm", 1, 8, "zb-v", 16),
+        ("gemma-2-9b", "h100-sxm", 1, 8, "v-half", 32),
+        ("mixtral-8x7b", "h200-sxm", 2, 4, "1f1b-v", 16),
+    ],
+)
+def test_a_step_simulates_the_passes_that_the_pipeline_draws(
+    model: str, gpu: str, tp: int, stages: int, schedule: str, micro: int
+) -> None:
+    """Forwards with the exchanges and the host that they wait for; embedding and head in the chunks that have them,
+    also where a V or a second copy of the model lays both on one device. The pipeline's hops are delays."""
+    drawn = distsim.pipeline(model=model, gpu=gpu, tp=tp, stages=stages, schedule=schedule, micro=micro, seq=4096)
+    job = {"model": model, "gpu": gpu, "gpus": tp * stages, "tp": tp, "pp": stages, "seq": 4096}
+    step = distsim.step(**job, schedule=schedule, vpp=drawn.chunks, global_batch=micro)
+    assert timeline_of(step).run.makespan == pytest.approx(drawn.makespan, rel=0.01)
+
+
+def test_an_output_layer_in_one_chunk_of_a_v_is_told() -> None:
+    """42 layers in 16 chunks leave the first stage embedding and output layer: one short chunk and one that is long."""
+    job = {"model": "gemma-2-9b", "gpu": "h100-sxm", "gpus": 8, "pp": 8, "seq": 4096, "global_batch": 32}
+    notes = distsim.step(**job, schedule="1f1b-v").notes
+    assert any("event simulation of 1f1b-v" in note and "(+31%)" in note for note in notes)

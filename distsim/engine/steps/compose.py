@@ -47,6 +47,12 @@ BACKWARD_ISSUE = 0.7
 
 def stage_numbers(work: Work) -> list[dict[str, Number]]:
     """Each distinct stage as flat numbers; of devices that hold two stages, the mean of both."""
+    layout, found = work.setup.layout, own_numbers(work)
+    return _of_devices(work.setup, found) if layout.pp > 1 and both_ways(layout.schedule) else found
+
+
+def own_numbers(work: Work) -> list[dict[str, Number]]:
+    """Each distinct stage as flat numbers, by itself also where a device holds two."""
     found = []
     for stage in work.stages:
         flat: dict[str, Number] = {
@@ -61,8 +67,7 @@ def stage_numbers(work: Work) -> list[dict[str, Number]]:
             for name in CLASSES:
                 flat[f"{phase}.{name}"] = getattr(stage.compute.phases[phase], name)
         found.append({**flat, **stage.traffic})
-    layout = work.setup.layout
-    return _of_devices(work.setup, found) if layout.pp > 1 and both_ways(layout.schedule) else found
+    return found
 
 
 def _of_devices(setup: Setup, found: list[dict[str, Number]]) -> list[dict[str, Number]]:

@@ -45,11 +45,12 @@ class Piece(NamedTuple):
 
 
 def pieces_of(setup: Setup, stage: Stage, chunks: int) -> tuple[Piece, ...]:
-    """The chunks of a stage: each by itself where they are dealt in turn and unlike; else one that stands for all, as
-    closed forms have it."""
+    """The chunks of a stage: each by itself where they are unlike, also where a fold lays both ends of the model on the
+    first stage; else one that stands for all, as closed forms have it."""
     names = stage.names
     held = len(setup.chunk_layers) // setup.layout.pp
-    if chunks == 1 or held != chunks or folded(setup) or stage.mirror is not None or alike_chunks(setup):
+    alike = alike_chunks(setup) and not folded(setup)
+    if chunks == 1 or held != chunks or stage.mirror is not None or alike:
         if chunks > 1:  # every kind in proportion
             names = tuple(block.name for block, count in stage.layers for _ in range(count))
         some, share = names[::chunks], 1 / chunks
@@ -81,7 +82,7 @@ def content_of(
     layout = setup.layout
     parts = {name: float(seconds) for name, seconds in batch.parts().items()}
     forward = float(batch.forward)
-    weight = _weight_share(setup, stage, numbers, timing) * float(batch.backward)
+    weight = weight_seconds(setup, stage, numbers, timing)
     names, shares = _shares(stage, priced, piece)
     exchanges = _exchanges(names, parts, batch, _queued(numbers, layout.micro_batches, timing, flows), piece)
     whole = _whole(names, timing, layout.micro_batches, flows, piece)
@@ -158,11 +159,9 @@ def _first(flows: Iterable[Priced], phase: str = "") -> Flow | None:
     return max(found, key=lambda priced: priced[1])[0] if found else None
 
 
-def _weight_share(setup: Setup, stage: Stage, numbers: Mapping[str, Any], timing: Mapping[str, float]) -> float:
-    """Gradients of weights as a share of backward and recomputation."""
-    products = product_seconds(numbers, "backward", timing)
-    whole = sum(gpu_seconds(numbers, phase, timing) for phase in ("backward", "recompute"))
-    return float(products * share_of(setup, [stage]) / whole) if whole else 0.0
+def weight_seconds(setup: Setup, stage: Stage, numbers: Mapping[str, Any], timing: Mapping[str, float]) -> float:
+    """Gradients of weights: products alone, so that a host that is late delays the rest of backward."""
+    return float(product_seconds(numbers, "backward", timing) * share_of(setup, [stage]))
 
 
 def priced_blocks(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> dict[str, Seconds]:

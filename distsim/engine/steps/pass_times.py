@@ -12,9 +12,7 @@ from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.stages import build_stages, folded
 from distsim.engine.steps.breakdown import timing_of
 from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
-from distsim.engine.steps.content import chunk_shares
-from distsim.engine.steps.stage_seconds import gpu_seconds, product_seconds
-from distsim.engine.steps.weight_gradients import share_of
+from distsim.engine.steps.content import chunk_shares, weight_seconds
 from distsim.engine.steps.work import kinds_of, work_of
 from distsim.schedules.action import looped_chunk, wave_chunk
 from distsim.schedules.registry import chunks_for, find
@@ -75,16 +73,14 @@ def pass_times(setup: Setup) -> dict[str, Any]:
         one = micro_batch(stage, layout, timing)
         hop = float(one.others["pipeline_transfer"])
         whole = float(one.seconds) - hop
-        phases = {phase: float(gpu_seconds(stage, phase, timing)) for phase in ("forward", "backward", "recompute")}
-        total = sum(phases.values())
-        share = whole / total if total else 0.0  # host overhead and exposed traffic spread over the passes
-        weight = float(product_seconds(stage, "backward", timing)) * share_of(setup, [stages[one_of.index]]) * share
-        after = (phases["backward"] + phases["recompute"]) * share
+        before, behind = map(float, one.passes)
+        share = whole / (before + behind) if before + behind else 0.0  # the rest is spread over both
+        weight, after = weight_seconds(setup, stages[one_of.index], stage, timing), behind * share
         for each in alike:
             parts = chunk_shares(setup, each, timing) if chunks > 1 else [(1.0, 1.0)]
-            for turn, (before, behind) in enumerate(parts):
+            for turn, (of_forward, of_backward) in enumerate(parts):
                 place = place_of(turn, each.index, pp)
-                found[place] = (phases["forward"] * share * before, (after - weight) * behind, weight * behind)
+                found[place] = (before * share * of_forward, (after - weight) * of_backward, weight * of_backward)
         hops.append(hop / max(messages(setup, one_of.index), 1))
     forward, inputs, weights = (list(column) for column in zip(*(found[i] for i in sorted(found)), strict=True))
     backward = [first + second for first, second in zip(inputs, weights, strict=True)]

@@ -15,9 +15,9 @@ from distsim.arrays import product
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import Stage, build_stages
+from distsim.engine.jobs.stages import Stage, build_stages, folded
 from distsim.engine.steps.after import AfterLast, Hiding, after_last
-from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
+from distsim.engine.steps.compose import layout_numbers, micro_batch, own_numbers, stage_numbers
 from distsim.engine.steps.content import Piece, Priced, content_of, pieces_of, priced_blocks
 from distsim.engine.steps.passes import (
     REDUCE,
@@ -182,9 +182,10 @@ def timeline_of(report: StepReport) -> StepTimeline:
     chunks = setup.layout.vpp
     parts = []
     slowest = 0.0
-    for alike, numbers in zip(kinds_of(build_stages(setup)), stage_numbers(report.work), strict=True):
+    kinds, devices, stages = kinds_of(build_stages(setup)), stage_numbers(report.work), own_numbers(report.work)
+    for alike, numbers, own in zip(kinds, devices, stages, strict=True):
         stage = alike[0]
-        batch = micro_batch(numbers, layout, timing)
+        batch, visit = micro_batch(numbers, layout, timing), micro_batch(own, layout, timing)
         flows = _flows(setup, stage)
         after = after_last(numbers, timing, batch)
         reduces = _beside(after.reduce, flows["reduce"])
@@ -193,10 +194,10 @@ def timeline_of(report: StepReport) -> StepTimeline:
         tail = _tail(after, reduces, copies, gathers, flows)
         slowest = max(slowest, float(batch.seconds))
         priced = priced_blocks(setup, stage, timing)
-        for stages, pieces in _by_pieces(setup, alike, chunks):
-            contents = [content_of(setup, stage, numbers, batch, timing, flows, priced, piece) for piece in pieces]
+        for some, pieces in _by_pieces(setup, alike, chunks):
+            contents = [content_of(setup, stage, own, visit, timing, flows, priced, piece) for piece in pieces]
             passes = tuple(map(_passes, contents))
-            parts.append(Part(stages, passes, float(batch.seconds), reduces, copies, tail, gathers))
+            parts.append(Part(some, passes, float(batch.seconds), reduces, copies, tail, gathers))
     scale = math.exp(report.correction.logarithm)
     drained = slowest * setup.layout.micro_batches + report.breakdown["pipeline_bubble"] / scale
     return StepTimeline(report, tuple(parts), _run(setup, name, chunks, parts), drained, scale)
@@ -232,7 +233,9 @@ def _run(setup: Setup, name: str, chunks: int, parts: list[Part]) -> Pipeline:
     rounds = max(map(len, each.values()))
     scale = chunks / rounds
     times: dict[str, Any] = {
-        field: [each[stage][turn][kind].now * scale for turn in range(rounds) for stage in range(layout.pp)]
+        field: [
+            each[stage][turn][kind].now * scale for turn in range(rounds) for stage in _in_turn(setup, turn, rounds)
+        ]
         for field, kind in (("forward", "F"), ("backward", "B"), ("input_gradient", "I"), ("weight_gradient", "W"))
     }
     shape: dict[str, Any] = {"stages": layout.pp, "micro": layout.micro_batches, "schedule": name, "chunks": chunks}
@@ -240,6 +243,12 @@ def _run(setup: Setup, name: str, chunks: int, parts: list[Part]) -> Pipeline:
         group = int(interleaved_group(layout.pp, layout.micro_batches))
         shape |= {"schedule": f"{INTERLEAVED}-megatron", "group": group}
     return simulated(**shape, **times)
+
+
+def _in_turn(setup: Setup, turn: int, rounds: int) -> range:
+    """Stages in the order of the chunks of one turn, which a fold runs back up."""
+    stages = range(setup.layout.pp)
+    return stages[::-1] if rounds > 1 and turn % 2 and folded(setup) else stages
 
 
 def _beside(one: Hiding, flows: list[Priced]) -> Beside:
