@@ -772,6 +772,21 @@ def test_parts_of_nodes_are_told_apart_from_plans_that_take_for_ever() -> None:
     assert "more than 10 years" in ages.stderr
 
 
+def test_what_leaves_failing_machines_no_time_is_named(tmp_path: Path) -> None:
+    """Fewer machines are no help against checkpoints that are due once a month, and little against slow storage."""
+    job = "llama-2-70b", "--tokens", "2T", "--gpu", "h200-sxm", "--price", "2"
+    seldom = run(*job, "--gpus", "512", "--checkpoint-every", "30d")
+    assert seldom.returncode == 1
+    assert "fails every 4.1 days on 512 x h200-sxm, and a checkpoint is due every 30.0 days" in seldom.stderr
+    assert "leave --checkpoint-every out: the best for so many is " in seldom.stderr
+    storage = tmp_path / "slow.toml"
+    storage.write_text('name = "slow"\nwrite_rate = "20 MB/s"\n[source]\nother = "x"\nchecked = 2026-11-01\n')
+    slow = run(*job, "--gpus", "16384", "--storage", str(storage))
+    assert slow.returncode == 1
+    assert "fails every 3.1 h on 16,384 x h200-sxm, and writing a checkpoint takes 13.4 h" in slow.stderr
+    assert "use storage that writes faster, or fewer of them, about --gpus " in slow.stderr
+
+
 BOUGHT = "llama-7b", "--tokens", "1T", "--gpu", "h100-sxm", "--gpus", "64", "--provider", "aws"
 
 

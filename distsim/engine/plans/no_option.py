@@ -66,10 +66,32 @@ def _for_ever(request: Request, priced: Sequence[Candidate]) -> DistsimError:
             return DistsimError(problem, f"{why}: train on fewer tokens, or a smaller model")
         return DistsimError(problem, f"enough if steps scale perfectly: --gpus {min(sizes)}")
     taken = request.terms.policy.node_preempted_every is not None and one.goodput is one.spot
-    why = "machines fail or are taken away" if taken else "something fails"
-    often = f"{why} every {duration(one.goodput.mean_time_between_failures)} on {one.gpus:,} x {one.gpu}"
     fewer = f", about --gpus {min(sizes, key=lambda gpus: sizes[gpus])}" if sizes else ""
-    return DistsimError(f"no plan finishes: {often}, which leaves no time to train", f"use fewer of them{fewer}")
+    return _failing(one, tokens, every, "machines fail or are taken away" if taken else "something fails", fewer)
+
+
+def _failing(one: Candidate, tokens: float, every: float | None, why: str, fewer: str) -> DistsimError:
+    """Failures leave a candidate no time: checkpoints that are due too seldom, that take too long to write, or neither.
+    ``every`` is a stated time between them in seconds."""
+    kept = one.goodput
+    mean = kept.mean_time_between_failures
+    often = f"no plan finishes: {why} every {duration(mean)} on {one.gpus:,} x {one.gpu}"
+    if every is not None and days_on(one, one.gpus, tokens, None) <= LONGEST_DAYS:
+        best = f"the best for so many is {duration(best_interval(one, mean))}"
+        return DistsimError(f"{often}, and a checkpoint is due every {duration(every)}",
+                            f"leave --checkpoint-every out: {best}")  # fmt: skip
+    written = kept.blocking + kept.drain
+    if written > mean:
+        return DistsimError(f"{often}, and writing a checkpoint takes {duration(written)}",
+                            f"use storage that writes faster, or fewer of them{fewer}")  # fmt: skip
+    return DistsimError(f"{often}, which leaves no time to train", f"use fewer of them{fewer}")
+
+
+def best_interval(one: Candidate, mean: float) -> float:
+    """Seconds between two checkpoints that lose least where something fails every ``mean`` seconds."""
+    kept = one.goodput
+    best = float(daly_interval_seconds(kept.blocking, mean))
+    return max(best, LEAST_INTERVAL_SECONDS, kept.drain - kept.blocking)
 
 
 def undisturbed_days(one: Candidate, tokens: float) -> float:
@@ -89,7 +111,6 @@ def days_on(one: Candidate, gpus: int, tokens: float, every: float | None) -> fl
     seconds."""
     kept, times = one.goodput, gpus / one.gpus
     mean = kept.mean_time_between_failures / times
-    best = max(float(daly_interval_seconds(kept.blocking, mean)), LEAST_INTERVAL_SECONDS, kept.drain - kept.blocking)
-    stretch = wall_over_work(every or best, kept.blocking, kept.drain, kept.restart, mean)
+    stretch = wall_over_work(every or best_interval(one, mean), kept.blocking, kept.drain, kept.restart, mean)
     waits = 1 + (kept.wait_stretch - 1) * times
     return undisturbed_days(one, tokens) / times * float(stretch) * waits * kept.planned_stretch
