@@ -32,6 +32,8 @@ SUFFIXES = {"runs": ".csv"}
 SPOKEN = {"prices": "price list", "failures": "failures preset", "facilities": "facility", "power": "power profile",
           "losses": "loss"}  # fmt: skip
 """What one preset is called where it is not the kind without its s."""
+ELSEWHERE = {"schedule": "distsim pipeline --list", "schedules": "distsim pipeline --list"}
+"""What is no preset, and what lists it."""
 
 
 def kind_of(word: str) -> str:
@@ -40,4 +42,6 @@ def kind_of(word: str) -> str:
     for kind in KINDS:
         if lower in (kind, kind.removesuffix("s"), SPOKEN.get(kind)):
             return kind
+    if lower in ELSEWHERE:
+        raise DistsimError(f"{word} are no presets", f"list them with: {ELSEWHERE[lower]}")
     raise DistsimError(f"unknown kind {word!r}", did_you_mean(lower, KINDS), f"kinds: {', '.join(KINDS)}")

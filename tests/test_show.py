@@ -231,3 +231,22 @@ def test_runs_of_ones_own_as_data(tmp_path: Path) -> None:
     broken = show("runs", str(file), "--json")
     assert (broken.returncode, broken.stdout) == (2, "")
     assert "not a CSV table in UTF-8" in broken.stderr
+
+
+def test_prices_of_one_accelerator_over_all_lists() -> None:
+    """Lowest on-demand rate first, then rows without one; an alias of a chip will do."""
+    told = show("prices", "h200", COLUMNS="200").stdout
+    assert told == show("price", "h200-sxm", COLUMNS="200").stdout
+    assert all(name in told for name in ("AWS", "GCP", "Nebius", "8x H200 server", "not used in plans"))
+    rows = json.loads(show("prices", "h200-sxm", "--json").stdout)["prices"]
+    rents = [row["on_demand"] * row["usd_per_unit"] for row in rows if row.get("on_demand")]
+    assert rents == sorted(rents) and len(rents) > 20
+    assert {row["row"] for row in rows} == {"rent", "purchase"}
+    assert all(row["gpu"] == "h200-sxm" for row in rows)
+    assert "error: no price list has trainium2" in show("prices", "trainium2").stderr
+    assert "unknown price list 'h201'" in show("prices", "h201").stderr
+
+
+def test_schedules_are_listed_elsewhere() -> None:
+    done = show("schedules")
+    assert (done.returncode, "distsim pipeline --list" in done.stderr) == (2, True)

@@ -25,7 +25,8 @@ def show(
 ) -> None:
     """Show the presets: how many of each kind, the names of a kind, or one preset's figures and their sources.
 
-    `distsim show families` lists the config.json model_types that can be read; with a name, what that family adds.
+    `distsim show prices h200-sxm` lists what all providers ask for one accelerator. `distsim show families` lists the
+    config.json model_types that can be read; with a name, what that family adds.
     `distsim show topology --nccl-log FILE` draws the rings and trees of an NCCL log instead.
 
     Example: distsim show gpu h100-sxm
@@ -108,6 +109,8 @@ def _show_preset(kind: str, name: str, json: bool) -> None:
         return _show_table(kind, name, json)
     if kind == "models" and (config := _config_of(name)):
         return _show_config(name, config, json)
+    if kind == "prices" and not catalog.knows(kind, name) and catalog.knows("gpus", name):
+        return _show_chip_prices(catalog.load("gpus", name).name, json)
     _tell_reading(kind, name)
     name = preset_of(name) if kind == "models" else name
     spec = catalog.load(kind, name)  # checks the file even where the table below shows it as it is written
@@ -127,6 +130,29 @@ def _show_preset(kind: str, name: str, json: bool) -> None:
 
     counted = report.counted_words(_counted(name)) if kind == "models" else None
     return _print(report.preset(raw["name"], origin, file, raw, counted))
+
+
+def _show_chip_prices(gpu: str, json: bool) -> None:
+    """What all price lists ask for one accelerator, lowest on-demand rate first."""
+    import datetime
+
+    from distsim.engine.campaigns.chip_prices import prices_of
+    from distsim.errors import DistsimError
+
+    found = prices_of(gpu)
+    if not found:
+        raise DistsimError(f"no price list has {gpu}", "your own goes into presets/prices/NAME.toml (docs/prices.md)")
+    if json:
+        kinds = {"Offer": "rent", "Purchase": "purchase"}
+        rows = [
+            {"row": kinds[type(row).__name__], "provider": prices.provider, "currency": prices.currency,
+             "usd_per_unit": prices.usd_per_unit, **row.model_dump(mode="json")}
+            for prices, row in found
+        ]  # fmt: skip
+        return _print_json({"kind": "prices", "gpu": gpu, "prices": rows})
+    from distsim.report.prices import chip_prices
+
+    return _print(chip_prices(gpu, found, datetime.date.today()))
 
 
 def _show_table(kind: str, name: str, json: bool) -> None:
