@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 from distsim.arrays import Number, minimum, take, where
 from distsim.engine.jobs.resolve import Setup
@@ -150,13 +150,6 @@ def chunk_sizes(setup: Setup, stage: int) -> list[int]:
     if stage == head_stage(setup):
         sizes[-1] += setup.model.mtp_trained * len(setup.model.mtp_module)
     return sizes
-
-
-def alike_chunks(setup: Setup) -> bool:
-    """Whether all chunks of the pipeline hold the same kinds of layers in the same order, embedding and head apart."""
-    kinds = kinds_of_layers(setup.model)
-    ends = [0, *accumulate(setup.chunk_layers)]
-    return len({tuple(kinds[first:last]) for first, last in pairwise(ends)}) == 1 and not setup.model.mtp_trained
 
 
 def folded(setup: Setup) -> bool:

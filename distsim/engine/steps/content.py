@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from distsim.arrays import ceil_div
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import Stage, alike_chunks, chunk_sizes, folded
+from distsim.engine.jobs.stages import Stage, chunk_sizes
 from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.beside import beside_products
@@ -45,12 +45,11 @@ class Piece(NamedTuple):
 
 
 def pieces_of(setup: Setup, stage: Stage, chunks: int) -> tuple[Piece, ...]:
-    """The chunks of a stage: each by itself where they are unlike, also where a fold lays both ends of the model on the
-    first stage; else one that stands for all, as closed forms have it."""
+    """The chunks of a stage, each by itself; one that stands for all where the model's own are fewer or more, and for
+    two copies of the model."""
     names = stage.names
     held = len(setup.chunk_layers) // setup.layout.pp
-    alike = alike_chunks(setup) and not folded(setup)
-    if chunks == 1 or held != chunks or stage.mirror is not None or alike:
+    if chunks == 1 or held != chunks or stage.mirror is not None:
         if chunks > 1:  # every kind in proportion
             names = tuple(block.name for block, count in stage.layers for _ in range(count))
         some, share = names[::chunks], 1 / chunks

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from distsim import catalog
-from distsim.engine.jobs.stages import alike_chunks, build_stages
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.steps.work import kinds_of
 from distsim.engine.timelines.ramps import EVEN
 from distsim.engine.timelines.schedule_shape import ALL_FORWARDS_FIRST, weight_versions
@@ -38,17 +38,15 @@ def simulated_seconds(report: StepReport) -> float | None:
 
 def in_doubt(report: StepReport) -> bool:
     """Whether the closed form's bubble may be inexact for these stages, so that the step is simulated: uneven stages
-    under split backwards, V shapes and two directions; unlike chunks; under 1F1B a slowest stage that is not the
-    last."""
-    setup, layout = report.setup, report.setup.layout
+    under split backwards, V shapes and two directions; chunks, of which one has the output layer; under 1F1B a slowest
+    stage that is not the last."""
+    layout = report.setup.layout
     if layout.pp == 1 or layout.schedule in ALWAYS_EXACT or layout.vocab_parallel:
         return False
-    if layout.schedule not in EVEN:
-        return True
-    if layout.vpp > 1 and not alike_chunks(setup):
+    if layout.schedule not in EVEN or layout.vpp > 1:
         return True
     each = _micro_batches(report)
-    if layout.vpp > 1 or layout.schedule in ALL_FORWARDS_FIRST:  # exact for a last stage that is slower than the others
+    if layout.schedule in ALL_FORWARDS_FIRST:  # exact for a last stage that is slower than the others
         return min(each[-1], *each[:-1]) < (1 - WORTH_TELLING) * max(each[:-1])
     scale = math.exp(report.correction.logarithm)
     composed = sum(each) + (layout.micro_batches - 1) * max(each)
