@@ -518,3 +518,8 @@ def test_terms_at_which_nothing_is_sold_are_told() -> None:
     told = " ".join(run(*asked, "--price", "on-demand,reserved-1y,owned").stderr.split())
     assert "no reserved-1y price is known for what you asked for: no option uses one" in told
     assert "no option uses one" not in run(*asked).stderr
+
+
+def test_energy_that_nobody_knows_says_why() -> None:
+    told = run("llama-3-8b", "--tokens", "1T", "--gpu", "tpu-v6e", "--gpus", "64", "--price", "2.7").stdout
+    assert "energy      unknown: no rated power of tpu-v6e is known" in told

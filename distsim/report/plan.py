@@ -19,9 +19,8 @@ from distsim.report.plan_step import DEGREES, step_command
 from distsim.report.plan_words import (
     BEYOND,
     besides,
-    carbon,
     days,
-    energy,
+    drawn,
     fullness,
     gpu_hours,
     interval,
@@ -97,7 +96,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         f"tokens      {rounded(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
         f"failures    {few} expected, one every {duration(terms.mean_time_between_failures)}; "
         f"goodput {terms.fraction:.1%}; {saving(terms)}",
-        f"energy      {', '.join(filter(None, (energy(chosen), carbon(chosen))))}",
+        f"energy      {drawn(chosen)}",
     ]  # fmt: skip
 
 

@@ -55,6 +55,13 @@ def energy(option: Option) -> str:
     return f"{number(kwh, 0)} kWh" if kwh < KWH_PER_MWH else f"{number(kwh / KWH_PER_MWH, 0)} MWh"
 
 
+def drawn(option: Option) -> str:
+    """Energy and carbon, or why they are not known."""
+    if option.energy_kwh is None:
+        return f"unknown: no rated power of {option.candidate.gpu} is known (power in a TOML of your own states one)"
+    return ", ".join(filter(None, (energy(option), carbon(option))))
+
+
 def carbon(option: Option) -> str:
     """``158 tCO2e``, ``310 kgCO2e``; nothing where the grid is not known."""
     tonnes = option.tonnes_co2e
