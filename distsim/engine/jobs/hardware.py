@@ -53,7 +53,7 @@ def limited(chip: Accelerator, cluster: Cluster, watts: float | None) -> tuple[A
     if limit is None:
         return chip, []
 
-    told = f"gpu_power {limit:.12g} W of cluster {cluster.name}" if watts is None else f"--gpu-power {limit:.12g} W"
+    told = f"gpu_power {limit:g} W of cluster {cluster.name}" if watts is None else f"--gpu-power {limit:g} W"
     rated = chip.rated_power or chip.power
     if rated is None:
         raise DistsimError(
