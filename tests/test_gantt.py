@@ -14,6 +14,7 @@ from distsim.cli.app import run
 from distsim.report import gantt, pipeline_compare, pipeline_svg, pipeline_text, trace
 from distsim.report.printer import plain
 from distsim.schedules.registry import SCHEDULES
+from tests.shell import piped
 
 GOLDEN = """\
 1f1b: one forward, one backward, with flush
@@ -186,3 +187,10 @@ def test_help_ends_with_an_example_and_list_names_all(capsys: pytest.CaptureFixt
     assert run(["pipeline", "--list"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in SCHEDULES)
+
+
+def test_a_step_that_is_drawn_shorter_says_what_it_assumes() -> None:
+    """A bubble is that of passes of their own lengths, over stages and chunks that are alike."""
+    job = "gemma-2-9b --gpu h100-sxm --gpus 8 --pp 8 --schedule zb-v --global-batch 16 --seq 4096"
+    told = " ".join(piped("step", *job.split(), "--gantt").stdout.split())
+    assert "assumes the bubble of zb-v for equal stages and chunks; with these passes it would be" in told

@@ -238,9 +238,7 @@ def remarks(step: StepTimeline, view: View, width: int | None) -> list[Line]:
         )
     elif step.slack < -NOTICED * step.seconds:
         shared = step.report.setup.layout.vocab_parallel
-        what = (
-            "passes without vocabulary parallelism" if shared else "equal forward, input gradient and weight gradient"
-        )
+        what = "passes without vocabulary parallelism" if shared else "equal stages and chunks"
         told.append(
             f"The step time assumes the bubble of {step.run.schedule} for {what};"
             f" with these passes it would be {duration(-step.slack)} longer, so they are drawn"
