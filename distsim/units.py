@@ -138,6 +138,8 @@ def decimal_bytes(size_bytes: float, suffix: str = "B") -> str:
     for prefix in ("T", "G", "M", "k"):
         if abs(size_bytes) >= 0.9995 * _DECIMAL[prefix]:
             return f"{digits(size_bytes / _DECIMAL[prefix])} {prefix}{suffix}"
+    if suffix == "B" and 0 < size_bytes < 1:  # a mean over ranks
+        return "< 1 B"
     return f"{size_bytes:.3g} {suffix}"
 
 

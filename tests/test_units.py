@@ -20,6 +20,7 @@ from distsim.units import DAY, MIB, count, decimal_bytes, dollars, duration, gib
         (2.45e15, "2,450 TB"),
         (-3e3, "-3.00 kB"),
         (512, "512 B"),
+        (0.00195, "< 1 B"),
         (13e9, "13.0 GB"),
     ],
 )
