@@ -61,7 +61,7 @@ def test_all_readers_mean_the_same_chunks(schedule: str, vpp: int | None) -> Non
            "vpp": vpp, "seq": 2048}  # fmt: skip
     report, chunks = distsim.step(**job), vpp or 2
     assert report.to_dict()["job"]["vpp"] == chunks
-    assert simulated_seconds(report) == pytest.approx(report.seconds, rel=0.01)
+    assert simulated_seconds(report) == pytest.approx(report.seconds, rel=0.02)
     sends = [row for row in distsim.comm(**job).collectives if row.op == "send_recv"]
     assert {row.calls for row in sends} == {8 * chunks}
     run = distsim.pipeline(stages=4, micro=8, schedule=schedule, chunks=chunks)
@@ -119,5 +119,6 @@ def test_published_schedules_without_a_name_are_told_of(name: str, told: str) ->
 def test_micro_batches_that_stages_do_not_divide_run_in_megatrons_groups(pp: int, vpp: int, micro: int) -> None:
     job = {"model": "llama-7b", "gpu": "h100-sxm", "framework": "megatron-core", "seq": 2048}
     report = distsim.step(**job, gpus=8 * pp, pp=pp, vpp=vpp, global_batch=8 * micro)
-    assert simulated_seconds(report) == pytest.approx(report.seconds, rel=1e-9)
+    seconds = simulated_seconds(report)  # with the output layer in one chunk, up to 2% longer than in all of a stage's
+    assert seconds is not None and 1 <= seconds / report.seconds < 1.02
     assert report.to_dict()["seconds"] == report.seconds
