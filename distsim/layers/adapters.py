@@ -23,14 +23,13 @@ from distsim.layers.ledger import (
     parameters_of,
 )
 from distsim.layers.linear import Size, product_row, weight_cast
-from distsim.layers.names import DROPOUT_MASK, EXPERTS, HEAD, ROUTER
+from distsim.layers.names import DROPOUT_MASK, EXPERTS, HEAD, LORA_MASK, ROUTER
 from distsim.layers.streams import UNSCALED
 from distsim.layers.unpacking import plain_weight, quantised, unpacked
 from distsim.specs.tuning import Tuning
 from distsim.units import FP32_BYTES, MASK_BYTES
 
 _PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
-_READ_BY_LAYERS = (".rope_tables", "layer_inputs")
 _ONE_INPUT_MORE = ".input_fp32"
 _WEIGHT_GRADIENT_ONLY = (".normalised", UNSCALED, RATE_GRADIENT_ONLY)
 """What an eager norm, a scale or a scan keeps for the gradient of its weight alone."""
@@ -41,7 +40,8 @@ def tuned(ctx: Context, tuning: Tuning, operations: Iterable[Operation]) -> tupl
     found: list[Operation] = []
     for operation in operations:
         if _trains_whole(ctx, tuning, operation):
-            found.append(_held(operation, "whole"))
+            second = tuning.unties and operation.name == HEAD
+            found.append(_held(operation, "apart" if second else "whole"))
             continue
         packed = quantised(ctx, tuning, operation)
         if packed:
@@ -56,45 +56,6 @@ def tuned(ctx: Context, tuning: Tuning, operations: Iterable[Operation]) -> tupl
         else:
             found += [frozen, *adapters]
     return tuple(found)
-
-
-def first_tuned(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The rows of the first layer: up to its first adapter nothing needs a gradient, so nothing is kept for one."""
-    if "norms-after" in ctx.kernels.order and operations[0].kind == "norm":
-        return operations[:1] + _silent_start(operations[1:])
-    if not ctx.model.parallel_blocks:
-        return _silent_start(operations)
-    split = next(index for index, one in enumerate(operations) if one.name.startswith("mlp."))
-    return _silent_start(operations[:split]) + _silent_start(operations[split:])
-
-
-def untrained(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The rows of the embedding: silent where none of it trains, but for what all layers read. Under recomputation
-    its output is made to need a gradient (peft), so that what follows the lookup keeps what it does elsewhere."""
-    again = where(ctx.layout.recompute_layers != 0, 1, 0)
-    tables = [
-        tuple(t if t.name.endswith(_READ_BY_LAYERS) else t._replace(elements=t.elements * again) for t in one.saved)
-        for one in operations
-    ]
-    return tuple(
-        one if changed.backward else changed._replace(saved=kept)
-        for one, changed, kept in zip(operations, _silent_start(operations), tables, strict=True)
-    )  # fmt: skip
-
-
-def _silent_start(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    start = next(
-        (index for index, one in enumerate(operations) if any(p.trains for p in one.parameters)), len(operations)
-    )
-    return tuple(map(_silent, operations[:start])) + operations[start:]
-
-
-def _silent(operation: Operation) -> Operation:
-    forward = tuple(one for one in operation.collectives if one.phase == "forward")
-    return operation._replace(
-        backward=False, weight_gradient=False, flops_backward=0, saved=(), transient_backward=(),
-        collectives=forward,
-    )  # fmt: skip
 
 
 def _trains_whole(ctx: Context, tuning: Tuning, operation: Operation) -> bool:
@@ -245,7 +206,7 @@ def _inputs(ctx: Context, tuning: Tuning, operation: Operation, label: str) -> l
     """What the gradient of an adapter's first matrix needs: its input, its own copy or the product's."""
     tokens, inner = operation.shape[0] * operation.shape[3], operation.shape[2]
     own = Tensor(f"{operation.name}.lora_input{label}", tokens * inner, tuning.product_bytes, "s b h")
-    mask = own._replace(name=f"{operation.name}.lora_mask{label}", bytes_each=MASK_BYTES)
+    mask = own._replace(name=f"{operation.name}{LORA_MASK}{label}", bytes_each=MASK_BYTES)
     if tuning.dropout:
         return [own, mask]
     kept = next((tensor for tensor in operation.saved if not tensor.weight_copy), None)

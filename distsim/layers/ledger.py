@@ -18,8 +18,9 @@ from distsim.units import FP32_BYTES
 Kind = Literal["matmul", "attention", "elementwise", "norm", "embedding", "loss", "copy", "collective", "adapter",
                "unpack", "scan"]  # fmt: skip
 ParameterKind = Literal["matrix", "embedding", "vector"]
-Held = Literal["trained", "whole", "adapter", "frozen", "quantised"]
-"""Why a parameter is there: ``whole`` and ``adapter`` train where all else is frozen."""
+Held = Literal["trained", "whole", "apart", "adapter", "frozen", "quantised"]
+"""Why a parameter is there: ``whole`` and ``adapter`` train where all else is frozen; ``apart`` is a second whole copy
+of a weight whose original is counted with the first."""
 FIXED: tuple[Held, ...] = ("frozen", "quantised")
 RATE_GRADIENT_ONLY = ".unrated"
 """How names of tensors end that only the gradient of a learned rate reads, which nobody needs where it is frozen."""

@@ -48,6 +48,8 @@ WEIGHT, BIAS, SCORE_BIAS, POSITION_BIAS = ".weight", ".bias", ".score_bias", ".p
 """End the names of a product's or norm's parameters; of what is added to routers' scores, and by position."""
 DROPOUT_MASK, INPUT_CAST, PREACTIVATION = ".dropout_mask", ".input_cast", ".preactivation"
 """End the names of what dropout keeps, of a product's input as autocast made it, and of an activation's input."""
+LORA_MASK = ".lora_mask"
+"""What an adapter drops of its input; a product's label may follow."""
 OWN_INPUT = ".own_input"
 """Ends the name of a product's quantised input where others keep that tensor too."""
 SOFTCAP, PROBABILITIES, WIDE_PROBABILITIES = ".softcap", ".probabilities", ".probabilities_fp32"

@@ -156,7 +156,7 @@ def _single_mixer(ctx: Context) -> Block:
 
 def first_block(ctx: Context, block: Block) -> Block:
     """The first layer where only adapters train and nothing before it does: backward ends at its first adapter."""
-    from distsim.layers.adapters import first_tuned
+    from distsim.layers.silent import first_tuned
 
     return block._replace(operations=first_tuned(ctx, block.operations))
 
@@ -172,7 +172,7 @@ def embedding_block(ctx: Context) -> Block:
     """Token and position embeddings."""
     operations = _as_trained(ctx, [*embedding(ctx), *lookup_rows(ctx), *spread(ctx)])
     if ctx.tuning is not None:
-        from distsim.layers.adapters import untrained
+        from distsim.layers.silent import untrained
 
         operations = untrained(ctx, operations)
     return Block("embedding", operations)

@@ -83,6 +83,9 @@ class Tuning(NamedTuple):
     """Experts are quantised even where they are no linear layers."""
 
     experts: ExpertAdapters = ExpertAdapters()
+    unties: bool = False
+    """The output layer trains as a copy of the embedding that it is tied to (peft's ``modules_to_save`` without
+    ``ensure_weight_tying``)."""
 
     def takes_experts(self, linear: bool) -> bool:
         """Whether experts are quantised, given whether they are linear layers."""

@@ -153,8 +153,8 @@ def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: F
     return States(**sums, dense_parameters=trained["dense"], expert_parameters=trained["expert"], away=left)
 
 
-_KINDS = {"trained": "parameters", "whole": "parameters trained whole", "adapter": "adapters",
-          "frozen": "frozen parameters", "quantised": "quantised weights"}  # fmt: skip
+_KINDS = {"trained": "parameters", "whole": "parameters trained whole", "apart": "copies trained apart",
+          "adapter": "adapters", "frozen": "frozen parameters", "quantised": "quantised weights"}  # fmt: skip
 
 
 class _Fold:

@@ -31,7 +31,7 @@ from distsim.engine.jobs.remat import settle_policy
 from distsim.engine.jobs.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
-from distsim.engine.jobs.tuning import in_stream, tuning_notes, tuning_of, tuning_options
+from distsim.engine.jobs.tuning import as_tuned, in_stream, tuning_notes, tuning_of, tuning_options
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
 from distsim.specs.accelerator import Accelerator
@@ -204,6 +204,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     notes += framework_notes(framework, model, layout, kernels, origins, precision, job, tuning is None)
     notes += tuning_notes(tuning, model, kernels, framework, precision, job.lora_targets)
     notes += without_effect(model, job, kernels)
+    model = as_tuned(model, tuning)
     chunks, layout, placed = _placed(filled["stage_layers"], model, layout, framework)
     notes += placed
     return Setup(

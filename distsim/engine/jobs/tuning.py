@@ -30,6 +30,11 @@ AS_GIVEN = (
     "in fp32, with bitsandbytes up to 0.49 matrix products too, as it computes in its input's type: --precision fp32"
 )
 
+UNTIED = (
+    "embedding and output layer of {} are one matrix, but {} (peft) trains a copy of each; with its "
+    "ensure_weight_tying, or --lora-whole embedding alone, it is one"
+)
+
 
 def tuning_of(
     filled: Mapping[str, Any],
@@ -66,7 +71,13 @@ def tuning_of(
         splits_fused(framework, model),
         packed, rules.quantises_head, rules.gathers_outputs,
         rules.others_fp32 and packed is not None and not packed.leaves_others, with_experts, experts,
+        rules.keeps_originals and model.tied_embeddings and "head" in whole,
     )  # fmt: skip
+
+
+def as_tuned(model: Model, tuning: Tuning | None) -> Model:
+    """The model as it trains: without the tie between embedding and output layer where the latter is a copy."""
+    return model.model_copy(update={"tied_embeddings": False}) if tuning is not None and tuning.unties else model
 
 
 def quantization_of(text: str) -> tuple[Quantization | None, bool]:
@@ -94,6 +105,8 @@ def tuning_notes(
     from distsim.engine.jobs.tuning_targets import target_notes
 
     told = [*target_notes(asked, tuning, framework, model), *_packed_notes(tuning, model, kernels, framework.name)]
+    if tuning.unties and tuning.trains("embedding"):
+        told.append(UNTIED.format(model.name, framework.name))
     if tuning.others_fp32 and precision.activation_bytes < tuning.product_bytes:
         told.append(AS_GIVEN)
     return told

@@ -1,0 +1,60 @@
+"""What keeps nothing because nothing before it trains: the start of a network whose weights are frozen."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, where
+from distsim.layers.ledger import Context, Operation
+from distsim.layers.names import LORA_MASK
+
+_READ_BY_LAYERS = (".rope_tables", "layer_inputs")
+
+
+def first_tuned(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The rows of the first layer: up to its first adapter nothing needs a gradient, so nothing is kept for one."""
+    again = where(ctx.layout.recompute_layers != 0, 1, 0)
+    if "norms-after" in ctx.kernels.order and operations[0].kind == "norm":
+        return operations[:1] + _silent_start(operations[1:], again)
+    if not ctx.model.parallel_blocks:
+        return _silent_start(operations, again)
+    split = next(index for index, one in enumerate(operations) if one.name.startswith("mlp."))
+    return _silent_start(operations[:split], again) + _silent_start(operations[split:], again)
+
+
+def untrained(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The rows of the embedding: silent where none of it trains, but for what all layers read. Under recomputation
+    its output is made to need a gradient (peft), so that what follows the lookup keeps what it does elsewhere."""
+    again = where(ctx.layout.recompute_layers != 0, 1, 0)
+    tables = [
+        tuple(t if t.name.endswith(_READ_BY_LAYERS) else t._replace(elements=t.elements * again) for t in one.saved)
+        for one in operations
+    ]
+    return tuple(
+        one if changed.backward else changed._replace(saved=kept)
+        for one, changed, kept in zip(operations, _silent_start(operations, again), tables, strict=True)
+    )  # fmt: skip
+
+
+def _silent_start(operations: tuple[Operation, ...], again: Number) -> tuple[Operation, ...]:
+    """Rows before the first that trains keep nothing, nor do the masks of what its adapters drop of their input, which
+    needs a gradient only ``again``: where it is made to have one."""
+    start = next(
+        (index for index, one in enumerate(operations) if any(p.trains for p in one.parameters)), len(operations)
+    )
+    adapted = operations[start].adapts if start < len(operations) else ""
+    rest = (_unmasked(one, again) if adapted and one.adapts == adapted else one for one in operations[start:])
+    return (*map(_silent, operations[:start]), *rest)
+
+
+def _unmasked(operation: Operation, again: Number) -> Operation:
+    saved = tuple(
+        one._replace(elements=one.elements * again) if LORA_MASK in one.name else one for one in operation.saved
+    )
+    return operation._replace(saved=saved)
+
+
+def _silent(operation: Operation) -> Operation:
+    forward = tuple(one for one in operation.collectives if one.phase == "forward")
+    return operation._replace(
+        backward=False, weight_gradient=False, flops_backward=0, saved=(), transient_backward=(),
+        collectives=forward,
+    )  # fmt: skip
