@@ -35,8 +35,8 @@ class Here(NamedTuple):
         return " ".join(filter(None, (self.name, self.value and f"= {value}", self.why)))
 
 
-_SWITCHES = ("clip", "compile", "dropout", "dp_comm_overlap", "expert_overlap", "loss_parallel", "sequence_parallel",
-             "tp_comm_overlap")  # fmt: skip
+_SWITCHES = ("clip", "compile", "dora", "dropout", "dp_comm_overlap", "expert_overlap", "loss_parallel",
+             "sequence_parallel", "tp_comm_overlap")  # fmt: skip
 """Options whose opposite is their name with ``no-``."""
 _BATCH = "batch-size batch bs bsz"
 _VIRTUAL = (
@@ -78,6 +78,7 @@ _NAMES: dict[str, str] = {
     "optimizer": "optim optimizer-type optimizer-name opt-type",
     "lora_rank": "lora-r lora-dim rank",
     "lora_targets": "target-modules lora-target-modules lora-target lora-attn-modules",
+    "dora": "use-dora lora-use-dora",
     "lora_whole": "modules-to-save lora-modules-to-save additional-target",
     "quantize": "quantization quantization-bit bnb-4bit-quant-type",
     "loss": "cross-entropy-loss-fusion cross-entropy-fusion-impl",

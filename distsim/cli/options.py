@@ -106,6 +106,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "lora_dropout": (float, "dropout on the adapters' inputs [default: 0]"),
     "lora_whole": (str, "modules trained in full besides the adapters: embedding, head, norms"),
+    "dora": (bool, "weight-decomposed adapters (DoRA), which scale each output [default: off]"),
     "quantize": (str, "how frozen weights are stored (distsim show quantizations): none, nf4, nf4+experts ..."),
     "loss": (str, "loss that replaces the framework's: chunked, fused-linear, liger, cut (distsim show losses)"),
     "loss_parallel": (bool, "keep logits sharded over tp through the loss [default: the framework's, or on]"),

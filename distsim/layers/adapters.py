@@ -182,6 +182,10 @@ def _adapter(ctx: Context, tuning: Tuning, operation: Operation, label: str, wid
     up = _product(tuning, f"{name}_b{label}", Size(tokens, rank, wide, alike), [hidden], group, outputs)
     parts = 1 + (shards - 1) * ctx.layout.sequence_parallel if row and group == "dense" else 1
     rows = [down, up, _added(ctx, tuning, f"{name}_add{label}", Size(tokens, inner, width / parts))]
+    if tuning.dora:
+        from distsim.layers.dora import magnitudes
+
+        rows[2:2] = magnitudes(ctx, tuning, operation, label, Size(tokens, inner, wide))
     return [row._replace(adapts=operation.name) for row in rows]
 
 

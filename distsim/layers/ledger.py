@@ -19,8 +19,7 @@ Kind = Literal["matmul", "attention", "elementwise", "norm", "embedding", "loss"
                "unpack", "scan"]  # fmt: skip
 ParameterKind = Literal["matrix", "embedding", "vector"]
 Held = Literal["trained", "whole", "apart", "adapter", "frozen", "quantised"]
-"""Why a parameter is there: ``whole`` and ``adapter`` train where all else is frozen; ``apart`` is a second whole copy
-of a weight whose original is counted with the first."""
+"""Why a parameter is there: ``whole`` and ``adapter`` train beside what is frozen, ``apart`` as a tied one's copy."""
 FIXED: tuple[Held, ...] = ("frozen", "quantised")
 RATE_GRADIENT_ONLY = ".unrated"
 """How names of tensors end that only the gradient of a learned rate reads, which nobody needs where it is frozen."""

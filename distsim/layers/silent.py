@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, where
-from distsim.layers.ledger import Context, Operation
-from distsim.layers.names import LORA_MASK
+from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.layers.names import DORA_BASE, LORA_MASK
 
 _READ_BY_LAYERS = (".rope_tables", "layer_inputs")
 
@@ -35,20 +35,23 @@ def untrained(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operatio
 
 
 def _silent_start(operations: tuple[Operation, ...], again: Number) -> tuple[Operation, ...]:
-    """Rows before the first that trains keep nothing, nor do the masks of what its adapters drop of their input, which
-    needs a gradient only ``again``: where it is made to have one."""
+    """Rows before the first that trains keep nothing, nor does what its adapters do with an input that needs a gradient
+    only ``again``: where it is made to have one."""
     start = next(
         (index for index, one in enumerate(operations) if any(p.trains for p in one.parameters)), len(operations)
     )
     adapted = operations[start].adapts if start < len(operations) else ""
-    rest = (_unmasked(one, again) if adapted and one.adapts == adapted else one for one in operations[start:])
+    rest = (_without_input(one, again) if adapted and one.adapts == adapted else one for one in operations[start:])
     return (*map(_silent, operations[:start]), *rest)
 
 
-def _unmasked(operation: Operation, again: Number) -> Operation:
-    saved = tuple(
-        one._replace(elements=one.elements * again) if LORA_MASK in one.name else one for one in operation.saved
-    )
+def _without_input(operation: Operation, again: Number) -> Operation:
+    """An adapter's row without masks of its input, and without weights that only the input's gradient reads."""
+
+    def kept(one: Tensor) -> bool:
+        return LORA_MASK not in one.name and not (one.weight_copy and DORA_BASE in one.name)
+
+    saved = tuple(one if kept(one) else one._replace(elements=one.elements * again) for one in operation.saved)
     return operation._replace(saved=saved)
 
 

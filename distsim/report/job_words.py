@@ -114,7 +114,8 @@ def trained_words(setup: Setup) -> list[str]:
     whole = "".join(f", {part}" for part in WHOLE if part in tuning.whole)
     name = stored_as(tuning)
     stored = f" on {name} weights" if name else ""
-    return [f"adapters of rank {tuning.rank}{stored} ({_products(tuning.targets)}){whole} train"]
+    kind = "DoRA adapters" if tuning.dora else "adapters"
+    return [f"{kind} of rank {tuning.rank}{stored} ({_products(tuning.targets)}){whole} train"]
 
 
 MOST_NAMED = 4

@@ -41,5 +41,8 @@ class Adapters(Spec):
     """Adapters of routed experts: one for each expert's matrix; one for all experts of a rank together
     (Megatron-Bridge's ``share_expert_adapters``); or folded into the tensors that hold all experts of a layer (peft on
     transformers 5)."""
+    dora: Literal["", "own", "shared"] = ""
+    """How weight-decomposed adapters (DoRA) run: under dropout with a base product of their own (peft), or with the
+    module's (torchtune); empty where the framework has none."""
     others_fp32: bool = False
     """Embedding, norms and output layer beside quantised weights become fp32 (prepare_model_for_kbit_training)."""

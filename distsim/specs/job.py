@@ -17,7 +17,7 @@ from distsim.specs.quantity import MaybeFraction, Once, Watts
 from distsim.specs.tuning import WHOLE, targets_named
 
 SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "tp_comm_overlap", "dp_comm_overlap", "dropout",
-            "loss_parallel", "no_sync", "clip")  # fmt: skip
+            "loss_parallel", "no_sync", "clip", "dora")  # fmt: skip
 EXAMPLES = {"gpu_power": "500", "stage_layers": '"7,8,8,9"'}
 """Examples for fields whose types do not show what a value looks like."""
 STATED, CHECKSUM = "stated", "checksum"
@@ -110,6 +110,8 @@ class Job(Spec):
     lora_dropout: MaybeFraction = None
     lora_whole: str | None = None
     """Modules trained in full besides the adapters."""
+    dora: bool | None = None
+    """Adapters are weight-decomposed: a learned magnitude for each output."""
     quantize: str | None = None
 
     loss: str | None = None

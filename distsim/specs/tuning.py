@@ -87,6 +87,9 @@ class Tuning(NamedTuple):
     """The output layer trains as a copy of the embedding that it is tied to (peft's ``modules_to_save`` without
     ``ensure_weight_tying``)."""
 
+    dora: str = ""
+    """How weight-decomposed adapters (DoRA) run, as a framework's ``adapters.dora`` has it; empty without them."""
+
     def takes_experts(self, linear: bool) -> bool:
         """Whether experts are quantised, given whether they are linear layers."""
         return self.quantization is not None and (linear or self.quantises_experts or not self.quantization.linear_only)

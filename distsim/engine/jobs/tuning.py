@@ -15,7 +15,7 @@ from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
-from distsim.specs.tuning import LETTERS, WHOLE, Tuning
+from distsim.specs.tuning import LETTERS, WHOLE, ExpertAdapters, Tuning
 from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
@@ -72,7 +72,24 @@ def tuning_of(
         packed, rules.quantises_head, rules.gathers_outputs,
         rules.others_fp32 and packed is not None and not packed.leaves_others, with_experts, experts,
         rules.keeps_originals and model.tied_embeddings and "head" in whole,
+        _decomposed(filled, framework, targets, experts),
     )  # fmt: skip
+
+
+def _decomposed(
+    filled: Mapping[str, Any], framework: Framework, targets: frozenset[str], experts: ExpertAdapters
+) -> str:
+    """How weight-decomposed adapters run; empty without them."""
+    if not filled["dora"]:
+        return ""
+    if not framework.adapters.dora:
+        raise DistsimError(f"--dora: how {framework.name} runs DoRA is not described", "leave it out (LoRA), or "
+                           "choose --framework huggingface, fsdp, deepspeed, torch-ddp or torchtune")  # fmt: skip
+    if filled["tp"] > 1:
+        raise DistsimError(f"--dora needs norms of whole weights, which --tp {filled['tp']} cuts", "leave --tp out")
+    if experts.targets or experts.router:
+        raise DistsimError("--dora: experts and routers have no DoRA", "name other modules: --lora-targets attention")
+    return framework.adapters.dora
 
 
 def as_tuned(model: Model, tuning: Tuning | None) -> Model:
@@ -131,7 +148,7 @@ def tuning_options(tuning: Tuning | None, dropout: float) -> dict[str, Any]:
     return {
         "lora_rank": tuning.rank, "lora_targets": ",".join(one for one in LETTERS if one in tuning.targets),
         "lora_whole": ",".join(one for one in WHOLE if one in tuning.whole) or "none",
-        "lora_dropout": dropout, "quantize": stored_as(tuning) or "none",
+        "lora_dropout": dropout, "dora": bool(tuning.dora), "quantize": stored_as(tuning) or "none",
     }  # fmt: skip
 
 
@@ -144,14 +161,15 @@ def stored_as(tuning: Tuning) -> str:
 
 def _refuse_without_rank(stated: Any) -> None:
     """Options of adapters without adapters; a framework's defaults for them say nothing by themselves."""
-    for name in ("lora_targets", "lora_dropout", "lora_whole", "quantize"):
+    for name in ("lora_targets", "lora_dropout", "lora_whole", "dora", "quantize"):
         value = getattr(stated, name)
-        if value in (None, "none"):
+        if value in (None, "none") or value is False:
             continue
         if name == "quantize":
             quantization_of(value)  # an unknown name is the first thing to mend
         why = "freezes all weights, so that nothing would train" if name == "quantize" else "has no effect"
-        raise DistsimError(f"{flag(name)} {value} {why} without adapters", "add --lora-rank 16, or leave it out")
+        shown = flag(name) if value is True else f"{flag(name)} {value}"
+        raise DistsimError(f"{shown} {why} without adapters", "add --lora-rank 16, or leave it out")
 
 
 def _plain(precision: Precision, each: float) -> Precision:

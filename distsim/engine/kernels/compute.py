@@ -208,7 +208,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
 
 def _rate(setup: Setup, chip: Chip, operation: Operation, narrow: bool) -> tuple[Number, float, bool]:
     """The best rate of a product, bytes of its elements, and whether it is in 8 or 4 bits, where it may be."""
-    adapter = any(parameter.held == "adapter" for parameter in operation.parameters)
+    adapter = bool(operation.adapts) or any(parameter.held == "adapter" for parameter in operation.parameters)
     if chip.narrow_rate is not None and narrow and not adapter and not wide_here(setup, operation.name):
         return chip.narrow_rate, 1.0, True
     each = setup.precision.activation_bytes
