@@ -106,3 +106,11 @@ def test_dora_takes_its_time() -> None:
 def test_dora_that_nobody_runs_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(DistsimError, match=words):
         distsim.memory(**{**JOB, **options}, dora=True)
+
+
+def test_weights_that_nobody_quantises_are_not_loaded_whole() -> None:
+    """litgpt quantises on the GPU; without that, ranks that shard weights load their shards alone."""
+    job: dict[str, Any] = {"gpu": "l40s", "gpus": 8, "zero": 3, "seq": 512, "recompute": "full", "framework": "litgpt"}
+    lora = distsim.memory("llama-3-70b", **job, lora_rank=16)
+    assert lora.peak < 0.5 * distsim.memory("llama-3-70b", **job).peak
+    assert "loading" in distsim.memory("llama-3-70b", **{**job, "zero": 0}, lora_rank=16, quantize="nf4").worst.peak_moment

@@ -58,7 +58,7 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
             _decoder_lookup(step)
         _embedding(step)
     _optimizer_step(step)
-    if setup.tuning is not None and setup.framework.adapters.quantises_on_gpu:
+    if setup.tuning is not None and setup.tuning.quantization and setup.framework.adapters.quantises_on_gpu:
         whole = sum(p.elements * times for p, times in stage.parameters) * setup.precision.parameter_bytes
         step.add("loading, before weights are quantised", whole - held.parameters - held.optimizer - held.gradients)
     return step.found
