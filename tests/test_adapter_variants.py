@@ -19,6 +19,8 @@ from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
+from distsim.report.search import command
+from distsim.specs.flags import typed
 from distsim.specs.job import Job
 
 with open(Path(__file__).parent / "oracles" / "torch_lora_variants.csv", newline="") as file:
@@ -113,4 +115,17 @@ def test_weights_that_nobody_quantises_are_not_loaded_whole() -> None:
     job: dict[str, Any] = {"gpu": "l40s", "gpus": 8, "zero": 3, "seq": 512, "recompute": "full", "framework": "litgpt"}
     lora = distsim.memory("llama-3-70b", **job, lora_rank=16)
     assert lora.peak < 0.5 * distsim.memory("llama-3-70b", **job).peak
-    assert "loading" in distsim.memory("llama-3-70b", **{**job, "zero": 0}, lora_rank=16, quantize="nf4").worst.peak_moment
+    assert (
+        "loading" in distsim.memory("llama-3-70b", **{**job, "zero": 0}, lora_rank=16, quantize="nf4").worst.peak_moment
+    )
+
+
+def test_commands_name_targets_in_short() -> None:
+    """``all-linear`` is no list of every family's modules in what a search says to type."""
+    found = distsim.search("llama-3-8b", **{**JOB, "gpus": 2}, framework="huggingface", dora=True)
+    assert all(one.report.setup.layout.tp == 1 for one in found.best)
+    told = command(found.best[0])
+    assert "--lora-targets all-linear" in told and "--dora" in told
+    assert typed({"lora_targets": "q,v"}) == "--lora-targets q,v"
+    assert typed({"lora_targets": "gate,up"}) == "--lora-targets gate,up"
+    assert typed({"lora_targets": "q,k,v,o"}) == "--lora-targets attention"

@@ -26,6 +26,10 @@ def words(name: str, value: Any) -> list[str]:
         return []
     if isinstance(value, bool):
         return [flag(name, value)]
+    if name == "lora_targets":
+        from distsim.specs.tuning import targets_shown
+
+        return [flag(name), targets_shown(value)]
     return [flag(name), str(value).removesuffix(".0") if isinstance(value, float) else str(value)]
 
 

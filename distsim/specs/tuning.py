@@ -112,3 +112,12 @@ def targets_named(text: str) -> str:
     if not found:
         raise ValueError(f"no module is named; choices: {_CHOICES}")
     return ",".join(letter for letter in LETTERS if letter in found and LATENT.get(letter) not in found)
+
+
+def targets_shown(text: str) -> str:
+    """Targets by the word for all of them, where there is one: the names of ``all-linear`` are those of all families'
+    modules."""
+    named = set(text.split(","))
+    return next(
+        (word for word in ("attention", "qkv", "mlp", "mixers", "all-linear") if named == {*GROUPS[word]}), text
+    )

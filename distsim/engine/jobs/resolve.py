@@ -31,7 +31,7 @@ from distsim.engine.jobs.remat import settle_policy
 from distsim.engine.jobs.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
-from distsim.engine.jobs.tuning import as_tuned, in_stream, tuning_notes, tuning_of, tuning_options
+from distsim.engine.jobs.tuning import as_tuned, in_stream, tuning_notes, tuning_of, tuning_options, whole_weights
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
 from distsim.specs.accelerator import Accelerator
@@ -173,6 +173,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     chunks_of_stages(filled, origins)
     policy = settle_policy(filled, origins, framework)
     _refuse_unsupported(filled, framework)
+    framework = whole_weights(filled, framework)
     model, stored = as_stored(load_model(job.model).spec, framework)
     attention_notes = settle_attention(filled, origins, framework, model, replayed=bool(given.get("framework")))
     check_capacity(filled, model)

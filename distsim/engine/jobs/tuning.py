@@ -76,6 +76,17 @@ def tuning_of(
     )  # fmt: skip
 
 
+def whole_weights(filled: Mapping[str, Any], framework: Framework) -> Framework:
+    """The framework without what the options of fine-tuning rule out: tensor parallelism cuts weights whose norms DoRA
+    needs."""
+    if not filled["dora"]:
+        return framework
+    if filled["tp"] > 1:
+        raise DistsimError(f"--dora needs norms of whole weights, which --tp {filled['tp']} cuts", "leave --tp out")
+    supports = framework.supports.model_copy(update={"tp": False})
+    return framework.model_copy(update={"supports": supports})
+
+
 def _decomposed(
     filled: Mapping[str, Any], framework: Framework, targets: frozenset[str], experts: ExpertAdapters
 ) -> str:
@@ -85,8 +96,6 @@ def _decomposed(
     if not framework.adapters.dora:
         raise DistsimError(f"--dora: how {framework.name} runs DoRA is not described", "leave it out (LoRA), or "
                            "choose --framework huggingface, fsdp, deepspeed, torch-ddp or torchtune")  # fmt: skip
-    if filled["tp"] > 1:
-        raise DistsimError(f"--dora needs norms of whole weights, which --tp {filled['tp']} cuts", "leave --tp out")
     if experts.targets or experts.router:
         raise DistsimError("--dora: experts and routers have no DoRA", "name other modules: --lora-targets attention")
     return framework.adapters.dora
