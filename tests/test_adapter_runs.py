@@ -169,4 +169,8 @@ def test_kinds_of_adapters_in_other_words() -> None:
     assert _targets(finetune_kind="lora (all linear)") == _targets(notes="all-linear")
     for cell in ("r=16", "16/32", "r16 alpha 32"):
         assert _setup(lora_rank=cell).job.lora_rank == 16
-    assert _replay(finetune_kind="DoRA").assumed == "finetune_kind 'DoRA': modelled as LoRA"
+    found = _replay(finetune_kind="DoRA")
+    assert found.setup is not None and found.setup.job.dora and not found.assumed
+    assert _replay(finetune_kind="DoRA", framework="nemo").assumed == "finetune_kind 'DoRA': modelled as LoRA"
+    assert _setup(source="results/lora--llama-rank32-dora.json", framework="huggingface", lora_rank="8").job.dora
+    assert not _setup(source="Doraemon/plugin", framework="huggingface", lora_rank="8").job.dora

@@ -147,7 +147,8 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
         dropped(run.cells), assumed_gpus(run), assumed_layer(run), assumed_node(run), assumed_model(run),
         assumed_attention(run), assumed_sequence(run, setup),
         assumed_kernel(run, setup.framework),
-        assumed_recompute(run, setup.framework), assumed_offload(run, bool(setup.drives)), assumed_kind(run),
+        assumed_recompute(run, setup.framework), assumed_offload(run, bool(setup.drives)),
+        assumed_kind(run, bool(setup.job.dora)),
         assumed_rank(run, setup.framework.usual_tuning),
         assumed_choice(run, setup.framework)
         or assumed_layout(run, setup.layout, setup.framework)

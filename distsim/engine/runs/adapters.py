@@ -40,6 +40,8 @@ accelerated-peft-bnb), where peft's prepare_model_for_kbit_training makes them f
 PREPARES_ITSELF = re.compile(r"llama-?factory", re.IGNORECASE)
 """Software around transformers that prepares models itself and upcasts nothing unless told (hiyouga/LLaMA-Factory
 hparams/model_args.py, upcast_layernorm: False by default)."""
+DECOMPOSED = re.compile(r"\bq?dora\b", re.IGNORECASE)
+"""How a row's kind, or the file that it is from, tells of weight-decomposed adapters."""
 SCRIPTS = ("QwenLM/Qwen",)
 """Publishers whose own scripts checkpoint (finetune_lora_single_gpu.sh and finetune_lora_ds.sh, recalled)."""
 
@@ -79,6 +81,13 @@ def counted_targets(run: Run, model: Model, options: Mapping[str, Any]) -> dict[
     each = {name: int(said[3] or rank) * _widths(model, name) * model.layers for name in SETS}
     near = min(SETS, key=lambda name: abs(each[name] - told))
     return {"lora_targets": near} if abs(each[near] - told) <= AS_MANY * told else {}
+
+
+def decomposed(run: Run, framework: Framework, model: Model, options: Mapping[str, Any]) -> dict[str, bool]:
+    """DoRA where a row tells of it and its framework runs it; else its adapters are plain ones."""
+    told = hit(DECOMPOSED, run.text("finetune_kind") or "") or hit(DECOMPOSED, run.text("source") or "")
+    runs = framework.adapters.dora and model.experts is None and (run.count("tp") or 1) == 1
+    return {"dora": True} if told and runs and "lora_rank" in options else {}
 
 
 def _widths(model: Model, named: str) -> int:

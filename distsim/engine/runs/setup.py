@@ -9,7 +9,7 @@ from typing import Any
 from distsim.engine.jobs.profile import least_zero
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of
-from distsim.engine.runs.adapters import counted_targets, unasked_recompute
+from distsim.engine.runs.adapters import counted_targets, decomposed, unasked_recompute
 from distsim.engine.runs.attention import attention_of
 from distsim.engine.runs.cards import of_other_size
 from distsim.engine.runs.chosen import with_chosen_layout
@@ -96,6 +96,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     packed = packed_options(run, framework.usual_samples) | target_options(run, bool(model.encoder_layers))
     tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run), **packed}
     tuned |= counted_targets(run, model, tuned) | unasked_recompute(run, framework, tuned)
+    tuned |= decomposed(run, framework, model, tuned)
     again = recomputation_of(run, framework, model.layers // (run.count("pp") or degrees.get("pp", 1))).options
     stated = _stated(run, framework, more.get("seq"), model)
     options = {**usual_of(run, framework, model.causal), **tuned, **again, **stated, **more}

@@ -133,10 +133,16 @@ def _packed_precision(run: Run) -> str:
     return cell if NARROW_IN_MEMORY.search(cell) or re.search(r"8-?bit", cell) else ""
 
 
-def assumed_kind(run: Run) -> str:
-    """A kind that is taken as a plainer one, though it does more or less."""
+def assumed_kind(run: Run, decomposed: bool) -> str:
+    """A kind that is taken as a plainer one, though it does more or less; DoRA where it is not ``decomposed``."""
     kind = run.text("finetune_kind") or ""
-    like = "LoRA" if _LIKE_LORA.search(kind.lower()) else "full" if _PROJECTED.search(kind.lower()) else ""
+    like = (
+        "LoRA"
+        if not decomposed and _LIKE_LORA.search(kind.lower())
+        else "full"
+        if _PROJECTED.search(kind.lower())
+        else ""
+    )
     if not like and kind_of(run) and not (ADAPTERS.search(kind.lower()) or _WHOLE.search(kind.lower())):
         return f"finetune_kind {kind!r} is not understood: all weights are taken to train"
     return f"finetune_kind {kind!r}: modelled as {like}" if like else ""
