@@ -11,7 +11,7 @@ from distsim.engine.footprint.checkpoint_groups import grouped, highest_places, 
 from distsim.engine.footprint.moment import AT_LOSS, STEP, Moment
 from distsim.engine.footprint.saved import Saved, again_bytes, layer_saved_bytes
 from distsim.engine.footprint.stage_step import StageStep, kept_casts, loop_casts, unless_zero
-from distsim.engine.footprint.states import States
+from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.update import update_bytes
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -58,10 +58,20 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
             _decoder_lookup(step)
         _embedding(step)
     _optimizer_step(step)
-    if setup.tuning is not None and setup.tuning.quantization and setup.framework.adapters.quantises_on_gpu:
-        whole = sum(p.elements * times for p, times in stage.parameters) * setup.precision.parameter_bytes
-        step.add("loading, before weights are quantised", whole - held.parameters - held.optimizer - held.gradients)
+    if setup.tuning is not None and setup.framework.adapters.quantises_on_gpu:
+        _loading(step, held)
     return step.found
+
+
+def _loading(step: StageStep, held: States) -> None:
+    """Weights whole on the GPU: before they are quantised there, or, where ranks shard them, beside the shards that
+    they are cut into (lightning fabric/strategies/fsdp.py, _load_raw_module_state: each rank gathers all weights)."""
+    setup, stage = step.setup, step.stage
+    whole = sum(p.elements * times for p, times in stage.parameters) * setup.precision.parameter_bytes
+    cut = where(setup.layout.zero >= 3, where(sharding_group(setup.layout, "dense") > 1, 1, 0), 0)
+    packs = setup.tuning is not None and setup.tuning.quantization is not None
+    name = "loading, before weights are quantised" if packs else "loading, all weights on each rank"
+    step.add(name, whole - product(1 - cut, held.parameters) - held.optimizer - held.gradients)
 
 
 def _output_layer(step: StageStep, head: Block, alive: Number, casts: Number) -> None:

@@ -58,7 +58,7 @@ def tuning_of(
 
     rules, whole = framework.adapters, frozenset((filled["lora_whole"] or "").split(",")) - {""}
     adapter = _plain(precision, FP32_BYTES) if rules.fp32 else _without_copies(precision)
-    mixed = precision.master_bytes > 0 or precision.autocast
+    mixed = precision.master_bytes > 0 or precision.autocast or precision.gathers_cast
     wide = rules.fp32 and not mixed
     packed, with_experts = quantization_of(filled["quantize"] or "none")
     targets = targets_of(stated.lora_targets, framework, model)
