@@ -1,4 +1,5 @@
-"""What other tools call the choices of an option, for whoever types a word of theirs; other_names.py has options."""
+"""What other tools call the choices of an option, and ways to train that none of them is, for whoever types a word of
+theirs; other_names.py has options."""
 
 from __future__ import annotations
 
@@ -28,6 +29,23 @@ _CHOICES: dict[str, str] = {
     "1bit": "onebit 1-bit onebitadam onebitlamb",
 }
 """Choice here -> the others' words for it."""
+_UNDESCRIBED: dict[str, str] = {
+    "preference optimisation is not described; a pair is two sequences, and its reference one more forward pass": "dpo "
+    "kto orpo simpo cpo ipo pref-loss pref-beta ref-model ref-model-path precompute-ref-log-probs",
+    "reinforcement learning is not described: its answers are generated between steps": "grpo ppo rloo num-generations "
+    "reward-model",
+    "frozen layers are not described; adapters freeze all other weights: --lora-rank 16": "freeze freeze-layers "
+    "freeze-trainable-layers freeze-trainable-modules freeze-parameters freeze-embeddings unfrozen-parameters",
+    "optimizers of projected gradients, or of some layers at a time, are not described": "galore use-galore "
+    "galore-rank galore-target use-apollo apollo-rank use-badam",
+}
+"""Why nothing here stands for it -> the others' options (LLaMA-Factory hparams/finetuning_args.py, TRL, axolotl)."""
+
+
+def undescribed(name: str) -> str:
+    """A hint line for an option of a way to train that is not described; empty for all others."""
+    spelt = name.strip("-").lower().replace("_", "-")
+    return next((why for why, names in _UNDESCRIBED.items() if spelt in names.split()), "")
 
 
 def choice_meant(word: str, choices: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from distsim.errors import nearest
+from distsim.other_choices import undescribed
 
 
 class Here(NamedTuple):
@@ -140,13 +141,13 @@ _VALUED: dict[tuple[str, str], str] = {
     "fine-grained-activation-offloading",
     ("lora_rank", "16"): "lora peft use-peft use-lora adapter finetuning-type",
     ("lora_targets", "all-linear"): "lora-target-linear",
-    ("loss", "liger"): "use-liger use-liger-kernel enable-liger-kernel liger-fused-linear-cross-entropy",
+    ("loss", "liger"): "liger use-liger use-liger-kernel enable-liger-kernel liger-fused-linear-cross-entropy",
     ("loss", "cut"): "cut-cross-entropy",
     ("loss", "chunked"): "chunked-cross-entropy",
     ("zeropp", "qwz"): "zero-quantized-weights",
     ("zeropp", "qgz"): "zero-quantized-gradients",
     ("zeropp", "hpz"): "zero-hpz-partition-size",
-    ("quantize", "nf4"): "qlora load-in-4bit",
+    ("quantize", "nf4"): "qlora load-in-4bit double-quantization bnb-4bit-use-double-quant",
     ("quantize", "int8"): "load-in-8bit",
     ("attention", "eager"): "eager-attention",
     ("attention", "flash"): "flash flash-attn flash-attention use-flash-attn use-flash-attention sdp-attention "
@@ -184,6 +185,7 @@ _PARTS: dict[Here, str] = {
     "reshard-after-forward fsdp-reshard-after-forward",
     Here("zero", why="(FULL_SHARD: 3; SHARD_GRAD_OP: 2; NO_SHARD: 0; HYBRID_SHARD: 3, with zero-group)"):
     "sharding-strategy fsdp-sharding-strategy data-parallel-sharding-strategy",
+    Here("zero", why="(the stage that the file names)"): "deepspeed deepspeed-config fsdp-config",
     Here("zero_group", why="(ranks per node)"): "hybrid-shard use-hsdp hsdp",
     Here("no_sync", why="(False for all micro-batches but the last)"): "set-requires-gradient-sync "
     "requires-gradient-sync require-backward-grad-sync",
@@ -200,7 +202,8 @@ _PARTS: dict[Here, str] = {
     "reduce-dtype fsdp-reduce-dtype buffer-dtype mp-policy mixed-precision-policy keep-low-precision-grads",
     Here("dropout", why="(a switch; off for a value of 0)"): "attention-dropout hidden-dropout enable-dropout "
     "dropout-rate attention-dropout-prob hidden-dropout-prob",
-    Here("sample_tokens", why="(mean tokens of a packed sample)"): "packing packed sample-packing packed-sequence",
+    Here("sample_tokens", why="(mean tokens of a packed sample)"): "packing packed sample-packing packed-sequence "
+    "neat-packing padding-free",
     Here("zero", "3", "(zero-group: ici x dcn of this axis)"): "ici-fsdp-parallelism dcn-fsdp-parallelism "
     "ici-fsdp-transpose-parallelism dcn-fsdp-transpose-parallelism",
 }  # fmt: skip
@@ -212,13 +215,16 @@ _AXES = {"dp": "data", "tp": "tensor tensor-sequence tensor-transpose", "pp": "p
 _OF_AXIS = "(ici x dcn of this axis)"
 LEAVE_OUT = "leave it out"
 _NO_EFFECT: dict[str, str] = {
-    "it affects neither memory nor time": "lora-alpha use-rslora learning-rate lr min-lr lr-decay-style lr-decay-iters "
+    "it affects neither memory nor time": "lora-alpha use-rslora loraplus-lr-ratio neftune-noise-alpha "
+    "completion-only-loss assistant-only-loss train-on-prompt train-on-inputs mask-history "
+    "learning-rate lr min-lr lr-decay-style lr-decay-iters "
     "lr-warmup-iters lr-warmup-fraction lr-scheduler-type warmup-steps warmup-ratio weight-decay adam-beta1 adam-beta2 "
     "adam-eps adam-epsilon adam-b1 adam-b2 init-method-std seed moe-aux-loss-coeff moe-z-loss-coeff "
     "rope-theta rotary-base norm-epsilon data-path train-data-path dataset dataset-path "
     "tokenizer-type tokenizer-model tokenizer-path output-dir",
     "only one step is predicted, without saving, logging and evaluation": "save load save-interval save-steps "
-    "log-interval logging-steps eval-interval eval-iters eval-steps steps train-iters train-steps max-steps "
+    "log-interval logging-steps eval-interval eval-iters eval-steps eval-batch-size per-device-eval-batch-size "
+    "dataloader-num-workers steps train-iters train-steps max-steps "
     "train-samples epochs num-epochs num-train-epochs",
     "it follows from --framework": "contiguous-gradients transformer-impl use-mcore-models bucket-cap-mb "
     "ddp-bucket-cap-mb static-graph find-unused-parameters ddp-find-unused-parameters broadcast-buffers "
@@ -281,8 +287,8 @@ def meant(name: str, known: Iterable[str], option: bool = False) -> str:
     plain = name.strip("-").replace("-", "_")
     least = 0.6 if option else 0.5
     told = here(name, known)
-    if not told and (option or "global_batch" in known) and (needless := without_effect(name)):
-        return needless
+    if not told and (option or "global_batch" in known) and (why := without_effect(name) or undescribed(name)):
+        return why
     found = told or [Here(one) for one in nearest(plain, known, least=least)]
     words = [one.as_option() if option else one.as_field() for one in found]
     return f"did you mean {', '.join(words)}?" if words else ""

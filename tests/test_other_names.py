@@ -180,3 +180,18 @@ def test_a_program_is_told_too() -> None:
 def test_all_switches_that_a_no_turns_off_are_known() -> None:
     """The names stand below the job's, which is why they are stated again."""
     assert set(_SWITCHES) == set(SWITCHES) - set(NEGATIVE)
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--dpo", "preference optimisation is not described"), ("--ref_model", "preference optimisation"),
+        ("--num-generations", "reinforcement learning"), ("--freeze-trainable-layers", "frozen layers"),
+        ("--galore-rank", "optimizers of projected gradients"), ("--use-dora", "did you mean --dora?"),
+        ("--padding-free", "--sample-tokens"), ("--deepspeed", "--zero"), ("--loraplus-lr-ratio", "leave it out"),
+    ],
+)  # fmt: skip
+def test_options_of_fine_tuning(option: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """--dpo had been taken for --dp, --galore-rank for --lora-rank."""
+    assert app.run(["memory", "llama-7b", option, "4"]) == 2
+    assert told in capsys.readouterr().err.splitlines()[1]
