@@ -331,3 +331,10 @@ def test_what_makes_it_fit_tells_how_likely_it_does() -> None:
     for one in distsim.advise(report):
         again = distsim.memory("llama-7b", **{"gpus": 8, "zero": 2, "micro_batch": 16, **one.shown})
         assert one.likely == again.known.fitting and one.to_dict()["likely"] == round(one.likely, 3)
+
+
+def test_a_step_has_the_rates_of_its_json() -> None:
+    report = distsim.step("llama-7b", gpus=8, zero=2)
+    found = report.to_dict()
+    for name in ("seconds", "tokens_per_second", "tokens_per_second_per_gpu", "mfu", "hfu", "peak_memory", "fits"):
+        assert getattr(report, name) == found[name]

@@ -44,7 +44,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
     span = f"90% interval {_span((interval.low, interval.high), term)}"
     if interval.half is not None:
         span = f"50% interval {_span(interval.half, term)}, 90% {_span((interval.low, interval.high), term)}"
-    each = report.tokens_per_second / layout.gpus
+    each = report.tokens_per_second_per_gpu
     images = report.tokens_per_second / layout.seq if report.setup.model.patches else 0
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
     fits = "fits" if report.memory.headroom >= 0 else term.ink("does not fit", VERMILLION)

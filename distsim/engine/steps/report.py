@@ -83,6 +83,11 @@ class StepReport:
         return float(self.setup.layout.step_tokens / self.seconds)
 
     @property
+    def tokens_per_second_per_gpu(self) -> float:
+        """The same of one GPU."""
+        return float(self.tokens_per_second / self.setup.layout.gpus)
+
+    @property
     def model_flops_per_second_per_gpu(self) -> float:
         """By the 6 N + 12 L H S convention, attention dense, recomputation not counted."""
         layout = self.setup.layout
@@ -142,11 +147,10 @@ class StepReport:
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
-        layout = self.setup.layout
         return {
             "schema": "distsim.step/1", "job": self.setup.written(), "seconds": self.seconds,
             "interval": self.interval.to_dict(), "tokens_per_second": self.tokens_per_second,
-            "tokens_per_second_per_gpu": self.tokens_per_second / layout.gpus,
+            "tokens_per_second_per_gpu": self.tokens_per_second_per_gpu,
             "model_flops_per_second_per_gpu": self.model_flops_per_second_per_gpu, "mfu": self.mfu, "hfu": self.hfu,
             "flops_convention": flops_convention(self.setup),
             "breakdown": dict(self.breakdown), "host_wait_seconds": self.host_wait_seconds,
