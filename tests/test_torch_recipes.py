@@ -257,3 +257,17 @@ def test_torchtune_shards_wherever_its_source_does_not_say() -> None:
     found = replay(Run(cells, 2))
     assert found.setup is not None and found.setup.layout.zero == 3
     assert found.memory_error == pytest.approx(0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("source", "cells", "compiled"),
+    [
+        ("somebody", {}, True), ("somebody", {"precision": "torchao-rowwise"}, True),
+        ("somebody", {"compile": "0"}, False), ("pytorch/torchtitan docs", {"compile": "0"}, True),
+        ("somebody", {"precision": "bf16"}, False), ("somebody", {"framework": "torchtune"}, False),
+    ],
+)  # fmt: skip
+def test_8_bit_runs_of_torchtitan_compile_unless_they_say_otherwise(
+    source: str, cells: dict[str, str], compiled: bool
+) -> None:
+    assert setup_of(_run(source, **cells)).compiled is compiled

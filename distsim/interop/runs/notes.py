@@ -179,11 +179,13 @@ def overlaps_tensor_parallel(run: Run) -> bool:
 
 
 def compiled(run: Run) -> bool:
-    """Whether torch.compile ran: where the cell says so, where 8-bit products have it whatever the cell says, and under
-    asynchronous tensor parallelism, which is a pass of the compiler (torchtitan's parallelize_llama.py refuses it
-    otherwise)."""
-    narrow = run.source.startswith(_COMPILED_NARROW) and _NARROW.search(run.text("precision") or "") is not None
-    return bool(run.flag("compile")) or narrow or overlaps_tensor_parallel(run)
+    """Whether torch.compile ran: where the cell says so, where 8-bit products have it whatever the cell says, or where
+    it is blank under torchtitan, which warns without it, and under asynchronous tensor parallelism, which is a pass of
+    the compiler (torchtitan's parallelize_llama.py refuses it otherwise)."""
+    blank = run.flag("compile") is None and framework_name(run) == "torchtitan"
+    narrow = _NARROW.search(run.text("precision") or "") is not None
+    needed = narrow and (blank or run.source.startswith(_COMPILED_NARROW))
+    return bool(run.flag("compile")) or needed or overlaps_tensor_parallel(run)
 
 
 def pipeline_options(run: Run) -> dict[str, str]:
