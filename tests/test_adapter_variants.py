@@ -140,3 +140,12 @@ def test_what_fsdp_gathers_in_16_bits_multiplies_in_them() -> None:
     assert mixed is not None and wide is not None
     assert (mixed.product_bytes, mixed.adapter.parameter_bytes) == (2, 4)
     assert (wide.product_bytes, wide.adapter.parameter_bytes) == (4, 4)
+
+
+def test_frozen_weights_that_a_default_makes_fp32_are_told() -> None:
+    usual = {"model": "llama-3.1-8b", "gpus": 8, "seq": 2048, "lora_rank": 16}
+    told = {name: "frozen weights are fp32" in " ".join(distsim.memory(**usual, **more).notes)
+            for name, more in {"fsdp": {"framework": "fsdp"}, "stated": {"framework": "fsdp", "precision": "fsdp-bf16"},
+                               "packed": {"framework": "fsdp", "quantize": "nf4"},
+                               "trainer": {"framework": "huggingface"}}.items()}  # fmt: skip
+    assert told == {"fsdp": True, "stated": False, "packed": False, "trainer": False}

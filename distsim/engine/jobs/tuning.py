@@ -20,6 +20,7 @@ from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
+    from distsim.specs.job import Job
     from distsim.specs.quantization import Quantization
 
 EXPERTS = "experts"
@@ -30,6 +31,10 @@ AS_GIVEN = (
     "in fp32, with bitsandbytes up to 0.49 matrix products too, as it computes in its input's type: --precision fp32"
 )
 
+WIDE_BASE = (
+    "--precision not given: using {}, under which frozen weights are fp32 in {}; models that are loaded in bf16 keep "
+    "them so: --precision pure-bf16"
+)
 UNTIED = (
     "embedding and output layer of {} are one matrix, but {} (peft) trains a copy of each; with its "
     "ensure_weight_tying, or --lora-whole embedding alone, it is one"
@@ -123,18 +128,21 @@ def tuning_notes(
     kernels: Kernels,
     framework: Framework,
     precision: Precision,
-    asked: str | None,
+    asked: Job,
 ) -> list[str]:
-    """What a user may not expect of adapters, and of quantised experts; ``asked`` are the targets of the job itself."""
+    """What a user may not expect of adapters, of what is frozen beside them, and of quantised experts."""
     if tuning is None:
         return []
     from distsim.engine.jobs.tuning_targets import target_notes
 
-    told = [*target_notes(asked, tuning, framework, model), *_packed_notes(tuning, model, kernels, framework.name)]
+    told = target_notes(asked.lora_targets, tuning, framework, model)
+    told += _packed_notes(tuning, model, kernels, framework.name)
     if tuning.unties and tuning.trains("embedding"):
         told.append(UNTIED.format(model.name, framework.name))
     if tuning.others_fp32 and precision.activation_bytes < tuning.product_bytes:
         told.append(AS_GIVEN)
+    if asked.precision is None and tuning.quantization is None and precision.parameter_bytes >= FP32_BYTES:
+        told.append(WIDE_BASE.format(precision.name, framework.name))
     return told
 
 

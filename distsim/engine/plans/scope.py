@@ -56,9 +56,7 @@ class Scope:
         self.flops_per_token = float(model_flops(setup))
         self._idle = without_effect(setup.model, job, setup.kernels)
         self._lengths = length_notes(setup.model, setup.layout)
-        self._tuning = tuning_notes(
-            setup.tuning, setup.model, setup.kernels, setup.framework, setup.precision, job.lora_targets
-        )
+        self._tuning = tuning_notes(setup.tuning, setup.model, setup.kernels, setup.framework, setup.precision, job)
 
     def places(self) -> list[tuple[str, int]]:
         """Each cluster with each size."""
