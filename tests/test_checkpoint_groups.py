@@ -17,6 +17,7 @@ from distsim import catalog
 from distsim.engine.footprint.checkpoint_groups import group_starts, layers_ahead
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.memory import memory_of
 from distsim.specs.job import Job
 
@@ -74,6 +75,19 @@ def test_one_layer_a_checkpoint_is_what_nobody_asked_for() -> None:
     assert distsim.step(many.job).seconds == pytest.approx(
         distsim.step(_setup(micro_batch=8, recompute_group=1).job).seconds
     )
+
+
+def test_only_the_last_layer_of_a_checkpoint_is_not_computed_to_its_end() -> None:
+    """Where recomputation stops as soon as all saved tensors are there (torch), the second product of the MLP is left
+    out of half of the layers in groups of two, and of one of 32 in a single group."""
+
+    def again(size: int) -> float:
+        setup = _setup(framework="plain-torch", gpus=1, recompute_group=size)
+        return float(stage_compute(setup, build_stages(setup)[0]).phases["recompute"].matmul)
+
+    one, two, whole = (again(size) for size in (1, 2, 32))
+    assert two - one == pytest.approx((whole - one) * (1 / 2) / (31 / 32), rel=1e-6)
+    assert whole - one == pytest.approx(one * 11008 / (4 * 4096 + 2 * 11008) * 31 / 32, rel=0.05)
 
 
 def test_fewer_inputs_save_where_many_micro_batches_wait() -> None:

@@ -84,7 +84,7 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
 def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
     """Sums over the operations of one block: how often it happens is an array along other axes of a search than its
     seconds."""
-    needed = _needed(setup, block)
+    needed, behind = _needed(setup, block), 1 - 1 / setup.layout.recompute_group
     found = BlockSums(Sums(), Sums(), Sums(), Sums())
     for place, (operation, repeated) in enumerate(zip(block.operations, _dropped(setup, block, needed), strict=True)):
         forward, backward = operation_sums(setup, chip, operation)
@@ -92,6 +92,8 @@ def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
         found.backward.add(backward)
         if place < needed:
             found.again.add(forward)
+        elif behind:  # layers that others of their checkpoint follow, which need what they give
+            found.again.add(forward, behind)
         if repeated:
             found.dropped.add(forward)
     return found
