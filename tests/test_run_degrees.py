@@ -250,3 +250,15 @@ def test_experts_are_whole_where_ranks_are_too_few_to_cut_them() -> None:
     launched = {**cells, "framework": "Megatron-LM (Pai-Megatron-Patch 2b201af)", "ep": "8"}
     assert setup_of(Run(launched, 2)).layout.etp == 1  # whose scripts state it
     assert setup_of(Run({**launched, "year": "2024"}, 2)).layout.etp == 4
+
+
+def test_chunks_and_rates_that_nobody_has_are_refused() -> None:
+    """nanotron splits layers over stages alone, and a network of 1e9 Gb/s is a slip of a unit."""
+    cells = {"id": "a", "model": "llama-3.2-1b", "gpu": "h100-sxm", "n_gpus": "16", "seq_len": "2048", "pp": "4",
+             "micro_batch": "1", "global_batch": "64", "step_time_s": "5", "year": "2025"}  # fmt: skip
+    found = replay(Run({**cells, "vpp": "3", "framework": "nanotron"}, 2))
+    assert found.reason == "vpp 3: nanotron has no schedule that interleaves chunks"
+    assert not replay(Run({**cells, "vpp": "2", "framework": "megatron-core"}, 2)).reason
+    for gpu in ("h100-sxm", "rtx-4080"):
+        found = replay(Run({**cells, "gpu": gpu, "internode_gbps_per_gpu": "1e9", "framework": "megatron-core"}, 2))
+        assert found.reason == "internode_gbps_per_gpu 1e+09 exceeds 1,000,000: a typo?"

@@ -22,12 +22,11 @@ from distsim.errors import DistsimError, did_you_mean
 from distsim.formulas.collectives import RING
 from distsim.specs.accelerator import of_generation
 from distsim.specs.cluster import USUAL_NODE
+from distsim.specs.limits import FASTEST_GBPS
 from distsim.units import BITS_PER_BYTE, GIGA, MICROSECOND
 
 NEWEST_LINK = "nvlink-5"
 """Whose share of the datasheet rate is taken for links that nobody described."""
-FASTEST = 1e6
-"""Gb/s of a network per GPU; more is a slip of a unit."""
 USUAL_PCIE = 4
 """The generation of hosts that do not state it."""
 BACKENDS = ("nccl", "rccl", "mpi", "gloo", "ici")
@@ -162,9 +161,9 @@ def _refuse_slips(gpus_per_node: int | None, gbps: float | None) -> None:
     """Raise for counts and rates that no machine has."""
     if gpus_per_node is not None and gpus_per_node < 1:
         raise DistsimError(f"{gpus_per_node} GPUs per node", "give a whole number, at least 1")
-    if gbps is not None and not 0 <= gbps <= FASTEST:
+    if gbps is not None and not 0 <= gbps <= FASTEST_GBPS:
         told = f"{gbps:.10g} Gb/s is not a valid network rate"
-        raise DistsimError(told, f"give Gb/s per GPU, such as 400, at most {FASTEST:,.0f}")
+        raise DistsimError(told, f"give Gb/s per GPU, such as 400, at most {FASTEST_GBPS:,}")
 
 
 def _tiers(cluster: Any) -> tuple[tuple[float, float], ...]:

@@ -56,6 +56,7 @@ from distsim.interop.runs.tuning import (
     tuning_options,
     unpadded_tokens,
 )
+from distsim.schedules.registry import find
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
@@ -133,6 +134,7 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
         options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // tp, node)
         if framework.usual.get("shards_in_node") and node < options["dp"] and options["dp"] % node == 0:
             options["zero_group"] = options["zero_group"] or node
+    _refuse_chunks(options, run, framework)
     if interleaves(run, framework):
         options["vpp"] = usual_chunks(options, model)
     if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
@@ -148,6 +150,15 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
         options.pop("zero_group", None)
     if mtp := layers_predicting(run, model.mtp_layers if framework.usual.get("trains_mtp") else 0):
         options["mtp"] = mtp
+
+
+def _refuse_chunks(options: dict[str, Any], run: Run, framework: Framework) -> None:
+    """Raise MissingCell for chunks of software that is known to have one on each stage."""
+    schedules, chunks = framework.supports.schedules, options.get("vpp") or 1
+    if chunks == 1 or not schedules or assumed_profile(run):
+        return
+    if all(find(name).most == 1 for name in schedules):
+        raise MissingCell(f"vpp {chunks}: {framework.name} has no schedule that interleaves chunks")
 
 
 def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from distsim.interop.runs.numbers import (
     plain_numbers,
 )
 from distsim.plain_files import refuse_special
+from distsim.specs.limits import FASTEST_GBPS
 
 WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precision", "recompute", "attention",
          "optimizer", "offload", "framework", "cp_mode", "flops_kind", "mem_kind", "finetune_kind",
@@ -79,8 +80,8 @@ class Run:
 
     def refuse_slips(self) -> None:
         """Raise MissingCell where a size is beyond anything that is built."""
-        bounds = {"layers": MOST_LAYERS, "global_batch": MOST_SAMPLES}
-        for name in (*COUNTS, "ffn_hidden"):
+        bounds = {"layers": MOST_LAYERS, "global_batch": MOST_SAMPLES, "internode_gbps_per_gpu": FASTEST_GBPS}
+        for name in (*COUNTS, "ffn_hidden", "internode_gbps_per_gpu"):
             value, most = self.number(name), bounds.get(name, MOST)
             if value is not None and value > most:
                 raise MissingCell(f"{name} {value:.3g} exceeds {most:,}: a typo?")
