@@ -262,3 +262,10 @@ def test_chunks_and_rates_that_nobody_has_are_refused() -> None:
     for gpu in ("h100-sxm", "rtx-4080"):
         found = replay(Run({**cells, "gpu": gpu, "internode_gbps_per_gpu": "1e9", "framework": "megatron-core"}, 2))
         assert found.reason == "internode_gbps_per_gpu 1e+09 exceeds 1,000,000: a typo?"
+
+
+@pytest.mark.parametrize("more", [{"fsdp_kind": "FSDP within slice"}, {"fsdp_kind": "HSDP"}, {"framework": "prime-rl"}])
+def test_tensor_parallelism_beyond_a_node_leaves_one_rank_of_it_to_shard(more: dict[str, str]) -> None:
+    cells = {"id": "a", "model": "llama-3.1-8b", "gpu": "a100-sxm4-80gb", "n_gpus": "64", "seq_len": "2048", "tp": "16",
+             "zero_stage": "3", "micro_batch": "1", "global_batch": "4", "framework": "torchtitan", **more}  # fmt: skip
+    assert replay(Run({**cells, "step_time_s": "5", "year": "2025"}, 2)).setup is not None

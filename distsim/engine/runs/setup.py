@@ -130,8 +130,8 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
     """Fill what the row leaves open of sharding, chunks and layers that train; drop what then has no effect."""
     if cluster is not None and "zero_group" not in options:
         tp = options.get("tp") or 1
-        node = cluster.gpus_per_node // tp
-        options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // tp, node)
+        node, domain = (max(size // tp, 1) for size in (cluster.gpus_per_node, cluster.domain))
+        options["zero_group"] = sharding_group(run, options["dp"], domain, node)
         if framework.usual.get("shards_in_node") and node < options["dp"] and options["dp"] % node == 0:
             options["zero_group"] = options["zero_group"] or node
     _refuse_chunks(options, run, framework)
