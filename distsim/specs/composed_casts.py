@@ -14,7 +14,6 @@ class ComposedCasts(Spec):
     """The same of laying an 8-bit operand out across, which backward's products need of three of their four."""
     kernels: Amount
     """Kernels that quantise one operand, those that make its scale of a few numbers included."""
-
     frozen_gradients: bool = False
     """Gradients of frozen weights are computed as well, and dropped; a compiler leaves them out."""
 
@@ -23,6 +22,5 @@ class ComposedCasts(Spec):
         return {
             "cast_bytes": (self.bytes_moved, self.bytes_moved), "cast_each": True, "cast_kernels": self.kernels,
             "turned_bytes": self.turned_bytes, "matmul_input_bytes": None, "weight_copy_bytes": 0.0,
-            "transpose_bytes": 0.0,
-            "frozen_gradients": self.frozen_gradients,
+            "transpose_bytes": 0.0, "frozen_gradients": self.frozen_gradients,
         }  # fmt: skip

@@ -7,8 +7,6 @@ from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.layers.ledger import Operation
 
-WHOLE_ZERO = 3
-"""Stage of ZeRO, FSDP's, at which ranks gather weights."""
 Sizes = tuple[Number, Number, Number]
 """Elements of a product's input, of its output and of its weights."""
 
@@ -19,7 +17,7 @@ def casts_weights(setup: Setup) -> Number:
     precision = setup.precision
     if not precision.cast_kernels or precision.gather_bytes >= precision.activation_bytes:
         return 1
-    return where(setup.layout.zero == WHOLE_ZERO, 0, 1)
+    return where(setup.layout.zero >= 3, 0, 1)
 
 
 def trained_casts(setup: Setup, sizes: Sizes) -> tuple[Number, Number]:

@@ -94,9 +94,9 @@ def optimizer_seconds(setup: Setup, stage: Stage) -> Number:
 
 
 def _computing(setup: Setup, stage: Stage) -> Number:
-    """Seconds that the GPU's units compute one update; nothing where its preset or the chip's states no cycles."""
+    """Seconds that the GPU's units compute one update; nothing where the host does, or no preset states cycles."""
     chip, cycles = setup.accelerator.chip, setup.optimizer.unit_cycles
-    if not cycles or not chip.units or not chip.clock:
+    if not cycles or not chip.units or not chip.clock or "optimizer" in setup.offload:
         return 0.0
     of = _Shared(setup)
     held = ((one.elements * count, one.group) for one, count in stage.held() if one.trains)
