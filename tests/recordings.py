@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from distsim.engine.figures import Figures
+from distsim.engine.footprint.moments import moments_of
+from distsim.engine.footprint.saved import Saved, saved_of
+from distsim.engine.footprint.states import States, states
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.layers.ledger import Operation
@@ -16,6 +20,13 @@ PRECISION = {
     "bf16_master_maingrad": "bf16-fp32-grads",
 }
 """The recipe of each ``dtype_scheme``."""
+
+
+def figured(setup: Setup) -> tuple[Saved, States, float]:
+    """What a job's first stage keeps for backward, its states, and its highest moment in bytes."""
+    stage = build_stages(setup)[0]
+    saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
+    return saved, held, max(float(moment.total) for moment in moments_of(setup, stage, held, saved))
 
 
 def recorded_stage(setup: Setup) -> Stage:

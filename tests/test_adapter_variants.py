@@ -7,17 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recordings import figured
 from test_saved_tensors import PRECISION, RECOMPUTE, model
 
 import distsim
-from distsim.engine.figures import Figures
-from distsim.engine.footprint.moments import moments_of
-from distsim.engine.footprint.saved import saved_of
-from distsim.engine.footprint.states import states
 from distsim.engine.jobs import resolve as resolving
 from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.jobs.resolve import Setup, resolve
-from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
 from distsim.report.search import command
 from distsim.specs.flags import typed
@@ -48,10 +44,7 @@ def setup_of(row: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Setup:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["case"])
 def test_what_torch_keeps(row: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """States, saved bytes and the peak are those of PyTorch."""
-    setup = setup_of(row, monkeypatch)
-    stage = build_stages(setup)[0]
-    saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
-    peak = max(moment.total for moment in moments_of(setup, stage, held, saved))
+    saved, held, peak = figured(setup_of(row, monkeypatch))
     assert held.parameters == pytest.approx(int(row["static_param"]), rel=5e-5)
     assert held.gradients == int(row["bwd_end_grad"])
     assert held.optimizer == pytest.approx(int(row["static_optim"]), rel=1e-4)

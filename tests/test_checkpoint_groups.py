@@ -115,3 +115,10 @@ def test_advice_names_other_groups() -> None:
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(distsim.DistsimError, match=problem):
         _setup(**options)
+
+
+def test_a_group_larger_than_a_chunk_is_all_of_it_and_told() -> None:
+    setup = _setup(pp=4, recompute_group=100)
+    assert setup.layout.recompute_group == 8
+    assert "--recompute-group 100: a checkpoint covers 8 layers, all of a stage's chunk" in setup.notes
+    assert not any("checkpoint covers" in one for one in _setup(pp=4, recompute_group=8).notes)

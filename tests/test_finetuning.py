@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recordings import figured
 from test_saved_tensors import PRECISION, RECOMPUTE, model
 from test_search import _same as same_numbers
 
 import distsim
-from distsim.engine.figures import Figures
-from distsim.engine.footprint.moments import moments_of
-from distsim.engine.footprint.saved import saved_of
-from distsim.engine.footprint.states import states
 from distsim.engine.jobs import resolve as resolving
 from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -57,10 +54,7 @@ def setup_of(row: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Setup:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["case"])
 def test_what_torch_keeps(row: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Saved bytes, states and the peak are those of PyTorch."""
-    setup = setup_of(row, monkeypatch)
-    stage = build_stages(setup)[0]
-    saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
-    peak = max(moment.total for moment in moments_of(setup, stage, held, saved))
+    saved, held, peak = figured(setup_of(row, monkeypatch))
     assert saved.per_layer == pytest.approx(int(row["saved_layer_mid"]), rel=1e-4)
     # under full recomputation the rotary tables, which the model holds anyway, are counted and not recorded
     exact = 1e-3 if row["recompute"] == "full" else 5e-5

@@ -138,15 +138,15 @@ def _show_chip_prices(gpu: str, json: bool) -> None:
 
     from distsim.engine.campaigns.chip_prices import prices_of
     from distsim.errors import DistsimError
+    from distsim.specs.price import Offer
 
     found = prices_of(gpu)
     if not found:
         raise DistsimError(f"no price list has {gpu}", "your own goes into presets/prices/NAME.toml (docs/prices.md)")
     if json:
-        kinds = {"Offer": "rent", "Purchase": "purchase"}
         rows = [
-            {"row": kinds[type(row).__name__], "provider": prices.provider, "currency": prices.currency,
-             "usd_per_unit": prices.usd_per_unit, **row.model_dump(mode="json")}
+            {"row": "rent" if isinstance(row, Offer) else "purchase", "provider": prices.provider,
+             "currency": prices.currency, "usd_per_unit": prices.usd_per_unit, **row.model_dump(mode="json")}
             for prices, row in found
         ]  # fmt: skip
         return _print_json({"kind": "prices", "gpu": gpu, "prices": rows})

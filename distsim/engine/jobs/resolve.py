@@ -235,6 +235,9 @@ def _placed(
     if again > most:
         notes.append(f"--recompute-layers {again} recomputes every layer: stages have at most {most} layers")
         layout = layout._replace(recompute_layers=-1)
+    if (group := layout.recompute_group) > (most := max(chunks)):
+        notes.append(f"--recompute-group {group}: a checkpoint covers {most} layers, all of a stage's chunk")
+        layout = layout._replace(recompute_group=most)
     return chunks, layout, notes
 
 

@@ -136,13 +136,9 @@ def _packed_precision(run: Run) -> str:
 def assumed_kind(run: Run, decomposed: bool) -> str:
     """A kind that is taken as a plainer one, though it does more or less; DoRA where it is not ``decomposed``."""
     kind = run.text("finetune_kind") or ""
-    like = (
-        "LoRA"
-        if not decomposed and _LIKE_LORA.search(kind.lower())
-        else "full"
-        if _PROJECTED.search(kind.lower())
-        else ""
-    )
+    like = "full" if _PROJECTED.search(kind.lower()) else ""
+    if not decomposed and _LIKE_LORA.search(kind.lower()):
+        like = "LoRA"
     if not like and kind_of(run) and not (ADAPTERS.search(kind.lower()) or _WHOLE.search(kind.lower())):
         return f"finetune_kind {kind!r} is not understood: all weights are taken to train"
     return f"finetune_kind {kind!r}: modelled as {like}" if like else ""
