@@ -30,8 +30,8 @@ _CHOICES: dict[str, str] = {
 }
 """Choice here -> the others' words for it."""
 _UNDESCRIBED: dict[str, str] = {
-    "preference optimisation is not described; a pair is two sequences, and its reference one more forward pass": "dpo "
-    "kto orpo simpo cpo ipo pref-loss pref-beta ref-model ref-model-path precompute-ref-log-probs",
+    "answers are sequences (a pair is two of --micro-batch); a frozen reference: --reference copy, or base": "dpo "
+    "kto orpo simpo cpo ipo pref-loss pref-beta precompute-ref-log-probs",
     "reinforcement learning is not described: its answers are generated between steps": "grpo ppo rloo num-generations "
     "reward-model",
     "frozen layers are not described; adapters freeze all other weights: --lora-rank 16": "freeze freeze-layers "

@@ -79,6 +79,7 @@ _NAMES: dict[str, str] = {
     "optimizer": "optim optimizer-type optimizer-name opt-type",
     "lora_rank": "lora-r lora-dim rank",
     "lora_targets": "target-modules lora-target-modules lora-target lora-attn-modules",
+    "reference": "ref-model ref-model-path reference-model ref-policy",
     "dora": "use-dora lora-use-dora",
     "lora_whole": "modules-to-save lora-modules-to-save additional-target",
     "quantize": "quantization quantization-bit bnb-4bit-quant-type",

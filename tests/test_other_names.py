@@ -185,7 +185,7 @@ def test_all_switches_that_a_no_turns_off_are_known() -> None:
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("--dpo", "preference optimisation is not described"), ("--ref_model", "preference optimisation"),
+        ("--dpo", "a frozen reference: --reference copy"), ("--ref_model", "did you mean --reference?"),
         ("--num-generations", "reinforcement learning"), ("--freeze-trainable-layers", "frozen layers"),
         ("--galore-rank", "optimizers of projected gradients"), ("--use-dora", "did you mean --dora?"),
         ("--padding-free", "--sample-tokens"), ("--deepspeed", "--zero"), ("--loraplus-lr-ratio", "leave it out"),

@@ -17,7 +17,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Memory": ("zero", "zero_group", "recompute", "recompute_layers", "recompute_group", "recompute_modules",
                "remat_policy", "offload", "offload_to", "offload_modules", "loss"),
     "Training": ("precision", "optimizer", "dropout", "mtp", "expert_imbalance", "capacity_factor"),
-    "Fine-tuning": ("lora_rank", "lora_targets", "lora_dropout", "lora_whole", "dora", "quantize"),
+    "Fine-tuning": ("lora_rank", "lora_targets", "lora_dropout", "lora_whole", "dora", "quantize", "reference"),
     "Gradient communication": ("no_sync", "clip", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers"),
     "Where options come from": ("job", "show_config"),
 }  # fmt: skip

@@ -108,6 +108,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "lora_whole": (str, "modules trained in full besides the adapters: embedding, head, norms"),
     "dora": (bool, "weight-decomposed adapters (DoRA), which scale each output [default: off]"),
     "quantize": (str, "how frozen weights are stored (distsim show quantizations): none, nf4, nf4+experts ..."),
+    "reference": (str, "frozen reference beside the model (DPO): none, copy of the weights, base without adapters"),
     "loss": (str, "loss that replaces the framework's: chunked, fused-linear, liger, cut (distsim show losses)"),
     "loss_parallel": (bool, "keep logits sharded over tp through the loss [default: the framework's, or on]"),
     "tp_mode": (str, "tensor parallel grid: 1d (row), 2d (square), 2.5d (stacked squares), 3d (cube) [default: 1d]"),

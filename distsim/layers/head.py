@@ -210,7 +210,9 @@ def _loss_backward(ctx: Context, of: _Logits) -> tuple[Tensor, ...]:
         return (of.half,)
     widened = kernels.loss_upcast is True or (kernels.loss_upcast == "autocast" and ctx.precision.autocast)
     found: tuple[Tensor, ...] = (of.upcast, of.upcast if widened else of.half)
-    if of.recast:
+    if kernels.loss_gathered:
+        found = (of.upcast, of.upcast, of.upcast)
+    elif of.recast:
         found = (of.upcast,)
     elif kernels.loss_sliced:
         found = (of.half,)

@@ -106,16 +106,19 @@ def offload_words(setup: Setup) -> list[str]:
     return [f"{' and '.join(kinds)} {place}" for kinds, place in places if kinds]
 
 
+REFERENCES = {"copy": ["a frozen copy as reference"], "base": ["the base as reference"]}
+
+
 def trained_words(setup: Setup) -> list[str]:
     """What trains, where that is not everything."""
-    tuning = setup.tuning
+    tuning, beside = setup.tuning, REFERENCES.get(setup.job.reference or "", [])
     if tuning is None:
-        return []
+        return beside
     whole = "".join(f", {part}" for part in WHOLE if part in tuning.whole)
     name = stored_as(tuning)
     stored = f" on {name} weights" if name else ""
     kind = "DoRA adapters" if tuning.dora else "adapters"
-    return [f"{kind} of rank {tuning.rank}{stored} ({_products(tuning.targets)}){whole} train"]
+    return [f"{kind} of rank {tuning.rank}{stored} ({_products(tuning.targets)}){whole} train", *beside]
 
 
 MOST_NAMED = 4

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distsim.engine.advice.faster import Faster
 from distsim.engine.footprint.peak_error import TIGHT
-from distsim.engine.jobs.flops import reads_less
+from distsim.engine.jobs.flops import products_words, reads_less
 from distsim.engine.steps.compose import PARTS
 from distsim.engine.steps.report import StepReport
 from distsim.report.flag_tables import flag_table
@@ -48,7 +48,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
     images = report.tokens_per_second / layout.seq if report.setup.model.patches else 0
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
     fits = "fits" if report.memory.headroom >= 0 else term.ink("does not fit", VERMILLION)
-    sums = "6 N" if report.setup.tuning is None else "4 N frozen + 6 N trained"
+    sums = products_words(report.setup)
     attends = "12 L H K, attention to chosen keys" if reads_less(report.setup) else "12 L H S, dense attention"
     return [
         *_beside(

@@ -113,6 +113,8 @@ class Job(Spec):
     dora: bool | None = None
     """Adapters are weight-decomposed: a learned magnitude for each output."""
     quantize: str | None = None
+    reference: Literal["none", "copy", "base"] | None = None
+    """A frozen model that sees each micro-batch too: another copy of the weights, or these without adapters."""
 
     loss: str | None = None
     """Loss that replaces the framework's (presets/losses)."""

@@ -185,6 +185,8 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     loss_holds_logits: bool | Literal["narrow"] = False
     """The training loop still refers to an eager loss's logits while backward runs: to wide ones, or to those that the
     output layer gave."""
+    loss_gathered: bool = False
+    """An eager loss is the logits of the targets less a log-sum-exp, whose gradients meet as whole tensors (TRL)."""
     loss_keeps_chunks: bool = False
     """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once."""
     compiler: Literal["none", "inductor", "xla"] = "none"

@@ -10,6 +10,7 @@ from distsim.engine.exchanges.norms import norm_flows
 from distsim.engine.exchanges.pipeline import pipeline_flows
 from distsim.engine.jobs.dispatch import sends_once
 from distsim.engine.jobs.exchange import Exchange
+from distsim.engine.jobs.reference import runs_reference
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks import pricing
@@ -25,6 +26,16 @@ def network_of(setup: Setup) -> Network:
 
 def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Flow]:
     """All that one rank of a stage exchanges, unpriced; layout fields may be arrays (all but pp)."""
+    flows = _trained_flows(setup, exchange, network, stage)
+    if runs_reference(setup):
+        from distsim.engine.exchanges.reference import reference_flows, without_adapters
+
+        flows += reference_flows(setup, _trained_flows(setup, exchange, network, without_adapters(setup, stage)))
+    return flows
+
+
+def _trained_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Flow]:
+    """What the model that trains exchanges."""
     shared = present(data_flows(setup, exchange, stage))
     if not exchange.plain:
         from distsim.engine.exchanges.variants import varied

@@ -8,6 +8,7 @@ from distsim.engine.exchanges.data import reduced_to_owners
 from distsim.engine.exchanges.flows import Role
 from distsim.engine.jobs.exchange import Exchange, gathers_once, reduces_each
 from distsim.engine.jobs.flops import peak_of
+from distsim.engine.jobs.reference import runs_reference
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.formulas.step import LEAST_SECONDS, exposed_seconds
@@ -46,8 +47,9 @@ def copies_each(setup: Setup, exchange: Exchange) -> Number:
 
 def compute_seconds(setup: Setup, stage: Stage, phase: str, passes: Number) -> Number:
     """The least time of the matrix products and attention of so many passes: at the chip's peak rate. What follows the
-    optimizer hides beside a forward of the next step."""
+    optimizer hides beside a forward of the next step. A reference model's forwards hide what is exchanged in them."""
     field = "flops_backward" if phase == "backward" else "flops_forward"
+    passes = passes * (1 + (phase == "forward" and runs_reference(setup)))
     flops = sum(getattr(operation, field) * count for operation, count in stage.operations())
     peak = peak_of(setup)
     return flops * passes / peak if peak else 0.0

@@ -13,6 +13,7 @@ from distsim.engine.footprint.saved import Saved, again_bytes, layer_saved_bytes
 from distsim.engine.footprint.stage_step import StageStep, kept_casts, loop_casts, unless_zero
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.update import update_bytes
+from distsim.engine.jobs.reference import runs_reference
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.layers.given import bias_gradient_bytes
@@ -48,6 +49,8 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
             cached = step.cached_copies if forward else 0
             outputs = step.outputs.loss if forward else step.outputs.loss_backward
             step.add(name, plus(plus(alive + copies + head_copies + _transit(loss, forward), cached), outputs))
+        if runs_reference(setup) and setup.layout.pp == 1:
+            _reference(step, loss, plus(alive + copies + head_copies, step.cached_copies))
         _output_layer(step, stage.head, alive + copies, head_copies)
     else:
         step.add("forward end", plus(alive + copies, step.cached_copies))
@@ -72,6 +75,12 @@ def _loading(step: StageStep, held: States) -> None:
     packs = setup.tuning is not None and setup.tuning.quantization is not None
     name = "loading, before weights are quantised" if packs else "loading, all weights on each rank"
     step.add(name, whole - product(1 - cut, held.parameters) - held.optimizer - held.gradients)
+
+
+def _reference(step: StageStep, loss: Operation, alive: Number) -> None:
+    """A reference model at its loss, which sees the micro-batch while all that the other keeps of it is alive (TRL's,
+    OpenRLHF's and torchtune's DPO). Pipelines run it ahead, when nothing is kept yet."""
+    step.add("reference's loss", plus(alive, saved_bytes([loss]) + _transit(loss, True)))
 
 
 def _output_layer(step: StageStep, head: Block, alive: Number, casts: Number) -> None:

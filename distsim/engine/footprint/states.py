@@ -14,6 +14,7 @@ from distsim.engine.footprint.drives import Away, away
 from distsim.engine.footprint.stored import filling_of, shared_elements
 from distsim.engine.jobs.exchange import stays_whole
 from distsim.engine.jobs.narrow import NARROW, narrow_weight
+from distsim.engine.jobs.reference import copies_weights, in_reference
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
 from distsim.formulas.states import (
@@ -145,6 +146,9 @@ def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: F
                 f"{group} weights of older versions", older_weight_bytes,
                 parameter_bytes=sums["parameters"] - before, versions=versions,
             )  # fmt: skip
+        if copies_weights(setup) and in_reference(fold.sample.held):
+            fold.add_reference(setup, sums, figures)
+            shards[False] = shards[False] + fold.filled / sharding_group(setup.layout, group)
         trains = fold.sample.trains
         shards[trains] = shards[trains] + fold.filled / sharding_group(setup.layout, group)
         if trains:
@@ -180,9 +184,29 @@ class _Fold:
             recipe = recipe_of(parameter, setup.precision, setup.tuning)
             self.optimizer = self.optimizer + state_bytes(setup, recipe, parameter) * times
 
+    def _shared(self, setup: Setup, stage: Number, least: int) -> dict[str, Any]:
+        """How many are shared among how many ranks from the ``least`` stage of ZeRO on."""
+        group = sharding_group(setup.layout, self.sample.group)
+        return {"parameters": where(stage >= least, self.filled, self.count), "zero_stage": stage,
+                "zero_group_size": group}  # fmt: skip
+
+    def _kept(self, setup: Setup) -> dict[str, Any]:
+        """The same of the weights that a rank keeps."""
+        stage = setup.layout.zero
+        return self._shared(setup, stage + (stage == 2) if setup.framework.buffers.gathers_copies else stage, 3)
+
+    def add_reference(self, setup: Setup, sums: dict[str, Number], figures: Figures) -> None:
+        """Add a reference model's weights of the kind, held and sharded as those that it is a copy of."""
+        sample, plain = self.sample, setup.precision.parameter_bytes
+        packed = weight_bytes(sample, setup.precision, setup.tuning) if sample.held == "quantised" else plain
+        sums["parameters"] = sums["parameters"] + figures.use(
+            f"{sample.group} {_KINDS[sample.held]} of the reference", parameter_bytes_per_rank, **self._kept(setup),
+            bytes_per_parameter=packed,
+        )  # fmt: skip
+
     def sum_up(self, setup: Setup, sums: dict[str, Number], figures: Figures) -> None:
         """Add its bytes on one rank."""
-        layout, sample = setup.layout, self.sample
+        sample = self.sample
         recipe = recipe_of(sample, setup.precision, setup.tuning)
         transposed = recipe.transpose_bytes * traits_of(setup.accelerator).transposes
         if sample.held == "frozen" and recipe.parameter_bytes < recipe.activation_bytes:
@@ -195,28 +219,22 @@ class _Fold:
             copies = 0
         elif sample.held == "whole" and setup.framework.adapters.keeps_originals:
             copies = copies + setup.precision.parameter_bytes
-        group = sharding_group(layout, sample.group)
-        keeps = layout.zero + (layout.zero == 2) if setup.framework.buffers.gathers_copies else layout.zero
-
-        def shared(stage: Number, least: int) -> dict[str, Any]:
-            return {"parameters": where(stage >= least, self.filled, self.count), "zero_stage": stage,
-                    "zero_group_size": group}  # fmt: skip
-
         name = _KINDS[sample.held]
         sums["parameters"] = sums["parameters"] + figures.use(
-            f"{sample.group} {name}", parameter_bytes_per_rank, **shared(keeps, 3),
+            f"{sample.group} {name}", parameter_bytes_per_rank, **self._kept(setup),
             bytes_per_parameter=weight_bytes(sample, setup.precision, setup.tuning) + copies,
         )  # fmt: skip
         if not sample.trains:
             return
         of = "" if sample.held == "trained" else f" of {name}"
-        reduced = where(stays_whole(setup), 1, layout.zero)
+        reduced = where(stays_whole(setup), 1, setup.layout.zero)
         sums["gradients"] = sums["gradients"] + figures.use(
-            f"{sample.group} gradients{of}", gradient_bytes_per_rank, **shared(reduced, 2),
+            f"{sample.group} gradients{of}", gradient_bytes_per_rank, **self._shared(setup, reduced, 2),
             bytes_per_gradient=0 if setup.framework.buffers.steps_in_backward else recipe.gradient_bytes,
         )  # fmt: skip
         sums["optimizer"] = sums["optimizer"] + figures.use(
-            f"{sample.group} optimizer states{of}", optimizer_bytes_per_rank, **shared(layout.zero, 1),
+            f"{sample.group} optimizer states{of}", optimizer_bytes_per_rank,
+            **self._shared(setup, setup.layout.zero, 1),
             state_bytes_per_parameter=self.optimizer / maximum(self.count, 1),
         )  # fmt: skip
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distsim.arrays import Number, minimum
 from distsim.engine.jobs.lacking import wide_units
+from distsim.engine.jobs.reference import runs_reference
 from distsim.engine.jobs.resolve import Setup
 from distsim.formulas.attention import chosen_keys
 from distsim.formulas.flops import model_flops_per_token
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 FROZEN_SHARE = 2 / 3
 """Work of a frozen matrix over that of a trained one: output and input gradient, no weight gradient."""
+
+REFERENCE_SHARE = 1 / 3
+"""Work of a reference model over that of one that trains: its forward, no backward of twice that."""
 
 FIRST_CONVOLUTION = "embedding.frames.first."
 """Its parameters see every frame of sound, of which there are several for a token."""
@@ -131,9 +136,15 @@ def trained_parameters(setup: Setup) -> Number:
     return sum(times * p.elements for parameters, times in parts for p in parameters if p.trains)
 
 
+def products_words(setup: Setup) -> str:
+    """FLOPs of one token's products with weights, in words."""
+    words = "6 N" if setup.tuning is None else "4 N frozen + 6 N trained"
+    return words + " + 2 N reference" * runs_reference(setup)
+
+
 def flops_convention(setup: Setup) -> str:
     """What a model FLOP is here, in words."""
-    products = "6 N" if setup.tuning is None else "4 N frozen + 6 N trained"
+    products = products_words(setup)
     inside = " inside samples" if setup.layout.sample_tokens else ""
     if reads_less(setup):
         return f"{products} (no input embedding) + 12 L H K, attention to chosen keys{inside}"
@@ -163,10 +174,18 @@ def _mean_keys(model: Model, seen: Callable[[int], Seen]) -> Number:
 
 
 def model_flops(setup: Setup) -> Number:
-    """Model FLOPs of one token."""
-    model, layout = setup.model, setup.layout
-    layers, keys = attended(model, layout.seq, reach_of(setup))
-    return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
+    """Model FLOPs of one token, a reference model's forward pass included."""
+    return _flops_to(setup, *attended(setup.model, setup.layout.seq, reach_of(setup)))
+
+
+def _flops_to(setup: Setup, layers: Number, keys: Number) -> Number:
+    """FLOPs of one token that meets so many keys in each of so many layers."""
+    model = setup.model
+    found = model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
+    if not runs_reference(setup):
+        return found
+    whole = active_parameters(replace(setup, tuning=None))
+    return found + REFERENCE_SHARE * model_flops_per_token(whole, layers, model.heads, model.head_dim, keys)
 
 
 def least_flops(setup: Setup) -> Number:
@@ -180,8 +199,7 @@ def least_flops(setup: Setup) -> Number:
         from distsim.layers.compressed_attention import keys_seen
 
         reach = _mean_keys(model, lambda layer: keys_seen(table, layer, seen))
-    layers, keys = attended(model, setup.layout.seq, reach)
-    return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
+    return _flops_to(setup, *attended(model, setup.layout.seq, reach))
 
 
 def _least_reach(model: Model, seen: Number) -> Number:

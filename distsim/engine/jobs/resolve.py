@@ -27,6 +27,7 @@ from distsim.engine.jobs.profile import (
     precision_named,
 )
 from distsim.engine.jobs.recomputed import refuse_recompute
+from distsim.engine.jobs.reference import gathered_note, refuse_reference
 from distsim.engine.jobs.remat import settle_policy
 from distsim.engine.jobs.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.jobs.software import framework_of
@@ -156,6 +157,7 @@ class Setup:
             **({"offload_to": "nvme" if self.drives else "cpu"} if self.offload else {}),
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning, self._adapter_dropout),
             **asked_of(self.model, layout, self.job), **dispatcher_of(self),
+            **({"reference": self.job.reference} if self.job.reference else {}),
             **({"vocab_parallel": layout.vocab_parallel} if layout.vocab_parallel else {}),
             **(exchange_of(self) if exchange is None else exchange).to_dict(),
         }  # fmt: skip
@@ -204,7 +206,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     notes += left_out
     notes += framework_notes(framework, model, layout, kernels, origins, precision, job, tuning is None)
     notes += tuning_notes(tuning, model, kernels, framework, precision, job)
-    notes += without_effect(model, job, kernels)
+    notes += [*filter(None, [gathered_note(job, kernels)]), *without_effect(model, job, kernels)]
     model = as_tuned(model, tuning)
     chunks, layout, placed = _placed(filled["stage_layers"], model, layout, framework)
     notes += placed
@@ -282,3 +284,4 @@ def _refuse_unsupported(filled: Mapping[str, Any], framework: Framework) -> None
             "leave --compile out",
         )
     refuse_recompute(filled, framework)
+    refuse_reference(filled)

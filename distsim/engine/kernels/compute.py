@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, minimum, nothing, product, where
 from distsim.engine.jobs.narrow import wide_here, wide_share
+from distsim.engine.jobs.reference import of_reference, runs_reference
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.alignment import alignment
@@ -52,12 +53,12 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
     """Fold a stage's ledger into seconds. ``known`` remembers blocks, by their identity, from stage to stage."""
     chip, found = Chip(setup), StageCompute()
     known = {} if known is None else known
-    layout = setup.layout
+    layout, referred = setup.layout, runs_reference(setup)
     for block in (stage.embedding, stage.head):
         if block is not None:
             for operation in block.operations:
                 forward, backward = operation_sums(setup, chip, operation)
-                found.phases["forward"].add(forward)
+                found.phases["forward"].add(forward, 1 + (referred and of_reference(operation)))
                 found.phases["backward"].add(backward)
     for (block, count), again in zip(stage.layers, stage.recomputed(layout), strict=True):
         if id(block) not in known:
@@ -70,25 +71,26 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
     found.optimizer = optimizer_seconds(setup, stage)
     found.orthogonal = orthogonal_work(setup, stage, chip)
     own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
-    forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
+    passes = 1 + referred
+    forward.memory, backward.memory = forward.memory + own.forward * passes, backward.memory + own.backward
     repeated, part = found.phases["recompute"], minimum(layout.recompute_layers / maximum(stage.layer_count, 1), 1.0)
     again = product(own.hooks, where(layout.recompute_layers < 0, 1.0, part))
-    for sums, hooks in ((forward, own.hooks), (backward, 2 * own.hooks), (repeated, again)):
+    for sums, hooks in ((forward, own.hooks * passes), (backward, 2 * own.hooks), (repeated, again)):
         sums.kernels, sums.issued = sums.kernels + hooks, sums.issued + hooks
     transfers = boundary_calls(layout.vpp, layout.pp, stage.index) * (setup.kernels.graphs != "iteration")
-    for sums in (forward, backward):
-        sums.issued = sums.issued + CALL_KERNELS * transfers
+    for sums, times in ((forward, passes), (backward, 1)):
+        sums.issued = sums.issued + CALL_KERNELS * transfers * times
     return found
 
 
 def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
     """Sums over the operations of one block: how often it happens is an array along other axes of a search than its
     seconds."""
-    needed, behind = _needed(setup, block), 1 - 1 / setup.layout.recompute_group
+    needed, behind, referred = _needed(setup, block), 1 - 1 / setup.layout.recompute_group, runs_reference(setup)
     found = BlockSums(Sums(), Sums(), Sums(), Sums())
     for place, (operation, repeated) in enumerate(zip(block.operations, _dropped(setup, block, needed), strict=True)):
         forward, backward = operation_sums(setup, chip, operation)
-        found.forward.add(forward)
+        found.forward.add(forward, 1 + (referred and of_reference(operation)))
         found.backward.add(backward)
         if place < needed:
             found.again.add(forward)

@@ -6,7 +6,7 @@ BOUNDED = ("gpus", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_gro
 FIXED = ("gpu", "cluster", "gpu_power", "profile", "framework", "seq", "decoder_seq", "sample_tokens", "attention",
          "compile", "cuda_graphs", "expert_overlap", "expert_dispatcher", "tp_comm_overlap", "dp_comm_overlap",
          "dropout", "optimizer", "mtp", "lora_rank", "lora_targets", "lora_dropout", "lora_whole", "dora", "quantize",
-         "loss", "loss_parallel", "no_sync", "clip", "expert_imbalance", "capacity_factor", "cp_mode", "offload_to",
-         "recompute_modules", "offload_modules", "remat_policy")  # fmt: skip
+         "reference", "loss", "loss_parallel", "no_sync", "clip", "expert_imbalance", "capacity_factor", "cp_mode",
+         "offload_to", "recompute_modules", "offload_modules", "remat_policy")  # fmt: skip
 VARIED = {"global_batch": "batches", "precision": "precisions", "offload": "offloads"}
 """Of the bounded ones those that are no degrees, with the names of their lists in a request."""

@@ -9,7 +9,7 @@ JOB = ("seq", "decoder_seq", "sample_tokens", "gpu_power", "framework", "precisi
        "offload_to", "cuda_graphs", "expert_overlap", "expert_dispatcher", "tp_comm_overlap", "dp_comm_overlap",
        "expert_imbalance", "capacity_factor", "cp_mode", "attention", "dropout", "no_sync", "clip", "loss_parallel",
        "mtp", "loss", "lora_rank", "lora_targets", "lora_dropout", "lora_whole", "dora", "quantize",
-       "recompute_modules", "remat_policy", "offload_modules")  # fmt: skip
+       "reference", "recompute_modules", "remat_policy", "offload_modules")  # fmt: skip
 """Job options that hold for all layouts."""
 COUNTS = ("global_batch", "spares", "keep")
 """A plan's own options that are whole numbers."""

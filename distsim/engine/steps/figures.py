@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from distsim.engine.figures import Figures
-from distsim.engine.jobs.flops import active_parameters, attended, reach_of
+from distsim.engine.jobs.flops import active_parameters, attended, model_flops, reach_of
+from distsim.engine.jobs.reference import runs_reference
 from distsim.engine.kernels.sums import PHASES
 from distsim.engine.steps.after import AfterLast, Hiding, after_last
 from distsim.engine.steps.beside import beside_products
@@ -266,6 +267,8 @@ def _step(
     layers, keys = attended(model, layout.seq, reach_of(report.setup))
     figures.use("model FLOPs per token", model_flops_per_token, parameters=active_parameters(report.setup),
                 layers=layers, heads=model.heads, head_width=model.head_dim, seq=keys)  # fmt: skip
+    if runs_reference(report.setup):
+        figures.note("with the reference's forward", model_flops(report.setup), "FLOP", "a third of training all of it")
     if report.peak:
         figures.use("MFU", flops_utilisation, flops_per_second=report.model_flops_per_second_per_gpu, peak=report.peak)
     return figures

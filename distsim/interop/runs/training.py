@@ -16,7 +16,8 @@ _UNDESCRIBED = (
      "trains something that"),
     (re.compile(r"\b(?:[a-z]?ppo|[a-z]{0,2}grpo|dapo|gspo|rloo|reinforce\w*|rl(?:hf|aif|vr)?)\b"), "generates, which"),
     (re.compile(r"\bdistil|\bgkd\b"), "runs a teacher model, which"),
-    (re.compile(r"\b(?:c?dpo|ipo|kto|orpo|cpo|simpo|preferences?)\b|\breward"), "compares answers, which"),
+    (re.compile(r"\b(?:c?dpo|ipo|kto|orpo|cpo|simpo|preferences?)\b|\breward"),
+     "compares answers; what a row's batch and rates count of them"),
     (re.compile(r"^(?:text )?embeddings?(?: models?| training)?$|\bcontrastive|\b(?:bi|cross)-?encoder|\bsimcse"),
      "compares texts, which"),
 )  # fmt: skip
