@@ -21,6 +21,7 @@ from distsim.engine.traffic import TrafficReport
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
+from distsim.layers.names import EXCHANGE
 from distsim.specs.job import Job
 
 LONG: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 64, "seq": 65536, "cp": 8}
@@ -39,6 +40,21 @@ def test_deepspeed_trades_heads_for_tokens(framework: str) -> None:
     ring = distsim.comm(**LONG, framework=framework, cp_mode="ring")
     assert ops(ring) == {"send_recv"}
     assert ops(distsim.comm(**LONG, framework="megatron-core")) == {"send_recv"}
+
+
+def test_transformers_runs_the_loop_of_torch() -> None:
+    """accelerate's context parallelism is that of torch: gathered keys are attended to step by step, whose results are
+    merged, and gradients go round in fp32."""
+    job = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "seq": 32768, "zero": 3, "recompute": "full"}
+    alone, together = (resolve(Job(**job, cp=cp, framework="huggingface")) for cp in (1, 8))
+    issued = [
+        sum(launches(setup, one).issued[0] for block in build_stages(setup)[0].layers for one in block[0].operations)
+        for setup in (alone, together)
+    ]
+    assert issued[1] > 1.5 * issued[0]
+    rows = [one for block in build_stages(together)[0].layers for one in block[0].operations if one.name == EXCHANGE]
+    assert [one.shape[1] for one in rows] == [7]
+    assert "send_recv" in ops(distsim.comm(Job(**job, cp=8, framework="huggingface")))
 
 
 @pytest.mark.parametrize(("cp", "batch"), [("1", "8"), ("4", "2")])

@@ -372,6 +372,43 @@ def test_notes_that_deny_a_prediction(notes: str) -> None:
     assert not setup_of(_run(**shape, notes=notes)).job.mtp
 
 
+@pytest.mark.parametrize(
+    ("notes", "layers"),
+    [("one MTP layer", 1), ("carried the MTP layer and its loss", 1), ("2 MTP layers", 2), ("MTP loss on", 1),
+     ("runbook of the sibling MTP runs", None), ("no MTP layer", None), ("", None)],
+)  # fmt: skip
+def test_notes_that_name_a_prediction(notes: str, layers: int | None) -> None:
+    """Megatron-LM trains none unless it is told to; of adapters beside one nobody knows."""
+    shape = {**dict.fromkeys(BASE_SHAPE, ""), "model": "qwen3-8b", "framework": "megatron-core", "n_gpus": 8, "dp": 8,
+             "global_batch": 8}  # fmt: skip
+    assert setup_of(_run(**shape, notes=notes)).job.mtp == layers
+    assert setup_of(_run(**shape, notes=notes, finetune_kind="lora", lora_rank=8)).job.mtp is None
+
+
+@pytest.mark.parametrize(
+    ("notes", "pp", "held"),
+    [("1 MTP layer; layout 'Ett|(tt|)*6mL'; A2A overlap", 4, (2,) * 7 + (0,)),
+     ("layout Ett|(tt|)*6mL.", 2, (2,) * 7 + (0,)),  # four chunks on each of two stages
+     ("layout 'Ett|(tt|)*5mL'", 4, None), ("layout 'Ett|(tt|)*6mL'", 3, None), ("layout: EtL of a unit test", 4, None),
+     ("its layout is not told", 4, None)],
+)  # fmt: skip
+def test_placements_that_notes_tell(notes: str, pp: int, held: tuple[int, ...] | None) -> None:
+    """Strings that do not place this model's layers on these stages say nothing."""
+    shape = {**dict.fromkeys(BASE_SHAPE, ""), "model": "deepseek-v3", "layers": 14, "framework": "megatron-core",
+             "n_gpus": 192, "pp": pp, "dp": 192 // pp, "ep": 8, "global_batch": 192}  # fmt: skip
+    setup = setup_of(_run(**shape, notes=notes))
+    if held is None:
+        assert setup.job.stage_layers is None
+    else:
+        assert setup.chunk_layers == held and setup.layout.vpp == 8 // pp and setup.job.mtp == 1
+
+
+def test_a_module_that_nothing_describes_does_not_hide_the_others() -> None:
+    found = _replay(recompute="selective modules [mlp, mhc]", framework="megatron-core")
+    assert found.setup is not None and found.setup.recompute == "selective"
+    assert found.setup.kernels.selective and "mhc ignored" in found.assumed
+
+
 def test_chunks_of_stages_that_were_filled_in_say_something() -> None:
     row = {**dict.fromkeys(BASE_SHAPE, ""), "model": "llama-3.1-70b", "n_gpus": 64, "tp": 4, "pp": "", "cp": 2,
            "vpp": 5, "dp": 2, "global_batch": 128, "framework": "megatron-bridge", "step_time_s": 30}  # fmt: skip

@@ -46,6 +46,7 @@ from distsim.interop.runs.chips import with_chip
 from distsim.interop.runs.models import model_of
 from distsim.interop.runs.names import optimizer_named
 from distsim.interop.runs.offloads import modules_offloaded, offloaded
+from distsim.interop.runs.placed import placed_by_notes
 from distsim.interop.runs.prediction import layers_predicting
 from distsim.interop.runs.sharding import reduces_once
 from distsim.interop.runs.tuning import (
@@ -148,8 +149,10 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
         options.pop("recompute_group", None)
     if not options.get("zero"):
         options.pop("zero_group", None)
-    if mtp := layers_predicting(run, model.mtp_layers if framework.usual.get("trains_mtp") else 0):
+    own = model.mtp_layers if framework.usual.get("trains_mtp") else 0
+    if (mtp := layers_predicting(run, own)) and "lora_rank" not in options:  # adapters beside it are not described
         options["mtp"] = mtp
+    options |= placed_by_notes(run, options.get("pp") or 1, model.layers)
 
 
 def _refuse_chunks(options: dict[str, Any], run: Run, framework: Framework) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.named_presets import KINDS
 from distsim.interop.runs.table import Run
@@ -25,9 +26,15 @@ def _without(run: Run) -> bool:
 _PREDICTS = re.compile(r"\bmtp[-_ ]num[-_ ]layers[ =:]*([1-9])\b", re.IGNORECASE)
 
 
+_NAMES = re.compile(affirmed(r"(?:\b(one|an?|the|[1-4]) )?MTP (?:layers?|loss|head)\b"), re.IGNORECASE)
+
+
 def layers_predicting(run: Run, own: int) -> int:
-    """Layers of multi-token prediction that trained: those that notes number, or the model's ``own`` unless they deny
-    them."""
+    """Layers of multi-token prediction that trained: those that notes number or name, or the model's ``own`` unless
+    they deny them."""
     if found := hit(_PREDICTS, run.notes):
         return int(found[1])
-    return 0 if _without(run) else own
+    if _without(run):
+        return 0
+    named = hit(_NAMES, run.notes)
+    return max(own, int(named[1]) if (named[1] or "").isdigit() else 1) if named else own

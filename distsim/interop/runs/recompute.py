@@ -225,17 +225,23 @@ def _worded(cell: str, flat: str, layers: int, chunks: int) -> Said | None:
     )
 
 
+APART = ("mhc",)
+"""Modules that Megatron recomputes and nothing here describes by itself: the mixing of residual streams."""
+
+
 def _modules(cell: str, word: str, has: Collection[str]) -> Said | None:
     """Parts of every layer. ``mlp`` is that of layers without experts (Megatron-LM), ``moe`` that of layers with."""
     word, moves = _MOVES.subn("", word)
     named = [one for one in re.split(r"[^a-z-]+|-?modules?-?|(?<![a-z])(?:selective|recompute)-?", word)
              if one.strip("-")]  # fmt: skip
     parts = _split([one.strip("-") for one in named])
+    apart = [one for one in parts if one in APART]
+    parts = [one for one in parts if one not in APART]
     if not parts or any(one not in CALLED for one in parts):
         return None
     modules = {CALLED[one] for one in parts}
     kernels, without = recomputed(modules - set(KINDS), has, [one for one in KINDS if one in modules])
-    rest = [*(one.replace("_", "-") for one in without), *["copies to the host"] * moves]
+    rest = [*apart, *(one.replace("_", "-") for one in without), *["copies to the host"] * moves]
     note = f"recompute {cell!r}: {', '.join(rest)} ignored" if rest else ""
     return Said({"recompute": "selective" if kernels else "none"}, kernels, note)
 
