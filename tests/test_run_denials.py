@@ -42,10 +42,17 @@ def test_padding_of_samples_and_of_words(notes: str, tokens: int | None) -> None
 @pytest.mark.parametrize(
     ("notes", "tokens"),
     [("packs of 512 (2.0 samples each)", 256), ("packed samples (2.0 per 256 tokens)", 128),
+     ("packed into rows (2.5 sequences a row on average)", 205), ("packed, 4 examples per sequence", 128),
      ("packs (0 samples each)", None), ("4 nodes (2 samples each)", None), ("not packed (2.0 samples each)", None)],
 )  # fmt: skip
 def test_packs(notes: str, tokens: int | None) -> None:
     assert packed_options(_run(notes), 0).get("sample_tokens") == tokens
+
+
+@pytest.mark.parametrize(("seq", "tokens"), [(4096, 200), (16384, 200), (131072, None)])
+def test_recipes_of_short_samples_say_nothing_of_long_sequences(seq: int, tokens: int | None) -> None:
+    run = Run({"seq_len": str(seq), "finetune_kind": "full", "framework": "megatron-bridge"}, 1)
+    assert packed_options(run, 200).get("sample_tokens") == tokens
 
 
 @pytest.mark.parametrize(

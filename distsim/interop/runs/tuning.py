@@ -40,7 +40,15 @@ _DECODED = (
     re.compile(r"\btokens in(?:,| and)? (\d+) (?:tokens )?out\b", re.IGNORECASE),
 )
 """How notes say what a decoder behind an encoder reads of each sequence."""
-_PACKS = re.compile(r"\((\d+(?:\.\d+)?) (?:samples each|per (\d+) tokens)\)", re.IGNORECASE)
+_PACKS = re.compile(
+    r"\((\d+(?:\.\d+)?) (?:samples each|per (\d+) tokens)\)|"
+    r"\b(\d+(?:\.\d+)?) (?:sequences|samples|documents|examples) (?:an? |per |in each )(?:packed )?"
+    r"(?:row|pack|sequence)\b",
+    re.IGNORECASE,
+)
+LONGEST_PACK = 16_384
+"""Tokens beyond which nobody packs a recipe's short samples: who asks for longer sequences has longer samples (the
+longest packs of NeMo's published fine-tuning; assumed)."""
 FILLED_SHARE = 0.5
 """Tokens of BERT's samples of up to 512 tokens over 512: half of a padded batch is padding, and two samples fit into a
 pack (Krell et al. 2021, arXiv:2107.02027, sections 1 and 4.1; Wikipedia, as in MLPerf)."""
@@ -164,10 +172,13 @@ def packed_options(run: Run, usual: int) -> dict[str, Any]:
     documents that attend to themselves alone, as notes say."""
     whole, notes = run.count("seq_len") or 0, run.notes
     packs = hit(_PACKS, notes) if hit(_PACKED, notes) else None
-    if packs and float(packs[1]):
-        usual = round(int(packs[2] or whole) / float(packs[1]))
+    count = float(packs[1] or packs[3]) if packs else 0.0
+    if packs and count:
+        usual = round(int(packs[2] or whole) / count)
     elif not fine_tunes(run):
         usual = DOCUMENT_TOKENS if hit(_DOCUMENTS, notes) else 0
+    elif whole > LONGEST_PACK:
+        usual = 0
     return {"sample_tokens": usual} if 0 < usual < whole else {}
 
 
