@@ -1,6 +1,7 @@
 """One kind of node and the network between such nodes."""
 
 import itertools
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -144,6 +145,13 @@ class Cluster(Sourced):
     def sliced(self) -> bool:
         """Whether it is a pod, whose torus joins nodes and is rented out in slices of any size."""
         return self.fabric.kind == "torus" and self.domain > self.gpus_per_node
+
+    @property
+    def most_gpus(self) -> float:
+        """So many accelerators work together: those of one certain machine, or of one domain where no network joins
+        several; else as many as somebody has."""
+        most = math.inf if self.nodes is None else self.nodes * self.gpus_per_node
+        return most if self.network is not None else min(most, self.domain)
 
     @property
     def network_bytes_per_second_per_gpu(self) -> float | None:

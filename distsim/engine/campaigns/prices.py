@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -199,6 +200,11 @@ def _quote(prices: Price, offer: Offer, term: Term, rate: float) -> Quote:
         )
     where = (offer.instance, offer.gpus, offer.region)
     return Quote(prices.provider, gpu.name, *where, term, rate, offer.date, offer.source, offer.doubt, cluster)
+
+
+def cluster_file(cluster: str) -> str:
+    """The file that a cluster's name, alias or path means: files of one's own may have the name of a preset inside."""
+    return os.path.realpath(catalog.path("clusters", cluster))
 
 
 def covers(quote: Quote, gpus: int, cluster: Cluster) -> bool:

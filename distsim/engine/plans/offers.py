@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from distsim import catalog
-from distsim.engine.campaigns.prices import Quote, day, own_quotes, price_lists, quotes, recent, today_at_most
+from distsim.engine.campaigns.prices import (
+    Quote,
+    cluster_file,
+    day,
+    own_quotes,
+    price_lists,
+    quotes,
+    recent,
+    today_at_most,
+)
 from distsim.engine.plans.owned import owned_quotes, sold_systems
 from distsim.errors import DistsimError
 from distsim.specs.price import OWNED
@@ -41,18 +50,17 @@ class Offers(NamedTuple):
             *alike,
             f"give a longer --price-age{'' if stated else ', e.g. 3y'}, or prices of your own with --provider; "
             "distsim show prices lists the dates",
-            "or buy machines: --price owned" if OWNED not in request.price_terms and _for_sale(request) else "",
+            "or buy machines: --price owned" if OWNED not in request.price_terms and for_sale(request) else "",
         )
 
 
-def _for_sale(request: Request) -> bool:
+def for_sale(request: Request) -> bool:
     """Whether what is asked for can be bought, at a price of any age."""
     gpus = {catalog.load("gpus", name).name for name in request.gpus}
-    clusters = {catalog.load("clusters", name).name for name in request.clusters}
+    clusters = set(map(cluster_file, request.clusters))
     bought = owned_quotes(request.clusters, request.facility, request.providers)
     return any(
-        (not gpus or one.gpu in gpus) and (not clusters or catalog.load("clusters", one.cluster).name in clusters)
-        for one in bought
+        (not gpus or one.gpu in gpus) and (not clusters or cluster_file(one.cluster) in clusters) for one in bought
     )
 
 

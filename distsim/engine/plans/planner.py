@@ -25,8 +25,9 @@ from distsim.engine.plans.owned import owned_hour
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
 from distsim.engine.plans.plan import Candidate, Option
 from distsim.engine.plans.request import Request
-from distsim.engine.plans.scope import Scope, alike, sold_whole, usual_notes
+from distsim.engine.plans.scope import Scope, usual_notes
 from distsim.engine.plans.smaller import down_to_budget
+from distsim.engine.plans.sold import alike, sold_whole
 from distsim.engine.plans.unread import unread_notes
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
@@ -215,11 +216,12 @@ def _scope(request: Request, model: LoadedModel, prices: Offers) -> Scope:
     """What to try. Raises where nobody offers what is asked for, or only at prices that are too old."""
     try:
         return Scope(request, model, prices.known)
-    except DistsimError:
-        if prices.left_out:
-            Scope(request, model, prices.every)  # which raises too, unless older prices would do
-            raise prices.too_old(request, alike(request, sold_whole(prices.known, request.sizes))) from None
-        raise
+    except DistsimError as refused:
+        try:
+            Scope(request, model, prices.every)
+        except DistsimError:
+            raise refused from None  # older prices would not do either
+        raise prices.too_old(request, alike(request, sold_whole(prices.known, request.sizes))) from None
 
 
 class Tried:

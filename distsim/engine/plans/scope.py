@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distsim import catalog
-from distsim.architectures import traits_of
 from distsim.engine.campaigns.pace import campaign_pace
-from distsim.engine.campaigns.prices import RESERVED_YEARS, STALE_DAYS, Quote, covers, terms_known
+from distsim.engine.campaigns.prices import RESERVED_YEARS, STALE_DAYS, Quote, cluster_file
 from distsim.engine.jobs.drives import lowest_stage, node_rates
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.graphs import OPEN
@@ -19,8 +18,9 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tuning import tuning_notes
 from distsim.engine.plans.energy import USUAL_UTILISATION
+from distsim.engine.plans.sold import asked_for, sold_whole
 from distsim.errors import DistsimError
-from distsim.specs.accelerator import Accelerator
+from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job
 from distsim.specs.price import OWNED, Term
 from distsim.units import DAY, GIGA, count, least_to_most
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 USUAL_DAYS = 30.0
 """How long a run may take where no deadline is stated; sizes from half to four times of what that asks for are
 tried, and smaller ones where a budget rules these out."""
-LEAST_MEMORY = 40 * GIGA
-"""Of accelerators that a plan looks at unless they are named: as the smallest GPUs in presets/runs/whole.csv have."""
 LARGEST_CLUSTER = 32_768
 """Larger ones are tried only when --gpus asks for them."""
 SIZES = (0.5, 1, 2, 4)
@@ -47,7 +45,7 @@ class Scope:
         """Raises DistsimError where nobody rents out what is asked for."""
         self.request = request
         self.sold = sold_whole(offered, request.sizes)
-        self.clusters, self.elsewhere = _running(_clusters(request, self.sold), request.terms.job)
+        self.clusters, self.elsewhere = _running(asked_for(request, self.sold), request.terms.job)
         self.terms = {quote.term for quote in offered if quote.cluster in self.clusters}
         first = {"cluster": self.clusters[0], "model": model.spec, "gpu_power": None}
         lowest = lowest_stage(request.terms.job, framework_of(request.terms.job.model_copy(update=first)).supports)
@@ -59,8 +57,9 @@ class Scope:
         self._tuning = tuning_notes(setup.tuning, setup.model, setup.kernels, setup.framework, setup.precision, job)
 
     def places(self) -> list[tuple[str, int]]:
-        """Each cluster with each size."""
-        return [(name, size) for name in self.clusters for size in self._sizes(name)]
+        """Each cluster with each size that it has; where none has any, as asked, which is refused as for a step."""
+        found = [(name, size) for name in self.clusters for size in self._sizes(name)]
+        return found or [(name, size) for name in self.clusters for size in self.request.sizes]
 
     @property
     def open_sizes(self) -> bool:
@@ -72,13 +71,15 @@ class Scope:
         told = [*dict.fromkeys((*self._idle, *self._lengths, *self._tuning)), *self._limits(), *self._software()]
         terms = " or ".join(self.request.price_terms)
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
-        named = {catalog.load("clusters", name).name for name in self.request.clusters}
-        missing = sorted((wanted - set(self.sold.values())) | (named - set(self.sold)))
+        sold = set(map(cluster_file, self.sold))
+        named = {name for name in self.request.clusters if cluster_file(name) not in sold}
+        missing = sorted((wanted - set(self.sold.values())) | named)
         new = "" if self.request.price_days is None else "recent enough "
         if missing:
             told.append(f"no {new}{terms} price is known for whole nodes of {', '.join(missing)}: left out")
         if lacking := [term for term in self.request.price_terms if term not in self.terms]:
             told.append(f"no {new}{' or '.join(lacking)} price is known for what you asked for: no option uses one")
+        told += self._beyond()
         if self.open_sizes:
             told.append(_sizes_words(sizes, self.request.wish.dollars is not None))
         if not self.request.sizes and any(max(self._needed(name)) > LARGEST_CLUSTER for name in self.clusters):
@@ -105,11 +106,20 @@ class Scope:
 
     def _sizes(self, cluster: str) -> list[int]:
         """Accelerators to try: as asked, or powers of two around what the deadline needs."""
-        spec = catalog.load("clusters", cluster)
+        spec: Cluster = catalog.load("clusters", cluster)
         if self.request.sizes:
-            return [size for size in self.request.sizes if spec.network is not None or size <= spec.domain]
-        most = LARGEST_CLUSTER if spec.network is not None else spec.domain
+            return [size for size in self.request.sizes if size <= spec.most_gpus]
+        most = int(min(LARGEST_CLUSTER, spec.most_gpus))
         return sorted({min(max(size, spec.gpus_per_node), most) for size in self._needed(cluster)})
+
+    def _beyond(self) -> list[str]:
+        """Clusters that have fewer accelerators than are asked for, or than the deadline asks for."""
+        small = {}
+        for name in self.clusters:
+            most = catalog.load("clusters", name).most_gpus
+            if max(self.request.sizes or self._needed(name)) > most:
+                small[name] = f"{name} has {most:,}"
+        return [f"more accelerators than work together are not tried: {', '.join(small.values())}"] if small else []
 
     def _needed(self, cluster: str) -> set[int]:
         """Powers of two around what keeps to the deadline at the usual utilisation."""
@@ -126,57 +136,6 @@ def _sizes_words(sizes: Sequence[int], bound: bool) -> str:
         f"no deadline given: trying {least_to_most(sizes)} accelerators, sized for about {USUAL_DAYS:g} days{down}; "
         "--deadline or --gpus tries others"
     )
-
-
-def sold_whole(offered: Sequence[Quote], sizes: Sequence[int]) -> dict[str, str]:
-    """Clusters that are offered for rent in whole nodes, or in parts of one that hold a job of a stated size; with
-    their accelerators."""
-    return {quote.cluster: quote.gpu for quote in offered if quote.cluster and _holds(quote, sizes)}
-
-
-def _holds(quote: Quote, sizes: Sequence[int]) -> bool:
-    spec = catalog.load("clusters", quote.cluster)
-    parts = [size for size in sizes if size % quote.gpus_per_instance == 0]
-    return any(covers(quote, size, spec) for size in (spec.gpus_per_node, *parts))
-
-
-def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
-    """The sold clusters that a request asks for, or all that can train where it names none."""
-    wanted = {catalog.load("gpus", name).name for name in request.gpus}
-    named = {catalog.load("clusters", name).name for name in request.clusters}
-    _agree(wanted, {name: catalog.load("clusters", name).gpu for name in request.clusters})
-    chosen = [
-        cluster for cluster, gpu in sold.items()
-        if (not wanted or gpu in wanted) and (wanted or named or _can_train(gpu))
-        and (not named or catalog.load("clusters", cluster).name in named)
-    ]  # fmt: skip
-    if not chosen:
-        asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
-        gpus = wanted or {catalog.load("clusters", name).gpu for name in named}
-        whole = terms_known(
-            lambda quote: bool(quote.cluster) and (not gpus or quote.gpu in gpus) and _holds(quote, ()),
-            request.providers,
-        )
-        there = (*whole, OWNED)
-        rest = [term for term in there if term not in request.price_terms]
-        other = f"other terms: --price {', '.join(rest)}; " if rest else ""
-        raise DistsimError(
-            f"no {' or '.join(request.price_terms)} price is known for whole nodes of {asked}",
-            *alike(request, sold),
-            f"with such a price: {', '.join(sorted(set(sold.values()))) or 'none'}" if not named else "",
-            f"{other}or your own prices: presets/prices/NAME.toml",
-        )
-    return sorted(chosen)
-
-
-def _agree(gpus: set[str], clusters: dict[str, str]) -> None:
-    """Refuses accelerators (--gpu) that none of the named clusters (--cluster) has."""
-    if gpus and clusters and not gpus & {catalog.load("gpus", gpu).name for gpu in clusters.values()}:
-        name, gpu = next(iter(clusters.items()))
-        raise DistsimError(
-            f"cluster {name} has {gpu}, but --gpu says {', '.join(sorted(gpus))}",
-            "keep one of them, or name a cluster with that GPU",
-        )
 
 
 def _running(clusters: Sequence[str], job: Job) -> tuple[list[str], list[str]]:
@@ -207,24 +166,6 @@ def _with_drives(clusters: Sequence[str]) -> tuple[list[str], list[str]]:
     if not able or not silent:
         return list(clusters), []
     return able, [f"left out: {', '.join(silent)}, whose NVMe drive rates are unknown"]
-
-
-def alike(request: Request, sold: dict[str, str]) -> list[str]:
-    """What of the kind of each cluster that was asked for is ``sold``."""
-    return [_rented(name, sold) for name in sorted(request.clusters)]
-
-
-def _rented(cluster: str, sold: dict[str, str]) -> str:
-    """What of a cluster's kind has a price."""
-    gpu = catalog.load("clusters", cluster).gpu
-    same = sorted(name for name, other in sold.items() if other == gpu)
-    return f"similar to {cluster}, with prices: --gpu {gpu}, or --cluster {', '.join(same)}" if same else ""
-
-
-def _can_train(gpu: str) -> bool:
-    accelerator: Accelerator = catalog.load("gpus", gpu)
-    able = accelerator.peak.bf16 is not None and accelerator.memory >= LEAST_MEMORY
-    return able and traits_of(accelerator).common
 
 
 def paid_for(terms: Sequence[Term]) -> str:
