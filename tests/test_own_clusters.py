@@ -100,3 +100,11 @@ def test_accelerators_that_work_together() -> None:
     most = {name: catalog.load("clusters", name).most_gpus for name in ("dgx-h100", "hgx-a100-80gb", "selene")}
     assert most["dgx-h100"] == float("inf") and most["hgx-a100-80gb"] == 8
     assert most["selene"] == 8 * catalog.load("clusters", "selene").nodes
+
+
+def test_a_node_that_draws_less_than_its_accelerators_is_told(cluster: Made) -> None:
+    """10.2 W for 10.2 kW took a third off the energy, silently."""
+    (note,) = told(planned(cluster(more='power = "10.2 W"\n'), gpus="8"), "may draw")
+    assert note.startswith("power 10.2 W of cluster ours is less than its 8 h100-sxm may draw (5,600 W)")
+    for right in ('power = "10.2 kW"\n', 'power = "4 kW"\ngpu_power = "400 W"\n', ""):
+        assert not told(planned(cluster(more=right), gpus="8"), "may draw")

@@ -6,6 +6,7 @@ import datetime
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,6 +211,23 @@ def test_a_search_is_not_offered_terms_that_it_does_not_know(price: str, problem
     with pytest.raises(DistsimError, match=problem) as refused:
         distsim.search("llama-2-7b", gpus="8", price=price)
     assert price == "owned" or "owned" not in refused.value.text()
+
+
+@pytest.mark.parametrize("price", ["2.5USD", "2.50,spot"])
+def test_a_rate_that_is_no_number_alone_is_told_how_to_write_one(price: str) -> None:
+    with pytest.raises(DistsimError, match="unknown price term") as refused:
+        planned(price=price)
+    assert "or dollars per GPU-hour, alone and without a unit: 2.50" in refused.value.text()
+
+
+def test_one_rent_that_is_left_out_is_one(tmp_path: Path) -> None:
+    old = tmp_path / "old.toml"
+    row = '[[offers]]\ninstance = "{}"\ngpu = "h100-sxm"\ngpus = 8\non_demand = 2.0\ndate = "{}"\nsource = "ours"\n'
+    rows = (row.format("a", "2026-11-01"), row.format("b", "2018-11-01"))
+    old.write_text('provider = "Ours"\ncurrency = "USD"\n' + "".join(rows), encoding="utf-8")
+    assert "1 rent left out: more than 365 days older than the newest" in planned(provider=str(old)).notes
+    stated = planned(provider=str(old), price_age="30d").notes
+    assert "1 price left out: more than 30 days older than the newest" in stated
 
 
 def test_a_plan_takes_a_rate_of_one_s_own(capsys: pytest.CaptureFixture[str]) -> None:

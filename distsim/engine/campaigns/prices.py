@@ -98,7 +98,10 @@ def term_of(word: str, known: Sequence[Term] = ALL_TERMS) -> Term:
     for term in known:
         if word == term:
             return term
-    raise DistsimError(f"unknown price term {word!r}", did_you_mean(word, known), f"terms: {', '.join(known)}")
+    raise DistsimError(
+        f"unknown price term {word!r}", did_you_mean(word, known),
+        f"terms: {', '.join(known)}; or dollars per GPU-hour, alone and without a unit: 2.50",
+    )  # fmt: skip
 
 
 def own_rate(text: str, known: Sequence[Term]) -> float | None:

@@ -23,7 +23,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.layouts.fold import Shared
 from distsim.engine.networks.unknown import unknown_architecture, unknown_links
-from distsim.engine.plans.energy import draw
+from distsim.engine.plans.energy import draw, starved_node
 from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput
 from distsim.engine.plans.layouts import ALIKE, Best, best_layouts, with_options
 from distsim.engine.plans.plan import Candidate
@@ -189,7 +189,7 @@ def _notes(setup: Setup) -> tuple[str, ...]:
     """What a plan has to know of a cluster's accelerator."""
     chip = setup.accelerator
     of_links = unknown_links(chip, setup.cluster, setup.layout.gpus)
-    told = unknown_architecture(chip), plain_host(setup)
+    told = unknown_architecture(chip), plain_host(setup), starved_node(chip, setup.cluster)
     return (*filter(None, told), *of_links, *unfitted(setup), *lacking(setup))
 
 

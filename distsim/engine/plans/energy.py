@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from distsim import catalog
@@ -63,6 +64,18 @@ def draw(accelerator: Accelerator, cluster: Cluster, utilisation: float | None) 
     rest = _overhead(stated, node, cluster.gpus_per_node, profile, figures)
     rated = most + rest if node is None else max(node / cluster.gpus_per_node - stated, 0.0) + most
     return Draw(float(busy), rest, float(idle), figures, rated)
+
+
+def starved_node(accelerator: Accelerator, cluster: Cluster) -> str:
+    """A note on a node that is stated to draw less than its accelerators may, most likely a slip, or nothing."""
+    full = min(accelerator.rated_power or accelerator.power or 0.0, cluster.gpu_power or math.inf)
+    within = cluster.gpus_per_node * full
+    if cluster.power is None or cluster.power >= within:
+        return ""
+    return (
+        f"power {cluster.power:,g} W of cluster {cluster.name} is less than its {cluster.gpus_per_node} "
+        f"{accelerator.name} may draw ({within:,g} W): nothing is counted for the rest of the node"
+    )
 
 
 def _alike_power(accelerator: Accelerator, cluster: Cluster) -> float | None:

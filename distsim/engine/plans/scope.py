@@ -189,9 +189,11 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequ
     if request.terms.job.seq is not None and request.terms.job.seq < model.spec.context:
         notes.append(f"sequences have {request.terms.job.seq:,} tokens; the model's context is {model.spec.context:,}")
     if left_out and request.price_days is None:
-        notes.append(f"{left_out} rents left out: more than {STALE_DAYS} days older than the newest")
+        rents = "1 rent" if left_out == 1 else f"{left_out} rents"
+        notes.append(f"{rents} left out: more than {STALE_DAYS} days older than the newest")
     elif left_out:
-        notes.append(f"{left_out} prices left out: more than {request.price_days:g} days older than the newest")
+        prices = "1 price" if left_out == 1 else f"{left_out} prices"
+        notes.append(f"{prices} left out: more than {request.price_days:g} days older than the newest")
     if OWNED in request.price_terms and request.price_days is None:
         notes.append("purchase prices are few and used whatever their age; --price-age sets a limit for them too")
     if request.compute_optimal:
