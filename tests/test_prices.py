@@ -205,3 +205,18 @@ def test_a_rent_far_above_all_others_is_told(tmp_path: Path, capsys: pytest.Capt
     assert told.format("Mine") in capsys.readouterr().err
     assert run(["search", "llama-7b", *words, "--price", "98.32", "--global-batch", "64"]) == 0
     assert told.format("--price") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("vr200-nvl72", "it is a cluster: distsim show prices vr200 lists who asks what for its accelerators"),
+        ("p5", "it is a cluster: distsim show prices h100-sxm lists who asks what for its accelerators"),
+        ("h100", "it is an accelerator: distsim show prices h100-sxm lists who asks what for it"),
+        ("nebus", "did you mean nebius?"),
+    ],
+)
+def test_hardware_where_a_price_list_belongs_is_told_where_its_prices_are(name: str, words: str) -> None:
+    with pytest.raises(DistsimError, match="unknown price list") as refused:
+        catalog.load("prices", name)
+    assert words in refused.value.text()
