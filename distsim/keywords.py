@@ -20,9 +20,14 @@ def refuse_unknown(what: str, options: Iterable[str], known: Iterable[str]) -> N
     known = set(known)
     for name in options:
         if name not in known:
-            own = "only the command line has it: in a program everything runs in the calling process"
-            near = own if name in OF_COMMANDS else did_you_mean(name, known)
-            raise DistsimError(f"{what} has no option {name}", near)
+            raise DistsimError(f"{what} has no option {name}", _instead(name) or did_you_mean(name, known))
+
+
+def _instead(name: str) -> str:
+    """What a program does instead of stating an option that only the command line has; empty for others."""
+    itself = "in a program everything runs in the calling process"
+    does = {"vary": "in a program call it once for each value"}.get(name, itself)
+    return f"only the command line has it: {does}" if name in OF_COMMANDS else ""
 
 
 def word(name: str, value: Any) -> str:

@@ -65,6 +65,15 @@ def test_reports_show_in_a_line() -> None:
     assert "fits=True" in repr(distsim.step(job))
 
 
+def test_a_job_shows_what_it_states_and_advice_what_it_changes() -> None:
+    """Sixty options that nobody stated hid the three that were, and changes were addresses in memory."""
+    job = distsim.Job(model="llama-7b", gpus=8, tp=None, zero=2)
+    assert repr(job) == "Job(model='llama-7b', gpus=8, zero=2)"
+    assert eval(repr(job), {"Job": distsim.Job}) == job
+    shown = repr(distsim.advise(distsim.memory("llama-3-8b", gpu="h100-sxm", gpus=8))[0])
+    assert "Change(ZeRO" in shown and " object at " not in shown
+
+
 def test_sizes_of_collectives_may_be_texts() -> None:
     plain = distsim.collective("all_reduce", gpus=16, bytes=10**9)
     assert distsim.collective("all_reduce", gpus=16, bytes="1 GB").seconds == plain.seconds
@@ -169,6 +178,7 @@ def test_measured_runs_are_replayed(tmp_path: Path) -> None:
         (distsim.search, {"tpp": 2}, "no option tpp"),
         (distsim.search, {"jobs": 2}, "no option jobs\n  only the command line has it"),
         (distsim.plan, {"tokens": "1T", "jobs": 2}, "no option jobs\n  only the command line has it"),
+        (distsim.search, {"vary": ["seq", "1..2"]}, "no option vary\n  .* call it once for each value"),
         (distsim.search, {"tp": "x"}, "neither a whole number nor a range"),
         (distsim.search, {"tp_mode": "2d"}, "a search does not take tp_mode"),
         (distsim.search, {"top": 0}, "top 0 is out of range"),

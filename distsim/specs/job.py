@@ -1,7 +1,7 @@
 """A job as the user states it: the options of the command line with underscores, open ones left as None."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -231,6 +231,11 @@ class Job(Spec):
         if named and options.get("mtp") not in (None, named):
             raise ValueError(f"stage_layers {text!r} has {named} MTP layers m, but mtp is {options['mtp']}")
         return {**options, "mtp": named} if named else options
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What it states, as somebody would type it: sixty options that are None tell nothing."""
+        stated = self.model_fields_set
+        yield from ((name, value) for name, value in super().__repr_args__() if name in stated and value is not None)
 
     @property
     def names_framework(self) -> bool:

@@ -48,6 +48,9 @@ class Change:
         self.fields = {**(hidden or {}), **shown}
         self.effort = EFFORTS[family] + PER_STEP.get(family, 0.1) * step
 
+    def __repr__(self) -> str:
+        return f"Change({self.words}: {self.shown})"
+
 
 def changes(setup: Setup) -> Iterator[Change]:
     """All single changes worth computing, mildest of each family first."""
