@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from distsim import catalog
 from distsim.engine.campaigns.prices import Quote
 from distsim.engine.plans.goodput import LEAST_INTERVAL_SECONDS
-from distsim.engine.plans.plan import LONGEST_DAYS, Candidate
+from distsim.engine.plans.plan import LONGEST_DAYS, Candidate, Option
+from distsim.engine.plans.sold import gpu_of
 from distsim.errors import DistsimError
 from distsim.formulas.goodput import daly_interval_seconds, wall_over_work
 from distsim.specs.limits import LARGEST_DEGREE
@@ -41,6 +42,38 @@ def nothing_found(
         )
     priced = [one.under(quote.term) for one in made for quote in known[one.cluster, one.gpus]]
     return _for_ever(request, priced)
+
+
+def without_option(
+    request: Request, model: str, places: Sequence[tuple[str, int]],
+    known: Mapping[tuple[str, int], Sequence[Quote]], found: Sequence[Option],
+) -> list[str]:  # fmt: skip
+    """A note on each number of accelerators, accelerator and cluster that was asked for and tried, and is in no option
+    that was ``found``; ``known`` are the prices of each place that a layout fits."""
+    had = {(one.cluster, one.gpus) for one in found}
+    groups: dict[str, list[tuple[str, int]]] = {}
+    for place in places:
+        of_kinds = (
+            f"{place[1]:,} accelerators" if request.sizes else "", gpu_of(place[0]) if request.gpus else "",
+            place[0] if request.clusters else "",
+        )  # fmt: skip
+        for name in filter(None, of_kinds):
+            groups.setdefault(name, []).append(place)
+    return [
+        f"left out: {name}, {_why(model, group, known)}"
+        for name, group in groups.items() if not had.intersection(group)
+    ]  # fmt: skip
+
+
+def _why(model: str, group: Sequence[tuple[str, int]], known: Mapping[tuple[str, int], Sequence[Quote]]) -> str:
+    """Why none of some places is in an option."""
+    fitting = [place for place in group if place in known]
+    if not fitting:
+        return f"on which no layout of {model} that was tried fits"
+    if not any(known[place] for place in fitting):
+        nodes = sorted({catalog.load("clusters", cluster).gpus_per_node for cluster, _ in fitting})
+        return f"which nobody rents out in whole nodes of {' or '.join(map(str, nodes))}"
+    return f"which would take more than {YEARS}, or fail too often to finish"
 
 
 def _whole_nodes(sizes: Sequence[int], node: int) -> str:

@@ -19,7 +19,7 @@ from distsim.engine.plans import plan as plans
 from distsim.engine.plans.besides import Besides, besides
 from distsim.engine.plans.candidates import Place, candidate_setup, candidates
 from distsim.engine.plans.layouts import USUAL_SEQUENCE
-from distsim.engine.plans.no_option import nothing_found
+from distsim.engine.plans.no_option import nothing_found, without_option
 from distsim.engine.plans.offers import Offers, offers
 from distsim.engine.plans.owned import owned_hour
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
@@ -204,6 +204,7 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     if scope.open_sizes and request.wish.dollars is not None:
         found = plans.cheapest_first([*found, *down_to_budget(found, request.wish, tried.more)])
     usual = usual_notes(request, model, prices.left_out, found) if found else []
+    usual += without_option(request, model.name, tried.places, tried.quotes, found) if found else []
     unread = unread_notes(request.terms, model, tried.places, tried.made, found)
     of_chips = (note for option in found for note in option.candidate.notes)
     rents = ((one.quote.whose, one.quote.usd_per_gpu_hour) for one in found if not one.quote.owned)

@@ -18,7 +18,7 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tuning import tuning_notes
 from distsim.engine.plans.energy import USUAL_UTILISATION
-from distsim.engine.plans.sold import asked_for, sold_whole
+from distsim.engine.plans.sold import asked_for, sold_whole, unmatched
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job
@@ -71,6 +71,7 @@ class Scope:
         told = [*dict.fromkeys((*self._idle, *self._lengths, *self._tuning)), *self._limits(), *self._software()]
         terms = " or ".join(self.request.price_terms)
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
+        told += unmatched(self.request)
         sold = set(map(cluster_file, self.sold))
         named = {name for name in self.request.clusters if cluster_file(name) not in sold}
         missing = sorted((wanted - set(self.sold.values())) | named)

@@ -37,7 +37,7 @@ def asked_for(request: Request, sold: dict[str, str]) -> list[str]:
     """The sold clusters that a request asks for, or all that can train where it names none."""
     wanted = {catalog.load("gpus", name).name for name in request.gpus}
     named = set(map(cluster_file, request.clusters))
-    _agree(wanted, {name: _gpu_of(name) for name in request.clusters})
+    _agree(wanted, {name: gpu_of(name) for name in request.clusters})
     chosen = [
         cluster for cluster, gpu in sold.items()
         if (not wanted or gpu in wanted) and (wanted or named or _can_train(gpu))
@@ -48,7 +48,7 @@ def asked_for(request: Request, sold: dict[str, str]) -> list[str]:
     return sorted(chosen)
 
 
-def _gpu_of(cluster: str) -> str:
+def gpu_of(cluster: str) -> str:
     """The own name of a cluster's accelerator, which its file may call otherwise."""
     gpu: Accelerator = catalog.load("gpus", catalog.load("clusters", cluster).gpu)
     return gpu.name
@@ -58,7 +58,7 @@ def _not_sold(request: Request, sold: dict[str, str], named: set[str]) -> Distsi
     """The error for when nobody rents out or sells what is asked for, with all that would be an answer; ``named`` are
     the files of its clusters."""
     gpus = {catalog.load("gpus", name).name for name in request.gpus}
-    gpus = gpus or set(map(_gpu_of, request.clusters))
+    gpus = gpus or set(map(gpu_of, request.clusters))
 
     def fits(quote: Quote) -> bool:
         of_cluster = not named or cluster_file(quote.cluster) in named
@@ -88,6 +88,18 @@ def _agree(gpus: set[str], clusters: dict[str, str]) -> None:
         )
 
 
+def unmatched(request: Request) -> list[str]:
+    """Notes on accelerators that none of the clusters asked for has, and on clusters with others than those asked
+    for."""
+    wanted = {catalog.load("gpus", name).name for name in request.gpus}
+    told = []
+    if request.clusters and (nowhere := sorted(wanted - set(map(gpu_of, request.clusters)))):
+        told.append(f"left out: {', '.join(nowhere)}, which none of the clusters asked for has")
+    if wanted and (others := [name for name in request.clusters if gpu_of(name) not in wanted]):
+        told.append(f"left out: {', '.join(others)}, whose accelerators are not those asked for")
+    return told
+
+
 def alike(request: Request, sold: dict[str, str]) -> list[str]:
     """What of the kind of each cluster that was asked for is ``sold``."""
     return [_rented(name, sold) for name in sorted(request.clusters)]
@@ -95,7 +107,7 @@ def alike(request: Request, sold: dict[str, str]) -> list[str]:
 
 def _rented(cluster: str, sold: dict[str, str]) -> str:
     """What of a cluster's kind has a price."""
-    gpu = _gpu_of(cluster)
+    gpu = gpu_of(cluster)
     same = sorted(name for name, other in sold.items() if other == gpu)
     return f"similar to {cluster}, with prices: --gpu {gpu}, or --cluster {', '.join(same)}" if same else ""
 

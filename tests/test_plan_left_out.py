@@ -1,0 +1,47 @@
+"""What a plan was asked for and is in no option, beside others that are, is told with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import distsim
+
+FAST: dict[str, Any] = {"tp": 1, "pp": 1, "zero": 1, "recompute": "none", "micro_batch": 1, "provider": "nebius"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"gpus": "12,16"}, "left out: 12 accelerators, which nobody rents out in whole nodes of 8"),
+        (
+            {"gpus": "16,4000000", "tp": None, "pp": None},
+            "left out: 4,000,000 accelerators, which would take more than 10 years, or fail",
+        ),
+        (
+            {"gpus": "16", "cluster": "nebius-h100", "gpu": "h100,b200"},
+            "left out: b200-sxm, which none of the clusters",
+        ),
+        (
+            {"gpus": "16", "cluster": "nebius-h100,nebius-b200"},
+            "left out: nebius-b200, whose accelerators are not those",
+        ),
+    ],
+)
+def test_what_is_in_no_option_is_told(asked: dict[str, Any], told: str) -> None:
+    made = distsim.plan("llama-2-7b", "30B", **{**FAST, "gpu": "h100-sxm", **asked})
+    assert {one.gpus for one in made.options} == {16} and {one.gpu for one in made.options} == {"h100-sxm"}
+    (note,) = (one for one in made.notes if one.startswith("left out: "))
+    assert note.startswith(told)
+
+
+def test_sizes_and_chips_on_which_nothing_fits_are_told() -> None:
+    made = distsim.plan("llama-2-7b", "30B", **{**FAST, "provider": None, "micro_batch": 2, "gpus": "8,16"},
+                        gpu=["h100-sxm", "v100-sxm2-16gb"])  # fmt: skip
+    why = "on which no layout of llama-2-7b that was tried fits"
+    assert [one for one in made.notes if one.startswith("left out")] == [f"left out: v100-sxm2-16gb, {why}"]
+    small = distsim.plan("llama-2-7b", "30B", **FAST, gpu="h100-sxm", gpus="8,16", global_batch=16)
+    assert not [one for one in small.notes if one.startswith("left out")]
+    large = distsim.plan("llama-2-70b", "30B", **{**FAST, "tp": 8, "pp": [1, 2, 4]}, gpu="h100-sxm", gpus="8,32")
+    assert f"left out: 8 accelerators, {why.replace('7b', '70b')}" in large.notes
