@@ -104,8 +104,18 @@ def owed(option: Option) -> str:
     paid = "the full term" if terms == 1 else f"{terms} full terms"
     return (
         f"{dollars(whole)} is owed for {paid} ({option.quote.term}); this run uses {dollars(option.dollars)} of it "
-        f"({option.dollars / whole:.0%})"
+        f"({option.dollars / whole:.0%}){_further_terms(option, whole)}"
     )
+
+
+def _further_terms(option: Option, whole: float) -> str:
+    """Terms within the interval of the days where it holds other numbers of them, of which ``whole`` is the price of
+    those of the days themselves; nothing where it holds none."""
+    fewest, most = option.terms_in(option.days_low), option.terms_in(option.days_high)
+    if not option.terms or not fewest or not most or fewest == most:
+        return ""
+    least, dearest = (dollars(whole / option.terms * terms) for terms in (fewest, most))
+    return f"; {fewest} to {most} terms, {least} to {dearest}, within the 90 % interval of its days"
 
 
 def owed_whole(option: Option) -> str:

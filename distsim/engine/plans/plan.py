@@ -128,8 +128,12 @@ class Option:
     @property
     def terms(self) -> int | None:
         """How many terms of a reservation the run takes, each paid whole; None for machines paid by the hour."""
+        return self.terms_in(self.days)
+
+    def terms_in(self, days: float) -> int | None:
+        """The same if it took so many days instead."""
         years = RESERVED_YEARS.get(self.quote.term)
-        return None if years is None else int(money.reserved_terms(self.days * DAY, years))
+        return None if years is None else int(money.reserved_terms(days * DAY, years))
 
     @property
     def committed_dollars(self) -> float | None:
