@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import random
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -359,3 +360,20 @@ def test_a_restart_loads_over_the_links_that_there_are() -> None:
 def test_dalys_interval_by_hand() -> None:
     """Equation 37 with a pause of half of the time between failures: 16 (1 + 1/6 + 1/36) - 8."""
     assert forms.daly_interval_seconds(8.0, 16.0) == pytest.approx(16 * 43 / 36 - 8)
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [
+        ("hours_per_failure = 1e-300", "hours_per_failure 1e-300 is too small"),
+        ("hours_per_failure = 1e300", "hours_per_failure 1e+300 is too large"),
+        ('unplanned = 419\ngpus = 16\nwindow = "54 s"', "one every 0.00057 accelerator-hours, which is too often"),
+        ('hours_per_failure = 5e4\nrepair = "3 years"', "repair '3 years' is too large"),
+    ],
+)
+def test_failures_that_nobody_has_are_refused(rate: str, told: str, tmp_path: Path) -> None:
+    """Spares for a failure every femtosecond were counted for ever."""
+    file = tmp_path / "mine.toml"
+    file.write_text(f'{rate}\n[source]\nother = "ours"\nchecked = 2026-11-01\n', encoding="utf-8")
+    with pytest.raises(DistsimError, match=re.escape(told)):
+        catalog.load("failures", str(file))

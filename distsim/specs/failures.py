@@ -5,11 +5,15 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced
-from distsim.specs.quantity import Count, MaybeCount, MaybeNatural, MaybePositive, Ratio, Seconds
-from distsim.units import YEAR
+from distsim.specs.quantity import Count, MaybeCount, MaybeNatural, Once, Ratio, Seconds
+from distsim.units import HOUR, YEAR, duration
 
 LONGEST = 100 * YEAR
-"""Seconds; longer windows, restarts and repairs are slips of a unit."""
+"""Seconds; longer windows are slips of a unit."""
+LONGEST_REPAIR = YEAR
+"""Seconds; longer restarts and repairs are slips of a unit."""
+LEAST_HOURS, MOST_HOURS = 1, 1_000_000_000
+"""Accelerator-hours between failures: what fails more often trains nothing, and nobody has counted more."""
 
 
 class Failures(Sourced):
@@ -27,11 +31,11 @@ class Failures(Sourced):
     kinds: dict[str, int] = Field(default_factory=dict)
     """Unplanned interruptions by cause; they add up to ``unplanned``."""
     per_node_day: Annotated[Ratio, Field(gt=0, le=10)] | None = None
-    hours_per_failure: MaybePositive = None
+    hours_per_failure: Annotated[float | None, Once(Field(ge=LEAST_HOURS, le=MOST_HOURS))] = None
     """Accelerator-hours between failures."""
-    restart: Annotated[Seconds, Field(le=LONGEST)] | None = None
+    restart: Annotated[Seconds, Field(le=LONGEST_REPAIR)] | None = None
     """From the failure to the first new step: detection, diagnosis, replacement, loading."""
-    repair: Annotated[Seconds, Field(le=LONGEST)] | None = None
+    repair: Annotated[Seconds, Field(le=LONGEST_REPAIR)] | None = None
     """Until a failed node can be used again; matters when there is no spare."""
 
     @model_validator(mode="after")
@@ -45,4 +49,16 @@ class Failures(Sourced):
             )
         if self.kinds and sum(self.kinds.values()) != self.unplanned:
             raise ValueError(f"kinds add up to {sum(self.kinds.values())}, but unplanned says {self.unplanned}")
+        self._refuse_too_often()
         return self
+
+    def _refuse_too_often(self) -> None:
+        """A count in a window so short that nothing could be trained is a slip of its unit."""
+        if not self.unplanned or self.gpus is None or self.window is None:
+            return
+        hours = self.window / HOUR * self.gpus / self.unplanned
+        if hours < LEAST_HOURS:
+            raise ValueError(
+                f"{self.unplanned:,} failures of {self.gpus:,} accelerators in {duration(self.window)} are one every "
+                f"{hours:.2g} accelerator-hours, which is too often to be meant"
+            )
