@@ -53,6 +53,14 @@ def test_a_file_with_a_preset_s_name_is_not_answered_with_the_preset(cluster: Ma
     assert {one.cluster for one in both.options if one.quote.owned} == {own, "nebius-h100"}
 
 
+def test_a_search_tells_that_a_price_is_of_the_preset_not_of_the_file(cluster: Made) -> None:
+    own = cluster("nebius-h100")
+    asked = {"gpus": 16, "zero": 1, "tp": 1, "pp": 1, "recompute": "none", "price": "on-demand", "provider": "nebius"}
+    copied, shipped = (distsim.search("llama-2-7b", cluster=one, **asked) for one in (own, "nebius-h100"))
+    word = f"no on-demand price is known for nodes of {own}: using that of nebius-h100, whose network may differ"
+    assert word in " ".join(copied.notes) and word not in " ".join(shipped.notes)
+
+
 def test_a_cluster_that_is_planned_with_is_not_told_to_be_left_out(cluster: Made) -> None:
     for price in (2.0, "owned"):
         assert not told(planned(cluster(), price, gpus="16"), "left out")

@@ -13,6 +13,7 @@ from distsim.engine.campaigns.prices import (
     RESERVED_YEARS,
     STALE_DAYS,
     Quote,
+    cluster_file,
     covers,
     day,
     own_rate,
@@ -116,28 +117,33 @@ def _rent(mine: Sequence[Quote], base: Setup, gpus: int) -> Rent:
     """The cheapest: of a stated cluster's nodes, else of any with the accelerator, else of smaller instances."""
     cluster = base.cluster
     nodes = [quote for quote in mine if covers(quote, gpus, cluster)]
-    own = [quote for quote in nodes if base.job.cluster and _is_of(quote, cluster)]
+    own = [quote for quote in nodes if base.job.cluster and _is_of(quote, base)]
     offers = [(_billed(quote, gpus), quote) for quote in own or nodes or mine]
     best, quote = min(
-        offers, key=lambda offer: (offer[0].usd_per_hour, not _is_of(offer[1], cluster), -day(offer[1].date))
+        offers, key=lambda offer: (offer[0].usd_per_hour, not _is_of(offer[1], base), -day(offer[1].date))
     )
     return replace(best, note=_doubt(quote, base, bool(nodes)))
 
 
-def _is_of(quote: Quote, cluster: Cluster) -> bool:
-    """Whether a quote is for a cluster, which it may name by the file that states it."""
-    return bool(quote.cluster) and catalog.load("clusters", quote.cluster).name == cluster.name
+def _is_of(quote: Quote, base: Setup) -> bool:
+    """Whether a quote is for the job's cluster: the same file, or for the usual nodes of an accelerator their name."""
+    if not quote.cluster:
+        return False
+    if base.job.cluster:
+        return cluster_file(quote.cluster) == cluster_file(base.job.cluster)
+    spec: Cluster = catalog.load("clusters", quote.cluster)
+    return spec.name == base.cluster.name
 
 
 def _doubt(quote: Quote, base: Setup, whole: bool) -> str:
     """What is not as sure about a price: it is of other nodes, or of no whole ones."""
-    name, missing = base.cluster.name, f"no {quote.term} price is known for"
+    name, missing = base.job.cluster or base.cluster.name, f"no {quote.term} price is known for"
     if not whole:
         return (
             f"{missing} whole nodes with {base.cluster.gpu}: using that of a smaller instance, which is not sold with "
             "a network between nodes"
         )
-    if not quote.cluster or _is_of(quote, base.cluster):
+    if not quote.cluster or _is_of(quote, base):
         return ""
     if base.job.cluster:
         return f"{missing} nodes of {name}: using that of {quote.cluster}, whose network may differ"
