@@ -263,3 +263,12 @@ def test_a_plan_of_layouts_that_shard_nothing_is_printed(capsys: pytest.CaptureF
     """The group that shards nothing had been asked for again by its size, which is refused beside ZeRO 0."""
     assert run(["plan", "gpt2", "--tokens", "10B", "--gpus", "8", "--gpu", "h100-sxm", "--zero", "0"]) == 0
     assert "the step" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("model", ["llama-2-7b", "gpt2"])
+def test_what_a_model_s_own_optimum_costs_is_optimal_for_that_model(model: str) -> None:
+    """7.19B parameters were told to be optimal for what 6.74B with 20 tokens each had just been found to cost: FLOPs of
+    attention were counted in a rule of 6 per parameter and token."""
+    made = planned(model=model, tokens=None, compute_optimal=True, provider="nebius")
+    assert made.cheapest is not None
+    assert made.optimal_parameters(made.cheapest) == pytest.approx(made.model.parameters)

@@ -49,7 +49,6 @@ class Plan:
 
     request: Request
     model: LoadedModel
-    flops_per_token: float
     options: tuple[Option, ...]
     notes: tuple[str, ...] = field(default=())
     sizes: tuple[int, ...] = ()
@@ -120,9 +119,12 @@ class Plan:
         return besides(option, self.model.spec, self.request.kept, self.request.providers)
 
     def optimal_parameters(self, option: Option) -> float:
-        """Parameters of the compute-optimal model for the budget, at an option's FLOPs per dollar."""
-        dollars = self.request.wish.dollars or option.dollars
-        return float(scaling.optimal_parameters(self.flops_per_token * option.tokens_per_dollar * dollars))
+        """Parameters of the compute-optimal dense model for the budget, at an option's FLOPs per dollar, which are
+        counted as that rule counts them: without those of attention."""
+        tokens = option.tokens_per_dollar * (self.request.wish.dollars or option.dollars)
+        sparse = self.model.spec.experts is not None
+        used = active_parameters(resolve(Job(model=self.model.spec))) if sparse else self.model.parameters
+        return float(scaling.optimal_parameters(scaling.training_flops(used, tokens)))
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract, and more."""
@@ -210,7 +212,7 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     rents = ((one.quote.whose, one.quote.usd_per_gpu_hour) for one in found if not one.quote.owned)
     notes = tuple(dict.fromkeys((*usual, *high_rents(rents), *scope.notes(tried.sizes), *unread, *of_chips)))
     sizes = tuple(tried.sizes)
-    return Plan(request, model, scope.flops_per_token, tuple(found), notes, sizes, lacking, prices.since)
+    return Plan(request, model, tuple(found), notes, sizes, lacking, prices.since)
 
 
 def _scope(request: Request, model: LoadedModel, prices: Offers) -> Scope:
