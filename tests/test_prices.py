@@ -56,6 +56,13 @@ def test_every_published_rent_is_there() -> None:
     assert not missing
 
 
+def test_a_rate_by_the_hour_is_not_told_to_be_of_a_commitment() -> None:
+    """On-demand H200 of AWS were from a row called "3y EC2 Instance Savings Plan, all upfront"."""
+    bound = re.compile(r"\d ?y\b|annual|commit|reserv|savings", re.IGNORECASE)
+    hourly = [one for prices in LISTS for one in prices.offers if one.on_demand is not None or one.spot is not None]
+    assert not [one.instance for one in hourly if bound.search(one.instance)]
+
+
 def test_every_published_purchase_is_there() -> None:
     """But for figures that somebody recalled; power prices and PUE are figures of facilities."""
     bought = [one for prices in LISTS for one in prices.purchases]

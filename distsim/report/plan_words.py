@@ -173,7 +173,7 @@ def besides(made: Plan, option: Option, today: datetime.date) -> str:
     told = []
     if found.storage is not None and found.storage_dollars is not None:
         checkpoints = (
-            f"{found.kept} checkpoint{'' if found.kept == 1 else 's'} of {decimal_bytes(found.checkpoint_bytes)}"
+            f"{found.kept:,} checkpoint{'' if found.kept == 1 else 's'} of {decimal_bytes(found.checkpoint_bytes)}"
         )
         rate = f"${found.storage.price:g} per GB-month, price of {dated(found.storage.date, today)}"
         tokens = found.token_bytes
