@@ -71,9 +71,20 @@ def test_what_has_none_is_refused(more: dict[str, object], problem: str, hint: s
     assert hint in " ".join(told.value.hints)
 
 
-def test_it_has_no_effect_on_one_rank() -> None:
-    alone = step_of(setup(ep=1, gpus=32, expert_dispatcher="deepep"))
-    assert "--expert-dispatcher deepep has no effect with ep 1" in alone.notes
+@pytest.mark.parametrize(("framework", "other"), [("megatron-core", "deepep"), ("megatron-bridge", "alltoall")])
+def test_it_has_no_effect_on_one_rank(framework: str, other: str) -> None:
+    alone = {"ep": 1, "gpus": 32, "framework": framework}
+    step = step_of(setup(**alone, expert_dispatcher=other))
+    assert f"--expert-dispatcher {other} has no effect with ep 1" in step.notes
+    assert step.seconds == seconds_of(setup(**alone))
+
+
+def test_a_search_has_the_times_of_a_step_with_experts_on_one_rank() -> None:
+    job = {**EXPERTS, "gpu": "gb200", "ep": [1, 2], "tp": 1, "pp": 1, "cp": 1, "zero": 3, "micro_batch": 1}
+    found = distsim.search(**job, expert_dispatcher="alltoall", framework="megatron-bridge", top=50).best
+    assert {one.report.setup.layout.ep for one in found} == {1, 2}
+    for one in found:
+        assert one.found.seconds == pytest.approx(one.report.seconds, rel=1e-9)
 
 
 def test_deepseek_v3_as_it_was_trained() -> None:

@@ -34,6 +34,9 @@ class ExpertKernels(Spec):
     expert_order: Literal["fused", "around"] = "fused"
     """Tokens are put in the order of experts once on each side by what sends them (DeepEP, HybridEP), or besides by a
     pass before and after an all-to-all, which sends a token to each of its experts."""
+    expert_order_alone: Literal["fused", "around"] | None = None
+    """The same on a rank that has all experts and sends none of their tokens, where a job asks for another dispatcher
+    than its framework's; by default it is the same."""
     expert_tokens: Literal["chosen", "all"] = "chosen"
     """Experts compute the tokens that the router sends them, or every token, which it weighs by zero."""
     expert_gate: Literal["joined", "apart"] = "joined"

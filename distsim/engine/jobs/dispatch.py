@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distsim.arrays import Number, ceil_div
 from distsim.engine.jobs.graphs import ABLE
@@ -42,9 +42,9 @@ def with_dispatcher(
     if asked != EACH and not can_send_once(chip):
         told = f"{asked} needs links between GPUs of a node and no older chips than Ampere; {chip.name} lacks that"
         raise DistsimError(told, f"use {OPTION} {EACH}, or leave it out", f"source: {REQUIREMENTS}")
-    usual = framework.traffic.expert_copies
     copies = "each" if asked == EACH else "once"
-    order: dict[str, Any] = {} if copies == usual == "each" else {"expert_order": _order(copies)}
+    # a search and advice resolve a job again with a framework that sends as asked already: only its kernels are its own
+    order = {"expert_order": _order(copies), "expert_order_alone": kernels.expert_order}
     traffic = framework.traffic.model_copy(update={"expert_copies": copies})
     return framework.model_copy(update={"traffic": traffic}), kernels.model_copy(update=order)
 

@@ -59,7 +59,7 @@ def exchange_passes(setup: Setup, operation: Operation) -> Passes:
     """Putting tokens in the experts' order, or back."""
     size = operation.bytes_read + operation.bytes_written
     if not by_indices(setup):
-        size = size * (ORDERED_TWICE if setup.kernels.expert_order == "around" else 1.0)
+        size = size * _orderings(setup)
         return Passes(size, size * BACKWARD_BYTES)
     routed, width = operation.shape
     experts = setup.model.experts
@@ -76,6 +76,14 @@ def exchange_passes(setup: Setup, operation: Operation) -> Passes:
     return Passes(*(
         routed * width * (plain + slower * indexed) * wide + slower * again * copied for plain, indexed in steps
     ))  # fmt: skip
+
+
+def _orderings(setup: Setup) -> Number:
+    """Passes over routed tokens on each side of an exchange; a dispatcher that a job asks for has no say on a rank
+    that sends nothing."""
+    among, alone = setup.kernels.expert_order, setup.kernels.expert_order_alone
+    passes = {"around": ORDERED_TWICE, "fused": 1.0}
+    return passes[among] if alone is None else where(setup.layout.ep > 1, passes[among], passes[alone])
 
 
 def compiled_around(setup: Setup) -> bool:
