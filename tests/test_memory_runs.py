@@ -279,3 +279,14 @@ def test_copies_of_gradients_for_the_step_are_of_the_own_shard() -> None:
         figures = memory_of(resolve(job)).stages[0].figures
         found += [one.value for one in figures if one.label == "gradient copies for the optimizer step"]
     assert found == pytest.approx([6 * 6_738_415_616, 6 * 6_738_415_616 / 8])
+
+
+def test_copies_of_experts_gradients_are_of_the_shard_whose_states_a_rank_has() -> None:
+    """Experts on eight ranks are shared by no others: each rank steps all of its own, as many as an eighth of all."""
+    found = []
+    for ep in (1, 8):
+        job = Job(model="mixtral-8x7b", gpu="h100-sxm", gpus=8, framework="megatron-deepspeed", zero=1, ep=ep, seq=2048)
+        stage = memory_of(resolve(job)).stages[0]
+        found += [one.value for one in stage.figures if one.label == "gradient copies for the optimizer step"]
+        assert found[-1] == pytest.approx(stage.categories["optimizer"] / 12 * 6)  # master copy and two moments in fp32
+    assert found[0] == pytest.approx(found[1])

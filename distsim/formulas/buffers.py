@@ -31,9 +31,9 @@ def bucket_bytes(parameters: Number, bucket_elements: Number, buckets: Number, b
 @formula(
     unit="B", source="microsoft/DeepSpeed runtime/zero/stage_1_and_2.py: flattened and fp32 gradients of the own shard"
 )
-def step_copy_bytes_per_rank(parameters: Number, bytes_per_parameter: Number, shards: Number) -> Number:
+def step_copy_bytes_per_rank(shard_elements: Number, bytes_per_parameter: Number) -> Number:
     """Copies of gradients that the optimizer's step makes for the rank's own shard."""
-    return parameters * bytes_per_parameter / shards
+    return shard_elements * bytes_per_parameter
 
 
 @formula(

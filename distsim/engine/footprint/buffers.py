@@ -10,6 +10,7 @@ from distsim.engine.footprint.offloaded import host_buffer, passes_host_buffer
 from distsim.engine.footprint.replicas import replica_buckets, unsent
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.stored import shared_elements
+from distsim.engine.footprint.update import own_elements
 from distsim.engine.jobs.exchange import exchange_of, gradients_wait, reduces_last
 from distsim.engine.jobs.module_buffers import module_buffers
 from distsim.engine.jobs.resolve import Setup
@@ -162,12 +163,9 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         total = total + _second_shard(setup, stage, figures)
     if rules.step_copy_bytes:
         total = total + figures.use(
-            "gradient copies for the optimizer step",
-            step_copy_bytes_per_rank,
-            parameters=held.dense_parameters + held.expert_parameters,
-            bytes_per_parameter=rules.step_copy_bytes,
-            shards=where(layout.zero >= 1, layout.zero_group, 1),
-        )
+            "gradient copies for the optimizer step", step_copy_bytes_per_rank,
+            shard_elements=own_elements(setup, stage), bytes_per_parameter=rules.step_copy_bytes,
+        )  # fmt: skip
     if setup.kernels.exchanges_held or setup.kernels.exchange_buffers:
         total = total + _exchanges(setup, stage, figures)
     if passes_host_buffer(setup):

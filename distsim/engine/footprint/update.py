@@ -15,7 +15,7 @@ def update_bytes(setup: Setup, stage: Stage, gradients: Number) -> Number:
     """The optimizer's temporaries, and wide copies that replace a rank's narrow gradients one by one."""
     precision = setup.trained_precision
     at_once = 0 if "optimizer" in setup.offload else setup.optimizer.step_states  # in host memory one after the other
-    temporary: Number = at_once * precision.state_bytes * _sharded(setup, stage)
+    temporary: Number = at_once * precision.state_bytes * own_elements(setup, stage)
     if setup.optimizer.step_tensors:
         temporary = temporary + _of_one_parameter(setup, stage, precision)
     wider = precision.master_bytes - precision.gradient_bytes
@@ -25,10 +25,10 @@ def update_bytes(setup: Setup, stage: Stage, gradients: Number) -> Number:
         wide = gradients / precision.gradient_bytes * wider + _last_gradient(setup, stage)
         temporary = temporary + product(1 - joins, wide)
     if rules.shard_gradients and wider > 0 and not away:
-        temporary = temporary + _sharded(setup, stage) * precision.master_bytes
+        temporary = temporary + own_elements(setup, stage) * precision.master_bytes
     if rules.flat_gradients and not away:
         joined = precision.gradient_bytes + (precision.master_bytes if wider > 0 else 0)
-        temporary = temporary + product(joins, _sharded(setup, stage) * joined)
+        temporary = temporary + product(joins, own_elements(setup, stage) * joined)
     return temporary
 
 
@@ -53,7 +53,7 @@ def _sharers(setup: Setup) -> dict[str, Number]:
     return {group: where(layout.zero >= 1, sharding_group(layout, group), 1) for group in ("dense", "expert")}
 
 
-def _sharded(setup: Setup, stage: Stage) -> Number:
+def own_elements(setup: Setup, stage: Stage) -> Number:
     """Trained elements of which a rank has the master copy."""
     ranks = _sharers(setup)
     return sum(p.elements * times / ranks[p.group] for p, times in stage.held() if p.trains)
