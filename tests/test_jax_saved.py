@@ -13,7 +13,7 @@ import pytest
 from distsim import Job, memory
 from distsim.engine.evidence import replay
 from distsim.engine.footprint.saved import layer_saved_bytes
-from distsim.engine.footprint.stage_step import kept_casts
+from distsim.engine.footprint.stage_step import kept_casts, loop_casts
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.runs.setup import setup_of
@@ -100,3 +100,14 @@ def test_notes_tell_of_layers_without_a_loop(notes: str, residuals: str) -> None
     cells = {"model": "llama-3.2-1b", "gpu": "tpu-v6e", "n_gpus": "1", "seq_len": "2048", "micro_batch": "1",
              "framework": "maxtext"}  # fmt: skip
     assert setup_of(Run({**cells, "notes": notes}, 1)).kernels.residuals == residuals
+
+
+def test_casts_of_experts_are_of_the_shards_that_a_rank_holds() -> None:
+    """Each of 32 ranks holds a 32nd of Mixtral 8x7B's 46.4e9 parameters in its layers, whichever ranks experts are on;
+    16-bit casts of the matrices among them (all but norms) take two bytes each."""
+    for ep in (1, 8):
+        setup = resolve(Job(model="mixtral-8x7b", gpu="tpu-v5p", gpus=32, framework="maxtext", zero=3, ep=ep, seq=2048))
+        (stage,) = build_stages(setup)
+        casts = sum(times * loop_casts(setup, block) for block, times in stage.layers)
+        attention, experts, router = 2 * 4096 * (4096 + 1024), 8 * 3 * 4096 * 14336, 4096 * 8
+        assert casts == pytest.approx(32 * (attention + experts + router) * 2 / 32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number
-from distsim.layers.ledger import Block, Operation, distinct_saved
+from distsim.layers.ledger import Block, Operation, Parameter, distinct_saved
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.units import FP32_BYTES, MASK_BYTES
@@ -66,6 +66,6 @@ def stacked_saved(block: Block, model: Model, precision: Precision) -> dict[str,
     return sizes
 
 
-def cast_elements(block: Block) -> Number:
-    """Elements of a layer's matrices, of which products read casts that the loop stacks."""
-    return sum(one.elements for row in block.operations for one in row.parameters if one.kind == "matrix")
+def cast_matrices(block: Block) -> list[Parameter]:
+    """A layer's matrices, of which products read casts that the loop stacks."""
+    return [one for row in block.operations for one in row.parameters if one.kind == "matrix"]

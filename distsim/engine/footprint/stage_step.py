@@ -10,7 +10,7 @@ from distsim.engine.footprint.moment import Moment
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.outputs import outputs_of
 from distsim.engine.footprint.saved import Saved
-from distsim.engine.footprint.states import States
+from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.weight_passes import beyond_in_flight, in_flight_at_loss, waiting_after
 from distsim.engine.jobs.exchange import exchange_of, gradients_wait
 from distsim.engine.jobs.resolve import Setup
@@ -53,9 +53,10 @@ def loop_casts(setup: Setup, block: Block) -> Number:
     precision, layout = setup.precision, setup.layout
     if setup.kernels.residuals != "stacked" or precision.parameter_bytes <= precision.activation_bytes:
         return 0
-    from distsim.layers.stacked import cast_elements
+    from distsim.layers.stacked import cast_matrices
 
-    return cast_elements(block) * precision.activation_bytes / where(layout.zero >= 3, layout.zero_group, 1)
+    ranks = {group: where(layout.zero >= 3, sharding_group(layout, group), 1) for group in ("dense", "expert")}
+    return sum(one.elements / ranks[one.group] for one in cast_matrices(block)) * precision.activation_bytes
 
 
 def _hoisted_casts(setup: Setup, stage: Stage) -> Number:
