@@ -16,9 +16,10 @@ from distsim.engine.exchanges.offloading import DOWN, READ, UP, WRITE
 from distsim.engine.exchanges.profile_use import unused_by_job
 from distsim.engine.exchanges.reach import refuse_beyond, straddling
 from distsim.engine.footprint.states import filled_experts
-from distsim.engine.jobs.exchange import Exchange, exchange_of, reduces_last
+from distsim.engine.jobs.exchange import Exchange, exchange_of
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
+from distsim.engine.jobs.no_effect import loss_note, sync_note
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.jobs.uncounted import timed_notes
@@ -26,7 +27,6 @@ from distsim.engine.jobs.words import few
 from distsim.engine.networks.network import Network
 from distsim.engine.networks.unknown import unknown_links
 from distsim.formulas.traffic import direct_crossing_fraction, left_seconds, ring_crossing_fraction
-from distsim.specs.flags import flag
 from distsim.specs.job import Job
 from distsim.specs.named import Named, job_of
 
@@ -163,17 +163,7 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
 
 def _notes(setup: Setup, exchange: Exchange) -> list[str]:
     layout, job = setup.layout, setup.job
-    notes = timed_notes(setup.job, "traffic")
-    if job.no_sync is not None and layout.micro_batches == 1:
-        notes.append(f"{flag('no_sync', job.no_sync)} has no effect with one micro-batch per step")
-    elif job.no_sync is False and reduces_last(setup):
-        after = "torch's stages reduce after the last micro-batch"
-        notes.append(f"{flag('no_sync', False)} has no effect with pp {layout.pp}: {after}")
-    elif job.no_sync is False and layout.zero == 0 and setup.framework.traffic.replicas_reduce_once:
-        after = f"{setup.framework.name} reduces unsharded gradients only after the last micro-batch"
-        notes.append(f"{flag('no_sync', False)} has no effect with ZeRO 0: {after}")
-    if job.loss_parallel is not None and layout.tp == 1:
-        notes.append(f"{flag('loss_parallel', job.loss_parallel)} has no effect with tp 1")
+    notes = [*timed_notes(job, "traffic"), *filter(None, (sync_note(setup), loss_note(job, layout)))]
     if (
         job.clip is None
         and not exchange.clip

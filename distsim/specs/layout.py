@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, NamedTuple, Self
 
-from distsim.arrays import Number
+from distsim.arrays import Number, maximum
 
 ZERO_STAGES = (0, 1, 2, 3)
 """What ZeRO shards: nothing, optimizer states, gradients too, parameters too."""
@@ -68,6 +68,12 @@ class Layout(NamedTuple):
     def expert_data_parallel(self) -> Number:
         """Ranks that hold the same experts: dp*cp*tp / (ep*etp)."""
         return self.dp * self.cp * self.tp // (self.ep * self.etp)
+
+    def sharers(self, experts: bool) -> Number:
+        """The most ranks that hold the same weights: experts that tensor parallelism leaves whole have more than dense
+        ones, unless expert parallelism spreads them."""
+        dense = self.dp * self.cp
+        return maximum(dense, self.expert_data_parallel) if experts else dense
 
     @property
     def global_batch(self) -> Number:

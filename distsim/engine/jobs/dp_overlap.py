@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from distsim.specs.framework import Framework
     from distsim.specs.job import Job
     from distsim.specs.layout import Layout
+    from distsim.specs.model import Model
 
 ON, OFF = "--dp-comm-overlap", "--no-dp-comm-overlap"
 APART = {"overlap_gradients": False, "overlap_parameters": False, "overlap_updated": False}
@@ -29,9 +30,9 @@ def with_data_overlap(job: Job, framework: Framework) -> Framework:
     return framework.model_copy(update={"traffic": framework.traffic.model_copy(update=APART)})
 
 
-def data_overlap_note(job: Job, layout: Layout) -> str:
+def data_overlap_note(job: Job, model: Model, layout: Layout) -> str:
     """What a job that states it has to know: where it has no effect."""
     asked = job.dp_comm_overlap
-    if asked is None or layout.dp * layout.cp > 1:
+    if asked is None or layout.sharers(model.experts is not None) > 1:
         return ""
     return f"{ON if asked else OFF} has no effect without data parallel ranks"

@@ -27,9 +27,6 @@ def layout_of(
     zero = raised(filled["zero"], least, sharers)
     if filled["zero_group"] and not zero:
         raise DistsimError(f"--zero-group {filled['zero_group']} has no effect with --zero 0", "add --zero 1, 2 or 3")
-    told = origins.get("zero") == "you" and filled["offload"] in ("none", "activations")
-    if zero and sharers == 1 and told:
-        notes.append(f"ZeRO {zero} saves nothing: there are no data parallel ranks to share the states")
     if filled["sequence_parallel"] and degrees["tp"] == 1:
         notes.append("sequence parallelism has no effect with tp 1")
     if degrees["pp"] == 1 and tuple(filled["stage_layers"] or ()) == BALANCED:
@@ -50,6 +47,9 @@ def layout_of(
         schedule=schedule or ("interleaved-1f1b" if vpp > 1 else "1f1b"), attention=filled["attention"],
     )  # fmt: skip
     layout = packed_samples(filled["sample_tokens"], model, layout)
+    told = origins.get("zero") == "you" and filled["offload"] in ("none", "activations")
+    if zero and told and layout.sharers(model.experts is not None) == 1:
+        notes.append(f"ZeRO {zero} saves nothing: there are no data parallel ranks to share the states")
     notes += _batch_notes(filled, layout)
     return layout, [*notes, *length_notes(model, layout, filled["seq"] is not None)]
 

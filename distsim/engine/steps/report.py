@@ -17,6 +17,7 @@ from distsim.engine.jobs.dp_overlap import data_overlap_note
 from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
+from distsim.engine.jobs.no_effect import loss_note, sync_note
 from distsim.engine.jobs.reference import unmeasured_note
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tp_overlap import overlap_note
@@ -127,7 +128,9 @@ class StepReport:
             few_threads(self.setup),
             overlap_note(self.setup),
             dispatcher_note(self.setup.job, self.setup.layout),
-            data_overlap_note(self.setup.job, self.setup.layout),
+            data_overlap_note(self.setup.job, self.setup.model, self.setup.layout),
+            sync_note(self.setup),
+            loss_note(self.setup.job, self.setup.layout),
             unmeasured_note(self.setup.job),
             simulated_note(self),
             asynchronous_note(self),
