@@ -131,3 +131,15 @@ def test_a_plan_has_the_step_of_the_same_layout(job: dict[str, Any]) -> None:
     assert option["dollars"] == pytest.approx(hours * option["price"]["usd_per_gpu_hour"])
     work = 10e9 / (option["global_batch"] * step["job"]["seq"]) * step["seconds"]
     assert option["days"] * 86_400 * option["goodput"] >= work
+
+
+@pytest.mark.parametrize(("zero", "layers"), [(3, 2), (2, 48)])
+def test_experts_that_only_tensor_parallel_ranks_share_are_held_where_they_are_gathered(zero: int, layers: int) -> None:
+    """Four ranks with half of the experts each, and no data parallel ones: two gather a layer's experts from each
+    other. FSDP2 holds those of a layer and of the next, or at ZeRO 2 of all layers."""
+    job = {"model": "qwen3-30b-a3b", "gpu": "gb200", "gpus": 4, "tp": 4, "ep": 2, "etp": 1, "seq": 2048, "zero": zero,
+           "global_batch": 8, "framework": "torchtitan"}  # fmt: skip
+    rows = distsim.comm(**job).collectives
+    gathered = max(row.bytes_per_call for row in rows if row.op == "all_gather" and row.role == "parameters")
+    assert gathered == pytest.approx(64 * 3 * 2048 * 768 * 2)
+    assert distsim.memory(**job).stages[0].categories["buffers"] == pytest.approx(layers * gathered)
