@@ -176,6 +176,28 @@ def test_factors_are_sent_as_often_as_gradients() -> None:
     assert sent(each, "low-rank factors") == pytest.approx(4 * sent(once, "low-rank factors"))
 
 
+@pytest.mark.parametrize("framework", ["torchtitan", "torch-ddp"])
+@pytest.mark.parametrize(
+    ("options", "purpose"),
+    [({"compress": "powersgd-r4"}, "low-rank factors"), ({"sync": "local-sgd", "sync_every": 10}, "replicas averaged")],
+)
+def test_replicas_that_reduce_once_send_as_much_whatever_the_micro_batches(
+    framework: str, options: dict[str, Any], purpose: str
+) -> None:
+    """torchtitan reduces whole gradients after the last micro-batch (HSDP, DDP) though it shards those of each; DDP
+    puts all off."""
+    job = {"gpu": "h100-sxm", "gpus": 4, "zero": 0, "seq": 1024, "framework": framework, **options}
+    one, four = (sent(comm("llama-3.2-1b", **job, global_batch=batch), purpose) for batch in (4, 16))
+    assert four == pytest.approx(one)
+
+
+def test_local_sgd_has_no_gradients_to_put_off() -> None:
+    job = {"gpus": 4, "global_batch": 16, "sync": "local-sgd", "no_sync": False}
+    told = "--sync-every-micro-batch has no effect with --sync local-sgd: replicas reduce no gradients"
+    assert told in comm("gpt2", **job).notes
+    assert not any("has no effect" in note for note in comm("gpt2", **job, zero=1, zero_group=2).notes)
+
+
 def test_parameter_servers() -> None:
     """Sharded over the workers they move what a ring moves; a central one is as slow as all workers together."""
     ring = sent(comm("gpt2", gpus=8), "gradients")

@@ -21,7 +21,7 @@ from distsim.engine.footprint.stored import (
     plain_elements,
     units_of,
 )
-from distsim.engine.jobs.exchange import Exchange, gathers, gathers_once
+from distsim.engine.jobs.exchange import Exchange, gathers, gathers_once, whole_reductions
 from distsim.engine.jobs.narrow import narrow_weight
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -162,7 +162,7 @@ def _bucketed(
     if not (units := [unit for unit in map(_trained, units) if unit.tensors]):
         return []
     syncs, hides = exchange.syncs(layout.micro_batches), rules.overlap_gradients
-    whole = 1 if rules.replicas_reduce_once else syncs
+    whole = whole_reductions(setup, exchange)
     dtype, shard, each = reduced_in(setup), sharing.shard, DTYPE_BYTES[reduced_in(setup)]
     flows = [
         of_states("gradients", "all_reduce", sharing.data, dtype, "backward", times * whole * (1 - owned),

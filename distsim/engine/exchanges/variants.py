@@ -6,7 +6,7 @@ from distsim.arrays import Number, maximum, where
 from distsim.engine.exchanges.data import same_span, sharings
 from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow, Span
 from distsim.engine.footprint.stored import Stored, trained_units
-from distsim.engine.jobs.exchange import Exchange
+from distsim.engine.jobs.exchange import Exchange, whole_reductions
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.networks.network import Network
@@ -93,7 +93,7 @@ def _low_rank(setup: Setup, exchange: Exchange, stage: Stage, gradients: list[Fl
     copies = [stage, *([] if stage.mirror is None else [stage.mirror])]
     held = [(one, unit.count) for copy in copies for unit in trained_units(copy) for one in unit.tensors]
     shared, together = sharings(setup)
-    syncs = exchange.syncs(setup.layout.micro_batches)
+    syncs = whole_reductions(setup, exchange)
     out: list[Flow] = []
     for sharing in shared:
         buckets = [flow for flow in gradients if same_span(flow.span, sharing.data)]
@@ -156,7 +156,7 @@ def _replicated(flow: Flow) -> bool:
 def _local_sgd(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow]) -> list[Flow]:
     """Replicas take steps of their own and average parameters (or outer gradients: DiLoCo) now and then; over a slow
     link, the rings of all ranks of a replica go at once."""
-    syncs = exchange.syncs(setup.layout.micro_batches)
+    syncs = whole_reductions(setup, exchange)
     sizes: dict[Span, tuple[Flow, Number]] = {}
     for flow in flows:
         size = flow.bytes_logical * flow.calls / syncs + sizes.get(flow.span, (flow, 0))[1]

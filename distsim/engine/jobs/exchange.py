@@ -136,6 +136,11 @@ def reduces_each(setup: Setup, exchange: Exchange) -> Number:
     return where(layout.zero >= 3, each * inside, each * several)
 
 
+def whole_reductions(setup: Setup, exchange: Exchange) -> Number:
+    """How often a step reduces gradients that no shard is left of: whole ones, and those of shards between replicas."""
+    return 1 if setup.framework.traffic.replicas_reduce_once else exchange.syncs(setup.layout.micro_batches)
+
+
 def gradients_wait(setup: Setup, exchange: Exchange) -> Number:
     """Whether ranks add up whole gradients over micro-batches, apart from their shards, of layers that are gathered and
     reduced one by one: in pipelines of torch and where the reduction is put off. A rank that shares with no other has

@@ -30,6 +30,8 @@ def sync_note(setup: Setup) -> str:
         return f"{unread} without data parallel ranks"
     if layout.micro_batches == 1:
         return f"{unread} with one micro-batch per step"
+    if setup.job.sync == "local-sgd" and layout.zero == 0:
+        return f"{unread} with --sync local-sgd: replicas reduce no gradients"
     if not stated and reduces_last(setup):
         return f"{unread} with pp {layout.pp}: torch's stages reduce after the last micro-batch"
     if not stated and layout.zero == 0 and framework.traffic.replicas_reduce_once:
