@@ -23,7 +23,7 @@ from distsim.engine.figures import Figures
 from distsim.engine.footprint.moments import moments_of
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
-from distsim.engine.jobs.module_buffers import module_buffer_bytes
+from distsim.engine.jobs.module_buffers import module_buffers
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.interop.huggingface.reader import read_config
 from distsim.specs.job import Job
@@ -76,7 +76,8 @@ def _errors(row: dict[str, str]) -> tuple[float, float, float]:
     setup = _setup(row)
     stage = recorded_stage(setup)
     saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
-    peak = max(moment.total for moment in moments_of(setup, stage, held, saved)) + module_buffer_bytes(setup)
+    peak = max(moment.total for moment in moments_of(setup, stage, held, saved))
+    peak += sum(size for _, _, size in module_buffers(setup))
     told = (int(row["saved_total"]), int(row["static_param"]), int(row["peak_total"]))
     found = (saved.total, held.parameters, peak)
     return tuple(float(one / other - 1) for one, other in zip(found, told, strict=True))  # type: ignore[return-value]

@@ -10,13 +10,9 @@ GROWING = ("tables", "mask", "masks", "ids")
 """Kinds whose size grows with positions."""
 
 
-def module_buffer_bytes(setup: Setup) -> Number:
-    """Bytes of those that grow with positions, on each rank; all others are a few hundred bytes."""
-    return sum(size for _, _, size in module_buffers(setup))
-
-
 def module_buffers(setup: Setup) -> list[tuple[str, float, Number]]:
-    """The kinds of those, with bytes of an element and of all."""
+    """The kinds of those that grow with positions, with bytes of an element and of all; all others are a few hundred
+    bytes."""
     found = ((kind, *held_buffer(setup, kind)) for kind in setup.kernels.module_buffers if kind in GROWING)
     return [(kind, DTYPE_BYTES[dtype], size) for kind, dtype, size in found if size]
 

@@ -77,7 +77,7 @@ def tuning_of(
         packed, rules.quantises_head, rules.gathers_outputs,
         rules.others_fp32 and packed is not None and not packed.leaves_others, with_experts, experts,
         rules.keeps_originals and model.tied_embeddings and "head" in whole,
-        _decomposed(filled, framework, targets, experts),
+        _decomposed(filled, framework, experts),
     )  # fmt: skip
 
 
@@ -92,9 +92,7 @@ def whole_weights(filled: Mapping[str, Any], framework: Framework) -> Framework:
     return framework.model_copy(update={"supports": supports})
 
 
-def _decomposed(
-    filled: Mapping[str, Any], framework: Framework, targets: frozenset[str], experts: ExpertAdapters
-) -> str:
+def _decomposed(filled: Mapping[str, Any], framework: Framework, experts: ExpertAdapters) -> str:
     """How weight-decomposed adapters run; empty without them."""
     if not filled["dora"]:
         return ""

@@ -108,7 +108,7 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
         found = best_layouts(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin, inside)
         known.shortlists[felt, gpus] = [one.options for one in found]
     timed = [one.report or step_of(candidate_setup(terms, model, cluster, gpus, one.options)) for one in found]
-    return _candidate(terms, model, cluster, sure_to_fit(timed)) if timed else None
+    return _candidate(terms, cluster, sure_to_fit(timed)) if timed else None
 
 
 def _felt(terms: Terms, spec: Cluster) -> Cluster:
@@ -159,7 +159,7 @@ def checkpoint_of(report: StepReport) -> Checkpoint:
     return Checkpoint(total, held, float(rate), **links)
 
 
-def _candidate(terms: Terms, model: LoadedModel, cluster: str, report: StepReport) -> Candidate:
+def _candidate(terms: Terms, cluster: str, report: StepReport) -> Candidate:
     """A timed layout on a cluster, by the name or file under which it was asked for and has its price."""
     setup = report.setup
     layout = setup.layout
