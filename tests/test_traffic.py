@@ -170,6 +170,18 @@ def test_factors_of_experts() -> None:
     assert sent(alone, "low-rank factors") < 0.01 * sent(whole, "gradients")
 
 
+@pytest.mark.parametrize(("ep", "share"), [(1, 1 + 1 / 8), (2, (1 + 1 / 4) / 2), (8, 0.0)])
+def test_what_is_not_yet_sent_is_of_what_is_sent(ep: int, share: float) -> None:
+    """Experts that expert parallelism gives to one rank alone are not reduced, and leave nothing to send; those of
+    four ranks have a fourth once more."""
+    job = {"gpu": "h100-sxm", "gpus": 8, "ep": ep, "seq": 1024, "framework": "deepspeed", "precision": "fp16"}
+    plain, signs = (distsim.memory(model="mixtral-8x7b", **job, compress=kind) for kind in (None, "1bit"))
+    more = signs.stages[0].categories["buffers"] - plain.stages[0].categories["buffers"]
+    experts = 32 * 8 * 3 * 4096 * 14336
+    dense = distsim.load_model("mixtral-8x7b").parameters - experts
+    assert more == pytest.approx(4 * (dense * (1 + 1 / 8) + experts * share))
+
+
 def test_factors_are_sent_as_often_as_gradients() -> None:
     once, each = (comm("gpt2", gpus=8, global_batch=32, compress="powersgd-r4", no_sync=put_off)
                   for put_off in (True, False))  # fmt: skip

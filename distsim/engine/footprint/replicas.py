@@ -26,9 +26,15 @@ def unsent(setup: Setup, held: States, figures: Figures) -> Number:
     kind = exchange_of(setup).compress
     if kind not in ("powersgd", "1bit"):
         return 0
-    signs = kind == "1bit"
-    return figures.use(
-        "compression error feedback", unsent_bytes, parameters=held.dense_parameters + held.expert_parameters,
-        bytes_per_gradient=FP32_BYTES if signs else DTYPE_BYTES[reduced_in(setup)],
-        reducers=setup.layout.dp * setup.layout.cp if signs else 0,
-    )  # fmt: skip
+    signs, layout, total = kind == "1bit", setup.layout, 0.0
+    parts = [("gradients", held.dense_parameters, layout.dp * layout.cp)]
+    if setup.model.experts is not None:
+        parts.append(("experts' gradients", held.expert_parameters, layout.expert_data_parallel))
+    for words, elements, ranks in parts:
+        if some(ranks > 1):  # what one rank has alone is not reduced
+            total = total + figures.use(
+                f"compression error feedback of {words}", unsent_bytes, parameters=where(ranks > 1, elements, 0),
+                bytes_per_gradient=FP32_BYTES if signs else DTYPE_BYTES[reduced_in(setup)],
+                reducers=ranks if signs else 0,
+            )  # fmt: skip
+    return total
