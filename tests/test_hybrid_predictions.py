@@ -159,3 +159,27 @@ def test_exchanges_of_a_further_loss_are_told_as_a_loss() -> None:
         for report in reports
     ]
     assert calls[0] and calls == [calls[0], 2 * calls[0], 3 * calls[0]]
+
+
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+def test_a_prediction_gathers_what_its_projection_reads_and_makes(sequence_parallel: bool) -> None:
+    """A projection of twice the hidden width reads hidden state and embedding, and each of its ranks makes some columns
+    of what its layer reads whole (Megatron-LM multi_token_prediction.py). In tensors of s b h: forward the output
+    layer's input once, the projection's twice and its output once; backward the first three again, the lookup's
+    gradient, and those of the layer's own tokens, or without sequence parallelism sums of as much as was read."""
+    job = {"model": "mimo-7b", "gpu": "h100-sxm", "gpus": 8, "tp": 2, "seq": 4096, "global_batch": 4,
+           "sequence_parallel": sequence_parallel}  # fmt: skip
+
+    def gathered(modules: int, phase: str, op: str) -> float:
+        rows = distsim.comm(**job, mtp=modules).collectives
+        return sum(
+            row.calls * row.bytes_per_call for row in rows
+            if row.purpose == "tensor parallel head" and (row.phase, row.op) == (phase, op)
+        ) / (4096 * 4096 * 2)  # fmt: skip
+
+    def more(phase: str, op: str) -> float:
+        return gathered(1, phase, op) - gathered(0, phase, op)
+
+    assert more("forward", "all_gather") == (4 if sequence_parallel else 1)
+    assert more("backward", "all_gather") == (5 if sequence_parallel else 0)
+    assert more("backward", "reduce_scatter" if sequence_parallel else "all_reduce") == 3

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distsim.layers.embedding import embedding
-from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.layers.ledger import Collective, Context, Operation, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
-from distsim.layers.tensor_parallel import column_collectives
+from distsim.layers.tensor_parallel import boundary_bytes, column_collectives
 
 SHARED_EMBEDDING = "mtp.embedding.weight"
 """The embedding's copy on the last stage, where that is not the first."""
@@ -45,10 +45,22 @@ def _prediction(ctx: Context, head: list[Operation], depth: int) -> list[Operati
         norm(ctx, f"{name}.hidden_norm", rows, model.hidden, stream._replace(name=f"{name}.hidden")),
         linear(
             ctx, f"{name}.project", ctx.layout.tokens, 2 * model.hidden, model.hidden / ctx.layout.tp, joined,
-            cast_input=True, collectives=column_collectives(ctx),
+            cast_input=True, collectives=(*column_collectives(ctx, width=2 * model.hidden), *_whole_again(ctx)),
         ),
         *(_again(row, name) for row in head),
     ]  # fmt: skip
+
+
+def _whole_again(ctx: Context) -> tuple[Collective, ...]:
+    """The projected hidden state, of which each tensor parallel rank makes some columns, gathered for its layer; with
+    sequence parallelism that takes its own tokens of it, whose gradients are gathered in turn (NVIDIA/Megatron-LM
+    core/transformer/multi_token_prediction.py: gather_from_tensor_model_parallel_region after eh_proj, then
+    scatter_to_sequence_parallel_region)."""
+    size = boundary_bytes(ctx)
+    return (
+        Collective("all_gather", "tp", size, "forward"),
+        Collective("all_gather", "tp", size * ctx.layout.sequence_parallel, "backward"),
+    )
 
 
 def _lookup(ctx: Context, name: str, depth: int) -> Operation:
