@@ -143,3 +143,11 @@ def test_experts_that_only_tensor_parallel_ranks_share_are_held_where_they_are_g
     gathered = max(row.bytes_per_call for row in rows if row.op == "all_gather" and row.role == "parameters")
     assert gathered == pytest.approx(64 * 3 * 2048 * 768 * 2)
     assert distsim.memory(**job).stages[0].categories["buffers"] == pytest.approx(layers * gathered)
+
+
+def test_gradients_of_experts_that_only_tensor_parallel_ranks_share_wait_whole() -> None:
+    """Put off to the last micro-batch, half of a rank's experts' gradients are another rank's, and wait in fp32."""
+    job = {"model": "qwen3-30b-a3b", "gpu": "gb200", "gpus": 4, "tp": 4, "ep": 2, "etp": 1, "seq": 2048, "zero": 3,
+           "global_batch": 8, "framework": "torchtitan"}  # fmt: skip
+    each, late = (distsim.memory(**job, no_sync=put_off).stages[0].categories["buffers"] for put_off in (False, True))
+    assert late - each == pytest.approx(48 * 64 * 3 * 2048 * 768 * 4)

@@ -75,6 +75,11 @@ class Layout(NamedTuple):
         dense = self.dp * self.cp
         return maximum(dense, self.expert_data_parallel) if experts else dense
 
+    def shards(self, experts: bool) -> Number:
+        """Whether ranks share states of anything where ZeRO does: where none share dense ones, some may share those of
+        ``experts``."""
+        return (self.zero_group > 1) | (experts & (self.zero_group * self.tp // (self.ep * self.etp) > 1))
+
     @property
     def global_batch(self) -> Number:
         """Sequences of one optimizer step over all ranks."""

@@ -8,7 +8,7 @@ from distsim.engine.figures import Figures
 from distsim.engine.footprint.expert_buffers import expert_buffer_bytes
 from distsim.engine.footprint.offloaded import host_buffer, passes_host_buffer
 from distsim.engine.footprint.replicas import replica_buckets, unsent
-from distsim.engine.footprint.states import States, sharding_group, shares_states
+from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.stored import shared_elements
 from distsim.engine.footprint.update import own_elements
 from distsim.engine.jobs.exchange import exchange_of, gradients_wait, reduces_last
@@ -80,7 +80,7 @@ def reduced_unit_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     largest: Number = 0
     for block, _ in stage.layers:
         largest = maximum(largest, sum(_sharded(setup, p) for p in parameters_of(block.operations) if p.trains))
-    reduces = where((layout.zero >= 2) & shares_states(setup), largest, 0)
+    reduces = where((layout.zero >= 2) & layout.shards(setup.model.experts is not None), largest, 0)
     return reduces * DTYPE_BYTES[precision.gather_dtype], reduces * DTYPE_BYTES[precision.reduce_dtype]
 
 
@@ -105,13 +105,14 @@ def head_gradient_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
 def _whole(setup: Setup) -> Number:
     """Whether all parameters stay gathered through a step's passes."""
     layout, copies = setup.layout, setup.framework.buffers.gathers_copies
-    return copies & ((layout.zero == 2) | ((layout.zero >= 3) & reduces_last(setup))) & shares_states(setup)
+    kept = (layout.zero == 2) | ((layout.zero >= 3) & reduces_last(setup))
+    return copies & kept & layout.shards(setup.model.experts is not None)
 
 
 def _in_units(setup: Setup) -> Number:
     """Whether parameters are gathered by units, or come from host memory by them, each for its own passes."""
     layout = setup.layout
-    apart = shares_states(setup) | _from_host(setup)
+    apart = layout.shards(setup.model.experts is not None) | _from_host(setup)
     return (layout.zero >= 3) & apart & (where(_whole(setup), 1, 0) == 0)
 
 

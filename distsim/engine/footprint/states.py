@@ -63,12 +63,6 @@ def sharding_group(layout: Layout, group: str) -> Number:
     return minimum(layout.expert_data_parallel, maximum(layout.zero_group * layout.tp // (layout.ep * layout.etp), 1))
 
 
-def shares_states(setup: Setup) -> Number:
-    """Whether ranks share states of anything: where none share dense ones, some may share those of experts."""
-    dense = setup.layout.zero_group > 1
-    return dense if setup.model.experts is None else dense | (sharding_group(setup.layout, "expert") > 1)
-
-
 def filled_experts(setup: Setup) -> tuple[str, ...]:
     """A note where so many ranks share experts that some hold whole ones, and all gather what fills the others up, or
     where FSDP2 would have to cut inside them unevenly, which it refuses (torch _fsdp_param.py)."""

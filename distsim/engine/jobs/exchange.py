@@ -146,7 +146,8 @@ def gradients_wait(setup: Setup, exchange: Exchange) -> Number:
     reduced one by one: in pipelines of torch and where the reduction is put off. A rank that shares with no other has
     no shards but the whole."""
     layout = setup.layout
-    layered = (layout.zero >= 2) & (layout.zero_group > 1) & setup.framework.buffers.gathers_copies
+    shared = layout.shards(setup.model.experts is not None)
+    layered = (layout.zero >= 2) & shared & setup.framework.buffers.gathers_copies
     return layered & (layout.micro_batches > 1) & exchange.no_sync
 
 
