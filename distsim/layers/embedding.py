@@ -68,7 +68,7 @@ def _lookup(ctx: Context) -> Operation:
     model, layout = ctx.model, ctx.layout
     width = model.embedding_width or model.hidden
     rows = (ctx.vocab_padded + model.extra_words) / layout.vocab_ranks
-    size, sp = boundary_bytes(ctx), layout.sequence_parallel
+    size, sp = boundary_bytes(ctx, width=width), layout.sequence_parallel
     elements = ctx.sharded_tokens * model.hidden
     saved = [Tensor("embedding.tokens", layout.tokens, INDEX_BYTES, "s b"), *_masks(ctx, "embedding")]
     parameters = [Parameter(EMBEDDING_WEIGHT, rows * width, "embedding", rows, width), *_positions(ctx)]

@@ -90,7 +90,8 @@ def _output(ctx: Context, width: int) -> list[Operation]:
     elif out.predicts == "sequence-classes" and not (out.transform or ctx.precision.autocast):
         source = source._replace(elements=ctx.sharded_tokens * width)  # the first token is a view of all
     if out.over_vocabulary:
-        shard, collectives = ctx.vocab_padded / ctx.layout.vocab_ranks, column_collectives(ctx, narrow=False)
+        shard = ctx.vocab_padded / ctx.layout.vocab_ranks
+        collectives = column_collectives(ctx, narrow=False, width=width)
         return [
             linear(ctx, HEAD, positions(ctx), width, shard, source, bias=model.head_bias, cast_input=True,
                    collectives=collectives)._replace(role="head")
