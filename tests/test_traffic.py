@@ -254,6 +254,24 @@ def test_local_sgd_and_diloco() -> None:
     assert row.seconds == pytest.approx(2 * parameters / 125e6 / 100)  # eight ranks of a replica share its link
 
 
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_replicas_of_two_copies_average_both(zero: int) -> None:
+    """Under DualPipe a rank holds two stages, each sharded over the two ranks of its group, and averages both."""
+    report = comm("llama-3.2-1b", gpus=16, pp=4, schedule="dualpipe", zero=zero, zero_group=2, seq=1024,
+                  global_batch=64, sync="local-sgd", sync_every=10)  # fmt: skip
+    for stage, found in zip(build_stages(report.setup), report.stages, strict=True):
+        averaged = sum(row.calls * row.bytes_per_call for row in found if row.purpose == "replicas averaged")
+        assert averaged == pytest.approx(sum(p.elements * count for p, count in stage.held()) / 2 * 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_narrow_embeddings_exchange_as_many_numbers_as_they_are_wide(sequence_parallel: bool) -> None:
+    """OPT 350M looks up and tells words 512 wide, which its layers' 1,024 are made of, and made to."""
+    found = comm("opt-350m", gpus=8, tp=2, seq=1024, sequence_parallel=sequence_parallel)
+    told = rows(found, "tensor parallel embedding", "tensor parallel head")
+    assert {row.bytes_per_call for row in told} == {1024 * 512 * 2}
+
+
 def test_a_stated_link_takes_as_long_as_it_states() -> None:
     """No fitted factor of data parallel exchanges scales it; alike runs correct it as they correct the whole step."""
     job = {"gpu": "h100-sxm", "gpus": 16, "zero": 3, "zero_group": 8, "sync": "local-sgd", "sync_every": 10}

@@ -79,13 +79,11 @@ def same_span(one: Span, other: Span) -> bool:
 
 def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """Gradients and parameters of one rank over one step, as the ZeRO stage has it."""
-    layout, rules = setup.layout, setup.framework.traffic
     found, together = sharings(setup)
     copies = [units_of(stage), *([] if stage.mirror is None else [units_of(stage.mirror)])]
-    flows: list[Flow] = []
+    flows, layered = list[Flow](), by_layers(setup)
     for sharing in found:
         held = [_shared_units(units, sharing, together) for units in copies]
-        layered = where(layout.zero >= 3, 1, where(layout.zero == 2, 1, 0) if rules.zero2 == "forward" else 0)
         if not nothing(layered):
             for own in held:
                 flows += _scaled(_layered(setup, exchange, sharing, own, len(copies)), layered)
@@ -93,6 +91,17 @@ def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
             every = [*itertools.chain.from_iterable(held)]  # both copies have gradients, each micro-batch one
             flows += _scaled(_bucketed(setup, exchange, stage, sharing, every, together), 1 - layered)
     return flows + buffer_flows(setup, exchange, reduced_to_owners(setup))
+
+
+def by_layers(setup: Setup) -> Number:
+    """1 where ZeRO shares states unit by unit, 0 where in buckets or not at all."""
+    zero = setup.layout.zero
+    return where(zero >= 3, 1, where(zero == 2, 1, 0) if setup.framework.traffic.zero2 == "forward" else 0)
+
+
+def of_copies(times: Number, copies: int) -> Number:
+    """How often each of so many copies of a model gathers or reduces, which have equal shares of the micro-batches."""
+    return times if copies == 1 else where(times > 0, maximum(times / copies, 1), 0)
 
 
 def _shared_units(units: list[Unit], sharing: Sharing, together: bool) -> list[Unit]:
@@ -114,10 +123,7 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
     syncs = where(gathers_once(setup, exchange), 1, exchange.syncs(layout.micro_batches))
     forward, backward = gathers(setup, exchange)
     replicas = 1 if rules.replicas_reduce_once else syncs
-    if copies > 1:
-        forward, backward, syncs, replicas = (
-            where(often > 0, maximum(often / copies, 1), 0) for often in (forward, backward, syncs, replicas)
-        )
+    forward, backward, syncs, replicas = (of_copies(often, copies) for often in (forward, backward, syncs, replicas))
     flows: list[Flow] = []
     for unit in units:
         trained = tuple(tensor for tensor in unit.tensors if tensor.trains)

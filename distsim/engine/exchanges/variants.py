@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum, where
-from distsim.engine.exchanges.data import same_span, sharings
+from distsim.engine.exchanges.data import by_layers, of_copies, same_span, sharings
 from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow, Span
 from distsim.engine.footprint.stored import Stored, trained_units
 from distsim.engine.jobs.exchange import Exchange, whole_reductions
@@ -157,6 +157,8 @@ def _local_sgd(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow]
     """Replicas take steps of their own and average parameters (or outer gradients: DiLoCo) now and then; over a slow
     link, the rings of all ranks of a replica go at once."""
     syncs = whole_reductions(setup, exchange)
+    if stage.mirror is not None:
+        syncs = where(by_layers(setup) > 0, of_copies(syncs, 2), syncs)
     sizes: dict[Span, tuple[Flow, Number]] = {}
     for flow in flows:
         size = flow.bytes_logical * flow.calls / syncs + sizes.get(flow.span, (flow, 0))[1]
