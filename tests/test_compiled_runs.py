@@ -199,7 +199,9 @@ def test_heads_fill_systolic_arrays_by_their_width() -> None:
     assert head_share(64, 0, a100) == pytest.approx(0.94, abs=0.01)  # exponentials weigh more where products are faster
     assert head_share(64, 0, h100) == pytest.approx(0.88, abs=0.01)
     assert head_share(256, 0, a100) == 1
-    assert head_share(192, 128, a100) == 0.75  # latent attention: two arrays deep, the second half empty
+    assert head_share(192, 128, a100) == pytest.approx(0.853, abs=0.005)  # latent: two arrays deep, half of one empty
+    assert head_share(256, 128, a100) == pytest.approx(1.14, abs=0.005)  # half as many scores for vector units
+    assert head_share(512, 256, a100) > head_share(256, 256, a100)
 
 
 def test_a_framework_that_cannot_run_there_is_noted() -> None:

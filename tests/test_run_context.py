@@ -39,6 +39,8 @@ def _mode(**cells: Any) -> str:
         ({"notes": "no Ulysses, all gathers overlapped"}, "ring"), ({"notes": "ring attention and Ulysses"}, "ring"),
         ({"framework": "deepspeed", "zero_stage": 3}, "all_to_all"), ({"framework": "torchtitan"}, "all_gather"),
         ({"framework": "deepspeed", "zero_stage": 3, "notes": "ring attention"}, "ring"),
+        ({"framework": "torchtitan", "notes": "ring context parallelism of 4"}, "ring"),
+        ({"notes": "all-gather context parallelism"}, "all_gather"), ({"notes": "no ring context parallelism"}, "ring"),
         ({"framework": "megatron-deepspeed", "cp_mode": "ring"}, "ring"),
     ],
     ids=str,

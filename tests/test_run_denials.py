@@ -49,6 +49,16 @@ def test_packs(notes: str, tokens: int | None) -> None:
     assert packed_options(_run(notes), 0).get("sample_tokens") == tokens
 
 
+@pytest.mark.parametrize(
+    ("notes", "tokens"),
+    [("packed short documents: attention is nearly free", 427), ("samples packed, attention only within each", 427),
+     ("not packed documents", None), ("packed 16,384-token rows", None)],
+)  # fmt: skip
+def test_documents_attend_to_themselves_in_fine_tuning_too(notes: str, tokens: int | None) -> None:
+    run = Run({"seq_len": "16384", "finetune_kind": "full", "framework": "torchtitan", "notes": notes}, 1)
+    assert packed_options(run, 0).get("sample_tokens") == tokens
+
+
 @pytest.mark.parametrize(("seq", "tokens"), [(4096, 200), (16384, 200), (131072, None)])
 def test_recipes_of_short_samples_say_nothing_of_long_sequences(seq: int, tokens: int | None) -> None:
     run = Run({"seq_len": str(seq), "finetune_kind": "full", "framework": "megatron-bridge"}, 1)

@@ -80,6 +80,7 @@ def test_long_sequences_reach_no_more_than_blocks_of_512_do() -> None:
     ("notes", "block"),
     [("sa_block_q: 1024, sa_block_kv: 512", 724), ("sa_block_q=1024", 1024),
      ("splash attention, block size 256; kv heads 2", 256),
+     ("Tokamax Splash attention with blocks of 1,024", 1024),
      ("block size (derived) 2048; splash attention", None)],
 )  # fmt: skip
 def test_blocks_that_notes_tell(notes: str, block: int | None) -> None:
@@ -102,6 +103,7 @@ def test_backward_kernels_by_chip() -> None:
     ("gpu", "notes", "products"),
     [("tpu-v6e", "sa_use_fused_bwd_kernel=False", 7), ("tpu-v5p", "sa_use_fused_bwd_kernel: true", 5),
      ("tpu-v5p", "use_tokamax_splash=True sa_use_fused_bwd_kernel=False", 5), ("tpu-v6e", "", None),
+     ("tpu-v5p", "Tokamax Splash attention with blocks of 1024", 5), ("tpu-v5p", "not Tokamax splash", None),
      ("h100-sxm", "sa_use_fused_bwd_kernel=False", None)],
 )  # fmt: skip
 def test_a_fused_backward_that_notes_tell(gpu: str, notes: str, products: int | None) -> None:

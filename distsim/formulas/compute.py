@@ -87,6 +87,11 @@ EXPONENTIALS = 0.065
 """Time of exponentials that products do not hide, over that of products 128 wide, on an A100, whose unit does 16 a
 clock beside 2,048 operations: of heads 64 wide FlashAttention-2 has 0.94 of the rate (0.92 in Dao 2023, figure 5;
 recalled). Later units multiply faster and do as many exponentials."""
+VECTOR_WORK = 0.32
+"""Time of a score on a TPU's vector units, over that of products 128 wide on an array of that side: Llama 3.1 8B with
+16 heads of 256 takes 95.7 s where 32 heads of 128 take 111.05, of which other work is 9 s and steps of the kernels'
+grids 3.7 and 7.5 (sequences of 1,048,576 on 64 v5p, fused backward, blocks of 1,024; AI-Hypercomputer/tpu-recipes
+training/v5p, 2026). A larger array multiplies as much faster."""
 _MUON = "Jordan et al. 2024, Muon: An optimizer for hidden layers in neural networks"
 
 
@@ -221,13 +226,16 @@ def causal_fraction(keys: Number, sequence: Number, block: Number = ATTENTION_TI
 )
 def head_share(width: Number, array: Number, unit_rate: Number, exponentials: Number = USUAL_EXPONENTIALS) -> Number:
     """Share of the products' rate that heads of a width reach: each score takes one exponential, whatever the width of
-    the products before and after it; on systolic arrays of side ``array`` (0: none) heads fill only their width. A
-    unit with more ``exponentials`` per clock exceeds the rate of heads 128 wide."""
+    the products before and after it; on systolic arrays of side ``array`` (0: none) heads fill only their width, and
+    vector units take their time for a score beside the arrays. A unit with more ``exponentials`` per clock exceeds the
+    rate of heads 128 wide."""
     usual = EXPONENTIALS * unit_rate / ATTENTION_HALF_RATE
     exposed = usual * USUAL_EXPONENTIALS / exponentials
     narrow = (1 + usual) / (1 + exposed * maximum(FULL_WIDTH / width, 1.0))
     side = maximum(array, 1)
-    return where(array > 0, width / (ceil_div(width, side) * side), narrow)
+    vectors = VECTOR_WORK * side / FULL_WIDTH
+    filled = (1 + vectors) / ((ceil_div(width, side) + vectors) * side / width)
+    return where(array > 0, filled, narrow)
 
 
 @formula(

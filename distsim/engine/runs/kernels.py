@@ -85,6 +85,15 @@ def recomputing_as_recipes(run: Run, setup: Setup) -> Setup:
     return replace(setup, kernels=kernels, recompute="selective", layout=setup.layout.with_(selective=1))
 
 
+def _fuses_backward(run: Run, setup: Setup) -> bool | None:
+    """Whether splash attention's backward is one kernel, as notes say, or since context parallel ranks form a ring,
+    which needs Tokamax's (AI-Hypercomputer/maxtext configs/types.py, context_parallel_strategy); None where neither
+    tells."""
+    told, layout = fuses_backward(run), setup.layout
+    ring = layout.cp > 1 and layout.cp_mode == "ring"
+    return True if told is None and ring else told
+
+
 def with_kernels_of(run: Run, setup: Setup) -> Setup:
     """The setup with its framework's kernels in the year of the run, and the attention kernel
     and policy of recomputation that the row names."""
@@ -96,7 +105,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["attention_kernel"] = "flash-1"
     if (block := block_said(run)) and setup.accelerator.chip.attention_block:
         own["attention_block"] = block
-    if (fused := fuses_backward(run)) is not None and setup.accelerator.chip.attention_block:
+    if (fused := _fuses_backward(run, setup)) is not None and setup.accelerator.chip.attention_block:
         own["attention_products"] = BACKWARD_PRODUCTS if fused else APART_PRODUCTS
     if narrow := narrow_attention(run, setup.precision.name):
         own["attention_format"] = narrow

@@ -37,11 +37,15 @@ _FIRST_PALLAS = re.compile(r"torch.?prime|torch.?xla", re.IGNORECASE)
 """Whose flash attention is JAX's first Pallas kernel for TPUs unless splash attention is asked for (torch_xla,
 experimental/custom_kernel.py)."""
 _SPLASH = re.compile(affirmed(r"splash\w*"), re.IGNORECASE)
-_BLOCK = re.compile(r"\bsa_block_q['\"]?[ =:]+(\d+)|splash attention, block[ _-]sizes? (\d+)", re.IGNORECASE)
+_BLOCK = re.compile(
+    r"\bsa_block_q['\"]?[ =:]+(\d+)|splash attention(?:, block[ _-]sizes?| (?:with|in) blocks of) ([\d,]+\d)",
+    re.IGNORECASE,
+)
 _KEYS = re.compile(r"\bsa_block_kv['\"]?[ =:]+(\d+)", re.IGNORECASE)
 _FUSED = re.compile(
     r"\bsa_use_fused_bwd_kernel['\"]?[ =:]+(?P<own>true|1|on|yes)?|"
-    r"\b(?P<always>use_tokamax_splash)['\"]?[ =:]+(?:true|1|on|yes)\b",
+    r"\b(?P<always>use_tokamax_splash)['\"]?[ =:]+(?:true|1|on|yes)\b|"
+    r"(?<!no )(?<!not )(?<!without )\b(?P<kernel>tokamax(?:'s)? (?:splash|flash)(?: attention)?)\b",
     re.IGNORECASE,
 )
 """MaxText's switches; Tokamax's backward is one kernel whatever the first says (a MaxText log of July 2026 on v6e:
@@ -87,14 +91,14 @@ def block_said(run: Run) -> int | None:
     found, keys = hit(_BLOCK, run.notes), hit(_KEYS, run.notes)
     if found is None:
         return None
-    queries = int(found[1] or found[2])
+    queries = int((found[1] or found[2]).replace(",", ""))
     return round(math.sqrt(queries * int(keys[1]))) if keys else queries
 
 
 def fuses_backward(run: Run) -> bool | None:
     """Whether notes say that splash attention's backward is one kernel; None where they do not tell."""
     told = list(_FUSED.finditer(run.notes))
-    return any(found["own"] or found["always"] for found in told) if told else None
+    return any(found["own"] or found["always"] or found["kernel"] for found in told) if told else None
 
 
 def narrow_attention(run: Run, precision: str) -> str | None:

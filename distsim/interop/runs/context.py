@@ -16,6 +16,7 @@ _MODES = tuple(
 isp trades heads for tokens as DeepSpeed-Ulysses does."""
 _IN_NOTES = (
     re.compile(affirmed(r"ulysses|ring.?(?:flash.?)?attention"), re.IGNORECASE),
+    re.compile(affirmed(r"(?:ring|p2p|all.?gather|a2a|all.?to.?all)[-\s](?:context.?parallel\w*|cp)"), re.IGNORECASE),
     re.compile(
         r"\b(?:context.parallel\w*|cp)(?:[\s=:_(-]+(?:ranks?|comm|type|mode|by|via|with|as))*[\s=:_(-]+"
         r"(?:all.?to.?all|a2a|all.?gather|p2p|ring)\b",

@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE, LARGEST_DEPTH
+from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE, LARGEST_DEPTH, LARGEST_SIZE
 from distsim.units import BITS_PER_BYTE, GIGA, HOUR, KIB, MIB, MILLISECOND, MINUTE, TERA, parse
 
 COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "n_experts", "top_k", "moe_ffn_hidden",
           "seq_len", "decoder_seq", "n_gpus", "gpus_per_node", "tp", "pp", "vpp", "cp", "ep", "etp", "dp",
           "micro_batch", "grad_accum", "global_batch", "lora_rank")  # fmt: skip
 """Columns of whole numbers from one on."""
-MOST, MOST_LAYERS, MOST_SAMPLES = LARGEST_DEGREE, LARGEST_DEPTH, LARGEST_BATCH
+MOST, MOST_LAYERS, MOST_SAMPLES, MOST_TOKENS = LARGEST_DEGREE, LARGEST_DEPTH, LARGEST_BATCH, LARGEST_SIZE
 """Beyond any model, machine and batch: a typing slip."""
 MEASURED = ("n_params_b", "ffn_hidden", "capacity_factor",
             "internode_gbps_per_gpu", "gpu_power", "gpu_memory", "step_time_s", "tokens_per_s_per_gpu",

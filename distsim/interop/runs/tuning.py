@@ -22,7 +22,12 @@ _SETS = (
 """What notes call sets of adapted products."""
 _CAP = re.compile(r"max_(?:seq_)?length (\d+)")
 _SPREAD = re.compile(r"mean (\d+)\+-(\d+) tokens")
-_DOCUMENTS = re.compile(affirmed(r"packed (?:\w+ )?documents?|var-?len(?:gth)? over packed"), re.IGNORECASE)
+_DOCUMENTS = re.compile(
+    affirmed(
+        r"packed (?:\w+ )?documents?|var-?len(?:gth)? over packed|attention (?:only )?within (?:each|documents|samples)"
+    ),
+    re.IGNORECASE,
+)
 DOCUMENT_TOKENS = 427
 """Tokens of a document of C4 in the mean: 156 billion in 365 million (Dodge et al. 2021, arXiv:2104.08758, section 2;
 recalled). Attention hardly tells 400 from 1,200."""
@@ -175,9 +180,9 @@ def packed_options(run: Run, usual: int) -> dict[str, Any]:
     count = float(packs[1] or packs[3]) if packs else 0.0
     if packs and count:
         usual = round(int(packs[2] or whole) / count)
-    elif not fine_tunes(run):
-        usual = DOCUMENT_TOKENS if hit(_DOCUMENTS, notes) else 0
-    elif whole > LONGEST_PACK:
+    elif hit(_DOCUMENTS, notes):
+        usual = usual if usual and fine_tunes(run) else DOCUMENT_TOKENS
+    elif whole > LONGEST_PACK or not fine_tunes(run):
         usual = 0
     return {"sample_tokens": usual} if 0 < usual < whole else {}
 
