@@ -15,7 +15,7 @@ from distsim.engine.runs.cluster import assumed_node
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees
 from distsim.engine.runs.evaluation import told_evaluation
-from distsim.engine.runs.fitting import assumed_to_fit
+from distsim.engine.runs.fitting import assumed_loss, assumed_to_fit
 from distsim.engine.runs.layout import assumed_batch, assumed_layout, assumed_sequence, idle_degrees
 from distsim.engine.runs.measured import assumed_counts, measured_seconds, small_share
 from distsim.engine.runs.memory import peak_of_run
@@ -156,7 +156,7 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
         assumed_stage(run, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
         assumed_zeropp(run, setup), assumed_context(run, setup.layout.cp, setup.layout.cp_mode),
-        assumed_batch(run, setup), assumed_to_fit(run, setup),
+        assumed_batch(run, setup), assumed_to_fit(run, setup), assumed_loss(setup),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from distsim import catalog
 from distsim.engine.jobs.profile import recipes_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import memory_of
@@ -13,6 +14,10 @@ from distsim.interop.runs import Run
 from distsim.interop.runs.attention import attention_said
 from distsim.interop.runs.recompute import denies_recomputation
 
+CHUNKED = "fused-linear"
+"""The loss of runs whose logits would not fit: Liger's, which trainers of this family can switch on."""
+TAKEN = "a replay, to fit"
+"""Whence a loss is that no row names."""
 SWITCHED = ("torch",)
 """Families of frameworks in which a switch computes all layers again or none (transformers' PreTrainedModel,
 gradient_checkpointing_enable; torch's apply_activation_checkpointing, as PyTorch's FSDP tutorial has it)."""
@@ -56,7 +61,28 @@ def _with_less(setup: Setup) -> Iterator[Setup]:
 
 
 def as_it_ran(run: Run, setup: Setup) -> Setup:
-    """The setup of a row whose layout stands. One that does not say what it computes again, of software without recipes
+    """The setup of a row whose layout stands, computing again what it must and, where logits are too large even so,
+    with a loss that never has them all."""
+    found = _recomputing(run, setup)
+    return _in_chunks(found) if _whole_logits(found) and _beyond(found) else found
+
+
+def _whole_logits(setup: Setup) -> bool:
+    """Whether a loss that nobody named makes whole logits of a decoder, in software that has others."""
+    able = setup.framework.family in SWITCHED and setup.job.loss is None
+    return able and setup.model.causal and not setup.model.encoder_layers and setup.kernels.loss in ("eager", "fused")
+
+
+def _in_chunks(setup: Setup) -> Setup:
+    """The setup with output layer and loss together, a few tokens at a time, if it then fits."""
+    loss = catalog.load("losses", CHUNKED)
+    kernels, origins = setup.kernels.model_copy(update=loss.kernels), {**setup.origins, "loss": TAKEN}
+    chunked = replace(setup, kernels=kernels, origins=origins)
+    return setup if too_large(chunked, memory_of(chunked).peak) else chunked
+
+
+def _recomputing(run: Run, setup: Setup) -> Setup:
+    """The setup computing again as much as it needs. One that does not say what it computes again, of software without recipes
     that do, computes as much as it needs where it is too large by more than predictions err: it ran, so something is
     left out, and nothing else is left out as often. Not so where notes deny it, and where nobody names the kernel of
     attention and the job would fit without its scores in memory, which are then only assumed."""
@@ -94,6 +120,12 @@ def _all_of_it(setup: Setup) -> Setup:
     layout = setup.layout.with_(recompute_layers=max(setup.stage_layers), selective=0)
     again = replace(setup, recompute="full", layout=layout)
     return setup if too_large(setup, memory_of(again).peak) else again
+
+
+def assumed_loss(setup: Setup) -> str:
+    """A loss that is taken for granted, since whole logits would not fit."""
+    taken = setup.origins.get("loss") == TAKEN
+    return "logits would not fit: assumed a loss of a few tokens at a time" if taken else ""
 
 
 def assumed_to_fit(run: Run, setup: Setup) -> str:
