@@ -67,7 +67,8 @@ def exchange_passes(setup: Setup, operation: Operation) -> Passes:
     slower = slowed(STRIDED_PACE, setup.accelerator)
     copied = 2 * routed * width * setup.precision.activation_bytes  # read and written
     padded = 1.0 if setup.kernels.expert_padding else 0.0
-    again = where(setup.layout.ep > 1, ORDERED_TWICE - 1, padded)
+    once = setup.framework.traffic.expert_copies == "once"  # what sends a token once per rank needs no order before
+    again = where(setup.layout.ep > 1, 0.0 if once else ORDERED_TWICE - 1, padded)
     if operation.name == DISPATCH:
         added = copied / 2 * (1 + 1 / experts.per_token) + again * copied
         return Passes(copied * (slower * (1 + again) + padded * PADDING_ROW), INDEX_ADDED * added)
