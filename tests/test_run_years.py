@@ -48,6 +48,19 @@ def test_flash_attention_had_a_first_generation(cells: dict[str, Any], kernel: s
     assert setup_of(run).kernels.attention_kernel == kernel
 
 
+@pytest.mark.parametrize(
+    ("notes", "kernel"),
+    [
+        ("", "own"), ("torch 2.4.1+cu124", "flash-2"), ("PyTorch v2.4", "flash-2"), ("torch==2.9.0", "own"),
+        ("torch 2.4 and torch 2.9 measured alike", "own"), ("transformers 2.4", "own"), ("torch 3.4", "own"),
+    ],
+)  # fmt: skip
+def test_the_torch_that_notes_name_has_the_attention_of_its_time(notes: str, kernel: str) -> None:
+    """An old torch stays old in a run of later; where notes name none, or several, the year of the run counts."""
+    run = _run(framework="torch-ddp", year="2026-03", attention="sdpa", notes=notes)
+    assert setup_of(run).kernels.attention_kernel == kernel
+
+
 @pytest.mark.parametrize("framework", ["torch-ddp", "huggingface"])
 def test_gradients_stayed_from_step_to_step_before_torch_2(framework: str) -> None:
     """Until release 2.0 of March 2023 zero_grad filled them with zeros; they were there at the loss, too."""

@@ -82,10 +82,10 @@ def _in_chunks(setup: Setup) -> Setup:
 
 
 def _recomputing(run: Run, setup: Setup) -> Setup:
-    """The setup computing again as much as it needs. One that does not say what it computes again, of software without recipes
-    that do, computes as much as it needs where it is too large by more than predictions err: it ran, so something is
-    left out, and nothing else is left out as often. Not so where notes deny it, and where nobody names the kernel of
-    attention and the job would fit without its scores in memory, which are then only assumed."""
+    """The setup computing again as much as it needs. One that does not say what it computes again, of software without
+    recipes that do, computes as much as it needs where it is too large by more than predictions err: it ran, so
+    something is left out, and nothing else is left out as often. Not so where notes deny it, and where nobody names
+    the kernel of attention and the job would fit without its scores in memory, which are then only assumed."""
     said = run.text("recompute") is not None or denies_recomputation(run.notes)
     blank = not said and setup.recompute != "full" and not recomputes_until_fits(setup)
     if not blank or not _beyond(setup):

@@ -24,6 +24,7 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import only_described
 from distsim.interop.runs.recipes import compiles_loss, composes_rotation
 from distsim.interop.runs.remat import unrolls_layers
+from distsim.interop.runs.torch_releases import torch_released
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.kernels import Kernels
@@ -140,6 +141,7 @@ def _of_year(run: Run, setup: Setup, year: float) -> dict[str, Any]:
     own = {
         **in_force(framework.earlier, year),
         **in_force(earlier_families(framework, setup.model.family), year),
+        **_of_torch(run, framework, year),
     }
     replaced = recipe_kernels(framework, setup.model, setup.accelerator, setup.precision.name)
     if setup.compiled:
@@ -147,6 +149,16 @@ def _of_year(run: Run, setup: Setup, year: float) -> dict[str, Any]:
     own = {name: kernel for name, kernel in own.items() if name not in replaced}
     written = hand_written(run, framework) and setup.kernels.modules == "own"
     return own | (_by_hand(setup, year) if written else {})
+
+
+def _of_torch(run: Run, framework: Framework, year: float) -> dict[str, Any]:
+    """The attention kernel of the torch that notes name, where that is older than the run."""
+    released = torch_released(run) if framework.family == "torch" else None
+    if released is None or released >= year:
+        return {}
+    return {
+        name: kernel for name, kernel in in_force(framework.earlier, released).items() if name == "attention_kernel"
+    }
 
 
 def hand_written(run: Run, framework: Framework) -> bool:

@@ -1,0 +1,23 @@
+"""When the torch that a run's notes name was released, which says more of its kernels than the year of the run."""
+
+from __future__ import annotations
+
+import re
+
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.table import Run
+
+TORCH = {
+    "1.10": 2021.80, "1.11": 2022.19, "1.12": 2022.49, "1.13": 2022.82, "2.0": 2023.20, "2.1": 2023.76, "2.2": 2024.08,
+    "2.3": 2024.31, "2.4": 2024.56, "2.5": 2024.79, "2.6": 2025.08, "2.7": 2025.31, "2.8": 2025.60, "2.9": 2025.79,
+    "2.10": 2026.06,
+}  # fmt: skip
+"""Release -> year and its part (github.com/pytorch/pytorch/releases; recalled)."""
+_NAMED = re.compile(r"(?<![\w-])(?:py)?torch(?: ?[=v:]+ ?| )v?(\d\.\d+)(?!\d)", re.IGNORECASE)
+
+
+def torch_released(run: Run) -> float | None:
+    """The year of the torch that notes name; None where they name none, one that is newer than all of these, or
+    several."""
+    named = {found[1] for found in _NAMED.finditer(run.notes)} if hit(_NAMED, run.notes) else set()
+    return TORCH.get(named.pop()) if len(named) == 1 else None
