@@ -51,7 +51,7 @@ def test_flash_attention_had_a_first_generation(cells: dict[str, Any], kernel: s
 @pytest.mark.parametrize(
     ("notes", "kernel"),
     [
-        ("", "own"), ("torch 2.4.1+cu124", "flash-2"), ("PyTorch v2.4", "flash-2"), ("torch==2.9.0", "own"),
+        ("", "own"), ("torch 2.4.1+cu124", "flash-2"), ("PyTorch v2.4", "flash-2"), ("torch==2.10.0", "own"),
         ("torch 2.4 and torch 2.9 measured alike", "own"), ("transformers 2.4", "own"), ("torch 3.4", "own"),
     ],
 )  # fmt: skip
