@@ -13,7 +13,7 @@ from distsim import Job
 from distsim.cli.app import run
 from distsim.engine.advice.faster import advise
 from distsim.engine.footprint.moment import STEP
-from distsim.engine.jobs.graphs import GROUPED, ITERATION
+from distsim.engine.jobs.graphs import COUNTED, GROUPED, ITERATION
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts.bounds import parse_bounds
@@ -54,7 +54,8 @@ def test_graphs_of_whole_steps_bring_counts_on_the_gpu_and_grouped_experts_where
     plain = job()
     assert kernels(job(cuda_graphs="modules")) == {**kernels(plain), "graphs": "modules"}
     whole = {**kernels(plain), "graphs": "iteration", **ITERATION}
-    assert kernels(job(cuda_graphs="iteration")) == {**whole, **GROUPED}
+    assert kernels(job(cuda_graphs="iteration")) == {**whole, **COUNTED}
+    assert kernels(job(cuda_graphs="iteration", precision="mxfp8")) == {**whole, **GROUPED}
     assert kernels(job(cuda_graphs="iteration", gpu="h100-sxm")) == whole
     assert plain.kernels.expert_products == "loop"
     times = [seconds_of(job(cuda_graphs=kind)) for kind in ("none", "modules", "iteration")]
@@ -249,6 +250,21 @@ def test_kernels_of_experts_that_notes_name() -> None:
     assert setup_of(row("paged stash")).kernels.expert_counts == "device"
     other = setup_of(row("whole-iteration CUDA graph, A2A overlap, paged stash", framework="huggingface"))
     assert other.kernels.graphs == "iteration" and not other.kernels.expert_overlap
+
+
+def test_fused_experts_are_of_operands_with_a_scale_per_block() -> None:
+    """In bf16 Transformer Engine's fuser leaves the products and what lies between them as they are."""
+    for precision, fused in (("bf16", False), ("fp8-mx", True), ("fp8", False), ("nvfp4", True)):
+        of_run = setup_of(row("CuTeDSL fused grouped MLP", precision=precision, year="2026-03")).kernels
+        assert (of_run.expert_products == "grouped") is fused, precision
+
+
+def test_what_notes_say_of_this_run_goes_before_what_they_say_of_all() -> None:
+    all_runs = "Base: all-to-all overlap, whole-iteration CUDA graph."
+    assert (graphs_of(row(all_runs)), overlaps_experts(row(all_runs))) == ("iteration", True)
+    assert graphs_of(row(f"{all_runs} This run: no CUDA graph.")) == "none"
+    assert overlaps_experts(row(f"{all_runs} This run: all-to-all overlap off.")) is False
+    assert overlaps_experts(row(f"{all_runs} This run: GBS 4096.")) is True
 
 
 def test_graphs_of_modules_leave_a_recipe_of_whole_steps_out() -> None:

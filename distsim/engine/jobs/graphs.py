@@ -24,6 +24,8 @@ ITERATION = {"expert_counts": "device"}
 core/transformer/moe: experts padded to a capacity, or moe_paged_stash with a budget of tokens per rank)."""
 GROUPED = {"expert_products": "grouped", "expert_bias": "fused", "expert_clamp": "fused"}
 """Experts in fused grouped kernels, biases and clamps in them (NVTE_CUTEDSL_FUSED_GROUPED_MLP)."""
+COUNTED = {"expert_products": "grouped"}
+"""Experts multiplied by counts that the GPU has: one kernel for all of them, whatever the operands."""
 MOST_PREDICTED = 1
 """Layers of multi-token prediction that go with overlapped exchanges (NVIDIA/Megatron-LM transformer_config.py)."""
 OPEN = {"expert_overlap": None}
@@ -35,11 +37,18 @@ ABLE = "megatron-core"
 """A framework that has all of these, to name where another one has not."""
 
 
-def graphed(graphs: str, chip: Accelerator) -> dict[str, Any]:
+def fused_experts(precision: Precision) -> dict[str, Any]:
+    """The fused grouped kernels of experts where a precision has them: operands with a scale per block alone
+    (NVIDIA/TransformerEngine pytorch/ops/fused/grouped_mlp.py fuses under recipes of MXFP8 and NVFP4)."""
+    return GROUPED if precision.scales_blocks else {}
+
+
+def graphed(graphs: str, chip: Accelerator, precision: Precision) -> dict[str, Any]:
     """The kernels that CUDA graphs bring on a chip."""
     if graphs != "iteration":
         return {"graphs": graphs}
-    return {"graphs": graphs, **ITERATION, **(GROUPED if traits_of(chip).device_counts else {})}
+    counted = {**COUNTED, **fused_experts(precision)} if traits_of(chip).device_counts else {}
+    return {"graphs": graphs, **ITERATION, **counted}
 
 
 def ruled_out(job: Job, kernels: Kernels, full: bool, offload: tuple[str, ...]) -> dict[str, Any]:
@@ -81,7 +90,7 @@ def asked_kernels(
     supports, found = framework.supports, {}
     if job.cuda_graphs is not None:
         _refuse_graphs(job, framework, chip)
-        found = graphed(job.cuda_graphs, chip)
+        found = graphed(job.cuda_graphs, chip, precision)
     if job.expert_overlap is None:
         return found
     if job.expert_overlap:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.jobs.graphs import GROUPED, ITERATION, graphed
+from distsim.engine.jobs.graphs import GROUPED, ITERATION, fused_experts, graphed
 from distsim.engine.jobs.profile import recipe_kernels, recipes_of, with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.attention import own_softmax
@@ -25,7 +25,6 @@ from distsim.interop.runs.models import only_described
 from distsim.interop.runs.recipes import compiles_loss, composes_rotation
 from distsim.interop.runs.remat import unrolls_layers
 from distsim.interop.runs.torch_releases import torch_released
-from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.kernels import Kernels
 from distsim.specs.loss import Loss
@@ -127,7 +126,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["activation"] = "eager"
     if own_softmax(run, framework):
         own |= {"softmax": "fused", "softmax_kernel": "one", "product_bias": "epilogue"}
-    own |= composed_then(setup, year) | noted_kernels(run, framework, setup.accelerator)
+    own |= composed_then(setup, year) | noted_kernels(run, setup)
     if setup.kernels.loss == "with-head":
         own |= _chunks(run, setup)
     own |= recomputation_of(run, framework).kernels
@@ -205,14 +204,14 @@ def earlier_families(framework: Framework, family: str) -> dict[int, dict[str, A
     return {until: families.get(family, {}) for until, families in entries.items()}
 
 
-def noted_kernels(run: Run, framework: Framework, chip: Accelerator) -> dict[str, Any]:
+def noted_kernels(run: Run, setup: Setup) -> dict[str, Any]:
     """The kernels that a measured run's notes tell of, where its framework has such."""
-    found: dict[str, Any] = {}
+    framework, found = setup.framework, dict[str, Any]()
     kind = run_graphs.graphs_of(run)
     if kind in ("none", *framework.supports.cuda_graphs):
         own = framework.kernels.model_dump()  # not what a recipe has with other graphs
         apart = {} if kind == "iteration" else {name: own[name] for name in (*ITERATION, *GROUPED, "expert_overlap")}
-        found = {**apart, **graphed(kind, chip)}
+        found = {**apart, **graphed(kind, setup.accelerator, setup.precision)}
     elif kind == "iteration":
         found = {"graphs": kind}
     found |= run_graphs.library_experts(run) | run_graphs.torchtitan_experts(run)
@@ -221,6 +220,6 @@ def noted_kernels(run: Run, framework: Framework, chip: Accelerator) -> dict[str
     if run_graphs.stashed(run):
         found |= ITERATION
     if run_graphs.fused_experts(run):
-        found |= GROUPED
+        found |= fused_experts(setup.precision)
     overlaps = run_graphs.overlaps_experts(run)
     return found if overlaps is None else {**found, "expert_overlap": overlaps}
