@@ -37,6 +37,9 @@ _FUSED = re.compile(affirmed("CuTeDSL|fused grouped MLP"), re.IGNORECASE)
 _DIST_MOE = re.compile(affirmed("dist-?moe"), re.IGNORECASE)
 _LIBRARY = re.compile(affirmed("sonic_cute|QuACK"), re.IGNORECASE)
 """Names of CUTLASS kernels for experts that software of other grouped products can call."""
+_ORDERING = re.compile(r"\bolmo[-_ ]?core", re.IGNORECASE)
+"""Software that puts tokens in their experts' order by kernels written for it: Transformer Engine's moe_permute, or
+MegaBlocks' before (allenai/OLMo-core nn/moe/v2/no_ep.py and nn/moe/ops.py)."""
 _NARROW_HEAD = re.compile(
     affirmed(r"(?:mx)?fp8 (?:lm[- ]?head|output (?:projection|layer|head))")
     + r"|\bfp8_output_proj\b(?![ =:]*(?:0|false))",
@@ -110,5 +113,7 @@ def torchtitan_experts(run: Run) -> dict[str, Any]:
 
 
 def library_experts(run: Run) -> dict[str, Any]:
-    """Grouped products of a library in the place of the framework's own, where the notes name one."""
-    return {"expert_kernel": "library"} if hit(_LIBRARY, run.notes) else {}
+    """Grouped products of a library in the place of the framework's own, where the notes name one, and kernels that
+    order tokens, where software without a profile has them."""
+    ordered = {"expert_index": "fused"} if hit(_ORDERING, run.text("framework") or "") else {}
+    return ordered | ({"expert_kernel": "library"} if hit(_LIBRARY, run.notes) else {})
