@@ -29,10 +29,7 @@ _OVERLAPPED = re.compile(
     affirmed(_BESIDE) + r"|overlap[-_]moe[-_]expert[-_]parallel[-_]comm(?![= ]*(?:0|false))|A2A_OVERLAP=1",
     re.IGNORECASE,
 )
-_APART = re.compile(
-    rf"\b(?:no|without) (?:{_BESIDE})|A2A_OVERLAP=0|\b{_EXCHANGE}[- _]overlap(?:[ =:]+| is | was )(?:off|disabled)\b",
-    re.IGNORECASE,
-)
+_APART = re.compile(rf"\b(?:no|without) (?:{_BESIDE})|A2A_OVERLAP=0", re.IGNORECASE)
 _FUSED = re.compile(affirmed("CuTeDSL|fused grouped MLP"), re.IGNORECASE)
 _DIST_MOE = re.compile(affirmed("dist-?moe"), re.IGNORECASE)
 _LIBRARY = re.compile(affirmed("sonic_cute|QuACK"), re.IGNORECASE)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import codecs
 import csv
-import functools
 import gzip
 import io
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +23,6 @@ from distsim.interop.runs.numbers import (
     MOST_LAYERS,
     MOST_MEASURED,
     MOST_SAMPLES,
-    MOST_TOKENS,
     marks_of,
     number_in,
     plain_numbers,
@@ -39,8 +36,6 @@ WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precisi
 """Columns of text."""
 TIMES = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")
 """Columns that tell the time of a step; of a row that has several the first one counts."""
-_OWN = re.compile(r"\bthis (?:run|row): *", re.IGNORECASE)
-"""Stands between what is said of all runs of a table and what one of them has otherwise."""
 COLUMNS = (*WORDS, *COUNTS, *MEASURED, *FROM_ZERO, *FLAGS)
 DELIMITERS = (";", "\t", "|")
 """What spreadsheets write where a comma is the decimal sign, and between copied cells."""
@@ -85,8 +80,7 @@ class Run:
 
     def refuse_slips(self) -> None:
         """Raise MissingCell where a size is beyond anything that is built."""
-        bounds = {"layers": MOST_LAYERS, "global_batch": MOST_SAMPLES, "internode_gbps_per_gpu": FASTEST_GBPS,
-                  "seq_len": MOST_TOKENS, "decoder_seq": MOST_TOKENS}  # fmt: skip
+        bounds = {"layers": MOST_LAYERS, "global_batch": MOST_SAMPLES, "internode_gbps_per_gpu": FASTEST_GBPS}
         for name in (*COUNTS, "ffn_hidden", "internode_gbps_per_gpu"):
             value, most = self.number(name), bounds.get(name, MOST)
             if value is not None and value > most:
@@ -132,20 +126,13 @@ class Run:
 
     @property
     def notes(self) -> str:
-        """What the row says beside its cells, what is said of this run alone first; empty where it says nothing."""
-        return _own_first(self.text("notes") or "")
+        """What the row says beside its cells; empty where it says nothing."""
+        return self.text("notes") or ""
 
     @property
     def source(self) -> str:
         """The source in short: its first word."""
         return (self.text("source") or "?").split(" ")[0]
-
-
-@functools.lru_cache(maxsize=4096)
-def _own_first(notes: str) -> str:
-    """Notes with what follows "This run:" before what is said of all runs of a table."""
-    own = _OWN.search(notes)
-    return f"{notes[own.end() :]} {notes[: own.start()]}".strip() if own else notes
 
 
 def read_runs(path: Path) -> list[Run]:
