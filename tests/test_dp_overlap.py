@@ -61,12 +61,30 @@ def test_a_job_that_says_what_holds_anyway_is_the_same() -> None:
         ("no A2A overlap; no overlap_grad_reduce", True), ("CUDA_DEVICE_MAX_CONNECTIONS=1, no overlap flags", True),
         ("no overlap of gradient all-reduce", True), ("ZeRO-3 without overlap and without reduce_scatter", True),
         ("no overlap of the expert all-to-all", False), ("TP overlap off", False), ("overlap_comm, buckets", False),
+        ("overlap_grad_reduce off; GiB", True), ("--overlap-grad-reduce=False", True),
+        ("overlaps off, mock data", True),
+        ("'no overlap of compute and communication'", True), ("overlap of gradient reduction disabled", True),
+        ("overlap of gradient reduce not named", False), ("overlap_param_gather off", False),
     ],
 )  # fmt: skip
 def test_notes_that_deny_it_are_read(notes: str, apart: bool) -> None:
     run = Run({"framework": "megatron-core", "gpu": "h100-sxm", "n_gpus": "8", "year": "2026", "notes": notes}, 2)
     traffic = framework_of(run).traffic
     assert all(getattr(traffic, name) == value for name, value in APART.items()) is apart
+
+
+@pytest.mark.parametrize(
+    ("notes", "apart"),
+    [
+        ("64 MB buckets, overlap_param_gather off", True), ("parameter gather not overlapped", True),
+        ("overlap of the parameter gather off, of gradient reduction on", True), ("overlap_param_gather on", False),
+        ("overlap-grad-reduce, overlap-param-gather", False), ("parameter gather overlapped", False),
+    ],
+)  # fmt: skip
+def test_gathers_of_parameters_may_wait_by_themselves(notes: str, apart: bool) -> None:
+    run = Run({"framework": "megatron-core", "gpu": "h100-sxm", "n_gpus": "8", "year": "2026", "notes": notes}, 2)
+    traffic = framework_of(run).traffic
+    assert traffic.overlap_gradients and traffic.overlap_updated is not apart
 
 
 def test_without_data_parallel_ranks_it_says_nothing() -> None:

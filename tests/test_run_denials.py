@@ -164,7 +164,9 @@ def test_attention_in_8_bits(notes: str, narrow: bool) -> None:
 @pytest.mark.parametrize(
     ("notes", "apart"),
     [("TP overlap off", True), ("TP overlap: no", True), ("tp_comm_overlap=False", True), ("no TP overlap", True),
-     ("TP overlap on", False), ("TP overlap was not off", False), ("--tp-comm-overlap", False)],
+     ("TP overlap on", False), ("TP overlap was not off", False), ("--tp-comm-overlap", False),
+     ("overlap of the TP communication disabled (PMIx trouble)", True), ("overlap of TP is off", True),
+     ("full recomputation, overlaps off", True), ("overlap of the TP communication on", False)],
 )  # fmt: skip
 def test_tensor_parallel_overlap(notes: str, apart: bool) -> None:
     assert run_graphs.tensor_parallel_apart(_run(notes)) is apart

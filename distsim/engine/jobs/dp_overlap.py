@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 ON, OFF = "--dp-comm-overlap", "--no-dp-comm-overlap"
 APART = {"overlap_gradients": False, "overlap_parameters": False, "overlap_updated": False}
 """All data parallel exchanges before or after the computation that could hide them."""
+GATHERS_APART = {name: beside for name, beside in APART.items() if name != "overlap_gradients"}
+"""The same of those of parameters alone."""
 
 
 def with_data_overlap(job: Job, framework: Framework) -> Framework:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.jobs.dp_overlap import APART
+from distsim.engine.jobs.dp_overlap import APART, GATHERS_APART
 from distsim.engine.jobs.lacking import only_software, own_software
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.adapters import NOT_UPCAST, held_narrow
@@ -70,6 +70,8 @@ def framework_of(run: Run) -> Framework:
         told["expert_copies"] = "each"
     if run_notes.exchanges_apart(run):
         told |= APART
+    elif run_notes.gathers_apart(run):
+        told |= GATHERS_APART
     told |= hooks_of(run, framework)
     told |= dated_traffic(recipe_year(run), framework.traffic)
     update: dict[str, Any] = {"traffic": framework.traffic.model_copy(update=told)} if told else {}

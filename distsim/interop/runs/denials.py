@@ -19,6 +19,13 @@ AFTER = (
     r" ?[=:]+ ?no\b(?! \w)| (?:was|were) (?:tried|slower)\b|(?: is| was| are)? planned\b))"
 )
 """Words, and values of a setting."""
+SWITCHED_OFF = r"(?:[ =:]+| (?:is|are|was|were) )(?:off|false|disabled|0)\b"
+"""What stands behind the name of a switch that is off."""
+NO_OVERLAPS = (
+    r"\boverlaps (?:(?:are|were) )?(?:all )?(?:off|disabled)\b|"
+    r"\bno overlap of (?:compute|computation|communication)\b(?: (?:and|with) \w+)?"
+)
+"""Notes of runs none of whose exchanges ran beside computation."""
 
 
 def affirmed(words: str) -> str:

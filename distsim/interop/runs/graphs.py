@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from distsim.interop.runs.denials import BEFORE, affirmed
+from distsim.interop.runs.denials import BEFORE, NO_OVERLAPS, SWITCHED_OFF, affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
@@ -29,7 +29,7 @@ _OVERLAPPED = re.compile(
     affirmed(_BESIDE) + r"|overlap[-_]moe[-_]expert[-_]parallel[-_]comm(?![= ]*(?:0|false))|A2A_OVERLAP=1",
     re.IGNORECASE,
 )
-_APART = re.compile(rf"\b(?:no|without) (?:{_BESIDE})|A2A_OVERLAP=0", re.IGNORECASE)
+_APART = re.compile(rf"\b(?:no|without) (?:{_BESIDE})|A2A_OVERLAP=0|{NO_OVERLAPS}", re.IGNORECASE)
 _FUSED = re.compile(affirmed("CuTeDSL|fused grouped MLP"), re.IGNORECASE)
 _DIST_MOE = re.compile(affirmed("dist-?moe"), re.IGNORECASE)
 _LIBRARY = re.compile(affirmed("sonic_cute|QuACK"), re.IGNORECASE)
@@ -45,7 +45,9 @@ _NARROW_HEAD = re.compile(
 _TP_APART = re.compile(
     r"\b(?:tp|tensor[- ]parallel)[-_ ](?:comm(?:unication)?[-_ ])?overlap(?:[ =:]+| is | was )"
     r"(?:off|no|none|false|disabled|0)\b|"
-    r"\b(?:no|without) (?:tp|tensor[- ]parallel) (?:comm(?:unication)? )?overlap\b",
+    r"\b(?:no|without) (?:tp|tensor[- ]parallel) (?:comm(?:unication)? )?overlap\b|"
+    rf"\boverlap of (?:the )?(?:tp|tensor[- ]parallel)(?: comm(?:unication)?s?| exchanges?)?{SWITCHED_OFF}|"
+    + NO_OVERLAPS,
     re.IGNORECASE,
 )
 _TP = r"(?:tp|tensor[- ]parallel)[-_ ](?:comm(?:unication)?[-_ ])?overlap|user[- ]?buffers"

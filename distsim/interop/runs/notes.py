@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from distsim import catalog
-from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.denials import NO_OVERLAPS, SWITCHED_OFF, affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.sharding import stated_stage
 from distsim.interop.runs.table import MissingCell, Run
@@ -31,7 +31,14 @@ _HUGGING_FACE = re.compile(r"section: HF \+ Deepspeed", re.IGNORECASE)
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
 _APART = re.compile(
     r"overlap_comm (?:is )?(?:false|off)|overlap_comm *[=:] *false|\bno overlap[-_]grad[-_]reduce|\bno overlap flags|"
-    r"\bno overlap of (?:gradients?|gather)\b|ZeRO-?[123] without overlap",
+    r"\bno overlap of (?:gradients?|gather)\b|ZeRO-?[123] without overlap|"
+    rf"\boverlap[-_]grad[-_]reduce{SWITCHED_OFF}|\boverlap of (?:the )?gradient(?: reduction|s)?{SWITCHED_OFF}|"
+    rf"\bgradient (?:reduction|all-?reduce) not overlapped\b|{NO_OVERLAPS}",
+    re.IGNORECASE,
+)
+_GATHERS_APART = re.compile(
+    rf"\bno overlap[-_]param[-_]gather\b|\boverlap[-_]param[-_]gather{SWITCHED_OFF}|"
+    rf"\boverlap of (?:the )?param(?:eter)? gather{SWITCHED_OFF}|\bparam(?:eter)? gather not overlapped\b",
     re.IGNORECASE,
 )
 _COMPILED_NARROW = "pytorch/torchtitan"
@@ -160,6 +167,11 @@ def wide_tail(run: Run) -> str:
 def exchanges_apart(run: Run) -> bool:
     """Whether notes deny that gradients are reduced, and parameters gathered, beside computation."""
     return hit(_APART, run.notes) is not None
+
+
+def gathers_apart(run: Run) -> bool:
+    """Whether notes deny that parameters are gathered beside computation, of whatever gradients do."""
+    return hit(_GATHERS_APART, run.notes) is not None
 
 
 def power_of(run: Run) -> float | None:
