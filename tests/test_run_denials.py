@@ -24,7 +24,11 @@ def _run(notes: str) -> Run:
     ("notes", "kind"),
     [("no fp32 gradients", None), ("fp32 gradient accumulation off", None), ("fp32 gradient norm", None),
      ("bf16 gradients instead of fp32 gradients", "bf16"), ("--no-accumulate-allreduce-grads-in-fp32", None),
-     ("grad_reduce_in_fp32: False", "bf16"), ("grad_reduce_in_fp32=True", "fp32"), ("bf16 gradients", "bf16")],
+     ("grad_reduce_in_fp32: False", "bf16"), ("grad_reduce_in_fp32=True", "fp32"), ("bf16 gradients", "bf16"),
+     ("bf16 gradient reduction commented out", None), ("FP32 main params and gradients, BF16 moments", "fp32"),
+     ("BF16, FP32 all-reduce of gradients", "fp32"), ("wkv, bf16 reduction of gradients", "bf16"),
+     ("gradients all-reduced in fp32", "fp32"), ("bf16 gradients rather than fp32 gradients", "bf16"),
+     ("fp32 parameters and bf16 gradients", "bf16")],
 )  # fmt: skip
 def test_formats_of_gradients(notes: str, kind: str | None) -> None:
     assert run_notes.gradients_of(_run(notes)) == kind

@@ -119,7 +119,9 @@ def test_who_trains_comes_before_how_it_is_spread(name: str, profile: str) -> No
     assert nearest_profile(name, split=False) == profile
 
 
-@pytest.mark.parametrize("notes", ["no liger kernels", "liger is off", "faster vs Liger"])
+@pytest.mark.parametrize(
+    "notes", ["no liger kernels", "liger is off", "faster vs Liger", "the same script but for liger; so without"]
+)
 def test_losses_that_are_denied(notes: str) -> None:
     assert loss_of(_run(notes=notes)) is None
 

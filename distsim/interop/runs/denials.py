@@ -7,13 +7,14 @@ import re
 
 BEFORE = "".join(
     rf"(?<!{words} )"
-    for words in ("no", "not", "not yet", "nor", "never", "without", "instead of", "than", "than with", "vs", r"vs\.",
+    for words in ("no", "not", "not yet", "nor", "never", "without", "instead of", "in place of",
+                  "rather than", "but for", "than", "than with", "vs", r"vs\.",
                   "versus", "unlike", "compared with", "compared to", "turned off", "turning off", "switched off",
                   "disable", "disables", "disabled", "disabling", "avoid", "avoids", "avoiding", "not use", "not using",
                   "not need", "n't use", "n't using", "n't need", "without using")
 )  # fmt: skip
 BEFORE += "(?<!non-)(?<!no-)"
-_OFF = r"not|never|off|false|none|0(?!\.)|disabled|(?:turned|switched) off|unavailable"
+_OFF = r"not|never|off|false|none|0(?!\.)|disabled|(?:turned|switched) off|unavailable|commented out"
 AFTER = (
     rf"(?!(?: kernels?| accumulation| reduction)?(?:(?:(?: is| was| are| were)? | ?[=:]+ ?)(?:{_OFF})\b|"
     r" ?[=:]+ ?no\b(?! \w)| (?:was|were) (?:tried|slower)\b|(?: is| was| are)? planned\b))"

@@ -47,17 +47,23 @@ llama3_405b.toml sets compile beside float8, whose casts take two to three times
 685)."""
 _NARROW = re.compile(r"^(mx|nv)?fp[48]|^int8|^float8|^torchao-", re.IGNORECASE)
 _WIDE_TAIL = re.compile(r"\blayers \d+-\d+ NVFP4, \d+-\d+ bf16", re.IGNORECASE)
+_REDUCED = "(?:accumulated |(?:all-?)?reduced |kept )?"
+
+
+def _gradients_in(kind: str) -> str:
+    """Words for gradients that are kept or reduced in a format."""
+    return (
+        rf"{kind} (?:(?:main )?param(?:eter)?s and )?(?:main )?grad(?:ient)?s?(?! (?:norm|clip))|"
+        rf"gradients (?:are )?{_REDUCED}in {kind}|{kind} (?:all-?reduce|reduce-?scatter|reduction) of gradients"
+    )
+
+
 _WIDE_GRADIENTS = re.compile(
-    affirmed(
-        r"fp32 (?:main )?grad(?:ient)?s?(?! (?:norm|clip))|gradients (?:are )?(?:accumulated |reduced |kept )?in fp32|"
-        "(?:grad[-_]reduce|accumulate[-_]allreduce[-_]grads)[-_]in[-_]fp32"
-    ),
+    affirmed(rf"{_gradients_in('fp32')}|(?:grad[-_]reduce|accumulate[-_]allreduce[-_]grads)[-_]in[-_]fp32"),
     re.IGNORECASE,
 )
 _NARROW_GRADIENTS = re.compile(
-    affirmed(
-        r"bf16 (?:main )?grad(?:ient)?s?(?! (?:norm|clip))|gradients (?:are )?(?:accumulated |reduced |kept )?in bf16"
-    )
+    affirmed(_gradients_in("bf16"))
     + r"|main[-_]grads[-_]dtype[ =:]*bf16|grad[-_]reduce[-_]in[-_]fp32[ =:]*(?:false|0)",
     re.IGNORECASE,
 )
