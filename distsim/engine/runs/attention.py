@@ -8,6 +8,7 @@ from distsim.architectures import traits_of
 from distsim.engine.runs.software import chip_of, preset_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.attention import attention_said, kernel_said
+from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.names import PRECISIONS, precision_like
 from distsim.interop.runs.release import stated_year
@@ -34,9 +35,13 @@ until 4.41 (its release notes, May 2024)."""
 RELATIVE_FLASH_YEAR = 2026.5
 """Where a bias of distances is added to scores: T5Attention of transformers composed it until the middle of 2026
 (huggingface/transformers pull request 47014)."""
-UNFUSED = ("plain xla", "without flash attention")
-"""What notes call attention that is composed of products and a softmax."""
-OWN_SOFTMAX = ("transformer engine", "deepspeed transformer kernel")
+UNFUSED = re.compile(
+    r"\bplain xla\b|(?<!takes )(?<!has )\b(?:no|without) flash[- ]?attention\b(?! flag)"
+    r"(?![^;.,]{0,40}\b(?:took|takes|gave|gives|would|needs?|ran|runs|reached)\b)",
+    re.IGNORECASE,
+)
+"""What notes call attention that is composed of products and a softmax, where they do not tell of another run."""
+OWN_SOFTMAX = re.compile(affirmed("transformer engine|deepspeed transformer kernel"), re.IGNORECASE)
 """Who brings a kernel for the softmax between those products, in 16 bits, where frameworks have none (the former's JAX
 layers, transformer_engine/jax/flax/transformer.py, _UnfusedDotProductAttention; the latter's
 csrc/transformer/softmax_kernels.cu)."""
@@ -50,7 +55,6 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
     """``flash`` or ``eager``, as the cell, the notes or the year say; None where nothing does."""
     if said := attention_said(run):
         return "eager" if said == "flash" and lacks_kernel(run, framework) else said
-    notes = run.notes.lower()
     usual: float = framework.usual.get("decoder_flash_year", FLASH_YEAR) if causal else ENCODER_FLASH_YEAR
     if relative and framework.family == "torch":
         usual = RELATIVE_FLASH_YEAR
@@ -61,7 +65,7 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
     if framework.family == "jax" and _wide_on_nvidia(run):
         return "eager"
     early = (stated_year(run) or first) < first or (run.number("seq_len") or long) < long
-    return "eager" if early or any(word in notes for word in UNFUSED) else None
+    return "eager" if early or hit(UNFUSED, run.notes) else None
 
 
 def lacks_kernel(run: Run, framework: Framework) -> bool:
@@ -88,8 +92,7 @@ def _wide_on_nvidia(run: Run) -> bool:
 
 def own_softmax(run: Run, framework: Framework) -> bool:
     """Whether notes name software that has a kernel for a softmax by itself."""
-    notes = run.notes.lower()
     levanters = (
         "composed_softmax" in framework.usual and hit(LEVANTERS, f"{run.text('attention')}; {run.notes}") is not None
     )
-    return levanters or any(words in notes for words in OWN_SOFTMAX)
+    return levanters or hit(OWN_SOFTMAX, run.notes) is not None
