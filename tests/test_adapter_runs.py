@@ -14,6 +14,7 @@ from distsim.engine.footprint.buffers import split_bytes
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.interop.runs import Run
+from distsim.interop.runs.tuning import tuning_options
 from distsim.units import GIB, MIB
 
 LLAMA = {"model": "llama-7b", "gpu": "a100-sxm4-80gb", "n_gpus": "1", "seq_len": "512", "micro_batch": "2",
@@ -80,6 +81,21 @@ def test_frozen_weights_in_16_bits_under_autocast() -> None:
         assert told is not None and told / GIB == pytest.approx(printed, rel=0.1)
     assert _setup(cells, notes="").precision.parameter_bytes == 4
     assert _setup(cells, notes=notes, finetune_kind="full").precision.parameter_bytes == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "notes", "packed"),
+    [
+        ("qlora", "weights and both moments bf16; NF4 base", "nf4"), ("qlora", "pretrained weights of the hub", "nf4"),
+        ("qlora", "weights int8 (gptq)", "gptq-int8"), ("qlora", "adapters' weights fp32; base weights 8-bit", "int8"),
+        ("lora", "weights 4-bit", "nf4"),
+        ("lora", "weights bf16, 8-bit AdamW", None), ("lora", "weights not upcast", None),
+    ],
+)  # fmt: skip
+def test_frozen_weights_are_quantised_where_the_kind_or_words_about_them_say_so(
+    kind: str, notes: str, packed: str | None
+) -> None:
+    assert tuning_options(Run({"finetune_kind": kind, "notes": notes}, 2), {}).get("quantize") == packed
 
 
 def test_transformers_composed_attention_until_december_2023() -> None:

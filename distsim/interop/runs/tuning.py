@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distsim.formulas.lengths import kept_tokens, longest_kept_tokens, longest_tokens, single_tokens
@@ -87,6 +87,8 @@ _PROJECTED = re.compile(r"galore|apollo|badam|lomo|flora")
 _WHOLE = re.compile(r"full|sft|supervised|instruct|tun(?:e|ing)|train|dpo|rl|ppo|orpo|kto|rejection|reward|distill|"
                     r"whole|all|continu|cpt|galore|apollo|badam|lomo|flora")  # fmt: skip
 """Words by which all weights train."""
+_WEIGHTS = re.compile(r"weights (?!not\b)([^;,.]+)")
+"""What notes say of weights; that they are not upcast says nothing of bits."""
 _FEW_BITS = re.compile(r"^q|loftq|[48]-?bit|int[48]|nf4|gptq|bnb|nvfp4")
 
 
@@ -123,15 +125,24 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     options.setdefault("lora_rank", USUAL_RANK)
     if "lora (emb)" in notes:
         options["lora_whole"] = "embedding,head"
-    if weights := re.search(r"weights (?!not\b)([^;]+)", notes):  # "not upcast" says nothing of bits
-        found = next((name for pattern, name in _QUANTISED if re.search(pattern, weights[1])), None)
-    else:
-        found = next((name for pattern, name in _QUANTISED[3:] if re.search(pattern, notes)), packed)
-    cells = f"{kind} {_packed_precision(run)}".strip()
-    found = next((name for pattern, name in _QUANTISED if re.search(pattern, cells)), found)
-    if found and (_FEW_BITS.search(cells) or weights):
+    if found := _quantised(run, packed):
         options["quantize"] = found + "+experts" * ("quantize_moe_experts" in notes)
     return options
+
+
+def _quantised(run: Run, packed: str) -> str | None:
+    """The format of few bits that frozen weights have, as notes say of them, and cells before them; the one that is
+    usually ``packed`` where cells only tell that there is one."""
+    notes, cells = run.notes.lower(), f"{kind_of(run)} {_packed_precision(run)}".strip()
+    told = next(filter(None, map(_format_in, _WEIGHTS.findall(notes))), None)
+    if not _FEW_BITS.search(cells):
+        return told
+    return _format_in(cells) or told or _format_in(notes, _QUANTISED[3:]) or packed
+
+
+def _format_in(words: str, formats: Sequence[tuple[str, str]] = _QUANTISED) -> str | None:
+    """The format of few bits that words name."""
+    return next((name for pattern, name in formats if re.search(pattern, words)), None)
 
 
 def has_adapters(run: Run) -> bool:
