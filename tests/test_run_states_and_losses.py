@@ -54,3 +54,28 @@ def test_reinforcement_learning_needs_no_logits() -> None:
     assert setup_of(**rl, notes="RL trainer on fake batches").kernels.loss == "with-head"
     assert setup_of(**rl, notes="SFT").kernels.loss != "with-head"
     assert setup_of(notes="RL trainer on fake batches").kernels.loss == setup_of().kernels.loss  # has no such loss
+
+
+@pytest.mark.parametrize(
+    ("notes", "size"),
+    [
+        ("precision-aware optimizer, both Adam moments in bf16", 2), ("BF16 moments and FP32 main weights", 2),
+        ("BF16 gradients and moments", 2), ("bf16 optimizer states", 2), ("fp32 moments", 4), ("no bf16 moments", 4),
+        ("both Adam moments in fp32, weights bf16", 4), ("precision-aware optimizer", 4),
+    ],
+)  # fmt: skip
+def test_states_in_16_bits_are_read_from_notes(notes: str, size: int) -> None:
+    """Two bytes less of each of two states, on as many ranks as share them."""
+    cells = {"model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "8", "tp": "2", "pp": "1", "seq_len": "4096",
+             "micro_batch": "1", "global_batch": "16", "framework": "megatron-core", "precision": "bf16",
+             "zero_stage": "1", "year": "2026"}  # fmt: skip
+    found, wide = (replay(Run({**cells, "notes": told}, 2)).setup for told in (notes, ""))
+    assert found is not None and wide is not None and wide.precision.state_bytes == 4
+    assert [one.bytes_under(found.precision) for one in found.optimizer.states if one.shape == "full"] == [size, size]
+
+
+def test_states_in_16_bits_take_less_memory() -> None:
+    whole = {"framework": "megatron-core", "gpu": "h100-sxm", "tp": "1", "pp": "1", "finetune_kind": "",
+             "optimizer": "adam"}  # fmt: skip
+    wide, narrow = (peak_gib(**whole, notes=told) for told in ("", "bf16 moments"))
+    assert wide - narrow == pytest.approx(0.596e9 * 4 / GIB, rel=0.03)

@@ -36,7 +36,7 @@ from distsim.engine.runs.offload import partly_offloaded, to_drives
 from distsim.engine.runs.profile import assumed_profile, framework_of, precision_of, usual_of
 from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
 from distsim.engine.runs.stages import stage_under
-from distsim.engine.runs.trained import checkpointed, trained_whole, unpacked_then, updated_by
+from distsim.engine.runs.trained import checkpointed, trained_whole, unpacked_then, updated_by, with_states
 from distsim.engine.runs.years import run_year
 from distsim.engine.runs.zeropp import compressed
 from distsim.interop.runs import MissingCell, Run, loss_notes
@@ -122,7 +122,9 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = of_other_size(run, resolve(job, {"cluster": cluster, "framework": framework}))
     setup = with_kernels_of(run, setup)
-    setup = unpacked_then(run, recomputing_as_recipes(run, checkpointed(run, trained_whole(run, setup))))
+    setup = unpacked_then(
+        run, recomputing_as_recipes(run, checkpointed(run, with_states(run, trained_whole(run, setup))))
+    )
     setup = compressed(run, to_drives(run, partly_offloaded(run, setup)))
     return fitting(setup) if not again and recomputes_until_fits(setup) else setup
 

@@ -29,6 +29,8 @@ WIDE_WEIGHTS = re.compile(
 )
 """Notes of weights that are trained in fp32, whatever they are multiplied in."""
 AUTOCAST = "amp-bf16"
+STATE_BYTES = 2
+"""Of an element of states in bf16."""
 
 
 def trained_whole(run: Run, setup: Setup) -> Setup:
@@ -53,6 +55,18 @@ def trained_whole(run: Run, setup: Setup) -> Setup:
         precision=catalog.load("precisions", precision) if precision else setup.precision,
         optimizer=catalog.load("optimizers", optimizer) if optimizer else setup.optimizer,
     )
+
+
+def with_states(run: Run, setup: Setup) -> Setup:
+    """The setup with states of its optimizer in 16 bits, where notes say so and its recipe has wider ones."""
+    own, wide = setup.optimizer, setup.precision.state_bytes > STATE_BYTES
+    if not wide or not run_notes.keeps_16_bit_states(run):
+        return setup
+    states = tuple(
+        one.model_copy(update={"bytes_per_element": STATE_BYTES})
+        if one.bytes_per_element is None and one.shape == "full" else one for one in own.states
+    )  # fmt: skip
+    return replace(setup, optimizer=own.model_copy(update={"states": states}))
 
 
 def updated_by(run: Run, framework: Framework, named: str | None) -> str | None:

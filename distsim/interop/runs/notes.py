@@ -70,6 +70,13 @@ _NARROW_GRADIENTS = re.compile(
 _NARROW_WEIGHTS = re.compile(
     affirmed(r"(?:bf16|bfloat16) (?:model )?weights(?! (?:share|assumed|exchange))"), re.IGNORECASE
 )
+_NARROW_STATES = re.compile(
+    affirmed(
+        r"(?:bf16|bfloat16) (?:gradients and )?(?:(?:adam )?moments|optimizer states)|"
+        r"(?:moments|optimizer states) (?:are )?(?:in )?(?:bf16|bfloat16)\b"
+    ),
+    re.IGNORECASE,
+)
 _TORCHAO = re.compile(affirmed(r"torchao(?:'s)? float8|float8 (?:of|by|from|through) torchao"), re.IGNORECASE)
 _CAPPED = re.compile(
     affirmed(
@@ -146,6 +153,12 @@ def gradients_of(run: Run) -> str | None:
 def weighs_16_bits(run: Run) -> bool:
     """Whether notes say that weights themselves are in bf16, as they are not under autocast."""
     return hit(_NARROW_WEIGHTS, run.notes) is not None
+
+
+def keeps_16_bit_states(run: Run) -> bool:
+    """Whether notes say that an optimizer's states are in bf16, as Megatron's precision-aware one may keep them beside
+    an fp32 master copy (--exp-avg-dtype, --exp-avg-sq-dtype)."""
+    return hit(_NARROW_STATES, run.notes) is not None
 
 
 def composes_activations(run: Run) -> bool:
