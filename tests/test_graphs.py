@@ -217,6 +217,10 @@ def test_the_pipeline_of_a_model_takes_graphs(capsys: pytest.CaptureFixture[str]
         ("same recipe where the CUDA graph did not take effect", "none"),
         ("DeepEP, no CUDA graphs", "none"),
         ("CUDA graphs disabled", "none"),
+        ("FP8_ACT=1, MCORE_CUDA_GRAPH=1", "modules"),
+        ("enable_cuda_graph, manual gc", "modules"),
+        ("MCORE_CUDA_GRAPH False", "none"),
+        ("--no-enable_cuda_graph; enable_cuda_graph=false", "none"),
         ("mock data", None),
     ],
 )

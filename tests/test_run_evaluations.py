@@ -55,6 +55,8 @@ def test_an_evaluation_costs_what_forward_does() -> None:
         ("10 blocks of 33 steps in 11.4 s, each block with an evaluation of 10,000 samples",
          Evaluation(10_000, 33 * 6144)),
         ("1,950,144 samples in 800.1 s, with 13 evaluations of 10,000 samples", Evaluation(130_000, 1_950_144)),
+        ("3,000,064 samples in 2851.68 s, with one evaluation of 10,000 samples", Evaluation(10_000, 3_000_064)),
+        ("3014 steps in 652.0 s, with 18 evaluations of 10,000 samples", Evaluation(180_000, 3014 * 6144)),
         ("each block of about 175,000 samples contains an evaluation of 10,000 samples", Evaluation(10_000, 175_000)),
         ("an evaluation of 10,000 samples", None),
         ("98 steps of 151,151 samples in 9.4 s between evaluations", None),

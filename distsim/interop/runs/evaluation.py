@@ -16,7 +16,9 @@ _APART = re.compile(
     r"\beval_stop ?(?:->|to|-) ?eval_start",
     re.IGNORECASE,
 )
-_SOME = re.compile(rf"\b{_COUNT} (?:samples|sequences) in [^;]*?\bwith (\d+) {_EVALUATED}", re.IGNORECASE)
+_SOME = re.compile(
+    rf"\b{_COUNT} (?:samples|sequences|(?P<steps>steps)) in [^;]*?\bwith (?P<times>\d+|one) {_EVALUATED}", re.IGNORECASE
+)
 _ONE = re.compile(_EVALUATED, re.IGNORECASE)
 _BLOCK = re.compile(rf"\bblocks? of (?:about )?{_COUNT}\b(?! steps)", re.IGNORECASE)
 _STEPS = re.compile(r"\bblocks? of (?:about )?(\d+) steps\b", re.IGNORECASE)
@@ -37,7 +39,8 @@ def evaluation_said(run: Run, batch: int) -> Evaluation | None:
     if hit(_APART, notes):
         return None
     if some := hit(_SOME, notes):
-        return Evaluation(int(some[2]) * _number(some[3]), _number(some[1]))
+        times = int(some["times"]) if some["times"].isdecimal() else 1
+        return Evaluation(times * _number(some[4]), _number(some[1]) * (batch if some["steps"] else 1))
     one, block, steps = (hit(words, notes) for words in (_ONE, _BLOCK, _STEPS))
     if one is None or not (block or steps):
         return None

@@ -10,15 +10,19 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
 _WHOLE = r"(?:full|whole|entire)[- _](?:iteration|step|program)"
+_SWITCH = r"(?:enable|external|mcore|layer)_cuda_graphs?"
+"""Settings of Megatron core and of MLPerf's configurations of it."""
 _GRAPHS = (
     ("none", rf"(?:\b(?:no|without|neither|not using) (?:{_WHOLE} )?CUDA[- ]graphs?\b|"
              r"\bCUDA[- ]graphs?(?: did not take effect|(?:(?: is| are| was| were)? |[=:] ?)(?:none|false|never|"
              r"(?:turned |switched )?off|disabled|not (?:used|enabled|supported|available|possible|captured))\b))"
-             r"(?! (?:for|in|during) (?:the )?(?:eval|validation|test|inference))|cuda[-_]graph[-_]impl[ =:]+none"),
+             r"(?! (?:for|in|during) (?:the )?(?:eval|validation|test|inference))|cuda[-_]graph[-_]impl[ =:]+none|"
+             rf"\b{_SWITCH}[ =:]+(?:0|false|off)\b"),
     ("iteration", rf"\b(?={_WHOLE} CUDA){BEFORE}{_WHOLE} CUDA[- ]graphs?\b|"
                   r"cuda[-_]graph[-_](?:impl|scope)[= ]full_iteration|"
                   rf"\bCUDA[- ]graphs? (?:of|for) (?:the |a )?{_WHOLE.replace('[- _]', ' ')}"),
-    ("modules", r"\bCUDA[- ]graphs?\b|cuda[-_]graph[-_]impl[= ](?:transformer_engine|local)"),
+    ("modules", rf"\bCUDA[- ]graphs?\b|\b(?={_SWITCH}){BEFORE}{_SWITCH}\b(?![ =:]+(?:0|false|off)\b)|"
+                r"cuda[-_]graph[-_]impl[= ](?:transformer_engine|local)"),
 )  # fmt: skip
 """What graphs hold, by the words for it; those for all of a step and for nothing say more than the bare name, which is
 that of modules' graphs: MLPerf's, Megatron core's ``local`` and Transformer Engine's."""
