@@ -10,7 +10,7 @@ from distsim.engine.runs.memory import counts_of
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.years import run_year
 from distsim.interop.runs import MissingCell, Run, measured_step_seconds
-from distsim.interop.runs.numbers import number_in
+from distsim.interop.runs.numbers import Marks, number_in, plain_numbers
 from distsim.interop.runs.peaks import measured_peak_bytes
 from distsim.specs.job import Job
 from distsim.units import GIB
@@ -260,3 +260,32 @@ def test_what_stands_beside_a_number_is_read() -> None:
 )
 def test_units_and_remarks_that_make_another_figure(name: str, text: str, value: float | None) -> None:
     assert number_in(name, text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("tp", "TP8", 8), ("tp", "tp=8", 8), ("tp", "8-way", 8), ("tp", "8 + SP", 8),
+        ("tp", "8 with sequence parallel", 8),
+        ("pp", "PP4", 4), ("pp", "4 stages", 4), ("ep", "8x", 8), ("etp", "ETP2", 2), ("tp", "pp8", None),
+        ("micro_batch", "mbs=2", 2), ("micro_batch", "2 per GPU", 2), ("micro_batch", "2 sequences/device", 2),
+        ("grad_accum", "GA=16", 16), ("grad_accum", "x16", 16), ("grad_accum", "16x", 16),
+        ("global_batch", "GBS 512", 512),
+        ("n_gpus", "64 NPUs", 64), ("n_gpus", "8 nodes x 8 GPUs", 64), ("n_gpus", "8x8", 64),
+        ("n_gpus", "64 cores", None),
+        ("gpus_per_node", "8 GCDs", 8), ("compile", "eager", 0), ("compile", "no (eager)", 0),
+        ("compile", "yes (torch)", 1),
+        ("compile", "0 (eager)", 0), ("sequence_parallel", "SP", 1), ("sequence_parallel", "yes (Megatron SP)", 1),
+        ("sequence_parallel", "no SP", 0), ("zero_stage", "FSDP", 3), ("zero_stage", "distributed optimizer", 1),
+        ("tokens_per_s_per_gpu", "5762.3 tokens/GPU/s", 5762.3), ("tflops_per_gpu_reported", "412.5 TF", 412.5),
+        ("tflops_per_gpu_reported", "0.4125 PF", 412.5), ("mfu_pct", "41.2% MFU", 41.2),
+        ("mfu_pct", "41.2% HFU", None),
+    ],
+)  # fmt: skip
+def test_numbers_beside_the_name_of_what_they_count(name: str, text: str, value: float | None) -> None:
+    assert number_in(name, text) == (None if value is None else pytest.approx(value))
+
+
+@pytest.mark.parametrize("text", ["8 192", "8'192", "8\u202f192", "8\u00a0192"])
+def test_thousands_may_stand_apart(text: str) -> None:
+    assert plain_numbers({"seq_len": text}, Marks(False, False)) == {"seq_len": "8192"}

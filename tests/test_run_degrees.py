@@ -175,12 +175,13 @@ ALPA = {"model": "GPT 1.3B", "family": "gpt", "layers": "24", "hidden": "2048", 
     ("cells", "layout"),
     [
         ({}, (1, 2, 2, 4, 1)),
+        ({"cp": "1"}, (1, 2, 2, 4, 1)),
         ({"pp": "1"}, (1, 1, 4, 4, 1)),
         ({"tp": "1", "notes": "Alpa inter-op (pipeline) only"}, (1, 4, 1, 4, 1)),
         ({"micro_batch": "4"}, (1, 2, 2, 4, 1)),
         ({"tp": "2", "pp": "2"}, (2, 2, 1, 1, 0)),
     ],
-    ids=["its search", "without pipelines", "pipelines alone", "the batch told", "told"],
+    ids=["its search", "without context parallelism", "without pipelines", "pipelines alone", "the batch told", "told"],
 )
 def test_a_layout_that_nobody_states_is_the_publishers(cells: dict[str, str], layout: tuple[int, ...]) -> None:
     """Alpa's 1.3B on four GPUs (alpa-projects/alpa benchmark/alpa, suite_auto_gpt.py and exp_intra_only.py)."""

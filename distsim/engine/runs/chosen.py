@@ -14,7 +14,7 @@ from distsim.specs.scripts import ChosenLayout
 def chosen_layout(run: Run, framework: Framework) -> ChosenLayout | None:
     """The first of the framework's own layouts of this model on as many GPUs that no cell contradicts; None where the
     row states its layout, or there is none."""
-    if not framework.layouts or not unstated(run, framework) or run.text("cp"):
+    if not framework.layouts or not unstated(run, framework) or (run.count("cp") or 1) > 1:
         return None
     for layout in framework.layouts.get(preset_name(model_of(run)), ()):
         if layout.noted in run.notes and all(

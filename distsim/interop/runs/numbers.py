@@ -28,6 +28,11 @@ FLAGS = ("gated_mlp", "tied_embeddings", "sequence_parallel", "compile")
 FROM_ZERO = ("shared_experts", "zero_stage")
 YES = ("true", "yes", "y", "on", "t", "enabled", "✓", "✔", "✅")
 NO = ("false", "no", "n", "off", "f", "disabled", "none", "✗", "✘", "❌")
+_MORE_NO = {"compile": ("eager", "not used"), "sequence_parallel": ("no sp", "without sp", "not used")}
+_MORE_YES = {"sequence_parallel": ("sp",)}
+"""Words of single columns for yes and no."""
+_SHARDED = {"fsdp": 3.0, "fsdp1": 3.0, "fsdp2": 3.0, "full_shard": 3.0, "distributed optimizer": 1.0}
+"""Stages of ZeRO by what shards as much."""
 _STAGE = re.compile(r"(?:deepspeed[-\s]*)?(?:zero|stage|z)[-_\s]*(?:stage[-_\s]*)?([0-3])(?![\d.])", re.IGNORECASE)
 _SUFFIXED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([km])", re.IGNORECASE)
 _PARAMETERS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([bm])", re.IGNORECASE)
@@ -41,7 +46,9 @@ MOST_SEQUENCES = 64 * KIB
 _NUMBER = r"[~≈]?\s*(?P<head>-?\d[\d.,]*(?:e[+-]?\d{1,3})?\s?(?:[kmKM](?![a-zA-Z]))?)"
 _BRACKET = r"\s*(?:[(\[](?P<bracket>[^()\[\]]*)[)\]])?"
 _PER = r"\s*(?:/|per)\s*"
-_EACH = rf"(?:{_PER}(?:gpu|device|chip|card|accelerator))?"
+_CHIP = "(?:gpu|device|chip|card|accelerator)"
+_EACH = rf"(?:{_PER}{_CHIP})?"
+_CHIPS = "(?:gpu|chip|device|accelerator|card|npu|gcd|tpu|hpu|xpu|neuron-?core|rank)s?"
 _SECOND = r"s(?:ec(?:ond)?s?)?"
 _SEQUENCES = r"sequences?|seqs?|samples?|examples?|images?|imgs?"
 _BYTES = r"(?:[gmt]i?b?|bytes?|b|%)"
@@ -52,17 +59,19 @@ _PEAK = re.compile(
 )
 """A figure with its unit, which interop/runs/peaks.py reads, or of what there is (60 GB / 80 GB)."""
 _UNITS_OF = {
-    "global_batch": _SEQUENCES, "micro_batch": _SEQUENCES, "grad_accum": r"(?:micro-?)?(?:steps?|batche?s?)",
-    "seq_len": "tokens?", "decoder_seq": "tokens?", "n_gpus": "gpus?|chips?|devices?|accelerators?|cards?",
-    "gpus_per_node": "gpus?|chips?|devices?|cards?", "layers": "layers?",
+    "global_batch": _SEQUENCES, "micro_batch": rf"(?:{_SEQUENCES})?(?:{_PER}(?:{_CHIP}|rank))?",
+    "grad_accum": r"(?:micro-?)?(?:steps?|batche?s?)",
+    "seq_len": "tokens?", "decoder_seq": "tokens?", "n_gpus": _CHIPS,
+    "gpus_per_node": _CHIPS, "layers": "layers?", "pp": "(?:pipeline )?stages?",
     "cp": "ring|p2p|a2a|ulysses|all[-_ ]?gather|all[-_ ]?to[-_ ]?all",
     "internode_gbps_per_gpu": r"gb(?:it)?(?:/s|ps)", "gpu_power": "w(?:atts?)?", "n_params_b": "billions?",
     "gpu_memory": "gi?b",
     "step_time_s": rf"(?:{_SECOND}|ms|milliseconds?|min(?:ute)?s?|h(?:ours?)?)(?:{_PER}(?:it(?:er(?:ation)?)?|step))?",
-    "tokens_per_s_per_gpu": rf"(?:(?:tokens?|toks?|t){_PER}{_SECOND}|tps){_EACH}|tgs",
+    "tokens_per_s_per_gpu": rf"(?:(?:tokens?|toks?|t){_PER}{_SECOND}|tps){_EACH}|tgs|"
+                            rf"(?:tokens?|toks?){_PER}{_CHIP}{_PER}{_SECOND}",
     "samples_per_s": rf"(?:{_SEQUENCES})?{_PER}{_SECOND}",
-    "tflops_per_gpu_reported": rf"[gtp]flops?(?:{_PER}s)?{_EACH}",
-    "mfu_pct": "%|per ?cent", "hfu_pct": "%|per ?cent",
+    "tflops_per_gpu_reported": rf"[gtp]f(?:lops?)?(?:{_PER}s)?{_EACH}|t",
+    "mfu_pct": "(?:%|per ?cent)(?: mfu)?", "hfu_pct": "(?:%|per ?cent)(?: hfu)?",
 }  # fmt: skip
 """What may stand behind a number of a column: its unit."""
 _SCALES = {
@@ -73,6 +82,18 @@ _SCALES = {
 _WITH_UNIT = {name: re.compile(rf"{_NUMBER}\s*(?P<unit>{unit})?{_BRACKET}", re.IGNORECASE)
               for name, unit in _UNITS_OF.items()}  # fmt: skip
 _REMARKED = re.compile(_NUMBER + _BRACKET)
+_DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")
+_NAMED = {
+    **{name: re.compile(rf"{name}[\s=:_-]*(\d{{1,6}})|(\d{{1,6}})(?:[\s-]*way|x)", re.IGNORECASE) for name in _DEGREES},
+    "micro_batch": re.compile(r"(?:mbs|bs)[\s=:]*(\d{1,6})", re.IGNORECASE),
+    "grad_accum": re.compile(r"(?:gas?[\s=:]*|x)(\d{1,6})|(\d{1,6})x", re.IGNORECASE),
+    "global_batch": re.compile(r"gbs[\s=:]*(\d{1,6})", re.IGNORECASE),
+}
+"""A number behind the short name of its own column, or as people say it aloud: TP8, tp=8, 8-way."""
+_BESIDE = re.compile(r"(\d{1,6})\s*(?:\+|w/|with|and)\s*(?:sp|sequence[- ]parallel\w*)", re.IGNORECASE)
+"""A tensor parallel degree, and that sequences are cut as well."""
+_NODES = re.compile(rf"(\d{{1,5}})\s*(?:nodes?)?\s*[x×*]\s*(\d{{1,3}})(?:\s*{_CHIPS})?", re.IGNORECASE)
+"""Accelerators of so many nodes with so many each."""
 _OTHER_COUNT = re.compile(r"\b(?:total|all|sum|aggregate|global|overall|node|cluster|hosts?)\b", re.IGNORECASE)
 """Remarks by which a measured figure is not that of the column."""
 _ONE = r"\b(?:per|each|a)[\s-]*(?:gpu|device|chip|card|accelerator|rank|npu|tpu|core)s?\b"
@@ -101,6 +122,8 @@ BLANK = ("-", "--", "n/a", "na", "none", "null", "nan", "?")
 """Words for a blank cell."""
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
+_SPACED = re.compile(r"-?\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?:\.\d+)?")
+"""Thousands apart, as in French and Swiss tables."""
 _POINTS = re.compile(r"-?\d{1,3}(\.\d{3})+(,\d+)?")
 """Thousands where commas are decimal."""
 _LED = re.compile(r"([~≈]\s*)?(\d[\d.,]*\d)(\s*(?:[a-zA-Z(\[%/±]|\+/?-).*)?")
@@ -141,6 +164,8 @@ def plain_numbers(cells: dict[str, str], marks: Marks) -> dict[str, str]:
             cells[name] = text.replace(".", "").replace(",", ".")
         elif marks.decimal_commas and _DECIMAL_COMMA.fullmatch(text):
             cells[name] = text.replace(",", ".")
+        elif _SPACED.fullmatch(text):
+            cells[name] = re.sub(r"[^\d.-]", "", text)
         elif not marks.decimal_commas and _THOUSANDS.fullmatch(text):
             cells[name] = text.replace(",", "")
     return cells
@@ -170,11 +195,11 @@ def _spoken(name: str, text: str) -> float | None:
     if name in FLAGS:
         if name == "compile" and _COMPILED.search(lower):
             return 0.0 if _DENIED.search(lower) else 1.0
-        return 1.0 if lower in YES else 0.0 if lower in NO else None
+        return _yes_or_no(name, lower)
     if name == "zero_stage":
         stage = _STAGE.match(text)
         told = stage or re.fullmatch(r"([0-3])\s*[(\[][^()]*[)\]]", text)
-        return float(told[1]) if told else 0.0 if lower in (*NO, "ddp") else None
+        return float(told[1]) if told else 0.0 if lower in (*NO, "ddp") else _SHARDED.get(lower)
     if name == "n_params_b" and _PARAMETERS.fullmatch(text):
         return parse(text.upper(), "tokens") / GIGA
     if name in MEASURED and (mean := _DEVIATION.sub("", text)) != text:
@@ -185,6 +210,8 @@ def _spoken(name: str, text: str) -> float | None:
         return float(size[1]) if (size := _PEAK.fullmatch(lower)) else None
     if name == "lora_rank":
         return float(rank[1]) if (rank := _RANK.fullmatch(lower)) else None
+    if (count := _counted(name, text)) is not None:
+        return count
     found = _SUFFIXED.fullmatch(text)
     if name not in (*COUNTS, *MEASURED):
         return None
@@ -196,6 +223,26 @@ def _spoken(name: str, text: str) -> float | None:
         count = float(found[1]) * (KIB if found[2].lower() == "k" else MIB)
         return None if name == "global_batch" and count > MOST_SEQUENCES else count
     return parse(text.upper(), "tokens")
+
+
+def _yes_or_no(name: str, text: str) -> float | None:
+    """A word for either, of which remarks in brackets change nothing."""
+    word = re.sub(r"\s*[(\[][^()\[\]]*[)\]]$", "", text)
+    if word in ("0", "1"):
+        return float(word)
+    if word in (*YES, *_MORE_YES.get(name, ())):
+        return 1.0
+    return 0.0 if word in (*NO, *_MORE_NO.get(name, ())) else None
+
+
+def _counted(name: str, text: str) -> float | None:
+    """A count beside the name of what it counts; None where it is told otherwise."""
+    named = _NAMED[name].fullmatch(text) if name in _NAMED else None
+    named = named or (_BESIDE.fullmatch(text) if name == "tp" else None)
+    if named:
+        return float(next(filter(None, named.groups())))
+    nodes = _NODES.fullmatch(text) if name == "n_gpus" else None
+    return float(int(nodes[1]) * int(nodes[2])) if nodes else None
 
 
 def _with_unit(name: str, text: str) -> float | None:
