@@ -6,6 +6,8 @@ import pytest
 
 from distsim.interop.runs import Run
 from distsim.interop.runs.blanks import filled
+from distsim.interop.runs.names import precision_like
+from distsim.interop.runs.recompute import said_by
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,29 @@ def test_recomputation(notes: str, cell: str | None) -> None:
     run = Run({"notes": notes}, 2)
     assert filled(run).text("recompute") == cell
     assert filled(Run({"notes": notes, "recompute": "none"}, 2)).text("recompute") == "none"
+
+
+@pytest.mark.parametrize("word", ["-", "—", "?", "~", "n/a", "NaN", "unknown", "not stated", "not told", "tbd"])
+def test_words_for_nothing_are_blank(word: str) -> None:
+    names = ("recompute", "offload", "family", "fsdp_kind")
+    run = filled(Run({**dict.fromkeys(names, word), "notes": "full recompute"}, 2))
+    assert [run.text(name) for name in names] == ["full", None, None, None]
+    assert filled(Run({"recompute": "none", "offload": "no", "notes": "full recompute"}, 2)).text("recompute") == "none"
+
+
+@pytest.mark.parametrize(
+    ("cell", "recipe"),
+    [("no-fp8-(bf16)", "bf16"), ("bf16-(no-fp8)", "bf16"), ("bf16-without-mxfp8", "bf16"), ("fp8-(not-bf16)", "fp8"),
+     ("bf16+fp8", "fp8"), ("non-fp8", None)],
+)  # fmt: skip
+def test_formats_that_a_cell_denies(cell: str, recipe: str | None) -> None:
+    assert precision_like(cell) == recipe
+
+
+@pytest.mark.parametrize(("cell", "kind"), [("remat full", "full"), ("full remat", "full"), ("not used", "none")])
+def test_rematerialisation_is_recomputation(cell: str, kind: str) -> None:
+    said = said_by(cell, 8)
+    assert said is not None and said.options == {"recompute": kind}
 
 
 def test_chunks() -> None:

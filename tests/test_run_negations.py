@@ -51,7 +51,8 @@ def test_a_batch_of_tokens_is_no_batch_of_sequences() -> None:
 @pytest.mark.parametrize(
     ("cell", "said"),
     [("FlashAttention-2 (no FA3)", "flash"), ("cudnn (not flash)", "flash"), ("FA2 instead of eager", "flash"),
-     ("w/o flash", "eager"), ("flash=False", "eager"), ("flash disabled", "eager"), ("standard sdpa", "flash")],
+     ("w/o flash", "eager"), ("flash=False", "eager"), ("flash disabled", "eager"), ("standard sdpa", "flash"),
+     ("flash attention disabled", "eager"), ("use_flash_attn False", "eager"), ("flash 2.5.8", "flash")],
 )  # fmt: skip
 def test_attention_that_is_denied(cell: str, said: str) -> None:
     assert attention_said(_run(attention=cell)) == said

@@ -19,7 +19,8 @@ KERNELS = (
 _PACKAGE = re.compile(affirmed(r"flash[-_]attn(?: package)?[ =]+v?([12])\.[\d.]*\d(?![\d.]*\d)"), re.IGNORECASE)
 """Notes name the package with its version; the first generation is 0.x and 1.x, the second 2.x."""
 _EAGER = re.compile(
-    r"(?:\bno|\bnon|\bnot|without|\bw/o)[-_\s]*(?:flash|fused|fa\d?\b)|flash\w*\s+(?:disabled|off)|eager|unfused"
+    r"(?:\bno|\bnon|\bnot|without|\bw/o)[-_\s]*(?:flash|fused|fa\d?\b)"
+    r"|flash[-\w]*(?: attention)?[\s:=]+(?:is |was )?(?:disabled|off|false|0)\b|eager|unfused"
     r"|naive|\bmath\b|vanilla|composed|full.?softmax"
     r"|(?:^|[:=])\s*(?:none|no|off|false|0|local|plain|torch|dot[-_ ]product)$"
     r"|^(?!.*(?:flash|sdpa|scaled)).*\bstandard\b",

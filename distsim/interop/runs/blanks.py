@@ -10,11 +10,14 @@ from dataclasses import replace
 from distsim.interop.runs.chips import cluster_in
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
+from distsim.interop.runs.numbers import UNSAID
 from distsim.interop.runs.table import Run
 from distsim.interop.runs.training import fine_tunes
 
 BY_DEGREES = "n_gpus by degrees"
 """A cell of our own, which tells that ``n_gpus`` was blank."""
+_OPEN = ("family", "fsdp_kind", "recompute", "offload")
+"""Cells of words whose readers would take any others for a kind of what they tell."""
 _IS = r"[\s=:]+['\"]?"
 """Between a setting and its value."""
 _FULL = re.compile(
@@ -36,7 +39,10 @@ _TOKENS = re.compile(rf"\bseq(?:uence)?(?:[-_ ]?len(?:gth)?)?{_IS}([1-9]\d{{2,6}
 
 
 def filled(run: Run) -> Run:
-    """The row with what its notes say of recomputation, model chunks and sequences where these cells are blank."""
+    """The row with what its notes say of recomputation, model chunks and sequences where these cells are blank, or say
+    that nobody knows."""
+    unsaid = [name for name in _OPEN if UNSAID.fullmatch(run.text(name) or "")]
+    run = replace(run, cells={**run.cells, **dict.fromkeys(unsaid, "")}) if unsaid else run
     told = {"recompute": _recompute(run.notes), "vpp": _chunks(run), "seq_len": _tokens(run)}
     new = {name: text for name, text in told.items() if text and run.text(name) is None}
     if run.text("n_gpus") is None and (gpus := _gpus(run)):

@@ -82,6 +82,8 @@ LIKE_PRECISIONS = tuple(
 """Other cells by the format that they name, the narrowest first: how blocks are scaled is not told apart."""
 _TF32 = r"(?:allow_)?tf32(?![- ](?:peak|rate|t?flop))|(?:set_)?float32_matmul_precision\W{0,4}(?:high|medium)\b"
 _NAMES_TF32, _HAS_TF32 = (re.compile(words, re.IGNORECASE) for words in (rf"\b(?:{_TF32})", affirmed(_TF32)))
+_DENIED = re.compile(r"\b(?:no|not|non|without|w/o|instead-of)-(?:mx|nv)?(?:fp|bf|float|tf)\d+")
+"""Formats that a cell says it is not in."""
 NARROW_IN_MEMORY = re.compile(r"nf4|int4|4-?bit|int8.?weight|w\d+a16|gptq|awq")
 """What only frozen weights have."""
 
@@ -110,6 +112,7 @@ def precision_like(cell: str) -> str | None:
     """The recipe whose format a cell of another name has; None where it names none."""
     if NARROW_IN_MEMORY.search(cell):
         return None
+    cell = _DENIED.sub("", cell)
     return next((recipe for pattern, recipe in LIKE_PRECISIONS if pattern.search(cell)), None)
 
 

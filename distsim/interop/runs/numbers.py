@@ -120,6 +120,12 @@ LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero_stage", "sequence_pa
 """Columns whose blank cells take what is usual."""
 BLANK = ("-", "--", "n/a", "na", "none", "null", "nan", "?")
 """Words for a blank cell."""
+UNSAID = re.compile(
+    r"[-–—~?]+|n\.?/?a\.?|nan|null|tbd|un(?:known|specified|stated|clear)|"
+    r"not (?:said|stated|told|known|given|specified|reported)",
+    re.IGNORECASE,
+)
+"""The same of cells of words, whole."""
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 _SPACED = re.compile(r"-?\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?:\.\d+)?")

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from distsim.interop.runs.table import MissingCell
 from distsim.specs.modules import recomputed
 
-_HOW = ("ac", "ckpt", "checkpoint", "checkpointing", "recompute", "recomputation")
-WHOLE = ("full", "true", "yes", "on", "1", "all", "uniform", "full-uniform", "full:1", "full-1", "remat", "enabled",
+_HOW = ("ac", "ckpt", "checkpoint", "checkpointing", "recompute", "recomputation", "remat")
+WHOLE = ("full", "true", "yes", "on", "1", "all", "uniform", "full-uniform", "full:1", "full-1", "enabled",
          "enable", "recompute", "recomputation", "ac", "gc", "ckpt", "checkpoint", "checkpointing", "all-layers",
          *(f"{what}-{how}" for what in ("full", "activation", "gradient", "full-activation", "full-gradient")
            for how in _HOW))  # fmt: skip
-NOTHING = ("none", "false", "no", "off", "0", "disabled", "disable", "never", "without", "no-remat",
+NOTHING = ("none", "false", "no", "off", "0", "disabled", "disable", "never", "without", "not-used",
            *(f"no-{what}{how}" for what in ("", "activation-", "gradient-") for how in _HOW))  # fmt: skip
 SELECTIVE = ("sel", "sac", *(f"selective-{what}{how}" for what in ("", "activation-") for how in _HOW))
 BY_OPERATION = {"op", "per", "sac", "ac", "selective", "level"}
