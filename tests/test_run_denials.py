@@ -177,6 +177,29 @@ def test_tensor_parallel_overlap(notes: str, apart: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("notes", "graphs"),
+    [("Base: whole-iteration CUDA graph. This run: no CUDA graph.", "none"),
+     ("Base: whole-iteration CUDA graph. This run: TE partial CUDA graph.", "modules"),
+     ("Base: whole-iteration CUDA graph. This run: EP16.", "iteration"), ("This run: CUDA graphs", "modules")],
+)  # fmt: skip
+def test_what_a_run_has_of_its_own_comes_before_what_it_varies(notes: str, graphs: str) -> None:
+    assert run_graphs.graphs_of(_run(notes)) == graphs
+
+
+@pytest.mark.parametrize(
+    ("notes", "routing"),
+    [("router fusion off", "composed"), ("no router fusion", "composed"), ("router fusion", "fused"), ("", "fused"),
+     ("Base A1: graphs. This run: router fusion off.", "composed")],
+)  # fmt: skip
+def test_routers_without_a_kernel(notes: str, routing: str) -> None:
+    assert expert_notes.composes_routers(_run(notes)) is (routing == "composed")
+    cells = {"id": "a", "model": "qwen3-30b-a3b", "gpu": "gb300", "n_gpus": "8", "tp": "1", "ep": "8",
+             "year": "2026-07", "seq_len": "4096", "micro_batch": "1",
+             "global_batch": "16", "precision": "bf16"}  # fmt: skip
+    assert setup_of(Run({**cells, "framework": "megatron-bridge", "notes": notes}, 1)).kernels.routing == routing
+
+
+@pytest.mark.parametrize(
     ("notes", "left_out"),
     [("overlap-grad-reduce, overlap-param-gather", True), ("overlap of gradients and parameters", True),
      ("gradient and parameter overlap on", True), ("distributed optimizer with overlap", True),
@@ -193,7 +216,15 @@ def test_overlaps_that_are_listed_without_tensor_parallel_ones(notes: str, left_
 
 
 @pytest.mark.parametrize(
-    ("notes", "beside"), [("A2A overlap: no", None), ("A2A overlap", True), ("A2A overlap=no; x", None)]
+    ("notes", "beside"),
+    [
+        ("A2A overlap: no", False),
+        ("A2A overlap", True),
+        ("A2A overlap=no; x", False),
+        ("A2A overlap off", False),
+        ("A2A overlap: no limit", True),
+        ("all-to-all overlap, graphs. This run: all-to-all overlap off.", False),
+    ],
 )
 def test_no_as_a_value(notes: str, beside: bool | None) -> None:
     assert run_graphs.overlaps_experts(_run(notes)) is beside

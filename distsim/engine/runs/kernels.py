@@ -59,6 +59,7 @@ TOLD: Told = (
     (expert_notes.sends_once, {"expert_order": "fused"}),
     (expert_notes.sends_each, {"expert_order": "around"}),
     (expert_notes.fuses_routers, {"routing": "fused"}),
+    (expert_notes.composes_routers, {"routing": "composed"}),
     (run_notes.deterministic, {"deterministic": True}),
     (run_notes.blocking, {"launches": "blocking"}),
     (run_notes.masks_densely, {"attention_mask": "always"}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from distsim.interop.runs.denials import affirmed, told_of
+from distsim.interop.runs.denials import SWITCHED_OFF, affirmed, told_of
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
@@ -23,6 +23,9 @@ _SENT_EACH = (
     "(?:moe[-_]token[-_])?dispatcher(?:[-_]type)?[ =:]+all[- ]?(?:to[- ]?all|gather)"
 )
 _ROUTER_FUSED = "(?:permute and )?router fusion|moe[-_]router[-_]fusion"
+_ROUTER_COMPOSED = re.compile(
+    rf"\b(?:no|without) (?:{_ROUTER_FUSED})\b|\b(?:{_ROUTER_FUSED}){SWITCHED_OFF}", re.IGNORECASE
+)
 _CAPACITY = re.compile(
     r"(?<!not with )(?<!eval[ _-])(?:(?<![a-z0-9])capacity[ _-]factor(?: of)?|(?<![a-z])cf)[ =:]{0,3}"
     r"(\d{1,2}(?:\.\d+)?)(?![.\d]*\d)\b(?! in eval)", re.IGNORECASE)  # fmt: skip
@@ -62,3 +65,8 @@ def sends_each(run: Run) -> bool:
 def fuses_routers(run: Run) -> bool:
     """Whether notes say that a kernel chooses the experts."""
     return told_of(_ROUTER_FUSED, run.notes)
+
+
+def composes_routers(run: Run) -> bool:
+    """Whether notes deny such a kernel, and name it nowhere else."""
+    return hit(_ROUTER_COMPOSED, run.notes) is not None and not fuses_routers(run)

@@ -33,7 +33,10 @@ _OVERLAPPED = re.compile(
     affirmed(_BESIDE) + r"|overlap[-_]moe[-_]expert[-_]parallel[-_]comm(?![= ]*(?:0|false))|A2A_OVERLAP=1",
     re.IGNORECASE,
 )
-_APART = re.compile(rf"\b(?:no|without) (?:{_BESIDE})|A2A_OVERLAP=0|{NO_OVERLAPS}", re.IGNORECASE)
+_APART = re.compile(
+    rf"\b(?:no|without) (?:{_BESIDE})|(?:{_BESIDE})(?:{SWITCHED_OFF}|[ =:]+no\b(?! \w))|A2A_OVERLAP=0|{NO_OVERLAPS}",
+    re.IGNORECASE,
+)
 _FUSED = re.compile(affirmed("CuTeDSL|fused grouped MLP"), re.IGNORECASE)
 _DIST_MOE = re.compile(affirmed("dist-?moe"), re.IGNORECASE)
 _LIBRARY = re.compile(affirmed("sonic_cute|QuACK"), re.IGNORECASE)

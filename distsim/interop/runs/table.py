@@ -41,6 +41,8 @@ DELIMITERS = (";", "\t", "|")
 """What spreadsheets write where a comma is the decimal sign, and between copied cells."""
 _NOTHING = "\"', \r\n" + "".join(DELIMITERS)
 """What the cells of an empty row are written with."""
+OF_THIS_RUN = "This run: "
+"""How notes of a sweep begin what a run has of its own, behind what all of them have."""
 MOST_TOLD = 3
 """Cells that are told of a first row which is no heading."""
 
@@ -126,8 +128,11 @@ class Run:
 
     @property
     def notes(self) -> str:
-        """What the row says beside its cells; empty where it says nothing."""
-        return self.text("notes") or ""
+        """What the row says beside its cells; empty where it says nothing. What it says of this run in another place
+        than of the one that it varies comes first, as readers of several runs believe the first."""
+        told = self.text("notes") or ""
+        base, marked, own = told.partition(OF_THIS_RUN)
+        return f"{own}; {base}" if marked and base else told
 
     @property
     def source(self) -> str:

@@ -38,7 +38,7 @@ _BUCKETED = re.compile(affirmed(r"length[ _-]buckets?|seq_len_buckets"), re.IGNO
 _VOCABULARY = re.compile(r"[^;,.]*\bvocab[^;,.]*", re.IGNORECASE)
 """What notes say of the padding of something else."""
 _EACH = re.compile(r"\b(?:about|mean(?: of)?) (\d+) tokens (?:a|per) sample", re.IGNORECASE)
-_PACKED = re.compile(affirmed("pack(?:s|ed)(?:_samples)?"), re.IGNORECASE)
+_PACKED = re.compile(affirmed("pack(?:s|ed)?(?:_samples)?"), re.IGNORECASE)
 _DECODED = (
     re.compile(r"\b(\d+) (?:targets\b|(?:target|decoder|output) tokens)", re.IGNORECASE),
     re.compile(r"\b(?:targets?|decoder)(?: (?:length|tokens|sequences?|of))* (\d+)\b", re.IGNORECASE),
@@ -47,7 +47,7 @@ _DECODED = (
 """How notes say what a decoder behind an encoder reads of each sequence."""
 _PACKS = re.compile(
     r"\((\d+(?:\.\d+)?) (?:samples each|per (\d+) tokens)\)|"
-    r"\b(\d+(?:\.\d+)?) (?:sequences|samples|documents|examples) (?:an? |per |in each )(?:packed )?"
+    r"\b(\d+(?:\.\d+)?) (?:sequences|samples|documents|examples|chats) (?:an? |per |in each )(?:packed )?"
     r"(?:row|pack|sequence)\b",
     re.IGNORECASE,
 )
