@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distsim.engine.runs.setup import setup_of
-from distsim.interop.runs import Run, expert_notes, loss_notes
+from distsim.interop.runs import MissingCell, Run, expert_notes, loss_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import kernel_said, narrow_attention
@@ -174,6 +174,25 @@ def test_attention_in_8_bits(notes: str, narrow: bool) -> None:
 )  # fmt: skip
 def test_tensor_parallel_overlap(notes: str, apart: bool) -> None:
     assert run_graphs.tensor_parallel_apart(_run(notes)) is apart
+
+
+@pytest.mark.parametrize(
+    ("notes", "says"),
+    [("2D + AsyncTP", (True, False)), ("no async TP", (False, False)), ("AsyncTP off", (False, False)),
+     ("asynchronous tensor parallelism", (True, False)), ("enable_async_tensor_parallel=True", (True, False)),
+     ("enable_async_tensor_parallel = false", (False, False)), ("deterministic mode; flags", (False, True)),
+     ("--deterministic-mode", (False, True)),
+     ("no deterministic mode", (False, False)), ("deterministic mode off", (False, False))],
+)  # fmt: skip
+def test_modes_of_a_trainer(notes: str, says: tuple[bool, bool]) -> None:
+    assert (run_notes.overlaps_tensor_parallel(_run(notes)), run_notes.deterministic(_run(notes))) == says
+
+
+def test_only_samples_are_unpacked() -> None:
+    with pytest.raises(MissingCell, match="not packed"):
+        run_notes.check_lengths(_run("batch 2, max seq 4096 UNPACKED (real length shorter)"))
+    for notes in ("nf4 weights unpacked in each pass", "GPTQ, unpacked by a kernel of its own", "not unpacked"):
+        run_notes.check_lengths(_run(notes))
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,9 @@ _TORCHTITAN = re.compile(r"\bGPUs, torchtitan\b")
 """What benchmarks of a library ran."""
 _HUGGING_FACE = re.compile(r"section: HF \+ Deepspeed", re.IGNORECASE)
 """A table of Hugging Face's models on DeepSpeed among those of Megatron."""
-_OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
+_OVERLAPPED = re.compile(
+    affirmed(r"async(?:hronous)?[- ]?(?:tp|tensor[- ]parallel\w*)|(?:enable_)?async_tensor_parallel"), re.IGNORECASE
+)
 _APART = re.compile(
     r"overlap_comm (?:is )?(?:false|off)|overlap_comm *[=:] *false|\bno overlap[-_]grad[-_]reduce|\bno overlap flags|"
     r"\bno overlap of (?:gradients?|gather)\b|ZeRO-?[123] without overlap|"
@@ -91,13 +93,13 @@ _COMPOSED = re.compile(
     re.IGNORECASE,
 )
 _BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING\s*=\s*1\b")
-_DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
+_DETERMINISTIC = re.compile(affirmed("deterministic[- ]mode"), re.IGNORECASE)
 _OWN_LOOP = re.compile(
     affirmed("(?:plain|bare|own|hand-?written|custom) (?:torch|pytorch|training) loop"), re.IGNORECASE
 )
 _LOSS_ALONE = re.compile(affirmed("keeps the loss alone"), re.IGNORECASE)
 _DENSE_MASK = re.compile(affirmed("dense (?:attention |causal )?mask"), re.IGNORECASE)
-_UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
+_UNPACKED = re.compile(affirmed("unpacked(?! (?:weights|by|in|on|into|from|before|to))"), re.IGNORECASE)
 _SCHEDULES = tuple(
     (name, re.compile(rf"\b{words}\b", re.IGNORECASE))
     for name, words in (
