@@ -188,6 +188,15 @@ def test_modes_of_a_trainer(notes: str, says: tuple[bool, bool]) -> None:
     assert (run_notes.overlaps_tensor_parallel(_run(notes)), run_notes.deterministic(_run(notes))) == says
 
 
+@pytest.mark.parametrize(
+    ("notes", "named"),
+    [("ZB-H1", "zb-h1"), ("1F1B instead of GPipe", None), ("no DualPipe", None), ("zb-v was slower", None),
+     ("DualPipe", "dualpipe"), ("DualPipe-V rather than ZB-V", "dualpipe-v")],
+)  # fmt: skip
+def test_schedules_that_are_denied(notes: str, named: str | None) -> None:
+    assert run_notes.pipeline_options(Run({"pp": "4", "notes": notes}, 2)).get("schedule") == named
+
+
 def test_only_samples_are_unpacked() -> None:
     with pytest.raises(MissingCell, match="not packed"):
         run_notes.check_lengths(_run("batch 2, max seq 4096 UNPACKED (real length shorter)"))

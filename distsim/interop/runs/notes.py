@@ -101,7 +101,7 @@ _LOSS_ALONE = re.compile(affirmed("keeps the loss alone"), re.IGNORECASE)
 _DENSE_MASK = re.compile(affirmed("dense (?:attention |causal )?mask"), re.IGNORECASE)
 _UNPACKED = re.compile(affirmed("unpacked(?! (?:weights|by|in|on|into|from|before|to))"), re.IGNORECASE)
 _SCHEDULES = tuple(
-    (name, re.compile(rf"\b{words}\b", re.IGNORECASE))
+    (name, re.compile(affirmed(words), re.IGNORECASE))
     for name, words in (
         ("gpipe", "gpipe"), ("v-half", "v-half"), ("v-min", "v-min"), ("zb-h1", "zb-?h1"), ("zb-h2", "zb-?h2"),
         ("zb-v", "zb-?v"), ("dualpipe", "dualpipe(?!-?v)"), ("dualpipe-v", "dualpipe-?v"),
@@ -109,7 +109,7 @@ _SCHEDULES = tuple(
 )  # fmt: skip
 _VOCABULARY = re.compile(r"\b(vocab-[12]|interlaced)\b", re.IGNORECASE)
 """Ways of vocabulary parallelism by the names that its authors gave them."""
-_REDISTRIBUTED = re.compile(r"\bredis\b|\blayers? redistribut", re.IGNORECASE)
+_REDISTRIBUTED = re.compile(affirmed(r"redis|layers? redistribut\w*"), re.IGNORECASE)
 
 
 def gpu_of(run: Run) -> str | None:
