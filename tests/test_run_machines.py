@@ -35,7 +35,9 @@ def _machine(gpu: str, notes: str, source: str = "ours") -> str:
         ("a100-sxm4-80gb", "8 GPUs of Jean Zay", "jean-zay-a100"),
         ("a100-sxm4-40gb", "Polaris, 4 GPUs per node", "polaris"), ("a100-sxm4-40gb", "on Perlmutter", "perlmutter"),
         ("gh200-96gb", "one node of Clariden (Alps)", "alps"), ("a100-sxm4-40gb", "p4d.24xlarge", "p4d.24xlarge"),
-        ("h200-sxm", "two p5en.48xlarge, EFA", "p5en.48xlarge"),
+        ("h200-sxm", "two p5en.48xlarge, EFA", "p5en.48xlarge"), ("h100-sxm", "cluster eos", "eos"),
+        ("h100-sxm", "documents end in EOS", "dgx-h100"), ("h100-sxm", "BOS and EOS tokens", "dgx-h100"),
+        ("a100-sxm4-40gb", "Sophia-G optimizer", "dgx-a100-40gb"), ("a100-sxm4-40gb", "Sophia (ALCF)", "sophia"),
     ],
 )  # fmt: skip
 def test_notes_that_name_a_preset(gpu: str, notes: str, name: str) -> None:

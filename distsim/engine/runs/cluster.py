@@ -22,6 +22,12 @@ NAMED: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
 """What notes say of a machine or its network where it is no preset's name, and the presets of it by GPU."""
 _NAMES = re.compile(r"[a-z][a-z0-9]*(?:[-._][a-z0-9]+)*", re.IGNORECASE)
 """Words of notes that may be a preset's name."""
+_NO_MACHINE = re.compile(
+    r"\b(?:eos|sophia)[-_ ]?(?:g\b|h\b|tokens?|ids?|optimi[sz]er|padding)|\bbos\W+(?:(?:and|or)\W+)?eos\b|"
+    r"\b(?:end|ends|ended|separated|followed|optimizer) (?:in|by|with|is) (?:eos|sophia)\b",
+    re.IGNORECASE,
+)
+"""A token that ends documents, and an optimizer, whose names machines have."""
 _SLOTS = re.compile(r"\bpci-?e[- ](?:gen(?:eration)?[- ]?([3-6])\b|([3-6])\.0)", re.IGNORECASE)
 """How notes and descriptions of systems (accelerator_host_interconnect of MLPerf) name what slots carry."""
 ROUNDING = 0.01
@@ -83,7 +89,7 @@ def assumed_node(run: Run) -> str:
 def _by_name(told: str, gpu: str) -> str | None:
     """The first preset with this GPU whose name is among the words; machines are named with GPUs that others have."""
     machines = _machines()
-    found = (machines.get(word.lower()) for word in _NAMES.findall(told))
+    found = (machines.get(word.lower()) for word in _NAMES.findall(_NO_MACHINE.sub("", told)))
     return next((name for name in found if name is not None and catalog.load("clusters", name).gpu == gpu), None)
 
 
