@@ -215,8 +215,20 @@ def test_what_a_run_has_of_its_own_comes_before_what_it_varies(notes: str, graph
 
 
 @pytest.mark.parametrize(
+    ("notes", "forced"),
+    [("forced load balancing, mock data", True), ("router load balancing forced uniform", True),
+     ("mock data, forced expert balance", True), ("force-balanced", True), ("no forced balance", False),
+     ("MOE_ROUTER_FORCE_LOAD_BALANCING False (router not balanced by force)", False),
+     ("ring context parallelism with causal load balancing", False), ("no forced load balancing", False)],
+)  # fmt: skip
+def test_routers_that_are_balanced_by_force(notes: str, forced: bool) -> None:
+    assert expert_notes.forced_router(_run(notes), "balanced") == ("balanced" if forced else None)
+
+
+@pytest.mark.parametrize(
     ("notes", "routing"),
     [("router fusion off", "composed"), ("no router fusion", "composed"), ("router fusion", "fused"), ("", "fused"),
+     ("permutation and router not fused", "composed"),
      ("Base A1: graphs. This run: router fusion off.", "composed")],
 )  # fmt: skip
 def test_routers_without_a_kernel(notes: str, routing: str) -> None:

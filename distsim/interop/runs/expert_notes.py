@@ -10,7 +10,8 @@ from distsim.interop.runs.table import Run
 
 _BALANCED = re.compile(
     affirmed(
-        r"forced?[-_ ]balanced?(?:[-_ ]rout\w*)?|balanced by force|fake balanced|"
+        r"forced?[-_ ](?:(?:load|expert)[-_ ])?balanc(?:ed?|ing)(?:[-_ ]rout\w*)?|load balancing forced|"
+        r"balanced by force|fake balanced|"
         r"(?:moe[-_])?(?:router[-_])?force[-_ ]load[-_ ]balanc\w*|balanced[-_ ](?:gat|rout)\w*|even(?:ly)? rout\w*"
     ),
     re.IGNORECASE,
@@ -24,7 +25,7 @@ _SENT_EACH = (
 )
 _ROUTER_FUSED = "(?:permute and )?router fusion|moe[-_]router[-_]fusion"
 _ROUTER_COMPOSED = re.compile(
-    rf"\b(?:no|without) (?:{_ROUTER_FUSED})\b|\b(?:{_ROUTER_FUSED}){SWITCHED_OFF}", re.IGNORECASE
+    rf"\b(?:no|without) (?:{_ROUTER_FUSED})\b|\b(?:{_ROUTER_FUSED}){SWITCHED_OFF}|\brouter not fused\b", re.IGNORECASE
 )
 _CAPACITY = re.compile(
     r"(?<!not with )(?<!eval[ _-])(?:(?<![a-z0-9])capacity[ _-]factor(?: of)?|(?<![a-z])cf)[ =:]{0,3}"
