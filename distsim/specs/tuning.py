@@ -103,7 +103,7 @@ def targets_named(text: str) -> str:
     """``q,v`` in the house's order from any of the words people use; raises ValueError for others."""
     found: set[str] = set()
     for word in text.replace(",", " ").replace("+", " ").lower().split():
-        plain = word if word in LETTERS else word.removesuffix("_proj")
+        plain = word if word in LETTERS or word in GROUPS else word.removesuffix("_proj")
         if plain not in LETTERS and plain not in GROUPS:
             known = (*LETTERS, *GROUPS, *(f"{letter}_proj" for letter in _ATTENTION + _MLP))
             near = did_you_mean(word, [one for one in known if len(one) > 1])

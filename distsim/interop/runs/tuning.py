@@ -11,15 +11,10 @@ from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.names import NARROW_IN_MEMORY
 from distsim.interop.runs.table import MissingCell, Run
+from distsim.interop.runs.targets import targets_in
 from distsim.interop.runs.training import ADAPTERS, fine_tunes, kind_of, refuse_undescribed
 from distsim.specs.tuning import targets_named
 
-_TARGETS = re.compile(r"target modules ([a-z0-9_-]+(?:,[a-z0-9_-]+)*)")
-_SETS = (
-    (re.compile(affirmed(r"(?<!not on )all[- ]linear(?: layers| modules| projections)?")), "all-linear"),
-    (re.compile(affirmed(r"on (?:the )?attention projections|attention targets")), "attention"),
-)
-"""What notes call sets of adapted products."""
 _CAP = re.compile(r"max_(?:seq_)?length (\d+)")
 _SPREAD = re.compile(r"mean (\d+)\+-(\d+) tokens")
 _DOCUMENTS = re.compile(
@@ -67,7 +62,6 @@ _QUANTISED = (
     (r"nvfp4", "nvfp4"), (r"int8 \(gptq\)", "gptq-int8"), (r"int8|8-?bit", "int8"), (r"gptq", "gptq-int4"),
     (r"bnb|4-?bit|nf4|int4", "nf4"),
 )  # fmt: skip
-_DEFAULT = "default"
 USUAL_RANK = 16
 """Rank of adapters where neither a row nor its framework says one: the middle of the 8 to 32 of libraries' defaults."""
 _PADDED = re.compile(
@@ -117,8 +111,8 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     named = (run.text("model") or "").lower()
     if (
         targets := _stated(run)
-        or _targets(kind)
-        or _targets(notes)
+        or targets_in(kind)
+        or targets_in(notes)
         or next((t for start, t in by_model.items() if named.startswith(start)), None)
     ):
         options["lora_targets"] = targets
@@ -229,20 +223,6 @@ def _stated(run: Run) -> str | None:
         return text and targets_named(text)
     except ValueError as error:
         raise MissingCell(f"lora_targets {error}") from None
-
-
-def _targets(notes: str) -> str | None:
-    """The adapted products that notes name."""
-    for pattern, named in _SETS:
-        if hit(pattern, notes):
-            return named
-    found = hit(_TARGETS, notes)
-    if found is None or found[1] == _DEFAULT:
-        return None
-    try:
-        return targets_named(found[1])
-    except ValueError:
-        return None
 
 
 def lengths_of(run: Run) -> Lengths | None:
