@@ -23,6 +23,7 @@ from distsim.interop.runs.numbers import (
     MOST_LAYERS,
     MOST_MEASURED,
     MOST_SAMPLES,
+    MOST_TOKENS,
     marks_of,
     number_in,
     plain_numbers,
@@ -82,7 +83,8 @@ class Run:
 
     def refuse_slips(self) -> None:
         """Raise MissingCell where a size is beyond anything that is built."""
-        bounds = {"layers": MOST_LAYERS, "global_batch": MOST_SAMPLES, "internode_gbps_per_gpu": FASTEST_GBPS}
+        bounds = {"layers": MOST_LAYERS, "global_batch": MOST_SAMPLES, "internode_gbps_per_gpu": FASTEST_GBPS,
+                  "seq_len": MOST_TOKENS, "decoder_seq": MOST_TOKENS}  # fmt: skip
         for name in (*COUNTS, "ffn_hidden", "internode_gbps_per_gpu"):
             value, most = self.number(name), bounds.get(name, MOST)
             if value is not None and value > most:
