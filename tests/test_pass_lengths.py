@@ -70,6 +70,16 @@ def test_closed_forms_are_the_paths_that_the_simulation_finds(name: str) -> None
             assert not any(one.around for one in paths)
 
 
+@pytest.mark.parametrize(("stages", "micro"), [(4, 5), (4, 10), (5, 12), (6, 21), (8, 20)])
+def test_rounds_that_the_stages_do_not_divide(stages: int, micro: int) -> None:
+    """What the schedule can run a step has too, though as many micro-batches and a round more it could not."""
+    for forward, weights in shares():
+        forward, weights = round(forward, 3), round(weights, 3)
+        expected = simulated("interleaved-zb", stages, micro, forward, weights)
+        found = micro + ramp_share("interleaved-zb", stages, micro, 2, forward, weights) * (stages - 1) / 2
+        assert found == pytest.approx(expected, rel=WORST)
+
+
 def test_what_goes_around_grows_with_every_micro_batch() -> None:
     """V-Min waits for its neighbours in every round once weights' gradients are shorter than the other passes."""
     few, many = (4 * ROUNDS, 12 * ROUNDS)

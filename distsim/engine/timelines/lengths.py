@@ -21,6 +21,9 @@ from distsim.schedules.registry import build
 
 ROUNDS = 4
 """Rounds of as many micro-batches as there are stages, from which on a makespan grows by the same each round."""
+OWN_ROUNDS = ("interleaved-zb",)
+"""Schedules whose rounds are longer where the stages do not divide the micro-batches: fewer than the square of the
+stages then, all of which are simulated; how much a further one adds is told by rounds that the stages divide."""
 NODES = 24
 """Steps between two lengths' zero and all of a micro-batch; finer ones find no further path that matters."""
 OFFSETS = (0.11, 0.13, 0.17)
@@ -45,8 +48,12 @@ class Path(NamedTuple):
 def longest_paths(name: str, stages: int, micro: int, chunks: int) -> tuple[Path, ...]:
     """The paths that are longest at some ratio of the three lengths."""
     few = min(micro, (ROUNDS - 1) * stages + micro % stages)
+    if name in OWN_ROUNDS and micro % stages:
+        few, further = micro, ROUNDS * stages
+    else:
+        further = few + stages
     ends = _ends(name, stages, few, chunks)
-    growth = (_ends(name, stages, few + stages, chunks) - ends) / stages
+    growth = (_ends(name, stages, further, chunks) - _ends(name, stages, further - stages, chunks)) / stages
     return _paths(ends + (micro - few) * growth, growth[0] > 1 + SMALL, chunks)
 
 
