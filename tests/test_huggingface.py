@@ -125,6 +125,18 @@ def test_defaults_stand_in_for_keys_left_out(name):
     assert read_config(short).model.model_dump(exclude={"source"}) == full
 
 
+def test_layers_attend_where_no_key_says_which_do():
+    """LFM2 takes all of its layers for attention then (Lfm2Config.__post_init__)."""
+    config = {"model_type": "lfm2", "num_hidden_layers": 8, "hidden_size": 2560}
+    assert count(config) == 802_205_440 and not read_config(config).model.recurrent
+    assert read_config({**config, "full_attn_idxs": [2, 5]}).model.recurrent
+
+
+def test_aria_has_narrower_mlps_than_llama():
+    """AriaTextConfig.intermediate_size; the count is transformers 5.24's on the meta device."""
+    assert count({"model_type": "aria_text", "num_hidden_layers": 2}) == 1_403_080_704
+
+
 def test_null_is_not_absent():
     base = {"model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 2}
     assert read_config(base).model.window == 4096
