@@ -47,6 +47,18 @@ def test_attention_in_chunks_sees_half_a_chunk_whatever_the_length() -> None:
     assert flops[0] - flops[1] == pytest.approx(keys * (8192 - 8192**2 / (2 * 65536) - 4096))
 
 
+def test_composed_attention_multiplies_all_keys_within_a_window_too() -> None:
+    """A mask is added to scores that are there: torch counts as many products with a window as without one
+    (FlopCounterMode on transformers 5.24's ModernBERT decoder, of whose layers every third has none)."""
+    model = catalog.load("models", "gemma-2-2b")
+    setup = resolve(Job(model=model, gpu="h100-sxm", framework="huggingface", seq=16384, attention="eager"))
+    blocks = [block for block, _ in build_stages(setup)[0].layers]
+    assert sorted(block.name for block in blocks) == ["dense", "dense+window"]
+    whole, window = ([one for one in block.operations if one.kind == "attention"] for block in blocks)
+    products = 2 * 16384**2 * model.heads * model.head_dim
+    assert [one.flops_forward for one in whole] == [one.flops_forward for one in window] == [products] * 2
+
+
 def test_context_parallel_ranks_share_what_a_window_lets_all_queries_see() -> None:
     """A rank's queries are fewer than the window's keys, of which the sequence's queries fill three quarters."""
     model = catalog.load("models", "mistral-7b").model_copy(update={"window": 4096})

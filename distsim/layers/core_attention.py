@@ -47,11 +47,11 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
     layout = ctx.layout
     query, key, value, heads, width, value_width, value_projection = read
     queries = layout.seq / layout.cp
-    flops = 2 * layout.micro_batch * heads * queries * key_tokens(ctx) * (width + value_width)
     output = Tensor("attention.output", layout.tokens * heads * value_width, ctx.activation, "s b a d/t")
     math = ctx.kernels.sdpa and layout.attention == "flash" and sdpa_choice(ctx) == "math"
     if layout.attention != "flash" or math or ctx.model.composed_attention:
-        return _products(ctx, read, output, flops, math)
+        return _products(ctx, read, output, math)
+    flops = 2 * layout.micro_batch * heads * queries * key_tokens(ctx) * (width + value_width)
     if views_values(ctx):
         value = value._replace(elements=value_projection)
     own = key.elements
@@ -213,14 +213,17 @@ def _scaled(ctx: Context, rows: Number, width: Number) -> tuple[Tensor, ...]:
     )
 
 
-def _products(ctx: Context, read: Heads, output: Tensor, flops: Number, math: bool) -> list[Operation]:
-    """Three rows: scores, softmax (with dropout), weighted sum; ``math`` where torch's own choice came to that."""
+def _products(ctx: Context, read: Heads, output: Tensor, math: bool) -> list[Operation]:
+    """Three rows: scores, softmax (with dropout), weighted sum; ``math`` where torch's own choice came to that. Both
+    products are with all keys, whatever a window or a packed sample then lets a query see of them."""
     query, key, value = _expanded(ctx, read, math)
     raw, kept, weights = _softmax(ctx, read.count)
     layout = ctx.layout
     shape = (
         layout.micro_batch, read.count, layout.seq / layout.cp, all_keys(ctx), read.width, read.value_width
     )  # fmt: skip
+    batch, heads, queries, keys, *widths = shape
+    flops = 2 * batch * heads * queries * keys * sum(widths)
     scores = Operation(
         "attention.scores", "attention", flops / 2, flops, query.size_bytes + key.size_bytes, raw.size_bytes,
         shape, transient_forward=(raw,), transient_backward=(raw, query, key), recompute_class="core_attention",
