@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+import distsim
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.variants import base_setup
 from distsim.engine.layouts.ways import without_stages
+from distsim.report.search import simulated_lines
 from distsim.specs.job import Job
 
 
@@ -25,3 +30,13 @@ def test_layers_that_no_pipeline_divides(model: str, framework: str, bounds: dic
     assert bool(notes) is told
     if told:
         assert "no pipelines searched" in notes[0]
+
+
+def test_the_event_simulation_is_told_of_pipelines_alone() -> None:
+    """Beside layouts without stages the one with a pipeline is as far off as by itself."""
+    job: dict[str, Any] = {"model": "mathstral-7b", "gpu": "h100-sxm", "gpus": 8, "global_batch": 16, "seq": 2048}
+    plain, staged = distsim.search(**job, top=3, pp=1), distsim.search(**job, top=3, pp=8, schedule="zb-v")
+    one = replace(staged, best=staged.best[:1])
+    assert simulated_lines(plain) == []
+    assert simulated_lines(one) == simulated_lines(replace(one, best=(*plain.best, *one.best)))
+    assert " to " in simulated_lines(staged)[0] and " to " not in simulated_lines(one)[0]

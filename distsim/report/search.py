@@ -82,12 +82,16 @@ def alike_rents(report: SearchReport) -> list[list[Rent]]:
 
 def simulated_lines(report: SearchReport) -> list[str]:
     """How far the event simulation of the ranked layouts is from their times, and which it would put first."""
-    off = [(one.simulated_seconds or one.report.seconds) / one.report.seconds - 1 for one in report.best]
-    many = sum(one.simulated_seconds is not None for one in report.best)
-    if not many:
+    simulated = [one.simulated_seconds for one in report.best]
+    off = [
+        (own or one.report.seconds) / one.report.seconds - 1 for one, own in zip(report.best, simulated, strict=True)
+    ]
+    apart = [longer for longer, own in zip(off, simulated, strict=True) if own is not None]
+    if not apart:
         return []
-    near = f"{min(off):+.1%} to {max(off):+.1%}" if max(map(abs, off)) >= 1e-3 else "within 0.1%"
-    which = f"the {many} layouts" if many > 1 else "the one layout"
+    ends = dict.fromkeys(f"{end:+.1%}" for end in (min(apart), max(apart)))
+    near = " to ".join(ends) if max(map(abs, apart)) >= 1e-3 else "within 0.1%"
+    which = f"the {len(apart)} layouts" if len(apart) > 1 else "the one layout"
     told = f"Event simulation of {which} with a pipeline: {near} of these step times"
     rates = [one.report.tokens_per_second / (1 + longer) for one, longer in zip(report.best, off, strict=True)]
     first = rates.index(max(rates))
