@@ -177,6 +177,16 @@ def test_lightning_attention_composed_and_fused() -> None:
     assert kept["huggingface"] > 1.3 * kept["megatron-core"]
 
 
+@pytest.mark.parametrize(("seq", "pairs"), [(128, 128**2), (256, 256**2), (600, 2 * 256**2 + 88**2)])
+def test_blocks_of_lightning_attention_end_with_the_sequence(seq: int, pairs: int) -> None:
+    """Products are within blocks as long as they are; at 128 tokens torch counts as many (FlopCounterMode on
+    transformers 5.24's MiniMax)."""
+    job = Job(model="minimax-text-01", gpu="b200-sxm", gpus=64, zero=3, framework="huggingface", seq=seq)
+    block = next(one for one, _ in build_stages(resolve(job))[0].layers if one.name == "moe+lightning")
+    (scan,) = [one for one in block.operations if one.name == "lightning.scan"]
+    assert scan.flops_forward == pytest.approx(64 * 2 * (2 * pairs * 128 + 2 * seq * 128**2))
+
+
 @pytest.mark.parametrize("case", [("falcon-h1-0.5b", 4, {}), ("minimax-text-01", 8, {}),
                                   ("falcon-h1-0.5b", 4, {"lora_rank": 8, "lora_targets": "in_proj,out_proj"})],
                          ids=str)  # fmt: skip

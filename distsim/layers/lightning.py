@@ -7,7 +7,7 @@ block, which keeps the scores of each block, the state before it and what its pr
 
 from __future__ import annotations
 
-from distsim.arrays import Number, minimum, where
+from distsim.arrays import Number, ceil_div, minimum, where
 from distsim.layers.context_parallel import channels_for_tokens
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
@@ -53,7 +53,7 @@ def _scan(ctx: Context, mixer: Lightning, width: Number, output: Tensor) -> Oper
     layout, act = ctx.layout, ctx.activation
     tokens, heads, depth = layout.tokens, width / mixer.head_dim, mixer.head_dim
     composed = ctx.kernels.linear_attention == "composed"
-    pairs = mixer.block if composed else mixer.block / 2  # a fused kernel leaves out what is ahead
+    pairs = _pairs(mixer, layout.seq) / layout.seq / (1 if composed else 2)  # a fused kernel leaves out what is ahead
     flops = tokens * heads * 2 * (2 * pairs * depth + STATE_PRODUCTS * depth**2)
     saved = [Tensor("lightning.projected", QKV * tokens * width, act, "s b 3a d/t")]
     saved += _blocks(ctx, mixer, width) if composed else [_activated(ctx, width, QKV)]
@@ -68,6 +68,12 @@ def _scan(ctx: Context, mixer: Lightning, width: Number, output: Tensor) -> Oper
     )  # fmt: skip
 
 
+def _pairs(mixer: Lightning, seq: Number) -> Number:
+    """Pairs of tokens of a sequence that are in one block; the last block is what is left."""
+    rest = seq % mixer.block
+    return (seq - rest) * mixer.block + rest**2
+
+
 def _activated(ctx: Context, width: Number, copies: Number) -> Tensor:
     """Queries, keys and values as products read them."""
     return Tensor("lightning.query_key_value", copies * ctx.layout.tokens * width, ctx.activation, "s b 3a d/t")
@@ -77,13 +83,11 @@ def _blocks(ctx: Context, mixer: Lightning, width: Number) -> list[Tensor]:
     """What a loop over blocks of plain operations keeps."""
     layout, act, block = ctx.layout, ctx.activation, mixer.block
     seq, batch, heads = layout.seq / layout.cp, layout.micro_batch, width / mixer.head_dim
-    whole = seq // block
-    rest = seq - whole * block
-    blocks = whole + where(rest > 0, 1, 0)
+    blocks = ceil_div(seq, block)
     behind = seq - minimum(seq, block)  # the first block has no state to read
     return [
         _activated(ctx, width, where(batch > 1, BLOCK_READS, QKV)),
-        Tensor("lightning.scores", batch * heads * (whole * block**2 + rest**2), act, "b a s c/t"),
+        Tensor("lightning.scores", batch * heads * _pairs(mixer, seq), act, "b a s c/t"),
         Tensor("lightning.states", batch * blocks * width * mixer.head_dim, act, "s/c b a d d/t"),
         Tensor("lightning.decayed_query", batch * behind * width, act, "s b a d/t"),
         Tensor("lightning.decayed_key", layout.tokens * width, act, "s b a d/t"),
