@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from distsim.engine.evidence import replay
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.tuning import tuning_options
 from distsim.specs.tuning import targets_named
 
 ALL = targets_named("all-linear")
+LORA = {
+    "model": "qwen3-8b", "gpu": "h100-sxm", "n_gpus": "1", "seq_len": "2048", "micro_batch": "2", "grad_accum": "4",
+    "precision": "bf16", "finetune_kind": "lora", "lora_rank": "16", "notes": "LoRA on all 7 projections",
+}  # fmt: skip
+
+
+def _run(**cells: Any) -> Run:
+    return Run({**LORA, **cells}, 2)
 
 
 @pytest.mark.parametrize(
@@ -37,3 +49,24 @@ def test_products_that_notes_list(notes: str, targets: str | None) -> None:
 def test_names_that_end_like_all(name: str, targets: str) -> None:
     """They were no choice, and the suggestion was the same name."""
     assert targets_named(name) == targets
+
+
+def test_unsloth_adds_adapters_in_products_and_fuses_what_lies_between() -> None:
+    """Its products add (addmm_), its norms, rotations, gates and loss are kernels in Triton, as Liger's are. The run is
+    of invergent-ai/surogate's table: 8,900 tokens per second."""
+    peft, own = (setup_of(_run(framework=name)) for name in ("trl", "unsloth"))
+    assert (peft.framework.adapters.summed, own.framework.adapters.summed) == ("apart", "product")
+    fused = (own.kernels.norm, own.kernels.rope, own.kernels.activation, own.kernels.loss)
+    assert fused == ("fused", "fused", "fused", "with-head") and peft.kernels.norm == "eager"
+    assert own.framework.adapters.fp32 and not own.framework.adapters.own_inputs
+    predicted = replay(_run(framework="unsloth", tokens_per_s_per_gpu="8900", year="2026"))
+    assert predicted.error is not None and abs(predicted.error) < 0.2
+    assert setup_of(_run(framework="trl", recompute="unsloth")).framework.adapters.summed == "apart"
+
+
+def test_a_usual_dropout_gives_way_to_experts_that_are_tensors() -> None:
+    """peft refuses it there, and no row tells of it."""
+    mixture = setup_of(_run(framework="trl", model="qwen3-30b-a3b"))
+    assert mixture.job.lora_dropout == 0 and setup_of(_run(framework="trl")).job.lora_dropout == 0.05
+    attention = setup_of(_run(framework="trl", model="qwen3-30b-a3b", notes="LoRA on q,k,v,o"))
+    assert attention.job.lora_dropout == 0.05

@@ -15,6 +15,9 @@ class Adapters(Spec):
     mixed precision recipe their products then run in fp32 too."""
     own_inputs: bool = False
     """Each adapted product casts its input for its adapter, and keeps the copy (peft)."""
+    summed: Literal["apart", "product"] = "apart"
+    """An adapter's result is scaled and added by passes of their own, or by its second product as that writes
+    (torch's addmm_)."""
     units: bool = False
     """FSDP wraps each of their matrices as a unit of its own (peft's fsdp_auto_wrap_policy)."""
     splits_fused: bool = False

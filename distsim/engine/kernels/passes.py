@@ -12,6 +12,7 @@ from distsim.engine.kernels.expert_modules import picked_gradient_bytes
 from distsim.engine.kernels.expert_passes import EXCHANGES, bias_passes, by_indices, exchange_passes
 from distsim.engine.kernels.loss_passes import loss_bytes
 from distsim.engine.kernels.plain_costs import (
+    ADDING_ADAPTER,
     BACKWARD_BYTES,
     CLAMPED_GATE,
     COMPILED_ADAPTER,
@@ -238,6 +239,8 @@ def halves(setup: Setup) -> bool:
 def composed(setup: Setup, operation: Operation) -> Cost:
     """How much more than one kernel the framework's code for this operation moves and launches."""
     kernels, model = setup.kernels, setup.model
+    if operation.kind == "adapter" and setup.framework.adapters.summed == "product":
+        return ADDING_ADAPTER
     if setup.compiled or kernels.compiler == "xla":
         if operation.kind == "adapter":
             return COMPILED_ADAPTER

@@ -117,6 +117,8 @@ SLICED = Cost(0.0, 4 / BACKWARD_BYTES)
 COMPILED_SLICE = Cost(0.0, 0.0)
 # An adapter's result is scaled (read, written) and added (two read, one written); compiled, both are one kernel.
 COMPILED_ADAPTER = Cost(3 / 5, 3 / 5)
+# A product that adds to what is there reads that besides what it writes anyway.
+ADDING_ADAPTER = Cost(1 / 5, 1 / 5)
 
 
 def slowed(pace: Pace | None, chip: Accelerator) -> float:

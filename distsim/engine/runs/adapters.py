@@ -7,12 +7,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from distsim.engine.jobs.tuning_targets import EXPERT_MATRICES, NAMED
 from distsim.interop.runs import Run
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
+from distsim.interop.runs.loss_notes import by_unsloth
 from distsim.specs.framework import Framework
 from distsim.specs.model import Model
-from distsim.specs.products import mixer_products
+from distsim.specs.products import FUSED_EXPERTS, mixer_products
 from distsim.specs.tuning import targets_named
 
 COUNTED = re.compile(
@@ -44,6 +46,22 @@ DECOMPOSED = re.compile(r"\bq?dora\b", re.IGNORECASE)
 """How a row's kind, or the file that it is from, tells of weight-decomposed adapters."""
 SCRIPTS = ("QwenLM/Qwen",)
 """Publishers whose own scripts checkpoint (finetune_lora_single_gpu.sh and finetune_lora_ds.sh, recalled)."""
+
+
+def summed_in_products(run: Run) -> dict[str, Any]:
+    """How Unsloth runs adapters: by functions of its own, whose products add them to the base's results
+    (unslothai/unsloth kernels/utils.py, matmul_lora: out.addmm_; kernels/fast_lora.py)."""
+    return {"summed": "product", "own_inputs": False} if by_unsloth(run) else {}
+
+
+def undropped(framework: Framework, model: Model, options: Mapping[str, Any]) -> dict[str, float]:
+    """No dropout, which no row tells of, where adapters are on experts that are tensors: peft has none there."""
+    if model.experts is None or framework.adapters.experts != "tensors" or not options.get("lora_dropout"):
+        return {}
+    named = options.get("lora_targets") or framework.defaults.get("lora_targets", "q,v")
+    targets = set(targets_named(named).split(","))
+    own = {*EXPERT_MATRICES, "router"} if model.family in FUSED_EXPERTS else set()
+    return {"lora_dropout": 0.0} if targets & {NAMED, *own} else {}
 
 
 def held_narrow(run: Run, framework: Framework) -> dict[str, bool]:

@@ -11,7 +11,7 @@ from distsim import catalog
 from distsim.engine.jobs.dp_overlap import APART, GATHERS_APART
 from distsim.engine.jobs.lacking import only_software, own_software
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.runs.adapters import NOT_UPCAST, held_narrow
+from distsim.engine.runs.adapters import NOT_UPCAST, held_narrow, summed_in_products
 from distsim.engine.runs.hooks import adapters_wrapped, hooks_of
 from distsim.engine.runs.software import preset_of, told_software
 from distsim.engine.runs.years import dated_traffic, recipe_year, run_year
@@ -75,7 +75,7 @@ def framework_of(run: Run) -> Framework:
     told |= hooks_of(run, framework)
     told |= dated_traffic(recipe_year(run), framework.traffic)
     update: dict[str, Any] = {"traffic": framework.traffic.model_copy(update=told)} if told else {}
-    if adapted := held_narrow(run, framework) | adapters_wrapped(run, framework):
+    if adapted := held_narrow(run, framework) | adapters_wrapped(run, framework) | summed_in_products(run):
         update["adapters"] = framework.adapters.model_copy(update=adapted)
     if framework.traffic.module_hooks and by_torch(run):
         update["buffers"] = framework.buffers.model_copy(update={"gathers_copies": True})

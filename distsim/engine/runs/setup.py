@@ -9,7 +9,7 @@ from typing import Any
 from distsim.engine.jobs.profile import least_zero
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of
-from distsim.engine.runs.adapters import counted_targets, decomposed, unasked_recompute
+from distsim.engine.runs.adapters import counted_targets, decomposed, unasked_recompute, undropped
 from distsim.engine.runs.attention import attention_of
 from distsim.engine.runs.cards import of_other_size
 from distsim.engine.runs.chosen import with_chosen_layout
@@ -102,6 +102,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     again = recomputation_of(run, framework, model.layers // (run.count("pp") or degrees.get("pp", 1))).options
     stated = _stated(run, framework, more.get("seq"), model)
     options = {**usual_of(run, framework, model.causal), **tuned, **again, **stated, **more}
+    options |= undropped(framework, model, options)
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
