@@ -9,7 +9,7 @@ GRID_STEP_SECONDS = 0.45e-6
 """A step of a Pallas kernel's grid on a TPU beside its products, at the best measured rate; 0.57 us in training, where
 attention keeps 0.79 of that. On a v6e a step takes 400, 208 and 161 ms with blocks of 128, 256 and 512 tokens (1,024
 heads of 2,048 tokens, one kernel forward and two backward: 0.63 and 0.59 us for each block less), a layer of another
-model 2.13 and 1.44 ms with 256 and 512 (0.57 us; vorushin/tpuchat LOG.md and pallas/CLAUDE.md)."""
+model 2.13 and 1.44 ms with 256 and 512 (0.57 us; vorushin/tpuchat LOG.md)."""
 
 
 @formula(unit="s", source="vorushin/tpuchat LOG.md: one step of training with blocks of 128 to 1,024 tokens")
