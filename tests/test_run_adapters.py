@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from distsim import Job
 from distsim.engine.evidence import replay
+from distsim.engine.jobs.resolve import resolve
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.tuning import tuning_options
@@ -17,6 +19,8 @@ LORA = {
     "model": "qwen3-8b", "gpu": "h100-sxm", "n_gpus": "1", "seq_len": "2048", "micro_batch": "2", "grad_accum": "4",
     "precision": "bf16", "finetune_kind": "lora", "lora_rank": "16", "notes": "LoRA on all 7 projections",
 }  # fmt: skip
+
+UNTOLD: dict[str, Any] = {"model": "qwen3-8b", "gpu": "h100-sxm", "seq": 2048, "lora_rank": 16}
 
 
 def _run(**cells: Any) -> Run:
@@ -70,3 +74,9 @@ def test_a_usual_dropout_gives_way_to_experts_that_are_tensors() -> None:
     assert mixture.job.lora_dropout == 0 and setup_of(_run(framework="trl")).job.lora_dropout == 0.05
     attention = setup_of(_run(framework="trl", model="qwen3-30b-a3b", notes="LoRA on q,k,v,o"))
     assert attention.job.lora_dropout == 0.05
+
+
+def test_who_names_unsloth_is_told_what_it_is_computed_as() -> None:
+    notes = {name: resolve(Job(**UNTOLD, framework=name)).notes for name in ("Unsloth", "trl")}
+    told = [note for note in notes["Unsloth"] if "as transformers with peft" in note]
+    assert len(told) == 1 and told[0].startswith("Unsloth is computed") and set(notes["trl"]) < set(notes["Unsloth"])

@@ -99,6 +99,8 @@ class Framework(Sourced):
     overhead: Overhead = Overhead()
     supports: Supports = Supports()
     adapters: Adapters = Adapters()
+    alias_notes: dict[str, str] = Field(default_factory=dict)
+    """What software that goes under this name has otherwise, by its own name; a note tells whoever names it."""
     compiled_decoders: str = ""
     """What a compiled decoder with flash attention takes that is not counted; a note tells it."""
     off_on_gpus: str = ""

@@ -46,6 +46,8 @@ def framework_notes(
         )
     if framework.compiled_decoders and job.compile and model.causal and layout.attention == "flash":
         own.append(framework.compiled_decoders)
+    if job.framework and (other := framework.alias_notes.get(job.framework.lower())):
+        own.append(f"{job.framework} is {other}")
     cuts = _expert_cuts(framework, model, layout, job)
     return [*own, *cuts, *_groups(framework, layout), *_attention_notes(model, layout, kernels)]
 
