@@ -56,9 +56,9 @@ def summed_in_products(run: Run) -> dict[str, Any]:
 
 def undropped(framework: Framework, model: Model, options: Mapping[str, Any]) -> dict[str, float]:
     """No dropout, which no row tells of, where adapters are on experts that are tensors: peft has none there."""
-    if model.experts is None or framework.adapters.experts != "tensors" or not options.get("lora_dropout"):
+    named = options.get("lora_targets")
+    if model.experts is None or framework.adapters.experts != "tensors" or not named:
         return {}
-    named = options.get("lora_targets") or framework.defaults.get("lora_targets", "q,v")
     targets = set(targets_named(named).split(","))
     own = {*EXPERT_MATRICES, "router"} if model.family in FUSED_EXPERTS else set()
     return {"lora_dropout": 0.0} if targets & {NAMED, *own} else {}

@@ -156,9 +156,8 @@ def _of_torch(run: Run, framework: Framework, year: float) -> dict[str, Any]:
     released = torch_released(run) if framework.family == "torch" else None
     if released is None or released >= year:
         return {}
-    return {
-        name: kernel for name, kernel in in_force(framework.earlier, released).items() if name == "attention_kernel"
-    }
+    kernel = in_force(framework.earlier, released).get("attention_kernel")
+    return {"attention_kernel": kernel} if kernel else {}
 
 
 def hand_written(run: Run, framework: Framework) -> bool:
@@ -215,7 +214,7 @@ def noted_kernels(run: Run, setup: Setup) -> dict[str, Any]:
         found = {**apart, **graphed(kind, setup.accelerator, setup.precision)}
     elif kind == "iteration":
         found = {"graphs": kind}
-    found |= run_graphs.library_experts(run) | run_graphs.torchtitan_experts(run)
+    found |= run_graphs.library_experts(run) | run_graphs.torchtitan_experts(run) | run_graphs.ordering_kernels(run)
     if not framework.supports.expert_overlap:
         return found
     if run_graphs.stashed(run):

@@ -119,7 +119,10 @@ def torchtitan_experts(run: Run) -> dict[str, Any]:
 
 
 def library_experts(run: Run) -> dict[str, Any]:
-    """Grouped products of a library in the place of the framework's own, where the notes name one, and kernels that
-    order tokens, where software without a profile has them."""
-    ordered = {"expert_index": "fused"} if hit(_ORDERING, run.text("framework") or "") else {}
-    return ordered | ({"expert_kernel": "library"} if hit(_LIBRARY, run.notes) else {})
+    """Grouped products of a library in the place of the framework's own, where the notes name one."""
+    return {"expert_kernel": "library"} if hit(_LIBRARY, run.notes) else {}
+
+
+def ordering_kernels(run: Run) -> dict[str, Any]:
+    """Kernels that order tokens, where software without a profile has them."""
+    return {"expert_index": "fused"} if hit(_ORDERING, run.text("framework") or "") else {}
