@@ -22,7 +22,7 @@ from distsim.interop.runs.attention import block_said, fuses_backward, kernel_sa
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import only_described
-from distsim.interop.runs.recipes import compiles_loss, composes_rotation
+from distsim.interop.runs.recipes import compiles_loss, composes_loss, composes_rotation
 from distsim.interop.runs.remat import unrolls_layers
 from distsim.interop.runs.torch_releases import torch_released
 from distsim.specs.framework import Framework
@@ -66,7 +66,11 @@ TOLD: Told = (
     (unrolls_layers, {"residuals": "fused"}),
 )
 """What notes may say, and the kernels that it means; the later wins."""
-TOLD_OF_MEGATRON: Told = ((compiles_loss, {"loss_kernel": "steps"}), (composes_rotation, {"rope": "eager"}))
+TOLD_OF_MEGATRON: Told = (
+    (compiles_loss, {"loss_kernel": "steps"}),
+    (composes_loss, {"loss_kernel": "vocab-parallel"}),
+    (composes_rotation, {"rope": "eager"}),
+)
 
 
 def _told(run: Run, words: Told) -> dict[str, Any]:

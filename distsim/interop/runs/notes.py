@@ -89,7 +89,8 @@ _CAPPED = re.compile(
 )
 _COMPOSED = re.compile(
     r"\beager activations?\b|\b(?:no|without) (?:fused activations?|bias[-_]activation[-_]fusion)|"
-    r"bias[-_]activation[-_]fusion(?:[ =:]+|\s+is\s+)(?:off|false|not set)|--no-bias-swiglu-fusion",
+    r"bias[-_]activation[-_]fusion(?:[ =:]+|\s+is\s+)(?:off|false|not set)|--no-bias-swiglu-fusion|"
+    r"\bactivations?(?: and loss(?:es)?)?(?: are)? not fused\b",
     re.IGNORECASE,
 )
 _BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING\s*=\s*1\b")

@@ -40,6 +40,18 @@ def compiles_loss(run: Run) -> bool:
     return hit(_COMPILED, run.notes.lower()) is not None
 
 
+_LOSS_PLAIN = re.compile(
+    r"\b(?:no|without) (?:fused (?:cross[- ]entropy|ce|loss)|(?:cross[- ]entropy|loss) fusion)\b|"
+    r"\b(?:loss|cross[- ]entropy)(?: is)? not fused\b",
+    re.IGNORECASE,
+)
+
+
+def composes_loss(run: Run) -> bool:
+    """Whether notes say that no fused kernel computes the loss, as in Megatron core unless a recipe asks for one."""
+    return hit(_LOSS_PLAIN, run.notes) is not None
+
+
 _ROTATES_PLAINLY = re.compile(
     r"(?:apply[-_])?rope[-_ ]fusion(?:[ =:]+|\s+is\s+)(?:off|false|not set)\b|--no-rope-fusion\b|"
     r"\b(?:no|without) (?:(?:rope|rotary)[-_ ]fusion|fused (?:rope|rotation|rotary))\b",
