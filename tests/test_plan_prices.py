@@ -272,3 +272,9 @@ def test_what_a_model_s_own_optimum_costs_is_optimal_for_that_model(model: str) 
     made = planned(model=model, tokens=None, compute_optimal=True, provider="nebius")
     assert made.cheapest is not None
     assert made.optimal_parameters(made.cheapest) == pytest.approx(made.model.parameters)
+
+
+@pytest.mark.parametrize(("model", "told"), [("llama-2-7b", False), ("mixtral-8x7b", True)])
+def test_tokens_of_a_mixture_by_the_parameters_that_a_token_passes(model: str, told: bool) -> None:
+    made = planned(model=model, tokens=None, compute_optimal=True, provider="nebius")
+    assert any("measured on dense models: by the 12.7B parameters" in note for note in made.notes) is told

@@ -11,7 +11,8 @@ from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import kernel_said, narrow_attention
 from distsim.interop.runs.denials import told_of
 from distsim.interop.runs.models import model_of
-from distsim.interop.runs.recipes import compiles_loss
+from distsim.interop.runs.notes import composes_activations
+from distsim.interop.runs.recipes import compiles_loss, composes_loss
 from distsim.interop.runs.recompute import denies_recomputation
 from distsim.interop.runs.tuning import packed_options, unpadded_tokens
 
@@ -123,6 +124,14 @@ def test_whose_cross_entropy_is_compiled() -> None:
     assert compiles_loss(_run("cross_entropy_loss_fusion: true")) and compiles_loss(_run("native fused cross entropy"))
     for words in ("fused cross entropy (te)", "transformer engine fused cross entropy", "no fused cross entropy"):
         assert not compiles_loss(_run(words))
+
+
+def test_losses_and_activations_that_nothing_fuses() -> None:
+    for words in ("no fused cross entropy", "activations and loss not fused", "loss is not fused"):
+        assert composes_loss(_run(words)) and not compiles_loss(_run(words))
+    assert composes_activations(_run("activations and loss not fused"))
+    for words in ("fused cross entropy", "router not fused", "activations fused, rope not fused"):
+        assert not composes_loss(_run(words)) and not composes_activations(_run(words))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from distsim import catalog
 from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.campaigns.prices import RESERVED_YEARS, STALE_DAYS, Quote, cluster_file
 from distsim.engine.jobs.drives import lowest_stage, node_rates
-from distsim.engine.jobs.flops import model_flops
+from distsim.engine.jobs.flops import active_parameters, model_flops
 from distsim.engine.jobs.graphs import OPEN
 from distsim.engine.jobs.hardware import limited
 from distsim.engine.jobs.lacking import other_software, unit_refusal, unnamed_software
@@ -20,6 +20,7 @@ from distsim.engine.jobs.tuning import tuning_notes
 from distsim.engine.plans.energy import USUAL_UTILISATION
 from distsim.engine.plans.sold import asked_for, sold_whole, unmatched
 from distsim.errors import DistsimError
+from distsim.formulas import scaling
 from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job
 from distsim.specs.price import OWNED, Term
@@ -202,6 +203,12 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequ
             f"{count(request.tokens)} tokens are compute-optimal for {count(model.parameters)} parameters "
             "(Chinchilla: about 20 per parameter); models that will be served for long are trained on more"
         )
+        if model.spec.experts is not None:
+            active = active_parameters(resolve(Job(model=model.spec)))
+            notes.append(
+                f"that rule was measured on dense models: by the {count(active)} parameters that a token passes it "
+                f"would be {count(scaling.optimal_tokens(active))} tokens"
+            )
     if request.wish.dollars is not None and (bound := [term for term in request.price_terms if term in RESERVED_YEARS]):
         notes.append(
             f"the budget is compared with what must be paid: full terms for {' and '.join(bound)}, the run's rent for "
