@@ -87,3 +87,11 @@ def test_notes_that_nothing_was_dropped(notes: str, drops: bool) -> None:
     assert setup.context().dropout is drops
     whole, own = (peak_of_run(_run(words), _setup(words), 2026.0) for words in ("dropout 0.1", notes))
     assert (own < 0.95 * whole) is not drops
+
+
+@pytest.mark.parametrize(
+    ("notes", "drops"), [("learned positions, dropout 0.1", True), ("no LoRA dropout 0.1", False), ("dropout 0", False)]
+)
+def test_notes_that_something_is_dropped_where_the_software_drops_nothing(notes: str, drops: bool) -> None:
+    setup = setup_of(_run(notes, framework="torch-compile"))
+    assert setup.context().dropout is drops

@@ -163,7 +163,7 @@ def usual_of(run: Run, framework: Framework, causal: bool) -> dict[str, Any]:
     """What the framework's runs usually set. That decoders train without dropout says nothing of the encoders of other
     software that its profile stands for: they have their own."""
     usual = dict(framework.usual)
-    if not causal and assumed_profile(run):
+    if (not causal and assumed_profile(run)) or run_recipes.drops_some(run):
         usual.pop("dropout", None)
     return {**usual, "dropout": False} if run_recipes.drops_nothing(run) else usual
 

@@ -70,9 +70,17 @@ _DROPS_NOTHING = re.compile(
     r"\b(?:no|without) dropout\b(?![- ]fusion)",
     re.IGNORECASE,
 )
+_DROPS = re.compile(
+    r"(?<![-\w])(?<!lora )(?:dropout|drop rate)(?: rate| probability| p)?(?:[ =:]+| of )0?\.0*[1-9]", re.IGNORECASE
+)
 _ADAPTERS = ("lora", "qlora", "dora")
 
 
 def drops_nothing(run: Run) -> bool:
     """Whether notes say that nothing was dropped; of runs with adapters they may speak of these."""
     return run.text("finetune_kind") not in _ADAPTERS and hit(_DROPS_NOTHING, run.notes) is not None
+
+
+def drops_some(run: Run) -> bool:
+    """Whether notes tell of a rate at which something is dropped; of runs with adapters they may speak of these."""
+    return run.text("finetune_kind") not in _ADAPTERS and hit(_DROPS, run.notes) is not None
