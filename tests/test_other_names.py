@@ -136,6 +136,20 @@ def test_options_of_other_tools(words: list[str], told: str, capsys: pytest.Capt
     assert err.splitlines()[1].strip().startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["step", "llama-7b", "--tokens", "2T"], "an option of distsim search and plan"),
+        (["comm", "llama-7b", "--gantt"], "an option of distsim step"),
+        (["pipeline", "llama-7b", "--reference", "copy"], "an option of distsim memory, comm, step, search and plan"),
+        (["validate", "--xyzzy"], "distsim validate --help lists the options"),
+    ],
+)
+def test_options_of_other_commands(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(words) == 2
+    assert capsys.readouterr().err.splitlines()[1].strip() == told
+
+
 def test_all_unknown_options_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--tensor-model-parallel-size", "4", "--gpus=8", "--lora-alpha", "32", "--xyzzy", "--lora-alpha", "16"]
     assert app.run(["step", "llama-7b", *words]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -67,7 +68,7 @@ def _unknown(wrong: Any, command: str, arguments: Sequence[str], hint: str) -> D
     words = (word.partition("=")[0] for word in takewhile(lambda word: word != "--", arguments))
     others = (word for word in words if word.startswith("--") and word not in (*flags, "--help"))
     names = list(dict.fromkeys((wrong.option_name, *others)))
-    told = {name: _instead(name, flags, command) for name in names}
+    told = {name: _instead(name, flags, command) or _elsewhere(name, command) for name in names}
     if len(names) == 1:
         return DistsimError(f"unknown option {names[0]}", told[names[0]], hint)
     return DistsimError(
@@ -83,6 +84,16 @@ def _instead(name: str, flags: Sequence[str], command: str) -> str:
     if here(name, SHAPE) and not here(name, known):
         return "a model's shape comes from its preset, TOML or config.json: distsim show models"
     return meant(name, known, option=True)
+
+
+def _elsewhere(name: str, command: str) -> str:
+    """Which other commands take the option."""
+    from distsim.cli.app import available
+    from distsim.cli.narrow import flags_of
+
+    others = (other for other in available() if other != command)
+    takers = [one for one in others if name in flags_of(getattr(import_module(f"distsim.cli.{one}"), one))]
+    return f"an option of distsim {' and '.join(filter(None, (', '.join(takers[:-1]), takers[-1])))}" if takers else ""
 
 
 def _valueless(surplus: str, wrong: Any, arguments: Sequence[str]) -> str:

@@ -27,6 +27,12 @@ def narrowed(function: Callable[..., None], arguments: list[str]) -> Callable[..
     return with_signature(command, [one.replace(kind=one.KEYWORD_ONLY) for one in kept], function)
 
 
+def flags_of(function: Callable[..., None]) -> set[str]:
+    """All flags that a command takes."""
+    taken = inspect.signature(function, eval_str=True).parameters.values()
+    return {flag for one in taken if (info := _option(one)) for flag in _flags(one.name, info)}
+
+
 def _option(parameter: inspect.Parameter) -> Any:
     """The typer option behind a parameter that has a default; None for the rest."""
     from typer.models import OptionInfo
