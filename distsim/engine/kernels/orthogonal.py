@@ -43,17 +43,26 @@ def orthogonal_work(setup: Setup, stage: Stage, chip: Chip) -> Orthogonal:
         group = where(setup.layout.zero >= 1, sharding_group(setup.layout, parameter.group), 1)
         count = parameter.copies * times / group
         short, long = _sides(parameter)
-        square, wide = (product_share(short, n, short, 1, chip.units, chip.array) for n in (short, long))
+        together = parameter.copies if stacked(setup, parameter) else 1
+        square, wide = (product_share(short, n, short, together, chip.units, chip.array) for n in (short, long))
         part, rest = newton_schulz_square_flops(short, rounds), newton_schulz_wide_flops(short, long, rounds)
         each = (part / square + rest / wide) / chip.rate
         seconds = seconds + each * count
-        kernels = kernels + (rounds * LAUNCHES + LAUNCHES_BESIDES) * count
+        kernels = kernels + (rounds * LAUNCHES + LAUNCHES_BESIDES) * count / together
     return Orthogonal(seconds, kernels)
 
 
 def orthogonalised(parameter: Parameter) -> bool:
     """Whether a parameter is a matrix of a layer that trains."""
     return of_layers(parameter) and parameter.trains
+
+
+def stacked(setup: Setup, parameter: Parameter) -> bool:
+    """Whether the matrix of each expert is a slice of one tensor, whose matrices batched products take at once: what
+    torch's grouped products read (pytorch/torchtitan models/moe, GroupedExperts; transformers 5). Transformer Engine's
+    read a parameter of each (pytorch/module/grouped_linear.py)."""
+    grouped = setup.framework.family == "torch" and setup.kernels.expert_products == "grouped"
+    return grouped and parameter.group == "expert"
 
 
 def _sides(parameter: Parameter) -> tuple[Number, Number]:

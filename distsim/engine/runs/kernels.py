@@ -42,7 +42,9 @@ BY_HAND = "plain-torch"
 """The profile of networks that somebody wrote for plain torch."""
 _BY_HAND = re.compile(
     affirmed(
-        r"(?:network|model)s? (?:is |was )?(?:written by hand|of its own)|own (?:network|model|layers) (?:in|of) plain"
+        r"(?:network|model)s? (?:is |was )?(?:written by hand|of its own)|own (?:network|model|layers) (?:in|of) plain|"
+        r"in (?:the (?:repository|author)'s|their|its) own code|written out in the (?:script|kernel|notebook)|"
+        r"(?:own|hand-?written) (?:[\w-]+ )?(?:gpt|llama|transformer|modules)"
     ),
     re.IGNORECASE,
 )
@@ -70,6 +72,11 @@ TOLD_OF_MEGATRON: Told = (
     (compiles_loss, {"loss_kernel": "steps"}),
     (composes_loss, {"loss_kernel": "vocab-parallel"}),
     (composes_rotation, {"rope": "eager"}),
+)
+
+TOLD_OF_TORCH: Told = (
+    (expert_notes.groups_experts, {"expert_products": "grouped"}),
+    (expert_notes.loops_experts, {"expert_products": "modules"}),
 )
 
 
@@ -127,6 +134,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own |= catalog.load("frameworks", layers).kernels.model_dump()
     if framework.family == "megatron":
         own |= _told(run, TOLD_OF_MEGATRON)
+    if framework.family == "torch":
+        own |= _told(run, TOLD_OF_TORCH)
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
     if own_softmax(run, framework):

@@ -27,6 +27,14 @@ _ROUTER_FUSED = "(?:permute and )?router fusion|moe[-_]router[-_]fusion"
 _ROUTER_COMPOSED = re.compile(
     rf"\b(?:no|without) (?:{_ROUTER_FUSED})\b|\b(?:{_ROUTER_FUSED}){SWITCHED_OFF}|\brouter not fused\b", re.IGNORECASE
 )
+_GROUPED = re.compile(
+    affirmed(r"(?:torch\._?)?grouped[-_ ]?(?:mm|gemm)s?|_grouped_mm|megablocks|scatter[-_ ]?moe"), re.IGNORECASE
+)
+_LOOPED = re.compile(
+    r"\b(?:python|for)[- ]loop over (?:\d+ |all )?experts\b|\bexperts (?:are |as )?a (?:ModuleList|python loop)\b|"
+    r"\bno grouped[-_ ]?gemm\b",
+    re.IGNORECASE,
+)
 _CAPACITY = re.compile(
     r"(?<!not with )(?<!eval[ _-])(?:(?<![a-z0-9])capacity[ _-]factor(?: of)?|(?<![a-z])cf)[ =:]{0,3}"
     r"(\d{1,2}(?:\.\d+)?)(?![.\d]*\d)\b(?! in eval)", re.IGNORECASE)  # fmt: skip
@@ -71,3 +79,13 @@ def fuses_routers(run: Run) -> bool:
 def composes_routers(run: Run) -> bool:
     """Whether notes deny such a kernel, and name it nowhere else."""
     return hit(_ROUTER_COMPOSED, run.notes) is not None and not fuses_routers(run)
+
+
+def groups_experts(run: Run) -> bool:
+    """Whether notes name kernels that multiply the tokens of all experts at once."""
+    return hit(_GROUPED, run.notes) is not None
+
+
+def loops_experts(run: Run) -> bool:
+    """Whether notes say that code takes one expert after the other."""
+    return hit(_LOOPED, run.notes) is not None
