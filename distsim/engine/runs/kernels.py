@@ -18,7 +18,9 @@ from distsim.formulas.compute import APART_PRODUCTS, BACKWARD_PRODUCTS
 from distsim.interop.runs import Run, expert_notes, loss_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
-from distsim.interop.runs.attention import block_said, fuses_backward, kernel_said, names_flash, narrow_attention
+from distsim.interop.runs.attention import (
+    block_said, fuses_backward, kernel_said, names_flash, narrow_attention, reads_chosen_keys,
+)  # fmt: skip
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import only_described
@@ -119,6 +121,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["attention_block"] = block
     if (fused := _fuses_backward(run, setup)) is not None and setup.accelerator.chip.attention_block:
         own["attention_products"] = BACKWARD_PRODUCTS if fused else APART_PRODUCTS
+    if setup.model.compressed_attention is not None and reads_chosen_keys(run):
+        own["sparse_attention"] = "absorbed"
     if narrow := narrow_attention(run, setup.precision.name):
         own["attention_format"] = narrow
     if setup.kernels.attention_mask == "window" and names_flash(run):

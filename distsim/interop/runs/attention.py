@@ -62,6 +62,13 @@ _NARROW = re.compile(
 _BY_BLOCKS = re.compile(affirmed(r"jax[-_ ]flash"), re.IGNORECASE)
 """Levanter's backend JAX_FLASH is a loop over blocks of 1,024 tokens whose products and exponentials are operations of
 their own, so that scores pass through memory (levanter models/flash_attention.py)."""
+_SPARSE = re.compile(
+    affirmed(
+        r"(?:batched )?(?:sparse[- ]attention|dsa|sparse mla|flashmla)(?: \(?dsa\)?)? kernels?|tilelang|"
+        r"flex[-_ ]?attention|flex masks?"
+    ),
+    re.IGNORECASE,
+)
 _USUAL = ("auto", "default", "usual", "unknown")
 
 
@@ -123,3 +130,9 @@ def assumed_attention(run: Run) -> str:
     if not cell or attention_said(run) or cell.lower() in _USUAL:
         return ""
     return f"attention {cell[:40]!r} is not known: treated as blank"
+
+
+def reads_chosen_keys(run: Run) -> bool:
+    """Whether a cell or notes name kernels for sparse attention, or torch's FlexAttention, whose masks of blocks stand
+    for them: neither has the scores of all keys in memory."""
+    return kernel_said(run) == "flex" or hit(_SPARSE, run.notes) is not None
