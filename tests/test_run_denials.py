@@ -8,7 +8,7 @@ from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import MissingCell, Run, expert_notes, loss_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
-from distsim.interop.runs.attention import kernel_said, narrow_attention
+from distsim.interop.runs.attention import kernel_said, narrow_attention, reads_chosen_keys
 from distsim.interop.runs.denials import told_of
 from distsim.interop.runs.models import model_of
 from distsim.interop.runs.notes import composes_activations
@@ -113,6 +113,25 @@ def test_settings_that_are_on() -> None:
     assert expert_notes.forced_router(_run("moe_router_force_load_balancing"), "balanced") == "balanced"
     assert expert_notes.forced_router(_run("debug.force_balanced_routing"), "balanced") == "balanced"
     assert loss_notes.predicted_share(_run("dense_seq_output"))
+
+
+@pytest.mark.parametrize(
+    ("notes", "grouped", "looped"),
+    [("dropless routing by torch._grouped_mm", True, False), ("grouped GEMM experts", True, False),
+     ("grouped_mm", True, False), ("no grouped GEMM", False, True), ("a Python loop over 128 experts", False, True),
+     ("experts a ModuleList with a Python loop", False, True), ("group_by_length", False, False)],
+)  # fmt: skip
+def test_how_experts_are_multiplied(notes: str, grouped: bool, looped: bool) -> None:
+    assert expert_notes.groups_experts(_run(notes)) is grouped and expert_notes.loops_experts(_run(notes)) is looped
+
+
+@pytest.mark.parametrize(
+    ("cell", "notes", "chosen"),
+    [("flex", "", True), ("", "batched sparse-attention (DSA) kernels", True), ("flash", "no DSA kernels", False),
+     ("flash", "sparse matmul", False)],
+)  # fmt: skip
+def test_kernels_that_read_chosen_keys(cell: str, notes: str, chosen: bool) -> None:
+    assert reads_chosen_keys(Run({"id": "a", "attention": cell, "notes": notes}, 2)) is chosen
 
 
 @pytest.mark.parametrize("notes", ["unbalanced router", "unevenly routed", "no force load balancing"])
