@@ -123,6 +123,7 @@ def test_settings_that_are_on() -> None:
 )  # fmt: skip
 def test_how_experts_are_multiplied(notes: str, grouped: bool, looped: bool) -> None:
     assert expert_notes.groups_experts(_run(notes)) is grouped and expert_notes.loops_experts(_run(notes)) is looped
+    assert expert_notes.groups_by_torch(_run(notes)) is ("grouped_mm" in notes)
 
 
 @pytest.mark.parametrize(

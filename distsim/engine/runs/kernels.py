@@ -76,10 +76,12 @@ TOLD_OF_MEGATRON: Told = (
     (composes_rotation, {"rope": "eager"}),
 )
 
-TOLD_OF_TORCH: Told = (
-    (expert_notes.groups_experts, {"expert_products": "grouped"}),
-    (expert_notes.loops_experts, {"expert_products": "modules"}),
+TOLD_OF_MODULES: Told = (
+    (expert_notes.groups_experts, {"expert_products": "grouped", "expert_modules": "one"}),
+    (expert_notes.groups_by_torch, {"expert_kernel": "torch", "expert_index": "indexed", "routing": "composed"}),
 )
+"""What notes may say of experts that are modules in the framework's profile."""
+TOLD_OF_TORCH: Told = ((expert_notes.loops_experts, {"expert_products": "modules"}),)
 
 
 def _told(run: Run, words: Told) -> dict[str, Any]:
@@ -139,7 +141,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     if framework.family == "megatron":
         own |= _told(run, TOLD_OF_MEGATRON)
     if framework.family == "torch":
-        own |= _told(run, TOLD_OF_TORCH)
+        modules = own.get("expert_products", setup.kernels.expert_products) == "modules"
+        own |= _told(run, TOLD_OF_MODULES if modules else TOLD_OF_TORCH)
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
     if own_softmax(run, framework):

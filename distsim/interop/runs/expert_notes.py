@@ -30,6 +30,7 @@ _ROUTER_COMPOSED = re.compile(
 _GROUPED = re.compile(
     affirmed(r"(?:torch\._?)?grouped[-_ ]?(?:mm|gemm)s?|_grouped_mm|megablocks|scatter[-_ ]?moe"), re.IGNORECASE
 )
+_OF_TORCH = re.compile(affirmed(r"(?:torch\._?)?grouped[-_ ]mm|_grouped_mm"), re.IGNORECASE)
 _LOOPED = re.compile(
     r"\b(?:python|for)[- ]loop over (?:\d+ |all )?experts\b|\bexperts (?:are |as )?a (?:ModuleList|python loop)\b|"
     r"\bno grouped[-_ ]?gemm\b",
@@ -84,6 +85,11 @@ def composes_routers(run: Run) -> bool:
 def groups_experts(run: Run) -> bool:
     """Whether notes name kernels that multiply the tokens of all experts at once."""
     return hit(_GROUPED, run.notes) is not None
+
+
+def groups_by_torch(run: Run) -> bool:
+    """Whether those kernels are torch's own, between which plain torch puts tokens in order."""
+    return hit(_OF_TORCH, run.notes) is not None
 
 
 def loops_experts(run: Run) -> bool:
