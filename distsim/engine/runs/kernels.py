@@ -19,7 +19,12 @@ from distsim.interop.runs import Run, expert_notes, loss_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import (
-    block_said, fuses_backward, kernel_said, names_flash, narrow_attention, reads_chosen_keys,
+    block_said,
+    fuses_backward,
+    kernel_said,
+    names_flash,
+    narrow_attention,
+    reads_chosen_keys,
 )  # fmt: skip
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
