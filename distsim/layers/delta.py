@@ -8,6 +8,7 @@ of each chunk are kept, states between chunks are computed again in backward.
 from __future__ import annotations
 
 from distsim.arrays import Number
+from distsim.formulas.chunk_rule import chunk_rule_kept_bytes
 from distsim.layers.context_parallel import channels_for_tokens
 from distsim.layers.ledger import RATE_GRADIENT_ONLY, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
@@ -56,11 +57,16 @@ def delta(ctx: Context, source: Tensor) -> list[Operation]:
         project_in,
         *_decays(ctx, mixer, heads, keys, values, source),
         _convolution(ctx, mixer, mixed),
-        _normalised(ctx, mixer, keys),
+        *([] if in_torch(ctx) else [_normalised(ctx, mixer, keys)]),
         _scan(ctx, mixer, heads, keys, values, output),
         _gated_norm(ctx, mixer, heads, output),
         project_out,
     ]  # fmt: skip
+
+
+def in_torch(ctx: Context) -> bool:
+    """Whether plain torch computes the rule, and the lengths of queries and keys in it."""
+    return ctx.kernels.delta_rule == "torch" and ctx.model.delta is not None and not ctx.model.delta.by_channel
 
 
 def _widths(ctx: Context, mixer: DeltaNet) -> tuple[Number, Number, Number]:
@@ -164,6 +170,13 @@ def _scan(ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Nu
         Tensor("delta.inverse", tokens * heads * CHUNK * matrices, act, "s b a c/t"),
     )
     pairs = 2 * tokens * keys * act
+    gradients: tuple[Tensor, ...] = (output, Tensor("delta.states", states / act, act, "s/c b a d v"))
+    if in_torch(ctx):
+        rows = tokens * heads
+        chunked = Tensor("delta.chunked", chunk_rule_kept_bytes(rows, key, value) / FP32_BYTES, FP32_BYTES, "s b a ...")
+        kept = (*kept[:-1], chunked)
+        whole = rows * (KEY_PRODUCTS * key + VALUE_PRODUCTS * value + CHUNK)
+        gradients = (output, Tensor("delta.chunk_gradients", whole, FP32_BYTES, "s b a ..."))
     return Operation(
         "delta.scan", "scan", flops, SCAN_BACKWARD * flops,
         bytes_read=SCAN_READS * (pairs + tokens * values * act) + 2 * states,
@@ -171,7 +184,8 @@ def _scan(ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Nu
         shape=(tokens, values, key),
         saved=kept,
         output=output,
-        transient_backward=(output, Tensor("delta.states", states / act, act, "s/c b a d v")),
+        transient_backward=gradients,
+        role="chunk rule" if in_torch(ctx) else "",
         parameters=(
             Parameter("delta.scan.decays", heads, "vector"),
             Parameter("delta.scan.steps", decays, "vector"),

@@ -118,6 +118,9 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     indexer: Literal["trained", "fixed"] = "trained"
     """Indexers of sparse attention learn to agree with the attention that they choose for, or run without gradients
     (transformers)."""
+    delta_rule: Literal["fused", "torch"] = "fused"
+    """The gated delta rule runs in kernels of flash-linear-attention, or in plain torch, chunk after chunk, as
+    transformers does where that package is missing (formulas/chunk_rule.py)."""
     router_fp32: bool = False
     """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
     attention_kernel: Literal["own", "sdpa", "flash-2", "flex", "triton", "flash-1", "pallas"] = "own"

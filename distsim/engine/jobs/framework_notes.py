@@ -49,7 +49,8 @@ def framework_notes(
     if job.framework and (other := framework.alias_notes.get(job.framework.lower())):
         own.append(f"{job.framework} is {other}")
     cuts = _expert_cuts(framework, model, layout, job)
-    return [*own, *cuts, *_groups(framework, layout), *_attention_notes(model, layout, kernels)]
+    attends = [*_attention_notes(model, layout, kernels), *_delta_notes(framework, model, kernels)]
+    return [*own, *cuts, *_groups(framework, layout), *attends]
 
 
 def _expert_cuts(framework: Framework, model: Model, layout: Layout, job: Job) -> list[str]:
@@ -95,6 +96,18 @@ def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str
             f"{chosen}, with kernels that read only those and work directly on the latent of width {latent.kv_rank}"
         ]
     return [f"{chosen}; its attention is counted as dense, over all keys"]
+
+
+def _delta_notes(framework: Framework, model: Model, kernels: Kernels) -> list[str]:
+    """What transformers falls back to where a package is missing that a step's time rests on."""
+    theirs = "huggingface" in (framework.name, framework.modules)
+    if not theirs or model.delta is None or model.delta.by_channel or kernels.delta_rule == "torch":
+        return []
+    return [
+        "the gated delta rule is timed in kernels of flash-linear-attention; without that package transformers "
+        "computes it in plain torch, whose backward takes time with the square of the length (steps of a 27B model in "
+        "sequences of 512 to 8,192 tokens were 1.5 to 2.6 times as long)"
+    ]
 
 
 def _replica_notes(framework: Framework) -> list[str]:

@@ -140,7 +140,7 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     elif operation.kind == "attention":
         _batched(setup, chip, operation, forward, backward)
     else:
-        if operation.kind == "scan":
+        if operation.kind == "scan" and operation.role != "chunk rule":
             forward.attention = operation.flops_forward / chip.scan_rate
             backward.attention = operation.flops_backward / chip.scan_rate
         first, second = moved_bytes(setup, operation)
@@ -148,8 +148,9 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
         share = cached_share(where(tensors > 0, tensors, first), chip.cache)  # copies alone are no row's own
         share = share * (stated_rank(setup) if operation.name == EXPERT_ACTIVATION else 1.0)
         first, second = first * share, second * share + table_gradient_bytes(setup, operation)
-        forward.memory = _passed(chip, first, operation.flops_forward, operation.kind)
-        backward.memory = _passed(chip, second, operation.flops_backward, operation.kind)
+        kind = "elementwise" if operation.role == "chunk rule" else operation.kind  # its products are of fp32
+        forward.memory = _passed(chip, first, operation.flops_forward, kind)
+        backward.memory = _passed(chip, second, operation.flops_backward, kind)
     return forward, backward if operation.backward else Sums()
 
 

@@ -8,6 +8,7 @@ from distsim.arrays import Number, where
 from distsim.engine.jobs.narrow import wide_here
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels import expert_modules
+from distsim.engine.kernels.chunk_rule import chunk_rule_kernels
 from distsim.engine.kernels.passes import clamped, composed, fuses_neighbours, halves, matrices
 from distsim.engine.kernels.plain_costs import SOFTCAP_KERNELS
 from distsim.engine.kernels.quantise import casts_weights, makes_weight_gradient
@@ -173,6 +174,8 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if operation.role == "stream weights" and setup.model.stream_mixing and plain_torch(setup):
         before, after = (count + setup.model.stream_mixing * each
                          for count, each in zip((before, after), MIXING_KERNELS, strict=True))  # fmt: skip
+    if operation.role == "chunk rule":
+        before, after = chunk_rule_kernels(setup)
     if operation.kind == "matmul" and not operation.weight_gradient:
         after = FROZEN_KERNELS
     calls = _calls(operation)

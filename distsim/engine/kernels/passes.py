@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, where
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.kernels.chunk_rule import chunk_rule_bytes
 from distsim.engine.kernels.expert_modules import picked_gradient_bytes
 from distsim.engine.kernels.expert_passes import EXCHANGES, bias_passes, by_indices, exchange_passes
 from distsim.engine.kernels.loss_passes import loss_bytes
@@ -77,6 +78,8 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         return _merged_bytes(setup, operation, 0), _merged_bytes(setup, operation, 1)
     if operation.role == "softmax":
         return softmax_bytes(setup, operation)
+    if operation.role == "chunk rule":
+        return chunk_rule_bytes(setup, operation)
     if operation.role == "residual":
         return _residual_bytes(setup, operation)
     if operation.name == MLP_ACTIVATION and setup.kernels.product_epilogues and not setup.model.gated:

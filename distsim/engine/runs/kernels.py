@@ -86,7 +86,8 @@ TOLD_OF_MODULES: Told = (
     (expert_notes.groups_by_torch, {"expert_kernel": "torch", "expert_index": "indexed", "routing": "composed"}),
 )
 """What notes may say of experts that are modules in the framework's profile."""
-TOLD_OF_TORCH: Told = ((expert_notes.loops_experts, {"expert_products": "modules"}),)
+TOLD_OF_EXPERTS: Told = ((expert_notes.loops_experts, {"expert_products": "modules"}),)
+TOLD_OF_TORCH: Told = ((run_notes.computes_delta_in_torch, {"delta_rule": "torch"}),)
 
 
 def _told(run: Run, words: Told) -> dict[str, Any]:
@@ -147,7 +148,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own |= _told(run, TOLD_OF_MEGATRON)
     if framework.family == "torch":
         modules = own.get("expert_products", setup.kernels.expert_products) == "modules"
-        own |= _told(run, TOLD_OF_MODULES if modules else TOLD_OF_TORCH)
+        own |= _told(run, TOLD_OF_TORCH) | _told(run, TOLD_OF_MODULES if modules else TOLD_OF_EXPERTS)
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
     if own_softmax(run, framework):
