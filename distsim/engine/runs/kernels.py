@@ -25,7 +25,7 @@ from distsim.interop.runs.attention import (
     names_flash,
     narrow_attention,
     reads_chosen_keys,
-)  # fmt: skip
+)
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import only_described
