@@ -1,9 +1,9 @@
-"""What distsim/formulas/chunk_rule.py is made of: python benchmarks/chunk_rule.py, with torch and transformers installed.
+"""What distsim/formulas/chunk_rule.py is made of: python benchmarks/chunk_rule.py, with torch and transformers.
 
 Runs transformers' torch_chunk_gated_delta_rule on meta tensors, forward and backward, adds up what each operation that
 is no view reads and writes and what autograd keeps, and fits sums that are linear in the widths of keys and values.
-Prints per token and head: numbers of fp32 for each channel of a key, of a value, for itself, for each entry of a chunk's
-state over the chunk's tokens; then the same for each chunk of the sequence; and the largest error of each fit.
+Prints per token and head: numbers of fp32 for each channel of a key, of a value, for itself, for each entry of a state
+over the tokens of a chunk; then the first three again for each chunk of the sequence; and the largest error of each fit.
 """
 
 from __future__ import annotations
@@ -96,9 +96,8 @@ def main() -> None:
     for _, _, tokens, one in cases[: len(LENGTHS)]:
         print(f"{tokens // CHUNK} chunks: {one.forward_kernels} kernels forward, {one.backward_kernels} backward")
     once = [[key, value, 1.0, key * value / CHUNK] for key, value, _, _ in cases]
-    each = [
-        [*own, *(tokens / CHUNK * part for part in own[:3])] for own, (_, _, tokens, _) in zip(once, cases, strict=True)
-    ]
+    chunks = [tokens / CHUNK for _, _, tokens, _ in cases]
+    each = [[*own, *(count * part for part in own[:3])] for own, count in zip(once, chunks, strict=True)]
     rows = [tokens * HEADS for _, _, tokens, _ in cases]
     for name, columns in (("forward", once), ("backward", each), ("kept", once)):
         fitted(name, columns, [getattr(one, name) / size for (*_, one), size in zip(cases, rows, strict=True)])

@@ -1,11 +1,11 @@
 """The gated delta rule in plain torch, chunk after chunk: transformers' ``torch_chunk_gated_delta_rule``, which runs
 where the package flash-linear-attention is missing.
 
-Counted on torch 2.13 with meta tensors: what each operation that is no view reads and writes, forward and backward, of
-transformers 5.24 (models/qwen3_5/modeling_qwen3_5.py) with keys and values 64 to 256 wide and 512 to 2,048 tokens. All
-of it is in fp32. Linear in the widths of keys and values and in the entries of a chunk's state for each of its tokens;
-sums agree to 0.4%. Each chunk selects its slice of seven tensors, whose gradient is a tensor as large as the whole that
-is added to the others': so backward moves bytes with the square of the length.
+Counted on torch 2.13 with meta tensors (benchmarks/chunk_rule.py): what each operation that is no view reads and
+writes, forward and backward, of transformers 5.24 (models/qwen3_5/modeling_qwen3_5.py) with keys and values 64 to 256
+wide and 512 to 2,048 tokens. All of it is in fp32. Linear in the widths of keys and values and in the entries of a
+chunk's state for each of its tokens; sums agree to 0.5%. Each chunk selects its slice of seven tensors, whose gradient
+is a tensor as large as the whole that is added to the others': so backward moves bytes with the square of the length.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def chunk_rule_forward_bytes(rows: Number, key: Number, value: Number) -> Number
 @formula(unit="B", source=HOW)
 def chunk_rule_backward_bytes(rows: Number, key: Number, value: Number, chunks: Number) -> Number:
     """Bytes read and written backward; ``chunks`` of one sequence, each of which adds gradients of whole tensors."""
-    once = 97 * key + 37 * value + 2835 + 15 * key * value / CHUNK
-    return FP32_BYTES * rows * (once + chunks * (12 * key + 8 * value + 256))
+    once = 93 * key + 35 * value + 3310 + 16.5 * key * value / CHUNK
+    return FP32_BYTES * rows * (once + chunks * (12.2 * key + 8.2 * value + 231))
 
 
 @formula(unit="B", source=HOW)
