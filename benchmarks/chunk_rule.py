@@ -3,7 +3,7 @@
 Runs transformers' torch_chunk_gated_delta_rule on meta tensors, forward and backward, adds up what each operation that
 is no view reads and writes and what autograd keeps, and fits sums that are linear in the widths of keys and values.
 Prints per token and head: numbers of fp32 for each channel of a key, of a value, for itself, for each entry of a state
-over the tokens of a chunk; then the first three again for each chunk of the sequence; and the largest error of each fit.
+over the tokens of a chunk; then the first three again for each chunk of a sequence; and the largest error of each fit.
 """
 
 from __future__ import annotations
