@@ -126,9 +126,18 @@ def test_how_experts_are_multiplied(notes: str, grouped: bool, looped: bool) -> 
     assert expert_notes.groups_by_torch(_run(notes)) is ("grouped_mm" in notes)
 
 
+def test_primus_turbo_s_experts() -> None:
+    assert expert_notes.groups_by_turbo(_run("use_turbo_grouped_gemm")) and expert_notes.counts_on_gpu(
+        _run("sync-free MoE")
+    )
+    assert expert_notes.groups_by_turbo(_run("Turbo grouped GEMM, DeepEP dispatch"))
+    assert not expert_notes.groups_by_turbo(_run("no Turbo grouped GEMM")) and not expert_notes.counts_on_gpu(_run(""))
+
+
 @pytest.mark.parametrize(
     ("cell", "notes", "chosen"),
-    [("flex", "", True), ("", "batched sparse-attention (DSA) kernels", True), ("flash", "no DSA kernels", False),
+    [("flex", "", True), ("", "batched sparse-attention (DSA) kernels", True),
+     ("", "Sparse MLA attention", True), ("flash", "no DSA kernels", False),
      ("flash", "sparse matmul", False)],
 )  # fmt: skip
 def test_kernels_that_read_chosen_keys(cell: str, notes: str, chosen: bool) -> None:

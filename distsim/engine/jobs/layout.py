@@ -31,8 +31,12 @@ def layout_of(
         notes.append("sequence parallelism has no effect with tp 1")
     if degrees["pp"] == 1 and tuple(filled["stage_layers"] or ()) == BALANCED:
         notes.append("--stage-layers balanced has no effect with pp 1")
-    sp = filled["sequence_parallel"] if filled["sequence_parallel"] is not None else True
+    seq = filled["seq"] or model.context
+    uneven = model.patches is not None and seq % (degrees["tp"] * degrees["cp"]) != 0
+    sp = filled["sequence_parallel"] if filled["sequence_parallel"] is not None else not uneven
     sp = sp and filled["tp_mode"] in (None, "1d")
+    if uneven and filled["sequence_parallel"] is None and degrees["tp"] > 1:
+        notes.append(f"no sequence parallelism: tp {degrees['tp']} does not divide the {seq:,} tokens of an image")
     micro_batches = _micro_batches(filled, degrees["dp"])
     vpp, schedule = filled["vpp"], filled["schedule"]
     if vpp > 1 and degrees["pp"] == 1:
@@ -40,7 +44,7 @@ def layout_of(
     layout = Layout(
         **degrees, vpp=vpp, ep=filled["ep"], etp=filled["etp"], zero=zero,
         zero_group=filled["zero_group"] or sharers, sequence_parallel=int(sp and degrees["tp"] > 1),
-        cp_mode=filled["cp_mode"], vocab_parallel=filled["vocab_parallel"] or "", seq=filled["seq"] or model.context,
+        cp_mode=filled["cp_mode"], vocab_parallel=filled["vocab_parallel"] or "", seq=seq,
         loss_parallel=int(filled["loss_parallel"]), micro_batch=filled["micro_batch"], micro_batches=micro_batches,
         selective=int(filled["recompute"] == "selective"), recompute_layers=_recompute_layers(filled),
         recompute_group=filled["recompute_group"] or 1,

@@ -79,6 +79,8 @@ TOLD_OF_MEGATRON: Told = (
     (compiles_loss, {"loss_kernel": "steps"}),
     (composes_loss, {"loss_kernel": "vocab-parallel"}),
     (composes_rotation, {"rope": "eager"}),
+    (expert_notes.groups_by_turbo, {"expert_products": "grouped"}),
+    (expert_notes.counts_on_gpu, {"expert_counts": "device"}),
 )
 
 TOLD_OF_MODULES: Told = (

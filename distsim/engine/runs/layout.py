@@ -85,7 +85,8 @@ def batches_to_try(run: Run, framework: Framework) -> list[Run]:
     if said or not whole:
         return []
     replica = whole * (tp or 1) * (pp or 1) * (cp or 1) // (run.count("n_gpus") or 1)
-    if framework.usual.get("whole_batch") or model_of(run).patches is not None:
+    cut = framework.usual.get("micro_batches_per_stage") and (pp or 1) > 1  # a pipeline cuts what a rank is given
+    if (framework.usual.get("whole_batch") and not cut) or model_of(run).patches is not None:
         sizes = list(reversed(divisors(max(replica, 1))))
     elif tp and pp == 1 and _tuned_table(run):
         sizes = [2**n for n in range(LARGEST.bit_length() - 1, -1, -1) if replica % 2**n == 0]

@@ -64,7 +64,7 @@ _BY_BLOCKS = re.compile(affirmed(r"jax[-_ ]flash"), re.IGNORECASE)
 their own, so that scores pass through memory (levanter models/flash_attention.py)."""
 _SPARSE = re.compile(
     affirmed(
-        r"(?:batched )?(?:sparse[- ]attention|dsa|sparse mla|flashmla)(?: \(?dsa\)?)? kernels?|tilelang|"
+        r"(?:batched )?(?:sparse[- ]attention|dsa|flashmla)(?: \(?dsa\)?)? kernels?|sparse mla|tilelang|"
         r"flex[-_ ]?attention|flex masks?"
     ),
     re.IGNORECASE,

@@ -31,6 +31,8 @@ _GROUPED = re.compile(
     affirmed(r"(?:torch\._?)?grouped[-_ ]?(?:mm|gemm)s?|_grouped_mm|megablocks|scatter[-_ ]?moe"), re.IGNORECASE
 )
 _OF_TORCH = re.compile(affirmed(r"(?:torch\._?)?grouped[-_ ]mm|_grouped_mm"), re.IGNORECASE)
+_TURBO = re.compile(affirmed(r"(?:use[-_ ])?turbo[-_ ](?:grouped[-_ ](?:gemm|mlp)|gg)"), re.IGNORECASE)
+_SYNC_FREE = re.compile(affirmed(r"(?:turbo[-_ ])?sync[-_ ]free(?:[-_ ]moe)?"), re.IGNORECASE)
 _LOOPED = re.compile(
     r"\b(?:python|for)[- ]loop over (?:\d+ |all )?experts\b|\bexperts (?:are |as )?a (?:ModuleList|python loop)\b|"
     r"\bno grouped[-_ ]?gemm\b",
@@ -90,6 +92,16 @@ def groups_experts(run: Run) -> bool:
 def groups_by_torch(run: Run) -> bool:
     """Whether those kernels are torch's own, between which plain torch puts tokens in order."""
     return hit(_OF_TORCH, run.notes) is not None
+
+
+def groups_by_turbo(run: Run) -> bool:
+    """Whether notes name Primus-Turbo's grouped products, which take all experts of a rank in one kernel."""
+    return hit(_TURBO, run.notes) is not None
+
+
+def counts_on_gpu(run: Run) -> bool:
+    """Whether notes say that the host does not wait for how many tokens each expert got."""
+    return hit(_SYNC_FREE, run.notes) is not None
 
 
 def loops_experts(run: Run) -> bool:
