@@ -129,7 +129,7 @@ def test_frozen_sines_are_held_and_nothing_else() -> None:
         ("clip-vit-l-14", {"tp": 8, "sequence_parallel": False}, "text stack"),
         ("vit-base", {"mtp": 1}, "encoder"), ("t5-large", {"mtp": 1}, "decoder behind an encoder"),
         ("vit-base", {"seq": 1}, "no token for an image patch"),
-        ("vit-base", {"tp": 2}, "sequence parallelism"),
+        ("vit-base", {"tp": 2, "sequence_parallel": True}, "sequence parallelism"),
     ],
 )  # fmt: skip
 def test_what_is_refused(name: str, options: dict[str, Any], words: str) -> None:

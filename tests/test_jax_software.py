@@ -33,10 +33,10 @@ def row(**cells: str) -> Run:
         ({}, 8), ({"framework": "levanter"}, 8), ({"framework": "axlearn"}, 8),
         ({"grad_accum": "4"}, 2), ({"micro_batch": "2"}, 2), ({"tp": "2"}, 16),
         ({"model": "llama-3-8b", "seq_len": "65536", "recompute": "full"}, 1),  # more than one sequence does not fit
-        ({"framework": "torchtitan"}, 1),  # accumulates unless it is told to take more
+        ({"framework": "torchtitan"}, 8), ({"framework": "fsdp"}, 1),  # which accumulates unless it is told not to
     ],
 )  # fmt: skip
-def test_batches_of_jax_are_taken_at_once_where_they_fit(cells: dict[str, str], micro_batch: int) -> None:
+def test_batches_are_taken_at_once_where_they_fit(cells: dict[str, str], micro_batch: int) -> None:
     assert setup_of(row(**cells)).layout.micro_batch == micro_batch
 
 
