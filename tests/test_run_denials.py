@@ -119,6 +119,7 @@ def test_settings_that_are_on() -> None:
     ("notes", "grouped", "looped"),
     [("dropless routing by torch._grouped_mm", True, False), ("grouped GEMM experts", True, False),
      ("grouped_mm", True, False), ("no grouped GEMM", False, True), ("a Python loop over 128 experts", False, True),
+     ("dispatch loop of the experts in eager", False, True),
      ("experts a ModuleList with a Python loop", False, True), ("group_by_length", False, False)],
 )  # fmt: skip
 def test_how_experts_are_multiplied(notes: str, grouped: bool, looped: bool) -> None:

@@ -34,7 +34,8 @@ _OF_TORCH = re.compile(affirmed(r"(?:torch\._?)?grouped[-_ ]mm|_grouped_mm"), re
 _TURBO = re.compile(affirmed(r"(?:use[-_ ])?turbo[-_ ](?:grouped[-_ ](?:gemm|mlp)|gg)"), re.IGNORECASE)
 _SYNC_FREE = re.compile(affirmed(r"(?:turbo[-_ ])?sync[-_ ]free(?:[-_ ]moe)?"), re.IGNORECASE)
 _LOOPED = re.compile(
-    r"\b(?:python|for)[- ]loop over (?:\d+ |all )?experts\b|\bexperts (?:are |as )?a (?:ModuleList|python loop)\b|"
+    r"\bloop (?:over|of) (?:the |all |\d+ )*experts\b|\bfor-loop over experts\b|"
+    r"\bexperts (?:are |as )?a (?:ModuleList|python loop)\b|"
     r"\bno grouped[-_ ]?gemm\b",
     re.IGNORECASE,
 )
