@@ -38,7 +38,7 @@ def write_streams(ctx: Context, name: str) -> list[Operation]:
         Operation(
             f"{name}.spread", "elementwise",
             bytes_read=(1 + count) * one.size_bytes, bytes_written=count * one.size_bytes,
-            shape=(count * one.elements,), saved=(branch,), transient_backward=(branch,),
+            shape=(count * one.elements,), saved=(branch,), transient_backward=(branch,), role="stream spread",
         )
     ]  # fmt: skip
 
@@ -91,6 +91,6 @@ def _sum(ctx: Context, name: str, streams: Tensor) -> list[Operation]:
         Operation(
             f"{name}.mix", "elementwise", bytes_read=streams.size_bytes, bytes_written=_mixed(ctx, name).size_bytes,
             shape=(streams.elements,), saved=(streams,),
-            transient_backward=(streams._replace(name=f"{name}.gradient"),),
+            transient_backward=(streams._replace(name=f"{name}.gradient"),), role="stream sum",
         )
     ]  # fmt: skip

@@ -118,6 +118,9 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     indexer: Literal["trained", "fixed"] = "trained"
     """Indexers of sparse attention learn to agree with the attention that they choose for, or run without gradients
     (transformers)."""
+    streams: Literal["composed", "fused"] = "composed"
+    """Residual streams are mixed by plain torch's kernels, one after another, or by kernels that a compiler made of
+    them; of software whose elementwise steps are no kernels of their own, and whole compiled models, always so."""
     delta_rule: Literal["fused", "torch"] = "fused"
     """The gated delta rule runs in kernels of flash-linear-attention, or in plain torch, chunk after chunk, as
     transformers does where that package is missing (formulas/chunk_rule.py)."""

@@ -89,7 +89,10 @@ TOLD_OF_MODULES: Told = (
 )
 """What notes may say of experts that are modules in the framework's profile."""
 TOLD_OF_EXPERTS: Told = ((expert_notes.loops_experts, {"expert_products": "modules"}),)
-TOLD_OF_TORCH: Told = ((run_notes.computes_delta_in_torch, {"delta_rule": "torch"}),)
+TOLD_OF_TORCH: Told = (
+    (run_notes.computes_delta_in_torch, {"delta_rule": "torch"}),
+    (run_notes.compiles_streams, {"streams": "fused"}),
+)
 
 
 def _told(run: Run, words: Told) -> dict[str, Any]:

@@ -169,6 +169,14 @@ def composes_activations(run: Run) -> bool:
     return hit(_COMPOSED, run.notes) is not None
 
 
+_STREAMS_COMPILED = re.compile(affirmed(r"(?:hyper[- ]connections|mhc) (?:are )?(?:compiled|fused)"), re.IGNORECASE)
+
+
+def compiles_streams(run: Run) -> bool:
+    """Whether notes say that a compiler made kernels of what mixes residual streams."""
+    return hit(_STREAMS_COMPILED, run.notes) is not None
+
+
 _DELTA_IN_TORCH = re.compile(
     r"\btorch_chunk_gated_delta_rule\b|\b(?:no|without) (?:fla|flash[- ]linear[- ]attention)\b|"
     r"\b(?:fla|flash[- ]linear[- ]attention) (?:is |was )?not installed\b",
