@@ -18,7 +18,7 @@ STATED_MONTH = 30 * DAY
 MILLISECOND, MICROSECOND = 1e-3, 1e-6
 GIGA, TERA = 1e9, 1e12
 WATTS_PER_KILOWATT = KWH_PER_MWH = KILOGRAMS_PER_TONNE = 1000.0
-BITS_PER_BYTE, FP32_BYTES = 8, 4
+BITS_PER_BYTE, FP32_BYTES, HALF_BYTES = 8, 4, 2
 INDEX_BYTES, MASK_BYTES = 8, 1
 """Token ids, positions and experts are int64; a dropout mask is one byte per element."""
 

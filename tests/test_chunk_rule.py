@@ -21,7 +21,7 @@ from distsim.formulas.chunk_rule import (
     chunk_rule_kept_bytes,
 )
 from distsim.interop.runs import Run
-from distsim.interop.runs.notes import computes_delta_in_torch
+from distsim.interop.runs.mixer_notes import computes_delta_in_torch
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 

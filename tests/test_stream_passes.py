@@ -10,7 +10,7 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.passes import STREAM_PASSES, moved_bytes
 from distsim.interop.runs import Run
-from distsim.interop.runs.notes import compiles_streams
+from distsim.interop.runs.mixer_notes import compiles_streams
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from distsim.architectures import traits_of
 from distsim.errors import DistsimError
 from distsim.specs.modules import OF_EXPERTS
+from distsim.units import HALF_BYTES
 
 if TYPE_CHECKING:
     from distsim.specs.accelerator import Accelerator
@@ -31,8 +32,6 @@ MOST_PREDICTED = 1
 OPEN = {"expert_overlap": None}
 """Options that a layout on a single rank cannot have, left open."""
 WORDS = {"graphs": "CUDA graphs of modules", "expert_overlap": "overlap of expert all-to-all"}
-HALF_BYTES = 2
-"""Bytes of an element of bf16 and fp16."""
 ABLE = "megatron-core"
 """A framework that has all of these, to name where another one has not."""
 

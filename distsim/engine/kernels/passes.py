@@ -53,7 +53,7 @@ from distsim.layers.names import (
     QUERY,
     VALUE,
 )
-from distsim.units import FP32_BYTES
+from distsim.units import FP32_BYTES, HALF_BYTES
 
 NORM_BACKWARD = 2.5
 """What a norm's backward moves over its forward: one kernel reads the output's gradient and the input and writes the
@@ -74,7 +74,6 @@ STREAM_PASSES = {"stream sum": (19.6, 59.3), "stream spread": (6.3, 13.0)}
 their weights are made of them, weighted and summed; spread by a small product. Counted operation by operation on torch
 2.13 with meta tensors, products for the weights apart (transformers 5.24 models/deepseek_v4/modeling_deepseek_v4.py,
 DeepseekV4HyperConnection and DeepseekV4DecoderLayer; alike for 4,096 and 7,168 channels)."""
-HALF_BYTES = 2
 
 
 def _mixes_in_torch(setup: Setup) -> bool:

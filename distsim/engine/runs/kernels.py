@@ -15,7 +15,7 @@ from distsim.engine.runs.attention import own_softmax
 from distsim.engine.runs.software import layers_from, recomputation_of, tells_all_positions
 from distsim.engine.runs.years import in_force, recipe_year, run_year, year_ended
 from distsim.formulas.compute import APART_PRODUCTS, BACKWARD_PRODUCTS
-from distsim.interop.runs import Run, expert_notes, loss_notes
+from distsim.interop.runs import Run, expert_notes, loss_notes, mixer_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import (
@@ -90,8 +90,8 @@ TOLD_OF_MODULES: Told = (
 """What notes may say of experts that are modules in the framework's profile."""
 TOLD_OF_EXPERTS: Told = ((expert_notes.loops_experts, {"expert_products": "modules"}),)
 TOLD_OF_TORCH: Told = (
-    (run_notes.computes_delta_in_torch, {"delta_rule": "torch"}),
-    (run_notes.compiles_streams, {"streams": "fused"}),
+    (mixer_notes.computes_delta_in_torch, {"delta_rule": "torch"}),
+    (mixer_notes.compiles_streams, {"streams": "fused"}),
 )
 
 

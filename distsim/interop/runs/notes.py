@@ -169,26 +169,6 @@ def composes_activations(run: Run) -> bool:
     return hit(_COMPOSED, run.notes) is not None
 
 
-_STREAMS_COMPILED = re.compile(affirmed(r"(?:hyper[- ]connections|mhc) (?:are )?(?:compiled|fused)"), re.IGNORECASE)
-
-
-def compiles_streams(run: Run) -> bool:
-    """Whether notes say that a compiler made kernels of what mixes residual streams."""
-    return hit(_STREAMS_COMPILED, run.notes) is not None
-
-
-_DELTA_IN_TORCH = re.compile(
-    r"\btorch_chunk_gated_delta_rule\b|\b(?:no|without) (?:fla|flash[- ]linear[- ]attention)\b|"
-    r"\b(?:fla|flash[- ]linear[- ]attention) (?:is |was )?not installed\b",
-    re.IGNORECASE,
-)
-
-
-def computes_delta_in_torch(run: Run) -> bool:
-    """Whether notes say that plain torch computes the gated delta rule, or that its kernels' package is missing."""
-    return hit(_DELTA_IN_TORCH, run.notes) is not None
-
-
 def scaled_by_rows(run: Run) -> str:
     """What notes or the cell say of the scales of 8-bit products, as the end of a recipe's name."""
     notes = f"{run.text('precision') or ''}; {run.notes}"
