@@ -25,7 +25,7 @@ def _row(setup: Setup, role: str) -> Operation:
 
 
 @pytest.mark.parametrize(
-    ("role", "forward", "backward"), [("stream sum", 21.65 - 2.05, 63.4 - 4.1), ("stream spread", 6.25, 13.01)]
+    ("role", "forward", "backward"), [("stream sum", 21.65 - 2.05, 61.4 - 4.1), ("stream spread", 6.25, 12.51)]
 )
 def test_passes_are_those_that_torch_makes(role: str, forward: float, backward: float) -> None:
     """Over the streams' bytes in bf16, as counted, without the products that make the weights."""

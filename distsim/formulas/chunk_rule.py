@@ -1,7 +1,7 @@
 """The gated delta rule in plain torch, chunk after chunk: transformers' ``torch_chunk_gated_delta_rule``, which runs
 where the package flash-linear-attention is missing.
 
-Counted on torch 2.13 with meta tensors (benchmarks/chunk_rule.py): what each operation that is no view reads and
+Counted on torch 2.13 with meta tensors (benchmarks/torch_passes.py): what each operation that is no view reads and
 writes, forward and backward, of transformers 5.24 (models/qwen3_5/modeling_qwen3_5.py) with keys and values 64 to 256
 wide and 512 to 2,048 tokens. All of it is in fp32. Linear in the widths of keys and values and in the entries of a
 chunk's state for each of its tokens; sums agree to 0.5%. Each chunk selects its slice of seven tensors, whose gradient

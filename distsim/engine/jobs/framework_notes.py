@@ -99,14 +99,15 @@ def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str
 
 
 def _delta_notes(framework: Framework, model: Model, kernels: Kernels) -> list[str]:
-    """What transformers falls back to where a package is missing that a step's time rests on."""
+    """What transformers falls back to where a package is missing that a step's time rests on; how much longer runs of
+    Qwen3.8 27B on H20 took than told: docs/findings/attention.md."""
     theirs = "huggingface" in (framework.name, framework.modules)
     if not theirs or model.delta is None or model.delta.by_channel or kernels.delta_rule == "torch":
         return []
     return [
         "the gated delta rule is timed in kernels of flash-linear-attention; without that package transformers "
-        "computes it in plain torch, whose backward takes time with the square of the length (steps of a 27B model in "
-        "sequences of 512 to 8,192 tokens were 1.5 to 2.6 times as long)"
+        "computes it in plain torch, whose backward takes time with the square of the length (published steps of a 27B "
+        "model in sequences of 512 to 8,192 tokens took 1.5 to 2.6 times what is told with them)"
     ]
 
 

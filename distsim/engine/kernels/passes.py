@@ -69,11 +69,12 @@ SUMMED = 3
 """Passes over an element of a sum: two are read, one is written."""
 
 
-STREAM_PASSES = {"stream sum": (19.6, 59.3), "stream spread": (6.3, 13.0)}
+STREAM_PASSES = {"stream sum": (19.6, 57.3), "stream spread": (6.3, 12.5)}
 """Passes over all residual streams in 16 bits, forward and backward, of plain torch: widened to fp32 and normed before
 their weights are made of them, weighted and summed; spread by a small product. Counted operation by operation on torch
-2.13 with meta tensors, products for the weights apart (transformers 5.24 models/deepseek_v4/modeling_deepseek_v4.py,
-DeepseekV4HyperConnection and DeepseekV4DecoderLayer; alike for 4,096 and 7,168 channels)."""
+2.13 (benchmarks/torch_passes.py), products for the weights apart (transformers 5.24
+models/deepseek_v4/modeling_deepseek_v4.py, DeepseekV4HyperConnection and DeepseekV4DecoderLayer; alike for 4,096 and
+7,168 channels)."""
 
 
 def _mixes_in_torch(setup: Setup) -> bool:

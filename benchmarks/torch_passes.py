@@ -1,9 +1,11 @@
-"""What distsim/formulas/chunk_rule.py is made of: python benchmarks/chunk_rule.py, with torch and transformers.
+"""What plain torch moves through memory in two parts of transformers: python benchmarks/torch_passes.py, with both.
 
-Runs transformers' torch_chunk_gated_delta_rule on meta tensors, forward and backward, adds up what each operation that
-is no view reads and writes and what autograd keeps, and fits sums that are linear in the widths of keys and values.
-Prints per token and head: numbers of fp32 for each channel of a key, of a value, for itself, for each entry of a state
-over the tokens of a chunk; then the first three again for each chunk of a sequence; and the largest error of each fit.
+Runs transformers' own code on meta tensors, forward and backward, and adds up what each operation that is no view reads
+and writes. Of torch_chunk_gated_delta_rule (distsim/formulas/chunk_rule.py) also what autograd keeps; sums that are
+linear in the widths of keys and values are fitted and printed per token and head: numbers of fp32 for each channel of a
+key, of a value, for itself, for each entry of a state over the tokens of a chunk; then the first three again for each
+chunk of a sequence; and the largest error of each fit. Of DeepSeek-V4's hyper-connections (STREAM_PASSES,
+distsim/engine/kernels/passes.py) passes over all residual streams in 16 bits, and those of the weights' products alone.
 """
 
 from __future__ import annotations
@@ -15,13 +17,17 @@ import numpy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformers.models.deepseek_v4.configuration_deepseek_v4 import DeepseekV4Config
+from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4HyperConnection
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
 
 VIEWS = {"view", "_unsafe_view", "transpose", "permute", "expand", "slice", "select", "unsqueeze", "squeeze", "t",
          "as_strided", "split", "detach", "alias", "reshape", "_reshape_alias", "unbind"}  # fmt: skip
 WIDTHS = ((128, 128), (64, 128), (128, 64), (128, 256), (256, 128), (64, 64), (256, 256), (64, 256))
 LENGTHS = (512, 1024, 2048)
-HEADS, CHUNK, FP32_BYTES = 16, 64, 4
+HEADS, CHUNK, FP32_BYTES, HALF_BYTES = 16, 64, 4, 2
+STREAMED = ((1024, 4096), (2048, 4096), (1024, 7168))
+"""Tokens and channels of residual streams."""
 
 
 class Count(TorchDispatchMode):
@@ -30,7 +36,7 @@ class Count(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.operations: collections.Counter[str] = collections.Counter()
-        self.moved = 0
+        self.moved = self.products = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -40,7 +46,9 @@ class Count(TorchDispatchMode):
             made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
             written = [leaf for leaf in made if not any(leaf is one for one in read)]
             self.operations[name] += 1
-            self.moved += sum(leaf.numel() * leaf.element_size() for leaf in (*read, *written))
+            size = sum(leaf.numel() * leaf.element_size() for leaf in (*read, *written))
+            self.moved += size
+            self.products += size if name == "mm" else 0
         return out
 
 
@@ -90,8 +98,39 @@ def fitted(name: str, columns: list[list[float]], bytes_each: list[float]) -> No
     print(f"{name:<9}", " ".join(f"{number / FP32_BYTES:9.2f}" for number in found), f"  worst {worst:.2%}")
 
 
+def streams(tokens: int, channels: int) -> None:
+    """Passes of reading the streams of one sublayer into one, and of writing them (DeepseekV4DecoderLayer.forward)."""
+    config = DeepseekV4Config(hidden_size=channels)
+    with torch.device("meta"):
+        mixer = DeepseekV4HyperConnection(config).to(torch.bfloat16)
+
+    def given(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        return torch.empty(1, tokens, *shape, dtype=dtype, device="meta", requires_grad=True)
+
+    count = config.hc_mult
+    held, out = given(count, channels), given(channels)
+    with Count() as read:
+        one = mixer(held)[2]
+    with Count() as read_back:
+        one.backward(torch.empty_like(one))
+    held, post, comb = (
+        given(count, channels),
+        given(count, dtype=torch.float32),
+        given(count, count, dtype=torch.float32),
+    )
+    with Count() as write:
+        mixed = torch.matmul(comb.to(held.dtype).transpose(-1, -2), held)
+        new = post.to(held.dtype).unsqueeze(-1) * out.unsqueeze(-2) + mixed
+    with Count() as write_back:
+        new.backward(torch.empty_like(new))
+    whole = tokens * count * channels * HALF_BYTES
+    for name, pair in (("read", (read, read_back)), ("written", (write, write_back))):
+        told = ", ".join(f"{one.moved / whole:.2f} (products {one.products / whole:.2f})" for one in pair)
+        print(f"{count} streams of {channels} {name}: forward, backward {told}")
+
+
 def main() -> None:
-    """Print kernels by length, then the three fits."""
+    """Print kernels by length and the three fits, then passes over residual streams."""
     cases = [(key, value, tokens, counted(tokens, key, value)) for key, value in WIDTHS for tokens in LENGTHS]
     for _, _, tokens, one in cases[: len(LENGTHS)]:
         print(f"{tokens // CHUNK} chunks: {one.forward_kernels} kernels forward, {one.backward_kernels} backward")
@@ -101,6 +140,8 @@ def main() -> None:
     rows = [tokens * HEADS for _, _, tokens, _ in cases]
     for name, columns in (("forward", once), ("backward", each), ("kept", once)):
         fitted(name, columns, [getattr(one, name) / size for (*_, one), size in zip(cases, rows, strict=True)])
+    for tokens, channels in STREAMED:
+        streams(tokens, channels)
 
 
 if __name__ == "__main__":
