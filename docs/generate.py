@@ -52,7 +52,7 @@ def _first(text: str | None) -> str:
 def cli() -> str:
     """Every command with its arguments and options."""
     from distsim.cli.app import COMMANDS, available, help_text
-    from distsim.cli.options import JOB_OPTIONS
+    from distsim.cli.job_options import JOB_OPTIONS
 
     lines = ["# Command line", "", NOTE, "", "```text", help_text(), "```", "", "## Job options", ""]
     lines += ["`memory` and the other commands that take a MODEL share these:", "", "| option | meaning |", "|---|---|"]

@@ -386,7 +386,7 @@ def test_large_jobs_fit_a_narrow_terminal(capsys: pytest.CaptureFixture[str], mo
 @pytest.mark.parametrize("command", ["memory", "comm", "step"])
 def test_help_tells_every_job_option_once_in_its_section(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     from distsim.cli.help_sections import OWN, SECTIONS
-    from distsim.cli.options import JOB_OPTIONS
+    from distsim.cli.job_options import JOB_OPTIONS
 
     assert {name for names in SECTIONS.values() for name in names} == {*JOB_OPTIONS, "job", "show_config"}
     assert run([command, "--help"]) == 0
@@ -633,7 +633,7 @@ def test_explained_products_come_to_what_stands_below(
 
 
 def test_help_tells_no_default_that_a_framework_overrides() -> None:
-    from distsim.cli.options import JOB_OPTIONS
+    from distsim.cli.job_options import JOB_OPTIONS
     from distsim.cli.plan_request import JOB
 
     theirs = {name for one in catalog.names("frameworks") for name in catalog.load("frameworks", one).defaults}

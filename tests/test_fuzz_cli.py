@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distsim.cli.app import available, run
-from distsim.cli.options import JOB_OPTIONS
+from distsim.cli.job_options import JOB_OPTIONS
 
 MODELS = [
     "llama-7b",

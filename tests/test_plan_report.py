@@ -19,7 +19,7 @@ from shell import Done, piped
 
 from distsim.catalog import load
 from distsim.cli import plan, plan_report
-from distsim.cli.options import JOB_OPTIONS
+from distsim.cli.job_options import JOB_OPTIONS
 from distsim.engine.plans.ownership import ownership
 from distsim.errors import DistsimError
 from distsim.report.html_cash import cash

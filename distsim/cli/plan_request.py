@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distsim.cli.options import JOB_FILE, JOB_OPTIONS, as_typed, refuse_others, unnamed, with_places
+from distsim.cli.job_options import JOB_OPTIONS
+from distsim.cli.options import JOB_FILE, as_typed, refuse_others, unnamed, with_places
 from distsim.cli.signatures import splitting
 from distsim.engine.plans.options import JOB as OF_JOB
 from distsim.errors import DistsimError

@@ -11,6 +11,7 @@ import typer
 
 from distsim.cli import options as shared
 from distsim.cli import search_options as own
+from distsim.cli.job_options import JOB_OPTIONS
 from distsim.cli.search_pool import Dask, pool
 from distsim.cli.search_varied import Vary, run_varied
 from distsim.cli.signatures import splitting
@@ -57,7 +58,7 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
         ])
         for name, text in BOUNDED.items()
     ]  # fmt: skip
-    fixed = [shared.parameter(name, *shared.JOB_OPTIONS[name]) for name in FIXED]
+    fixed = [shared.parameter(name, *JOB_OPTIONS[name]) for name in FIXED]
     job = [shared.MODEL, *fixed[:2], *bounds, *fixed[2:], shared.JOB_FILE]
     return splitting(function, "stated", lambda own: [*job, *own])
 

@@ -213,7 +213,8 @@ def _counted(model: str) -> dict[str, Any]:
 
     loaded = load_model(model)
     active = active_parameters(resolve(Job(model=loaded.spec, gpus=1)))
-    return {"parameters": loaded.parameters, "parts": loaded.parts(), "parameters_per_token": round(active)}
+    vision = {"vision_parameters": loaded.vision_parameters} if loaded.vision_parameters else {}
+    return {"parameters": loaded.parameters, **vision, "parts": loaded.parts(), "parameters_per_token": round(active)}
 
 
 def _print(lines: list[Any]) -> None:

@@ -32,7 +32,7 @@ class Tensor(NamedTuple):
     elements: Number
     bytes_each: Number
     shape: str
-    """Its shape in the field's letters: s, b, h, f, a, d, t …"""
+    """In the field's letters: s, b, h, f, a, d, t …"""
     weight_copy: bool = False
     """A cast copy of a weight, kept for backward but not an activation: its size does not grow with tokens."""
     copy_of: str = ""
@@ -137,6 +137,7 @@ class Context(NamedTuple):
     vocab_padded: Number = 0
     tuning: Tuning | None = None
     """Adapters on frozen weights; None where everything trains."""
+    tower_kernels: Kernels | None = None  # of a vision tower's layers
     keys: Number | None = None
     """Tokens that are attended to where they are another stack's; None: the layer's own."""
     capacity: float | None = None
@@ -146,8 +147,7 @@ class Context(NamedTuple):
 
     @property
     def side(self) -> Self:
-        """The context with what its layer has of its own: fewer tokens behind an encoder, the shape of a second stack,
-        other heads within a window or beyond it."""
+        """The context with what its layer has of its own: other tokens, another stack's shape, other heads."""
         model = self.model
         if model.is_text_layer(self.layer):
             text = model.text_model

@@ -56,7 +56,9 @@ OWN_INPUT = ".own_input"
 """Ends the name of a product's quantised input where others keep that tensor too."""
 SOFTCAP, PROBABILITIES, WIDE_PROBABILITIES = ".softcap", ".probabilities", ".probabilities_fp32"
 """End the names of what attention keeps step by step: scores with a cap, and their softmax."""
-PROJECTIONS = ("embedding.patches", "embedding.frames", "embedding.convolution")
+TOWER_KIND, VISION = "vision", "vision."
+"""What a layer of a vision tower is called; begins the names of what is before and behind these layers."""
+PROJECTIONS = ("embedding.patches", "embedding.frames", "embedding.convolution", VISION)
 """How the names of products begin that stand in the embedding, and yet count as work."""
 NORM, RESIDUAL = ".norm", ".residual"
 """End the names of a norm of the residual stream and of the addition to it."""

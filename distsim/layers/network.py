@@ -175,7 +175,35 @@ def embedding_block(ctx: Context) -> Block:
         from distsim.layers.silent import untrained
 
         operations = untrained(ctx, operations)
-    return Block("embedding", operations)
+    return Block("embedding", operations + _before_decoder(ctx))
+
+
+def _before_decoder(ctx: Context) -> tuple[Operation, ...]:
+    """What a vision tower has besides its layers, where one is counted."""
+    if ctx.model.shown_tower is None:
+        return ()
+    from distsim.layers.tower import tower_rows
+
+    return tuple(tower_rows(ctx, ctx.model.shown_tower))
+
+
+def tower_layers(ctx: Context) -> dict[str, tuple[Block, list[int]]]:
+    """One block per kind of layer of the vision tower, with the layers that are of this kind; nothing where no tower is
+    counted."""
+    if (tower := ctx.model.shown_tower) is None:
+        return {}
+    from distsim.layers.tower import tower_block, tower_kinds
+
+    kinds: dict[str, list[int]] = {}
+    for layer, kind in enumerate(tower_kinds(tower)):
+        kinds.setdefault(kind, []).append(layer)
+    return {kind: (tower_block(ctx, tower, kind), layers) for kind, layers in kinds.items()}
+
+
+def tower_blocks(ctx: Context) -> list[Block]:
+    """The block of each layer of the vision tower, first to last."""
+    found = {layer: block for block, layers in tower_layers(ctx).values() for layer in layers}
+    return [found[layer] for layer in sorted(found)]
 
 
 def head_block(ctx: Context) -> Block:
@@ -203,6 +231,8 @@ def plain_context(model: Model, tuning: Tuning | None = None) -> Context:
 def network_parameters(ctx: Context) -> dict[str, tuple[list[Parameter], int]]:
     """Parameters of each part with the number of layers that own them; tied matrices once."""
     parts: dict[str, tuple[list[Parameter], int]] = {"embedding": (parameters_of(embedding_block(ctx).operations), 1)}
+    for kind, (block, layers) in tower_layers(ctx).items():
+        parts[kind] = (parameters_of(block.operations), len(layers))
     module = [layer_kind(ctx.model, layer) for layer in ctx.model.mtp_module]
     modules = min(ctx.model.mtp_trained, 1) if ctx.model.mtp_repeated else ctx.model.mtp_trained
     for kind, (block, layers) in layer_blocks(ctx).items():
@@ -212,7 +242,8 @@ def network_parameters(ctx: Context) -> dict[str, tuple[list[Parameter], int]]:
 
 
 def count_parameters(model: Model) -> int:
-    """Exact number of trained parameters of the whole network, multi-token-prediction layers left out."""
+    """Exact number of trained parameters of the whole network, multi-token-prediction layers left out, and a vision
+    tower that is shown no images."""
     total: Number = 0
     for parameters, times in network_parameters(plain_context(model)).values():
         total += times * sum(parameter.elements for parameter in parameters)

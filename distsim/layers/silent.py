@@ -13,11 +13,11 @@ def first_tuned(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operat
     """The rows of the first layer: up to its first adapter nothing needs a gradient, so nothing is kept for one."""
     again = where(ctx.layout.recompute_layers != 0, 1, 0)
     if "norms-after" in ctx.kernels.order and operations[0].kind == "norm":
-        return operations[:1] + _silent_start(operations[1:], again)
+        return operations[:1] + silent_start(operations[1:], again)
     if not ctx.model.parallel_blocks:
-        return _silent_start(operations, again)
+        return silent_start(operations, again)
     split = next(index for index, one in enumerate(operations) if one.name.startswith("mlp."))
-    return _silent_start(operations[:split], again) + _silent_start(operations[split:], again)
+    return silent_start(operations[:split], again) + silent_start(operations[split:], again)
 
 
 def untrained(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
@@ -30,11 +30,11 @@ def untrained(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operatio
     ]
     return tuple(
         one if changed.backward else changed._replace(saved=kept)
-        for one, changed, kept in zip(operations, _silent_start(operations, again), tables, strict=True)
+        for one, changed, kept in zip(operations, silent_start(operations, again), tables, strict=True)
     )  # fmt: skip
 
 
-def _silent_start(operations: tuple[Operation, ...], again: Number) -> tuple[Operation, ...]:
+def silent_start(operations: tuple[Operation, ...], again: Number) -> tuple[Operation, ...]:
     """Rows before the first that trains keep nothing, nor does what its adapters do with an input that needs a gradient
     only ``again``: where it is made to have one."""
     start = next(
@@ -42,7 +42,7 @@ def _silent_start(operations: tuple[Operation, ...], again: Number) -> tuple[Ope
     )
     adapted = operations[start].adapts if start < len(operations) else ""
     rest = (_without_input(one, again) if adapted and one.adapts == adapted else one for one in operations[start:])
-    return (*map(_silent, operations[:start]), *rest)
+    return (*map(silent, operations[:start]), *rest)
 
 
 def _without_input(operation: Operation, again: Number) -> Operation:
@@ -55,7 +55,8 @@ def _without_input(operation: Operation, again: Number) -> Operation:
     return operation._replace(saved=saved)
 
 
-def _silent(operation: Operation) -> Operation:
+def silent(operation: Operation) -> Operation:
+    """A row before all that trains: forward alone, and nothing kept."""
     forward = tuple(one for one in operation.collectives if one.phase == "forward")
     return operation._replace(
         backward=False, weight_gradient=False, flops_backward=0, saved=(), transient_backward=(),

@@ -114,9 +114,11 @@ def preset(name: str, origin: str, file: str, data: Preset, counted: Mapping[str
 
 def counted_words(counted: Mapping[str, Any]) -> dict[str, str]:
     """A model's parameters in words."""
+    vision = counted.get("vision_parameters")
     parts = ", ".join(f"{part} {count(number)}" for part, number in counted["parts"].items())
     return {
         "parameters": f"{count(counted['parameters'])} ({counted['parameters']:,}): {parts}",
+        **({"vision parameters": f"{count(vision)} ({vision:,}), counted where a job has --images"} if vision else {}),
         "parameters per token": f"{count(counted['parameters_per_token'])}, excluding the input embedding",
     }
 

@@ -70,6 +70,11 @@ def text_heads(model: Model) -> int:
     return model.text.heads if model.text else 0
 
 
+def tower_heads(model: Model) -> int:
+    """Heads of a vision tower; any degree divides those of a model that has none, or is shown no images."""
+    return model.shown_tower.heads if model.shown_tower else 0
+
+
 def learned_tokens(model: Model) -> int:
     """Tokens that stand before the squares of an image."""
     return model.patches.learned_tokens if model.patches else 0

@@ -71,6 +71,12 @@ class Job(Spec):
     """Decoder tokens per sequence in an encoder-decoder, whose encoder reads ``seq``."""
     sample_tokens: Size = None
     """Mean length of the samples packed into a sequence, which do not attend to each other."""
+    images: Annotated[float | None, Once(Field(gt=0, le=1e6))] = None
+    """Images of a sequence in the mean, which a vision tower reads before the decoder; by default it is not counted."""
+    image_size: str | None = None
+    """Pixels of an image, height by width (``448x672``, ``448``); by default the tower's own."""
+    vision: Literal["trained", "projector", "frozen"] | None = None
+    """What of the vision part trains; by default all of it, beside adapters nothing."""
     micro_batch: Degree = None
     global_batch: Batch = None
     recompute: Literal["none", "selective", "full"] | None = None

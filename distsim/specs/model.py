@@ -5,6 +5,7 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from distsim.specs.base import Sourced
+from distsim.specs.parts import Tower
 from distsim.specs.shape import MIXERS, RECURRENT, Shape
 
 
@@ -103,6 +104,11 @@ class Model(Shape, Sourced):
         if self.encoder_layers and (special or self.mtp_layers or not self.causal):
             raise ValueError("encoder_layers need plain attention and dense MLPs")
         return self
+
+    @property
+    def shown_tower(self) -> Tower | None:
+        """The vision tower, where the job has images for it."""
+        return self.tower if self.tower is not None and self.tower.images else None
 
     @property
     def head_counts(self) -> tuple[tuple[int, int], ...]:

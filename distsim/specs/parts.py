@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from distsim.specs.scripts import Remat as Remat
     from distsim.specs.scripts import Script as Script
     from distsim.specs.tiers import Tier as Tier
+    from distsim.specs.tower import Tower as Tower
     from distsim.specs.windowed import Windowed as Windowed
 else:
     from distsim.specs.base import later
@@ -56,4 +57,5 @@ else:
     Remat = later("scripts", "Remat")
     Script = later("scripts", "Script")
     Tier = later("tiers", "Tier")
+    Tower = later("tower", "Tower")
     Windowed = later("windowed", "Windowed")

@@ -21,6 +21,7 @@ from distsim.specs.cuts import (
     passed_on,
     single_scans,
     text_heads,
+    tower_heads,
     traded_heads,
     two_stacks,
     uncut,
@@ -132,6 +133,12 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: (m.text is None) | (text_heads(m) % y.tp == 0),
         lambda m, y: f"tensor parallel degree {y.tp} does not divide {text_heads(m)} heads of {m.name}'s text stack",
         lambda m, y: f"valid degrees: {listed([d for d in divisors(text_heads(m)) if m.heads % d == 0])}",
+    ),
+    Rule(
+        "tp divides the vision tower",
+        lambda m, y: tower_heads(m) % y.tp == 0,
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {tower_heads(m)} heads of {m.name}'s vision tower",
+        lambda m, y: f"valid degrees: {listed([d for d in divisors(tower_heads(m)) if m.heads % d == 0])}",
     ),
     Rule(
         "tp splits mixers",

@@ -23,6 +23,7 @@ from distsim.specs.parts import (
     ShortConvolution,
     Streams,
     TextTower,
+    Tower,
     Windowed,
 )
 from distsim.specs.quantity import Count, Depth, Fraction, MaybeCount, Natural, QueryKeyNorm, Share
@@ -125,6 +126,8 @@ class Shape:
     """Images are read, not tokens (ViT)."""
     text: TextTower | None = None
     """The last layers are a second stack, which reads the text that belongs to an image (CLIP)."""
+    tower: Tower | None = None
+    """Layers over images, whose tokens stand among those of the text (LLaVA); counted where a job has images."""
     frames: Frames | None = None
     """The encoder reads audio, not tokens (Whisper)."""
     qkv_bias: bool = False

@@ -129,7 +129,7 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
         trained = tuple(tensor for tensor in unit.tensors if tensor.trains)
         elements = elements_of(trained, ranks, filling)
         once = unit.root and setup.framework.buffers.keep_last_unit
-        again = 0 if once else unit.count * backward
+        again = 0 if once or not unit.backward else unit.count * backward
         hides = rules.overlap_parameters
         for dtype, each, tensors in _gathered(setup, unit, gather):
             size = elements_of(tensors, ranks, filling) * each

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, round_up, where
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import Stage
+from distsim.engine.jobs.stages import Stage, has_backward
 from distsim.formulas.traffic import padded_elements
 from distsim.last import for_equal, for_last
 from distsim.layers.ledger import FIXED, Block, Operation, Parameter
@@ -41,6 +41,8 @@ class Unit(NamedTuple):
     count: Number
     root: bool = False
     """Whether it is what belongs to no layer: embedding, final norm and head."""
+    backward: bool = True
+    """Whether gradients pass through it; not through frozen layers before all that trains."""
 
 
 def _tensors(parameter: Parameter) -> list[Stored]:
@@ -91,7 +93,9 @@ def units_of(stage: Stage) -> list[Unit]:
     """The root unit (embedding, final norm, head) and one unit per layer."""
     root = block_tensors(stage.embedding) + block_tensors(stage.head)
     found = [Unit("root", root, 1, root=True)] if root else []
-    return found + [Unit(block.name, block_tensors(block), count) for block, count in stage.layers]
+    return found + [
+        Unit(block.name, block_tensors(block), count, backward=has_backward(block)) for block, count in stage.layers
+    ]
 
 
 def trained_units(stage: Stage) -> list[Unit]:

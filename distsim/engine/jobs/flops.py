@@ -17,7 +17,7 @@ from distsim.last import for_last
 from distsim.layers.attention_kernel import reads_chosen, reads_window
 from distsim.layers.layer_inputs import NAME as LAYER_INPUTS
 from distsim.layers.ledger import Parameter
-from distsim.layers.names import CROSS_KV, EMBEDDING_WEIGHT, IDLE, PROJECTIONS
+from distsim.layers.names import CROSS_KV, EMBEDDING_WEIGHT, IDLE, PROJECTIONS, TOWER_KIND, VISION
 from distsim.layers.network import layer_kinds, network_parameters, plain_context
 from distsim.layers.prediction import positions
 from distsim.layers.streams import NAME as STREAMS
@@ -53,13 +53,18 @@ def active_parameters(setup: Setup) -> Number:
         for parameter in parameters:
             if part == "embedding" and not _works(model, parameter):
                 continue
-            if parameter.name.endswith(IDLE):
+            if parameter.name.endswith(IDLE) or is_vision(part, parameter):
                 continue
             share = (routed if parameter.group == "expert" else 1) * (1 if parameter.trains else FROZEN_SHARE)
             total += times * parameter.elements * share * _token_share(setup, part, parameter, part in layers)
     return total + model.mtp_trained * model.vocab * (
         model.embedding_width or model.hidden
     )  # each uses the output layer
+
+
+def is_vision(part: str, parameter: Parameter) -> bool:
+    """Whether a parameter belongs to a vision tower, which patches pass and tokens do not."""
+    return part.startswith(TOWER_KIND) or parameter.name.startswith(VISION)
 
 
 def _parts(model: Model, tuning: Tuning | None) -> dict[str, tuple[list[Parameter], int]]:
@@ -146,6 +151,7 @@ def flops_convention(setup: Setup) -> str:
     """What a model FLOP is here, in words."""
     products = products_words(setup)
     inside = " inside samples" if setup.layout.sample_tokens else ""
+    inside += " + the vision tower's" if setup.model.shown_tower else ""
     if reads_less(setup):
         return f"{products} (no input embedding) + 12 L H K, attention to chosen keys{inside}"
     return f"{products} (no input embedding) + 12 L H S, dense attention{inside}"
@@ -182,6 +188,10 @@ def _flops_to(setup: Setup, layers: Number, keys: Number) -> Number:
     """FLOPs of one token that meets so many keys in each of so many layers."""
     model = setup.model
     found = model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
+    if model.shown_tower is not None:
+        from distsim.engine.jobs.tower_flops import tower_flops
+
+        found = found + tower_flops(setup)
     if not runs_reference(setup):
         return found
     whole = active_parameters(replace(setup, tuning=None))

@@ -31,6 +31,15 @@ class LoadedModel:
         """Exact parameter count."""
         return count_parameters(self.spec)
 
+    @cached_property
+    def vision_parameters(self) -> int:
+        """Exact parameter count of its vision tower with what makes tokens of patches; 0 without one."""
+        tower = self.spec.tower
+        if tower is None or tower.images:
+            return 0
+        shown = tower.model_copy(update={"images": 1.0, "seen": tower.patches_of(tower.image, tower.image)})
+        return count_parameters(self.spec.model_copy(update={"tower": shown})) - self.parameters
+
     @property
     def name(self) -> str:
         """The model's name."""
@@ -46,6 +55,7 @@ class LoadedModel:
         return {
             "schema": "distsim.model/1",
             "parameters": self.parameters,
+            **({"vision_parameters": self.vision_parameters} if self.vision_parameters else {}),
             "parts": self.parts(),
             "spec": self.spec.model_dump(mode="json"),
         }

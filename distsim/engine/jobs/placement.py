@@ -12,7 +12,14 @@ from distsim.arrays import Number, ceil_div
 from distsim.engine.timelines.schedule_shape import turns_back
 from distsim.errors import DistsimError
 from distsim.layers.ledger import flops_forward
-from distsim.layers.network import head_block, kinds_of_layers, layer_blocks, network_parameters, plain_context
+from distsim.layers.network import (
+    head_block,
+    kinds_of_layers,
+    layer_blocks,
+    network_parameters,
+    plain_context,
+    tower_blocks,
+)
 from distsim.schedules.action import wave
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
@@ -254,8 +261,10 @@ def balanced(model: Model, layout: Layout) -> Chunks:
             f"the {model.layers} layers of {model.name} or its output layer",
             f"use --pp and --vpp of at most {model.layers + 1} chunks together",
         )
-    *counts, last = split([*layers, head], chunks).sizes
-    return (*counts, last - 1)
+    before = [float(sum(flops_forward(block.operations) for block in tower_blocks(ctx)))] if model.shown_tower else []
+    first, *counts = split([*before, *layers, head], chunks).sizes
+    counts = [first - len(before), *counts]
+    return (*counts[:-1], counts[-1] - 1)
 
 
 PLACES: dict[str, Callable[[Model, int, int], Chunks]] = {

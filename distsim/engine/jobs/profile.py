@@ -80,6 +80,12 @@ def job_kernels(
     return kernels if loss is None else with_loss(kernels, loss, model, compiled)
 
 
+def tower_kernels(framework: Framework, model: Model, compiled: bool) -> Kernels | None:
+    """The kernels of the layers of a vision tower; None where none is counted."""
+    tower = model.shown_tower
+    return None if tower is None else kernels_for(framework, tower.encoder, compiled)
+
+
 def has_words(model: Model) -> bool:
     """Whether the model's loss is over a vocabulary."""
     return not model.text and model.output.over_vocabulary

@@ -13,6 +13,7 @@ from distsim.engine.jobs.drives import DRIVEN, refuse_drives
 from distsim.engine.jobs.framework_notes import framework_notes
 from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
+from distsim.engine.jobs.images import check_images, image_notes, images_of, with_images
 from distsim.engine.jobs.lacking import refuse_missing_units
 from distsim.engine.jobs.layout import check_capacity, layout_of, needs_replicas, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
@@ -25,6 +26,7 @@ from distsim.engine.jobs.profile import (
     optimizer_of,
     padded_vocab,
     precision_named,
+    tower_kernels,
 )
 from distsim.engine.jobs.recomputed import refuse_recompute
 from distsim.engine.jobs.reference import gathered_note, refuse_reference
@@ -79,6 +81,8 @@ class Setup:
     """What leaves the GPU for its host: optimizer, parameters, activations."""
     tuning: Tuning | None = None
     """Adapters on frozen weights; None where everything trains."""
+    tower_kernels: Kernels | None = None
+    """Those of the layers of a vision tower; None where none is counted."""
     offload_share: float = 1.0
     """How much of the activations that live in host memory does; only replays have less than all."""
     evaluated: float = 0.0
@@ -126,7 +130,8 @@ class Setup:
         return Context(
             self.model, self.layout, in_stream(self.precision, self.tuning, self.layout), self.kernels,
             dropout=self.job.dropout is not False, vocab_padded=self.vocab_padded, tuning=self.tuning,
-            capacity=self.job.capacity_factor, expert_imbalance=self.job.expert_imbalance,
+            tower_kernels=self.tower_kernels, capacity=self.job.capacity_factor,
+            expert_imbalance=self.job.expert_imbalance,
         )  # fmt: skip
 
     def written(self, exchange: Exchange | None = None) -> dict[str, Any]:
@@ -156,7 +161,7 @@ class Setup:
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
             **({"offload_to": "nvme" if self.drives else "cpu"} if self.offload else {}),
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning, self._adapter_dropout),
-            **asked_of(self.model, layout, self.job), **dispatcher_of(self),
+            **asked_of(self.model, layout, self.job), **images_of(self.model), **dispatcher_of(self),
             **({"reference": self.job.reference} if self.job.reference else {}),
             **({"vocab_parallel": layout.vocab_parallel} if layout.vocab_parallel else {}),
             **(exchange_of(self) if exchange is None else exchange).to_dict(),
@@ -180,6 +185,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     attention_notes = settle_attention(filled, origins, framework, model, replayed=bool(given.get("framework")))
     check_capacity(filled, model)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
+    model = with_images(model, filled)
     chunk_notes = settle_chunks(filled, origins, model, framework)
     if origins.get("cp_mode") == "default":
         filled["cp_mode"] = context_modes(framework.supports, model)[0]
@@ -190,6 +196,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     least = 0 if needs_replicas(filled) else least_zero(framework, precision.name)
     layout, notes = layout_of(filled, origins, model, cluster, least)
     notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored, *attention_notes]
+    check_images(model, layout)
     _refuse_broken(model, layout)
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
     if job.names_framework and not given.get("framework"):
@@ -206,6 +213,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     notes += left_out
     notes += framework_notes(framework, model, layout, kernels, origins, precision, job, tuning is None)
     notes += tuning_notes(tuning, model, kernels, framework, precision, job)
+    notes += image_notes(model, tuning is not None)
     notes += [*filter(None, [gathered_note(job, kernels)]), *without_effect(model, job, kernels)]
     model = as_tuned(model, tuning)
     chunks, layout, placed = _placed(filled["stage_layers"], model, layout, framework)
@@ -214,7 +222,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         job, model, accelerator, cluster, framework, kernels, precision,
         optimizer_of(framework, filled["optimizer"], "optimizer" in offload), layout, chunks, filled["recompute"],
         padded_vocab(framework, model, layout.vocab_ranks), origins, tuple(notes),
-        offload, tuning,
+        offload, tuning, tower_kernels(framework, model, bool(filled["compile"])),
     )  # fmt: skip
 
 

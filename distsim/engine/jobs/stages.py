@@ -24,7 +24,15 @@ from distsim.engine.timelines.schedule_shape import (
 from distsim.last import for_equal, for_last
 from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
 from distsim.layers.mtp import weightless
-from distsim.layers.network import embedding_block, first_block, head_block, kinds_of_layers, layer_block, untied
+from distsim.layers.network import (
+    embedding_block,
+    first_block,
+    head_block,
+    kinds_of_layers,
+    layer_block,
+    tower_blocks,
+    untied,
+)
 from distsim.schedules.action import wave
 from distsim.specs.layout import Layout
 
@@ -91,11 +99,11 @@ class Stage:
         return where(wanted < 0, self.layer_count, minimum(wanted, self.layer_count))
 
     def recomputed(self, layout: Layout) -> list[Number]:
-        """How many layers of each kind are wholly recomputed."""
+        """How many layers of each kind are wholly recomputed; none of those that have no backward pass."""
         first = self.recomputed_layers(layout)
         if isinstance(first, int) and first in (0, self.layer_count):
-            return [count if first else 0 for _, count in self.layers]
-        return [take(among, first) for among in self.among_first]
+            return [count if first and has_backward(block) else 0 for block, count in self.layers]
+        return [take(among, first) * has_backward(self.layers[kind][0]) for kind, among in enumerate(self.among_first)]
 
     def only(self, block: Block) -> Stage:
         """A stage of one layer."""
@@ -130,6 +138,11 @@ class Stage:
         return self.parameters if self.mirror is None else self.parameters + self.mirror.parameters
 
 
+def has_backward(block: Block) -> bool:
+    """Whether anything of a block has a backward pass: frozen layers before all that trains have none."""
+    return any(operation.backward for operation in block.operations)
+
+
 def chunks_of(setup: Setup, stage: int) -> Sequence[int]:
     """Chunks of a stage in model order: stage r holds chunks r, r + pp, r + 2 pp …, or the arms of a V."""
     if folded(setup):
@@ -147,6 +160,8 @@ def stage_layer_indices(setup: Setup, stage: int) -> list[int]:
 def chunk_sizes(setup: Setup, stage: int) -> list[int]:
     """Layers of each chunk of a stage; those of multi-token prediction are on the last of the one with the head."""
     sizes = [setup.chunk_layers[chunk] for chunk in chunks_of(setup, stage)]
+    if stage == 0 and (tower := setup.model.shown_tower):
+        sizes[0] += tower.layers
     if stage == head_stage(setup):
         sizes[-1] += setup.model.mtp_trained * len(setup.model.mtp_module)
     return sizes
@@ -209,7 +224,8 @@ class _Builder:
             layout = self.setup.layout
             schedule, micro_batches = layout.schedule, layout.micro_batches
             embedding, head = _ends(self.ctx, index == 0, index == self.last)
-            layers, order = _counted(_with_first(self.ctx, index, embedding, self.layers_of(index)))
+            before = [] if index else tower_blocks(self.rows)
+            layers, order = _counted(before + _with_first(self.ctx, index, embedding, self.layers_of(index)))
             found = flights(schedule, layout.pp, micro_batches, layout.vpp, index)
             held = found.all[0].before  # all there is, unless weight gradients wait
             if found.split:

@@ -269,6 +269,8 @@ def _step(
                 layers=layers, heads=model.heads, head_width=model.head_dim, seq=keys)  # fmt: skip
     if runs_reference(report.setup):
         figures.note("with the reference's forward", model_flops(report.setup), "FLOP", "a third of training all of it")
+    elif model.shown_tower:
+        figures.note("with the vision tower", model_flops(report.setup), "FLOP", "its products, forward and backward")
     if report.peak:
         figures.use("MFU", flops_utilisation, flops_per_second=report.model_flops_per_second_per_gpu, peak=report.peak)
     return figures
