@@ -34,8 +34,8 @@ _UNDESCRIBED: dict[str, str] = {
     "kto orpo simpo cpo ipo pref-loss pref-beta precompute-ref-log-probs",
     "reinforcement learning is not described: its answers are generated between steps": "grpo ppo rloo num-generations "
     "reward-model",
-    "frozen layers are not described; adapters freeze all other weights: --lora-rank 16": "freeze freeze-layers "
-    "freeze-trainable-layers freeze-trainable-modules freeze-parameters freeze-embeddings unfrozen-parameters",
+    "single frozen layers are not described; a vision tower: --vision frozen; adapters: --lora-rank 16": "freeze-layers"
+    " freeze freeze-trainable-layers freeze-trainable-modules freeze-parameters freeze-embeddings unfrozen-parameters",
     "optimizers of projected gradients, or of some layers at a time, are not described": "galore use-galore "
     "galore-rank galore-target use-apollo apollo-rank use-badam",
 }

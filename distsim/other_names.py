@@ -203,6 +203,11 @@ _PARTS: dict[Here, str] = {
     "reduce-dtype fsdp-reduce-dtype buffer-dtype mp-policy mixed-precision-policy keep-low-precision-grads",
     Here("dropout", why="(a switch; off for a value of 0)"): "attention-dropout hidden-dropout enable-dropout "
     "dropout-rate attention-dropout-prob hidden-dropout-prob",
+    Here("vision", "frozen"): "freeze-vit freeze-vision-tower freeze-vision-model freeze-vision-encoder "
+    "freeze-vision-modules freeze-vision freeze-visual-encoder freeze-vision-backbone",
+    Here("vision", "projector-alone"): "tune-mm-mlp-adapter",
+    Here("image_size", why="(height x width in pixels)"): "image-resolution image-max-pixels max-pixels img-size img-h",
+    Here("images", why="(of a sequence; a tile or two frames are one)"): "num-images num-crops num-frames image-tokens",
     Here("sample_tokens", why="(mean tokens of a packed sample)"): "packing packed sample-packing packed-sequence "
     "neat-packing padding-free",
     Here("zero", "3", "(zero-group: ici x dcn of this axis)"): "ici-fsdp-parallelism dcn-fsdp-parallelism "

@@ -194,7 +194,8 @@ def test_files_of_both_ages_say_the_same() -> None:
         "num_experts": None,
     }
     reading = read_config({"model_type": "gemma4_unified", "text_config": published, "audio_config": {}})
-    assert (reading.model, reading.unused, reading.beside) == (read_config(unified).model, (), ("audio_config",))
+    alone = read_config(unified).model.model_copy(update={"beside": ("audio_config",)})
+    assert (reading.model, reading.unused, reading.beside) == (alone, (), ("audio_config",))
     plain = read_config({**older, "attention_k_eq_v": False}).model.global_attention
     assert plain is not None
     assert (plain.kv_heads, plain.keys_as_values) == (16, False)

@@ -53,7 +53,11 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
         "images per sequence in the mean, for models with a vision tower [default: text alone, no tower]",
     ),
     "image_size": (str, "pixels of an image, height x width: 448x672 or 448 [default: the tower's own]"),
-    "vision": (str, "what of the vision part trains: trained, projector, frozen [default: trained; frozen with LoRA]"),
+    "vision": (
+        str,
+        "what of the vision part trains: trained, projector, frozen, projector-alone (decoder too is frozen) "
+        "[default: trained; frozen with LoRA]",
+    ),
     "micro_batch": (int, "sequences per data-parallel rank per micro-step [default: 1]"),
     "global_batch": (int, "sequences per optimizer step over all ranks [default: micro-batch * dp]"),
     "recompute": (str, "activation recomputation: none, selective, full [default: the framework's, or none]"),

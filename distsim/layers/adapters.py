@@ -49,7 +49,7 @@ def tuned(ctx: Context, tuning: Tuning, operations: Iterable[Operation]) -> tupl
         if is_folded(tuning, operation):
             found += folded(ctx, tuning, operation, packed)
             continue
-        frozen, adapters = _frozen(ctx, operation, packed), _adapters(ctx, tuning, operation)
+        frozen, adapters = frozen_row(ctx, operation, packed), _adapters(ctx, tuning, operation)
         if _passed_by(ctx, operation):
             idle = parameters_of(adapters)
             found.append(frozen._replace(parameters=(*frozen.parameters, *idle)))
@@ -71,7 +71,7 @@ def _held(operation: Operation, held: Held) -> Operation:
     return operation._replace(parameters=tuple(p._replace(held=held) for p in operation.parameters))
 
 
-def _frozen(ctx: Context, operation: Operation, packed: bool) -> Operation:
+def frozen_row(ctx: Context, operation: Operation, packed: bool = False) -> Operation:
     """The row without what only the gradient of its weights needs."""
     saved, transit = operation.saved, operation.transient_backward
     forward = operation.transient_forward

@@ -7,7 +7,8 @@ sequence is cut behind the tower.
 
 from __future__ import annotations
 
-from distsim.arrays import Number
+from distsim.arrays import Number, some
+from distsim.layers.attention_kernel import MASK
 from distsim.layers.embedding import table
 from distsim.layers.ledger import Block, Context, Held, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
@@ -37,7 +38,13 @@ def tower_context(ctx: Context, tower: Tower, tokens: int) -> Context:
     groups = layout.micro_batch * tower.images * (tower.seen + tower.learned_tokens) / tokens
     own = layout.with_(seq=tokens, micro_batch=groups, cp=1, sequence_parallel=0, sample_tokens=0)
     kernels = ctx.kernels if ctx.tower_kernels is None else ctx.tower_kernels
-    return ctx._replace(model=model, layout=own, kernels=kernels, layer=0, vocab_padded=0, keys=None)
+    precision = ctx.precision
+    if precision.autocast and not (tower.position_rows or tower.learned_tokens or tower.first_norm):
+        # what autocast multiplies is all that there is on the stream: nothing in fp32 was added to it
+        precision = precision.model_copy(update={"residual_bytes": precision.activation_bytes})
+    return ctx._replace(
+        model=model, layout=own, kernels=kernels, precision=precision, layer=0, vocab_padded=0, keys=None
+    )
 
 
 def tower_block(ctx: Context, tower: Tower, kind: str) -> Block:
@@ -48,11 +55,22 @@ def tower_block(ctx: Context, tower: Tower, kind: str) -> Block:
     inner = _as_frozen(tower_context(ctx, tower, together))
     block = layer_block(inner)
     rows = _scaled(inner, block.operations) if tower.layer_scale else block.operations
-    if tower.trains != "trained":
-        assert block.boundary is not None
-        rows = tuple(silent(_held(one, "frozen")) for one in rows)
-        return Block(kind, rows, block.boundary._replace(elements=0))
-    return Block(kind, _trained(ctx, rows), block.boundary)
+    rows = rows if inner.precision.autocast else tuple(map(_unmasked, rows))
+    if tower.trains == "trained":
+        return Block(kind, rows, block.boundary)
+    if runs_backward(ctx, tower):
+        from distsim.layers.adapters import frozen_row
+
+        return Block(kind, tuple(frozen_row(inner, one) for one in rows), block.boundary)
+    assert block.boundary is not None
+    rows = tuple(silent(_held(one, "frozen")) for one in rows)
+    return Block(kind, rows, block.boundary._replace(elements=0))
+
+
+def runs_backward(ctx: Context, tower: Tower) -> bool:
+    """Whether backward goes through a frozen tower, of layouts that agree in whether whole layers are computed again
+    (engine/layouts/space.py)."""
+    return ctx.kernels.recompute_reaches_inputs and bool(some(ctx.layout.recompute_layers != 0))
 
 
 def tower_rows(ctx: Context, tower: Tower) -> list[Operation]:
@@ -61,12 +79,17 @@ def tower_rows(ctx: Context, tower: Tower) -> list[Operation]:
     before = _patches(inner, tower)
     behind = _projectors(inner, tower, ctx.model.hidden)
     if tower.trains == "trained":
-        return [*_trained(ctx, (*before, *behind)), _placed(ctx, tower)]
+        return [*before, *behind, _placed(ctx, tower)]
     before = [_held(one, "frozen") for one in before]
     if tower.trains == "frozen":
         behind = [_held(one, "frozen") for one in behind]
         return [silent(one) for one in (*before, *behind)] + [_placed(ctx, tower)]
-    return [*silent_start((*before, *_trained(ctx, tuple(behind))), 0), _placed(ctx, tower)]
+    return [*silent_start((*before, *behind), 0), _placed(ctx, tower)]
+
+
+def _unmasked(operation: Operation) -> Operation:
+    """A row without the mask that all layers share; autocast makes a copy for each."""
+    return operation._replace(saved=tuple(one for one in operation.saved if one.name != MASK))
 
 
 def _as_frozen(ctx: Context) -> Context:
@@ -76,11 +99,6 @@ def _as_frozen(ctx: Context) -> Context:
 
 def _held(operation: Operation, held: Held) -> Operation:
     return operation._replace(parameters=tuple(one._replace(held=held) for one in operation.parameters))
-
-
-def _trained(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """Rows that train, whole beside adapters where there are any."""
-    return operations if ctx.tuning is None else tuple(_held(one, "whole") for one in operations)
 
 
 def _stream(ctx: Context, name: str) -> Tensor:

@@ -123,6 +123,8 @@ def trained_words(setup: Setup) -> list[str]:
     tuning, beside = setup.tuning, REFERENCES.get(setup.job.reference or "", [])
     if tuning is None:
         return beside
+    if not tuning.rank:
+        return ["the projector alone trains", *beside]
     whole = "".join(f", {part}" for part in WHOLE if part in tuning.whole)
     name = stored_as(tuning)
     stored = f" on {name} weights" if name else ""

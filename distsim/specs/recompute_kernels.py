@@ -15,6 +15,9 @@ class RecomputeKernels(Spec):
     """What backward of a recomputed layer holds beside what its operations keep: ``output``, from which reentrant
     autograd starts, and its gradient (torch's CheckpointFunction, Megatron's and DeepSpeed's); ``slice``, its input
     taken out of one tensor of all scanned layers' (JAX)."""
+    recompute_reaches_inputs: bool = False
+    """Where layers are computed again, what the first layer of each network reads is made to need a gradient, so that
+    backward goes through frozen layers before all that trains, too (transformers' enable_input_require_grads)."""
     recompute_given: bool = False
     """Masks, biases of distances and rotary tables, which all layers are given beside their input, live until the
     backward pass of the first layer that is computed again (transformers)."""

@@ -1,6 +1,7 @@
 """A vision tower before a decoder: encoder layers over patches of images, and what makes tokens of them."""
 
 import functools
+import math
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
@@ -11,9 +12,12 @@ from distsim.specs.quantity import Count, Depth, MaybeCount, Natural
 if TYPE_CHECKING:
     from distsim.specs.model import Model
 
-Trains = Literal["trained", "projector", "frozen"]
-"""What of the vision part trains: all of it, only what makes tokens of patches, or nothing."""
-TRAINS: tuple[Trains, ...] = ("trained", "projector", "frozen")
+ALONE = "projector-alone"
+Trains = Literal["trained", "projector", "frozen", "projector-alone"]
+"""What of the vision part trains: all of it, only what makes tokens of patches, or nothing; or nothing but that, the
+decoder being frozen too."""
+LAYERS = "_vision"
+"""Ends the name of the family of a tower's layers, where software has something of its own for them."""
 
 
 class Projector(Spec):
@@ -44,7 +48,7 @@ class Tower(Spec):
     """Layers over patches that see all of their image, and the projector behind them."""
 
     family: str
-    """As Hugging Face's ``model_type`` names the vision part."""
+    """As transformers names the folder of the tower's code: qwen2_vl, siglip, pixtral, …"""
     layers: Depth
     hidden: Count
     heads: Count
@@ -111,7 +115,7 @@ class Tower(Spec):
     @property
     def side(self) -> int:
         """Pixels to whose multiples the sides of images are scaled: patches that become one token together."""
-        return self.patch * (1 if self.projector.pooled else round(self.projector.patches**0.5))
+        return self.patch * math.isqrt(self.projector.patches)
 
     def patches_of(self, height: int, width: int) -> int:
         """Patches of an image of so many pixels, sides rounded to whole tokens, each at least one."""
@@ -137,12 +141,13 @@ class Tower(Spec):
 def _encoder(tower: Tower) -> "Model":
     from distsim.specs.model import Model
 
-    like = ("family", "layers", "hidden", "heads", "ffn", "gated", "activation", "norm", "norms_per_layer", "qk_norm",
+    like = ("layers", "hidden", "heads", "ffn", "gated", "activation", "norm", "norms_per_layer", "qk_norm",
             "value_norm", "qkv_bias", "attention_output_bias", "mlp_bias")  # fmt: skip
     patches = {"image": tower.image, "size": tower.patch, "channels": tower.channels,
                "learned_tokens": tower.learned_tokens, "bias": tower.patch_bias}  # fmt: skip
     return Model.read({
-        **{name: getattr(tower, name) for name in like}, "name": f"{tower.family} tower", "kv_heads": tower.heads,
+        **{name: getattr(tower, name) for name in like}, "name": f"{tower.family} tower",
+        "family": f"{tower.family}{LAYERS}", "kv_heads": tower.heads,
         "head_dim": tower.head_dim or tower.hidden // tower.heads, "vocab": 0, "causal": False, "patches": patches,
         "context": max(1, tower.seen + tower.learned_tokens), "positions": "rotary" if tower.rotary else "none",
         "tied_embeddings": False, "output": {"predicts": "nothing"},

@@ -10,7 +10,7 @@ from distsim.errors import DistsimError
 from distsim.specs.flags import flag
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
-from distsim.specs.tower import Tower
+from distsim.specs.tower import ALONE, Tower
 
 OPTIONS = ("images", "image_size", "vision")
 SIZE = re.compile(r"(\d{1,6})(?:\s*[x×*,]\s*(\d{1,6}))?")
@@ -32,6 +32,9 @@ def with_images(model: Model, filled: Mapping[str, Any]) -> Model:
     if not filled["images"]:
         raise DistsimError(f"{typed} has no effect without images", "add --images 1, the mean of a sequence")
     tower: Tower = model.tower
+    if filled["vision"] == ALONE and filled["lora_rank"]:
+        raise DistsimError(f"--vision {ALONE} trains no adapters, but --lora-rank is {filled['lora_rank']}",
+                           "use --vision projector, beside which adapters train")  # fmt: skip
     height, width = _pixels(filled["image_size"], tower, model.name)
     vision = filled["vision"] or ("frozen" if filled["lora_rank"] else "trained")
     seen = tower.patches_of(height, width)
@@ -61,7 +64,8 @@ def image_notes(model: Model, tuned: bool) -> list[str]:
     if not tower.images:
         return [WITHOUT.format(model.name)]
     each = tower.tokens_of(tower.seen)
-    trains = {"trained": "all of it trains", "projector": "of it only the projector trains", "frozen": "it is frozen"}
+    trains = {"trained": "all of it trains", "projector": "of it only the projector trains", "frozen": "it is frozen",
+              ALONE: "of the whole model only its projector trains"}  # fmt: skip
     tokens = f"{tower.seen:,} patches, {each:,} token{'s' * (each > 1)} of the sequence"
     notes = [f"each image is {tokens} for {model.name}; its vision tower runs before the first stage's layers, and "
              f"{trains[tower.trains]}"]  # fmt: skip

@@ -15,6 +15,7 @@ from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
+from distsim.specs.tower import ALONE
 from distsim.specs.tuning import LETTERS, WHOLE, ExpertAdapters, Tuning
 from distsim.units import FP32_BYTES
 
@@ -53,7 +54,7 @@ def tuning_of(
     rank = filled["lora_rank"]
     if not rank:
         _refuse_without_rank(stated)
-        return None
+        return _frozen_decoder(precision) if filled["vision"] == ALONE else None
     if rank > model.hidden:
         raise DistsimError(
             f"--lora-rank {rank} exceeds the hidden size {model.hidden} of {model.name}",
@@ -78,6 +79,14 @@ def tuning_of(
         rules.others_fp32 and packed is not None and not packed.leaves_others, with_experts, experts,
         rules.keeps_originals and model.tied_embeddings and "head" in whole,
         _decomposed(filled, framework, experts),
+    )  # fmt: skip
+
+
+def _frozen_decoder(precision: Precision) -> Tuning:
+    """No adapters at all: of a decoder only gradients of inputs are made, for what stands before it."""
+    return Tuning(
+        0, frozenset(), frozenset(), False, _without_copies(precision), precision, precision.activation_bytes,
+        own_inputs=False, splits_fused=False, quantization=None, quantises_head=False,
     )  # fmt: skip
 
 
@@ -129,7 +138,7 @@ def tuning_notes(
     asked: Job,
 ) -> list[str]:
     """What a user may not expect of adapters, of what is frozen beside them, and of quantised experts."""
-    if tuning is None:
+    if tuning is None or not tuning.rank:
         return []
     from distsim.engine.jobs.tuning_targets import target_notes
 
@@ -158,7 +167,7 @@ def _packed_notes(tuning: Tuning, model: Model, kernels: Kernels, framework: str
 
 def tuning_options(tuning: Tuning | None, dropout: float) -> dict[str, Any]:
     """The resolved options by the names of the job, for JSON; nothing where everything trains."""
-    if tuning is None:
+    if tuning is None or not tuning.rank:
         return {}
     return {
         "lora_rank": tuning.rank, "lora_targets": ",".join(one for one in LETTERS if one in tuning.targets),

@@ -155,7 +155,10 @@ def _parts(
     """One bin of meshes, cut so that no array grows too large."""
     setup = replace(base, chunk_layers=chunks, layout=base.layout.with_(pp=pp))
     every = recomputations(base, max(setup.stage_layers), bounds)
-    if not (gone := ruled_out(base.job, base.kernels, True, base.offload)):
+    gone = ruled_out(base.job, base.kernels, True, base.offload)
+    tower = base.model.shown_tower
+    apart = tower is not None and tower.trains != "trained" and base.kernels.recompute_reaches_inputs
+    if not (gone or apart):
         yield from _cut(setup, ways, every, pairs, global_batch, bounds)
         return
     without = replace(setup, kernels=base.kernels.model_copy(update=gone))

@@ -43,6 +43,7 @@ from distsim.interop.runs import MissingCell, Run, loss_notes
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.blanks import filled
 from distsim.interop.runs.chips import with_chip
+from distsim.interop.runs.image_notes import image_options
 from distsim.interop.runs.models import model_of
 from distsim.interop.runs.names import optimizer_named
 from distsim.interop.runs.offloads import modules_offloaded, offloaded
@@ -102,6 +103,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     again = recomputation_of(run, framework, model.layers // (run.count("pp") or degrees.get("pp", 1))).options
     stated = _stated(run, framework, more.get("seq"), model)
     options = {**usual_of(run, framework, model.causal), **tuned, **again, **stated, **more}
+    options |= image_options(run, model, "lora_rank" in options)
     options |= undropped(framework, model, options)
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))

@@ -21,6 +21,7 @@ from distsim.interop.huggingface.latent import plain_attention, read_latent_atte
 from distsim.interop.huggingface.meta import from_meta
 from distsim.interop.huggingface.recurrent import read_recurrent
 from distsim.interop.huggingface.special import SPECIAL
+from distsim.interop.huggingface.towers import TOWER, read_tower
 from distsim.interop.huggingface.windows import read_window
 from distsim.interop.json_file import read_json
 from distsim.specs.model import Model
@@ -123,13 +124,17 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
             values[key] = _switched(fields, family, key, switch)
     if values["positions"] == "learned":
         values.setdefault("position_rows", values["context"])
-    source = {"other": f"{where}; keys left out as in {family.source}"}
-    model = Model.read({"name": name or family.name, "family": family.name, "source": source, **values}, where)
     others = () if family.name in WHOLE else beside(data) if wrapped is not data else _senses(data)
     unused = tuple(key for key in fields.unused() if matters(key) and key.split(".")[0] not in others)
+    if TOWER in others and (seen := read_tower(data, WRAPPERS, values["hidden"], where)):
+        values["tower"], unused = seen.tower, (*unused, *seen.unused)
+        others = tuple(key for key in others if key != TOWER)
     if flat:
         others += flat_networks(data)
         unused = tuple(key for key in unused if not OTHERS.fullmatch(key))
+    source = {"other": f"{where}; keys left out as in {family.source}"}
+    named = {"name": name or family.name, "family": family.name, "source": source, "beside": others}
+    model = Model.read({**named, **values}, where)
     other = other_output(model, (wrapped if _wraps_whole(data) else data).get("architectures"))
     return Reading(model, family, unused, dict(fields.assumed), others, other, derived)
 

@@ -79,7 +79,7 @@ _LIKE_LORA = re.compile(r"dora|longlora")
 _PROJECTED = re.compile(r"galore|apollo|badam|lomo|flora")
 """Optimizers that stand for a way to fine-tune: all weights train."""
 _WHOLE = re.compile(r"full|sft|supervised|instruct|tun(?:e|ing)|train|dpo|rl|ppo|orpo|kto|rejection|reward|distill|"
-                    r"whole|all|continu|cpt|galore|apollo|badam|lomo|flora")  # fmt: skip
+                    r"whole|all|continu|cpt|galore|apollo|badam|lomo|flora|projector")  # fmt: skip
 """Words by which all weights train."""
 _WEIGHTS = re.compile(r"weights (?!not\b)([^;,.]+)")
 """What notes say of weights; that they are not upcast says nothing of bits."""
