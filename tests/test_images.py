@@ -200,3 +200,32 @@ def test_layouts_in_arrays_have_the_numbers_of_each(framework: str, vision: str)
     """Frozen towers, which recomputation reaches under transformers, included."""
     job = {"model": "qwen2.5-vl-7b", "gpu": "h100-sxm", "global_batch": 8, "framework": framework, "seq": 4096}
     same_somewhere(Job.read({**job, "images": 2.0, "vision": vision}), 8, seed=11, most=6)
+
+
+@pytest.mark.parametrize(
+    ("targets", "decoder", "tower"), [("q,v", 8_388_608, 1_572_864), ("all-linear", 39_976_960, 7_077_888)]
+)
+def test_adapters_are_where_peft_puts_them(targets: str, decoder: int, tower: int) -> None:
+    """Counted with peft 0.21 in LLaVA 1.5 7B, whose tower's products have the decoder's names."""
+    job = {"model": "llava-1.5-7b", "images": 1.0, "gpus": 1, "framework": "huggingface", "seq": 1024, "lora_rank": 16,
+           "lora_targets": targets, "precision": "pure-bf16"}  # fmt: skip
+    alone, both = (distsim.memory(**job, vision=one).to_dict()["stages"][0] for one in ("frozen", "adapters"))
+    assert alone["categories"]["gradients"] == pytest.approx(4 * decoder, rel=1e-3)
+    assert both["categories"]["gradients"] == pytest.approx(4 * (decoder + tower), rel=1e-3)
+    assert both["saved"]["total"] > alone["saved"]["total"]
+    assert distsim.step(**job, vision="adapters").seconds > distsim.step(**job, vision="frozen").seconds
+    with pytest.raises(DistsimError, match="no effect without adapters"):
+        distsim.memory(**{**job, "lora_rank": None, "lora_targets": None}, vision="adapters")
+
+
+def test_a_frozen_tower_is_quantised_with_the_decoder() -> None:
+    """bitsandbytes takes every linear layer but the output layer; patches are a convolution."""
+    job = {"model": "llava-1.5-7b", "images": 1.0, "gpus": 1, "framework": "huggingface", "seq": 1024, "lora_rank": 16,
+           "lora_targets": "q,v"}  # fmt: skip
+    plain, packed = (
+        {p.name: p.held for row in build_stages(resolve(Job.read({**job, "quantize": how})))[0].layers[0][0].operations
+         for p in row.parameters} for how in ("none", "nf4")
+    )  # fmt: skip
+    assert set(plain.values()) == {"frozen"}
+    assert packed["attention.qkv.weight"] == packed["mlp.down.weight"] == "quantised"
+    assert packed["attention.norm.weight"] == "frozen"

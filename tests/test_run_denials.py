@@ -239,6 +239,9 @@ def test_schedules_that_are_denied(notes: str, named: str | None) -> None:
 def test_only_samples_are_unpacked() -> None:
     with pytest.raises(MissingCell, match="not packed"):
         run_notes.check_lengths(_run("batch 2, max seq 4096 UNPACKED (real length shorter)"))
+    with pytest.raises(MissingCell, match="upper limit"):
+        run_notes.check_lengths(_run("sequence is at most 2048, not packed, mean not stated"))
+    run_notes.check_lengths(_run("not packed; mean of 512 tokens stated"))
     for notes in ("nf4 weights unpacked in each pass", "GPTQ, unpacked by a kernel of its own", "not unpacked"):
         run_notes.check_lengths(_run(notes))
 

@@ -55,8 +55,8 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "image_size": (str, "pixels of an image, height x width: 448x672 or 448 [default: the tower's own]"),
     "vision": (
         str,
-        "what of the vision part trains: trained, projector, frozen, projector-alone (decoder too is frozen) "
-        "[default: trained; frozen with LoRA]",
+        "what of the vision part trains: trained, projector, frozen, projector-alone (decoder frozen, too), "
+        "adapters [default: trained; frozen with LoRA]",
     ),
     "micro_batch": (int, "sequences per data-parallel rank per micro-step [default: 1]"),
     "global_batch": (int, "sequences per optimizer step over all ranks [default: micro-batch * dp]"),

@@ -7,10 +7,12 @@ sequence is cut behind the tower.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from distsim.arrays import Number, some
 from distsim.layers.attention_kernel import MASK
 from distsim.layers.embedding import table
-from distsim.layers.ledger import Block, Context, Held, Operation, Parameter, Tensor
+from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import activation, product
 from distsim.layers.names import TOWER_KIND, VISION
@@ -18,7 +20,7 @@ from distsim.layers.network import layer_block
 from distsim.layers.norm import norm
 from distsim.layers.pointwise import pointwise
 from distsim.layers.silent import silent, silent_start
-from distsim.specs.tower import Tower
+from distsim.specs.tower import ADAPTERS, Tower
 from distsim.units import MASK_BYTES
 
 WINDOWED = f"{TOWER_KIND}+window"
@@ -52,19 +54,36 @@ def tower_block(ctx: Context, tower: Tower, kind: str) -> Block:
     together = tower.seen + tower.learned_tokens
     if kind == WINDOWED and tower.window is not None:
         together = min(tower.window, together)
-    inner = _as_frozen(tower_context(ctx, tower, together))
-    block = layer_block(inner)
-    rows = _scaled(inner, block.operations) if tower.layer_scale else block.operations
-    rows = rows if inner.precision.autocast else tuple(map(_unmasked, rows))
+    inner = tower_context(ctx, tower, together)
+    if tower.trains == ADAPTERS:
+        block = layer_block(inner)
+        return Block(kind, _finished(inner, tower, block.operations), block.boundary)
+    block = layer_block(inner._replace(tuning=None))
+    rows = _finished(inner, tower, block.operations)
     if tower.trains == "trained":
         return Block(kind, rows, block.boundary)
+    frozen = _frozen(inner, rows)
     if runs_backward(ctx, tower):
-        from distsim.layers.adapters import frozen_row
-
-        return Block(kind, tuple(frozen_row(inner, one) for one in rows), block.boundary)
+        return Block(kind, frozen, block.boundary)
     assert block.boundary is not None
-    rows = tuple(silent(_held(one, "frozen")) for one in rows)
-    return Block(kind, rows, block.boundary._replace(elements=0))
+    return Block(kind, tuple(map(silent, frozen)), block.boundary._replace(elements=0))
+
+
+def _finished(ctx: Context, tower: Tower, rows: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The rows of a layer with its scales, and without a mask that all layers share; autocast makes a copy for each."""
+    rows = _scaled(ctx, rows) if tower.layer_scale else rows
+    if ctx.precision.autocast:
+        return rows
+    return tuple(one._replace(saved=tuple(t for t in one.saved if t.name != MASK)) for one in rows)
+
+
+def _frozen(ctx: Context, rows: Iterable[Operation]) -> tuple[Operation, ...]:
+    """Rows whose weights are frozen, and beside a quantised decoder quantised as its are."""
+    from distsim.layers.adapters import frozen_row, tuned
+
+    if ctx.tuning is None or ctx.tuning.quantization is None:
+        return tuple(frozen_row(ctx, one) for one in rows)
+    return tuned(ctx, ctx.tuning.bare, rows)
 
 
 def runs_backward(ctx: Context, tower: Tower) -> bool:
@@ -75,30 +94,18 @@ def runs_backward(ctx: Context, tower: Tower) -> bool:
 
 def tower_rows(ctx: Context, tower: Tower) -> list[Operation]:
     """What is before and behind the layers: patches by one matrix, positions, norms, projectors, tokens in place."""
-    inner = _as_frozen(tower_context(ctx, tower, tower.seen + tower.learned_tokens))
-    before = _patches(inner, tower)
-    behind = _projectors(inner, tower, ctx.model.hidden)
-    if tower.trains == "trained":
-        return [*before, *behind, _placed(ctx, tower)]
-    before = [_held(one, "frozen") for one in before]
-    if tower.trains == "frozen":
-        behind = [_held(one, "frozen") for one in behind]
-        return [silent(one) for one in (*before, *behind)] + [_placed(ctx, tower)]
-    return [*silent_start((*before, *behind), 0), _placed(ctx, tower)]
-
-
-def _unmasked(operation: Operation) -> Operation:
-    """A row without the mask that all layers share; autocast makes a copy for each."""
-    return operation._replace(saved=tuple(one for one in operation.saved if one.name != MASK))
-
-
-def _as_frozen(ctx: Context) -> Context:
-    """Beside adapters a tower has none: its rows are those of a network that trains as it is."""
-    return ctx._replace(tuning=None)
-
-
-def _held(operation: Operation, held: Held) -> Operation:
-    return operation._replace(parameters=tuple(one._replace(held=held) for one in operation.parameters))
+    inner = tower_context(ctx, tower, tower.seen + tower.learned_tokens)
+    before: Iterable[Operation] = _patches(inner, tower)
+    behind: Iterable[Operation] = _projectors(inner, tower, ctx.model.hidden)
+    if tower.trains != "trained":
+        before = map(silent, _frozen(inner, before))
+    if tower.trains == ADAPTERS:
+        behind = _frozen(inner, behind)
+    elif tower.trains == "frozen":
+        behind = map(silent, _frozen(inner, behind))
+    elif tower.trains != "trained":
+        behind = silent_start(tuple(behind), 0)
+    return [*before, *behind, _placed(ctx, tower)]
 
 
 def _stream(ctx: Context, name: str) -> Tensor:

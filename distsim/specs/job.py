@@ -75,9 +75,9 @@ class Job(Spec):
     """Images of a sequence in the mean, which a vision tower reads before the decoder; by default it is not counted."""
     image_size: str | None = None
     """Pixels of an image, height by width (``448x672``, ``448``); by default the tower's own."""
-    vision: Literal["trained", "projector", "frozen", "projector-alone"] | None = None
+    vision: Literal["trained", "projector", "frozen", "projector-alone", "adapters"] | None = None
     """What of the vision part trains; by default all, beside adapters nothing; with ``projector-alone`` the decoder
-    is frozen, too."""
+    is frozen, too; ``adapters`` are on the tower's layers as on the decoder's."""
     micro_batch: Degree = None
     global_batch: Batch = None
     recompute: Literal["none", "selective", "full"] | None = None

@@ -12,10 +12,10 @@ from distsim.specs.quantity import Count, Depth, MaybeCount, Natural
 if TYPE_CHECKING:
     from distsim.specs.model import Model
 
-ALONE = "projector-alone"
-Trains = Literal["trained", "projector", "frozen", "projector-alone"]
-"""What of the vision part trains: all of it, only what makes tokens of patches, or nothing; or nothing but that, the
-decoder being frozen too."""
+ALONE, ADAPTERS = "projector-alone", "adapters"
+Trains = Literal["trained", "projector", "frozen", "projector-alone", "adapters"]
+"""What of the vision part trains: all of it, only what makes tokens of patches, or nothing; nothing but that, the
+decoder being frozen too; or adapters, as on the decoder."""
 LAYERS = "_vision"
 """Ends the name of the family of a tower's layers, where software has something of its own for them."""
 

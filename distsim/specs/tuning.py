@@ -90,6 +90,11 @@ class Tuning(NamedTuple):
     dora: str = ""
     """How weight-decomposed adapters (DoRA) run, as a framework's ``adapters.dora`` has it; empty without them."""
 
+    @property
+    def bare(self) -> "Tuning":
+        """The same without adapters, and with nothing that trains."""
+        return self._replace(rank=0, targets=frozenset(), whole=frozenset(), experts=ExpertAdapters(), dora="")
+
     def takes_experts(self, linear: bool) -> bool:
         """Whether experts are quantised, given whether they are linear layers."""
         return self.quantization is not None and (linear or self.quantises_experts or not self.quantization.linear_only)

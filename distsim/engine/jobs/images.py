@@ -10,7 +10,7 @@ from distsim.errors import DistsimError
 from distsim.specs.flags import flag
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
-from distsim.specs.tower import ALONE, Tower
+from distsim.specs.tower import ADAPTERS, ALONE, Tower
 
 OPTIONS = ("images", "image_size", "vision")
 SIZE = re.compile(r"(\d{1,6})(?:\s*[x×*,]\s*(\d{1,6}))?")
@@ -18,6 +18,11 @@ SIZE = re.compile(r"(\d{1,6})(?:\s*[x×*,]\s*(\d{1,6}))?")
 WITHOUT = (
     "{}: the text decoder alone is counted, without its vision tower; --images 1 counts that, with one image per "
     "sequence"
+)
+
+ON_DECODER = (
+    "adapters are on the decoder alone; software that finds modules by their names (q_proj) puts them on a tower, too: "
+    "--vision adapters"
 )
 
 
@@ -35,6 +40,8 @@ def with_images(model: Model, filled: Mapping[str, Any]) -> Model:
     if filled["vision"] == ALONE and filled["lora_rank"]:
         raise DistsimError(f"--vision {ALONE} trains no adapters, but --lora-rank is {filled['lora_rank']}",
                            "use --vision projector, beside which adapters train")  # fmt: skip
+    if filled["vision"] == ADAPTERS and not filled["lora_rank"]:
+        raise DistsimError(f"--vision {ADAPTERS} has no effect without adapters", "add --lora-rank 16")
     height, width = _pixels(filled["image_size"], tower, model.name)
     vision = filled["vision"] or ("frozen" if filled["lora_rank"] else "trained")
     seen = tower.patches_of(height, width)
@@ -64,13 +71,18 @@ def image_notes(model: Model, tuned: bool) -> list[str]:
     if not tower.images:
         return [WITHOUT.format(model.name)]
     each = tower.tokens_of(tower.seen)
-    trains = {"trained": "all of it trains", "projector": "of it only the projector trains", "frozen": "it is frozen",
-              ALONE: "of the whole model only its projector trains"}  # fmt: skip
+    trains = {
+        "trained": "all of it trains",
+        "projector": "of it only the projector trains",
+        "frozen": "it is frozen",
+        ALONE: "of the whole model only its projector trains",
+        ADAPTERS: "adapters are on its layers, too",
+    }
     tokens = f"{tower.seen:,} patches, {each:,} token{'s' * (each > 1)} of the sequence"
     notes = [f"each image is {tokens} for {model.name}; its vision tower runs before the first stage's layers, and "
              f"{trains[tower.trains]}"]  # fmt: skip
     if tuned and tower.trains == "frozen":
-        notes.append("adapters are on the decoder alone, whose vision tower is frozen as it is loaded, not quantised")
+        notes.append(ON_DECODER)
     return notes
 
 

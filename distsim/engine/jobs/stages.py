@@ -224,8 +224,9 @@ class _Builder:
             layout = self.setup.layout
             schedule, micro_batches = layout.schedule, layout.micro_batches
             embedding, head = _ends(self.ctx, index == 0, index == self.last)
-            before = [] if index else tower_blocks(self.rows)
-            layers, order = _counted(before + _with_first(self.ctx, index, embedding, self.layers_of(index)))
+            seen = [] if index else tower_blocks(self.rows)
+            before = () if index or embedding is None else (embedding, *seen[:1])
+            layers, order = _counted(seen + _with_first(self.ctx, before, self.layers_of(index)))
             found = flights(schedule, layout.pp, micro_batches, layout.vpp, index)
             held = found.all[0].before  # all there is, unless weight gradients wait
             if found.split:
@@ -252,8 +253,7 @@ def _built(setup: Setup) -> _Builder:
 
 @for_equal(512)
 def _block(make: Callable[[Context], Block], ctx: Context) -> Block:
-    """A block as ``make`` has it; layouts that differ in nothing that a row depends on (``in_rows``) share one, since
-    mends, plans and replays ask hundreds of them."""
+    """A block as ``make`` has it; layouts that rows do not tell apart (``in_rows``) share one: plans ask hundreds."""
     return make(ctx)
 
 
@@ -285,9 +285,9 @@ def _ends(ctx: Context, first: bool, last: bool) -> tuple[Block | None, Block | 
     return embedding, head
 
 
-def _with_first(ctx: Context, index: int, embedding: Block | None, layers: list[Block]) -> list[Block]:
-    """The layers of a stage; the first of all apart where nothing before it trains."""
-    if index or embedding is None or ctx.tuning is None or any(p.trains for p in parameters_of(embedding.operations)):
+def _with_first(ctx: Context, before: Sequence[Block], layers: list[Block]) -> list[Block]:
+    """The layers of a stage; the first of all apart where nothing of what is ``before`` it trains."""
+    if not before or ctx.tuning is None or any(p.trains for block in before for p in parameters_of(block.operations)):
         return layers
     return [first_block(ctx, block) for block in layers[:1]] + layers[1:]
 

@@ -18,7 +18,7 @@ def tower_flops(setup: Setup) -> float:
     if tower is None:
         return 0.0
     seq = setup.layout.seq
-    ctx = plain_context(setup.model)
+    ctx = plain_context(setup.model, setup.tuning)
     ctx = ctx._replace(layout=ctx.layout.with_(seq=seq), tower_kernels=setup.tower_kernels)
     rows = [one for one in embedding_block(ctx).operations if one.name.startswith(VISION)]
     layers = tower_layers(ctx).values()
