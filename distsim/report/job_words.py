@@ -23,14 +23,14 @@ def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
     parts = [
         term.bold(setup.model.name) + on,
         ", ".join(_layout_words(setup)),
-        f"{times} of {layout.micro_batch:,} x {layout.seq:,} tokens{packed}{_images(setup)} per rank and step",
+        f"{times} of {layout.micro_batch:,} x {layout.seq:,} tokens{packed}{image_words(setup)} per rank and step",
         ", ".join(_software_words(setup)),
         *trained_words(setup),
     ]
     return folded_to(term.width, flowed([term.plain(part) for part in parts], "; ", term.width), 4)
 
 
-def _images(setup: Setup) -> str:
+def image_words(setup: Setup) -> str:
     """How many images there are in a sequence, and the tokens of each."""
     tower = setup.model.shown_tower
     if tower is None:

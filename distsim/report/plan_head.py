@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.planner import Plan
-from distsim.report.job_words import kernel_words, offload_words, trained_words
+from distsim.report.job_words import image_words, kernel_words, offload_words, trained_words
 from distsim.report.style import Style
 from distsim.units import count, days_words, dollars, least_to_most
 
@@ -15,14 +16,16 @@ def question(made: Plan, term: Style) -> list[str]:
     wish, terms = made.request.wish, made.request.terms
     limits = [] if wish.days is None else [f"within {days_words(wish.days)}"]
     limits += [] if wish.dollars is None else [f"for at most {dollars(wish.dollars)}"]
-    size, amount = count(made.model.parameters), count(made.request.tokens)
     batches = _batches(made)
     setups = _setups(made)
+    seen = LoadedModel(setups[0].model) if setups[0].model.shown_tower else made.model
+    size, amount = count(seen.parameters), count(made.request.tokens)
     recipes = " or ".join(dict.fromkeys(one.precision.name for one in setups))
     words = [recipes, setups[0].optimizer.name, *kernel_words(setups[0]), *offload_words(setups[0])]
     return [
         f"{term.bold(made.model.name)}: {size} parameters, {amount} tokens, "
-        f"{batches} sequence{'' if batches == '1' else 's'} of {setups[0].layout.seq:,} tokens per step, "
+        f"{batches} sequence{'' if batches == '1' else 's'} of {setups[0].layout.seq:,} tokens"
+        f"{image_words(setups[0])} per step, "
         f"{', '.join(words)}{', ' if limits else ''}{' and '.join(limits)}"
         f"{''.join(f'; {words}' for words in trained_words(setups[0]))}",
         f"{_prices(made)}; failures {terms.failures.name}; "
