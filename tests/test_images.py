@@ -20,7 +20,7 @@ from distsim.interop.runs.image_notes import image_options
 from distsim.layers.ledger import distinct_saved
 from distsim.layers.network import tower_layers
 from distsim.specs.job import Job
-from distsim.specs.tower import ALONE
+from distsim.specs.vision import ALONE
 
 ORACLES = Path(__file__).parent / "oracles"
 JOB = {"model": "qwen2.5-vl-7b", "gpu": "h100-sxm", "gpus": 8, "framework": "huggingface", "zero": 3, "seq": 4096,

@@ -20,7 +20,8 @@ from distsim.layers.network import layer_block
 from distsim.layers.norm import norm
 from distsim.layers.pointwise import pointwise
 from distsim.layers.silent import silent, silent_start
-from distsim.specs.tower import ADAPTERS, Tower
+from distsim.specs.tower import Tower
+from distsim.specs.vision import ADAPTERS
 from distsim.units import MASK_BYTES
 
 WINDOWED = f"{TOWER_KIND}+window"

@@ -8,14 +8,11 @@ from pydantic import Field, model_validator
 
 from distsim.specs.base import Spec
 from distsim.specs.quantity import Count, Depth, MaybeCount, Natural
+from distsim.specs.vision import Trains
 
 if TYPE_CHECKING:
     from distsim.specs.model import Model
 
-ALONE, ADAPTERS = "projector-alone", "adapters"
-Trains = Literal["trained", "projector", "frozen", "projector-alone", "adapters"]
-"""What of the vision part trains: all of it, only what makes tokens of patches, or nothing; nothing but that, the
-decoder being frozen too; or adapters, as on the decoder."""
 LAYERS = "_vision"
 """Ends the name of the family of a tower's layers, where software has something of its own for them."""
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsim.errors import DistsimError
 from distsim.specs.flags import flag
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
-from distsim.specs.tower import ADAPTERS, ALONE, Tower
+from distsim.specs.vision import ADAPTERS, ALONE
+
+if TYPE_CHECKING:
+    from distsim.specs.tower import Tower
 
 OPTIONS = ("images", "image_size", "vision")
 SIZE = re.compile(r"(\d{1,6})(?:\s*[x×*,]\s*(\d{1,6}))?")

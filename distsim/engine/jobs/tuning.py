@@ -15,8 +15,8 @@ from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
-from distsim.specs.tower import ALONE
 from distsim.specs.tuning import LETTERS, WHOLE, ExpertAdapters, Tuning
+from distsim.specs.vision import ALONE
 from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:

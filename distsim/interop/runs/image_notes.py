@@ -9,7 +9,8 @@ from typing import Any
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.interop.runs.training import kind_of
 from distsim.specs.model import Model
-from distsim.specs.tower import ALONE, Tower
+from distsim.specs.tower import Tower
+from distsim.specs.vision import ALONE
 
 PROJECTOR = "projector"
 """How ``finetune_kind`` says that nothing else trains."""
