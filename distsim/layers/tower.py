@@ -90,7 +90,8 @@ def _frozen(ctx: Context, rows: Iterable[Operation]) -> tuple[Operation, ...]:
 def runs_backward(ctx: Context, tower: Tower) -> bool:
     """Whether backward goes through a frozen tower, of layouts that agree in whether whole layers are computed again
     (engine/layouts/space.py)."""
-    return ctx.kernels.recompute_reaches_inputs and bool(some(ctx.layout.recompute_layers != 0))
+    kernels = ctx.tower_kernels or ctx.kernels
+    return kernels.recompute_reaches_inputs and bool(some(ctx.layout.recompute_layers != 0))
 
 
 def tower_rows(ctx: Context, tower: Tower) -> list[Operation]:

@@ -93,6 +93,9 @@ class Tower(Spec):
     projector: Projector = Projector()
     deepstack: Natural = 0
     """Layers whose output goes to the decoder too, each by a projector of its own (Qwen3-VL)."""
+    both_ways: bool = False
+    """Tokens of an image see each other whatever their order, by a mask of all pairs in each layer of the decoder
+    (Gemma 3, PaliGemma)."""
     images: float = Field(default=0.0, ge=0)
     """Images of a sequence in the mean, as a job has it (``--images``); 0 where the tower is not counted."""
     seen: Natural = 0

@@ -61,6 +61,8 @@ def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> K
     return with_kernels(own, overrides, where) if overrides else own
 
 
+MASKED_PAIRS = "always"
+"""A mask of all pairs, which torch's scaled_dot_product_attention takes by its memory-efficient kernel."""
 MASKED = "masked"
 """What Pallas's Splash kernel does with packed samples: which blocks run is decided by the static mask alone, segments
 only mask scores inside of them (jax-ml/jax experimental/pallas/ops/tpu/splash_attention/splash_attention_kernel.py,
@@ -75,6 +77,8 @@ def job_kernels(
     kernels = kernels_for(framework, model, compiled)
     if special := recipe_kernels(framework, model, chip, precision):
         kernels = with_kernels(kernels, special, f"framework {framework.name}, recipes")
+    if kernels.sdpa and model.shown_tower is not None and model.shown_tower.both_ways:
+        kernels = kernels.model_copy(update={"attention_mask": MASKED_PAIRS})
     if chip.chip.attention_block:  # Pallas
         kernels = kernels.model_copy(update={"packed": MASKED})
     return kernels if loss is None else with_loss(kernels, loss, model, compiled)

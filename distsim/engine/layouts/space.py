@@ -157,7 +157,8 @@ def _parts(
     every = recomputations(base, max(setup.stage_layers), bounds)
     gone = ruled_out(base.job, base.kernels, True, base.offload)
     tower = base.model.shown_tower
-    apart = tower is not None and tower.trains != "trained" and base.kernels.recompute_reaches_inputs
+    reached = base.tower_kernels is not None and base.tower_kernels.recompute_reaches_inputs
+    apart = tower is not None and tower.trains != "trained" and reached
     if not (gone or apart):
         yield from _cut(setup, ways, every, pairs, global_batch, bounds)
         return

@@ -81,7 +81,8 @@ def read_tower(data: Mapping[str, Any], wrappers: tuple[str, ...], width: int, w
         return None
     found["projector"] = {**table.projector, **found["projector"]}
     unused = tuple(key for key in fields.unused() if key.startswith(VISION) and matters(key))
-    return Seen({"family": table.name, **values, **found}, unused)
+    own = {"both_ways": True} if wrapper.get("both_ways") else {}
+    return Seen({"family": table.name, **values, **found, **own}, unused)
 
 
 def _around(data: Mapping[str, Any], wrappers: tuple[str, ...]) -> tuple[Mapping[str, Any] | None, str]:

@@ -101,7 +101,7 @@ _OWN_LOOP = re.compile(
 _LOSS_ALONE = re.compile(affirmed("keeps the loss alone"), re.IGNORECASE)
 _DENSE_MASK = re.compile(affirmed("dense (?:attention |causal )?mask"), re.IGNORECASE)
 _UNPACKED = re.compile(affirmed("unpacked(?! (?:weights|by|in|on|into|from|before|to))"), re.IGNORECASE)
-_CAPPED = re.compile(r"\bnot packed\b[^.;]{0,40}\bmean\b[^.,;]{0,12}\bnot (?:stated|told|known)", re.IGNORECASE)
+_UNTOLD = re.compile(r"\bnot packed\b[^.;]{0,40}\bmean\b[^.,;]{0,12}\bnot (?:stated|told|known)", re.IGNORECASE)
 """A length that nothing reaches, of samples whose mean nobody tells."""
 _SCHEDULES = tuple(
     (name, re.compile(affirmed(words), re.IGNORECASE))
@@ -280,5 +280,5 @@ def qlora_on_deepspeed(run: Run) -> bool:
 
 def check_lengths(run: Run) -> None:
     """Raise MissingCell where the length is only a cap and the notes do not tell how long samples are."""
-    if (hit(_UNPACKED, run.notes) or _CAPPED.search(run.notes)) and lengths_of(run) is None:
+    if (hit(_UNPACKED, run.notes) or _UNTOLD.search(run.notes)) and lengths_of(run) is None:
         raise MissingCell("seq_len is only an upper limit: samples are not packed, and their lengths are unknown")
