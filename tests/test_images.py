@@ -10,7 +10,7 @@ import pytest
 from test_search import same_somewhere
 
 import distsim
-from distsim.engine.jobs.flops import model_flops
+from distsim.engine.jobs.flops import model_flops, trained_parameters
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages, has_backward
 from distsim.engine.jobs.tower_flops import tower_flops
@@ -212,6 +212,7 @@ def test_adapters_are_where_peft_puts_them(targets: str, decoder: int, tower: in
     alone, both = (distsim.memory(**job, vision=one).to_dict()["stages"][0] for one in ("frozen", "adapters"))
     assert alone["categories"]["gradients"] == pytest.approx(4 * decoder, rel=1e-3)
     assert both["categories"]["gradients"] == pytest.approx(4 * (decoder + tower), rel=1e-3)
+    assert trained_parameters(resolve(Job.read({**job, "vision": "adapters"}))) == decoder + tower
     assert both["saved"]["total"] > alone["saved"]["total"]
     assert distsim.step(**job, vision="adapters").seconds > distsim.step(**job, vision="frozen").seconds
     with pytest.raises(DistsimError, match="no effect without adapters"):

@@ -22,7 +22,6 @@ from distsim.layers.network import layer_kinds, network_parameters, plain_contex
 from distsim.layers.prediction import positions
 from distsim.layers.streams import NAME as STREAMS
 from distsim.specs.model import Model
-from distsim.specs.tuning import Tuning
 
 if TYPE_CHECKING:
     from distsim.layers.compressed_attention import Seen
@@ -49,7 +48,7 @@ def active_parameters(setup: Setup) -> Number:
     model, total, layers = setup.model, 0.0, layer_kinds(setup.model)
     routed = model.experts.working_per_token / model.experts.count if model.experts is not None else 1.0
     used = model.model_copy(update={"mtp_repeated": False}) if model.mtp_repeated else model
-    for part, (parameters, times) in _parts(used, setup.tuning).items():
+    for part, (parameters, times) in _parts(setup, used).items():
         for parameter in parameters:
             if part == "embedding" and not _works(model, parameter):
                 continue
@@ -67,9 +66,13 @@ def is_vision(part: str, parameter: Parameter) -> bool:
     return part.startswith(TOWER_KIND) or parameter.name.startswith(VISION)
 
 
-def _parts(model: Model, tuning: Tuning | None) -> dict[str, tuple[list[Parameter], int]]:
-    """The whole network's parameters; of a model that trains as it is they are kept, since many runs share one."""
-    return network_parameters(plain_context(model, tuning)) if tuning else _untuned_parts(model)
+def _parts(setup: Setup, model: Model) -> dict[str, tuple[list[Parameter], int]]:
+    """The whole network's parameters, adapters on the framework's own products among them; of a model that trains as it
+    is they are kept, since many runs share one."""
+    if setup.tuning is None:
+        return _untuned_parts(model)
+    ctx = plain_context(model, setup.tuning)
+    return network_parameters(ctx._replace(kernels=setup.kernels, tower_kernels=setup.tower_kernels))
 
 
 @functools.lru_cache(maxsize=64)
@@ -137,7 +140,7 @@ def _head_share(model: Model) -> float:
 
 def trained_parameters(setup: Setup) -> Number:
     """Parameters of the whole network that have a gradient."""
-    parts = _parts(setup.model, setup.tuning).values()
+    parts = _parts(setup, setup.model).values()
     return sum(times * p.elements for parameters, times in parts for p in parameters if p.trains)
 
 
