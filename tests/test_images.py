@@ -12,13 +12,13 @@ from test_search import same_somewhere
 import distsim
 from distsim.engine.jobs.flops import model_flops, trained_parameters
 from distsim.engine.jobs.resolve import Setup, resolve
-from distsim.engine.jobs.stages import build_stages, has_backward
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.jobs.tower_flops import tower_flops
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs.image_notes import image_options
 from distsim.layers.ledger import distinct_saved
-from distsim.layers.network import tower_layers
+from distsim.layers.network import has_backward, tower_layers
 from distsim.specs.job import Job
 from distsim.specs.vision import ALONE
 

@@ -63,5 +63,5 @@ def test_explain_tells_the_product_of_one_module() -> None:
 
     labels = [figure.label for figure in product_figures(report)]
     assert any(label.startswith("mlp.up, one of 2: seconds") for label in labels), labels
-    apart = {one.name: one.apart for one in kernels(report)[1]}
+    apart = {one.name: one.apart for one in kernels(report)[0][1]}
     assert apart["mlp.up"] == (8192, 8192) and apart["mlp.down"] == ()

@@ -161,6 +161,11 @@ def first_block(ctx: Context, block: Block) -> Block:
     return block._replace(operations=first_tuned(ctx, block.operations))
 
 
+def has_backward(block: Block) -> bool:
+    """Whether anything of a block has a backward pass: frozen layers before all that trains have none."""
+    return any(operation.backward for operation in block.operations)
+
+
 def layer_blocks(ctx: Context) -> dict[str, tuple[Block, list[int]]]:
     """One block per kind of layer, with the layers that are of this kind."""
     return {

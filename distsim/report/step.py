@@ -50,7 +50,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
     fits = "fits" if report.memory.headroom >= 0 else term.ink("does not fit", VERMILLION)
     sums = products_words(report.setup)
     attends = "12 L H K, attention to chosen keys" if reads_less(report.setup) else "12 L H S, dense attention"
-    attends += ", vision tower" if report.setup.model.shown_tower else ""
+    attends += ", and the vision tower's" if report.setup.model.shown_tower else ""
     return [
         *_beside(
             f"step time   {term.bold(duration(report.seconds))}   {span}", ", ",

@@ -15,7 +15,9 @@ from distsim.units import duration
 
 def lines(report: StepReport, term: Style) -> list[str]:
     """Kernels of a layer, formulas part by part, the profile's numbers, traffic before overlap."""
-    made = [*_kernels(report, term), ""]
+    made = []
+    for name, found in kernels(report):
+        made += [*_kernels(name, found, term), ""]
     for section in sections(report):
         made += [*_title(section.title, term), *_figures(section, term), ""]
     return [*made, *_profile(report, term), "", *_traffic(report, term)]
@@ -30,8 +32,7 @@ def _figures(section: Section, term: Style) -> list[str]:
     return [part for line in told for part in wrapped(term.plain(line))]
 
 
-def _kernels(report: StepReport, term: Style) -> list[str]:
-    name, found = kernels(report)
+def _kernels(name: str, found: list[Kernel], term: Style) -> list[str]:
     title = f"Kernels of a {name} layer, one micro-batch on one rank, gaps included"
     told: list[str] = []
     for times, each in ((" x ", ","), ("x", ","), ("x", "")):  # the first that is as narrow as the terminal

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, round_up, where
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import Stage, has_backward
+from distsim.engine.jobs.stages import Stage
 from distsim.formulas.traffic import padded_elements
 from distsim.last import for_equal, for_last
 from distsim.layers.ledger import FIXED, Block, Operation, Parameter
 from distsim.layers.names import NORM, RESIDUAL, ROUTER, SHARED, SHARED_GATE
+from distsim.layers.network import has_backward
 
 
 class Stored(NamedTuple):

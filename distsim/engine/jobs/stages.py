@@ -24,9 +24,11 @@ from distsim.engine.timelines.schedule_shape import (
 from distsim.last import for_equal, for_last
 from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
 from distsim.layers.mtp import weightless
+from distsim.layers.names import TOWER_KIND
 from distsim.layers.network import (
     embedding_block,
     first_block,
+    has_backward,
     head_block,
     kinds_of_layers,
     layer_block,
@@ -78,8 +80,9 @@ class Stage:
 
     @property
     def usual_layer(self) -> tuple[Block, int]:
-        """The kind of layer that the stage has most of, the later of two, and how many."""
-        return max(reversed(self.layers), key=lambda kind: kind[1])
+        """The kind of layer that the stage has most of, but for a vision tower's, the later of two, and how many."""
+        own = [kind for kind in self.layers if not kind[0].name.startswith(TOWER_KIND)]
+        return max(reversed(own or self.layers), key=lambda kind: kind[1])
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -136,11 +139,6 @@ class Stage:
     def held(self) -> tuple[tuple[Parameter, int], ...]:
         """The parameters of all copies on these ranks."""
         return self.parameters if self.mirror is None else self.parameters + self.mirror.parameters
-
-
-def has_backward(block: Block) -> bool:
-    """Whether anything of a block has a backward pass: frozen layers before all that trains have none."""
-    return any(operation.backward for operation in block.operations)
 
 
 def chunks_of(setup: Setup, stage: int) -> Sequence[int]:

@@ -7,6 +7,7 @@ from distsim.engine.jobs.narrow import wide_here, wide_share
 from distsim.engine.jobs.reference import of_reference, runs_reference
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
+from distsim.engine.jobs.tower_setup import setup_of_row
 from distsim.engine.kernels.alignment import alignment
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.expert_load import busiest_rank, expert_spread, slotted, stated_rank
@@ -57,12 +58,12 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
     for block in (stage.embedding, stage.head):
         if block is not None:
             for operation in block.operations:
-                forward, backward = operation_sums(setup, chip, operation)
+                forward, backward = operation_sums(setup_of_row(setup, operation.name), chip, operation)
                 found.phases["forward"].add(forward, 1 + (referred and of_reference(operation)))
                 found.phases["backward"].add(backward)
     for (block, count), again in zip(stage.layers, stage.recomputed(layout), strict=True):
         if id(block) not in known:
-            known[id(block)] = _block_sums(setup, chip, block)
+            known[id(block)] = _block_sums(setup_of_row(setup, block.name), chip, block)
         one = known[id(block)]
         found.phases["forward"].add(one.forward, count)
         found.phases["backward"].add(one.backward, count)

@@ -6,7 +6,9 @@ import math
 from typing import Any, NamedTuple
 
 from distsim.engine.figures import Figures
+from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.jobs.tower_setup import setup_of_row
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.products import module_widths
@@ -14,7 +16,7 @@ from distsim.engine.kernels.sums import PHASES
 from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.stage_seconds import gpu_seconds
 from distsim.formulas import compute as forms
-from distsim.layers.ledger import Operation
+from distsim.layers.ledger import Block, Operation
 
 
 class Kernel(NamedTuple):
@@ -29,18 +31,25 @@ class Kernel(NamedTuple):
     """Output widths of the products of separate modules, where the operation stands for several."""
 
 
-def kernels(report: StepReport) -> tuple[str, list[Kernel]]:
-    """The operations of a usual layer of the middle stage with their seconds, as the profile has them."""
-    setup, timing = report.setup, report.timing.model_dump()
-    block, _ = build_stages(setup)[setup.layout.pp // 2].usual_layer
-    chip, found = Chip(setup), []
+def kernels(report: StepReport) -> list[tuple[str, list[Kernel]]]:
+    """The operations of a usual layer of the middle stage with their seconds, as the profile has them; and of a layer
+    of the vision tower, where one is counted."""
+    stages = build_stages(report.setup)
+    shown = [stages[report.setup.layout.pp // 2].usual_layer[0]]
+    shown += [stages[0].layers[0][0]] if report.setup.model.shown_tower else []
+    return [(block.name, _timed(report, setup_of_row(report.setup, block.name), block)) for block in shown]
+
+
+def _timed(report: StepReport, setup: Setup, block: Block) -> list[Kernel]:
+    timing = report.timing.model_dump()
+    chip, found = Chip(report.setup), []
     for operation in block.operations:
         sums = dict(zip(PHASES, operation_sums(setup, chip, operation), strict=False))
         flat = {f"{phase}.{name}": value for phase, one in sums.items() for name, value in vars(one).items()}
         forward, backward = (float(gpu_seconds(flat, phase, timing)) for phase in PHASES[:2])
         apart = _apart(operation)
         found.append(Kernel(operation.name, operation.kind, tuple(operation.shape), forward, backward, apart))
-    return block.name, found
+    return found
 
 
 def _apart(operation: Operation) -> tuple[float, ...]:
