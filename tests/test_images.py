@@ -14,6 +14,7 @@ from distsim.engine.jobs.flops import model_flops, trained_parameters
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.jobs.tower_flops import tower_flops
+from distsim.engine.steps.kernel_figures import kernels
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs.image_notes import image_options
@@ -230,3 +231,18 @@ def test_a_frozen_tower_is_quantised_with_the_decoder() -> None:
     assert set(plain.values()) == {"frozen"}
     assert packed["attention.qkv.weight"] == packed["mlp.down.weight"] == "quantised"
     assert packed["attention.norm.weight"] == "frozen"
+
+
+def test_a_tower_is_timed_as_the_same_layers_by_themselves() -> None:
+    """Whatever norms, activation and widths the decoder behind it has (Llama's, in plain torch)."""
+    report = distsim.step(model="llava-1.5-7b", images=2.0, gpus=1, gpu="h100-sxm", framework="huggingface", seq=2048)
+    (_, decoder), (name, tower) = kernels(report)
+    shown = report.setup.model.shown_tower
+    assert shown is not None
+    alone = distsim.step(model=shown.encoder, gpus=1, gpu="h100-sxm", framework="huggingface", seq=577, micro_batch=2)
+    [(_, layer)] = kernels(alone)
+    assert name == "vision" and [one.name for one in tower] == [one.name for one in layer]
+    for one, other in zip(tower, layer, strict=True):
+        assert one.shape == other.shape
+        assert (one.forward, one.backward) == pytest.approx((other.forward, other.backward)), one.name
+    assert {one.name for one in decoder} == {one.name for one in tower}

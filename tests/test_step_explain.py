@@ -61,7 +61,7 @@ def test_every_part_has_its_formula_and_source(name: str) -> None:
 
 
 def test_kernels_of_a_layer_have_their_shapes_and_times() -> None:
-    block, found = kernels(distsim.step(model="llama-7b", gpus=8, zero=3))
+    [(block, found)] = kernels(distsim.step(model="llama-7b", gpus=8, zero=3))
     assert block == "dense"
     up = next(one for one in found if one.name == "mlp.up")
     assert up.shape[:3] == (2048, 2 * 11008, 4096) and 1.5 < up.backward / up.forward < 2.5
