@@ -187,6 +187,11 @@ def test_a_job_tells_its_images() -> None:
         ("1 image each sample; --freeze_vit true; the projector trains", {"images": 1.0, "vision": "projector"}),
         ("1 image per sample, only the mlp2x projector trains (LLM frozen)", {"images": 1.0, "vision": ALONE}),
         ("images of 448x448, vision tower frozen", {}),
+        ("1 image per sample; vision tower not frozen", {"images": 1.0}),
+        (
+            "1 image per sample; the vision tower is trained, the language model is not frozen",
+            {"images": 1.0, "vision": "trained"},
+        ),
         ("batch of 4 sequences", {}),
     ],
 )

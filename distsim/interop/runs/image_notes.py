@@ -27,16 +27,18 @@ _TOKENS = re.compile(
     r"(?<![\d.,])(\d{2,5})\s+(?:image|vision|visual)[ -]tokens?\b(?!\s+(?:in all|in total|altogether))", re.IGNORECASE
 )
 _PART = r"(?:vision|visual|image)[ -](?:tower|encoder|model|part|backbone)s?|\bvi[ts]\b"
+_NEAR = r"(?:(?!\bnot\b|\bnor\b)[^.;,]){0,30}"
+"""A few words of one clause that deny nothing."""
 _FROZEN = re.compile(
-    rf"(?:{_PART})[^.;,]{{0,30}}\bfrozen|frozen[^.;,]{{0,20}}(?:{_PART})|(?:freeze|fix)[_-]vi(?:t|sion\w*)\W*(?:true|on)",
+    rf"(?:{_PART}){_NEAR}\bfrozen|(?<!not )\bfrozen{_NEAR}(?:{_PART})|(?:freeze|fix)[_-]vi(?:t|sion\w*)\W*(?:true|on)",
     re.IGNORECASE,
 )
 _PROJECTOR = re.compile(r"(?:projector|merger|aligner|connector)[^.;,]{0,20}\btrain", re.IGNORECASE)
 _ALONE = re.compile(
     r"\bonly (?:the )?(?:[\w-]+ )?(?:projector|merger|aligner|connector)s?\b[^.;,]{0,12}\btrain"
-    r"|\bproject(?:or|ion)[ -](?:only|alone)\b|\b(?:llm|language model|decoder)\b[^.;,]{0,8}\bfrozen", re.IGNORECASE,
+    r"|\bproject(?:or|ion)[ -](?:only|alone)\b|\b(?:llm|language model|decoder)(?: is)? frozen", re.IGNORECASE,
 )  # fmt: skip
-_TRAINED = re.compile(rf"(?:{_PART})[^.;,]{{0,30}}\btrain(?:s|ed|able)", re.IGNORECASE)
+_TRAINED = re.compile(rf"(?:{_PART}){_NEAR}\btrain(?:s|ed|able)", re.IGNORECASE)
 
 
 def image_options(run: Run, model: Model, adapters: bool) -> dict[str, Any]:
