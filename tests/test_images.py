@@ -251,3 +251,15 @@ def test_a_tower_is_timed_as_the_same_layers_by_themselves() -> None:
         assert one.shape == other.shape
         assert (one.forward, one.backward) == pytest.approx((other.forward, other.backward)), one.name
     assert {one.name for one in decoder} == {one.name for one in tower}
+
+
+def test_a_middle_layer_is_the_decoders() -> None:
+    """Whatever the tower's number of layers (27 before SmolVLM2's 24), and where a stage has none but the tower's."""
+    job = {"model": "smolvlm2-2.2b", "gpus": 1, "framework": "huggingface", "seq": 2048, "precision": "pure-bf16"}
+    with_tower, alone = (distsim.memory(**job, **more).to_dict()["stages"][0] for more in ({"images": 1.0}, {}))
+    assert with_tower["saved"]["per_layer"] == alone["saved"]["per_layer"]
+    large = {"model": "qwen2.5-vl-3b", "gpus": 8, "pp": 8, "seq": 32768, "images": 8.0, "image_size": "1792"}
+    relieved = distsim.memory(**large, stage_layers="balanced")
+    assert (
+        resolve(relieved.setup.job).stage_layers[0] == 0 and relieved.to_dict()["stages"][0]["saved"]["per_layer"] > 0
+    )

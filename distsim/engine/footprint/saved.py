@@ -12,7 +12,7 @@ from distsim.engine.jobs.stages import Stage
 from distsim.last import for_parts_of_last
 from distsim.layers.given import Given, given
 from distsim.layers.ledger import Block, Operation, distinct_saved, saved_bytes
-from distsim.layers.names import EXPERT_ACTIVATION
+from distsim.layers.names import EXPERT_ACTIVATION, TOWER_KIND
 
 
 class Saved(NamedTuple):
@@ -99,7 +99,8 @@ def saved_of(setup: Setup, stage: Stage) -> Saved:
     per_layer: Number = 0
     stays: Number = 0
     offloads = "activations" in setup.offload
-    middle = stage.layer_count // 2
+    before = sum(count for block, count in stage.layers if block.name.startswith(TOWER_KIND))
+    middle = min((before + stage.layer_count) // 2, stage.layer_count - 1)  # of the decoder's, where it has any here
     for kind, ((block, times), here) in enumerate(zip(stage.layers, stage.recomputed(setup.layout), strict=True)):
         whole, small = layer_saved_bytes(setup, block, 0), layer_saved_bytes(setup, block, 1)
         stays = stays + (times - here) * staying_bytes(setup, block) if offloads else stays

@@ -149,9 +149,9 @@ class StageStep:
             return self.others
         return self.others + maximum(0, waiting_after(self.setup, self.stage, place) - self.fewer)
 
-    def stream(self) -> Number:
-        """Gradient of the residual stream."""
-        boundary = self.stage.layers[0][0].boundary
+    def stream(self, block: Block) -> Number:
+        """Gradient of the residual stream, as wide as at the stage's first layer; a vision tower has one of its own."""
+        boundary = (block if self.setup.model.shown_tower else self.stage.layers[0][0]).boundary
         return 0 if boundary is None else boundary.size_bytes
 
     def layer(self, block: Block) -> Highest:
@@ -167,7 +167,9 @@ class StageStep:
 
     def _layer(self, block: Block) -> Highest:
         setup = self.setup
-        return backward_peak(block.operations, self.gradients, setup.layout.selective, setup.kernels, self.stream())
+        return backward_peak(
+            block.operations, self.gradients, setup.layout.selective, setup.kernels, self.stream(block)
+        )
 
     def second_lookup(self) -> Number:
         """The gradient that a decoder's lookup gave the embedding, until its encoder's is added: where the output layer
