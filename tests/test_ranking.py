@@ -37,6 +37,15 @@ def test_times_within_the_noise_are_in_no_order() -> None:
     assert ranking_of(runs([(1.0, 2.0), (1.01, 1.0), (1.02, 3.0), (1.015, 4.0)])) is None
 
 
+def test_equal_predictions_are_in_no_order_whatever_their_last_bits_say() -> None:
+    """Sums round otherwise on other machines, and the kept tau of one moved by 0.005 on the next."""
+    even, up, down = (
+        ranking_of(runs([(1.0, 2.0), (2.0, 2.0 * (1 + bits)), (3.0, 4.0)])) for bits in (0.0, 1e-15, -1e-15)
+    )
+    assert even is not None and even == up == down
+    assert even.tau == pytest.approx(2 / 3) and even.regret_median == pytest.approx(0.5)  # either may be chosen
+
+
 def test_jobs_of_other_cells_stand_by_themselves() -> None:
     good, bad = (
         [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0), (4.0, 4.0), (5.0, 5.0)],

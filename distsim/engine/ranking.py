@@ -24,6 +24,8 @@ RESULTS = {
 """Cells that say nothing of the job; of its source the name counts (``Run.source``)."""
 NOISE = 0.03
 """Times nearer than this share are in no order: repeats of one layout differ by 0.5 to 2%."""
+ROUNDING = 1e-9
+"""Predictions nearer than this share are equal, or the order of sums that differ in their last bits would count."""
 FEWEST_LAYOUTS, FEWEST_PAIRS = 3, 3
 """Layouts of a job that is counted, and pairs of them that are in an order."""
 
@@ -49,7 +51,7 @@ class Ranking(NamedTuple):
     pairs_tau: float
     """The same of all pairs of all jobs."""
     regret_median: float
-    """Measured time of the layout that is predicted to be fastest, over that of the fastest, less one."""
+    """Measured time of the layout that is predicted to be fastest (mean of equals), over the fastest's, less one."""
     regret_p90: float
 
 
@@ -116,9 +118,15 @@ def _ranked(members: Sequence[Timed]) -> _Job:
     agreed = pairs = 0
     for one, other in itertools.combinations(layouts, 2):
         if abs(math.log(one.measured_seconds / other.measured_seconds)) >= NOISE:
-            same = (one.measured_seconds - other.measured_seconds) * (one.predicted_seconds - other.predicted_seconds)
-            agreed += (same > 0) - (same < 0)
             pairs += 1
-    chosen = min(layouts, key=lambda one: one.predicted_seconds)
-    regret = chosen.measured_seconds / min(one.measured_seconds for one in layouts) - 1
+            if not _equal(one.predicted_seconds, other.predicted_seconds):
+                slower = one.measured_seconds > other.measured_seconds
+                agreed += 1 if slower == (one.predicted_seconds > other.predicted_seconds) else -1
+    first = min(one.predicted_seconds for one in layouts)
+    chosen = [one.measured_seconds for one in layouts if _equal(one.predicted_seconds, first)]
+    regret = statistics.fmean(chosen) / min(one.measured_seconds for one in layouts) - 1
     return _Job(len(members), len(layouts), pairs, agreed, regret)
+
+
+def _equal(one_seconds: float, other_seconds: float) -> bool:
+    return math.isclose(one_seconds, other_seconds, rel_tol=ROUNDING)
