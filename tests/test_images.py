@@ -172,6 +172,9 @@ def test_a_job_tells_its_images() -> None:
     told = answer.to_dict()["job"]
     assert (told["images"], told["image_patches"], told["image_tokens"], told["vision"]) == (2.0, 4096, 1024, "trained")
     assert Job.read(told) == Job.read(JOB)
+    assert any("each image is 4,096 patches" in note for note in answer.notes)
+    assumed = distsim.memory(**{**JOB, "image_size": None}).notes  # a size that nobody stated is told
+    assert any("each image of 448 x 448 pixels (--image-size) is 1,024 patches" in note for note in assumed)
     assert "images" not in distsim.memory(**{**JOB, "images": None, "image_size": None}).to_dict()["job"]
 
 

@@ -154,11 +154,11 @@ def _projector(ctx: Context, tower: Tower, width: int, name: str, *, merged: boo
     inner = tower.hidden * (1 if own.pooled else own.patches)
     rows: list[Operation] = []
     if own.norm != "none":
-        rms = ctx._replace(model=ctx.model.model_copy(update={"norm": own.norm}))
+        normed = ctx._replace(model=ctx.model.model_copy(update={"norm": own.norm}))
         patches = tokens * (1 if own.pooled else own.patches)
         size = (tokens, inner) if merged else (patches, tower.hidden)
         source = Tensor(f"{name}.entered", tokens * inner, ctx.precision.stream_bytes, "s b h")
-        rows.append(norm(rms, f"{name}.norm", *size, source, affine=own.norm_affine))
+        rows.append(norm(normed, f"{name}.norm", *size, source, affine=own.norm_affine))
     if own.merged is not None:
         rows.append(_product(ctx, f"{name}.merged", tokens, inner, own.merged, bias=own.merged_bias))
         inner = own.merged

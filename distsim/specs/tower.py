@@ -32,8 +32,8 @@ class Projector(Spec):
     """Width of what neighbouring patches are first made, by a product without an activation (Mistral 3, GLM-4V)."""
     merged_bias: bool = False
     widths: tuple[Count, ...] = ()
-    """Widths between products, each followed by the activation; the last product gives the decoder's width."""
-    activation: str = "gelu"
+    """Widths between products, each followed by an activation (one kernel that keeps its input, whichever it is); the
+    last product gives the decoder's width."""
     bias: bool = True
     gated_ffn: MaybeCount = None
     """Inner width of a gated MLP without biases after those products, a layernorm and the activation (GLM-4V)."""

@@ -66,8 +66,8 @@ def check_images(model: Model, layout: Layout) -> None:
     )  # fmt: skip
 
 
-def image_notes(model: Model, tuned: bool) -> list[str]:
-    """What a user should know of the images of a job."""
+def image_notes(model: Model, size: str | None, tuned: bool) -> list[str]:
+    """What a user should know of the images of a job, whose ``size`` in pixels it may state."""
     tower: Tower | None = model.tower
     if tower is None:
         return []
@@ -82,8 +82,9 @@ def image_notes(model: Model, tuned: bool) -> list[str]:
         ADAPTERS: "adapters are on its layers, too",
     }
     tokens = f"{tower.seen:,} patches, {each:,} token{'s' * (each > 1)} of the sequence"
-    notes = [f"each image is {tokens} for {model.name}; its vision tower runs before the first stage's layers, and "
-             f"{trains[tower.trains]}"]  # fmt: skip
+    pixels = "" if size else f" of {tower.image} x {tower.image} pixels" + (" (--image-size)" * (not tower.fixed))
+    notes = [f"each image{pixels} is {tokens} for {model.name}; its vision tower runs before the first stage's layers, "
+             f"and {trains[tower.trains]}"]  # fmt: skip
     if tuned and tower.trains == "frozen":
         notes.append(ON_DECODER)
     return notes

@@ -36,7 +36,8 @@ def layout_of(
     sp = filled["sequence_parallel"] if filled["sequence_parallel"] is not None else not uneven
     sp = sp and filled["tp_mode"] in (None, "1d")
     if uneven and filled["sequence_parallel"] is None and degrees["tp"] > 1:
-        notes.append(f"no sequence parallelism: tp {degrees['tp']} does not divide the {seq:,} tokens of an image")
+        cut = f"tp {degrees['tp']}" + (f" x cp {degrees['cp']}" if degrees["cp"] > 1 else "")
+        notes.append(f"no sequence parallelism: {cut} does not divide the {seq:,} tokens of an image")
     micro_batches = _micro_batches(filled, degrees["dp"])
     vpp, schedule = filled["vpp"], filled["schedule"]
     if vpp > 1 and degrees["pp"] == 1:

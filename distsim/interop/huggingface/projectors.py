@@ -33,7 +33,7 @@ def two_products(sight: Sight) -> Values | None:
     if dropped != bool(learned):  # otherwise a class token goes on to the decoder, or a patch does not
         return None
     bias = fields.flag("multimodal_projector_bias", default=True)
-    return {"projector": {"widths": (sight.width,), "bias": bias, "activation": _activation(fields)}}
+    return {"projector": {"widths": (sight.width,), "bias": bias}}
 
 
 def two_products_and_rows(sight: Sight) -> Values | None:
@@ -74,7 +74,7 @@ def normed(sight: Sight) -> Values | None:
     if ratio <= 0 or not (_one_layer(fields, "vision_feature_layer") and _one_layer(fields, "select_layer")):
         return None
     return {"projector": {"patches": int(1 / ratio) ** 2, "norm": "layernorm", "norm_merged": True,
-                          "widths": (sight.width,), "activation": _activation(fields)}}  # fmt: skip
+                          "widths": (sight.width,)}}  # fmt: skip
 
 
 def merged(sight: Sight) -> Values | None:
@@ -84,7 +84,7 @@ def merged(sight: Sight) -> Values | None:
         return None
     return {"projector": {
         "patches": fields.needed("spatial_merge_size") ** 2, "norm": "rmsnorm", "merged": sight.tower["hidden"],
-        "widths": (sight.width,), "bias": fields.flag("multimodal_projector_bias"), "activation": _activation(fields),
+        "widths": (sight.width,), "bias": fields.flag("multimodal_projector_bias"),
     }}  # fmt: skip
 
 
@@ -145,10 +145,6 @@ def moonvit(sight: Sight) -> Values | None:
 def _one_layer(fields: Fields, name: str) -> bool:
     """Whether the output of one layer is read, not those of several side by side."""
     return not isinstance(fields.find(name)[1], list)
-
-
-def _activation(fields: Fields) -> str:
-    return fields.text("projector_hidden_act", default="gelu")
 
 
 PROJECTORS: Mapping[str, Callable[[Sight], Values | None]] = {
