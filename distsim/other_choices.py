@@ -36,8 +36,9 @@ _UNDESCRIBED: dict[str, str] = {
     "reward-model",
     "single frozen layers are not described; a vision tower: --vision frozen; adapters: --lora-rank 16": "freeze-layers"
     " freeze freeze-trainable-layers freeze-trainable-modules freeze-parameters freeze-embeddings unfrozen-parameters",
-    "optimizers of projected gradients, or of some layers at a time, are not described": "galore use-galore "
-    "galore-rank galore-target use-apollo apollo-rank use-badam",
+    "projected gradients are --optimizer galore-adamw or apollo-adamw with --optimizer-rank; they take all products of "
+    "the layers": "galore use-galore galore-target use-apollo apollo-target",
+    "optimizers of some layers at a time are not described": "use-badam badam",
 }
 """Why nothing here stands for it -> the others' options (LLaMA-Factory hparams/finetuning_args.py, TRL, axolotl)."""
 

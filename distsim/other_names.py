@@ -76,7 +76,7 @@ _NAMES: dict[str, str] = {
     "recompute": "recompute-granularity recomputation remat activation-checkpoint-mode ac-mode",
     "precision": "dtype torch-dtype param-dtype data-type mixed-precision mixed-precision-param amp fp8-format "
     "fp8-recipe weight-dtype",
-    "optimizer": "optim optimizer-type optimizer-name opt-type",
+    "optimizer": "optim optimizer-type optimizer-name opt-type", "optimizer_rank": "galore-rank apollo-rank",
     "lora_rank": "lora-r lora-dim rank",
     "lora_targets": "target-modules lora-target-modules lora-target lora-attn-modules",
     "reference": "ref-model ref-model-path reference-model ref-policy",

@@ -45,7 +45,8 @@ def test_what_is_reduced_once_hides_behind_one_backward() -> None:
     batch = MicroBatch(1.0, 2.0, (0.0, 2.0), {"tensor_parallel": 0.0}, {}, {})
     names = ("reduce", "dp_ahead", "gather_once", "tp_step", "dp_step", "dp_stated", "optimizer", "offload_once",
              "offload_step")  # fmt: skip
-    stage = {**dict.fromkeys((*names, "updates"), 0.0), "reduce": 5.0, "dp_ahead": 5.0, "offload_once": 6.0}
+    nothing = dict.fromkeys((*names, "updates", "decomposing"), 0.0)
+    stage = {**nothing, "reduce": 5.0, "dp_ahead": 5.0, "offload_once": 6.0}
     timing = {"data_factor": 1.0, "gather_factor": 1.0, "exposed_fraction": 0.0, "optimizer": 1.0}
     found = after_last(stage, timing, batch)
     assert (found.reduce.left, found.copied.left, found.ahead.left) == pytest.approx((3.0, 1.0, 4.0))
@@ -56,7 +57,7 @@ def test_a_shorter_forward_hides_no_less_of_a_reduction(forward: float, backward
     """Recomputation lengthens backward, frozen weights shorten it; tensor parallel exchanges are shared by time."""
     batch = MicroBatch(forward, backward, (0.0, backward), {"tensor_parallel": 0.3}, {}, {})
     names = ("reduce", "dp_ahead", "gather_once", "tp_step", "dp_step", "dp_stated", "optimizer", "offload_once",
-             "offload_step", "updates")  # fmt: skip
+             "offload_step", "updates", "decomposing")  # fmt: skip
     timing = {"data_factor": 1.0, "gather_factor": 1.0, "exposed_fraction": 0.0, "optimizer": 1.0}
     found = after_last({**dict.fromkeys(names, 0.0), "reduce": 9.0}, timing, batch)
     assert found.reduce.beside == pytest.approx(backward * (1 + 0.3 / (forward + backward)))

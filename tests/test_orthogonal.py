@@ -8,7 +8,6 @@ import numpy
 import pytest
 
 import distsim
-from distsim import catalog
 from distsim.engine.evidence import replay
 from distsim.engine.footprint.states import states_of
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -73,8 +72,8 @@ def test_ranks_that_hold_two_stages_step_both() -> None:
 def test_embeddings_and_output_layer_are_left_to_adam() -> None:
     names = {p.name for p, _ in build_stages(setup())[0].parameters if orthogonalised(p)}
     assert not any("embedding" in name or "norm" in name or name.startswith("head") for name in names)
-    muon = catalog.load("optimizers", "muon")
-    kept = {p.kind: [s.name for s in states_of(muon, p)] for p, _ in build_stages(setup())[0].parameters}
+    muon = setup()
+    kept = {p.kind: [s.name for s in states_of(muon, p)] for p, _ in build_stages(muon)[0].parameters}
     assert kept["matrix"] == ["momentum_buffer"]
     assert "exp_avg_sq" in kept["embedding"]
 

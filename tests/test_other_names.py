@@ -201,7 +201,8 @@ def test_all_switches_that_a_no_turns_off_are_known() -> None:
     [
         ("--dpo", "a frozen reference: --reference copy"), ("--ref_model", "did you mean --reference?"),
         ("--num-generations", "reinforcement learning"), ("--freeze-trainable-layers", "frozen layers"),
-        ("--galore-rank", "optimizers of projected gradients"), ("--use-dora", "did you mean --dora?"),
+        ("--galore-rank", "did you mean --optimizer-rank?"), ("--use-badam", "some layers at a time"),
+        ("--use-galore", "--optimizer galore-adamw"), ("--use-dora", "did you mean --dora?"),
         ("--padding-free", "--sample-tokens"), ("--deepspeed", "--zero"), ("--loraplus-lr-ratio", "leave it out"),
     ],
 )  # fmt: skip

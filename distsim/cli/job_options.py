@@ -93,6 +93,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "dropout": (bool, "the model's dropout [default: on, at the model's own rates]"),
     "precision": (str, "precision recipe (distsim show precisions) [default: the framework's, or bf16]"),
     "optimizer": (str, "optimizer (distsim show optimizers) [default: adamw]"),
+    "optimizer_rank": (int, "rank of an optimizer that projects gradients (galore-adamw, apollo-adamw) [default: 128]"),
     "offload": (str, "what to offload from the GPU: none, optimizer, parameters, activations"),
     "offload_to": (str, "where offloaded states go: cpu, or further to nvme drives (DeepSpeed, ZeRO 3)"),
     "offload_modules": (

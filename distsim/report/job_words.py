@@ -68,7 +68,13 @@ def _layout_words(setup: Setup) -> list[str]:
 
 def _software_words(setup: Setup) -> list[str]:
     """Recipe, optimizer and framework, and whatever is not the default."""
-    return [setup.precision.name, setup.optimizer.name, setup.framework.name, *further_words(setup)]
+    return [setup.precision.name, _optimizer(setup), setup.framework.name, *further_words(setup)]
+
+
+def _optimizer(setup: Setup) -> str:
+    """The optimizer, and the rank of what it projects gradients to."""
+    optimizer = setup.optimizer
+    return f"{optimizer.name} of rank {optimizer.rank:,}" if optimizer.projection else optimizer.name
 
 
 def further_words(setup: Setup) -> list[str]:

@@ -105,6 +105,8 @@ class Job(Spec):
     """False turns the model's dropout off (its masks take memory); by default the model's own rates hold."""
     precision: str | None = None
     optimizer: str | None = None
+    optimizer_rank: Degree = None
+    """Rank of an optimizer's projected gradients (GaLore, APOLLO)."""
     offload: str | None = None
     offload_to: Literal["cpu", "nvme"] | None = None
     offload_modules: str | None = None

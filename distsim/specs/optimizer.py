@@ -8,11 +8,12 @@ from distsim.specs.quantity import Amount, Factor, MaybePositive, Natural
 
 
 class State(Spec):
-    """One state: as large as the parameter, one value per row and per column of a matrix (``factored``), or one counter
-    per parameter tensor (``scalar``), whose size is the framework's."""
+    """One state: as large as the parameter, one value per row and per column of a matrix (``factored``), one counter
+    per parameter tensor (``scalar``), whose size is the framework's, the optimizer's rank times a matrix's longer side
+    (``projected``), or what projects gradients to that (``projection``), rank times the shorter side."""
 
     name: str
-    shape: Literal["full", "factored", "scalar"] = "full"
+    shape: Literal["full", "factored", "scalar", "projected", "projection"] = "full"
     bytes_per_element: MaybePositive = None
     """None means the precision recipe's ``state_bytes``."""
     of: Literal["all", "matrices", "vectors"] = "all"
@@ -48,6 +49,17 @@ class Optimizer(Sourced):
     """Narrow parameters and their gradients are copied to fp32 for the update, one parameter at a time."""
     newton_schulz: Natural = 0
     """Rounds of the iteration that orthogonalises the update of each matrix (Muon); 0 where there is none."""
+    projection: Literal["", "svd", "random"] = ""
+    """What the gradients of a layer's products are projected by, so that states are of few rows or columns: leading
+    singular vectors of the gradient (GaLore), or random numbers (APOLLO); blank where they are not."""
+    rank: Natural = 0
+    """Rows or columns that are left of a projected gradient."""
+    projection_steps: Natural = 0
+    """Steps after which projections are made anew."""
+    projected_accesses: Amount = 0
+    """How often an element of a projected gradient's matrix is read or written besides its products' operands."""
+    in_backward: bool = False
+    """Each parameter is updated as soon as backward has made its gradient, which then goes."""
     step_states: Amount = 0
     """Further tensors as large as one state that live during the step: 1 where all parameters are updated at once by
     elementary operations (torch's ``foreach``), 0 where the update is fused."""

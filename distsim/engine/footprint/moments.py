@@ -12,13 +12,13 @@ from distsim.engine.footprint.moment import AT_LOSS, STEP, Moment
 from distsim.engine.footprint.saved import Saved, again_bytes, layer_saved_bytes
 from distsim.engine.footprint.stage_step import StageStep, kept_casts, loop_casts, unless_zero
 from distsim.engine.footprint.states import States, sharding_group
-from distsim.engine.footprint.update import update_bytes
+from distsim.engine.footprint.update import in_backward_bytes, update_bytes
 from distsim.engine.jobs.reference import runs_reference
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.layers.given import bias_gradient_bytes
 from distsim.layers.head import TOGETHER
-from distsim.layers.ledger import Block, Operation, saved_bytes, weight_copy_bytes
+from distsim.layers.ledger import Block, Operation, parameters_of, saved_bytes, weight_copy_bytes
 from distsim.layers.names import HEAD, TEXT
 
 
@@ -99,6 +99,8 @@ def _output_layer(step: StageStep, head: Block, alive: Number, casts: Number) ->
     if precision.autocast:
         made = maximum(made, own * (first + fresh) + rows[0].transient_backward[-1].size_bytes)
     step.add("output layer backward", plus(left, made))
+    if step.setup.optimizer.in_backward and not step.setup.model.tied_embeddings:
+        step.add("output layer's update", plus(left, own * fresh + in_backward_bytes(step.setup, rows[0].parameters)))
 
 
 def _layers(step: StageStep) -> None:
@@ -149,6 +151,8 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     whole, held = again_bytes(setup, block)
     own = step.layer(block).beside(where(place < again, whole, 0), where(place < again, held, 0))
     own = maximum(plus(own, before), made + reduced)
+    if setup.optimizer.in_backward:
+        own = own + in_backward_bytes(setup, parameters_of(block.operations))
     shared = bias_gradient_bytes(setup.context(), decoder=kind > 0)  # of all layers of a stack behind this one
     others = plus(others, 0 if nothing(shared) else where(place < stage.layer_count - 1, shared, 0))
     step.add(_layer_name(place, stage.layer_count), plus(others, copies) + own, gradients)
@@ -189,6 +193,8 @@ def _embedding(step: StageStep) -> None:
     fresh = parameters * step.gradients.fresh
     others = step.others_at(-1) + saved_bytes(stage.embedding.operations)
     step.add("embedding backward", others + _transit(table, False), made + fresh + step.tied_gradient() * 2)
+    if step.setup.optimizer.in_backward:
+        step.add("embedding's update", others + in_backward_bytes(step.setup, table.parameters), made + fresh)
 
 
 def _optimizer_step(step: StageStep) -> None:

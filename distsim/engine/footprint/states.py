@@ -11,6 +11,7 @@ from distsim.architectures import traits_of
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.drives import Away, away
+from distsim.engine.footprint.low_rank import LOW_RANK, low_rank_bytes, of_layers, projects
 from distsim.engine.footprint.stored import filling_of, shared_elements
 from distsim.engine.jobs.exchange import stays_whole
 from distsim.engine.jobs.narrow import NARROW, narrow_weight
@@ -26,9 +27,8 @@ from distsim.formulas.states import (
     parameter_bytes_per_rank,
 )
 from distsim.layers.ledger import Parameter
-from distsim.layers.names import HEAD
 from distsim.specs.layout import Layout
-from distsim.specs.optimizer import Optimizer, State
+from distsim.specs.optimizer import State
 from distsim.specs.precision import Precision
 from distsim.units import FP32_BYTES
 
@@ -82,20 +82,17 @@ def filled_experts(setup: Setup) -> tuple[str, ...]:
     return (f"{words}; with --ep {setup.framework.name} shards inside experts",)
 
 
-def of_layers(parameter: Parameter) -> bool:
-    """Whether a parameter is a matrix of a layer, as Muon takes them: output layers are Adam's, like embeddings."""
-    return parameter.kind == "matrix" and not parameter.name.startswith(HEAD)
-
-
-def states_of(optimizer: Optimizer, parameter: Parameter) -> list[State]:
-    """The states that an optimizer keeps for a parameter."""
-    kind = "matrices" if of_layers(parameter) else "vectors"
+def states_of(setup: Setup, parameter: Parameter) -> list[State]:
+    """The states that the optimizer keeps for a parameter."""
+    optimizer = setup.optimizer
+    apart = projects(setup, parameter) if optimizer.projection else of_layers(parameter)
+    kind = "matrices" if apart else "vectors"
     return [state for state in optimizer.states if state.of in ("all", kind)]
 
 
 def element_bytes(setup: Setup, precision: Precision, parameter: Parameter, state: State) -> Number:
-    """Bytes of a state for each element of a parameter; none where it is a counter, or factored."""
-    if state.shape == "scalar":
+    """Bytes of a state for each element of a parameter; none where it is a counter, factored or projected."""
+    if state.shape == "scalar" or state.shape in LOW_RANK:
         return 0
     rules, layout = setup.framework.buffers, setup.layout
     each = state.bytes_under(precision)
@@ -111,9 +108,11 @@ def state_bytes(setup: Setup, precision: Precision, parameter: Parameter) -> Num
     """Optimizer bytes of one parameter tensor, with its master copy, before sharding."""
     counter = setup.framework.buffers.step_counter_bytes
     total: Number = parameter.elements * precision.master_bytes
-    for state in states_of(setup.optimizer, parameter):
+    for state in states_of(setup, parameter):
         each = element_bytes(setup, precision, parameter, state)
         total = total + parameter.elements * each
+        if state.shape in LOW_RANK:
+            total = total + low_rank_bytes(setup, precision, parameter, state)
         if state.shape == "scalar":
             total = total + (parameter.copies if parameter.group == "dense" else 1) * counter
         elif state.shape == "factored" and parameter.kind != "vector":
@@ -230,13 +229,18 @@ class _Fold:
         reduced = where(stays_whole(setup), 1, setup.layout.zero)
         sums["gradients"] = sums["gradients"] + figures.use(
             f"{sample.group} gradients{of}", gradient_bytes_per_rank, **self._shared(setup, reduced, 2),
-            bytes_per_gradient=0 if setup.framework.buffers.steps_in_backward else recipe.gradient_bytes,
+            bytes_per_gradient=0 if steps_in_backward(setup) else recipe.gradient_bytes,
         )  # fmt: skip
         sums["optimizer"] = sums["optimizer"] + figures.use(
             f"{sample.group} optimizer states{of}", optimizer_bytes_per_rank,
             **self._shared(setup, setup.layout.zero, 1),
             state_bytes_per_parameter=self.optimizer / maximum(self.count, 1),
         )  # fmt: skip
+
+
+def steps_in_backward(setup: Setup) -> bool:
+    """Whether each parameter is updated, and its gradient freed, as soon as backward has made it."""
+    return setup.framework.buffers.steps_in_backward or setup.optimizer.in_backward
 
 
 def in_buckets(setup: Setup) -> Number:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from distsim.arrays import Number, maximum, product, where
+from distsim.engine.footprint.low_rank import projects
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.layers.ledger import Parameter, parameters_of
+from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 from distsim.units import FP32_BYTES
 
@@ -16,6 +20,8 @@ def update_bytes(setup: Setup, stage: Stage, gradients: Number) -> Number:
     precision = setup.trained_precision
     at_once = 0 if "optimizer" in setup.offload else setup.optimizer.step_states  # in host memory one after the other
     temporary: Number = at_once * precision.state_bytes * own_elements(setup, stage)
+    if setup.optimizer.in_backward:  # nothing is left to update
+        return 0
     if setup.optimizer.step_tensors:
         temporary = temporary + _of_one_parameter(setup, stage, precision)
     wider = precision.master_bytes - precision.gradient_bytes
@@ -61,9 +67,35 @@ def own_elements(setup: Setup, stage: Stage) -> Number:
 
 def _of_one_parameter(setup: Setup, stage: Stage, precision: Precision) -> Number:
     """What an update of one parameter after the other holds beside the largest of them, or a rank's shard of it."""
+    updated = (p for p, _ in stage.parameters if p.trains and _one_by_one(setup, p))
+    largest = maximum(0, *(_of_one(setup, p) for p in updated))
+    return _beside_element(setup.optimizer, precision) * largest
+
+
+def _one_by_one(setup: Setup, parameter: Parameter) -> bool:
+    """Whether elementary operations update a parameter: of bitsandbytes's optimizers those that are projected alone."""
     optimizer = setup.optimizer
-    largest = maximum(0, *(_of_one(setup, p) for p, _ in stage.parameters if p.trains))
+    return not optimizer.library or not optimizer.projection or projects(setup, parameter)
+
+
+def _beside_element(optimizer: Optimizer, precision: Precision) -> float:
+    """What an update of one parameter holds beside each of its elements."""
     if not optimizer.widens:
-        return optimizer.step_tensors * precision.state_bytes * largest
+        return optimizer.step_tensors * precision.state_bytes
     copies = 2 * ((precision.master_bytes or precision.parameter_bytes) < FP32_BYTES)  # of parameter and gradient
-    return (optimizer.step_tensors + copies) * FP32_BYTES * largest
+    if optimizer.in_backward and optimizer.step_tensors:  # which are gone when lomo_optim copies the parameter
+        copies //= 2
+    return (optimizer.step_tensors + copies) * FP32_BYTES
+
+
+def in_backward_bytes(setup: Setup, parameters: Iterable[Parameter]) -> Number:
+    """What an update inside of backward holds beside the gradient that backward has just made, of the largest of some
+    parameters; nothing where all are updated after backward. A gradient goes when its copy in fp32 is there (lomo_optim
+    0.1.1)."""
+    optimizer, precision = setup.optimizer, setup.trained_precision
+    if not optimizer.in_backward:
+        return 0
+    gone = precision.gradient_bytes if optimizer.widens and precision.gradient_bytes < FP32_BYTES else 0
+    updated = (one for one in parameters if one.trains and _one_by_one(setup, one))
+    largest = maximum(0, *(_of_one(setup, one) for one in updated))
+    return (_beside_element(optimizer, precision) - gone) * largest

@@ -28,6 +28,7 @@ from distsim.engine.jobs.profile import (
     precision_named,
     tower_kernels,
 )
+from distsim.engine.jobs.projected import rank_told, update_notes, with_rank
 from distsim.engine.jobs.recomputed import refuse_recompute
 from distsim.engine.jobs.reference import gathered_note, refuse_reference
 from distsim.engine.jobs.remat import settle_policy
@@ -158,7 +159,8 @@ class Setup:
             "expert_overlap": self.kernels.expert_overlap, "tp_comm_overlap": overlapped(self),
             "dp_comm_overlap": self.framework.traffic.overlap_gradients,
             "dropout": self.job.dropout is not False, "precision": self.precision.name,
-            "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
+            "optimizer": self.optimizer.name, **rank_told(self.optimizer),
+            "offload": ",".join(self.offload) or "none",
             **({"offload_to": "nvme" if self.drives else "cpu"} if self.offload else {}),
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning, self._adapter_dropout),
             **asked_of(self.model, layout, self.job), **images_of(self.model), **dispatcher_of(self),
@@ -213,6 +215,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     notes += left_out
     notes += framework_notes(framework, model, layout, kernels, origins, precision, job, tuning is None)
     notes += tuning_notes(tuning, model, kernels, framework, precision, job)
+    optimizer = with_rank(optimizer_of(framework, filled["optimizer"], "optimizer" in offload), filled, layout)
+    notes += update_notes(optimizer, layout)
     notes += image_notes(model, filled["image_size"], tuning is not None)
     notes += [*filter(None, [gathered_note(job, kernels)]), *without_effect(model, job, kernels)]
     model = as_tuned(model, tuning)
@@ -220,7 +224,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     notes += placed
     return Setup(
         job, model, accelerator, cluster, framework, kernels, precision,
-        optimizer_of(framework, filled["optimizer"], "optimizer" in offload), layout, chunks, filled["recompute"],
+        optimizer, layout, chunks, filled["recompute"],
         padded_vocab(framework, model, layout.vocab_ranks), origins, tuple(notes),
         offload, tuning, tower_kernels(framework, model, bool(filled["compile"])),
     )  # fmt: skip

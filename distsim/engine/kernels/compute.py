@@ -71,6 +71,15 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
         found.phases["recompute"].add(one.dropped, where(layout.selective, count, 0))
     found.optimizer = optimizer_seconds(setup, stage)
     found.orthogonal = orthogonal_work(setup, stage, chip)
+    if setup.optimizer.projection:
+        from distsim.engine.kernels.projected import decomposing_seconds, projected_work
+
+        found.orthogonal = projected_work(setup, stage, chip)
+        found.decomposing = decomposing_seconds(setup, stage)
+    if setup.optimizer.in_backward:  # each micro-batch's backward pass updates all that trains
+        times, work = layout.micro_batches, found.orthogonal
+        found.optimizer, found.decomposing = found.optimizer * times, found.decomposing * times
+        found.orthogonal = work._replace(seconds=work.seconds * times, kernels=work.kernels * times)
     own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
     passes = 1 + referred
     forward.memory, backward.memory = forward.memory + own.forward * passes, backward.memory + own.backward

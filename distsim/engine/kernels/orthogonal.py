@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, where
-from distsim.engine.footprint.states import of_layers, sharding_group
+from distsim.engine.footprint.low_rank import of_layers
+from distsim.engine.footprint.states import sharding_group
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.chip import Chip

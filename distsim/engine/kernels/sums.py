@@ -46,6 +46,8 @@ class StageCompute:
     phases: dict[str, Sums] = field(default_factory=lambda: {phase: Sums() for phase in PHASES})
     optimizer: Number = 0.0
     orthogonal: Orthogonal = field(default_factory=Orthogonal)
+    decomposing: Number = 0.0
+    """Seconds per step of decompositions of gradients, at a rate of their own."""
 
 
 class BlockSums(NamedTuple):

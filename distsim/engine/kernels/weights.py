@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, some, where
+from distsim.engine.footprint.low_rank import low_rank_elements, projects
 from distsim.engine.footprint.states import element_bytes, gradients_in_host, in_buckets, sharding_group, states_of
 from distsim.engine.jobs.exchange import exchange_of, gathers, gathers_once
 from distsim.engine.jobs.resolve import Setup
@@ -153,11 +154,15 @@ def _update_bytes(setup: Setup, stage: Stage) -> Number:
             continue
         precision = recipe_of(parameter, setup.precision, setup.tuning)
         shard = parameter.elements * count / of.sharers(parameter.group, 1)
+        if setup.optimizer.projection and projects(setup, parameter):
+            moved = low_rank_elements(setup, parameter) * setup.optimizer.accesses
+            total = total + (shard * setup.optimizer.projected_accesses + moved * count) * precision.gradient_bytes
+            continue
         if setup.optimizer.accesses:
             total = total + shard * _composed_bytes(setup.optimizer, precision, clipped)
             continue
         states = precision.master_bytes + sum(
-            element_bytes(setup, precision, parameter, state) for state in states_of(setup.optimizer, parameter)
+            element_bytes(setup, precision, parameter, state) for state in states_of(setup, parameter)
         )
         moved = optimizer_traffic_bytes(
             shard, states, precision.gradient_bytes, precision.parameter_bytes, precision.master_bytes,

@@ -5,9 +5,9 @@ BOUNDED = ("gpus", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_gro
 """Of these one value, several or a range is tried."""
 FIXED = ("gpu", "cluster", "gpu_power", "profile", "framework", "seq", "decoder_seq", "sample_tokens", "images",
          "image_size", "vision", "attention", "compile", "cuda_graphs", "expert_overlap", "expert_dispatcher",
-         "tp_comm_overlap", "dp_comm_overlap", "dropout", "optimizer", "mtp", "lora_rank", "lora_targets",
-         "lora_dropout", "lora_whole", "dora", "quantize", "reference", "loss", "loss_parallel", "no_sync", "clip",
-         "expert_imbalance", "capacity_factor", "cp_mode", "offload_to", "recompute_modules", "offload_modules",
-         "remat_policy")  # fmt: skip
+         "tp_comm_overlap", "dp_comm_overlap", "dropout", "optimizer", "optimizer_rank", "mtp", "lora_rank",
+         "lora_targets", "lora_dropout", "lora_whole", "dora", "quantize", "reference", "loss", "loss_parallel",
+         "no_sync", "clip", "expert_imbalance", "capacity_factor", "cp_mode", "offload_to", "recompute_modules",
+         "offload_modules", "remat_policy")  # fmt: skip
 VARIED = {"global_batch": "batches", "precision": "precisions", "offload": "offloads"}
 """Of the bounded ones those that are no degrees, with the names of their lists in a request."""

@@ -58,11 +58,12 @@ def runs(supports: Supports, model: Model, name: str, value: int | str, **others
 
 
 def within(bounds: Bounds, setup: Setup, pp: int) -> Bounds:
-    """Bounds that also leave out what the framework does not run on so many stages, or with reductions put off."""
-    supports, late = setup.framework.supports, setup.job.no_sync
+    """Bounds that also leave out what the framework does not run on so many stages, or with reductions put off, or
+    whose optimizer projects whole gradients."""
+    supports, late, whole = setup.framework.supports, setup.job.no_sync, setup.optimizer.projection
 
     def able(name: str, value: int | str) -> bool:
-        if name == "zero" and late and int(value) > supports.no_sync_zero:
+        if name == "zero" and ((late and int(value) > supports.no_sync_zero) or (whole and int(value) > 0)):
             return False
         return runs(supports, setup.model, name, value, pp=pp, **SHARED)
 

@@ -14,6 +14,7 @@ from distsim.engine.campaigns.pace import campaign_ends, campaign_pace
 from distsim.engine.corrections.unfitted import unfitted
 from distsim.engine.counted import Pool, Show
 from distsim.engine.exchanges.offloading import host_rate, shared_host_rate
+from distsim.engine.footprint.low_rank import LOW_RANK, low_rank_bytes
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.footprint.states import states_of
 from distsim.engine.jobs.flops import trained_parameters
@@ -131,16 +132,17 @@ def sure_to_fit(timed: Sequence[StepReport]) -> StepReport:
 
 
 def checkpoint_bytes_per_parameter(setup: Setup) -> float:
-    """Weights, master copy and full-size states of what trains, in the mean of its parameters: 14 for Adam in mixed
-    precision, between 10 and 14 where matrices have one state and all else has two (Muon)."""
-    precision, optimizer = setup.trained_precision, setup.optimizer
+    """Weights, master copy and states of what trains, but for those of one number a row or tensor, in the mean of its
+    parameters: 14 for Adam in mixed precision, less where matrices have one state (Muon) or narrow ones (GaLore)."""
+    precision = setup.trained_precision
     parts = network_parameters(plain_context(setup.model, setup.tuning)).values()
-    trained = [(one, one.elements * times) for parameters, times in parts for one in parameters if one.trains]
+    trained = [(one, times) for parameters, times in parts for one in parameters if one.trains]
     states = sum(
-        elements * state.bytes_under(precision)
-        for one, elements in trained for state in states_of(optimizer, one) if state.shape == "full"
+        times * (one.elements * state.bytes_under(precision) if state.shape == "full"
+                 else low_rank_bytes(setup, precision, one, state))
+        for one, times in trained for state in states_of(setup, one) if state.shape in ("full", *LOW_RANK)
     )  # fmt: skip
-    each = states / sum(elements for _, elements in trained)
+    each = states / sum(one.elements * times for one, times in trained)
     return float(precision.parameter_bytes + precision.master_bytes + each)
 
 

@@ -50,6 +50,7 @@ from distsim.interop.runs.offloads import modules_offloaded, offloaded
 from distsim.interop.runs.placed import placed_by_notes
 from distsim.interop.runs.prediction import layers_predicting
 from distsim.interop.runs.sharding import reduces_once
+from distsim.interop.runs.training import kind_of
 from distsim.interop.runs.tuning import (
     lengths_of,
     packed_options,
@@ -58,6 +59,7 @@ from distsim.interop.runs.tuning import (
     tuning_options,
     unpadded_tokens,
 )
+from distsim.interop.runs.updates import update_options
 from distsim.schedules.registry import find
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
@@ -193,4 +195,5 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     options["offload"], options["no_sync"] = offloaded(run), reduces_once(run)
     options["offload_modules"] = modules_offloaded(run)
     options["optimizer"] = updated_by(run, framework, framework.usual.get(f"optimizer_{named}", named))
+    options |= update_options(run, kind_of(run))
     return {name: value for name, value in options.items() if value is not None}

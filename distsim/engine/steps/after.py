@@ -75,7 +75,7 @@ def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], batch:
         stage["tp_step"],
         stage["dp_step"] * data,
         stage["dp_stated"],
-        stage["optimizer"] / timing["optimizer"] + _orthogonal(stage, timing),
+        stage["optimizer"] / timing["optimizer"] + _orthogonal(stage, timing) + stage["decomposing"],
         stage["offload_step"],
         Hiding(gather, batch.forward, exposed(gather, batch.forward, never)),
     )

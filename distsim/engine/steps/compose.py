@@ -61,6 +61,7 @@ def own_numbers(work: Work) -> list[dict[str, Number]]:
             "optimizer": stage.compute.optimizer,
             "orthogonal": stage.compute.orthogonal.seconds,
             "updates": stage.compute.orthogonal.kernels,
+            "decomposing": stage.compute.decomposing,
             "vocabulary": stage.shared,
         }
         for phase in PHASES:

@@ -31,6 +31,7 @@ from distsim.engine.steps.simulated import asynchronous_note, simulated_note
 from distsim.engine.steps.work import Work, recompute_factor
 from distsim.formulas.flops import flops_utilisation
 from distsim.specs.timing import Timing
+from distsim.units import duration
 
 
 class Interval(NamedTuple):
@@ -126,6 +127,7 @@ class StepReport:
             self.beyond_peak(),
             unlike_own(self.setup),
             few_threads(self.setup),
+            self.decomposing(),
             overlap_note(self.setup),
             dispatcher_note(self.setup.job, self.setup.layout),
             data_overlap_note(self.setup.job, self.setup.model, self.setup.layout),
@@ -139,6 +141,17 @@ class StepReport:
         return (*self.setup.notes, *beyond_default(self.setup), *unfitted(self.setup), *lacking(self.setup),
                 *filled_experts(self.setup), *filter(None, found), *straddling(self.setup), *of_links,
                 *unused_by_job(self.setup))  # fmt: skip
+
+    def decomposing(self) -> str:
+        """How long the step takes that decomposes all gradients, where a mean of it is in each."""
+        optimizer, each = self.setup.optimizer, max(float(one.compute.decomposing) for one in self.work.stages)
+        if not each:
+            return ""
+        return (
+            f"every {optimizer.projection_steps:,} steps {optimizer.name} decomposes all gradients, which takes about "
+            f"{duration(each * optimizer.projection_steps)} (known within a factor of two): each step counts "
+            f"{duration(each)} of it"
+        )
 
     def beyond_peak(self) -> str:
         """Why utilisation is over 100%, where it is: the convention counts attention that is never computed."""

@@ -9,6 +9,7 @@ from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.numbers import BLANK
 from distsim.interop.runs.table import Run
+from distsim.interop.runs.updates import update_named
 from distsim.last import while_same
 
 _XLA, _MEGATRON, _TORCH = "maxtext", "megatron-core", "fsdp"
@@ -127,6 +128,8 @@ def optimizer_named(text: str | None) -> str | None:
     are as AdamW."""
     if not text:
         return None
+    if projecting := update_named(text):
+        return projecting
     lower, known = text.lower(), _optimizers()
     narrow = re.search(r"(?<!\d)([48])[-_ ]?bit", lower)
     plain = (one for one in known if one not in ("adam", "adamw") and one.rpartition("-")[0] not in known)

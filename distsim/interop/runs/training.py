@@ -6,6 +6,7 @@ import re
 
 from distsim.interop.runs.numbers import BLANK, NO
 from distsim.interop.runs.table import MissingCell, Run
+from distsim.interop.runs.updates import update_named
 
 ADAPTERS = re.compile(r"lora|dora|peft|adapter|loftq|\b[48]-?bit")
 """Words for training that leaves the weights as they are; frozen weights of few bits have adapters."""
@@ -24,9 +25,8 @@ _UNDESCRIBED = (
 """Ways that train neither everything nor adapters of products, or do more in a step than train on sequences (answers
 are generated, a frozen model runs beside, several sequences are a sample), and what they do."""
 _PARTLY_UPDATED = re.compile(r"galore|apollo|lomo|\bbadam", re.IGNORECASE)
-"""Optimizers that keep states of projected gradients (GaLore and its quantised kin, Zhao et al. 2024, arXiv:2403.03507;
-APOLLO, arXiv:2412.05270), of one block of layers at a time (BAdam, arXiv:2404.02827), or none beside gradients that go
-as backward makes them (LOMO, AdaLOMO, arXiv:2306.09782)."""
+"""Optimizers that keep states of projected gradients, of one block of layers at a time (BAdam, arXiv:2404.02827), or
+none beside gradients that go as backward makes them, of which some have a preset (interop/runs/updates.py)."""
 
 
 def kind_of(run: Run) -> str:
@@ -47,7 +47,7 @@ def refuse_undescribed(run: Run) -> None:
     if what := next((what for words, what in _UNDESCRIBED if words.search(kind)), ""):
         raise MissingCell(f"finetune_kind {kind!r} {what} is not modelled; known: full, lora, qlora")
     named = (run.text("optimizer") or "", kind)
-    if updated := next((words for words in named if _PARTLY_UPDATED.search(words)), ""):
+    if updated := next((words for words in named if _PARTLY_UPDATED.search(words) and not update_named(words)), ""):
         raise MissingCell(
             f"optimizer {updated!r} keeps states or gradients of only part of what trains, which is not modelled; "
             "known: adamw, adamw-8bit, adafactor and those of distsim show optimizers"
