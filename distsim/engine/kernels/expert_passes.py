@@ -26,6 +26,10 @@ COMPOSED_BIAS = (28.0, 40.0)
 """Bytes per element of an expert's output, forward and backward, of its bias times the router's weight where torch
 composes it: product in fp32 (4), sum (10), concatenation (8), cast (6); cast (6), gradients of the sum (6), of the bias
 and of the weights (12 each), concatenation (4)."""
+COMPILED_INDEXING = 1.0
+"""Time of a compiler's kernel that takes rows by index over that of a pass over the same bytes: of 94 layers of Qwen3
+235B on B300, 16,384 tokens each, dispatch and combination take 0.71 s a step (PrimeIntellect-ai/prime-rl
+docs/performance.md, 1a8e0274), where this gives 0.66 s and torch's own indexing 1.37 s."""
 INDEX_ADDED = 8.0
 """Time of torch's index_put_ that adds (the backward of ``x[indices]``), over that of a pass over the same bytes: it
 sorts indices and adds up the rows of each one after another. 196,608 rows of 2,048 in bf16 take 1.85 ms on a B200 (6.7
@@ -64,7 +68,7 @@ def exchange_passes(setup: Setup, operation: Operation) -> Passes:
     routed, width = operation.shape
     experts = setup.model.experts
     assert experts is not None
-    slower = slowed(STRIDED_PACE, setup.accelerator)
+    slower = COMPILED_INDEXING if compiled_around(setup) else slowed(STRIDED_PACE, setup.accelerator)
     copied = 2 * routed * width * setup.precision.activation_bytes  # read and written
     padded = 1.0 if setup.kernels.expert_padding else 0.0
     once = setup.framework.traffic.expert_copies == "once"  # what sends a token once per rank needs no order before

@@ -48,10 +48,15 @@ SCRIPTS = ("QwenLM/Qwen",)
 """Publishers whose own scripts checkpoint (finetune_lora_single_gpu.sh and finetune_lora_ds.sh, recalled)."""
 
 
+FUSED_ADAPTERS = re.compile(affirmed(r"lora_(?:mlp|qkv|o)_kernels?|fused LoRA kernels?"), re.IGNORECASE)
+"""Notes of axolotl's kernels for adapters, which are Unsloth's in kind (axolotl-ai-cloud/axolotl kernels/lora.py)."""
+
+
 def summed_in_products(run: Run) -> dict[str, Any]:
-    """How Unsloth runs adapters: by functions of its own, whose products add them to the base's results
+    """How Unsloth, and kernels like its own, run adapters: by functions whose products add them to the base's results
     (unslothai/unsloth kernels/utils.py, matmul_lora: out.addmm_; kernels/fast_lora.py)."""
-    return {"summed": "product", "own_inputs": False} if by_unsloth(run) else {}
+    fused = by_unsloth(run) or hit(FUSED_ADAPTERS, run.notes)
+    return {"summed": "product", "own_inputs": False} if fused else {}
 
 
 def undropped(framework: Framework, model: Model, options: Mapping[str, Any]) -> dict[str, float]:
