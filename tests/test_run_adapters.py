@@ -76,6 +76,18 @@ def test_a_usual_dropout_gives_way_to_experts_that_are_tensors() -> None:
     assert attention.job.lora_dropout == 0.05
 
 
+@pytest.mark.parametrize(
+    ("notes", "summed"),
+    [("all three fused LoRA kernels", "product"), ("lora_mlp_kernel and lora_qkv_kernel on", "product"),
+     ("no fused LoRA kernels", "apart")],
+)  # fmt: skip
+def test_kernels_like_unsloths_are_read_from_notes(notes: str, summed: str) -> None:
+    assert (
+        setup_of(_run(framework="axolotl", notes=f"LoRA on all 7 projections; {notes}")).framework.adapters.summed
+        == summed
+    )
+
+
 def test_who_names_unsloth_is_told_what_it_is_computed_as() -> None:
     notes = {name: resolve(Job(**UNTOLD, framework=name)).notes for name in ("Unsloth", "trl")}
     told = [note for note in notes["Unsloth"] if "as transformers with peft" in note]
