@@ -29,7 +29,7 @@ and of the weights (12 each), concatenation (4)."""
 COMPILED_INDEXING = 1.0
 """Time of a compiler's kernel that takes rows by index over that of a pass over the same bytes: of 94 layers of Qwen3
 235B on B300, 16,384 tokens each, dispatch and combination take 0.71 s a step (PrimeIntellect-ai/prime-rl
-docs/performance.md, 1a8e0274), where this gives 0.66 s and torch's own indexing 1.37 s."""
+performance.md of its documentation, 1a8e0274), where this gives 0.66 s and torch's own indexing 1.37 s."""
 INDEX_ADDED = 8.0
 """Time of torch's index_put_ that adds (the backward of ``x[indices]``), over that of a pass over the same bytes: it
 sorts indices and adds up the rows of each one after another. 196,608 rows of 2,048 in bf16 take 1.85 ms on a B200 (6.7
