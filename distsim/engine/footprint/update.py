@@ -17,11 +17,11 @@ from distsim.units import FP32_BYTES
 
 def update_bytes(setup: Setup, stage: Stage, gradients: Number) -> Number:
     """The optimizer's temporaries, and wide copies that replace a rank's narrow gradients one by one."""
+    if setup.optimizer.in_backward:  # nothing is left to update
+        return 0
     precision = setup.trained_precision
     at_once = 0 if "optimizer" in setup.offload else setup.optimizer.step_states  # in host memory one after the other
     temporary: Number = at_once * precision.state_bytes * own_elements(setup, stage)
-    if setup.optimizer.in_backward:  # nothing is left to update
-        return 0
     if setup.optimizer.step_tensors:
         temporary = temporary + _of_one_parameter(setup, stage, precision)
     wider = precision.master_bytes - precision.gradient_bytes

@@ -147,9 +147,10 @@ class StepReport:
         optimizer, each = self.setup.optimizer, max(float(one.compute.decomposing) for one in self.work.stages)
         if not each:
             return ""
+        updates = self.setup.layout.micro_batches if optimizer.in_backward else 1
         return (
-            f"every {optimizer.projection_steps:,} steps {optimizer.name} decomposes all gradients, which takes about "
-            f"{duration(each * optimizer.projection_steps)} (known within a factor of two): each step counts "
+            f"every {optimizer.projection_steps:,} updates {optimizer.name} decomposes all gradients, which takes about "
+            f"{duration(each * optimizer.projection_steps / updates)} (known within a factor of two): each step counts "
             f"{duration(each)} of it"
         )
 
