@@ -149,9 +149,9 @@ class StepReport:
             return ""
         updates = self.setup.layout.micro_batches if optimizer.in_backward else 1
         return (
-            f"every {optimizer.projection_steps:,} updates {optimizer.name} decomposes all gradients, which takes about "
-            f"{duration(each * optimizer.projection_steps / updates)} (known within a factor of two): each step counts "
-            f"{duration(each)} of it"
+            f"every {optimizer.projection_steps:,} updates {optimizer.name} decomposes all gradients, which takes "
+            f"about {duration(each * optimizer.projection_steps / updates)} (known within a factor of two): each step "
+            f"counts {duration(each)} of it"
         )
 
     def beyond_peak(self) -> str:
