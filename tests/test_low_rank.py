@@ -69,9 +69,15 @@ def test_states_and_peaks_are_torchs(row: dict[str, str]) -> None:
     assert peak / int(row["peak_total"]) == pytest.approx(1, abs=TIED_CASTS if casts else PEAK)
 
 
-def test_most_peaks_are_exact() -> None:
-    assert len(ROWS) == 135
-    assert sum(1 for row in ROWS if row["peak_phase"] == "opt") > 30
+def test_updates_in_backward_shard_weights_or_nothing() -> None:
+    """Under ZeRO 1 and 2 `lomo` had been offered as faster."""
+    for stage in (1, 2):
+        with pytest.raises(DistsimError, match=f"which ZeRO {stage} shards"):
+            setup(optimizer="lomo", gpus=8, global_batch=8, zero=stage)
+    assert setup(optimizer="lomo", gpus=8, global_batch=8, zero=3).layout.zero == 3
+    found = distsim.search(model="llama-3.2-1b", gpu="h100-sxm", gpus=8, framework="deepspeed", seq=1024,
+                           global_batch=64, precision="pure-bf16", optimizer="lomo")  # fmt: skip
+    assert {choice.report.setup.layout.zero for choice in found.best} <= {0, 3}
 
 
 sizes = st.integers(1, 20_000)
@@ -142,7 +148,7 @@ def test_checkpoints_hold_what_is_projected() -> None:
     [
         ({"optimizer": "adamw", "optimizer_rank": 16}, "has no effect with --optimizer adamw"),
         ({"optimizer": "galore-adamw", "lora_rank": 16}, "--lora-rank freezes them"),
-        ({"optimizer": "galore-adamw", "gpus": 8, "global_batch": 8, "zero": 2}, "which ZeRO 2 cuts into shards"),
+        ({"optimizer": "galore-adamw", "gpus": 8, "global_batch": 8, "zero": 2}, "whole gradients, which ZeRO"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(options: dict[str, Any], told: str) -> None:

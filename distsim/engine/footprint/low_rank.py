@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, minimum, where
+from distsim.arrays import Number, minimum
 from distsim.engine.jobs.resolve import Setup
 from distsim.formulas.low_rank import projected_elements, projection_elements
 from distsim.layers.ledger import Parameter
@@ -56,7 +56,7 @@ def low_rank_bytes(setup: Setup, precision: Precision, parameter: Parameter, sta
         else:
             elements = projection_elements(rows, columns, rank, whole)
             total = total + count * elements * precision.gradient_bytes
-    return where(optimizer.rank > 0, total, 0)
+    return total
 
 
 def low_rank_elements(setup: Setup, parameter: Parameter) -> Number:

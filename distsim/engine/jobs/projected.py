@@ -7,20 +7,31 @@ from typing import Any
 from distsim import catalog
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
-from distsim.specs.layout import Layout
+from distsim.specs.layout import ZERO_STAGES, Layout
 from distsim.specs.optimizer import Optimizer
 
 
-def needs_whole(job: Job) -> bool:
-    """Whether the optimizer that a job names projects gradients, which no rank may hold a shard of."""
-    found: Optimizer | None = catalog.load("optimizers", job.optimizer) if job.optimizer else None
-    return bool(found and found.projection)
+def zero_stages(optimizer: Optimizer) -> tuple[int, ...]:
+    """Stages of ZeRO that an optimizer runs with: what projects gradients needs whole ones, and what updates inside of
+    backward has no step in which ranks could share states out, but may gather sharded weights (lomo_optim 0.1.1)."""
+    return (0,) if optimizer.projection else (0, 3) if optimizer.in_backward else ZERO_STAGES
+
+
+def stages_of(job: Job) -> tuple[int, ...]:
+    """The same of the optimizer that a job names."""
+    return zero_stages(catalog.load("optimizers", job.optimizer)) if job.optimizer else ZERO_STAGES
 
 
 def with_rank(optimizer: Optimizer, filled: dict[str, Any], layout: Layout) -> Optimizer:
-    """The optimizer with the rank that a job asks for; raises DistsimError for a rank where nothing is projected, and
-    for layouts and adapters that leave no whole matrix to project."""
-    rank = filled["optimizer_rank"]
+    """The optimizer with the rank that a job asks for; raises DistsimError for a rank where nothing is projected, for
+    stages of ZeRO that it does not run with, and for adapters, which leave no whole matrix to project."""
+    rank, stages = filled["optimizer_rank"], zero_stages(optimizer)
+    if layout.zero not in stages:
+        why = "projects whole gradients" if optimizer.projection else "updates weights where backward makes gradients"
+        raise DistsimError(
+            f"--optimizer {optimizer.name} {why}, which ZeRO {layout.zero} shards",
+            f"use --zero {' or '.join(map(str, stages))}, or an optimizer of ZeRO such as --optimizer adamw-8bit",
+        )
     if not optimizer.projection:
         if rank is not None:
             raise DistsimError(
@@ -32,11 +43,6 @@ def with_rank(optimizer: Optimizer, filled: dict[str, Any], layout: Layout) -> O
         raise DistsimError(
             f"--optimizer {optimizer.name} projects the gradients of whole weights, but --lora-rank freezes them",
             "leave one of the two out",
-        )
-    if layout.zero:
-        raise DistsimError(
-            f"--optimizer {optimizer.name} projects whole gradients, which ZeRO {layout.zero} cuts into shards",
-            "use --zero 0, or an optimizer of ZeRO such as --optimizer adamw-8bit",
         )
     return optimizer if rank is None else optimizer.model_copy(update={"rank": rank})
 

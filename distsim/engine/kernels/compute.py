@@ -69,17 +69,7 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
         found.phases["backward"].add(one.backward, count)
         found.phases["recompute"].add(one.again, again)
         found.phases["recompute"].add(one.dropped, where(layout.selective, count, 0))
-    found.optimizer = optimizer_seconds(setup, stage)
-    found.orthogonal = orthogonal_work(setup, stage, chip)
-    if setup.optimizer.projection:
-        from distsim.engine.kernels.projected import decomposing_seconds, projected_work
-
-        found.orthogonal = projected_work(setup, stage, chip)
-        found.decomposing = decomposing_seconds(setup, stage)
-    if setup.optimizer.in_backward:  # each micro-batch's backward pass updates all that trains
-        times, work = layout.micro_batches, found.orthogonal
-        found.optimizer, found.decomposing = found.optimizer * times, found.decomposing * times
-        found.orthogonal = work._replace(seconds=work.seconds * times, kernels=work.kernels * times)
+    _add_update(found, setup, stage, chip)
     own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
     passes = 1 + referred
     forward.memory, backward.memory = forward.memory + own.forward * passes, backward.memory + own.backward
@@ -91,6 +81,21 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
     for sums, times in ((forward, passes), (backward, 1)):
         sums.issued = sums.issued + CALL_KERNELS * transfers * times
     return found
+
+
+def _add_update(found: StageCompute, setup: Setup, stage: Stage, chip: Chip) -> None:
+    """Count the optimizer's step: what it moves, and what it multiplies and decomposes."""
+    found.optimizer = optimizer_seconds(setup, stage)
+    found.update = orthogonal_work(setup, stage, chip)
+    if setup.optimizer.projection:
+        from distsim.engine.kernels.projected import decomposing_seconds, projected_work
+
+        found.update = projected_work(setup, stage, chip)
+        found.decomposing = decomposing_seconds(setup, stage)
+    if setup.optimizer.in_backward:  # each micro-batch's backward pass updates all that trains
+        times, work = setup.layout.micro_batches, found.update
+        found.optimizer, found.decomposing = found.optimizer * times, found.decomposing * times
+        found.update = work._replace(seconds=work.seconds * times, kernels=work.kernels * times)
 
 
 def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:

@@ -19,15 +19,15 @@ LAUNCHES_BESIDES = 6
 """Momentum, its look-ahead, the cast, norm, quotient and scaled update of one matrix (the same)."""
 
 
-class Orthogonal(NamedTuple):
-    """Muon's work in one optimizer step on one rank: seconds of products at the chip's best rate, and kernels
-    launched."""
+class UpdateWork(NamedTuple):
+    """Work of Muon, or of what projects gradients, in one optimizer step on one rank: seconds of products at the chip's
+    best rate, and kernels launched."""
 
     seconds: Number = 0.0
     kernels: Number = 0.0
 
 
-def orthogonal_work(setup: Setup, stage: Stage, chip: Chip) -> Orthogonal:
+def orthogonal_work(setup: Setup, stage: Stage, chip: Chip) -> UpdateWork:
     """Work of one step; ranks that shard optimizer states take whole matrices in turn, others do all of them.
 
     Matrices inside the layers are orthogonalised as a tensor parallel rank holds them; embeddings and the output layer
@@ -35,7 +35,7 @@ def orthogonal_work(setup: Setup, stage: Stage, chip: Chip) -> Orthogonal:
     """
     rounds = setup.optimizer.newton_schulz
     if not rounds:
-        return Orthogonal()
+        return UpdateWork()
     seconds: Number = 0.0
     kernels: Number = 0.0
     for parameter, times in stage.held():
@@ -50,7 +50,7 @@ def orthogonal_work(setup: Setup, stage: Stage, chip: Chip) -> Orthogonal:
         each = (part / square + rest / wide) / chip.rate
         seconds = seconds + each * count
         kernels = kernels + (rounds * LAUNCHES + LAUNCHES_BESIDES) * count / together
-    return Orthogonal(seconds, kernels)
+    return UpdateWork(seconds, kernels)
 
 
 def orthogonalised(parameter: Parameter) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from distsim.arrays import Number, nothing, product
-from distsim.engine.kernels.orthogonal import Orthogonal
+from distsim.engine.kernels.orthogonal import UpdateWork
 
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
@@ -45,7 +45,7 @@ class StageCompute:
 
     phases: dict[str, Sums] = field(default_factory=lambda: {phase: Sums() for phase in PHASES})
     optimizer: Number = 0.0
-    orthogonal: Orthogonal = field(default_factory=Orthogonal)
+    update: UpdateWork = field(default_factory=UpdateWork)
     decomposing: Number = 0.0
     """Seconds per step of decompositions of gradients, at a rate of their own."""
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distsim.engine.jobs import software
+from distsim.engine.jobs.projected import zero_stages
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import Bounds
 from distsim.specs.framework import Framework
@@ -58,12 +59,12 @@ def runs(supports: Supports, model: Model, name: str, value: int | str, **others
 
 
 def within(bounds: Bounds, setup: Setup, pp: int) -> Bounds:
-    """Bounds that also leave out what the framework does not run on so many stages, or with reductions put off, or
-    whose optimizer projects whole gradients."""
-    supports, late, whole = setup.framework.supports, setup.job.no_sync, setup.optimizer.projection
+    """Bounds that also leave out what the framework does not run on so many stages, or with reductions put off, and
+    what the optimizer does not run with."""
+    supports, late, stages = setup.framework.supports, setup.job.no_sync, zero_stages(setup.optimizer)
 
     def able(name: str, value: int | str) -> bool:
-        if name == "zero" and ((late and int(value) > supports.no_sync_zero) or (whole and int(value) > 0)):
+        if name == "zero" and (int(value) not in stages or (late and int(value) > supports.no_sync_zero)):
             return False
         return runs(supports, setup.model, name, value, pp=pp, **SHARED)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from distsim.engine.jobs.drives import needs_shards
-from distsim.engine.jobs.projected import needs_whole
+from distsim.engine.jobs.projected import stages_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.layouts.bounds import Bounds, parse_bound
@@ -61,7 +61,8 @@ def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bou
     if job.seq and job.seq > USUAL_SEQUENCE:
         words["cp"] = WIDE_SPACE["cp"]
     words["micro_batch"] = ",".join(map(str, micro_batches(job.seq or USUAL_SEQUENCE, job.global_batch or 1)))
-    words["zero"] = "3" if needs_shards(job) else "0" if needs_whole(job) else str(habits.get("zero", 1))
+    usual_stage, stages = 3 if needs_shards(job) else habits.get("zero", 1), stages_of(job)
+    words["zero"] = str(usual_stage) if usual_stage in stages else ",".join(map(str, stages))
     words["sequence_parallel"] = "off" if habits.get("sequence_parallel") is False else "on"
     if not wide and cluster.domain < 8:
         words["tp"] = f"1..{cluster.domain}"

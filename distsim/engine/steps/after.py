@@ -75,7 +75,7 @@ def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], batch:
         stage["tp_step"],
         stage["dp_step"] * data,
         stage["dp_stated"],
-        stage["optimizer"] / timing["optimizer"] + _orthogonal(stage, timing) + stage["decomposing"],
+        stage["optimizer"] / timing["optimizer"] + _update_work(stage, timing) + stage["decomposing"],
         stage["offload_step"],
         Hiding(gather, batch.forward, exposed(gather, batch.forward, never)),
     )
@@ -87,8 +87,9 @@ def _backward(batch: MicroBatch) -> Number:
     return batch.backward * (1 + batch.exchange["tensor_parallel"] / both)
 
 
-def _orthogonal(stage: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
-    """What orthogonalising every matrix adds to the optimizer's step: products, or the host that launches them."""
+def _update_work(stage: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
+    """What orthogonalising every matrix, or projecting its gradient, adds to the step: products, or the host that
+    launches them."""
     if nothing(stage["updates"]):
         return 0.0
-    return paced_seconds(stage["orthogonal"] / timing["matmul"], stage["updates"] * timing["kernel_issue_seconds"])
+    return paced_seconds(stage["update_products"] / timing["matmul"], stage["updates"] * timing["kernel_issue_seconds"])

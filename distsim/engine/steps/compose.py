@@ -59,8 +59,8 @@ def own_numbers(work: Work) -> list[dict[str, Number]]:
             "count": stage.count,
             "layers": stage.layers,
             "optimizer": stage.compute.optimizer,
-            "orthogonal": stage.compute.orthogonal.seconds,
-            "updates": stage.compute.orthogonal.kernels,
+            "update_products": stage.compute.update.seconds,
+            "updates": stage.compute.update.kernels,
             "decomposing": stage.compute.decomposing,
             "vocabulary": stage.shared,
         }
