@@ -23,13 +23,14 @@ from distsim.layers.ledger import (
     parameters_of,
 )
 from distsim.layers.linear import Size, product_row, weight_cast
-from distsim.layers.names import DROPOUT_MASK, EXPERTS, HEAD, LORA_MASK, ROUTER
+from distsim.layers.names import DROPOUT_MASK, EXPERTS, HEAD, LORA_MASK, MLP_DOWN, MLP_PRODUCT, ROUTER
 from distsim.layers.streams import UNSCALED
 from distsim.layers.unpacking import plain_weight, quantised, unpacked
 from distsim.specs.tuning import Tuning
 from distsim.units import FP32_BYTES, MASK_BYTES
 
 _PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
+_MLP = frozenset(("gate", "up", "down"))
 _ONE_INPUT_MORE = ".input_fp32"
 _WEIGHT_GRADIENT_ONLY = (".normalised", UNSCALED, RATE_GRADIENT_ONLY)
 """What an eager norm, a scale or a scan keeps for the gradient of its weight alone."""
@@ -55,7 +56,21 @@ def tuned(ctx: Context, tuning: Tuning, operations: Iterable[Operation]) -> tupl
             found.append(frozen._replace(parameters=(*frozen.parameters, *idle)))
         else:
             found += [frozen, *adapters]
-    return tuple(found)
+    return tuple(found) if not _in_one_function(ctx, tuning) else tuple(map(_made_again, found))
+
+
+def _in_one_function(ctx: Context, tuning: Tuning) -> bool:
+    """Whether the MLP and its adapters are one function: for a gated one without biases, all three of whose products
+    have an adapter that drops nothing (unslothai/unsloth models/llama.py, patch_peft_model)."""
+    plain = ctx.model.gated and not (ctx.model.mlp_bias or ctx.model.mlp_output_bias)
+    return tuning.mlp_function and plain and not tuning.dropout and not tuning.dora and tuning.targets >= _MLP
+
+
+def _made_again(operation: Operation) -> Operation:
+    """A row without what the last product of the MLP reads, which the function makes again where its gradient was."""
+    if operation.adapts != MLP_DOWN:
+        return operation
+    return operation._replace(saved=tuple(one for one in operation.saved if one.name != MLP_PRODUCT))
 
 
 def _trains_whole(ctx: Context, tuning: Tuning, operation: Operation) -> bool:

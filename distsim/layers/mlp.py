@@ -162,10 +162,17 @@ def _passing(ctx: Context, name: str, before: Tensor) -> tuple[Tensor, ...]:
     # behind a gate the product's own backward is the highest: its factors are gone when the function's runs
     more = 0 if composed is None or ctx.model.gated else composed.passing
     given = before._replace(name=f"{name}.product_gradient", bytes_each=wide)
+    if overwrites(ctx):
+        return (given,)
     made = before._replace(
         name=f"{name}.preactivation_gradient", elements=(reads + more) * before.elements, bytes_each=wide
     )
     return (given, made) if wide == ctx.activation else (given, made, _cast(ctx, name, before))
+
+
+def overwrites(ctx: Context) -> bool:
+    """Whether the gradients of a gated product's factors stand where the factors did."""
+    return ctx.kernels.activation_overwrites and ctx.kernels.activation == "fused" and ctx.model.gated
 
 
 def _cast(ctx: Context, name: str, before: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from distsim.layers import capacity
 from distsim.layers.attention import residual
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
-from distsim.layers.mlp import mlp
+from distsim.layers.mlp import mlp, overwrites
 from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS, IDLE, PREACTIVATION
 from distsim.layers.router import ROUTER_BYTES, router, unquantised
 from distsim.layers.tensor_parallel import column_collectives, row_collectives, sequence_gathers
@@ -183,7 +183,7 @@ def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation
         saved=tuple(saved),
         transient_backward=(
             Tensor("mlp.experts.product_gradient", elements, act, "k s b f"),
-            saved[0]._replace(name="mlp.experts.preactivation_gradient"),
+            *(() if overwrites(ctx) else (saved[0]._replace(name="mlp.experts.preactivation_gradient"),)),
         ),
         recompute_class="activation",
         role="activation",

@@ -42,6 +42,9 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """Mean and reciprocal deviation (fp32 per token) are counted."""
     activation: Literal["fused", "gates", "eager"] = "fused"
     """``eager`` keeps all steps of a composed activation (gelu_new: four) and of a gated product, ``gates`` of that."""
+    activation_overwrites: bool = False
+    """The backward kernel of a gated product writes both factors' gradients over the factors that were kept (Liger's
+    and Unsloth's kernels in Triton)."""
     gate_tensors: Natural = 1
     """Tensors of the inner width that an eager gated activation keeps beside its two inputs and its product: the
     activated gate, or four where the product is clamped and composed (GPT-OSS)."""

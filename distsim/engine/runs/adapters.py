@@ -11,7 +11,6 @@ from distsim.engine.jobs.tuning_targets import EXPERT_MATRICES, NAMED
 from distsim.interop.runs import Run
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
-from distsim.interop.runs.loss_notes import by_unsloth
 from distsim.specs.framework import Framework
 from distsim.specs.model import Model
 from distsim.specs.products import FUSED_EXPERTS, mixer_products
@@ -48,19 +47,29 @@ SCRIPTS = ("QwenLM/Qwen",)
 """Publishers whose own scripts checkpoint (finetune_lora_single_gpu.sh and finetune_lora_ds.sh, recalled)."""
 
 
-FUSED_ADAPTERS = re.compile(affirmed(r"lora_(?:mlp|qkv|o)_kernels?|fused LoRA kernels?"), re.IGNORECASE)
+_KERNELS = re.compile(affirmed(r"lora_(?:mlp|qkv|o)_kernels?|fused LoRA kernels?"), re.IGNORECASE)
 """Notes of axolotl's kernels for adapters, which are Unsloth's in kind (axolotl-ai-cloud/axolotl kernels/lora.py)."""
+_MLP_KERNEL = re.compile(affirmed(r"lora_mlp_kernel|fused LoRA kernels"), re.IGNORECASE)
+"""Of them the one for MLPs."""
 
 
 def summed_in_products(run: Run) -> dict[str, Any]:
-    """How Unsloth, and kernels like its own, run adapters: by functions whose products add them to the base's results
-    (unslothai/unsloth kernels/utils.py, matmul_lora: out.addmm_; kernels/fast_lora.py)."""
-    fused = by_unsloth(run) or hit(FUSED_ADAPTERS, run.notes)
-    return {"summed": "product", "own_inputs": False} if fused else {}
+    """How kernels like Unsloth's run adapters: by functions whose products add them to the base's results."""
+    if not hit(_KERNELS, run.notes):
+        return {}
+    return {"summed": "product", "own_inputs": False} | ({"mlp": "function"} if mlp_in_one(run) else {})
 
 
-def undropped(framework: Framework, model: Model, options: Mapping[str, Any]) -> dict[str, float]:
-    """No dropout, which no row tells of, where adapters are on experts that are tensors: peft has none there."""
+def mlp_in_one(run: Run) -> bool:
+    """Whether such a function runs a gated MLP with its adapters."""
+    return hit(_MLP_KERNEL, run.notes) is not None
+
+
+def undropped(run: Run, framework: Framework, model: Model, options: Mapping[str, Any]) -> dict[str, float]:
+    """No dropout, which no row tells of, where adapters are on experts that are tensors: peft has none there; or where
+    kernels run them that drop nothing (axolotl refuses dropout beside them until 2026, utils/schemas/validation.py)."""
+    if hit(_KERNELS, run.notes):
+        return {"lora_dropout": 0.0}
     named = options.get("lora_targets")
     if model.experts is None or framework.adapters.experts != "tensors" or not named:
         return {}

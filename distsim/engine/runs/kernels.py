@@ -11,6 +11,7 @@ from distsim import catalog
 from distsim.engine.jobs.graphs import GROUPED, ITERATION, fused_experts, graphed
 from distsim.engine.jobs.profile import recipe_kernels, recipes_of, with_kernels
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.adapters import mlp_in_one
 from distsim.engine.runs.attention import own_softmax
 from distsim.engine.runs.software import layers_from, recomputation_of, tells_all_positions
 from distsim.engine.runs.years import in_force, recipe_year, run_year, year_ended
@@ -92,6 +93,7 @@ TOLD_OF_EXPERTS: Told = ((expert_notes.loops_experts, {"expert_products": "modul
 TOLD_OF_TORCH: Told = (
     (mixer_notes.computes_delta_in_torch, {"delta_rule": "torch"}),
     (mixer_notes.compiles_streams, {"streams": "fused"}),
+    (mlp_in_one, {"activation": "fused", "activation_overwrites": True}),
 )
 
 

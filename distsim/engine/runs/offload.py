@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.years import run_year
 from distsim.interop.runs import Run
 from distsim.interop.runs.hits import hit
-from distsim.interop.runs.offloads import LAYERS, offloaded_share, on_drives
+from distsim.interop.runs.offloads import LAYERS, offloaded, offloaded_share, on_drives
+from distsim.specs.framework import Framework
 
 _SHARE = re.compile(
     r"\boffload(?:ing|ed)?[-_ ](?:activations?[-_ ])?(?:ratio|share|fraction)[ =:]*"
@@ -17,6 +19,16 @@ _SHARE = re.compile(
     r"\b(?P<percent>\d{1,3}(?:\.\d+)?) ?% of (?:the |its )?activations (?:is |are |were |go(?:es)? )?(?:offloaded|to)",
     re.IGNORECASE,
 )
+
+
+def offload_of(run: Run, framework: Framework) -> str | None:
+    """What a row says was offloaded; nothing where it says so, or is older than its software's own way; None where the
+    framework's default holds."""
+    told = offloaded(run)
+    if told or "offload" not in framework.defaults:
+        return told
+    older = run_year(run) < framework.usual.get("offload_since", 0)
+    return "none" if older or run.text("offload") else None
 
 
 def partly_offloaded(run: Run, setup: Setup) -> Setup:

@@ -32,7 +32,7 @@ from distsim.engine.runs.layout import (
     usual_chunks,
     usual_length,
 )
-from distsim.engine.runs.offload import partly_offloaded, to_drives
+from distsim.engine.runs.offload import offload_of, partly_offloaded, to_drives
 from distsim.engine.runs.profile import assumed_profile, framework_of, precision_of, usual_of
 from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
 from distsim.engine.runs.stages import stage_under
@@ -46,7 +46,7 @@ from distsim.interop.runs.chips import with_chip
 from distsim.interop.runs.image_notes import image_options
 from distsim.interop.runs.models import model_of
 from distsim.interop.runs.names import optimizer_named
-from distsim.interop.runs.offloads import modules_offloaded, offloaded
+from distsim.interop.runs.offloads import modules_offloaded
 from distsim.interop.runs.placed import placed_by_notes
 from distsim.interop.runs.prediction import layers_predicting
 from distsim.interop.runs.sharding import reduces_once
@@ -106,7 +106,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     stated = _stated(run, framework, more.get("seq"), model)
     options = {**usual_of(run, framework, model.causal), **tuned, **again, **stated, **more}
     options |= image_options(run, model, "lora_rank" in options)
-    options |= undropped(framework, model, options)
+    options |= undropped(run, framework, model, options)
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
@@ -192,7 +192,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     options.update(run_notes.pipeline_options(run))
     options["loss"] = loss_notes.loss_of(run, framework.supports.losses)
     named = optimizer_named(run.text("optimizer"))
-    options["offload"], options["no_sync"] = offloaded(run), reduces_once(run)
+    options["offload"], options["no_sync"] = offload_of(run, framework), reduces_once(run)
     options["offload_modules"] = modules_offloaded(run)
     options["optimizer"] = updated_by(run, framework, framework.usual.get(f"optimizer_{named}", named))
     options |= update_options(run, kind_of(run))

@@ -10,6 +10,8 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
 _LOSSES = (
+    ("foak-liger", re.compile(affirmed("foak-fast-kernels-liger"), re.IGNORECASE)),
+    ("foak", re.compile(affirmed("foak(?:-fast-kernels)?"), re.IGNORECASE)),
     ("liger", re.compile(affirmed("liger"), re.IGNORECASE)),
     ("cut", re.compile(affirmed("cut cross entropy"), re.IGNORECASE)),
     ("triton", re.compile(affirmed(r"(?:fused )?triton cross[- ]entropy"), re.IGNORECASE)),
@@ -23,7 +25,6 @@ _CHUNKED = re.compile(
     ),
     re.IGNORECASE,
 )
-_UNSLOTH = re.compile("unsloth", re.IGNORECASE)
 _POLICY = re.compile(affirmed(r"RL trainer|policy loss"), re.IGNORECASE)
 """What trains on log-probabilities of the tokens alone (PrimeIntellect-ai/prime-rl's RL trainer)."""
 _LOSS_CHUNKS = re.compile(
@@ -45,19 +46,10 @@ def predicted_share(run: Run) -> float | None:
     return MASKED_SHARE if hit(_PICKED, run.notes) else None
 
 
-def by_unsloth(run: Run) -> bool:
-    """Whether Unsloth trains, whose kernels in Triton are Liger's in kind: norms, rotation, gated products, and a loss
-    that takes the output layer a few tokens at a time (unslothai/unsloth kernels/, and unsloth_zoo's
-    fused_losses/cross_entropy_loss.py; Apple's cut cross entropy before)."""
-    return hit(_UNSLOTH, run.text("framework") or "") is not None
-
-
 def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
     """The loss that notes name in place of the framework's, by its preset; a chunked one, and one fused with the output
     layer, is that of its ``own`` where it has one."""
     notes = run.notes
-    if by_unsloth(run):
-        return "liger"
     if named := next((name for name, words in _LOSSES if hit(words, notes)), None):
         return named
     if hit(_FUSED_LINEAR, notes):

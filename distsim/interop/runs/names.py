@@ -38,8 +38,9 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"prime.?rl", "prime-rl", ""),
         (r"kempner.?forge", "kempnerforge", ""),
         (r"nanotron|picotron", "nanotron", ""),
-        (r"hugging.?face|hf(?![a-z])|transformers|trainer|accelerate|peft|trl|swift|optimum|axolotl|llama.?factory"
-         r"|unsloth", "huggingface", "megatron-lm"),
+        (r"unsloth", "unsloth", ""),
+        (r"hugging.?face|hf(?![a-z])|transformers|trainer|accelerate|peft|trl|swift|optimum|axolotl|llama.?factory",
+         "huggingface", "megatron-lm"),
         (r"fsdp.?2", "torchtitan", ""),
         (r"ddp|distributed.?data.?parallel|horovod|apex|deep.?learning.?examples", "torch-ddp", "megatron-lm"),
         (r"transformer.?engine", _MEGATRON, ""),

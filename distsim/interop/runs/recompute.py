@@ -118,7 +118,7 @@ def _whole(cell: str, word: str) -> Said | None:
     if word in OPEN or BUDGET.match(word):
         return Said({}, assumed=f"recompute {cell!r}: treated as blank")
     if word == "unsloth":
-        return Said({"recompute": "full"}, assumed=f"recompute {cell!r}: copies to the host are not counted")
+        return Said({"recompute": "full", "offload": "activations"})
     if (policy := OF_JAX.get(word)) is None:
         return None
     kind, kept = policy
