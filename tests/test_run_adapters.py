@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from distsim import Job
 from distsim.engine.evidence import replay
-from distsim.engine.jobs.resolve import resolve
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.tuning import tuning_options
@@ -19,8 +17,6 @@ LORA = {
     "model": "qwen3-8b", "gpu": "h100-sxm", "n_gpus": "1", "seq_len": "2048", "micro_batch": "2", "grad_accum": "4",
     "precision": "bf16", "finetune_kind": "lora", "lora_rank": "16", "notes": "LoRA on all 7 projections",
 }  # fmt: skip
-
-UNTOLD: dict[str, Any] = {"model": "qwen3-8b", "gpu": "h100-sxm", "seq": 2048, "lora_rank": 16}
 
 
 def _run(**cells: Any) -> Run:
@@ -65,7 +61,6 @@ def test_unsloth_adds_adapters_in_products_and_fuses_what_lies_between() -> None
     assert own.framework.adapters.fp32 and not own.framework.adapters.own_inputs
     predicted = replay(_run(framework="unsloth", tokens_per_s_per_gpu="8900", year="2026"))
     assert predicted.error is not None and abs(predicted.error) < 0.2
-    assert setup_of(_run(framework="trl", recompute="unsloth")).framework.adapters.summed == "apart"
 
 
 def test_a_usual_dropout_gives_way_to_experts_that_are_tensors() -> None:
@@ -86,9 +81,3 @@ def test_kernels_like_unsloths_are_read_from_notes(notes: str, summed: str) -> N
         setup_of(_run(framework="axolotl", notes=f"LoRA on all 7 projections; {notes}")).framework.adapters.summed
         == summed
     )
-
-
-def test_who_names_unsloth_is_told_what_it_is_computed_as() -> None:
-    notes = {name: resolve(Job(**UNTOLD, framework=name)).notes for name in ("Unsloth", "trl")}
-    told = [note for note in notes["Unsloth"] if "as transformers with peft" in note]
-    assert len(told) == 1 and told[0].startswith("Unsloth is computed") and set(notes["trl"]) < set(notes["Unsloth"])

@@ -185,7 +185,7 @@ def test_a_decoder_that_nobody_knows_is_taken_as_gpt_and_that_is_said() -> None:
         ("Megatron Bridge r0.2", "megatron-bridge"),
         ("IBM fms-fsdp", "fms-fsdp"), ("Megatron-LLaMA (Alibaba)", "megatron-lm"), ("MindSpeed LLM 2.0", "megatron-lm"),
         ("MindSpeed-MM", "megatron-lm"), ("Primus", "megatron-core"), ("Primus torchtitan", "torchtitan"),
-        ("axolotl 0.6", "huggingface"), ("unsloth (Colab)", "huggingface"), ("litgpt 0.4", "litgpt"),
+        ("axolotl 0.6", "huggingface"), ("unsloth (Colab)", "unsloth"), ("litgpt 0.4", "litgpt"),
         ("MosaicML Composer 0.17", "llm-foundry"), ("llm.c (Karpathy)", "torch-compile"),
         ("alpaca trainer", "huggingface"),
         ("FSDP, as ZeRO-3", "fsdp"), ("zero bubble", "megatron-lm"), ("my ZeRO", "deepspeed"),

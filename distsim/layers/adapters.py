@@ -23,7 +23,7 @@ from distsim.layers.ledger import (
     parameters_of,
 )
 from distsim.layers.linear import Size, product_row, weight_cast
-from distsim.layers.names import DROPOUT_MASK, EXPERTS, HEAD, LORA_MASK, MLP_DOWN, MLP_PRODUCT, ROUTER
+from distsim.layers.names import DROPOUT_MASK, EXPERTS, HEAD, LORA_MASK, MLP_DOWN, MLP_PRODUCT, MLP_UP, ROUTER
 from distsim.layers.streams import UNSCALED
 from distsim.layers.unpacking import plain_weight, quantised, unpacked
 from distsim.specs.tuning import Tuning
@@ -56,21 +56,27 @@ def tuned(ctx: Context, tuning: Tuning, operations: Iterable[Operation]) -> tupl
             found.append(frozen._replace(parameters=(*frozen.parameters, *idle)))
         else:
             found += [frozen, *adapters]
-    return tuple(found) if not _in_one_function(ctx, tuning) else tuple(map(_made_again, found))
+    return tuple(_as_function(tuning, row) for row in found) if _in_one_function(ctx, tuning) else tuple(found)
 
 
 def _in_one_function(ctx: Context, tuning: Tuning) -> bool:
     """Whether the MLP and its adapters are one function: for a gated one without biases, all three of whose products
     have an adapter that drops nothing (unslothai/unsloth models/llama.py, patch_peft_model)."""
     plain = ctx.model.gated and not (ctx.model.mlp_bias or ctx.model.mlp_output_bias)
-    return tuning.mlp_function and plain and not tuning.dropout and not tuning.dora and tuning.targets >= _MLP
+    return tuning.mlp != "modules" and plain and not tuning.dropout and not tuning.dora and tuning.targets >= _MLP
 
 
-def _made_again(operation: Operation) -> Operation:
-    """A row without what the last product of the MLP reads, which the function makes again where its gradient was."""
-    if operation.adapts != MLP_DOWN:
+def _as_function(tuning: Tuning, operation: Operation) -> Operation:
+    """A row as the function runs it: what its last product reads is not kept but made again, and that and the gradients
+    of gate and up are there until its first products have run backward."""
+    if operation.adapts == MLP_DOWN:
+        return operation._replace(saved=tuple(one for one in operation.saved if one.name != MLP_PRODUCT))
+    if operation.name != MLP_UP:
         return operation
-    return operation._replace(saved=tuple(one for one in operation.saved if one.name != MLP_PRODUCT))
+    factors, own, *copies = operation.transient_backward
+    again = factors._replace(name=MLP_PRODUCT, elements=factors.elements / 2)
+    second = (own._replace(name=f"{MLP_UP}.second_gradient"),) if tuning.mlp == "adding function" else ()
+    return operation._replace(transient_backward=(factors, own, *copies, again, *second))
 
 
 def _trains_whole(ctx: Context, tuning: Tuning, operation: Operation) -> bool:

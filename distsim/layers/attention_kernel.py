@@ -7,7 +7,7 @@ from distsim.layers.ledger import Context, Tensor
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
-from distsim.units import MASK_BYTES
+from distsim.units import FP32_BYTES, MASK_BYTES
 
 MASK = "attention.mask"
 MASKED = ("always", "bias")  # kinds of masks that rule the flash kernel out in every layer
@@ -17,6 +17,30 @@ pad_bias)."""
 FLASH_BYTES = 2  # flash kernels take 2-byte queries, keys and values only
 FLASH_WIDTH = 256
 """The widest heads of flash kernels (Dao-AILab/flash-attention, README; torch, transformers/cuda/sdp_utils.cpp)."""
+
+
+ACCUMULATING = ("own", "sdpa", "flash-1", "flash-2")
+"""Kernels whose backward adds up gradients of queries in fp32, block by block of keys, and makes those of keys and
+values for each head of queries (Dao-AILab/flash-attention csrc/flash_attn/flash_api.cpp, mha_bwd: dq_accum,
+dk_expanded, dv_expanded, whose copy in torch is transformers/cuda/flash_attn/flash_api.cpp; NVIDIA/cudnn-frontend
+node/scaled_dot_product_flash_attention.h: dQ_accum, dK_fullhead, dV_fullhead)."""
+
+
+def summed_apart(ctx: Context, query: Tensor, key: Tensor, value: Tensor, own: Number) -> tuple[Tensor, ...]:
+    """What a flash kernel's backward holds beside the gradients that it gives: queries' in fp32, and keys' and values'
+    of all heads where several share them. ``own`` is the elements of keys before any copy to all heads."""
+    kernels, model = ctx.kernels, ctx.model
+    library = kernels.attention_kernel in ACCUMULATING and kernels.compiler != "xla" and kernels.packed != "masked"
+    if not library or not flash_kernel(ctx):
+        return ()
+    sums = (query._replace(name="attention.query_sums", bytes_each=FP32_BYTES),)
+    share = model.heads / model.kv_heads
+    if share <= 1 or model.latent_attention is not None:
+        return sums
+    here = where(key.elements > own, 0, share)
+    each = (key._replace(elements=here * own, name="attention.key_gradients"),
+            value._replace(elements=here * own, name="attention.value_gradients"))
+    return (*sums, *each)
 
 
 def flash_kernel(ctx: Context) -> bool:

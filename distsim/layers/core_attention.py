@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, round_up, where
 from distsim.formulas.compute import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
-from distsim.layers.attention_kernel import all_keys, casts_keys, sdpa_choice, views_values, with_mask
+from distsim.layers.attention_kernel import all_keys, casts_keys, sdpa_choice, summed_apart, views_values, with_mask
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.names import DROPOUT_MASK, PROBABILITIES, SOFTCAP, WIDE_PROBABILITIES
 from distsim.specs.kernels import Kernels
@@ -78,7 +78,7 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
             (layout.micro_batch * packed, heads, queries / packed, key_tokens(ctx), width, value_width),
             (*saved, *mask),
             output,
-            transient_backward=(output, query, key, value),
+            transient_backward=(output, query, key, value, *summed_apart(ctx, query, key, value, own)),
             recompute_class="core_attention",
             role="core",
             causal=ctx.keys is None and not ctx.model.sees_all(ctx.layer),

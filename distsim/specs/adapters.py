@@ -18,9 +18,10 @@ class Adapters(Spec):
     summed: Literal["apart", "product"] = "apart"
     """An adapter's result is scaled and added by passes of their own, or by its second product as that writes
     (torch's addmm_)."""
-    mlp: Literal["modules", "function"] = "modules"
-    """Adapters on all products of a gated MLP are modules of their own, or one function runs the MLP with them and
-    makes what its last product reads again in backward, over the gradient of it (Unsloth)."""
+    mlp: Literal["modules", "function", "adding function"] = "modules"
+    """Adapters on all products of a gated MLP are modules of their own, or one function runs the MLP with them: it
+    makes what the last product reads again in backward, over the gradient of it, and sums the gradients of its input
+    as products write (Unsloth) or by an addition, beside a second one (axolotl)."""
     units: bool = False
     """FSDP wraps each of their matrices as a unit of its own (peft's fsdp_auto_wrap_policy)."""
     splits_fused: bool = False

@@ -77,8 +77,8 @@ class Tuning(NamedTuple):
     quantises_head: bool
     gathers_outputs: bool = False
     """Adapters of row-parallel products gather their output whole over tensor parallel ranks."""
-    mlp_function: bool = False
-    """One function runs a gated MLP and its adapters, as a framework's ``adapters.mlp`` has it."""
+    mlp: str = "modules"
+    """How a gated MLP runs with its adapters, as a framework's ``adapters.mlp`` has it."""
     others_fp32: bool = False
     """What is frozen beside quantised weights is held in fp32, but for routed experts."""
     quantises_experts: bool = False

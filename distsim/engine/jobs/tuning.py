@@ -75,7 +75,7 @@ def tuning_of(
         _plain(precision, precision.parameter_bytes) if rules.fp32 else precision,
         FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs,
         splits_fused(framework, model),
-        packed, rules.quantises_head, rules.gathers_outputs, rules.mlp == "function",
+        packed, rules.quantises_head, rules.gathers_outputs, rules.mlp,
         rules.others_fp32 and packed is not None and not packed.leaves_others, with_experts, experts,
         rules.keeps_originals and model.tied_embeddings and "head" in whole,
         _decomposed(filled, framework, experts),

@@ -57,7 +57,7 @@ def summed_in_products(run: Run) -> dict[str, Any]:
     """How kernels like Unsloth's run adapters: by functions whose products add them to the base's results."""
     if not hit(_KERNELS, run.notes):
         return {}
-    return {"summed": "product", "own_inputs": False} | ({"mlp": "function"} if mlp_in_one(run) else {})
+    return {"summed": "product", "own_inputs": False} | ({"mlp": "adding function"} if mlp_in_one(run) else {})
 
 
 def mlp_in_one(run: Run) -> bool:
