@@ -44,7 +44,7 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
         return DistsimError(parser_says.rstrip("."), hint)
     example = _written_out(given) if kind == KINDS["valid integer"] else ""
     if SEVERAL.fullmatch(given) and _searched(flag):
-        several = f"for several: distsim search llama-7b {flag} {given.replace('-', '..')}"
+        several = f"for several: distsim search {_as_search(command, arguments, flag, given)}"
         example = f"{example}; {several}" if example else several
     elif SEVERAL.fullmatch(given):
         example = example or "it takes one number"
