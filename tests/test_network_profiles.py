@@ -77,12 +77,12 @@ def test_factors_of_other_collectives_and_classes(tmp_path: Path, capsys: pytest
     gathers = profile(tmp_path, f"[factor.efa-v2.gather]\n{GOOD}")
     assert run([*ONE, *ON_P5, "--profile", gathers]) == 0
     assert "has no effect" in capsys.readouterr().err
-    for all_others in ("other-inter.direct", "other-intra.direct", "nvlink-4.direct"):
+    for all_others in ("efa-v2.direct", "other-intra.direct", "nvlink-4.direct"):
         text = f"[factor.{all_others}]\n{GOOD}"
         (tmp_path / f"{all_others}.toml").write_text(text)
         assert run([*ONE[:2], "all_to_all", *ON_P5, "--profile", str(tmp_path / f"{all_others}.toml")]) == 0
         noted = "has no effect" in capsys.readouterr().err
-        assert noted == (all_others == "other-intra.direct")  # nvlink-4 has factors of its own
+        assert noted == (all_others == "other-intra.direct")  # nvlink-4 and efa-v2 have factors of their own
 
 
 @pytest.mark.parametrize(

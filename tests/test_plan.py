@@ -653,7 +653,7 @@ def test_the_batch_grows_with_the_cluster() -> None:
     assert StepBatch(4096, stated=7).sequences(16384) == 7
     assert StepBatch(4096, most_tokens=30e6, sparse=True).sequences(512) == 8192  # experts see few of the tokens each
     assert scaling.good_batch_tokens(6 * 67e9 * 2e12) == pytest.approx(19.2e6, rel=0.02)
-    assert "4M tokens or 2,048 per accelerator" in known(*ASKED).stderr
+    assert "4M tokens, or 2,048 per accelerator" in known(*ASKED).stderr
     told = StepBatch(8192, most_tokens=23.4e6, sparse=True).words([2048])
     assert "2,048 sequences (16.8M tokens) per step: " in told and "the 23.4M tokens" in told
     assert "1,024 to 4,096 sequences (4.19M to 16.8M tokens) per step" in grows.words([4096, 1024, 1024])

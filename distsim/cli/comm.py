@@ -26,7 +26,9 @@ def comm(
     collective: Annotated[
         str | None, typer.Option("--collective", help="price one collective instead of a model's step, e.g. all_reduce")
     ] = None,
-    bytes: Annotated[str | None, typer.Option("--bytes", help="with --collective: message size, e.g. 1GB")] = None,
+    bytes: Annotated[
+        str | None, typer.Option("--bytes", help="with --collective: largest message size, e.g. 1GB")
+    ] = None,
     sweep_from: Annotated[
         str | None, typer.Option("--from", help="with --collective: first size of the sweep", show_default=False)
     ] = None,

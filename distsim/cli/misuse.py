@@ -55,6 +55,24 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     return DistsimError(f"{flag} {given!r} is not {kind}", example, hint)
 
 
+def _as_search(command: str, arguments: Sequence[str], flag: str, given: str) -> str:
+    """The command line as a search's, with a list or range where one number stood; without what only ``command`` has
+    options for."""
+    from distsim.cli.narrow import flags_of
+
+    taken = flags_of(import_module("distsim.cli.search").search)
+    words: list[str] = []
+    dropped = False
+    for word in arguments:
+        name = word.partition("=")[0]
+        if name.startswith("--"):
+            dropped = name not in taken
+        if not dropped:
+            words.append(word)
+    several = given.replace("-", "..")
+    return " ".join(word.replace(given, several) if given in word else word for word in words)
+
+
 def _searched(flag: str) -> bool:
     """Whether a search tries values of an option."""
     from distsim.engine.layouts.searchable import BOUNDED

@@ -26,7 +26,7 @@ def pipeline(
     placement: flag.Placement = None, chains: flag.Chains = None, fused: flag.Fused = None,
     fused_time: flag.FusedTime = None, memory_limit: flag.MemoryLimit = None, weight_memory: flag.WeightMemory = None,
     group: flag.Group = None, balance: flag.Balance = None, loss: flag.Loss = 0.0, optimizer: flag.Optimizer = None,
-    sync: flag.Sync = True, model: flag.Model = None, job: dict[str, Any], compare: flag.Compare = False,
+    sync: flag.Sync = None, model: flag.Model = None, job: dict[str, Any], compare: flag.Compare = False,
     list_: flag.List = False, svg: flag.Svg = None, trace: flag.Trace = None, json: flag.Json = False,
 ) -> None:  # fmt: skip
     """Draw a pipeline schedule: what each stage computes when, the bubble, and the activations in flight.
@@ -55,7 +55,8 @@ def pipeline(
     times, setup = options.times_of_model(model, shape, named, under, times)
     given: dict[str, Any] = {
         "stages": stages, "micro": micro, "chunks": chunks, "p2p": p2p, "overlap": not blocking, **times,
-        "contention": contention, "loss": loss, "optimizer": optimizer, "optimizer_sync": 0.0 if sync else None,
+        "contention": contention, "loss": loss, "optimizer": optimizer,
+        "optimizer_sync": None if sync is False else 0.0,
     }  # fmt: skip
     single = {
         "schedule": schedule, "fused": fused, "fused_time": options.times(fused_time, "--fused-time"),

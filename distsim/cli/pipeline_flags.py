@@ -53,9 +53,10 @@ Balance = Annotated[
 Loss = Annotated[float, typer.Option(help="loss time, on the last chunk [default: 0]", show_default=False)]
 Optimizer = Annotated[float | None, typer.Option(help="time of an optimizer step at the end [default: none]")]
 Sync = Annotated[
-    bool,
-    typer.Option("--sync/--no-sync", help="optimizer step on all stages together, or on each as soon as it is done"),
-]
+    bool | None,
+    typer.Option("--sync/--no-sync", help="optimizer step on all stages together, or on each as soon as it is done "
+                 "[default: together]"),
+]  # fmt: skip
 Model = Annotated[str | None, typer.Option(help="use this model's times in seconds, as distsim step computes them")]
 Compare = Annotated[bool, typer.Option("--compare", help="compare all schedules, best first")]
 List = Annotated[bool, typer.Option("--list", help="list the schedules and their papers")]

@@ -201,10 +201,11 @@ def refuse_two_times(model: str | None, balance: str | None, loss: float) -> Non
         )
 
 
-def refuse_idle(sync: bool, optimizer: float | None, transfers: dict[str, bool], delayed: bool) -> None:
+def refuse_idle(sync: bool | None, optimizer: float | None, transfers: dict[str, bool], delayed: bool) -> None:
     """Refuses what cannot have an effect; ``transfers`` are the options of how they run, where any is ``delayed``."""
-    if not sync and optimizer is None:
-        raise DistsimError("--no-sync has no effect without an optimizer step", "give its time, e.g. --optimizer 0.5")
+    if sync is not None and optimizer is None:
+        named = "--sync" if sync else "--no-sync"
+        raise DistsimError(f"{named} has no effect without an optimizer step", "give its time, e.g. --optimizer 0.5")
     idle = [one for one, stated in transfers.items() if stated and not delayed]
     if idle:
         does = "has" if len(idle) == 1 else "have"

@@ -12,6 +12,7 @@ from distsim.engine.networks.network import Group, Network, group_of
 from distsim.errors import DistsimError
 from distsim.preset_kinds import DEFAULT_GPU
 from distsim.specs.cluster import Cluster
+from distsim.specs.limits import LARGEST_DEGREE
 from distsim.units import GIB, parse
 
 if TYPE_CHECKING:
@@ -69,15 +70,23 @@ def collective(
     words = {"network": network, "backend": backend, "profile": profile}
     stated: dict[str, Any] = {one: None if text is None else keywords.word(one, text) for one, text in words.items()}
     if gpus_per_node is not None:
-        stated["gpus_per_node"] = keywords.whole("gpus_per_node", gpus_per_node, None)
+        stated["gpus_per_node"] = _countable("gpus_per_node", gpus_per_node)
     if internode_gbps_per_gpu is not None:
         stated["internode_gbps_per_gpu"] = keywords.number("internode_gbps_per_gpu", internode_gbps_per_gpu)
     card = DEFAULT_GPU if gpu is None else keywords.word("gpu", gpu)
-    ranks, spec = keywords.whole("gpus", gpus, None), _cluster(cluster)
+    ranks, spec = _countable("gpus", gpus), _cluster(cluster)
     group = group_on(card, ranks, spec, sharp=keywords.switch("sharp", sharp), **stated)
     size = parse(bytes, "B", "bytes")
     _check_size(size)
     return priced(name, size, group)
+
+
+def _countable(name: str, value: Any) -> int:
+    """A number of GPUs; raises for more than any option takes."""
+    found = keywords.whole(name, value, None)
+    if found > LARGEST_DEGREE:
+        raise DistsimError(f"{name} {found:,} is out of range", f"it must be at most {LARGEST_DEGREE:,}")
+    return found
 
 
 def group_on(gpu: str = DEFAULT_GPU, gpus: int = 8, cluster: Any = None, **stated: Any) -> Group:

@@ -24,6 +24,13 @@ def all_reduce_wire_bytes(size_bytes: Number, ranks: Number) -> Number:
     return 2 * (ranks - 1) / ranks * size_bytes
 
 
+@formula(unit="B", source="NVIDIA/nccl src/device/all_reduce.h, runNvls: multimem.ld_reduce, then multimem.st")
+def nvls_link_bytes(size_bytes: Number, ranks: Number) -> Number:
+    """Bytes that one rank's link carries in either direction while the switch reduces: its tensor once to be added up
+    by others' reads, and the sums of its own n-th part to be given to all."""
+    return size_bytes * (1 + 1 / ranks)
+
+
 @formula(unit="B", source=_THAKUR)
 def all_gather_wire_bytes(size_bytes: Number, ranks: Number) -> Number:
     """Bytes one rank sends to gather ``size_bytes`` everywhere; reduce_scatter and all_to_all send the same."""

@@ -52,6 +52,8 @@ class NcclTests(NamedTuple):
 
     samples: tuple[Sample, ...]
     device: str
+    ignored: int = 0
+    """Rows whose size or time is no measurement, as of a test that was cut off."""
 
 
 def read(path: str, op: str | None = None, ranks: int | None = None) -> NcclTests:
@@ -213,4 +215,4 @@ def _checked(samples: list[Sample], device: str, path: str) -> NcclTests:
     good = [one for one in samples if one.size_bytes > 0 and 0 < one.seconds < math.inf]
     if not good:
         raise DistsimError(f"no measurements in {path}", _WANTED)
-    return NcclTests(tuple(good), device)
+    return NcclTests(tuple(good), device, sum(one.size_bytes != 0 for one in samples) - len(good))

@@ -6,6 +6,7 @@ from distsim.arrays import ceil_div
 from distsim.engine.exchanges.flows import SLOW_LINK
 from distsim.engine.exchanges.offloading import DRIVES, host_rate
 from distsim.engine.traffic import DRIVE_OPS, GPU_OPS, HOST_OPS, Row, TrafficReport
+from distsim.formulas.collectives import nvls_link_bytes
 from distsim.report.style import Style
 from distsim.units import decimal_bytes
 
@@ -77,8 +78,13 @@ def line_rate(report: TrafficReport, link: str) -> float:
 
 
 def carried(row: Row) -> float:
-    """Bytes of one rank that a link carries: what is sent, or copied to and from the host in either direction."""
-    return float(row.bytes_per_call * row.calls if row.op in HOST_OPS else row.wire_bytes_per_rank)
+    """Bytes of one rank that a link carries: what is sent, or copied to and from the host in either direction. Where
+    the switch adds up (NVLS) that is less than a ring would send."""
+    if row.op in HOST_OPS:
+        return float(row.bytes_per_call * row.calls)
+    if row.op == "all_reduce" and row.algorithm == "nvls":
+        return float(nvls_link_bytes(row.bytes_per_call * row.calls, row.group_size))
+    return float(row.wire_bytes_per_rank)
 
 
 def _crossing(report: TrafficReport, level: int) -> str:

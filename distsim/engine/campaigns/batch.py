@@ -62,6 +62,6 @@ class StepBatch:
         if self.sparse:
             return f"the {most} tokens up to which larger batches help a mixture of experts"
         return (
-            f"{count(USUAL_STEP_TOKENS)} tokens or {TOKENS_PER_ACCELERATOR:,} per accelerator, whichever is more, "
-            f"but at most {most}"
+            f"about {count(USUAL_STEP_TOKENS)} tokens, or {TOKENS_PER_ACCELERATOR:,} per accelerator where that is "
+            f"more, up to about {most}"
         )

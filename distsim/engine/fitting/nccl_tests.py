@@ -92,7 +92,15 @@ def fit(
         start = calibrate_links.factor_for(result, key)
         members = [one for one in ready if one.key == key]
         fitted[key] = result[key] = calibrate_links.fit_one(members, start, result)
-    return Profile(lines, fitted, tuple(filter(None, [_other_device(found.device, gpu)])))
+    return Profile(lines, fitted, tuple(filter(None, [_other_device(found.device, gpu), _ignored(found)])))
+
+
+def _ignored(found: NcclTests) -> str:
+    """A note on rows that were no measurements."""
+    if not found.ignored:
+        return ""
+    rows = "1 row is" if found.ignored == 1 else f"{found.ignored} rows are"
+    return f"{rows} left out: no size or no time above zero; {len(found.samples)} are fitted"
 
 
 def _per_node(sample: Sample, stated: int | None) -> int | None:

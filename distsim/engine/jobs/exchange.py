@@ -255,6 +255,11 @@ def _compression(setup: Setup) -> tuple[str, int]:
     if kind in DTYPE_BYTES and DTYPE_BYTES[kind] >= DTYPE_BYTES[wide := reduced_in(setup)]:
         mend = "leave it out, or use --precision amp-bf16, whose gradients are fp32"
         raise DistsimError(f"--compress {text} has no effect: gradients are already sent in {wide}", mend)
+    if kind == "powersgd" and int(rank) > setup.model.hidden:
+        raise DistsimError(
+            f"--compress {text} compresses nothing: {setup.model.name} has a hidden size of {setup.model.hidden}",
+            "typical ranks are 1 to 32, e.g. --compress powersgd-r4",
+        )
     return kind, int(rank or 0)
 
 

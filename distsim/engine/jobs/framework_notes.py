@@ -131,9 +131,17 @@ def refuse_other_stage(setup: Setup, zero: int) -> None:
 
 def _wider_gradients(framework: Framework, precision: Precision, job: Job) -> list[str]:
     """A note for a job that names its framework and no recipe, where that framework's own has wider gradients."""
+    return _wider(framework, precision, job) if job.names_framework else []
+
+
+def narrow_by_default(setup: Setup) -> list[str]:
+    """The same where layouts are chosen for a framework that nobody named: what fits may not fit its own recipe."""
+    return [] if setup.job.names_framework else _wider(setup.framework, setup.precision, setup.job)
+
+
+def _wider(framework: Framework, precision: Precision, job: Job) -> list[str]:
     usual = framework.usual.get(f"precision_{precision.name}")
-    named = job.names_framework and job.precision is None and job.lora_rank is None
-    if not named or usual is None or framework.stands_for:
+    if job.precision is not None or job.lora_rank is not None or usual is None or framework.stands_for:
         return []
     wide = catalog.load("precisions", str(usual)).gradient_bytes
     if wide <= precision.gradient_bytes:

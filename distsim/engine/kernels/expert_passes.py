@@ -42,6 +42,11 @@ router's weight (8, broadcast), cast (6), or all in one kernel (4); rows added w
 written: 6, indexed). Backward: rows of the sum's gradient taken (4, indexed), cast (6), product (8, broadcast), product
 for the weights' gradient and its sum (16, broadcast), cast (6), or all but the rows in one kernel (2). Source:
 pytorch/torchtitan models/common/token_dispatcher.py, combine."""
+SELECTED = ((4.0, 6.0), (6.0, 4.0))
+"""Bytes per element, forward and backward, of rows that a dispatcher which sends tokens once leaves to torch: taken by
+index for each expert (read and written), whose gradients are added where they came from (two read, one written), and
+results that are added likewise, whose gradients are taken. Source: pytorch/torchtitan distributed/deepep/deepep.py,
+_permute_tokens (index_select) and _unpermute_tokens (scatter_add_); routers' weights are the activation's."""
 REPEATED_BIAS = (8.0, 0.0)
 """Bytes per element of an expert's product where its bias is repeated for each token and added, beside the gradient's
 sum by expert: written (2), added (6). A compiler makes both part of what reads them."""
@@ -71,8 +76,7 @@ def exchange_passes(setup: Setup, operation: Operation) -> Passes:
     slower = COMPILED_INDEXING if compiled_around(setup) else slowed(STRIDED_PACE, setup.accelerator)
     copied = 2 * routed * width * setup.precision.activation_bytes  # read and written
     padded = 1.0 if setup.kernels.expert_padding else 0.0
-    once = setup.framework.traffic.expert_copies == "once"  # what sends a token once per rank needs no order before
-    again = where(setup.layout.ep > 1, 0.0 if once else ORDERED_TWICE - 1, padded)
+    again = where(setup.layout.ep > 1, ORDERED_TWICE - 1, padded)
     if operation.name == DISPATCH:
         added = copied / 2 * (1 + 1 / experts.per_token) + again * copied
         return Passes(copied * (slower * (1 + again) + padded * PADDING_ROW), INDEX_ADDED * added)

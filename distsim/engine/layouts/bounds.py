@@ -56,10 +56,11 @@ def _within(value: Any, low: int, high: int | None) -> Any:
 
 def parse_bound(name: str, text: str) -> Bound:
     """``8``, ``1..8``, ``1,2,4``, ``4..`` or words."""
-    parts = [part.strip().lower() for part in text.split(",") if part.strip()]
+    parts = [part.strip().lower() for part in text.split(",")]
     option = f"{flag(name)} {text}"
-    if not parts:
-        raise DistsimError(f"{option!r} names no value", "write e.g. 8, 1..8 or 1,2,4")
+    if not all(parts):
+        names = "an empty value" if any(parts) else "no value"
+        raise DistsimError(f"{option!r} names {names}", "write e.g. 8, 1..8 or 1,2,4")
     if name in WORDS:
         parts = list(WORDS[name]) if parts == ["all"] else parts
         parts = [plain(part) for part in parts] if name == "schedule" else parts

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from distsim import catalog
 from distsim.engine.campaigns.prices import Quote
 from distsim.engine.plans.goodput import LEAST_INTERVAL_SECONDS
+from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.plan import LONGEST_DAYS, Candidate, Option
 from distsim.engine.plans.sold import gpu_of
 from distsim.errors import DistsimError
 from distsim.formulas.goodput import daly_interval_seconds, wall_over_work
+from distsim.specs.flags import flag
 from distsim.specs.limits import LARGEST_DEGREE
 from distsim.units import DAY, YEAR, duration
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from distsim.engine.plans.request import Request
 
 YEAR_DAYS = YEAR / DAY
+FIXED = ("tp", "pp", "cp", "ep", "zero", "recompute", "micro_batch", "zero_group")
+"""Bounds that decide what layouts need of a GPU's memory."""
 YEARS = f"{LONGEST_DAYS / YEAR_DAYS:.0f} years"
 
 
@@ -31,7 +35,7 @@ def nothing_found(
     if not known:
         return DistsimError(
             f"no layout of {model} fits any cluster that was tried: {', '.join(sorted({c for c, _ in places}))}",
-            "try more accelerators with --gpus, or accelerators with more memory",
+            *_held(request), "try more accelerators with --gpus, or accelerators with more memory",
         )
     if not any(known.values()):
         nodes = sorted({catalog.load("clusters", cluster).gpus_per_node for cluster, _ in known})
@@ -42,6 +46,15 @@ def nothing_found(
         )
     priced = [one.under(quote.term) for one in made for quote in known[one.cluster, one.gpus]]
     return _for_ever(request, priced)
+
+
+def _held(request: Request) -> list[str]:
+    """What the user fixed of the layout, none of which more accelerators mend."""
+    job, bounds = request.terms.job, request.terms.bounds.given
+    fixed = [f"{flag(name)} {bound.text}" for name, bound in bounds.items() if name in FIXED]
+    if job.seq and job.seq > USUAL_SEQUENCE:
+        fixed.append(f"--seq {job.seq}")
+    return [f"every layout that was tried has {', '.join(fixed)}: try without"] if fixed else []
 
 
 def without_option(

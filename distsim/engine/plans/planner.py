@@ -23,6 +23,7 @@ from distsim.engine.plans.no_option import nothing_found, without_option
 from distsim.engine.plans.offers import Offers, offers
 from distsim.engine.plans.owned import owned_hour
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
+from distsim.engine.plans.parts import partial_rents
 from distsim.engine.plans.plan import Candidate, Option
 from distsim.engine.plans.request import Request
 from distsim.engine.plans.scope import Scope, usual_notes
@@ -210,6 +211,7 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     unread = unread_notes(request.terms, model, tried.places, tried.made, found)
     of_chips = (note for option in found for note in option.candidate.notes)
     rents = ((one.quote.whose, one.quote.usd_per_gpu_hour) for one in found if not one.quote.owned)
+    usual += partial_rents(prices.known, found)
     notes = tuple(dict.fromkeys((*usual, *high_rents(rents), *scope.notes(tried.sizes), *unread, *of_chips)))
     sizes = tuple(tried.sizes)
     return Plan(request, model, tuple(found), notes, sizes, lacking, prices.since)

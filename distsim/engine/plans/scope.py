@@ -10,6 +10,7 @@ from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.campaigns.prices import RESERVED_YEARS, STALE_DAYS, Quote, cluster_file
 from distsim.engine.jobs.drives import lowest_stage, node_rates
 from distsim.engine.jobs.flops import active_parameters, model_flops
+from distsim.engine.jobs.framework_notes import narrow_by_default
 from distsim.engine.jobs.graphs import OPEN
 from distsim.engine.jobs.hardware import limited
 from distsim.engine.jobs.lacking import other_software, unit_refusal, unnamed_software
@@ -54,7 +55,7 @@ class Scope:
         setup = resolve(job)
         self.flops_per_token = float(model_flops(setup))
         self._idle = without_effect(setup.model, job, setup.kernels)
-        self._lengths = length_notes(setup.model, setup.layout)
+        self._lengths = [*length_notes(setup.model, setup.layout), *narrow_by_default(setup)]
         self._tuning = tuning_notes(setup.tuning, setup.model, setup.kernels, setup.framework, setup.precision, job)
 
     def places(self) -> list[tuple[str, int]]:
