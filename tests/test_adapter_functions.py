@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+import distsim
 from distsim import Job
 from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.setup import setup_of
+from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.units import GIB
 
@@ -123,3 +125,29 @@ def test_flash_attention_sums_gradients_of_queries_apart() -> None:
     assert "attention.key_gradients" not in beside["llama-7b"] and "attention.query_sums" in beside["llama-7b"]
     pallas = _rows(_adapted(framework="maxtext", gpu="tpu-v5p", lora_rank=None, lora_targets=None))["attention.core"]
     assert not any(one.name == "attention.query_sums" for one in pallas.transient_backward)
+
+
+def test_only_what_is_computed_again_leaves_the_gpu() -> None:
+    """Unsloth's default goes with its checkpoints; a search tries those alone, and others where nothing is offloaded,
+    as its commands do."""
+    assert _adapted(framework="unsloth").offload == ("activations",)
+    for kept in ({"recompute": "none"}, {"recompute_layers": 8}, {"offload": "none"}):
+        assert _adapted(framework="unsloth", **kept).offload == ()
+    with pytest.raises(DistsimError, match="offloads checkpoints alone"):
+        _adapted(framework="unsloth", recompute="none", offload="activations")
+    job: dict[str, Any] = {"gpu": "rtx-4090", "gpus": 2, "seq": 2048, "lora_rank": 16, "quantize": "nf4",
+                           "framework": "unsloth", "global_batch": 16}  # fmt: skip
+    usual, free = (distsim.search("llama-3-8b", **job, **more) for more in ({}, {"offload": "none"}))
+    assert {one.report.setup.recompute for one in usual.best} == {"full"}
+    assert "none" in {one.report.setup.recompute for one in free.best}
+    assert any("--offload none tries others" in note for note in usual.notes) and usual.evaluated < free.evaluated
+    best = usual.best[0]
+    again = distsim.step("llama-3-8b", **job, micro_batch=int(best.report.setup.layout.micro_batch))
+    assert again.seconds == pytest.approx(best.report.seconds, rel=1e-9)
+
+
+def test_a_plan_of_one_stage_of_zero_alone_finds_layouts() -> None:
+    """Unsloth runs ZeRO 0 only; plans tried 1, as where nobody says, and found none."""
+    plan = distsim.plan("llama-3-8b", tokens=1e7, gpu="h100-sxm", gpus=1, framework="unsloth", lora_rank=16, seq=2048,
+                        global_batch=16)  # fmt: skip
+    assert plan.options

@@ -56,6 +56,22 @@ def test_rows_of_one_token_are_added_where_it_is_and_behind_an_all_to_all_once_m
     assert exchange_passes(sent, far) == pytest.approx((4 * slower * size, INDEX_ADDED * size * (3 + 1 / 8)))
 
 
+def test_rows_that_are_sent_once_are_selected_and_added() -> None:
+    """torchtitan's DeepEP leaves one index_select and one scatter_add_ to torch, which also take each other's place
+    backward; without other ranks nothing is sent, and nothing changes."""
+    alone, sent = titan(), titan(ep=8)
+    traffic = sent.framework.traffic.model_copy(update={"expert_copies": "once"})
+    both = [replace(one, framework=one.framework.model_copy(update={"traffic": traffic})) for one in (alone, sent)]
+    dispatch, combine = (operation(sent, f"mlp.{name}") for name in ("dispatch", "combine"))
+    elements = dispatch.shape[0] * dispatch.shape[1]
+    slower = slowed(STRIDED_PACE, sent.accelerator)
+    assert exchange_passes(both[1], dispatch) == pytest.approx((4 * slower * elements, 6 * slower * elements))
+    assert exchange_passes(both[1], combine) == pytest.approx((6 * slower * elements, 4 * slower * elements))
+    assert exchange_passes(both[0], dispatch) == pytest.approx(exchange_passes(alone, dispatch))
+    each = exchange_passes(sent, dispatch), exchange_passes(sent, combine)
+    assert sum(sum(one) for one in each) > 2.5 * 20 * slower * elements
+
+
 def test_a_compiler_takes_in_what_stands_beside_the_indexing_but_not_in_older_releases() -> None:
     combine = operation(titan(), "mlp.combine")
     elements = combine.shape[0] * combine.shape[1]

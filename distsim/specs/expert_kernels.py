@@ -49,6 +49,9 @@ class ExpertKernels(Spec):
     """Rows of experts' tensors over the mean of their tokens in a graph of whole steps, whose shapes are fixed."""
     expert_pages: Factor = 1.0
     """The same of the pages to which such a graph copies what experts keep, where their products quantise it."""
+    expert_rows_once: Literal["indexed", "selected"] = "indexed"
+    """Where a dispatcher sends tokens once (DeepEP) plain torch's indexing orders them as it does others, with results
+    weighted and summed; or ``index_select`` and ``scatter_add`` do, and the activation weighs (torchtitan)."""
     expert_scale: Literal["after", "before", "inputs"] = "after"
     """Routers' weights multiply what experts give, what their second product reads, or what their first one does."""
     expert_output_wide: bool = False

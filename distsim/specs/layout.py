@@ -6,6 +6,8 @@ from distsim.arrays import Number, maximum
 
 ZERO_STAGES = (0, 1, 2, 3)
 """What ZeRO shards: nothing, optimizer states, gradients too, parameters too."""
+EVERY_LAYER = -1
+"""``recompute_layers`` of layouts all of whose layers are computed again."""
 SHARDS_ALL = 3
 Offload = Literal["optimizer", "parameters", "activations"]
 OFFLOADS: tuple[Offload, ...] = ("optimizer", "parameters", "activations")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distsim.specs.layout import OFFLOADS, Layout
+from distsim.specs.layout import EVERY_LAYER, OFFLOADS, Layout
 
 if TYPE_CHECKING:
     from distsim.arrays import Number
@@ -61,6 +61,8 @@ def layers_leave(supports: Supports, offload: tuple[str, ...], layout: Layout, m
     only those of modules are."""
     if "activations" not in offload or modules or supports.offload_layers == "anywhere":
         return True
+    if supports.offload_layers == "checkpoints":
+        return layout.recompute_layers == EVERY_LAYER
     return (layout.pp == 1) & (layout.selective == 0) & (layout.recompute_layers == 0)
 
 
@@ -76,6 +78,9 @@ def offload_problems(
         found.append((f"{name} offloads optimizer states only under ZeRO {least} or more, but --zero is {layout.zero}",
                       f"add --zero {least}"))  # fmt: skip
     if not found and not layers_leave(supports, offload, layout, modules):
+        if supports.offload_layers == "checkpoints":
+            problem = f"{name} offloads checkpoints alone, of layers that are all computed again"
+            return [(problem, "add --recompute full, or leave --offload activations out")]
         why = [f"pp is {layout.pp}"] if layout.pp > 1 else []
         why += ["activations are recomputed"] if layout.selective or layout.recompute_layers else []
         found.append((

@@ -60,9 +60,9 @@ class Supports(Spec):
     that lives there alone (torchao's) is for a single GPU."""
     offload_zero: ZeroStage = 0
     """The lowest ZeRO stage from which optimizer states leave the GPU."""
-    offload_layers: Literal["anywhere", "alone"] = "anywhere"
+    offload_layers: Literal["anywhere", "alone", "checkpoints"] = "anywhere"
     """``alone``: activations of whole layers leave it only without pipeline stages and recomputation (those of modules
-    go with both)."""
+    go with both); ``checkpoints``: only the inputs of layers that are computed again."""
     zeropp: bool = False
     """It has the parts of ZeRO++."""
     drives: bool = False

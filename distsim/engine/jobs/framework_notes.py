@@ -139,6 +139,15 @@ def narrow_by_default(setup: Setup) -> list[str]:
     return [] if setup.job.names_framework else _wider(setup.framework, setup.precision, setup.job)
 
 
+def checkpoints_alone(setup: Setup) -> list[str]:
+    """A note where a framework's default keeps out of a search whatever is not computed again."""
+    own = setup.framework.supports.offload_layers == "checkpoints" and "activations" in setup.offload
+    if not own or setup.job.offload is not None:
+        return []
+    return [f"layouts compute all layers again, and {setup.framework.name} keeps their inputs in host memory: "
+            "--offload none tries others"]  # fmt: skip
+
+
 def _wider(framework: Framework, precision: Precision, job: Job) -> list[str]:
     usual = framework.usual.get(f"precision_{precision.name}")
     if job.precision is not None or job.lora_rank is not None or usual is None or framework.stands_for:

@@ -11,7 +11,7 @@ from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
 from distsim.specs.flags import flag
 from distsim.specs.framework import Framework
-from distsim.specs.layout import Layout
+from distsim.specs.layout import EVERY_LAYER, Layout
 from distsim.specs.model import Model
 from distsim.specs.rules import divisors, listed, most_imbalance
 from distsim.specs.stage_layers import BALANCED
@@ -160,7 +160,7 @@ def _that_divide(filled: Mapping[str, Any], model: Model, gpus: int, parallel: i
 def _recompute_layers(filled: Mapping[str, Any]) -> int:
     if filled["recompute"] != "full":
         return 0
-    return filled["recompute_layers"] or -1
+    return filled["recompute_layers"] or EVERY_LAYER
 
 
 def _micro_batches(filled: Mapping[str, Any], dp: int) -> int:

@@ -264,8 +264,7 @@ _DEFAULTS: dict[str, Any] = {
 
 def _fill(job: Job, framework: Framework) -> tuple[dict[str, Any], dict[str, str]]:
     """Options from the job, then the framework's defaults, then distsim's; and where each came from."""
-    filled: dict[str, Any] = {}
-    origins: dict[str, str] = {}
+    filled, origins = dict[str, Any](), dict[str, str]()
     usual = f"framework {framework.name}"
     for name in Job.model_fields:
         if (value := getattr(job, name)) is not None:
@@ -275,6 +274,8 @@ def _fill(job: Job, framework: Framework) -> tuple[dict[str, Any], dict[str, str
         elif (value := _DEFAULTS.get(name)) is not None:
             origins[name] = "default"
         filled[name] = value
+    if origins.get("offload") == usual and (filled["recompute"] != "full" or filled["recompute_layers"]):
+        filled["offload"], origins["offload"] = _DEFAULTS["offload"], "default"
     if needs_replicas(filled) and origins.get("zero", "").startswith("framework"):
         filled["zero"], origins["zero"] = 0, "default"
     return filled, origins

@@ -70,13 +70,31 @@ def exchange_passes(setup: Setup, operation: Operation) -> Passes:
     if not by_indices(setup):
         size = size * _orderings(setup)
         return Passes(size, size * BACKWARD_BYTES)
+    indexed = _indexed(setup, operation)
+    if setup.framework.traffic.expert_copies != "once" or setup.kernels.expert_rows_once != "selected":
+        return indexed
+    routed, width = operation.shape
+    each = routed * width * setup.precision.activation_bytes / 2 * _row_pace(setup)
+    apart = setup.layout.ep > 1  # what sends nothing orders nothing
+    return Passes(*(where(apart, each * own, other) for own, other in
+                    zip(SELECTED[operation.name == COMBINE], indexed, strict=True)))  # fmt: skip
+
+
+def _row_pace(setup: Setup) -> float:
+    """Time of taking rows by index over that of a pass over the same bytes."""
+    return COMPILED_INDEXING if compiled_around(setup) else slowed(STRIDED_PACE, setup.accelerator)
+
+
+def _indexed(setup: Setup, operation: Operation) -> Passes:
+    """The same by plain torch's indexing, on both sides of collectives that send a token to each of its experts."""
     routed, width = operation.shape
     experts = setup.model.experts
     assert experts is not None
-    slower = COMPILED_INDEXING if compiled_around(setup) else slowed(STRIDED_PACE, setup.accelerator)
+    slower = _row_pace(setup)
     copied = 2 * routed * width * setup.precision.activation_bytes  # read and written
     padded = 1.0 if setup.kernels.expert_padding else 0.0
-    again = where(setup.layout.ep > 1, ORDERED_TWICE - 1, padded)
+    once = setup.framework.traffic.expert_copies == "once"  # what sends a token once per rank needs no order before
+    again = where(setup.layout.ep > 1, 0.0 if once else ORDERED_TWICE - 1, padded)
     if operation.name == DISPATCH:
         added = copied / 2 * (1 + 1 / experts.per_token) + again * copied
         return Passes(copied * (slower * (1 + again) + padded * PADDING_ROW), INDEX_ADDED * added)

@@ -16,7 +16,7 @@ from distsim.engine.corrections.unfitted import unfitted
 from distsim.engine.counted import Pool, Show
 from distsim.engine.exchanges.profile_use import unused_by_job
 from distsim.engine.exchanges.reach import refuse_beyond, straddling
-from distsim.engine.jobs.framework_notes import narrow_by_default
+from distsim.engine.jobs.framework_notes import checkpoints_alone, narrow_by_default
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.placement import placement_note
 from distsim.engine.jobs.resolve import Setup
@@ -117,7 +117,7 @@ def _notes(
     """All notes of a search, with those that were ``found`` on its way."""
     most = max(request.gpus)
     return (
-        *base.notes, *narrow_by_default(base), *unfitted(base), *lacking(base),
+        *base.notes, *narrow_by_default(base), *checkpoints_alone(base), *unfitted(base), *lacking(base),
         *unknown_links(base.accelerator, base.cluster, most), *found, *placed(best),
         *without_stages(base, most, request.bounds), *support_notes(request, tuple(best), base.model),
         *unused_profile(best), *pace_note(request, priced),

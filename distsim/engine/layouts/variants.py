@@ -43,9 +43,10 @@ def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) 
     """The setup whose layout is open: all on one rank, so that presets and options are checked."""
     framework: Framework = (overrides or {}).get("framework") or framework_of(job)
     lowest = lowest_stage(job, framework.supports)
+    again = "full" if framework.supports.offload_layers == "checkpoints" else "none"  # as its default offloads them
     one = {
         **dict.fromkeys(FIXED), "tp": 1, "pp": 1, "cp": 1, "ep": 1, "vpp": 1, "zero": lowest,
-        "micro_batch": 1, "recompute": "none", "gpus": gpus, "global_batch": None,
+        "micro_batch": 1, "recompute": again, "gpus": gpus, "global_batch": None,
     }  # fmt: skip
     base = resolve(job.model_copy(update={**one, **OPEN}), overrides)
     if job.expert_overlap is None:
