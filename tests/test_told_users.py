@@ -9,6 +9,7 @@ import pytest
 
 import distsim
 from distsim.cli.app import run
+from distsim.engine.campaigns.batch import ADAPTED_SEQUENCES, StepBatch
 from distsim.formulas.collectives import all_reduce_wire_bytes, nvls_link_bytes
 
 NARROW = "--precision not given: using bf16, with 2-byte gradients; megatron-core usually accumulates them in 4 bytes"
@@ -105,3 +106,14 @@ def test_rows_of_a_test_that_was_cut_off_are_counted(tmp_path: Path, capsys: pyt
 def test_an_mfu_that_no_hardware_has_is_explained(seq: int, cp: int, said: bool) -> None:
     report = distsim.step("llama-3.1-8b", gpu="h100-sxm", gpus=64, cp=cp, seq=seq)
     assert any(note.startswith("MFU is ") for note in report.notes) is said
+
+
+def test_adapters_are_tuned_in_small_steps() -> None:
+    """Four million tokens, as models are pretrained with, is not a step of LoRA; ranks divide what is taken."""
+    grows = StepBatch(4096, adapted=True)
+    assert [grows.sequences(gpus) for gpus in (1, 8, 64, 1024)] == [64, 64, 64, 1024]
+    assert all(grows.sequences(gpus) % gpus == 0 for gpus in (6, 24, 100, 3000))
+    searched = distsim.search("llama-3.1-8b", gpu="h100-sxm", gpus=8, lora_rank=16, seq=4096, top=1)
+    assert searched.global_batch == ADAPTED_SEQUENCES
+    planned = distsim.plan("llama-3.1-8b", gpu="h100-sxm", gpus=8, lora_rank=16, tokens=1e8)
+    assert any(f"using {ADAPTED_SEQUENCES} sequences" in note for note in planned.notes)

@@ -38,8 +38,10 @@ def summed_apart(ctx: Context, query: Tensor, key: Tensor, value: Tensor, own: N
     if share <= 1 or model.latent_attention is not None:
         return sums
     here = where(key.elements > own, 0, share)
-    each = (key._replace(elements=here * own, name="attention.key_gradients"),
-            value._replace(elements=here * own, name="attention.value_gradients"))
+    each = (
+        key._replace(elements=here * own, name="attention.key_gradients"),
+        value._replace(elements=here * own, name="attention.value_gradients"),
+    )
     return (*sums, *each)
 
 

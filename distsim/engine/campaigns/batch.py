@@ -17,6 +17,17 @@ TOKENS_PER_ACCELERATOR = 2048
 (arXiv:2307.09288, section 2.2), Llama 3 on 16,384 half of it (arXiv:2407.21783, table 4)."""
 
 
+ADAPTED_SEQUENCES = 64
+"""Sequences per optimizer step with which adapters are tuned: 16 for 7B and 13B and 64 for 33B and 65B (QLoRA,
+arXiv:2305.14314, table 9), 128 (tloen/alpaca-lora README)."""
+ADAPTED = f"{ADAPTED_SEQUENCES} sequences, as adapters are tuned with, or one per accelerator where that is more"
+
+
+def adapted_batch(gpus: int, divided_by: int) -> int:
+    """Sequences per step that tunes adapters on up to so many accelerators; ranks of ``divided_by`` divide them."""
+    return divided_batch(max(ADAPTED_SEQUENCES, gpus), divided_by)
+
+
 def divided_batch(wanted: float, gpus: int) -> int:
     """About so many sequences: the accelerators' odd factor times a power of two, so that ranks divide them."""
     odd = gpus // (gpus & -gpus)
@@ -33,6 +44,8 @@ class StepBatch:
     sparse: bool = False
     """Mixtures of experts take the most that helps at once: each expert sees few of the tokens, and DeepSeek-V2 and V3
     took twice that (arXiv:2405.04434, section 3.1.2; arXiv:2412.19437, section 4.2)."""
+    adapted: bool = False
+    """Adapters train, in steps of few sequences."""
 
     def __post_init__(self) -> None:
         """Absurd numbers are named here, where they enter."""
@@ -43,6 +56,8 @@ class StepBatch:
         """Sequences per step on so many accelerators."""
         if self.stated is not None:
             return self.stated
+        if self.adapted:
+            return adapted_batch(gpus, gpus)
         most = max(self.most_tokens, USUAL_STEP_TOKENS)
         wanted = most if self.sparse else min(max(USUAL_STEP_TOKENS, gpus * TOKENS_PER_ACCELERATOR), most)
         return divided_batch(wanted / self.seq, gpus)
@@ -59,6 +74,8 @@ class StepBatch:
     @property
     def _rule(self) -> str:
         most = count(max(self.most_tokens, USUAL_STEP_TOKENS))
+        if self.adapted:
+            return ADAPTED
         if self.sparse:
             return f"the {most} tokens up to which larger batches help a mixture of experts"
         return (

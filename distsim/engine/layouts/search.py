@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from distsim import catalog
-from distsim.engine.campaigns.batch import USUAL_STEP_TOKENS, divided_batch
+from distsim.engine.campaigns.batch import ADAPTED, USUAL_STEP_TOKENS, adapted_batch, divided_batch
 from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.campaigns.prices import high_rents
 from distsim.engine.corrections.unfitted import unfitted
@@ -246,12 +246,14 @@ def _groups(request: Request, gpus: int, batches: Sequence[int]) -> list[Group]:
 
 
 def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
-    """About four million tokens, so that data parallel ranks divide them on the number with the largest odd factor."""
-    batch = divided_batch(
-        USUAL_STEP_TOKENS / base.layout.seq, max(gpus, key=lambda number: number // (number & -number))
-    )
+    """About four million tokens, so that data parallel ranks divide them on the number with the largest odd factor; few
+    sequences where adapters train."""
+    odd = max(gpus, key=lambda number: number // (number & -number))
+    adapted = base.tuning is not None and base.tuning.rank > 0
+    batch = adapted_batch(max(gpus), odd) if adapted else divided_batch(USUAL_STEP_TOKENS / base.layout.seq, odd)
+    why = f": {ADAPTED}" if adapted else ""
     tokens = count(batch * base.layout.seq)
-    notes.append(f"--global-batch not given: using {batch:,} sequences ({tokens} tokens) per step")
+    notes.append(f"--global-batch not given: using {batch:,} sequences ({tokens} tokens) per step{why}")
     return batch
 
 

@@ -35,7 +35,8 @@ def nothing_found(
     if not known:
         return DistsimError(
             f"no layout of {model} fits any cluster that was tried: {', '.join(sorted({c for c, _ in places}))}",
-            *_held(request), "try more accelerators with --gpus, or accelerators with more memory",
+            *_held(request),
+            "try more accelerators with --gpus, or accelerators with more memory",
         )
     if not any(known.values()):
         nodes = sorted({catalog.load("clusters", cluster).gpus_per_node for cluster, _ in known})

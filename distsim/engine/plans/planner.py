@@ -176,7 +176,7 @@ def step_batch(stated: int | None, job: Job, model: LoadedModel, tokens: float) 
     active = active_parameters(resolve(Job(model=model.spec)))
     most = scaling.good_batch_tokens(scaling.training_flops(active, tokens))
     seq = job.seq if job.seq is not None else sequence_of(model)
-    return StepBatch(seq, stated, float(most), model.spec.experts is not None)
+    return StepBatch(seq, stated, float(most), model.spec.experts is not None, bool(job.lora_rank))
 
 
 def finish_dates(option: Option, seed: int = 0) -> Campaigns:
