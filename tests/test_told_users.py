@@ -85,12 +85,20 @@ def test_links_under_nvls_carry_less_than_a_ring(capsys: pytest.CaptureFixture[s
         ("comm llama-7b --gpus 8 --compress powersgd-r99999", "compresses nothing: llama-7b has a hidden size of 4096"),
         ("comm --collective all_reduce --gpus 10000001 --bytes 8", "gpus 10,000,001 is out of range"),
         ("search llama-7b --gpus 8 --tp 1,,2", "'--tp 1,,2' names an empty value"),
+        ("search llama-7b --gpus 8 --top 1001", "--top 1001 is too large\n  it must be at most 1000\n"),
+        ("plan llama-7b --tokens 1B --cluster nebius-h100 --provider AWS", "whole nodes of nebius-h100 from AWS\n"),
         ("pipeline --stages 4 --micro 8 --sync", "--sync has no effect without an optimizer step"),
         ("pipeline --stages 4 --micro 8 --no-sync", "--no-sync has no effect without an optimizer step"),
     ],
 )
-def test_what_has_no_effect_is_refused(line: str, problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_is_refused_by_its_name(line: str, problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert problem in told(capsys, line, 2)
+
+
+def test_a_list_changes_the_option_that_it_was_given_to_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    for tp in ("--tp 1-2", "--tp=1-2"):
+        line = f"step llama-7b --framework my-1-2 {tp}"
+        assert f"distsim search llama-7b --framework my-1-2 {tp.replace('1-2', '1..2')}\n" in told(capsys, line, 2)
 
 
 def test_rows_of_a_test_that_was_cut_off_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

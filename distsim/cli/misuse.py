@@ -23,6 +23,9 @@ OPEN = ("auto", "max", "best", "optimal")
 SEVERAL = re.compile(r"\d+(,\d+)+|\d+(\.\.|-)\d+")
 """Several numbers, or a range of them."""
 SURPLUS = "Got unexpected extra argument"
+LIMITS = (("should be greater than or equal to ", "too small", "least"),
+          ("should be less than or equal to ", "too large", "most"))  # fmt: skip
+"""How the parser says that a number is out of range, what is wrong then, and where the bound lies."""
 
 
 def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError:
@@ -37,9 +40,9 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     kind = next((words for text, words in KINDS.items() if text in parser_says), None)
     flag = parser_says.partition("'")[2].partition("'")[0]
     given = _value_of(flag, arguments)
-    least = parser_says.partition("should be greater than or equal to ")[2].rstrip(".")
-    if least and given is not None:
-        return DistsimError(f"{flag} {given} is too small", f"it must be at least {least}", hint)
+    for limit, wrong, right in LIMITS:
+        if (bound := parser_says.partition(limit)[2].rstrip(".")) and given is not None:
+            return DistsimError(f"{flag} {given} is {wrong}", f"it must be at {right} {bound}", hint)
     if kind is None or given is None:
         return DistsimError(parser_says.rstrip("."), hint)
     example = _written_out(given) if kind == KINDS["valid integer"] else ""
@@ -70,7 +73,7 @@ def _as_search(command: str, arguments: Sequence[str], flag: str, given: str) ->
         if not dropped:
             words.append(word)
     several = given.replace("-", "..")
-    return " ".join(word.replace(given, several) if given in word else word for word in words)
+    return " ".join({given: several, f"{flag}={given}": f"{flag}={several}"}.get(word, word) for word in words)
 
 
 def _searched(flag: str) -> bool:

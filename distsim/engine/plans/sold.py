@@ -70,8 +70,9 @@ def _not_sold(request: Request, sold: dict[str, str], named: set[str]) -> Distsi
     other = [f"other terms: --price {', '.join(rest)}"] if rest else []
     rate = ["a rate of your own, e.g. --price 2.50"] if gpus else []
     asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
+    whose = f" from {', '.join(request.providers)}" if request.providers and (gpus or named) else ""
     return DistsimError(
-        f"no {' or '.join(request.price_terms)} price is known for whole nodes of {asked}",
+        f"no {' or '.join(request.price_terms)} price is known for whole nodes of {asked}{whose}",
         *alike(request, sold),
         f"with such a price: {', '.join(sorted(set(sold.values()))) or 'none'}" if not named else "",
         "; or ".join([*other, *rate, "your own prices: presets/prices/NAME.toml"]),

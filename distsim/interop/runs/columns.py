@@ -10,6 +10,7 @@ from typing import NamedTuple
 from distsim.interop.runs.numbers import number_in, with_unit
 
 _NAMES = {
+    "id": "run_id run run_name name experiment job_id",
     "model": "model_name",
     "layers": "num_layers n_layers n_layer num_hidden_layers",
     "hidden": "hidden_size d_model n_embd model_dim",
