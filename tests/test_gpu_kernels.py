@@ -18,9 +18,17 @@ from distsim.engine.kernels.alignment import alignment
 from distsim.engine.kernels.attention_rates import MASKED_SHARES
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import BIAS_SUM_SECONDS
+from distsim.engine.kernels.expert_passes import INDEX_ADDED
 from distsim.engine.kernels.loss_passes import LOSS_AGAIN, LOSS_BYTES
 from distsim.engine.kernels.passes import moved_bytes
-from distsim.engine.kernels.plain_costs import EAGER_GATE, EAGER_ROPE, Pace, plain_norm_bytes, slowed
+from distsim.engine.kernels.plain_costs import (
+    EAGER_GATE,
+    EAGER_ROPE,
+    WIDE_BROADCAST_PACE,
+    Pace,
+    plain_norm_bytes,
+    slowed,
+)
 from distsim.engine.kernels.softmax_passes import FILLED_PER_CYCLE
 from distsim.formulas.caches import cached_share
 from distsim.formulas.compute import product_share
@@ -30,6 +38,8 @@ with (Path(__file__).parent / "oracles" / "gpu_kernels.csv").open(encoding="utf-
     MEASURED = list(csv.DictReader(file))
 REACHED = 0.91
 """Share of the datasheet's bandwidth that vectorised kernels of two inputs and an output reach there: ``add``."""
+STREAM = 0.76
+"""The same in the mean of passes, as fitted: what paces are stated at."""
 LAUNCH_SECONDS = 1.15e-6
 
 
@@ -139,6 +149,26 @@ def test_sums_for_biases(gpu: str, form: str) -> None:
         moved = float(row["work"]) * (2 if form == "bf16" else 4)
         seconds = moved / (float(chip.bandwidth) * REACHED) + BIAS_SUM_SECONDS / 0.79
         assert seconds == pytest.approx(float(row["seconds"]), rel=0.25)
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "h200-sxm"])
+def test_products_by_one_number_for_a_row_or_column(gpu: str) -> None:
+    """Like a sum with a bias in fp32, where both compute whose number an element takes."""
+    chip = setup("fp32", gpu).accelerator
+    (row,) = rows("passes", gpu, what="bias", format="fp32", way="forward", shape="16384x4096")
+    seconds = 8 * float(row["work"]) * slowed(WIDE_BROADCAST_PACE, chip) / (float(chip.bandwidth) * STREAM)
+    assert seconds == pytest.approx(float(row["seconds"]), rel=0.05)
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "h200-sxm"])
+@pytest.mark.parametrize(("form", "width"), [("bf16", 2), ("fp32", 4)])
+def test_rows_by_an_index(gpu: str, form: str, width: int) -> None:
+    """Taken as fast as memory reads and writes them (torch 2.11); added as slowly as a sort makes it."""
+    chip = setup("fp32", gpu).accelerator
+    for row in rows("passes", gpu, what="embedding", format=form, shape="16384x4096"):
+        taken = width * float(row["work"]) / (float(chip.bandwidth) * STREAM)
+        passes = {"forward": 2.0, "backward": 3.0 * INDEX_ADDED}[row["way"]]
+        assert passes * taken == pytest.approx(float(row["seconds"]), rel=0.45 if row["way"] == "backward" else 0.15)
 
 
 @pytest.mark.parametrize(("form", "width"), [("bf16", 2), ("fp32", 4)])

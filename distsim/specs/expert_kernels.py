@@ -52,6 +52,8 @@ class ExpertKernels(Spec):
     expert_rows_once: Literal["indexed", "selected"] = "indexed"
     """Where a dispatcher sends tokens once (DeepEP) plain torch's indexing orders them as it does others, with results
     weighted and summed; or ``index_select`` and ``scatter_add`` do, and the activation weighs (torchtitan)."""
+    rows_taken: Literal["vectorised", "strided"] = "vectorised"
+    """Plain torch takes rows by an index a vector at a time, or element by element (before release 2.8)."""
     expert_scale: Literal["after", "before", "inputs"] = "after"
     """Routers' weights multiply what experts give, what their second product reads, or what their first one does."""
     expert_output_wide: bool = False

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.kernels.plain_costs import BACKWARD_BYTES, STRIDED_PACE, slowed
+from distsim.engine.kernels.plain_costs import BACKWARD_BYTES, STRIDED_PACE, WIDE_BROADCAST_PACE, slowed
 from distsim.layers.ledger import Operation
 from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION
 
@@ -35,15 +35,29 @@ INDEX_ADDED = 8.0
 sorts indices and adds up the rows of each one after another. 196,608 rows of 2,048 in bf16 take 1.85 ms on a B200 (6.7
 times; pytorch/ao pull request 4623), 65,536 rows of 4,096 from 8,192 tokens 2.3 ms where kernels written for it take
 0.2 (about 9.6 times, of an H100's bandwidth; DeepLink-org/DLBlas pull request 66)."""
-COMBINED = {"compiled": ((4.0, 6.0), (2.0, 4.0)), "eager": ((12.0, 14.0), (12.0, 28.0))}
-"""Bytes per element of plain torch's weighted sum of what experts give, forward and backward: of kernels as fast as
-memory, and of those that index rows or broadcast the router's weights. Forward: cast to fp32 (6), product by the
+
+
+class Steps(NamedTuple):
+    """Bytes per element of two bytes: of kernels as fast as memory, of products by one weight for a whole row, of rows
+    that an index takes, and of rows added where an index says."""
+
+    plain: float
+    broadcast: float = 0.0
+    taken: float = 0.0
+    added: float = 0.0
+
+
+COMBINED = {
+    "compiled": (Steps(4.0, added=6.0), Steps(2.0, taken=4.0)),
+    "eager": (Steps(12.0, broadcast=8.0, added=6.0), Steps(12.0, broadcast=24.0, taken=4.0)),
+}
+"""Plain torch's weighted sum of what experts give, forward and backward. Forward: cast to fp32 (6), product by the
 router's weight (8, broadcast), cast (6), or all in one kernel (4); rows added where their token is (two read, one
-written: 6, indexed). Backward: rows of the sum's gradient taken (4, indexed), cast (6), product (8, broadcast), product
-for the weights' gradient and its sum (16, broadcast), cast (6), or all but the rows in one kernel (2). Source:
-pytorch/torchtitan models/common/token_dispatcher.py, combine."""
-SELECTED = ((4.0, 6.0), (6.0, 4.0))
-"""Bytes per element, forward and backward, of rows that a dispatcher which sends tokens once leaves to torch: taken by
+written: 6). Backward: rows of the sum's gradient taken (4), cast (6), product (8, broadcast), product for the weights'
+gradient and its sum (16, broadcast), cast (6), or all but the rows in one kernel (2). Source: pytorch/torchtitan
+models/common/token_dispatcher.py, combine."""
+SELECTED = ((Steps(0.0, taken=4.0), Steps(0.0, added=6.0)), (Steps(0.0, added=6.0), Steps(0.0, taken=4.0)))
+"""What is moved, forward and backward, of rows that a dispatcher which sends tokens once leaves to torch: taken by
 index for each expert (read and written), whose gradients are added where they came from (two read, one written), and
 results that are added likewise, whose gradients are taken. Source: pytorch/torchtitan distributed/deepep/deepep.py,
 _permute_tokens (index_select) and _unpermute_tokens (scatter_add_); routers' weights are the activation's."""
@@ -74,15 +88,27 @@ def exchange_passes(setup: Setup, operation: Operation) -> Passes:
     if setup.framework.traffic.expert_copies != "once" or setup.kernels.expert_rows_once != "selected":
         return indexed
     routed, width = operation.shape
-    each = routed * width * setup.precision.activation_bytes / 2 * _row_pace(setup)
+    each = routed * width * setup.precision.activation_bytes / 2
     apart = setup.layout.ep > 1  # what sends nothing orders nothing
-    return Passes(*(where(apart, each * own, other) for own, other in
+    return Passes(*(where(apart, each * _bytes(setup, own), other) for own, other in
                     zip(SELECTED[operation.name == COMBINE], indexed, strict=True)))  # fmt: skip
 
 
-def _row_pace(setup: Setup) -> float:
+def _bytes(setup: Setup, steps: Steps) -> float:
+    """Bytes per element that take as long at the pace of memory."""
+    if compiled_around(setup):
+        taken = added = COMPILED_INDEXING
+    else:
+        taken, added = _taken_pace(setup), slowed(STRIDED_PACE, setup.accelerator)
+    broadcast = slowed(WIDE_BROADCAST_PACE, setup.accelerator)
+    return steps.plain + broadcast * steps.broadcast + taken * steps.taken + added * steps.added
+
+
+def _taken_pace(setup: Setup) -> float:
     """Time of taking rows by index over that of a pass over the same bytes."""
-    return COMPILED_INDEXING if compiled_around(setup) else slowed(STRIDED_PACE, setup.accelerator)
+    if compiled_around(setup):
+        return COMPILED_INDEXING
+    return 1.0 if setup.kernels.rows_taken == "vectorised" else slowed(STRIDED_PACE, setup.accelerator)
 
 
 def _indexed(setup: Setup, operation: Operation) -> Passes:
@@ -90,7 +116,7 @@ def _indexed(setup: Setup, operation: Operation) -> Passes:
     routed, width = operation.shape
     experts = setup.model.experts
     assert experts is not None
-    slower = _row_pace(setup)
+    slower = _taken_pace(setup)
     copied = 2 * routed * width * setup.precision.activation_bytes  # read and written
     padded = 1.0 if setup.kernels.expert_padding else 0.0
     once = setup.framework.traffic.expert_copies == "once"  # what sends a token once per rank needs no order before
@@ -100,9 +126,7 @@ def _indexed(setup: Setup, operation: Operation) -> Passes:
         return Passes(copied * (slower * (1 + again) + padded * PADDING_ROW), INDEX_ADDED * added)
     steps = COMBINED["compiled" if compiled_around(setup) else "eager"]
     wide = setup.precision.activation_bytes / 2
-    return Passes(*(
-        routed * width * (plain + slower * indexed) * wide + slower * again * copied for plain, indexed in steps
-    ))  # fmt: skip
+    return Passes(*(routed * width * _bytes(setup, each) * wide + slower * again * copied for each in steps))
 
 
 def _orderings(setup: Setup) -> Number:

@@ -39,7 +39,11 @@ class Cost(NamedTuple):
 # 17 to 168 million elements; tests/test_plain_kernels.py). Bytes are those at the share of the bandwidth that passes
 # reach in the mean ("stream", presets/timing/fitted.toml).
 COMPOSED_PACE = Pace(8.5, 0.4)
-STRIDED_PACE = Pace(5.7, 0.7)  # also where rows are taken by an index: embeddings reach 0.4 of an A100's bandwidth
+STRIDED_PACE = Pace(5.7, 0.7)  # also of rows by an index, before torch 2.8: embeddings reached 0.4 of an A100's rate
+WIDE_BROADCAST_PACE = Pace(11.6, 0.6)
+"""Of products of fp32 elements with one that is the same for a row or a column: twice the bytes an element of what the
+paces above are of. A sum with a bias in fp32 takes an H100 3.3 ps an element and an H200 3.0, in bf16 2.6 and 2.5
+(tests/oracles/gpu_kernels.csv, "bias")."""
 LAYER_NORM_PACE = Pace(16.0)
 HALVES_PACE = Pace(12.8)  # as much as an H100's memory gives: its gates were measured there
 SOFTMAX_PER_CYCLE = 1.8
