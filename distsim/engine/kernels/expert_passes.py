@@ -99,7 +99,7 @@ def _bytes(setup: Setup, steps: Steps) -> float:
     if compiled_around(setup):
         taken = added = COMPILED_INDEXING
     else:
-        taken, added = _taken_pace(setup), slowed(STRIDED_PACE, setup.accelerator)
+        taken, added = _taken_pace(setup), _strided(setup)
     broadcast = slowed(WIDE_BROADCAST_PACE, setup.accelerator)
     return steps.plain + broadcast * steps.broadcast + taken * steps.taken + added * steps.added
 
@@ -108,7 +108,12 @@ def _taken_pace(setup: Setup) -> float:
     """Time of taking rows by index over that of a pass over the same bytes."""
     if compiled_around(setup):
         return COMPILED_INDEXING
-    return 1.0 if setup.kernels.rows_taken == "vectorised" else slowed(STRIDED_PACE, setup.accelerator)
+    return 1.0 if setup.kernels.rows_taken == "vectorised" else _strided(setup)
+
+
+def _strided(setup: Setup) -> float:
+    """How much slower kernels are that compute where each element lies."""
+    return slowed(STRIDED_PACE, setup.accelerator, setup.precision.activation_bytes)
 
 
 def _indexed(setup: Setup, operation: Operation) -> Passes:

@@ -103,10 +103,11 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         return operation.bytes_written, operation.bytes_read
     copied: Number = 0.0
     packed: Number = 0.0
+    wide = setup.precision.activation_bytes
     if operation.role == "heads":
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
-        copied = _head_copies(setup, operation) * slowed(STRIDED_PACE, setup.accelerator)
+        copied = _head_copies(setup, operation) * slowed(STRIDED_PACE, setup.accelerator, wide)
         packed = _packed_gradients(setup, operation)
     cost, bias = composed(setup, operation), bias_passes(setup, operation)
     if operation.name in EXCHANGES:
@@ -116,7 +117,7 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if operation.kind == "norm" and plain_norms(setup):
         rows, width = operation.shape[:2]
         return plain_norm_bytes(_norm_kernel(setup), rows * width, operation.bytes_read, setup.accelerator)
-    slower = slowed(cost.pace, setup.accelerator)
+    slower = slowed(cost.pace, setup.accelerator, wide)
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
     first, second = size * cost.forward * slower, size * again * cost.backward * slower
     return first + copied + bias.forward, second + copied + packed + bias.backward

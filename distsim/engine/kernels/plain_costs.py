@@ -19,6 +19,8 @@ class Pace(NamedTuple):
 
     bytes_per_cycle: float
     part: float = 1.0
+    each: int = 0
+    """Bytes of the elements that it is stated of, where a unit takes as many of wider ones; 0 where as many bytes."""
 
 
 class Cost(NamedTuple):
@@ -39,13 +41,13 @@ class Cost(NamedTuple):
 # 17 to 168 million elements; tests/test_plain_kernels.py). Bytes are those at the share of the bandwidth that passes
 # reach in the mean ("stream", presets/timing/fitted.toml).
 COMPOSED_PACE = Pace(8.5, 0.4)
-STRIDED_PACE = Pace(5.7, 0.7)  # also of rows by an index, before torch 2.8: embeddings reached 0.4 of an A100's rate
+STRIDED_PACE = Pace(5.7, 0.7, 2)  # also of rows by an index, before torch 2.8: embeddings reached 0.4 of an A100's rate
 WIDE_BROADCAST_PACE = Pace(11.6, 0.6)
 """Of products of fp32 elements with one that is the same for a row or a column: twice the bytes an element of what the
 paces above are of. A sum with a bias in fp32 takes an H100 3.3 ps an element and an H200 3.0, in bf16 2.6 and 2.5
 (tests/oracles/gpu_kernels.csv, "bias")."""
 LAYER_NORM_PACE = Pace(16.0)
-HALVES_PACE = Pace(12.8)  # as much as an H100's memory gives: its gates were measured there
+HALVES_PACE = Pace(12.8, each=2)  # as much as an H100's memory gives: its gates were measured there
 SOFTMAX_PER_CYCLE = 1.8
 """Scores of a softmax that a unit of the chip takes a cycle at most, whatever their format, stated as above. Of 512 and
 1,024 keys in 16 bits an A100's take 1.6 (facebookresearch/xformers pull requests 387 and 405, column "vanilla" less its
@@ -125,13 +127,14 @@ COMPILED_ADAPTER = Cost(3 / 5, 3 / 5)
 ADDING_ADAPTER = Cost(1 / 5, 1 / 5)
 
 
-def slowed(pace: Pace | None, chip: Accelerator) -> float:
+def slowed(pace: Pace | None, chip: Accelerator, width: float = 2) -> float:
     """How much longer kernels take of which a part moves so many bytes a cycle and unit of NVIDIA's at most, than their
-    bytes at the bandwidth of memory; not known of all vendors' chips."""
+    bytes at the bandwidth of memory, of elements of so many bytes; not known of all vendors' chips."""
     units, clock, lanes = chip.chip.units, chip.chip.clock, traits_of(chip).lanes
     if pace is None or not units or not clock or not lanes:
         return 1.0
-    longer = float(chip.bandwidth) / (pace.bytes_per_cycle * lanes * units * float(clock))
+    wider = width / pace.each if pace.each else 1.0
+    longer = float(chip.bandwidth) / (pace.bytes_per_cycle * wider * lanes * units * float(clock))
     return 1.0 + pace.part * max(0.0, longer - 1.0)
 
 
