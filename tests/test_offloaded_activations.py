@@ -18,6 +18,7 @@ from distsim.engine.memory import memory_of
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.steps.copies import copies_left
 from distsim.interop.runs import Run
+from distsim.interop.runs.table import MissingCell
 from distsim.specs.job import Job
 
 BRIDGE = {"id": "a", "model": "qwen3-8b", "gpu": "h100-sxm", "n_gpus": "16", "gpus_per_node": "8", "seq_len": "4096",
@@ -103,6 +104,36 @@ def test_a_custom_policy_is_read_tensor_by_tensor(
     assert setup.recompute == ("selective" if kept else "full")
     assert kept is None or (setup.kernels.kept, setup.kernels.stays) == (kept, stays)
     assert ("activations" in setup.offload) == offload
+
+
+@pytest.mark.parametrize(
+    ("recompute", "offload", "notes", "kept", "stays"),
+    [
+        ("full", "decoder_layer_input", "", None, ()),
+        ("custom: decoder_layer_input offloaded, rest recomputed", "decoder_layer_input", "", None, ()),
+        ("custom: decoder_layer_input and mlpwo offloaded, qkv_proj kept", "decoder_layer_input, mlpwo", "",
+         ("qkv", "down"), ("qkv",)),
+        ("custom: decoder_layer_input, context, query, key and value projections kept on device, rest recomputed",
+         "mlpwo", "", ("qkv", "context", "down"), ("qkv", "context")),
+        ("custom", "context and mlpwo", "", ("context", "down"), ()),
+        ("full", "out_proj", "remat_policy custom: q, k, v projections offloaded to the host, everything else"
+         " recomputed", ("qkv", "out"), ()),
+        ("custom: layer inputs kept on device, all else recomputed", "", "", None, ()),
+    ],
+)  # fmt: skip
+def test_tensors_may_be_named_where_what_is_offloaded_stands(
+    recompute: str, offload: str, notes: str, kept: tuple[str, ...] | None, stays: tuple[str, ...]
+) -> None:
+    """As Google's recipes for TPUs were told in tables."""
+    setup = setup_of(Run({**MAXTEXT, "recompute": recompute, "offload": offload, "notes": notes}, 1))
+    assert setup.recompute == ("selective" if kept else "full")
+    assert kept is None or (setup.kernels.kept, setup.kernels.stays) == (kept, stays)
+    assert ("activations" in setup.offload) == bool(offload)
+
+
+def test_what_is_no_tensor_of_a_layer_is_not_offloaded() -> None:
+    with pytest.raises(MissingCell, match="does not say what is offloaded"):
+        setup_of(Run({**MAXTEXT, "offload": "decoder_layer_input, something"}, 1))
 
 
 def test_what_a_custom_policy_leaves_on_the_device_stays() -> None:

@@ -24,6 +24,7 @@ def _peak(**cells: str) -> float:
     [
         ("offload-activation-ratio 0.3 of them", 0.3), ("offload ratio 0.25", 0.25), ("offloading fraction=1.0", 1.0),
         ("40% of the activations go to the host", 0.4), ("cpu_offloading_num_layers=5", 0.5), ("", 1.0),
+        ("CPU offloading: activations of 2 layers", 0.2),
         ("30% of the activations are kept", 1.0),
     ],
 )  # fmt: skip

@@ -20,6 +20,9 @@ class ExpertKernels(Spec):
     the GPU, whose queue is empty when it goes on."""
     expert_kernel: Literal["library", "torch", "triton"] = "library"
     """Grouped products of a library, torch's own grouped_mm, or a kernel in Triton (engine/kernels/expert_rates.py)."""
+    expert_tiles: Literal["usual", "fitted"] = "usual"
+    """Pallas kernels of experts' products have the tiles of a configuration's defaults, or those that a recipe chose
+    for the model's widths (engine/kernels/expert_tiles.py)."""
     expert_index: Literal["fused", "indexed", "eager"] = "fused"
     """Tokens are put in the experts' order by kernels written for it, or by plain torch's indexing, which a compiler
     takes its neighbours from or (``eager``) leaves alone."""

@@ -204,7 +204,8 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     if experts and chip.grid_kernels and not slotted(setup):
         from distsim.engine.kernels.expert_tiles import gates_apart, tiled_seconds
 
-        times = tiled_seconds(chip, rate, (m, n, k, batch), each, gates_apart(setup, operation))
+        fitted = setup.kernels.expert_tiles == "fitted"
+        times = tiled_seconds(chip, rate, (m, n, k, batch), each, gates_apart(setup, operation), fitted)
     else:
         times = linear_seconds(chip, rate, operation, together, each, spread)
         times[2] = times[2] / chip.weight_share

@@ -74,6 +74,8 @@ TOLD: Told = (
     (run_notes.blocking, {"launches": "blocking"}),
     (run_notes.masks_densely, {"attention_mask": "always"}),
     (unrolls_layers, {"residuals": "fused"}),
+    (expert_notes.leaves_tiles, {"expert_tiles": "usual"}),
+    (expert_notes.fits_tiles, {"expert_tiles": "fitted"}),
 )
 """What notes may say, and the kernels that it means; the later wins."""
 TOLD_OF_MEGATRON: Told = (

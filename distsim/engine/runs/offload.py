@@ -39,7 +39,7 @@ def partly_offloaded(run: Run, setup: Setup) -> Setup:
     if found := hit(_SHARE, run.notes):
         share = float(found["part"]) if found["part"] else float(found["percent"]) / 100
     elif found := hit(LAYERS, f"{run.text('offload') or ''}; {run.notes}"):
-        share = int(found[1]) / max(setup.stage_layers)
+        share = int(found["count"] or found["told"]) / max(setup.stage_layers)
     return replace(setup, offload_share=min(share, 1.0))
 
 

@@ -108,3 +108,24 @@ def counts_on_gpu(run: Run) -> bool:
 def loops_experts(run: Run) -> bool:
     """Whether notes say that code takes one expert after the other."""
     return hit(_LOOPED, run.notes) is not None
+
+
+_TILES = re.compile(r"\btiles? (?:of )?(\d{2,5})\s*[/x,]\s*(\d{2,5})\s*[/x,]\s*(\d{2,5})\b", re.IGNORECASE)
+_USUAL_TILES = ("512", "1024", "1024")
+_TOKAMAX = re.compile(
+    affirmed(r"tokamax(?:'s)? (?:gmm|grouped|ragged)\w*|use_tokamax_gmm['\"]?[ =:]+true"), re.IGNORECASE
+)
+_MEGABLOX = re.compile(affirmed(r"megablox"), re.IGNORECASE)
+
+
+def fits_tiles(run: Run) -> bool:
+    """Whether notes tell of tiles of experts' products on TPUs that are not the defaults, or of Tokamax's kernel, which
+    recipes give tiles."""
+    if found := hit(_TILES, run.notes):
+        return found.groups() != _USUAL_TILES
+    return hit(_TOKAMAX, run.notes) is not None
+
+
+def leaves_tiles(run: Run) -> bool:
+    """Whether they tell of the defaults, or of the kernel that has them without a word of tiles."""
+    return not fits_tiles(run) and (hit(_TILES, run.notes) or hit(_MEGABLOX, run.notes)) is not None

@@ -7,6 +7,7 @@ import re
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.notes import zero_stage
+from distsim.interop.runs.remat import offloads_tensors
 from distsim.interop.runs.sharding import by_torch
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.specs.layout import OFFLOADS, SHARDS_ALL
@@ -34,7 +35,11 @@ _OFFLOADERS = (
 _FINE = re.compile(r"fine[-_ ]?grained")
 _MODULE = re.compile(rf"\b(?:{'|'.join(OFFLOADABLE)})\b")
 """Megatron's modules whose tensors alone leave (fine_grained_activation_offloading)."""
-LAYERS = re.compile(r"\bcpu[-_ ]offloading[-_ ]num[-_ ]layers[ =:]*(\d{1,4})\b", re.IGNORECASE)
+LAYERS = re.compile(
+    r"\bcpu[-_ ]offloading[-_ ]num[-_ ]layers[ =:]*(?P<count>\d{1,4})\b|"
+    r"\bactivations? (?:of|in) (?P<told>\d{1,4}) layers\b",
+    re.IGNORECASE,
+)
 """Megatron's layers whose activations Transformer Engine copies to the host, of those of a stage."""
 _PART = re.compile(r"(?<![\d.])(?P<percent>\d{1,3}(?:\.\d+)?) ?%|(?<![\d.\w])(?P<part>0?\.\d{1,4})(?!\d)")
 _ALL_OF_IT = 1.0
@@ -60,7 +65,8 @@ def offloaded(run: Run) -> str | None:
     core = " ".join(re.sub(r"[_\s-]+", " ", lower if _OPEN.search(lower) else _AROUND.sub("", lower)).split())
     if not found and core in _SHARDS:
         found = ["optimizer", "parameters"] if zero_stage(run) == SHARDS_ALL else ["optimizer"]
-    found = found or (["activations"] if hit(LAYERS, lower) or modules_offloaded(run) else [])
+    inside = hit(LAYERS, lower) or modules_offloaded(run) or offloads_tensors(run)
+    found = found or (["activations"] if inside else [])
     if not found:
         raise MissingCell(f"offload {lower!r} does not say what is offloaded")
     if "parameters" in found and by_torch(run):

@@ -25,10 +25,15 @@ PARTS = {
 }  # fmt: skip
 """Products of a layer as ``kernels.kept`` names them, and the tensors that are each of them together
 (AI-Hypercomputer/maxtext base.yml, "used in remat_policy: 'custom'"), with what notes shorten them to."""
-INPUT = ("decoder_layer_input", "layer_input", "layer input")
+INPUT = ("decoder_layer_input", "layer_input", "layer inputs", "layer input")
+_ALL_THREE = re.compile(r"\b(?:query|q),? (?:key|k),?(?: and)? (?:value|v)(?: and out)? projections?\b", re.IGNORECASE)
+"""Queries, keys and values as sentences name them."""
 _TENSORS = sorted({*INPUT, *(name for ways in PARTS.values() for names in ways for name in names)}, key=len)[::-1]
 _NAME = rf"(?<![\w-])(?:{'|'.join(_TENSORS)})(?![\w-])"
-_WORD = re.compile(rf"(?P<name>{_NAME})|\b(?P<place>device|offload(?:ed)?|remat)\b", re.IGNORECASE)
+_WORD = re.compile(
+    rf"(?P<name>{_NAME})|\b(?P<place>device|kept|saved|offload(?:ed)?|host|remat|recomputed)\b", re.IGNORECASE
+)
+_PLACES = {"kept": "device", "saved": "device", "offloaded": "offload", "host": "offload", "recomputed": "remat"}
 _CELL = re.compile(r"custom\b[\s:(]*(?P<rest>.*)$", re.IGNORECASE | re.DOTALL)
 _NOTED = re.compile(r"\bremat(?:[-_ ]policy)?[ =:]*['\"]?custom\b['\"]?(?: keeps)?(?P<rest>[^;]*)", re.IGNORECASE)
 
@@ -47,7 +52,15 @@ def custom_of(run: Run) -> Custom | None:
     """The policy that the cell or the notes tell; None where neither does."""
     found = _CELL.match(re.sub(r"^remat[-_ ]policy\s*[=:]?\s*", "", _cell(run)))
     noted = hit(_NOTED, run.notes)
-    return _read(found["rest"] if found else "") or _read(noted["rest"] if noted else "")
+    leave = f", {run.text('offload')} offloaded" if offloads_tensors(run) else ""
+    told = (found["rest"] if found else "") + leave
+    return _read(told if found else "") or _read(noted["rest"] + leave if noted else leave)
+
+
+def offloads_tensors(run: Run) -> bool:
+    """Whether the cell for what is offloaded names tensors of a layer, and nothing else."""
+    names = [name.strip().lower() for name in re.split(r"[,;+&]|\band\b", run.text("offload") or "") if name.strip()]
+    return bool(names) and all(name in _TENSORS for name in names)
 
 
 def names_another(run: Run) -> bool:
@@ -62,7 +75,7 @@ def _cell(run: Run) -> str:
 def _read(text: str) -> Custom | None:
     """Each name's place: that which follows it and what stands between (``a, b on device, c=offload``); after the last
     place they are kept on the device."""
-    places = dict(_placed(text))
+    places = dict(_placed(_ALL_THREE.sub("qkv_proj", text)))
     if not places:
         return None
     device: list[str] = []
@@ -83,8 +96,8 @@ def _placed(text: str) -> Iterator[tuple[str, str]]:
         if found["name"]:
             waiting.append(found["name"].lower())
             continue
-        place = found["place"].lower().removesuffix("ed")
-        yield from ((name, place) for name in waiting)
+        place = found["place"].lower()
+        yield from ((name, _PLACES.get(place, place)) for name in waiting)
         waiting = []
     yield from ((name, "device") for name in waiting)
 
