@@ -11,7 +11,7 @@ from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import kernel_said, narrow_attention, reads_chosen_keys
 from distsim.interop.runs.denials import told_of
 from distsim.interop.runs.models import model_of
-from distsim.interop.runs.notes import composes_activations
+from distsim.interop.runs.notes import compiled, composes_activations
 from distsim.interop.runs.recipes import compiles_loss, composes_loss
 from distsim.interop.runs.recompute import denies_recomputation
 from distsim.interop.runs.tuning import packed_options, unpadded_tokens
@@ -154,6 +154,18 @@ def test_whose_cross_entropy_is_compiled() -> None:
     assert compiles_loss(_run("cross_entropy_loss_fusion: true")) and compiles_loss(_run("native fused cross entropy"))
     for words in ("fused cross entropy (te)", "transformer engine fused cross entropy", "no fused cross entropy"):
         assert not compiles_loss(_run(words))
+
+
+@pytest.mark.parametrize(
+    ("notes", "is_compiled"),
+    [("compiled by Thunder", True), ("compiler thunder_transformerengine", True), ("torch.compile on", True),
+     ("trained with torch.compile", True), ("no torch.compile", False), ("torch.compile off", False),
+     ("with torch.compile of the loss alone", False), ("not compiled by Thunder", False), ("compiled kernels", False),
+     ("torch.compile is not used", False), ("whether compiled is not said", False)],
+)  # fmt: skip
+def test_whole_models_that_notes_say_were_compiled(notes: str, is_compiled: bool) -> None:
+    assert compiled(_run(notes)) is is_compiled
+    assert compiled(Run({"notes": notes, "compile": "0"}, 2)) is False and compiled(Run({"compile": "1"}, 2))
 
 
 def test_losses_and_activations_that_nothing_fuses() -> None:

@@ -214,14 +214,26 @@ def overlaps_tensor_parallel(run: Run) -> bool:
     return hit(_OVERLAPPED, run.notes) is not None
 
 
+_BY_COMPILER = re.compile(
+    affirmed(
+        r"compiled (?:by|with) (?:lightning[- ]?thunder|thunder|torch[._ ]?compile|(?:torch)?inductor)|"
+        r"compiler thunder\w*|torch[._ ]compile (?:is |was )?(?:on|enabled|used)|"
+        r"(?:with|using) torch[._ ]compile\b(?! (?:of|for|on|off)\b)"
+    ),
+    re.IGNORECASE,
+)
+"""Notes of a whole model that a compiler takes: torch's, or Thunder, which fuses the same steps."""
+
+
 def compiled(run: Run) -> bool:
-    """Whether torch.compile ran: where the cell says so, where 8-bit products have it whatever the cell says, or where
-    it is blank under torchtitan, which warns without it, and under asynchronous tensor parallelism, which is a pass of
-    the compiler (torchtitan's parallelize_llama.py refuses it otherwise)."""
+    """Whether a compiler ran: where the cell says so, or notes do where it is blank, where 8-bit products have it
+    whatever the cell says, or where it is blank under torchtitan, which warns without it, and under asynchronous tensor
+    parallelism, which is a pass of the compiler (torchtitan's parallelize_llama.py refuses it otherwise)."""
     blank = run.flag("compile") is None and framework_name(run) == "torchtitan"
     narrow = _NARROW.search(run.text("precision") or "") is not None
     needed = narrow and (blank or run.source.startswith(_COMPILED_NARROW))
-    return bool(run.flag("compile")) or needed or overlaps_tensor_parallel(run)
+    told = run.flag("compile") is None and hit(_BY_COMPILER, run.notes) is not None
+    return bool(run.flag("compile")) or told or needed or overlaps_tensor_parallel(run)
 
 
 def pipeline_options(run: Run) -> dict[str, str]:
