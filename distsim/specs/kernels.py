@@ -28,6 +28,9 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     keeps the fp32 input and the normalised product besides. Layernorms are fused either way."""
     norm_kernel: Literal["library", "torch"] = "library"
     """A fused RMSNorm is a library's (Transformer Engine, Apex, Liger), or torch's, which passes more often."""
+    norm_adds: bool = False
+    """One kernel drops what a branch gives, adds it to the residual stream and norms the sum in 16 bits (flash-attn's
+    dropout_add_layer_norm); only its time differs."""
     norm_weight_fp32: bool = False
     """The eager RMSNorm multiplies by its weight before casting back (Gemma, OLMo 2): the kept product is fp32 too."""
     norm_weight_copy: bool = False

@@ -29,7 +29,7 @@ def offload_words(supports: Supports) -> str:
     words: list[str] = list(supports.offload)
     if supports.offload_optimizer == "with parameters" and "parameters" in words:
         words[:2] = ["optimizer with parameters"]
-    elif supports.offload_optimizer == "with parameters":
+    elif supports.offload_optimizer == "with parameters" and words:
         words[:1] = ["optimizer on one GPU"]
     return ", ".join(words) or "nothing"
 

@@ -35,6 +35,7 @@ from distsim.engine.kernels.plain_costs import (
     plain_norm_bytes,
     slowed,
 )
+from distsim.engine.kernels.residual_passes import residual_bytes
 from distsim.engine.kernels.softmax_passes import plain_torch, softmax_bytes
 from distsim.layers.layer_inputs import SLICE
 from distsim.layers.ledger import Operation
@@ -42,7 +43,6 @@ from distsim.layers.mlp import COMPOSED_ACTIVATIONS
 from distsim.layers.names import (
     COMBINE,
     DISPATCH,
-    DROPOUT_MASK,
     EXCHANGE,
     EXPERT_ACTIVATION,
     INPUT_CAST,
@@ -98,7 +98,9 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if operation.role == "chunk rule":
         return chunk_rule_bytes(setup, operation)
     if operation.role == "residual":
-        return _residual_bytes(setup, operation)
+        return residual_bytes(setup, operation)
+    if operation.kind == "norm" and setup.kernels.norm_adds:
+        return 0.0, 0.0
     if operation.name == MLP_ACTIVATION and setup.kernels.product_epilogues and not setup.model.gated:
         return operation.bytes_written, operation.bytes_read
     copied: Number = 0.0
@@ -166,15 +168,6 @@ def _merged_bytes(setup: Setup, operation: Operation, way: int) -> Number:
     )
 
 
-def _residual_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
-    """The addition to the residual stream, whose backward adds the gradients of both ways; dropout before it, which
-    plain torch writes and reads again, and whose backward reads and writes what its gradient is made of."""
-    added = operation.bytes_read + operation.bytes_written
-    masks = [tensor.size_bytes for tensor in operation.saved if tensor.name.endswith(DROPOUT_MASK)]
-    mask, dropped = sum(masks), 2 * operation.bytes_written * bool(masks)
-    return added + mask + dropped * int(plain_torch(setup)), added + mask + dropped
-
-
 def _head_copies(setup: Setup, operation: Operation) -> Number:
     """Copies that batched products of plain torch make of what is not laid out by heads: values and the output, queries
     and keys where no rotation wrote them anew, keys where they are copied to all heads; backward their gradients."""
@@ -227,6 +220,8 @@ def input_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         tokens, _, inner, copies = operation.shape
         more = matrices(setup, operation) - 1
         return 0.0, SUMMED * more * tokens * inner * copies * setup.precision.activation_bytes
+    if setup.kernels.norm_adds:
+        return 0.0, 0.0  # the norm gives 16 bits
     cast = sum(tensor.elements for tensor in operation.saved if tensor.name.endswith(INPUT_CAST))
     each = FP32_BYTES + setup.precision.activation_bytes
     tokens, _, inner, copies = operation.shape

@@ -36,7 +36,8 @@ POLICY = re.compile(r"^remat[-_ ]policy\s*[=:]?\s*")
 SIMPLE = ("selective", "minimal")
 """Words for what software's own selective recomputation is."""
 PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama", "foundation-model-stack/fms-fsdp": "fms-fsdp",
-              "VIA-Research/vTrain data/ground_truth_single": "vtrain"}  # fmt: skip
+              "VIA-Research/vTrain data/ground_truth_single": "vtrain",
+              "Dao-AILab/flash-attention training": "flash-attn"}  # fmt: skip
 """Sources whose runs are of their own software, or composed as no software runs (presets/frameworks/vtrain.toml)."""
 LAYERS = {"DeepSpeed on Azure post": "megatron-deepspeed"}
 """Sources whose models under DeepSpeed are those of another profile: GPT of 175B to 1T are Megatron-DeepSpeed's

@@ -39,6 +39,7 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"kempner.?forge", "kempnerforge", ""),
         (r"nanotron|picotron", "nanotron", ""),
         (r"unsloth", "unsloth", ""),
+        (r"flash.?att(?:entio)?n", "flash-attn", ""),
         (r"hugging.?face|hf(?![a-z])|transformers|trainer|accelerate|peft|trl|swift|optimum|axolotl|llama.?factory",
          "huggingface", "megatron-lm"),
         (r"fsdp.?2", "torchtitan", ""),
