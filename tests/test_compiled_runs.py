@@ -127,6 +127,10 @@ def test_sharding_groups_of_slices_and_meshes() -> None:
     assert sharding_group(row(notes="ici_data_parallelism=16 ici_fsdp_parallelism=48"), 768, 8960, 4) == 48
     assert sharding_group(row(notes="ici_fsdp_parallelism=-1"), 2048, 256, 4) == 256
     assert sharding_group(row(fsdp_kind="JAX mesh DP=1 FSDP=256"), 256, 8, 4) is None
+    beside = {"notes": "FSDP=4 EP=2", "ep": "2"}
+    assert sharding_group(row(**beside), 8, 8, 8) is None  # what shares an expert; all eight share the rest
+    assert sharding_group(row(**{**beside, "fsdp_kind": "HSDP"}), 8, 8, 8) == 4
+    assert sharding_group(row(**beside), 16, 8, 8) == 4
     assert setup_of(row(fsdp_kind="MaxText FSDP=64 x DP=4")).layout.zero_group == 64
 
 

@@ -96,12 +96,9 @@ def exchange_passes(setup: Setup, operation: Operation) -> Passes:
 
 def _bytes(setup: Setup, steps: Steps) -> float:
     """Bytes per element that take as long at the pace of memory."""
-    if compiled_around(setup):
-        taken = added = COMPILED_INDEXING
-    else:
-        taken, added = _taken_pace(setup), _strided(setup)
+    added = COMPILED_INDEXING if compiled_around(setup) else _strided(setup)
     broadcast = slowed(WIDE_BROADCAST_PACE, setup.accelerator)
-    return steps.plain + broadcast * steps.broadcast + taken * steps.taken + added * steps.added
+    return steps.plain + broadcast * steps.broadcast + _taken_pace(setup) * steps.taken + added * steps.added
 
 
 def _taken_pace(setup: Setup) -> float:

@@ -39,6 +39,7 @@ PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama", "foundation-model-stack/fms-fsd
               "VIA-Research/vTrain data/ground_truth_single": "vtrain",
               "Dao-AILab/flash-attention training": "flash-attn"}  # fmt: skip
 """Sources whose runs are of their own software, or composed as no software runs (presets/frameworks/vtrain.toml)."""
+_HYBRID = re.compile(r"\bhsdp\b|hybrid|replica", re.IGNORECASE)
 LAYERS = {"DeepSpeed on Azure post": "megatron-deepspeed"}
 """Sources whose models under DeepSpeed are those of another profile: GPT of 175B to 1T are Megatron-DeepSpeed's
 (deepspeedai/Megatron-DeepSpeed examples/azure)."""
@@ -169,4 +170,6 @@ def sharding_group(run: Run, dp: int, domain: int, node: int) -> int | None:
         return max(dp // 2, 1)
     found = hit(FSDP, said)
     size = int(next(filter(None, found.groups()))) if found else 0
+    if size * (run.count("ep") or 1) == dp and not hit(_HYBRID, said):
+        size = dp  # ranks that share an expert, as torchtitan's meshes count them beside expert parallelism
     return size if 1 < size < dp and dp % size == 0 else hybrid_group(run, dp, node)
