@@ -44,6 +44,7 @@ def test_stacks_of_an_intel_card_are_half_of_it() -> None:
         ("Ascend 910A", "ascend-910a"), ("910A", "ascend-910a"), ("MetaX C500", "c500"), ("MTT S4000", "mtt-s4000"),
         ("Cambricon MLU370-X8", "mlu370-x8"), ("Hygon K100 AI", "k100-ai"), ("Iluvatar BI-V150", "bi-v150"),
         ("Intel Data Center GPU Max 1550", "max-1550"), ("RTX 3060 12GB", "rtx-3060"),
+        ("Intel Data Center GPU Max 1550 tile", "max-1550-stack"), ("Instinct MI300A", "mi300a"),
         ("RTX 4060 Ti", "rtx-4060-ti-16gb"), ("RTX 5060 Ti", "rtx-5060-ti-16gb"),
         ("NVIDIA L20", "l20"), ("H800 PCIe", "h800-pcie"), ("Quadro RTX 8000", "quadro-rtx-8000"),
         ("GeForce GTX 1080 Ti", "gtx-1080-ti"), ("RTX 5080", "rtx-5080"), ("RTX 5000 Ada", "rtx-5000-ada"),
