@@ -36,12 +36,17 @@ ELSEWHERE = {"schedule": "distsim pipeline --list", "schedules": "distsim pipeli
 """What is no preset, and what lists it."""
 
 
-def kind_of(word: str) -> str:
-    """The kind a word means, singular or plural: ``gpu`` and ``gpus`` are both ``gpus``."""
+def called(word: str) -> str | None:
+    """The kind that a word is the name of, singular or plural: ``gpu`` and ``gpus`` are both ``gpus``."""
     lower = word.lower()
-    for kind in KINDS:
-        if lower in (kind, kind.removesuffix("s"), SPOKEN.get(kind)):
-            return kind
+    return next((kind for kind in KINDS if lower in (kind, kind.removesuffix("s"), SPOKEN.get(kind))), None)
+
+
+def kind_of(word: str) -> str:
+    """The kind a word means; raises where it means none."""
+    if kind := called(word):
+        return kind
+    lower = word.lower()
     if lower in ELSEWHERE:
         raise DistsimError(f"{word} are no presets", f"list them with: {ELSEWHERE[lower]}")
     raise DistsimError(f"unknown kind {word!r}", did_you_mean(lower, KINDS), f"kinds: {', '.join(KINDS)}")

@@ -160,10 +160,10 @@ def test_checkpoint_of_adam_takes_fourteen_bytes_per_parameter() -> None:
 @pytest.mark.parametrize(
     ("gpu", "gpus", "rate"),
     [("a100-sxm4-80gb", 8, 13e9), ("a100-sxm4-80gb", 1, 26e9), ("v100-sxm2-32gb", 8, 6.15e9), ("h100-sxm", 8, 55e9),
-     ("trainium2", 16, PLAIN_HOST_RATE)],
+     ("trainium2", 16, PLAIN_HOST_RATE), ("gb10", 1, 273e9 / 2)],
 )  # fmt: skip
 def test_checkpoints_leave_over_the_links_that_offloading_takes(gpu: str, gpus: int, rate: float) -> None:
-    """Two A100s of a node, and two V100s, share a switch's link to the host."""
+    """Two A100s of a node, and two V100s, share a switch's link to the host; a GB10 copies inside of one memory."""
     report = step_of(resolve(Job(model="gpt2", gpu=gpu, gpus=gpus)))
     assert checkpoint_of(report).host_rate == pytest.approx(rate, rel=0.1)
     assert bool(plain_host(report.setup)) is (gpu == "trainium2")

@@ -41,6 +41,7 @@ def show(
     elif kind is None:
         _show_kinds(json)
     elif name is None:
+        _refuse_name(kind)
         _show_names(preset_kinds.kind_of(kind), None, json)
     elif kind in preset_kinds.KINDS and (named := _named_like(kind, name)):
         _show_names(kind, named, json)
@@ -68,6 +69,23 @@ def _show_kinds(json: bool) -> None:
     from distsim.report import show as report
 
     return _print(report.kinds(counts))
+
+
+def _refuse_name(word: str) -> None:
+    """Raise where a preset's name, or its file, stands in the place of its kind."""
+    from pathlib import Path
+
+    from distsim import catalog
+    from distsim.errors import DistsimError
+    from distsim.preset_kinds import KINDS, called
+
+    if called(word):
+        return
+    if Path(word).is_file():
+        raise DistsimError(f"the kind of {word!r} is missing", f"put it first, e.g. distsim show gpus {word}")
+    if kinds := [kind for kind in KINDS if catalog.knows(kind, word)]:
+        lines = " or ".join(f"distsim show {kind} {word}" for kind in kinds)
+        raise DistsimError(f"{word!r} is a preset, not a kind of them", f"type: {lines}")
 
 
 def _named_like(kind: str, part: str) -> list[str]:

@@ -59,9 +59,9 @@ def of_generation(table: Mapping[int, float], generation: int) -> float:
 
 
 class HostLink(Spec):
-    """The way to host memory; rates are one direction."""
+    """The way to host memory; rates are one direction. ``shared`` where chip and host have one memory."""
 
-    kind: Literal["pcie", "c2c"]
+    kind: Literal["pcie", "c2c", "shared"]
     generation: MaybeCount = None
     rate: MaybeBytesPerSecond = None
     measured: MaybeBytesPerSecond = None

@@ -59,9 +59,12 @@ def offload_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
 
 
 def host_rate(setup: Setup) -> Number | None:
-    """Bytes per second of one GPU's share of the link to its host while all of a job's accelerators copy at once."""
+    """Bytes per second of one GPU's share of the link to its host while all of a job's accelerators copy at once; in a
+    memory that both have, which a copy reads and writes, half of its bandwidth."""
     host = setup.accelerator.host
     rate = None if host is None else host.measured or host.rate
+    if rate is None and host is not None and host.kind == "shared":
+        return float(setup.accelerator.bandwidth) / 2
     return shared_host_rate(setup, rate) if rate else None
 
 

@@ -18,6 +18,7 @@ from distsim.engine.jobs.lacking import refuse_missing_units
 from distsim.engine.jobs.layout import check_capacity, layout_of, needs_replicas, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.modules import modules_of, with_modules
+from distsim.engine.jobs.one_memory import kept_where_it_is
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import (
     as_stored,
@@ -192,6 +193,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     if origins.get("cp_mode") == "default":
         filled["cp_mode"] = context_modes(framework.supports, model)[0]
     accelerator, cluster, limit_notes = hardware(filled, given)
+    kept_where_it_is(filled, origins, accelerator)
     refuse_drives(filled, framework if job.names_framework else None, cluster)
     filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
     precision = precision_named(framework, filled["precision"], bool(filled["compile"]))
