@@ -18,7 +18,7 @@ from distsim.engine.jobs.lacking import refuse_missing_units
 from distsim.engine.jobs.layout import check_capacity, layout_of, needs_replicas, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.modules import modules_of, with_modules
-from distsim.engine.jobs.one_memory import kept_where_it_is
+from distsim.engine.jobs.offloading import kept_where_it_is, refuse_offload
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import (
     as_stored,
@@ -285,14 +285,7 @@ def _fill(job: Job, framework: Framework) -> tuple[dict[str, Any], dict[str, str
 
 def _refuse_unsupported(filled: Mapping[str, Any], framework: Framework) -> None:
     """Options of the contract whose physics is not there yet are refused, never ignored."""
-    if filled["offload_to"] and filled["offload"] == "none":
-        raise DistsimError(
-            f"--offload-to {filled['offload_to']} has no effect without --offload", "add --offload optimizer"
-        )
-    if "parameters" in filled["offload"] and filled["zero"] != 3:
-        raise DistsimError(
-            f"--offload parameters needs sharded parameters, but --zero is {filled['zero']}", "add --zero 3"
-        )
+    refuse_offload(filled)
     if filled["compile"] and not framework.compiled:
         raise DistsimError(
             f"--compile has no effect with framework {framework.name}: its profile does not state what it fuses",

@@ -1,11 +1,24 @@
-"""Accelerators whose memory is their host's, to which nothing can be offloaded."""
+"""What a job may not offload: to no place, what is not sharded, and where chip and host have one memory."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
+
+
+def refuse_offload(filled: Mapping[str, Any]) -> None:
+    """Raise options of offloading that lack another one."""
+    if filled["offload_to"] and filled["offload"] == "none":
+        raise DistsimError(
+            f"--offload-to {filled['offload_to']} has no effect without --offload", "add --offload optimizer"
+        )
+    if "parameters" in filled["offload"] and filled["zero"] != 3:
+        raise DistsimError(
+            f"--offload parameters needs sharded parameters, but --zero is {filled['zero']}", "add --zero 3"
+        )
 
 
 def kept_where_it_is(filled: dict[str, Any], origins: dict[str, str], chip: Accelerator) -> None:
