@@ -45,3 +45,10 @@ def test_sizes_and_chips_on_which_nothing_fits_are_told() -> None:
     assert not [one for one in small.notes if one.startswith("left out")]
     large = distsim.plan("llama-2-70b", "30B", **{**FAST, "tp": 8, "pp": [1, 2, 4]}, gpu="h100-sxm", gpus="8,32")
     assert f"left out: 8 accelerators, {why.replace('7b', '70b')}" in large.notes
+
+
+def test_chips_on_which_the_options_are_wrong_are_told_so() -> None:
+    made = distsim.plan("llama-3.2-1b", "1B", gpu="gb10,h100-sxm", gpus="1,8", offload="optimizer", price=2)
+    (note,) = (one for one in made.notes if one.startswith("left out"))
+    assert note == "left out: gb10: gb10 and its host have one memory: --offload optimizer frees none of it"
+    assert {one.gpu for one in made.options} == {"h100-sxm"}

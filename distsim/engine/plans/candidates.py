@@ -222,24 +222,24 @@ class Part(NamedTuple):
     places: tuple[Place, ...]
 
 
-def candidates(
+def answers(
     terms: Terms, model: LoadedModel, places: Sequence[Place], watch: Show | None = None, pool: Pool | None = None
-) -> list[Candidate]:
-    """The best layout for each (cluster, accelerators) that has one, in their order whoever computes them; raises where
-    the options allow none anywhere."""
-    answers: dict[Place, Answer] = {}
+) -> dict[Place, Answer]:
+    """The answer of each (cluster, accelerators), in their order whoever computes them; raises where the options are
+    wrong everywhere."""
+    known: dict[Place, Answer] = {}
     tell = watch or (lambda done, whole: None)
     tasks = parts(terms, model, places)
     made = enumerate(map(answers_of, tasks)) if pool is None else pool.share(answers_of, tasks)
     tell(0, len(places))
     for index, found in made:
-        answers |= zip(tasks[index].places, found, strict=True)
-        tell(len(answers), len(places))
-    told = [answers[place] for place in places]
-    refusals = [one for one in told if isinstance(one, DistsimError)]
+        known |= zip(tasks[index].places, found, strict=True)
+        tell(len(known), len(places))
+    told = {place: known[place] for place in places}
+    refusals = [one for one in told.values() if isinstance(one, DistsimError)]
     if refusals and len(refusals) == len(told):
         raise refusals[-1]
-    return [one for one in told if isinstance(one, Candidate)]
+    return told
 
 
 def parts(terms: Terms, model: LoadedModel, places: Sequence[Place]) -> list[Part]:

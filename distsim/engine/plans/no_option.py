@@ -60,10 +60,11 @@ def _held(request: Request) -> list[str]:
 
 def without_option(
     request: Request, model: str, places: Sequence[tuple[str, int]],
-    known: Mapping[tuple[str, int], Sequence[Quote]], found: Sequence[Option],
+    known: Mapping[tuple[str, int], Sequence[Quote]], found: Sequence[Option], refused: Mapping[tuple[str, int], str],
 ) -> list[str]:  # fmt: skip
     """A note on each number of accelerators, accelerator and cluster that was asked for and tried, and is in no option
-    that was ``found``; ``known`` are the prices of each place that a layout fits."""
+    that was ``found``; ``known`` are the prices of each place that a layout fits, ``refused`` what is wrong elsewhere
+    with the options."""
     had = {(one.cluster, one.gpus) for one in found}
     groups: dict[str, list[tuple[str, int]]] = {}
     for place in places:
@@ -74,20 +75,25 @@ def without_option(
         for name in filter(None, of_kinds):
             groups.setdefault(name, []).append(place)
     return [
-        f"left out: {name}, {_why(model, group, known)}"
+        f"left out: {name}{_why(model, group, known, refused)}"
         for name, group in groups.items() if not had.intersection(group)
     ]  # fmt: skip
 
 
-def _why(model: str, group: Sequence[tuple[str, int]], known: Mapping[tuple[str, int], Sequence[Quote]]) -> str:
+def _why(
+    model: str, group: Sequence[tuple[str, int]], known: Mapping[tuple[str, int], Sequence[Quote]],
+    refused: Mapping[tuple[str, int], str],
+) -> str:  # fmt: skip
     """Why none of some places is in an option."""
     fitting = [place for place in group if place in known]
+    if all(place in refused for place in group):
+        return f": {refused[group[0]]}"
     if not fitting:
-        return f"on which no layout of {model} that was tried fits"
+        return f", on which no layout of {model} that was tried fits"
     if not any(known[place] for place in fitting):
         nodes = sorted({catalog.load("clusters", cluster).gpus_per_node for cluster, _ in fitting})
-        return f"which nobody rents out in whole nodes of {' or '.join(map(str, nodes))}"
-    return f"which would take more than {YEARS}, or fail too often to finish"
+        return f", which nobody rents out in whole nodes of {' or '.join(map(str, nodes))}"
+    return f", which would take more than {YEARS}, or fail too often to finish"
 
 
 def _whole_nodes(sizes: Sequence[int], node: int) -> str:

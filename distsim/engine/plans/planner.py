@@ -17,7 +17,7 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
 from distsim.engine.plans.besides import Besides, besides
-from distsim.engine.plans.candidates import Place, candidate_setup, candidates
+from distsim.engine.plans.candidates import Place, answers, candidate_setup
 from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.no_option import nothing_found, without_option
 from distsim.engine.plans.offers import Offers, offers
@@ -207,7 +207,7 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     if scope.open_sizes and request.wish.dollars is not None:
         found = plans.cheapest_first([*found, *down_to_budget(found, request.wish, tried.more)])
     usual = usual_notes(request, model, prices.left_out, found) if found else []
-    usual += without_option(request, model.name, tried.places, tried.quotes, found) if found else []
+    usual += without_option(request, model.name, tried.places, tried.quotes, found, tried.refused) if found else []
     unread = unread_notes(request.terms, model, tried.places, tried.made, found)
     of_chips = (note for option in found for note in option.candidate.notes)
     rents = ((one.quote.whose, one.quote.usd_per_gpu_hour) for one in found if not one.quote.owned)
@@ -240,12 +240,16 @@ class Tried:
         self.made: list[Candidate] = []
         self.quotes: dict[Place, list[Quote]] = {}
         """Of those that a layout fits."""
+        self.refused: dict[Place, str] = {}
+        """What is wrong with the options there."""
 
     def options(self, places: Sequence[Place]) -> list[Option]:
         """Options of some more. Raises where what is asked for allows no layout on any of them."""
         self.places += places
-        made = candidates(self.request.terms, self.model, places, self.watch, self.pool)
+        told = answers(self.request.terms, self.model, places, self.watch, self.pool)
+        made = [one for one in told.values() if isinstance(one, Candidate)]
         self.made += made
+        self.refused |= {place: one.problem for place, one in told.items() if isinstance(one, DistsimError)}
         self.quotes |= {(one.cluster, one.gpus): best(self.offered, one.cluster, one.gpus) for one in made}
         return plans.options(made, self.request.tokens, self.quotes, self.request.facility)
 
