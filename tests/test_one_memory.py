@@ -34,6 +34,16 @@ def test_what_would_free_nothing_is_refused(gpu: str, more: dict[str, object]) -
                       "zero_stage": "3", "framework": "deepspeed", "offload": str(more["offload"])}, 1))  # fmt: skip
 
 
+def test_policies_that_offload_are_refused_likewise() -> None:
+    job = {"model": "llama-7b", "gpu": "mi300a", "framework": "maxtext"}
+    with pytest.raises(DistsimError, match="one memory: --remat-policy minimal_offloaded frees none"):
+        distsim.memory(**job, remat_policy="minimal_offloaded")
+    assert distsim.memory(**job, remat_policy="minimal").setup.offload == ()
+    for name in catalog.names("frameworks"):
+        framework = catalog.load("frameworks", name)
+        assert not (framework.remat and framework.defaults.get("offload"))
+
+
 def test_what_software_offloads_of_itself_stays_in_that_memory() -> None:
     job = {"model": "llama-7b", "framework": "unsloth", "lora_rank": 16, "recompute": "full"}
     assert resolve(Job(**job, gpu="h100-sxm")).offload == ("activations",)

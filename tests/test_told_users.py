@@ -120,6 +120,7 @@ def test_adapters_are_tuned_in_small_steps() -> None:
     """Four million tokens, as models are pretrained with, is not a step of LoRA; ranks divide what is taken."""
     grows = StepBatch(4096, adapted=True)
     assert [grows.sequences(gpus) for gpus in (1, 8, 64, 1024)] == [64, 64, 64, 1024]
+    assert StepBatch(131_072, adapted=True).sequences(8) == 32  # never more than pretraining takes
     assert all(grows.sequences(gpus) % gpus == 0 for gpus in (6, 24, 100, 3000))
     searched = distsim.search("llama-3.1-8b", gpu="h100-sxm", gpus=8, lora_rank=16, seq=4096, top=1)
     assert searched.global_batch == ADAPTED_SEQUENCES

@@ -15,17 +15,19 @@ USUAL_STEP_TOKENS = 4_000_000
 TOKENS_PER_ACCELERATOR = 2048
 """Below this many tokens of a step on each accelerator, more of them hardly help: Llama 2 on 2,000 GPUs has so many
 (arXiv:2307.09288, section 2.2), Llama 3 on 16,384 half of it (arXiv:2407.21783, table 4)."""
-
-
 ADAPTED_SEQUENCES = 64
 """Sequences per optimizer step with which adapters are tuned: 16 for 7B and 13B and 64 for 33B and 65B (QLoRA,
 arXiv:2305.14314, table 9), 128 (tloen/alpaca-lora README)."""
-ADAPTED = f"{ADAPTED_SEQUENCES} sequences, as adapters are tuned with, or one per accelerator where that is more"
+ADAPTED = (
+    f"{ADAPTED_SEQUENCES} sequences, as adapters are tuned with, about {count(USUAL_STEP_TOKENS)} tokens where these "
+    "are fewer, or one sequence per accelerator where that is more"
+)
 
 
-def adapted_batch(gpus: int, divided_by: int) -> int:
-    """Sequences per step that tunes adapters on up to so many accelerators; ranks of ``divided_by`` divide them."""
-    return divided_batch(max(ADAPTED_SEQUENCES, gpus), divided_by)
+def adapted_batch(seq: int, gpus: int, divided_by: int) -> int:
+    """Sequences of ``seq`` tokens per step that tunes adapters on up to so many accelerators; ranks of ``divided_by``
+    divide them."""
+    return divided_batch(max(min(ADAPTED_SEQUENCES, USUAL_STEP_TOKENS / seq), gpus), divided_by)
 
 
 def divided_batch(wanted: float, gpus: int) -> int:
@@ -57,7 +59,7 @@ class StepBatch:
         if self.stated is not None:
             return self.stated
         if self.adapted:
-            return adapted_batch(gpus, gpus)
+            return adapted_batch(self.seq, gpus, gpus)
         most = max(self.most_tokens, USUAL_STEP_TOKENS)
         wanted = most if self.sparse else min(max(USUAL_STEP_TOKENS, gpus * TOKENS_PER_ACCELERATOR), most)
         return divided_batch(wanted / self.seq, gpus)

@@ -7,6 +7,7 @@ from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
+from distsim.specs.flags import flag
 
 
 def refuse_offload(filled: Mapping[str, Any]) -> None:
@@ -26,9 +27,10 @@ def kept_where_it_is(filled: dict[str, Any], origins: dict[str, str], chip: Acce
     again, and so does what passes it on the way to drives. What software offloads of itself stays."""
     if chip.host is None or chip.host.kind != "shared" or filled["offload"] == "none":
         return
-    if origins.get("offload") == "you":
-        raise DistsimError(
-            f"{chip.name} and its host have one memory: --offload {filled['offload']} frees none of it",
-            "leave --offload out",
-        )
+    for option in ("offload", "remat_policy"):  # no software that has policies offloads without one
+        if origins.get(option) == "you":
+            raise DistsimError(
+                f"{chip.name} and its host have one memory: {flag(option)} {filled[option]} frees none of it",
+                f"leave {flag(option)} out",
+            )
     filled["offload"], origins["offload"] = "none", "default"

@@ -250,7 +250,8 @@ def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
     sequences where adapters train."""
     odd = max(gpus, key=lambda number: number // (number & -number))
     adapted = base.tuning is not None and base.tuning.rank > 0
-    batch = adapted_batch(max(gpus), odd) if adapted else divided_batch(USUAL_STEP_TOKENS / base.layout.seq, odd)
+    seq = int(base.layout.seq)
+    batch = adapted_batch(seq, max(gpus), odd) if adapted else divided_batch(USUAL_STEP_TOKENS / seq, odd)
     why = f": {ADAPTED}" if adapted else ""
     tokens = count(batch * base.layout.seq)
     notes.append(f"--global-batch not given: using {batch:,} sequences ({tokens} tokens) per step{why}")
