@@ -12,7 +12,15 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums
-from distsim.engine.kernels.expert_passes import COMBINED, INDEX_ADDED, REPEATED_BIAS, bias_passes, exchange_passes
+from distsim.engine.kernels.expert_passes import (
+    CHAINED_ROW_SECONDS,
+    COMBINED,
+    INDEX_ADDED,
+    LOOPED_BIAS,
+    REPEATED_BIAS,
+    bias_passes,
+    exchange_passes,
+)
 from distsim.engine.kernels.launches import CALL_KERNELS, DTENSOR_ISSUE, REDISTRIBUTE_ISSUE, launches
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.kernels.plain_costs import STRIDED_PACE, WIDE_BROADCAST_PACE, slowed
@@ -158,6 +166,27 @@ def test_biases_of_both_products_are_repeated_and_their_gradients_added_up_by_in
         assert bias_passes(changed(setup, expert_bias="fused"), one) == (0, 0)
     plain = titan()
     assert bias_passes(plain, operation(plain, "mlp.combine")) == (0, 0)
+
+
+def tuned(**fields: object) -> Setup:
+    return resolve(Job(model="gpt-oss-20b", **{"gpu": "b200-sxm", "framework": "huggingface", **fields}))
+
+
+def test_gradients_of_biases_taken_by_index_wait_for_the_busiest_experts_rows_one_by_one() -> None:
+    setup = tuned(micro_batch=4, seq=4096)
+    first, second = (operation(setup, name) for name in ("mlp.experts.activation", "mlp.combine"))
+    busiest = 2 * 4 * 4096 * 4 / 32  # twice the mean of four experts a token among 32
+    chain = CHAINED_ROW_SECONDS * busiest * setup.accelerator.bandwidth
+    narrow = second.shape[0] * second.shape[1]
+    assert bias_passes(setup, second) == pytest.approx((narrow * REPEATED_BIAS[0], chain))
+    assert bias_passes(setup, first) == pytest.approx((2 * narrow * REPEATED_BIAS[0], chain))  # as many rows
+    slow = tuned(micro_batch=4, seq=4096, gpu="l40s")  # whose memory takes longer than one row after another
+    assert bias_passes(slow, first).backward == pytest.approx(2 * narrow * 2 * INDEX_ADDED)
+    frozen = tuned(micro_batch=4, seq=4096, lora_rank=8)
+    assert bias_passes(frozen, operation(frozen, "mlp.combine")) == pytest.approx((narrow * REPEATED_BIAS[0], 0))
+    looped = changed(setup, expert_products="modules")
+    assert bias_passes(looped, second) == pytest.approx(tuple(narrow * each for each in LOOPED_BIAS))
+    assert bias_passes(tuned(micro_batch=4, seq=4096, framework="halo"), second) == (0, 0)
 
 
 def test_clamps_of_slices_cost_more_than_of_halves_and_no_host_waits() -> None:

@@ -29,9 +29,9 @@ class ExpertKernels(Spec):
     expert_padding: bool = False
     """Plain torch's indexing fills each expert's tokens up to a multiple, by a pass of its own where no exchange puts
     them in order anyway."""
-    expert_bias: Literal["fused", "composed", "repeated"] = "fused"
+    expert_bias: Literal["fused", "composed", "repeated", "indexed"] = "fused"
     """Biases of experts' outputs are added with the routers' weights in one kernel, one by one in plain torch, or those
-    of both products are repeated for each token."""
+    of both products are repeated for each token, by their counts or by an index whose gradient is a sum row by row."""
     expert_clamp: Literal["fused", "composed", "sliced"] = "fused"
     """What experts' activation reads is clamped in its kernel, or in plain torch before it, in halves or in slices."""
     expert_order: Literal["fused", "around"] = "fused"

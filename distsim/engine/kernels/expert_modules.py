@@ -30,7 +30,8 @@ def by_module(setup: Setup) -> bool:
     return setup.kernels.expert_products == "modules" and setup.kernels.expert_tokens == "chosen"
 
 
-def _local_experts(setup: Setup) -> Number:
+def local_experts(setup: Setup) -> Number:
+    """Routed experts of one rank; none of a dense model."""
     experts = setup.model.experts
     return 0.0 if experts is None else experts.count / setup.layout.ep
 
@@ -42,12 +43,12 @@ def picked_gradient_bytes(setup: Setup) -> Number:
         return 0.0
     width = setup.model.experts.latent or setup.model.hidden
     tokens = setup.layout.tokens / setup.layout.tp
-    return _local_experts(setup) * PICKED_PASSES * tokens * width * setup.precision.activation_bytes
+    return local_experts(setup) * PICKED_PASSES * tokens * width * setup.precision.activation_bytes
 
 
 def waited(setup: Setup) -> Number:
     """Operations of a layer's forward that the GPU waits for."""
-    return _local_experts(setup) * AFTER_FOUND if by_module(setup) else 0.0
+    return local_experts(setup) * AFTER_FOUND if by_module(setup) else 0.0
 
 
 def launched(
@@ -61,7 +62,7 @@ def launched(
     own = not operation.adapts
     kernels, issued = EXPERT_MODULE[base] if own else (adapted, adapted)
     frozen = int(own and operation.kind == "matmul" and not operation.weight_gradient) * EXPERT_MODULE[base][0][0]
-    experts = _local_experts(setup)
+    experts = local_experts(setup)
     return (
         (experts * kernels[0], experts * (kernels[1] - frozen)),
         (experts * issued[0], experts * (issued[1] - frozen)),
