@@ -68,6 +68,11 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
         "what selective recomputes (Megatron): core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts",
     ),
     "remat_policy": (str, "what selective keeps: a policy of maxtext or axlearn, e.g. minimal_offloaded"),
+    "mlp_tiles": (
+        str,
+        "run dense MLPs on so many tiles of tokens one after another, and again in backward; "
+        "auto: as long as the model is wide (ALST's TiledMLP)",
+    ),
     "attention": (str, "attention kernel: flash or eager [default: the framework's, or flash]"),
     "compile": (
         bool,

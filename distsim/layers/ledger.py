@@ -98,7 +98,7 @@ class Operation(NamedTuple):
     flops_backward: Number = 0
     bytes_read: Number = 0
     bytes_written: Number = 0
-    """Memory traffic of the forward pass; the backward pass moves about twice as much."""
+    """Memory traffic of the forward pass; backward moves about twice as much."""
     shape: tuple[Number, ...] = ()
     """Matmul: (m, n, k, batch); attention: (batch, heads, query tokens, key tokens, head_dim, value width); norm:
     (rows, width); loss: (positions, logits of a rank); a ring's exchange: (queries, steps, keys); elementwise:
@@ -115,10 +115,9 @@ class Operation(NamedTuple):
     """Name under which selective recomputation drops it: core_attention, activation, norm."""
     weight_gradient: bool = True
     """False where the weights of a product are frozen: backward is then one product, not two."""
-    backward: bool = True
-    """False where nothing before it trains, so that backward ends after it."""
-    causal: bool = True
-    """Attention computes the scores of earlier keys alone."""
+    backward: bool = True  # False where nothing before it trains, so that backward ends after it
+    causal: bool = True  # attention computes the scores of earlier keys alone
+    reruns: bool = False  # its forward runs once more in its own backward, piece by piece
     role: Role = ""
     adapts: str = ""
     """The row whose adapter it is part of, where that runs beside the row's own product or is cast for it."""
@@ -144,6 +143,7 @@ class Context(NamedTuple):
     """Slots of an expert over the mean number of its tokens; None where it takes all that it is sent."""
     expert_imbalance: float | None = None
     """Tokens of the busiest expert rank over the mean, where they are stated."""
+    mlp_tiles: Number | None = None  # of its tokens, which dense MLPs run on one after another
 
     @property
     def side(self) -> Self:

@@ -11,6 +11,7 @@ from distsim.layers.linear import Bias, Weights, linear
 from distsim.layers.names import DROPOUT_MASK, PREACTIVATION
 from distsim.layers.norm import inner_norm
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
+from distsim.layers.tiles import tiled
 from distsim.units import FP32_BYTES, MASK_BYTES
 
 
@@ -62,7 +63,7 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
         bias=(model.mlp_bias or model.mlp_output_bias) and Bias(whole=True),
         collectives=row_collectives(ctx),
     )
-    return [
+    rows = [
         linear(
             ctx,
             f"{name}.up",
@@ -78,8 +79,12 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
         *_cutoff(ctx, name, tokens * inner),
         activation(ctx, name, tokens, inner),
         *before,
-        *(joined(ctx, f"{name}.residual", down) if name == "mlp" else (down,)),
     ]
+    if name != "mlp":
+        return [*rows, down]
+    down, *added = joined(ctx, f"{name}.residual", down)
+    rows.append(down)
+    return [*(rows if ctx.mlp_tiles is None else tiled(rows, ctx.mlp_tiles)), *added]
 
 
 def _cutoff(ctx: Context, name: str, elements: Number) -> list[Operation]:

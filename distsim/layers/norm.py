@@ -8,6 +8,10 @@ from distsim.layers.names import Role
 from distsim.units import FP32_BYTES
 
 STATISTIC_BYTES = 4  # fp32 mean or reciprocal deviation per row, in every fused kernel
+SQUARED = 4
+"""Tensors in fp32 that backward of an eager RMSNorm has at its highest beside the gradient of its output: that of the
+square by the mean, the input to the first power and twice that (pow's backward, one expression in C++), their product
+(recorded with torch 2.13, tests/oracles/tiled_mlp.json)."""
 
 
 def norm(
@@ -59,10 +63,11 @@ def casts_narrow(ctx: Context) -> bool:
 
 
 def _gradients(ctx: Context, name: str, elements: Number, source: Tensor, rms: bool) -> tuple[Tensor, ...]:
-    """Gradients of output and input; an eager norm works with the input's gradient and one factor in fp32."""
+    """Gradients of output and input; an eager norm's are in fp32, that of its mean of squares in several tensors."""
     eager = ctx.kernels.norm == "eager" if rms else ctx.kernels.layernorm in ("fp32", "eager")
     each = FP32_BYTES if eager else ctx.activation if casts_narrow(ctx) else source.bytes_each
-    return tuple(Tensor(f"{name}.{which}", elements, each, "s b h") for which in ("output_gradient", "input_gradient"))
+    output = Tensor(f"{name}.output_gradient", elements, each, "s b h")
+    return output, output._replace(name=f"{name}.input_gradient", elements=elements * (SQUARED if rms and eager else 1))
 
 
 def _kept(

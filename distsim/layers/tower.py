@@ -46,7 +46,14 @@ def tower_context(ctx: Context, tower: Tower, tokens: int) -> Context:
         # what autocast multiplies is all that there is on the stream: nothing in fp32 was added to it
         precision = precision.model_copy(update={"residual_bytes": precision.activation_bytes})
     return ctx._replace(
-        model=model, layout=own, kernels=kernels, precision=precision, layer=0, vocab_padded=0, keys=None
+        model=model,
+        layout=own,
+        kernels=kernels,
+        precision=precision,
+        layer=0,
+        vocab_padded=0,
+        keys=None,
+        mlp_tiles=None,
     )
 
 

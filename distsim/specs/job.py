@@ -13,7 +13,7 @@ from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE, LARGEST_SIZE
 from distsim.specs.model import Model
 from distsim.specs.modules import CHOICES, implied, modules_named
 from distsim.specs.offloads import offload_named
-from distsim.specs.quantity import MaybeFraction, Once, Watts
+from distsim.specs.quantity import MaybeFraction, MaybeTiles, Once, Watts
 from distsim.specs.tuning import WHOLE, targets_named
 
 SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "tp_comm_overlap", "dp_comm_overlap", "dropout",
@@ -88,6 +88,8 @@ class Job(Spec):
     """Modules of a layer that selective recomputation computes again, by Megatron's names."""
     remat_policy: str | None = None
     """What selective recomputation keeps, by the name of a policy of the framework (JAX)."""
+    mlp_tiles: MaybeTiles = None
+    """Dense MLPs run on so many tiles of a rank's tokens one after another, and again in backward (ALST)."""
     attention: Literal["flash", "eager"] | None = None
     compile: bool | None = None
     """torch.compile fuses operations that the framework's plain code runs one by one."""

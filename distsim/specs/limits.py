@@ -12,6 +12,8 @@ LARGEST_SIZE = 1_000_000_000
 LARGEST_DEPTH = 10_000
 """Layers of a network: the deepest transformer that was published has 1,000 (DeepNet, Wang et al. 2022,
 arXiv:2203.00555), the deepest large model 128."""
+LARGEST_TILES = 65_536
+"""Tiles of a rank's sequence: a thousand are 4,096 tokens each of the longest that anybody trained on one GPU."""
 FASTEST_GBPS = 1_000_000
 """Gb/s of a network per GPU; more is a slip of a unit."""
 

@@ -9,7 +9,7 @@ from pydantic_core import CoreSchema, PydanticKnownError
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.base import FIELD
-from distsim.specs.limits import LARGEST_DEPTH, RANGES, Range
+from distsim.specs.limits import LARGEST_DEPTH, LARGEST_TILES, RANGES, Range
 from distsim.units import parse
 
 
@@ -125,6 +125,19 @@ MaybePositive = Annotated[float | None, Once(Field(gt=0))]
 MaybeAmount = Annotated[float | None, Once(Field(ge=0))]
 MaybeShare = Annotated[float | None, Once(Field(gt=0, le=1))]
 MaybeFraction = Annotated[float | None, Once(Field(ge=0, lt=1))]
+
+
+def _tiles(value: Any) -> Any:
+    """``auto``, or a whole number of tiles."""
+    if value is None or value == "auto":
+        return value
+    number = int(value) if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 2 <= number <= LARGEST_TILES:
+        raise ValueError(f"{value!r} is neither auto nor a whole number of tiles, 2 to {LARGEST_TILES}")
+    return number
+
+
+MaybeTiles = Annotated[int | Literal["auto"] | None, BeforeValidator(_tiles)]
 
 ZeroStage = Annotated[int, Once(Field(ge=0, le=3))]
 AttentionProducts = Annotated[int | None, Once(Field(ge=5))]

@@ -78,14 +78,14 @@ class Supports(Spec):
     """A switch turns off that data parallel exchanges run beside computation."""
     tp_pieces: bool = False
     """A switch makes the compiler cut tensor parallel exchanges into pieces beside products."""
-    modules: bool = False
-    """Lists of modules say what selective recomputation computes again and which activations are offloaded."""
+    modules: bool = False  # lists of modules say what selective recomputation runs again, and which tensors leave
     losses: tuple[str, ...] = ()
     """Losses that a switch puts in the place of its own."""
     pure_bf16: bool = False
     """A switch, or the dtype that a model is loaded in, trains weights and states in bf16 without a master copy."""
     master_zero: ZeroStage = 0
     """The lowest ZeRO stage at which an fp32 master copy stands beside weights of 16 bits."""
+    tiles_mlp: bool = False  # dense MLPs may run on one tile of tokens after another (ALST's TiledMLP)
     tunes: bool = False
     """It fine-tunes with adapters by a switch of its own, or through peft."""
     some_layers: bool = True
@@ -275,9 +275,12 @@ def lacks(framework: "Framework", model: Model, layout: Layout, offload: tuple[s
             for rule in broken]  # fmt: skip
     moved = offload_problems(name, supports, offload, layout, bool(job.offload_modules))
     told += [Lack(problem, mend, "offload") for problem, mend in moved]
+    mend = "leave --{} out, or use --framework deepspeed"
     if job.zeropp and not supports.zeropp:
-        told.append(Lack(f"{name} has no ZeRO++, but --zeropp is {job.zeropp}",
-                         "leave --zeropp out, or use --framework deepspeed", "zeropp"))  # fmt: skip
+        told.append(Lack(f"{name} has no ZeRO++, but --zeropp is {job.zeropp}", mend.format("zeropp"), "zeropp"))
+    if job.mlp_tiles is not None and not supports.tiles_mlp:
+        problem = f"{name} has no MLPs in tiles, but --mlp-tiles is {job.mlp_tiles}"
+        told.append(Lack(problem, mend.format("mlp-tiles"), "tiles_mlp"))
     return told
 
 

@@ -13,6 +13,8 @@ from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, other_losses
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.tiling import has_dense_mlp
+from distsim.layers.tiles import usual_tiles
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.offloads import layers_leave, leaves
 from distsim.specs.rules import divisors
@@ -23,8 +25,8 @@ from distsim.specs.stage_layers import BALANCED
 # first; what a change saves is computed.
 EFFORTS = {
     "sequence parallel": 1.0, "zero": 1.0, "loss": 1.0, "update": 1.0, "micro_batch": 1.0, "sixteen bits": 1.5,
-    "recompute": 2.0, "ep": 2.1, "tp": 2.2, "pp": 2.4, "cp": 2.6, "offload": 3.0, "optimizer": 4.0, "precision": 4.1,
-    "quantize": 4.2, "adapters": 4.5, "gpus": 5.0, "gpu": 6.0,
+    "mlp_tiles": 1.7, "recompute": 2.0, "ep": 2.1, "tp": 2.2, "pp": 2.4, "cp": 2.6, "offload": 3.0, "optimizer": 4.0,
+    "precision": 4.1, "quantize": 4.2, "adapters": 4.5, "gpus": 5.0, "gpu": 6.0,
 }  # fmt: skip
 PER_STEP = {"gpus": 1.0, "offload": 0.3}
 """Further effort for each value of a family beyond its first; a tenth where not stated. Assumed."""
@@ -59,6 +61,7 @@ def changes(setup: Setup) -> Iterator[Change]:
     if fused := fused_instead(setup.framework, setup.job):
         yield Change("update", 0, "a fused update", {"optimizer": fused})
     yield from _micro_batch(setup)
+    yield from _tiles(setup)
     yield from _recompute(setup)
     yield from _experts(setup)
     yield from _degrees(setup)
@@ -80,6 +83,14 @@ def _sharding(setup: Setup) -> Iterator[Change]:
 def _losses(setup: Setup) -> Iterator[Change]:
     for step, name in enumerate(other_losses(setup.framework, setup.model, setup.job)):
         yield Change("loss", step, f"{name} loss", {"loss": name})
+
+
+def _tiles(setup: Setup) -> Iterator[Change]:
+    """MLPs in tiles, where the sequence of a rank is longer than one."""
+    supported = setup.framework.supports.tiles_mlp and setup.tuning is None and has_dense_mlp(setup.model)
+    several = usual_tiles(setup.layout.seq / setup.layout.cp, setup.model.hidden) > 1
+    if setup.job.mlp_tiles is None and supported and several:
+        yield Change("mlp_tiles", 0, "MLPs in tiles of tokens", {"mlp_tiles": "auto"})
 
 
 def _micro_batch(setup: Setup) -> Iterator[Change]:

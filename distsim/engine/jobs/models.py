@@ -97,7 +97,7 @@ def asked_of(model: Model, layout: Layout, job: Job) -> dict[str, Any]:
     prediction = {"mtp": model.mtp_trained} if model.mtp_trained else {}
     packed = {"sample_tokens": layout.sample_tokens} if layout.sample_tokens else {}
     decoder = {"decoder_seq": model.decoder_context} if model.decoder_context else {}
-    stated = {name: getattr(job, name) for name in ("loss", "capacity_factor", "profile", "sync_gbps")}
+    stated = {name: getattr(job, name) for name in ("loss", "capacity_factor", "mlp_tiles", "profile", "sync_gbps")}
     return prediction | packed | decoder | {name: value for name, value in stated.items() if value}
 
 

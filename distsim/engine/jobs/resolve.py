@@ -35,6 +35,7 @@ from distsim.engine.jobs.reference import gathered_note, refuse_reference
 from distsim.engine.jobs.remat import settle_policy
 from distsim.engine.jobs.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.jobs.software import framework_of
+from distsim.engine.jobs.tiling import check_tiles, tiles_of
 from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
 from distsim.engine.jobs.tuning import as_tuned, in_stream, tuning_notes, tuning_of, tuning_options, whole_weights
 from distsim.errors import DistsimError
@@ -133,7 +134,7 @@ class Setup:
             self.model, self.layout, in_stream(self.precision, self.tuning, self.layout), self.kernels,
             dropout=self.job.dropout is not False, vocab_padded=self.vocab_padded, tuning=self.tuning,
             tower_kernels=self.tower_kernels, capacity=self.job.capacity_factor,
-            expert_imbalance=self.job.expert_imbalance,
+            expert_imbalance=self.job.expert_imbalance, mlp_tiles=tiles_of(self.job, self.layout, self.model),
         )  # fmt: skip
 
     def written(self, exchange: Exchange | None = None) -> dict[str, Any]:
@@ -187,6 +188,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     model, stored = as_stored(load_model(job.model).spec, framework)
     attention_notes = settle_attention(filled, origins, framework, model, replayed=bool(given.get("framework")))
     check_capacity(filled, model)
+    check_tiles(filled, model)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     model = with_images(model, filled)
     chunk_notes = settle_chunks(filled, origins, model, framework)

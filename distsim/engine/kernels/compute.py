@@ -69,6 +69,7 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
         found.phases["backward"].add(one.backward, count)
         found.phases["recompute"].add(one.again, again)
         found.phases["recompute"].add(one.dropped, where(layout.selective, count, 0))
+        found.phases["recompute"].add(one.reruns, count)
     _add_update(found, setup, stage, chip)
     own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
     passes = 1 + referred
@@ -102,7 +103,7 @@ def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
     """Sums over the operations of one block: how often it happens is an array along other axes of a search than its
     seconds."""
     needed, behind, referred = _needed(setup, block), 1 - 1 / setup.layout.recompute_group, runs_reference(setup)
-    found = BlockSums(Sums(), Sums(), Sums(), Sums())
+    found = BlockSums(*(Sums() for _ in BlockSums._fields))
     for place, (operation, repeated) in enumerate(zip(block.operations, _dropped(setup, block, needed), strict=True)):
         forward, backward = operation_sums(setup, chip, operation)
         found.forward.add(forward, 1 + (referred and of_reference(operation)))
@@ -113,6 +114,8 @@ def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
             found.again.add(forward, behind)
         if repeated:
             found.dropped.add(forward)
+        if operation.reruns:
+            found.reruns.add(forward)
     return found
 
 
@@ -138,8 +141,8 @@ def _dropped(setup: Setup, block: Block, needed: int) -> list[bool]:
 def _needed(setup: Setup, block: Block) -> int:
     """Operations that recomputation repeats at most: all, or those before the last product (or an expert layer's
     combination): its inputs are kept for backward, its result is not needed."""
-    if not setup.kernels.recompute_stops_early:
-        return len(block.operations)
+    if not setup.kernels.recompute_stops_early or any(one.reruns for one in block.operations):
+        return len(block.operations)  # a function of one's own ends before what it keeps is known
     return max((i for i, one in enumerate(block.operations) if one.kind == "matmul" or one.name == COMBINE), default=0)
 
 

@@ -51,9 +51,11 @@ class StageCompute:
 
 
 class BlockSums(NamedTuple):
-    """Seconds of one block of the ledger: forward, backward, and what full and selective recomputation repeat."""
+    """Seconds of one block of the ledger: forward, backward, what full and selective recomputation repeat, and what
+    runs again in its own backward."""
 
     forward: Sums
     backward: Sums
     again: Sums
     dropped: Sums
+    reruns: Sums

@@ -10,7 +10,7 @@ JOB = ("seq", "decoder_seq", "sample_tokens", "images", "image_size", "vision", 
        "expert_dispatcher", "tp_comm_overlap", "dp_comm_overlap", "expert_imbalance", "capacity_factor", "cp_mode",
        "attention", "dropout", "no_sync", "clip", "loss_parallel", "mtp", "loss", "lora_rank", "lora_targets",
        "lora_dropout", "lora_whole", "dora", "quantize", "reference", "recompute_modules", "remat_policy",
-       "offload_modules")  # fmt: skip
+       "offload_modules", "mlp_tiles")  # fmt: skip
 """Job options that hold for all layouts."""
 COUNTS = ("global_batch", "spares", "keep")
 """A plan's own options that are whole numbers."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from distsim.engine.jobs.profile import least_zero
 from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.tiling import has_dense_mlp
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.adapters import counted_targets, decomposed, unasked_recompute, undropped
 from distsim.engine.runs.attention import attention_of
@@ -50,6 +51,7 @@ from distsim.interop.runs.offloads import modules_offloaded
 from distsim.interop.runs.placed import placed_by_notes
 from distsim.interop.runs.prediction import layers_predicting
 from distsim.interop.runs.sharding import reduces_once
+from distsim.interop.runs.tile_notes import mlp_tiles
 from distsim.interop.runs.training import kind_of
 from distsim.interop.runs.tuning import (
     lengths_of,
@@ -159,6 +161,8 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
     own = model.mtp_layers if framework.usual.get("trains_mtp") else 0
     if (mtp := layers_predicting(run, own)) and "lora_rank" not in options:  # adapters beside it are not described
         options["mtp"] = mtp
+    if framework.supports.tiles_mlp and "lora_rank" not in options and has_dense_mlp(model):
+        options |= {"mlp_tiles": tiles} if (tiles := mlp_tiles(run)) else {}
     options |= placed_by_notes(run, options.get("pp") or 1, model.layers)
 
 
