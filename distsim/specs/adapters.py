@@ -13,6 +13,8 @@ class Adapters(Spec):
     fp32: bool = False
     """Adapters and their states are fp32 whatever the frozen weights are (peft); else as all that trains. Without a
     mixed precision recipe their products then run in fp32 too."""
+    as_inputs: bool = False
+    """Their matrices are cast to the format of what they read, not that to theirs (Unsloth's matmul_lora)."""
     own_inputs: bool = False
     """Each adapted product casts its input for its adapter, and keeps the copy (peft)."""
     summed: Literal["apart", "product"] = "apart"

@@ -65,7 +65,7 @@ def tuning_of(
     rules, whole = framework.adapters, frozenset((filled["lora_whole"] or "").split(",")) - {""}
     adapter = _plain(precision, FP32_BYTES) if rules.fp32 else _without_copies(precision)
     mixed = precision.master_bytes > 0 or precision.autocast or precision.gathers_cast
-    wide = rules.fp32 and not mixed
+    wide = rules.fp32 and not mixed and not rules.as_inputs
     packed, with_experts = quantization_of(filled["quantize"] or "none")
     targets = targets_of(stated.lora_targets, framework, model)
     experts = experts_of(targets, rank, bool(filled["lora_dropout"]), framework, kernels, model)

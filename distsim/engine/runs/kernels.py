@@ -132,7 +132,13 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     own = _of_year(run, setup, year)
     if named := kernel_said(run):
         own["attention_kernel"] = named
-    elif own.get("attention_kernel", setup.kernels.attention_kernel) == "flash-2" and year_ended(run) < FLASH_2_SINCE:
+    elif names_flash(run) and (package := framework.usual.get("named_flash")):
+        own["attention_kernel"] = package
+    if (
+        named is None
+        and own.get("attention_kernel", setup.kernels.attention_kernel) == "flash-2"
+        and year_ended(run) < FLASH_2_SINCE
+    ):
         own["attention_kernel"] = "flash-1"
     if (block := block_said(run)) and setup.accelerator.chip.attention_block:
         own["attention_block"] = block
