@@ -65,6 +65,7 @@ their own, so that scores pass through memory (levanter models/flash_attention.p
 _SPARSE = re.compile(
     affirmed(
         r"(?:batched )?(?:sparse[- ]attention|dsa|flashmla)(?: \(?dsa\)?)? kernels?|sparse mla|tilelang|"
+        r"(?:fused|cu-?dnn|batched) dsa|"
         r"flex[-_ ]?attention|flex masks?"
     ),
     re.IGNORECASE,
@@ -135,4 +136,5 @@ def assumed_attention(run: Run) -> str:
 def reads_chosen_keys(run: Run) -> bool:
     """Whether a cell or notes name kernels for sparse attention, or torch's FlexAttention, whose masks of blocks stand
     for them: neither has the scores of all keys in memory."""
-    return kernel_said(run) == "flex" or hit(_SPARSE, run.notes) is not None
+    told = f"{run.text('attention') or ''}; {run.notes}"
+    return kernel_said(run) == "flex" or hit(_SPARSE, told) is not None

@@ -8,7 +8,9 @@ from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
-_STREAMS_COMPILED = re.compile(affirmed(r"(?:hyper[- ]connections|mhc) (?:are )?(?:compiled|fused)"), re.IGNORECASE)
+_STREAMS_COMPILED = re.compile(
+    affirmed(r"(?:hyper[- ]connections|mhc) (?:are )?(?:compiled|fused)|fused (?:hyper[- ]connections?|mhc)"), re.IGNORECASE
+)
 
 
 def compiles_streams(run: Run) -> bool:

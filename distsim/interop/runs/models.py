@@ -50,7 +50,7 @@ _CLASSIFIES = re.compile(
     + r"|\bnot a language model head\b",
     re.IGNORECASE,
 )
-"""What notes say of decoders that tell classes of whole sequences and have no logits over a vocabulary (transformers'
+"""What notes say of models that tell classes of whole sequences and have no logits over a vocabulary (transformers'
 GPT2ForSequenceClassification and the like, rewards among them)."""
 _OPEN_CLIP = re.compile(r"open[-_ ]?clip", re.IGNORECASE)
 _QUICK = re.compile(r"quick[-_ ]?gelu", re.IGNORECASE)
@@ -66,8 +66,9 @@ def model_of(run: Run) -> Model:
     model = _pretrained(run)
     if model.activation == "quick_gelu" and _by_open_clip(run):
         model = model.model_copy(update={"activation": "gelu"})
-    if model.causal and hit(_CLASSIFIES, run.notes):
-        return model.model_copy(update={"output": Output.read(CLASSIFIER), "tied_embeddings": False})
+    if model.output.predicts == "tokens" and hit(_CLASSIFIES, run.notes):
+        task = CLASSIFIER if model.causal else {**CLASSIFIER, "pooler": True}
+        return model.model_copy(update={"output": Output.read(task), "tied_embeddings": False})
     if model.causal or not fine_tunes(run):
         return model
     return model.model_copy(update={"output": Output.read(TASK), "tied_embeddings": False})

@@ -42,7 +42,7 @@ NUMBERED = re.compile(r"(?:full-?)?\(?(?:recompute-)?num-layers[-=:]*(\d{1,4})\)
 EVERY = re.compile(r"(?:(?:selective|sac)-)?(?:layers?-)?every-(?:(other)|(\d{1,4}))(?:st|nd|rd|th)?(?:-layers?)?$")
 SELECTED = re.compile(r"(?:selective|sac)(?:-(?:ac-)?option)?(?:-layers?(?:-(\d{1,4}))?|-(\d{1,4})(?:-layers?)?)$")
 """torchtitan's selective_ac_option: each so many-th layer is computed again, the usual second where it is a word."""
-SHARED = re.compile(r"(?:selective-|full-)?(\d{1,3})-of-(?:the-)?(\d{1,3})(?:-layers)?$")
+SHARED = re.compile(r"(?:selective-|full-)?(?:on-|in-)?(\d{1,3})-of-(?:the-|every-)?(\d{1,3})(?:-(?:layers|blocks))?$")
 REMARK = re.compile(r"([a-z0-9-]+?)-?\((.+)\)$")
 NO_REMARK = re.compile(r"\d(?!\d*$)|%|\b(?:except|but|last|first|half|some|part\w*|only|or)\b")
 _METHODS = {"full", "uniform", "block", "layer", "layers"}
