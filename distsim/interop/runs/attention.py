@@ -16,8 +16,15 @@ KERNELS = (
     (re.compile("flex", re.IGNORECASE), "flex"),
 )
 """Words that name a kernel (own: written for Hopper or Blackwell)."""
-_PACKAGE = re.compile(affirmed(r"flash[-_]attn(?: package)?[ =]+v?([12])\.[\d.]*\d(?![\d.]*\d)"), re.IGNORECASE)
-"""Notes name the package with its version; the first generation is 0.x and 1.x, the second 2.x."""
+_PACKAGE = re.compile(
+    affirmed(
+        r"flash[-_]attn(?: package)?[ =]+v?([12])\.[\d.]*\d(?![\d.]*\d)|"
+        r"(?:picks|takes|runs) (?:the )?flash[- ]?attention-([12])"
+    ),
+    re.IGNORECASE,
+)
+"""Notes name the package with its version, of which the first generation is 0.x and 1.x, the second 2.x, or the
+generation that torch picks."""
 _EAGER = re.compile(
     r"(?:\bno|\bnon|\bnot|without|\bw/o)[-_\s]*(?:flash|fused|fa\d?\b)"
     r"|flash[-\w]*(?: attention)?[\s:=]+(?:is |was )?(?:disabled|off|false|0)\b|eager|unfused"
@@ -90,7 +97,7 @@ def kernel_said(run: Run) -> str | None:
     cell = run.text("attention") or ""
     older = _FIRST_PALLAS.search(run.text("framework") or "") and not _SPLASH.search(f"{cell} {run.notes}")
     package = hit(_PACKAGE, run.notes)
-    noted = "pallas" if older else f"flash-{package[1]}" if package and not _EAGER.search(cell) else None
+    noted = "pallas" if older else f"flash-{package[1] or package[2]}" if package and not _EAGER.search(cell) else None
     return next((kernel for words, kernel in KERNELS if words.search(cell)), noted)
 
 

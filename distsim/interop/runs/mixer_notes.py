@@ -9,7 +9,8 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
 _STREAMS_COMPILED = re.compile(
-    affirmed(r"(?:hyper[- ]connections|mhc) (?:are )?(?:compiled|fused)|fused (?:hyper[- ]connections?|mhc)"), re.IGNORECASE
+    affirmed(r"(?:hyper[- ]connections|mhc) (?:are )?(?:compiled|fused)|fused (?:hyper[- ]connections?|mhc)"),
+    re.IGNORECASE,
 )
 
 

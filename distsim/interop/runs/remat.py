@@ -59,7 +59,9 @@ def custom_of(run: Run) -> Custom | None:
 
 def offloads_tensors(run: Run) -> bool:
     """Whether the cell for what is offloaded names tensors of a layer, and nothing else."""
-    cell = re.sub(r"\battention (?=context\b)|\s+(?:to|in) (?:the )?host(?: memory)?$", "", (run.text("offload") or "").lower())
+    cell = re.sub(
+        r"\battention (?=context\b)|\s+(?:to|in) (?:the )?host(?: memory)?$", "", (run.text("offload") or "").lower()
+    )
     names = [name.strip() for name in re.split(r"[,;+&]|\band\b", cell) if name.strip()]
     return bool(names) and all(name in _TENSORS for name in names)
 
