@@ -85,9 +85,10 @@ def output_gate(ctx: Context, elements: Number, heads: Number, each: Number | No
     gate = Tensor("attention.gate", scales, ctx.activation if each is None else each, "s b a d/t")
     output = _output(ctx, elements)._replace(bytes_each=ctx.activation)
     raw = (gate._replace(name="attention.gate_raw", bytes_each=FP32_BYTES),) * (ctx.model.gate_function == "softplus")
+    wide = sum(2 * tensor.size_bytes for tensor in raw)  # what is read and what comes of it
     return Operation(
-        "attention.gate", "elementwise", bytes_read=output.size_bytes + gate.size_bytes,
-        bytes_written=output.size_bytes, shape=(elements,), saved=(*raw, gate, output),
+        "attention.gate", "elementwise", bytes_read=output.size_bytes + gate.size_bytes + wide,
+        bytes_written=output.size_bytes + wide, shape=(elements,), saved=(*raw, gate, output),
         transient_backward=(gate._replace(name="attention.gate_gradient"),),
     )  # fmt: skip
 
