@@ -29,9 +29,10 @@ from distsim.specs.job import Job
 from distsim.specs.tuning import targets_named
 
 ORACLES = Path(__file__).parent / "oracles"
-# One step of transformers 5.23's modules, some wrapped by peft 0.21, on torch 2.13 fake tensors, recorded as
-# tests/oracles/torch_lora.md says. Of kernels that fake tensors cannot run (the delta rule's, Mamba-2's) a stand-in
-# saves what the functions of flash-linear-attention, causal-conv1d and mamba-ssm pass to save_for_backward.
+# One step of transformers 5.23's modules (Lara's of 5.24), some wrapped by peft 0.21, on torch 2.13 fake tensors,
+# recorded as tests/oracles/torch_lora.md says. Of kernels that fake tensors cannot run (the delta rule's, Mamba-2's)
+# a stand-in saves what the functions of flash-linear-attention, causal-conv1d and mamba-ssm pass to
+# save_for_backward.
 ROWS = list(csv.DictReader((ORACLES / "torch_hybrids.csv").open()))
 CONFIGS = json.loads((ORACLES / "torch_hybrids_configs.json").read_text())
 # Counted on modules that peft 0.21 wrapped on the meta device; rank 8.

@@ -26,7 +26,8 @@ from distsim.specs.job import Job
 from distsim.specs.model import Model
 
 ORACLES = Path(__file__).parent / "oracles"
-# Counted on the instantiated (meta) modules of transformers 5.23; of several modalities the decoder alone.
+# Counted on the instantiated (meta) modules of transformers 5.23, of later families 5.24; of several modalities the
+# decoder alone.
 COUNTS = json.loads((ORACLES / "mixtures.json").read_text())
 NAMED = {row["name"]: row["config"] for row in COUNTS if row["name"]}
 # One step of transformers 5.23's modules on torch 2.13 fake tensors, recorded as tests/test_saved_tensors.py says.

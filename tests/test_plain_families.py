@@ -28,8 +28,9 @@ from distsim.layers.network import layer_kind
 from distsim.specs.job import Job
 
 ORACLES = Path(__file__).parent / "oracles"
-# Counted on the instantiated (meta) modules of transformers 5.23; of several modalities the decoder with its output
-# layer. Of each family one configuration is whole and the others state what differs from the defaults.
+# Counted on the instantiated (meta) modules of transformers 5.23, of later families 5.24; of several modalities the
+# decoder with its output layer. Of each family one configuration is whole and the others state what differs from the
+# defaults.
 COUNTS = json.loads((ORACLES / "plain.json").read_text())
 # One step of those modules on torch 2.13 fake tensors, recorded as tests/test_saved_tensors.py says; of several
 # modalities on text alone.

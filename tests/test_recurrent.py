@@ -27,7 +27,8 @@ from distsim.specs.job import Job
 from distsim.specs.model import Model
 
 ORACLES = Path(__file__).parent / "oracles"
-# Counted on the instantiated (meta) modules of transformers 5.23; of several modalities the decoder alone.
+# Counted on the instantiated (meta) modules of transformers 5.23, of Lara's 5.24; of several modalities the decoder
+# alone.
 COUNTS = json.loads((ORACLES / "recurrent.json").read_text())
 # One step of transformers 5.23's modules on torch 2.13 fake tensors, recorded as tests/test_saved_tensors.py says. Of
 # the delta rule and its convolution, kernels that fake tensors cannot run, a stand-in saves what the functions of

@@ -48,8 +48,8 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         collectives=column_collectives(ctx, matrices),
     )
     operations = [qkv]
-    if model.attention_gate == "head":
-        operations.append(gate_projection(ctx, heads, source))
+    if model.attention_gate in ("head", "apart"):
+        operations.append(gate_projection(ctx, heads * (values if model.attention_gate == "apart" else 1), source))
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
     key = Tensor("attention.key", tokens * kv_heads * width, act, "s b k d/t")
     value = Tensor("attention.value", tokens * kv_heads * values, act, "s b k d/t")
@@ -79,14 +79,16 @@ def gate_projection(ctx: Context, outer: Number, source: Tensor) -> Operation:
 
 
 def output_gate(ctx: Context, elements: Number, heads: Number, each: Number | None = None) -> Operation:
-    """The sigmoid that attention's output is multiplied by, for each element or each head, in the activations' width or
-    ``each`` bytes; both are kept, beside their product."""
+    """The sigmoid or softplus that attention's output is multiplied by, for each element or each head, in the
+    activations' width or ``each`` bytes; both are kept, beside their product. A softplus keeps what it reads too."""
     scales = ctx.layout.tokens * heads if ctx.model.attention_gate == "head" else elements
     gate = Tensor("attention.gate", scales, ctx.activation if each is None else each, "s b a d/t")
     output = _output(ctx, elements)._replace(bytes_each=ctx.activation)
+    raw = (gate._replace(name="attention.gate_raw", bytes_each=FP32_BYTES),) * (ctx.model.gate_function == "softplus")
+    wide = sum(2 * tensor.size_bytes for tensor in raw)  # what is read and what comes of it
     return Operation(
-        "attention.gate", "elementwise", bytes_read=output.size_bytes + gate.size_bytes,
-        bytes_written=output.size_bytes, shape=(elements,), saved=(gate, output),
+        "attention.gate", "elementwise", bytes_read=output.size_bytes + gate.size_bytes + wide,
+        bytes_written=output.size_bytes + wide, shape=(elements,), saved=(*raw, gate, output),
         transient_backward=(gate._replace(name="attention.gate_gradient"),),
     )  # fmt: skip
 

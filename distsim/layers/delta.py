@@ -113,8 +113,9 @@ def _gated_norm(ctx: Context, mixer: DeltaNet, heads: Number, output: Tensor) ->
     if ctx.kernels.norm == "eager":
         own = ("input", "activated") if mixer.by_channel else ("input", "gate", "activated")  # a sigmoid keeps no input
         kept += [wide._replace(name=f"delta.norm.{what}_fp32") for what in own]
-        kept.append((wide if mixer.by_channel else narrow)._replace(name="delta.norm.normalised"))
-        scaled = wide if mixer.by_channel or ctx.precision.autocast else narrow  # weights are fp32
+        late = mixer.by_channel or ctx.kernels.gated_norm_fp32
+        kept.append((wide if late else narrow)._replace(name="delta.norm.normalised"))
+        scaled = wide if late or ctx.precision.autocast else narrow  # weights are fp32
         kept.append(scaled._replace(name="delta.norm.scaled"))
     else:
         kept += [output, narrow._replace(name="delta.gate")]

@@ -42,6 +42,8 @@ def router(ctx: Context, source: Tensor) -> Operation:
         Tensor("mlp.router.chosen", tokens * k, INDEX_BYTES, "s b k"),
         Tensor("mlp.router.weights", tokens * k, ROUTER_BYTES, "s b k"),
     ]
+    if experts.score_softcap:
+        saved.append(Tensor("mlp.router.capped", tokens * experts.choices, ROUTER_BYTES, "s b E"))
     if ctx.kernels.router_fp32:
         saved.append(Tensor("mlp.router.input_fp32", tokens * model.hidden, FP32_BYTES, "s b h fp32"))
         saved.append(Tensor("mlp.router.weight_fp32", model.hidden * experts.choices, FP32_BYTES, "h E fp32"))

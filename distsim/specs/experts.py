@@ -31,6 +31,8 @@ class Experts(Spec):
     """The experts' linear layers have biases (GPT-OSS)."""
     clamp: bool = False
     """What their activation reads is clamped (GPT-OSS)."""
+    score_softcap: bool = False
+    """The router's logits are soft-capped (Laguna)."""
     score_bias: bool = False
     """One stored correction per expert that balances the router without a loss (ERNIE 4.5 counts it as a parameter)."""
     beside_mlp: bool = False

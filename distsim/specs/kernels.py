@@ -130,6 +130,8 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     delta_rule: Literal["fused", "torch"] = "fused"
     """The gated delta rule runs in kernels of flash-linear-attention, or in plain torch, chunk after chunk, as
     transformers does where that package is missing (formulas/chunk_rule.py)."""
+    gated_norm_fp32: bool = False
+    """The eager norm behind the gated delta rule multiplies by its weight before casting back (Lara)."""
     router_fp32: bool = False
     """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
     attention_kernel: Literal["own", "sdpa", "flash-2", "flex", "triton", "flash-1", "pallas"] = "own"

@@ -14,7 +14,8 @@ LINEAR_ROUTERS = ("llama4_text", "phimoe", "longcat_flash")
 FUSED_EXPERTS = (
     "afmoe", "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe", "exaone_moe",
     "flex_olmo", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hunyuan_v1_moe", "longcat_flash", "mellum",
-    "minimax", "minimax_m2", "mixtral", "olmoe", "qwen3_moe", "qwen3_next", "qwen3_omni_moe", "solar_open",
+    "minimax", "minimax_m2", "mixtral", "olmoe", "qwen3_moe", "qwen3_next", "qwen3_omni_moe", "sarvam_mla",
+    "solar_open",
 )  # fmt: skip
 """Families whose experts peft finds by the names that their matrices had before transformers 5, and then no other MLP
 of the model by these (peft 0.21 utils/transformers_weight_conversion.py, what _MODEL_TO_CONVERSION_PATTERN has for
@@ -64,7 +65,8 @@ def _has_mlp(model: Model) -> bool:
 def _gates_apart(model: Model) -> bool:
     """Whether a product of its own makes the gate of attention's output."""
     latent = model.latent_attention
-    return model.attention_gate == "head" or (model.attention_gate and latent is not None and not latent.fused_gate)
+    alone = model.attention_gate in ("head", "apart")
+    return alone or (model.attention_gate is True and latent is not None and not latent.fused_gate)
 
 
 def products(model: Model) -> tuple[str, ...]:

@@ -91,11 +91,13 @@ class Shape:
     """The norms on queries and keys are layernorms with biases (Phi-1/2 and Persimmon where they have such norms)."""
     value_norm: bool = False
     """Norm on values, per head and without weights (Gemma 4)."""
-    attention_gate: bool | Literal["head"] = False
-    """Attention's output is scaled by a sigmoid of one more projection, element by element (AFMoE) or each ``head`` by
-    one number (Ling 3, Step 3.5)."""
+    attention_gate: bool | Literal["head", "apart"] = False
+    """Attention's output is scaled by a sigmoid of one more projection, element by element (AFMoE), which is no part of
+    the queries' where it is ``apart`` (Laguna), or each ``head`` by one number (Ling 3, Step 3.5)."""
     gate_bias: bool = True
     """The gate's projection has a bias if the queries' does (not so in AFMoE)."""
+    gate_function: Literal["sigmoid", "softplus"] = "sigmoid"
+    """What makes the gate of that projection's output; a softplus is in fp32 (Laguna)."""
     inner_norms: bool = False
     """The inputs of the output projections of attention and MLP are normed (BitNet)."""
     causal: bool = True

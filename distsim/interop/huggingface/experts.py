@@ -61,6 +61,7 @@ def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict
         "shared": shared,
         "shared_ffn": shared_ffn or shared * ffn,
         "dense_layers": dense,
+        **_capped(fields),
         **_zero(fields),
         **_groups(fields, count),
     }
@@ -74,6 +75,12 @@ def _groups(fields: Fields, count: int) -> dict[str, Any]:
     if not limited or fields.find("topk_method")[1] == "greedy":
         return {}
     return {"groups": groups, "groups_per_token": chosen}
+
+
+def _capped(fields: Fields) -> dict[str, Any]:
+    """A soft cap on the router's logits, which zero switches off."""
+    cap = fields.number("moe_router_logit_softcapping", default=0.0, most=1e6)
+    return {"score_softcap": True} if cap else {}
 
 
 def _zero(fields: Fields) -> dict[str, Any]:

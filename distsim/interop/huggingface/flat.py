@@ -12,7 +12,7 @@ WRAPPED = {
     **dict.fromkeys(("llava", "llava_next", "llava_next_video", "video_llava", "vipllava"), "llama"),
     **dict.fromkeys(("idefics3", "smolvlm"), "llama"),
     **dict.fromkeys(("llava_onevision", "internvl"), "qwen2"), **dict.fromkeys(("idefics2", "mistral3"), "mistral"),
-    "paligemma": "gemma",
+    "paligemma": "gemma", "emu3": "emu3_text_model",
 }  # fmt: skip
 """The decoder's family where a wrapper's ``text_config`` names none (the defaults of transformers' configuration
 classes)."""

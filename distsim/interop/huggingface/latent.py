@@ -20,7 +20,7 @@ def plain_attention(data: Mapping[str, Any]) -> bool:
 def read_latent_attention(fields: Fields, head_dim: int, layers: int, *, indexed: bool = True) -> dict[str, Any]:
     """Ranks and widths; a query rank of null or 0 means a full query projection. Values are ``head_dim`` wide if
     nothing else is stated."""
-    fields.settled("qk_head_dim")  # the sum of two others
+    fields.settled("qk_head_dim", "q_head_dim")  # the sum of two others
     heads = fields.whole("index_n_heads", least=0) or 0
     indexer = {} if not heads or not indexed else {
         "index_heads": heads, "index_dim": fields.needed("index_head_dim"), "index_keys": fields.needed("index_topk"),

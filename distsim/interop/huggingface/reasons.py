@@ -9,7 +9,7 @@ _FOR: dict[str, str] = {
     "doge": "its attention masks are made of its values, and its experts are looked up by keys",
     "gpt_neox_japanese": "its last layer alone has a bias after attention, which its code runs unfused",
     "hrm_text": "its two stacks run several times in a step, mostly without gradients",
-    "laguna": "its heads have one gate each, through a softplus in fp32, and their number may differ by layer",
+    "dory": "its middle layers run several times in a step, and each part of its layers turns a unit vector",
     "zaya": "its queries and keys are compressed and convolved, and its routers are networks that carry a state",
     "beam": "its gates have a bias for each head, and its MLPs multiply in fp32",
     "cpmant": "its scores have biases by segment and distance",

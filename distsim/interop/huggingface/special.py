@@ -7,12 +7,14 @@ from typing import Any
 
 from distsim.arrays import round_up
 from distsim.interop.huggingface.compressed import deepseek_v4
+from distsim.interop.huggingface.decoders import DECODERS
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields, Words
 from distsim.interop.huggingface.layer_shapes import gemma3n, gemma4
 from distsim.interop.huggingface.mixtures import dots3, llama4, longcat, mimo, minimax_m3, mistral_large4, step
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
 from distsim.interop.huggingface.relatives import RELATIVES
+from distsim.interop.huggingface.windows import sliding
 
 Values = dict[str, Any]
 
@@ -195,11 +197,8 @@ def lfm3(fields: Fields, values: Values) -> Values:
         "full_attention" if layer % 4 == 2 else "sliding_attention" if layer % 4 == 0 < layer else "conv"
         for layer in range(values["layers"])
     ]
-    width = fields.whole("sliding_window", least=0)
-    sliding = tuple(kind == "sliding_attention" for kind in kinds)
-    windows: Values = {"window": width, "window_pattern": sliding} if width and any(sliding) else {}
     return {
-        **windows, "recurrent": tuple(kind == "conv" for kind in kinds),
+        **sliding(fields, kinds), "recurrent": tuple(kind == "conv" for kind in kinds),
         "norms_per_layer": 4 if fields.flag("use_sandwich_norm") else 2,
         "attention_gate": "head" if fields.flag("use_attention_gate") else False,
     }  # fmt: skip
@@ -269,5 +268,6 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "untied": untied,
     "vit": vit,
     "whisper": whisper,
+    **DECODERS,
     **RELATIVES,
 }

@@ -48,6 +48,12 @@ def _stated_pattern(fields: Fields, layers: int) -> tuple[bool, ...] | None:
     return tuple(kind in LOCAL for kind in kinds)
 
 
+def sliding(fields: Fields, kinds: list[Any]) -> dict[str, Any]:
+    """``window`` and ``window_pattern`` of a hybrid, some of whose layers attend within a window."""
+    width, pattern = fields.whole("sliding_window", least=0), tuple(kind == "sliding_attention" for kind in kinds)
+    return {"window": width, "window_pattern": pattern} if width and any(pattern) else {}
+
+
 def _periodic_pattern(fields: Fields, layers: int, names: tuple[str, ...]) -> tuple[bool, ...]:
     """Every n-th layer full, the others local; or full up to ``max_window_layers``; else all local."""
     name, every = fields.find(*names)
