@@ -20,11 +20,13 @@ def norm(
     per_head: bool = False,
     affine: bool = True,
     bias: bool = True,
+    groups: int = 1,
     role: Role = "",
 ) -> Operation:
     """A layernorm or RMSNorm of ``rows x width``; ``source`` is its input, kept where no other row keeps it.
 
     ``affine`` is off where this norm has no weights although the model's others have, ``bias`` where it has none.
+    ``groups`` of a row are normed by themselves.
     """
     model, kernels = ctx.model, ctx.kernels
     affine = affine and model.norm_affine
@@ -32,7 +34,7 @@ def norm(
     statistics = 1 if rms or kernels.layernorm == "eager" else 2
     saved = list(_kept(ctx, name, rows * width, width, source, rms, affine))
     if kernels.norm_statistics:
-        saved.append(Tensor(f"{name}.statistics", rows * statistics, STATISTIC_BYTES, "s b"))
+        saved.append(Tensor(f"{name}.statistics", rows * groups * statistics, STATISTIC_BYTES, "s b"))
     parameters: list[Parameter] = []
     if affine:
         parameters.append(Parameter(f"{name}.weight", width, "vector", tensor_parallel=False))
