@@ -16,6 +16,7 @@ import distsim
 from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.launches import GATED_STREAM_KERNELS, launches
 from distsim.engine.kernels.passes import GATED_STREAM_PASSES, moved_bytes
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
@@ -142,6 +143,10 @@ def test_streams_stand_for_norms() -> None:
     streams = 2048 * 4 * 1280 * 2
     for role, passes in GATED_STREAM_PASSES.items():
         assert moved_bytes(setup, rows[role]) == pytest.approx([streams * each for each in passes])
+        assert launches(setup, rows[role]).kernels == GATED_STREAM_KERNELS[role]
+    whole = one_gpu(small(), seq=2048, micro_batch=1, compile=True)
+    row = next(row for row in _block(whole, 0).operations if row.role == "stream sum")
+    assert moved_bytes(whole, row)[0] == row.bytes_read + row.bytes_written
 
 
 @pytest.mark.parametrize(
@@ -150,6 +155,7 @@ def test_streams_stand_for_norms() -> None:
         ({"indexer_n_heads": None}, "'indexer_n_heads' is missing"),
         ({"indexer_kv_heads": 2}, "expected 1"),
         ({"indexer_budget": 510}, "expected a multiple of indexer_compress_ratio 4"),
+        ({"indexer_head_dim": 16}, "expected 32 or more"),
         ({"hc_count": 1}, "expected 2 or more"),
         ({"output_gate_type": "tanh"}, "sigmoid, silu"),
         ({"ple_layer_ids": [4]}, "expected layers of linear attention"),

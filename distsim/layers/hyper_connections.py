@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from distsim.arrays import Number
 from distsim.formulas.compute import product_flops
-from distsim.layers.gated_streams import gated_read
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.units import FP32_BYTES
 
@@ -25,6 +24,8 @@ def read_streams(ctx: Context, name: str, streams: Tensor) -> tuple[list[Operati
     if ctx.model.residual_streams == 1:
         return [], streams
     if ctx.model.stream_rank:
+        from distsim.layers.gated_streams import gated_read
+
         return gated_read(ctx, name, streams), _mixed(ctx, name)
     return [_weights(ctx, name, streams, 2, SMALL, ctx.model.stream_mixing), *_sum(ctx, name, streams)], _mixed(
         ctx, name
@@ -54,6 +55,8 @@ def collected(ctx: Context) -> list[Operation]:
         return []
     streams = Tensor("head.streams", stream_elements(ctx), ctx.precision.stream_bytes, "s b n h")
     if ctx.model.stream_rank:
+        from distsim.layers.gated_streams import gated_read
+
         return gated_read(ctx, "head", streams, writes=False)
     return [_weights(ctx, "head", streams, 1, END_SMALL), *_sum(ctx, "head", streams)]
 

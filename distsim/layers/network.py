@@ -13,7 +13,6 @@ from distsim.layers.hyper_connections import read_streams, stream_elements, writ
 from distsim.layers.layer_inputs import branch, lookup_rows
 from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor, parameters_of
 from distsim.layers.mixers import Mixer, attend, feed, single
-from distsim.layers.ngrams import ngram_rows
 from distsim.layers.norm import norm
 from distsim.layers.own_inputs import own_inputs
 from distsim.layers.streams import bypass, correct, gather, predict, slice_of_all, spread, stream_count
@@ -120,7 +119,7 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
     experts = model.experts if model.is_moe_layer(ctx.layer) else None
     attending = attend(model, ctx.layer)(ctx, first)
     attending[0] = attending[0]._replace(parameters=attending[0].parameters + sink_parameters(ctx))
-    enriched, entered = ngram_rows(ctx, boundary)
+    enriched, entered = _with_ngrams(ctx, boundary)
     mixing, read = read_streams(ctx, "attention", entered)
     read = slice_of_all(ctx, "streams.predicted") if model.streams else read
     if after := "norms-after" in ctx.kernels.order:
@@ -150,6 +149,15 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
     if model.norms_per_layer == 4 or (experts and experts.output_norm):
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
     return [*predict(ctx), *operations, *bypass(ctx, first), *correct(ctx), *branch(ctx)]
+
+
+def _with_ngrams(ctx: Context, boundary: Tensor) -> tuple[list[Operation], Tensor]:
+    """What a table of n-grams adds before a layer that has one, and the streams as the layer then reads them."""
+    if ctx.model.ngrams is None:
+        return [], boundary
+    from distsim.layers.ngrams import ngram_rows
+
+    return ngram_rows(ctx, boundary)
 
 
 def _single_mixer(ctx: Context) -> Block:

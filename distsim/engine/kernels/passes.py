@@ -81,9 +81,14 @@ mean; counted in the same way of four streams (models/qwen4_exp/modeling_qwen4_e
 Qwen4ExpTextDecoderLayer; of two 7 % more forward)."""
 
 
+def streams_in_torch(setup: Setup) -> bool:
+    """Whether residual streams are read and written by plain torch's kernels, one after another."""
+    return setup.kernels.streams == "composed" and not setup.compiled and plain_torch(setup)
+
+
 def _stream_passes(setup: Setup, role: str) -> tuple[float, float] | None:
     """Passes of plain torch over all streams where it mixes them, or gates their elements, in a row of this role."""
-    if setup.kernels.streams != "composed" or setup.compiled or not plain_torch(setup):
+    if not streams_in_torch(setup):
         return None
     if setup.model.stream_mixing:
         return STREAM_PASSES.get(role)

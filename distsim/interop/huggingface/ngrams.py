@@ -39,7 +39,7 @@ def qwen4_exp(fields: Fields, values: Values) -> Values:
     if all(recurrent):
         fields.settled(*INDEXER)
     else:
-        found["block_indexer"] = _indexer(fields)
+        found["block_indexer"] = _indexer(fields, int(values["head_dim"] * values["rotary_fraction"]))
     if tables := _tables(fields, recurrent):
         found["ngrams"] = tables
     else:
@@ -47,8 +47,9 @@ def qwen4_exp(fields: Fields, values: Values) -> Values:
     return found
 
 
-def _indexer(fields: Fields) -> Values:
-    """Every layer that attends has an indexer; without its widths there is no such layer to build."""
+def _indexer(fields: Fields, rotated: int) -> Values:
+    """Every layer that attends has an indexer, which rotates as much of its heads; without its widths there is no such
+    layer to build."""
     heads, keys, width, budget, joined = (fields.whole(name) for name in INDEXER)
     if heads is None or width is None or budget is None or joined is None or keys is None:
         missing = next(name for name in INDEXER if fields.find(name)[1] is None)
@@ -56,6 +57,8 @@ def _indexer(fields: Fields) -> Values:
         raise DistsimError(f"key {missing!r} is missing", hint, where=fields.where)
     if keys != 1:
         raise fields.wrong("indexer_kv_heads", keys, "expected 1")
+    if width < rotated:
+        raise fields.wrong("indexer_head_dim", width, f"expected {rotated} or more, as many as attention rotates")
     if budget % joined:
         raise fields.wrong("indexer_budget", budget, f"expected a multiple of indexer_compress_ratio {joined}")
     return {"heads": heads, "dim": width, "block": joined, "blocks": budget // joined, "pooled": True}
