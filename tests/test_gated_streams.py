@@ -162,6 +162,7 @@ def test_streams_stand_for_norms() -> None:
         ({"ple_layer_ids": [5]}, "from 1 to 4"),
         ({"ple_embed_dim": 100}, "a multiple of 16 lookups"),
         ({"layer_types": ["linear_attention"] * 3 + ["other"]}, "kinds: "),
+        ({"layer_types": ["linear_attention"] * 3 + ["sliding_attention"]}, "linear_attention, indexed_attention"),
     ],
 )
 def test_files_that_transformers_could_not_build_are_refused(changed: dict[str, Any], words: str) -> None:

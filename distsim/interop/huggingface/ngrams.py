@@ -12,6 +12,8 @@ from distsim.interop.huggingface.fields import Fields
 
 Values = dict[str, Any]
 GATES = ("sigmoid", "silu")
+KINDS = ("linear_attention", "indexed_attention", "full_attention")
+"""Of layers; published files call those with an indexer full."""
 INDEXER = ("indexer_n_heads", "indexer_kv_heads", "indexer_head_dim", "indexer_budget", "indexer_compress_ratio")
 NGRAMS = ("ple_embed_dim", "ple_conv_kernel_size", "ngram_size", "heads_per_ngram", "ngram_vocab_size_base",
           "make_ngram_vocab_size_divisible_by")  # fmt: skip
@@ -28,6 +30,8 @@ def qwen4_exp(fields: Fields, values: Values) -> Values:
     pattern = values.get("recurrent", (False,))
     recurrent = [pattern[layer % len(pattern)] for layer in range(layers)]
     fields.settled(*PLAIN, *(name for name in fields.unused() if name.startswith("mtp.")))
+    if others := [kind for kind in fields.row("layer_types") or [] if kind not in KINDS]:
+        raise fields.wrong("layer_types", others[0], f"kinds: {', '.join(KINDS)}")
     if (count := fields.needed("hc_count")) < 2:
         raise fields.wrong("hc_count", count, "expected 2 or more")
     gate = fields.text("output_gate_type", default=values["activation"])
