@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ledgers import one_gpu, shared_and_whole
+from recordings import figured
 from test_search import same_somewhere
 
 import distsim
@@ -40,6 +41,14 @@ FLOPS = {"qwen4exp": (442_436_157_440, 17_179_869_184, 83_886_080),
 attention, convolutions of n-grams."""
 
 
+PEAKS = [
+    ("qwen4exp", "none", 1, 3_680_815_616), ("qwen4exp-linear", "none", 1, 3_037_032_960),
+    ("qwen4exp-two", "none", 1, 3_262_662_656), ("qwen4exp", "full", 1, 2_337_616_384),
+    ("qwen4exp-linear", "full", 2, 2_510_297_600), ("qwen4exp-two", "full", 1, 2_218_728_960),
+]  # fmt: skip
+"""Peaks of a step with AdamW, of sequences of 2,048 tokens and a vocabulary of 1,000, so that layers are highest."""
+
+
 def small(name: str = "qwen4exp", **changed: Any) -> Model:
     return read_config({**CONFIGS[name], **changed}).model
 
@@ -63,6 +72,13 @@ def test_parts_keep_what_torch_keeps(name: str, precision: str, streams: int, ng
     )
     assert of_streams == pytest.approx(streams, rel=1e-3)
     assert of_ngrams == pytest.approx(ngrams, rel=1e-4)
+
+
+@pytest.mark.parametrize(("name", "recompute", "batch", "peak"), PEAKS)
+def test_peaks_are_those_of_torch(name: str, recompute: str, batch: int, peak: int) -> None:
+    """Where streams are read for the last time, all of whose gradients are wide, or in a layer that is made again."""
+    setup = one_gpu(small(name, vocab_size=1000), seq=2048, micro_batch=batch, recompute=recompute)
+    assert figured(setup)[2] == pytest.approx(peak, rel=0.0015 if recompute == "none" else 0.022)
 
 
 @pytest.mark.parametrize("name", FLOPS)

@@ -10,6 +10,12 @@ from distsim.units import FP32_BYTES
 STATISTIC_BYTES = 4  # fp32 mean or reciprocal deviation per row, in every fused kernel
 
 
+SQUARED = ("squares_gradient", "squares_factor")
+"""What the backward of a square makes beside the gradient of the input that it adds to: five tensors in fp32 are there
+at once, one of which takes the place of the normalised product, gone by then (torch's pow_backward: the mean's
+gradient, the input to the power, twice that, their product; recorded on torch 2.13)."""
+
+
 def norm(
     ctx: Context,
     name: str,
@@ -64,7 +70,8 @@ def _gradients(ctx: Context, name: str, elements: Number, source: Tensor, rms: b
     """Gradients of output and input; an eager norm works with the input's gradient and one factor in fp32."""
     eager = ctx.kernels.norm == "eager" if rms else ctx.kernels.layernorm in ("fp32", "eager")
     each = FP32_BYTES if eager else ctx.activation if casts_narrow(ctx) else source.bytes_each
-    return tuple(Tensor(f"{name}.{which}", elements, each, "s b h") for which in ("output_gradient", "input_gradient"))
+    which = ("output_gradient", "input_gradient", *(SQUARED if eager and rms else ()))
+    return tuple(Tensor(f"{name}.{one}", elements, each, "s b h") for one in which)
 
 
 def _kept(
