@@ -5,7 +5,8 @@ and writes. Of torch_chunk_gated_delta_rule (distsim/formulas/chunk_rule.py) als
 linear in the widths of keys and values are fitted and printed per token and head: numbers of fp32 for each channel of a
 key, of a value, for itself, for each entry of a state over the tokens of a chunk; then the first three again for each
 chunk of a sequence; and the largest error of each fit. Of DeepSeek-V4's hyper-connections (STREAM_PASSES,
-distsim/engine/kernels/passes.py) passes over all residual streams in 16 bits, and those of the weights' products alone.
+distsim/engine/kernels/passes.py) passes over all residual streams in 16 bits, and those of the weights' products alone;
+of Qwen4-Exp's (GATED_STREAM_PASSES) the same without the norm of the streams, which is told by itself.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from torch.utils._pytree import tree_leaves
 from transformers.models.deepseek_v4.configuration_deepseek_v4 import DeepseekV4Config
 from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4HyperConnection
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
+from transformers.models.qwen4_exp.configuration_qwen4_exp import Qwen4ExpTextConfig
+from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpTextGatedResidual
 
 VIEWS = {"view", "_unsafe_view", "transpose", "permute", "expand", "slice", "select", "unsqueeze", "squeeze", "t",
          "as_strided", "split", "detach", "alias", "reshape", "_reshape_alias", "unbind"}  # fmt: skip
@@ -129,6 +132,39 @@ def streams(tokens: int, channels: int) -> None:
         print(f"{count} streams of {channels} {name}: forward, backward {told}")
 
 
+def gated_streams(tokens: int, channels: int, count: int) -> None:
+    """Passes of reading and of writing streams with a gate for each element (Qwen4ExpTextDecoderLayer.forward)."""
+    config = Qwen4ExpTextConfig(hidden_size=channels, hc_count=count)
+    with torch.device("meta"):
+        mixer = Qwen4ExpTextGatedResidual(config).to(torch.bfloat16)
+
+    def given(*shape: int) -> torch.Tensor:
+        return torch.empty(1, tokens, *shape, dtype=torch.bfloat16, device="meta", requires_grad=True)
+
+    held = given(count * channels)
+    with Count() as norm:
+        normed = mixer.hc_norm(held)
+    with Count() as norm_back:
+        normed.backward(torch.empty_like(normed))
+    held = given(count * channels)
+    with Count() as read:
+        one, _, weights = mixer(held)
+    with Count() as read_back:
+        torch.autograd.backward((one, weights), (torch.empty_like(one), torch.empty_like(weights)))
+    held, out, weights = given(count * channels), given(channels), given(count)
+    with Count() as write:
+        new = held + (out.unsqueeze(-2) * weights.unsqueeze(-1)).flatten(-2)
+    with Count() as write_back:
+        new.backward(torch.empty_like(new))
+    whole = tokens * count * channels * HALF_BYTES
+    for name, pair in (("read", ((read, norm), (read_back, norm_back))), ("written", ((write,), (write_back,)))):
+        told = ", ".join(
+            f"{(one.moved - one.products - sum(other.moved for other in others)) / whole:.2f}"
+            for one, *others in pair
+        )  # fmt: skip
+        print(f"{count} streams of {channels} {name} by gates: forward, backward {told}")
+
+
 def main() -> None:
     """Print kernels by length and the three fits, then passes over residual streams."""
     cases = [(key, value, tokens, counted(tokens, key, value)) for key, value in WIDTHS for tokens in LENGTHS]
@@ -142,6 +178,8 @@ def main() -> None:
         fitted(name, columns, [getattr(one, name) / size for (*_, one), size in zip(cases, rows, strict=True)])
     for tokens, channels in STREAMED:
         streams(tokens, channels)
+        for count in (2, 4):
+            gated_streams(tokens, channels, count)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ PRESETS = {
     "qwen3-vl-30b-a3b": 538_631_408, "qwen3-vl-235b-a22b": 576_388_336, "qwen3-omni-30b-a3b": 538_631_408,
     "qwen3.5-0.8b": 100_592_896, "qwen3.5-2b": 331_416_576, "qwen3.5-4b": 333_514_240, "qwen3.5-9b": 456_010_480,
     "qwen3.5-27b": 460_730_096, "qwen3.5-35b-a3b": 446_571_248, "qwen3.5-122b-a10b": 451_290_864,
-    "qwen3.5-397b-a17b": 456_010_480,
+    "qwen3.5-397b-a17b": 456_010_480, "qwen3.8-flash-next": 448_931_056,
     "gemma-3-4b": 419_816_304, "gemma-3-12b": 421_290_864, "gemma-3-27b": 423_060_336,
     "gemma-4-26b-a4b": 572_792_112, "gemma-4-31b": 575_741_232,
     "paligemma-3b": 414_803_696, "paligemma-3b-448": 415_688_432, "paligemma2-3b": 415_098_864,
@@ -73,6 +73,7 @@ CONFIGS: dict[str, Row] = {
          "deepstack_visual_indexes": []}, {}, 100_592_896,
     ),
     "qwen3_5_moe": ("qwen3_5_moe", 2048, {"out_hidden_size": 2048}, {}, 446_571_248),
+    "qwen4_exp": ("qwen4_exp", 2560, {"out_hidden_size": 2560}, {}, 448_931_056),
     "gemma3": ("gemma3", 2560, {**SIGLIP, "image_size": 896, "vision_use_head": False}, {}, 419_816_304),
     "gemma3 with a pooling head": ("gemma3", 2560, {**SIGLIP, "image_size": 896}, {}, 435_054_656),
     "gemma4": (

@@ -19,7 +19,7 @@ from distsim.specs.products import (
     RECURRENCE,
     delta_of,
 )
-from distsim.specs.tuning import Tuning
+from distsim.specs.tuning import BLOCK_INDEXER, NGRAMS, STREAMS, Tuning
 
 Matrix = tuple[str, set[str], Number]
 """Label of one product within its row, the names it goes by, and its output width."""
@@ -29,9 +29,11 @@ _SINGLE = {
     "attention.key": {"k", "v", "kv_proj"},
     "attention.kv_down": {"k", "v", "kv_a_proj_with_mqa"}, "attention.kv_up": {"k", "v", "kv_b_proj"},
     "attention.index.query": {"wq_b"}, "attention.index.key": {"wk"}, "attention.index.weight": {"weights_proj"},
-    "attention.gate_projection": {"g_proj"},
+    "attention.index.query_key": {BLOCK_INDEXER}, "attention.gate_projection": {"g_proj"},
     "cross.query": {"q"}, "cross.projection": {"o"}, "mlp.shared.gate": {"shared_expert_gate"},
-    "head.transform": {"transform"}, "head": {"head"},
+    "head.transform": {"transform"}, "head": {"head"}, "ngrams.key": {NGRAMS[0]}, "ngrams.value": {NGRAMS[1]},
+    **{f"{where}.{row}": {name} for where in ("attention", "mlp", "head")
+       for row, name in zip(("stream_down", "stream_up", "stream_weights"), STREAMS, strict=True)},
 }  # fmt: skip
 MLPS = ("mlp.up", "mlp.down", "mlp.shared.up", "mlp.shared.down")
 _ONE_WORD = ("lfm2", "lfm2_moe")

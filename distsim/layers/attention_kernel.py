@@ -127,7 +127,9 @@ def with_mask(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[
 
 def _mask(ctx: Context, dense: Number) -> Tensor:
     """A mask of each sequence as the memory-efficient kernel keeps it."""
-    copies = ctx.layout.micro_batch * (ctx.model.heads / ctx.layout.tp if chooses_blocks(ctx) else 1)
+    index = ctx.model.block_indexer
+    apart = index is not None and not index.pooled and chooses_blocks(ctx)  # heads choose by themselves
+    copies = ctx.layout.micro_batch * (ctx.model.heads / ctx.layout.tp if apart else 1)
     return Tensor(MASK, dense * copies * ctx.layout.seq * round_up(all_keys(ctx), MASK_KEYS), ctx.activation, "b s s")
 
 

@@ -1,6 +1,6 @@
 """What chooses blocks of keys (MiniMax-M3): queries of a few heads, one head of keys, a norm on each, and scores of
-every earlier token, of which the best in a block counts. It hands back positions, so the loss's gradients end before
-it."""
+every earlier token, of which the best in a block counts; or scores of the mean of a block's keys, where all heads share
+one choice (Qwen4-Exp). It hands back positions, so the loss's gradients end before it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ def block_indexer(ctx: Context) -> list[Operation]:
         return []
     hidden, heads, width, seen = ctx.model.hidden, index.heads, index.dim, layout.together
     samples, rows = layout.micro_batch * layout.seq / seen, seen / layout.cp
-    scores = samples * rows * seen * heads
+    joined = index.block if index.pooled else 1  # tokens that a score is of
+    keyed = seen / joined
+    scores = samples * rows * keyed * heads / (2 if index.pooled else 1)  # of blocks that come before alone
     queries = Tensor("attention.index.query_raw", tokens * heads * width, act, "s b i d")
     keys = Tensor("attention.index.key_raw", tokens * width, act, "s b d")
-    chosen = tokens * heads * minimum(index.blocks, seen / index.block)
+    chosen = tokens * (1 if index.pooled else heads) * minimum(index.blocks, seen / index.block)
+    products = {"query_key": heads + 1} if index.pooled else {"query": heads, "key": 1}
     rows_of = [
-        linear(ctx, "attention.index.query", tokens, hidden, heads * width, None, sharded=False),
-        linear(ctx, "attention.index.key", tokens, hidden, width, None, sharded=False),
+        *(linear(ctx, f"attention.index.{what}", tokens, hidden, count * width, None, sharded=False)
+          for what, count in products.items()),
         norm(ctx, "attention.index.query_norm", tokens * heads, width, queries, per_head=True, role="index norm"),
-        norm(ctx, "attention.index.key_norm", tokens, width, keys, per_head=True, role="index norm"),
+        norm(ctx, "attention.index.key_norm", tokens / joined, width, keys, per_head=True, role="index norm"),
         Operation(
             "attention.index.scores", "attention", 2 * scores * width, 2 * 2 * scores * width,
-            queries.size_bytes + keys.size_bytes, scores / index.block * FP32_BYTES,
-            (samples, heads, rows, seen, width, width),
+            queries.size_bytes + keys.size_bytes, scores / index.block * joined * FP32_BYTES,
+            (samples, heads, rows, scores / (samples * heads * rows), width, width),
             saved=(Tensor("attention.index.chosen", chosen, INDEX_BYTES, "s b i k"),), role="scores",
         ),
     ]  # fmt: skip

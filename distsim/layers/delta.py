@@ -111,7 +111,8 @@ def _gated_norm(ctx: Context, mixer: DeltaNet, heads: Number, output: Tensor) ->
     kept = [Tensor("delta.norm.statistics", rows, FP32_BYTES, "s b a")]
     wide, narrow = output._replace(bytes_each=FP32_BYTES), output
     if ctx.kernels.norm == "eager":
-        own = ("input", "activated") if mixer.by_channel else ("input", "gate", "activated")  # a sigmoid keeps no input
+        sigmoid = mixer.by_channel or mixer.sigmoid_gate  # which keeps no input
+        own = ("input", "activated") if sigmoid else ("input", "gate", "activated")
         kept += [wide._replace(name=f"delta.norm.{what}_fp32") for what in own]
         late = mixer.by_channel or ctx.kernels.gated_norm_fp32
         kept.append((wide if late else narrow)._replace(name="delta.norm.normalised"))

@@ -1,6 +1,7 @@
 """Several residual streams, which each sublayer reads as a sum and writes to by weights that a small product of all of
 them gives token by token (hyper-connections, arXiv:2409.19606). They go on by themselves (Hy4), or mixed by a matrix
-whose rows and columns sum to one, which the product gives, too (DeepSeek-V4)."""
+whose rows and columns sum to one, which the product gives, too (DeepSeek-V4). Where elements have gates of their own
+(Qwen4-Exp), what is read is in gated_streams.py."""
 
 from __future__ import annotations
 
@@ -22,6 +23,10 @@ def read_streams(ctx: Context, name: str, streams: Tensor) -> tuple[list[Operati
     """What a sublayer reads of the streams; the stream itself where there is one."""
     if ctx.model.residual_streams == 1:
         return [], streams
+    if ctx.model.stream_rank:
+        from distsim.layers.gated_streams import gated_read
+
+        return gated_read(ctx, name, streams), _mixed(ctx, name)
     return [_weights(ctx, name, streams, 2, SMALL, ctx.model.stream_mixing), *_sum(ctx, name, streams)], _mixed(
         ctx, name
     )
@@ -32,7 +37,8 @@ def write_streams(ctx: Context, name: str) -> list[Operation]:
     count, one = ctx.model.residual_streams, _mixed(ctx, name)
     if count == 1:
         return []
-    each = FP32_BYTES if ctx.kernels.norm == "eager" and not ctx.model.stream_mixing else ctx.activation
+    wide = not (ctx.model.stream_mixing or ctx.model.stream_rank)
+    each = FP32_BYTES if ctx.kernels.norm == "eager" and wide else ctx.activation
     branch = Tensor(f"{name}.branch_output", one.elements, each, "s b h")
     return [
         Operation(
@@ -48,6 +54,10 @@ def collected(ctx: Context) -> list[Operation]:
     if ctx.model.residual_streams == 1:
         return []
     streams = Tensor("head.streams", stream_elements(ctx), ctx.precision.stream_bytes, "s b n h")
+    if ctx.model.stream_rank:
+        from distsim.layers.gated_streams import gated_read
+
+        return gated_read(ctx, "head", streams, writes=False)
     return [_weights(ctx, "head", streams, 1, END_SMALL), *_sum(ctx, "head", streams)]
 
 

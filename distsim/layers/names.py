@@ -39,8 +39,8 @@ TRANSFORM, POOLER, SENTENCE, SHARED_GATE = "head.transform", "head.pooler", "hea
 """Small products of encoders' heads, and the one that weighs a shared expert."""
 UPCAST = "loss.upcast"
 """Logits in fp32, which a loss makes of narrow ones."""
-EMBEDDING_WEIGHT, HEAD_WEIGHT = "embedding.weight", "head.weight"
-"""The table of words, and the output layer's matrix."""
+EMBEDDING_WEIGHT, HEAD_WEIGHT, NGRAM_TABLE = "embedding.weight", "head.weight", "ngrams.table"
+"""The table of words, the output layer's matrix, and a table of n-grams in a layer, which is only looked up."""
 CROSS, CROSS_KV = "cross", "cross.kv"
 """Begins the names of a decoder's attention to an encoder, which no positions bias; the product that makes its keys and
 values, of the encoder's tokens."""

@@ -37,6 +37,7 @@ def layer_kind(model: Model, layer: int) -> str:
     - ``+unrotated``: it does not rotate, where others do
     - ``+borrowed``: its keys are an earlier layer's
     - ``+cutoff``: the MLP has one
+    - ``+ngrams``: a table of n-grams stands before it; with a number where there are several, of different rows
     """
     if model.pattern:
         return model.mixer(layer)
@@ -46,7 +47,7 @@ def layer_kind(model: Model, layer: int) -> str:
         return "decoder" if model.is_decoder_layer(layer) else "encoder"
     feed = "moe" if model.is_moe_layer(layer) else "dense"
     if model.is_recurrent(layer):
-        return f"{feed}+{model.recurrent_mixer}"
+        return f"{feed}+{model.recurrent_mixer}{_table(model, layer)}"
     if (latent := model.latent_attention) and not model.is_windowed(layer):
         chosen = "+chosen" if latent.index_heads and not latent.chooses(layer) else ""
         return feed + chosen + ("" if latent.rotates(layer) else "+unrotated")
@@ -58,6 +59,14 @@ def layer_kind(model: Model, layer: int) -> str:
     kind = f"{feed}+window" if model.is_windowed(layer) else feed
     kind = f"{kind}+borrowed" if model.borrows_keys(layer) else kind
     return f"{kind}+cutoff" if model.has_cutoff(layer) else kind
+
+
+def _table(model: Model, layer: int) -> str:
+    """How the kind of a layer ends that has a table of n-grams."""
+    table = model.ngrams.table(layer) if model.ngrams else None
+    if model.ngrams is None or table is None:
+        return ""
+    return "+ngrams" + (f"-{table + 1}" if len(model.ngrams.layers) > 1 else "")
 
 
 @functools.lru_cache(maxsize=64)
@@ -110,13 +119,14 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
     experts = model.experts if model.is_moe_layer(ctx.layer) else None
     attending = attend(model, ctx.layer)(ctx, first)
     attending[0] = attending[0]._replace(parameters=attending[0].parameters + sink_parameters(ctx))
-    mixing, read = read_streams(ctx, "attention", boundary)
+    enriched, entered = _with_ngrams(ctx, boundary)
+    mixing, read = read_streams(ctx, "attention", entered)
     read = slice_of_all(ctx, "streams.predicted") if model.streams else read
     if after := "norms-after" in ctx.kernels.order:
         read = read._replace(name="attention.branch", bytes_each=kept)
+    own = [] if model.stream_rank else [norm(ctx, "attention.norm", rows, model.hidden, read)]
     operations = [
-        *mixing, norm(ctx, "attention.norm", rows, model.hidden, read), *norm_gate(ctx, "attention.norm"),
-        *attending, *write_streams(ctx, "attention"),
+        *enriched, *mixing, *own, *norm_gate(ctx, "attention.norm"), *attending, *write_streams(ctx, "attention"),
     ]  # fmt: skip
     if model.norms_per_layer == 4:
         operations.append(
@@ -131,7 +141,7 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
         mixing, source = read_streams(ctx, "mlp", source)
         source = source._replace(name="mlp.branch", bytes_each=kept) if after else source
         operations += mixing
-        operations.append(norm(ctx, "mlp.norm", rows, model.hidden, source))
+        operations += [] if model.stream_rank else [norm(ctx, "mlp.norm", rows, model.hidden, source)]
         operations += norm_gate(ctx, "mlp.norm") if experts else []
     else:
         second = first
@@ -139,6 +149,15 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
     if model.norms_per_layer == 4 or (experts and experts.output_norm):
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
     return [*predict(ctx), *operations, *bypass(ctx, first), *correct(ctx), *branch(ctx)]
+
+
+def _with_ngrams(ctx: Context, boundary: Tensor) -> tuple[list[Operation], Tensor]:
+    """What a table of n-grams adds before a layer that has one, and the streams as the layer then reads them."""
+    if ctx.model.ngrams is None:
+        return [], boundary
+    from distsim.layers.ngrams import ngram_rows
+
+    return ngram_rows(ctx, boundary)
 
 
 def _single_mixer(ctx: Context) -> Block:

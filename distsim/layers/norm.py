@@ -8,10 +8,11 @@ from distsim.layers.names import Role
 from distsim.units import FP32_BYTES
 
 STATISTIC_BYTES = 4  # fp32 mean or reciprocal deviation per row, in every fused kernel
-SQUARED = 4
-"""Tensors in fp32 that backward of an eager RMSNorm has at its highest beside the gradient of its output: that of the
-square by the mean, the input to the first power and twice that (pow's backward, one expression in C++), their product
-(recorded with torch 2.13, tests/oracles/tiled_mlp.json)."""
+SQUARED = 3
+"""Tensors in fp32 that the backward of an eager RMSNorm's square has at its highest beside the gradients of the output
+and of the input that it adds to: the mean's gradient, the input to the first power or twice that, their product. The
+saved normalised product is gone by then (torch's pow_backward; recorded with torch 2.13,
+tests/oracles/tiled_mlp.json)."""
 
 
 def norm(
@@ -24,11 +25,13 @@ def norm(
     per_head: bool = False,
     affine: bool = True,
     bias: bool = True,
+    groups: int = 1,
     role: Role = "",
 ) -> Operation:
     """A layernorm or RMSNorm of ``rows x width``; ``source`` is its input, kept where no other row keeps it.
 
     ``affine`` is off where this norm has no weights although the model's others have, ``bias`` where it has none.
+    ``groups`` of a row are normed by themselves.
     """
     model, kernels = ctx.model, ctx.kernels
     affine = affine and model.norm_affine
@@ -36,7 +39,7 @@ def norm(
     statistics = 1 if rms or kernels.layernorm == "eager" else 2
     saved = list(_kept(ctx, name, rows * width, width, source, rms, affine))
     if kernels.norm_statistics:
-        saved.append(Tensor(f"{name}.statistics", rows * statistics, STATISTIC_BYTES, "s b"))
+        saved.append(Tensor(f"{name}.statistics", rows * groups * statistics, STATISTIC_BYTES, "s b"))
     parameters: list[Parameter] = []
     if affine:
         parameters.append(Parameter(f"{name}.weight", width, "vector", tensor_parallel=False))
@@ -50,7 +53,7 @@ def norm(
         bytes_written=rows * width * ctx.activation,
         shape=(rows, width),
         saved=tuple(saved),
-        transient_backward=_gradients(ctx, name, rows * width, source, rms),
+        transient_backward=_gradients(ctx, name, rows * width, source, rms, affine),
         parameters=tuple(parameters),
         recompute_class="norm",
         role=role,
@@ -62,12 +65,23 @@ def casts_narrow(ctx: Context) -> bool:
     return ctx.kernels.layernorm == "narrow" and ctx.precision.autocast
 
 
-def _gradients(ctx: Context, name: str, elements: Number, source: Tensor, rms: bool) -> tuple[Tensor, ...]:
+def _gradients(
+    ctx: Context, name: str, elements: Number, source: Tensor, rms: bool, affine: bool
+) -> tuple[Tensor, ...]:
     """Gradients of output and input; an eager norm's are in fp32, that of its mean of squares in several tensors."""
     eager = ctx.kernels.norm == "eager" if rms else ctx.kernels.layernorm in ("fp32", "eager")
     each = FP32_BYTES if eager else ctx.activation if casts_narrow(ctx) else source.bytes_each
     output = Tensor(f"{name}.output_gradient", elements, each, "s b h")
-    return output, output._replace(name=f"{name}.input_gradient", elements=elements * (SQUARED if rms and eager else 1))
+    both = output, output._replace(name=f"{name}.input_gradient")
+    if not (rms and eager):
+        return both
+    gone = _product_bytes(ctx, source) if affine else 0
+    return *both, Tensor(f"{name}.squares", elements, SQUARED * FP32_BYTES - gone, "s b h")
+
+
+def _product_bytes(ctx: Context, source: Tensor) -> float:
+    """Of an element that an eager norm multiplies by the weight."""
+    return FP32_BYTES if ctx.kernels.norm_weight_fp32 else source.bytes_each
 
 
 def _kept(
@@ -89,8 +103,7 @@ def _kept(
         upcast = Tensor(f"{name}.centred_twice", 2 * elements, FP32_BYTES, "s b h fp32")
     if not affine:
         return (upcast,)
-    each = FP32_BYTES if kernels.norm_weight_fp32 else source.bytes_each
-    product = Tensor(f"{name}.normalised", elements, each, "s b h")
+    product = Tensor(f"{name}.normalised", elements, _product_bytes(ctx, source), "s b h")
     if kernels.norm_keeps_input and rms:
         return upcast, source, product
     if kernels.norm_weight_copy:

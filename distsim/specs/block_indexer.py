@@ -6,7 +6,7 @@ from distsim.specs.quantity import Count
 
 class BlockIndexer(Spec):
     """A light attention of its own, whose best score in each block of keys decides whether the block is attended to,
-    for each of its heads, which stand for a group of the attention's (MiniMax-M3)."""
+    for each of its heads, which stand for a group of the attention's (MiniMax-M3), or all together (``pooled``)."""
 
     heads: Count
     dim: Count
@@ -15,6 +15,9 @@ class BlockIndexer(Spec):
     """Tokens of a block of keys."""
     blocks: Count
     """Blocks that are chosen for each query, those next to it among them."""
+    pooled: bool = False
+    """A block has one key, the mean of its tokens', and all heads of attention share one choice, by the sum of what the
+    indexer's give (Qwen4-Exp)."""
     layers: tuple[bool, ...] = ()
     """Which layers have one, repeated over all of them; empty: all. The others attend to all keys."""
 

@@ -112,4 +112,6 @@ def uncut(model: Model) -> str:
         return "images"
     if model.composed_attention:
         return "distances between all tokens"
+    if model.ngrams:
+        return "convolutions of n-grams"
     return single_scans(model)

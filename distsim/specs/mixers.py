@@ -59,6 +59,8 @@ class DeltaNet(Spec):
     """Rank of the projection to the output's gate; None means full rank."""
     channel_decay: bool = False
     """Every key channel decays by itself, by a projection of full rank (Ling 3)."""
+    sigmoid_gate: bool = False
+    """The output's gate is a sigmoid where others take SiLU (Qwen4-Exp by a key); Kimi Delta Attention's always is."""
     modules: Literal["fused", "split", "apart"] = "fused"
     """Into how many products a framework that follows the model's own code splits the projections in."""
 

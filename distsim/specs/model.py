@@ -36,11 +36,18 @@ class Model(Shape, Sourced):
         if self.tied_embeddings and not self.output.over_vocabulary:
             raise ValueError(f"tied_embeddings must be false where output.predicts is {self.output.predicts!r}")
         if self.residual_streams > 1 and (
-            self.pattern or self.recurrent or self.parallel_blocks or self.norms_per_layer != 2
+            self.pattern or self.parallel_blocks or self.mixer_beside or self.norms_per_layer != 2
         ):
             raise ValueError("residual_streams need layers of attention and an MLP, each behind a norm")
-        if self.stream_mixing and self.residual_streams == 1:
-            raise ValueError("stream_mixing needs several residual_streams")
+        if (self.stream_mixing or self.stream_rank) and self.residual_streams == 1:
+            raise ValueError("stream_mixing needs several residual_streams, and so does stream_rank")
+        if self.stream_rank and (self.stream_mixing or self.final_norm or self.norm_gate_rank):
+            raise ValueError("stream_rank goes without stream_mixing, final_norm and norm_gate_rank")
+        if (table := self.ngrams) and (
+            self.stream_rank is None
+            or not all(layer < self.layers and self.is_recurrent(layer) for layer in table.layers)
+        ):
+            raise ValueError("ngrams need stream_rank, and layers that recurrent names")
         if self.compressed_attention and (
             self.kv_heads != 1 or self.latent_attention or self.window or self.pattern or self.recurrent
             or self.encoder_layers or self.heads * self.head_dim % self.compressed_attention.output_groups
@@ -99,7 +106,7 @@ class Model(Shape, Sourced):
             raise ValueError(f"encoder_layers {self.encoder_layers} leave none of {self.layers} layers for a decoder")
         special_attention = self.latent_attention or self.pattern or self.window or self.encoder_layers
         special = self.experts or self.latent_attention or self.pattern or self.window or self.parallel_blocks
-        if self.block_indexer and (special_attention or self.heads % self.block_indexer.heads):
+        if (index := self.block_indexer) and (special_attention or (not index.pooled and self.heads % index.heads)):
             raise ValueError("block_indexer needs grouped-query attention, and heads that divide the model's")
         if self.encoder_layers and (special or self.mtp_layers or not self.causal):
             raise ValueError("encoder_layers need plain attention and dense MLPs")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from distsim.specs.mixers import LinearRecurrence as LinearRecurrence
     from distsim.specs.mixers import Mamba as Mamba
     from distsim.specs.mixers import ShortConvolution as ShortConvolution
+    from distsim.specs.ngrams import NGrams as NGrams
     from distsim.specs.scripts import ChosenLayout as ChosenLayout
     from distsim.specs.scripts import Remat as Remat
     from distsim.specs.scripts import Script as Script
@@ -53,6 +54,7 @@ else:
     LinearRecurrence = later("mixers", "LinearRecurrence")
     Mamba = later("mixers", "Mamba")
     ShortConvolution = later("mixers", "ShortConvolution")
+    NGrams = later("ngrams", "NGrams")
     ChosenLayout = later("scripts", "ChosenLayout")
     Remat = later("scripts", "Remat")
     Script = later("scripts", "Script")

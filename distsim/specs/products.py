@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.specs.mixers import DeltaNet
 from distsim.specs.model import Model
-from distsim.specs.tuning import INDEXER, LATENT
+from distsim.specs.tuning import BLOCK_INDEXER, INDEXER, LATENT, NGRAMS, STREAMS
 
 MIXER_IN, MIXER_OUT = "in_proj", "out_proj"
 """What Megatron's modules call the projections of any mixer."""
@@ -74,7 +74,10 @@ def products(model: Model) -> tuple[str, ...]:
     attends = model.attention_layers > 0 or model.encoder_layers > 0 or model.text is not None
     feeds = _has_mlp(model)
     found = (
+        *(NGRAMS if model.ngrams else ()),
+        *(STREAMS if model.stream_rank else ()),
         *(("q", "k", "v", *_latent(model), "o") if attends else ()),
+        *((BLOCK_INDEXER,) if model.block_indexer and model.block_indexer.pooled else ()),
         *mixer_products(model),
         *(("g_proj",) if _gates_apart(model) else ()),
         *(("gate",) if feeds and model.gated else ()),

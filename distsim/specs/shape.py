@@ -18,6 +18,7 @@ from distsim.specs.parts import (
     Lightning,
     LinearRecurrence,
     Mamba,
+    NGrams,
     Patches,
     SharedKeys,
     ShortConvolution,
@@ -77,6 +78,9 @@ class Shape:
     stream_mixing: Natural = 0
     """Sinkhorn iterations that make the matrix doubly stochastic with which each sublayer mixes those streams
     (DeepSeek-V4's hyper-connections); 0: streams are not mixed."""
+    stream_rank: MaybeCount = None
+    """Rank of the product of all normed streams that gates, element by element, what a sublayer reads of them; those
+    norms stand for the sublayers' own (Qwen4-Exp). None: one weight for each stream."""
     parallel_blocks: bool = False
     """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
     final_norm: bool = True
@@ -172,6 +176,7 @@ class Shape:
     global_attention: GlobalAttention | None = None
     shared_keys: SharedKeys | None = None
     layer_inputs: LayerInputs | None = None
+    ngrams: NGrams | None = None
     streams: Streams | None = None
     experts: Experts | None = None
     latent_attention: LatentAttention | None = None

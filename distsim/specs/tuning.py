@@ -14,10 +14,14 @@ MIXERS = ("in_proj", "in_proj_qkvz", "in_proj_qkv", "qkv_proj", "in_proj_z", "in
 """Projections of what stands in attention's place, as transformers calls them."""
 LATENT = {"q_a_proj": "q", "q_b_proj": "q", "kv_a_proj_with_mqa": "k", "kv_b_proj": "k"}
 """Halves of latent attention's projections, each with the letter that means both."""
-INDEXER = ("wq_b", "wk", "weights_proj")
-"""Projections of an indexer that chooses keys (DeepSeek-V3.2)."""
-LETTERS = ("q", "k", "v", *LATENT, *INDEXER, "o", *MIXERS, "gate", "up", "down", "shared_expert_gate", "router",
-           "experts", "transform", "head")  # fmt: skip
+INDEXER, BLOCK_INDEXER = ("wq_b", "wk", "weights_proj"), "index_qk_proj"
+"""Projections of an indexer that chooses keys (DeepSeek-V3.2), and the one of Qwen4-Exp's."""
+STREAMS = ("input_mix_weight_down", "input_mix_weight_up", "block_inject_weight")
+"""Products that gate what is read of residual streams, and give the weights by which they are written (Qwen4-Exp)."""
+NGRAMS = ("ple.key_proj", "ple.value_proj")
+"""Products behind a table of n-grams, which peft finds by the ends of their names."""
+LETTERS = (*NGRAMS, *STREAMS, "q", "k", "v", *LATENT, *INDEXER, BLOCK_INDEXER, "o", *MIXERS, "gate", "up", "down",
+           "shared_expert_gate", "router", "experts", "transform", "head")  # fmt: skip
 """Products that may have an adapter, in the order in which they run."""
 _ATTENTION, _MLP = ("q", "k", "v", "o"), ("gate", "up", "down")
 GROUPS = {"attention": _ATTENTION, "qkv": ("q", "k", "v"), "mlp": _MLP, "mixers": MIXERS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from distsim.arrays import Number, maximum, minimum, nothing, plus, product, take, where
-from distsim.engine.footprint.backward import elements
+from distsim.engine.footprint.backward import backward_peak, elements
 from distsim.engine.footprint.buffers import head_gradient_bytes, reduced_unit_bytes, resharded_bytes, waiting_bytes
 from distsim.engine.footprint.checkpoint_groups import grouped, highest_places, layers_ahead
 from distsim.engine.footprint.moment import AT_LOSS, STEP, Moment
@@ -52,6 +52,8 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
         if runs_reference(setup) and setup.layout.pp == 1:
             _reference(step, loss, plus(alive + copies + head_copies, step.cached_copies))
         _output_layer(step, stage.head, alive + copies, head_copies)
+        if setup.model.residual_streams > 1:
+            _last_streams(step, stage.head, alive + copies)
     else:
         step.add("forward end", plus(alive + copies, step.cached_copies))
     if stage.layers:
@@ -101,6 +103,16 @@ def _output_layer(step: StageStep, head: Block, alive: Number, casts: Number) ->
     step.add("output layer backward", plus(left, made))
     if step.setup.optimizer.in_backward and not step.setup.model.tied_embeddings:
         step.add("output layer's update", plus(left, own * fresh + in_backward_bytes(step.setup, rows[0].parameters)))
+
+
+def _last_streams(step: StageStep, head: Block, alive: Number) -> None:
+    """Where residual streams are read into one before the output layer: their gradients, all of them wide, beside what
+    every layer keeps."""
+    rows = tuple(itertools.takewhile(lambda one: one.name != HEAD, head.operations))
+    behind = sum(map(elements, head.operations[len(rows) :]))
+    own = backward_peak(rows, step.gradients, 0, step.setup.kernels).last
+    left = plus(alive - saved_bytes(head.operations), own)
+    step.add("backward of the last streams", left, product(behind, step.gradients.kept) + step.tied_gradient())
 
 
 def _layers(step: StageStep) -> None:

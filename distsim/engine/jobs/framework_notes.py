@@ -49,7 +49,8 @@ def framework_notes(
     if job.framework and (other := framework.alias_notes.get(job.framework.lower())):
         own.append(f"{job.framework} is {other}")
     cuts = _expert_cuts(framework, model, layout, job)
-    attends = [*_attention_notes(model, layout, kernels), *_delta_notes(framework, model, kernels)]
+    attends = [*_attention_notes(model, layout, kernels), *_indexer_notes(framework, model),
+               *_delta_notes(framework, model, kernels)]  # fmt: skip
     return [*own, *cuts, *_groups(framework, layout), *attends]
 
 
@@ -98,11 +99,27 @@ def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str
     return [f"{chosen}; its attention is counted as dense, over all keys"]
 
 
+def _indexer_notes(framework: Framework, model: Model) -> list[str]:
+    """What transformers' modules do query by query, which no time here has (models/qwen4_exp, Qwen4ExpTextQSAIndexer:
+    two loops of Python around what one query does)."""
+    index = model.block_indexer
+    if index is None or not index.pooled or not _transformers(framework):
+        return []
+    return [
+        "the indexer is timed as one product for all queries; transformers' own code loops over queries in Python, a "
+        "few dozen kernels for each in every layer that attends, and takes far longer"
+    ]
+
+
+def _transformers(framework: Framework) -> bool:
+    """Whether it runs transformers' modules."""
+    return "huggingface" in (framework.name, framework.modules)
+
+
 def _delta_notes(framework: Framework, model: Model, kernels: Kernels) -> list[str]:
     """What transformers falls back to where a package is missing that a step's time rests on; how much longer runs of
     Qwen3.8 27B on H20 took than told: docs/findings/attention.md."""
-    theirs = "huggingface" in (framework.name, framework.modules)
-    if not theirs or model.delta is None or model.delta.by_channel or kernels.delta_rule == "torch":
+    if not _transformers(framework) or model.delta is None or model.delta.by_channel or kernels.delta_rule == "torch":
         return []
     return [
         "the gated delta rule is timed in kernels of flash-linear-attention; without that package transformers "

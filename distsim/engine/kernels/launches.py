@@ -9,7 +9,7 @@ from distsim.engine.jobs.narrow import wide_here
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels import expert_modules
 from distsim.engine.kernels.chunk_rule import chunk_rule_kernels
-from distsim.engine.kernels.passes import clamped, composed, fuses_neighbours, halves, matrices
+from distsim.engine.kernels.passes import clamped, composed, fuses_neighbours, halves, matrices, streams_in_torch
 from distsim.engine.kernels.plain_costs import SOFTCAP_KERNELS
 from distsim.engine.kernels.quantise import casts_weights, makes_weight_gradient
 from distsim.engine.kernels.softmax_passes import (
@@ -88,6 +88,11 @@ MIXING_KERNELS = (6, 8)
 """Launches of plain torch for each step towards a doubly stochastic matrix between streams: sums of rows and columns, a
 small number added to each, two divisions; backward the gradients of both factors (transformers 5.23, models/
 deepseek_v4)."""
+
+
+GATED_STREAM_KERNELS = {"stream sum": (7, 11), "stream spread": (2, 5)}
+"""Launches of plain torch where streams' elements have gates: sigmoids, products, a mean, and what divides and doubles
+weights; backward also sums of gradients (counted as GATED_STREAM_PASSES of passes.py)."""
 
 
 class Launches(NamedTuple):
@@ -174,6 +179,8 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if operation.role == "stream weights" and setup.model.stream_mixing and plain_torch(setup):
         before, after = (count + setup.model.stream_mixing * each
                          for count, each in zip((before, after), MIXING_KERNELS, strict=True))  # fmt: skip
+    if operation.role in GATED_STREAM_KERNELS and setup.model.stream_rank and streams_in_torch(setup):
+        before, after = GATED_STREAM_KERNELS[operation.role]
     if operation.role == "chunk rule":
         before, after = chunk_rule_kernels(setup)
     if operation.kind == "matmul" and not operation.weight_gradient:

@@ -75,12 +75,24 @@ their weights are made of them, weighted and summed; spread by a small product. 
 2.13 (benchmarks/torch_passes.py), products for the weights apart (transformers 5.24
 models/deepseek_v4/modeling_deepseek_v4.py, DeepseekV4HyperConnection and DeepseekV4DecoderLayer; alike for 4,096 and
 7,168 channels)."""
+GATED_STREAM_PASSES = {"stream sum": (6.3, 15.6), "stream spread": (4.3, 12.5)}
+"""The same of streams whose elements have gates, without the norm of the streams: sigmoids, what they let pass, its
+mean; counted in the same way of four streams (models/qwen4_exp/modeling_qwen4_exp.py, Qwen4ExpTextGatedResidual and
+Qwen4ExpTextDecoderLayer; of two 7 % more forward)."""
 
 
-def _mixes_in_torch(setup: Setup) -> bool:
-    """Whether plain torch mixes residual streams whose weights are matrices."""
-    composed_streams = setup.kernels.streams == "composed" and not setup.compiled
-    return composed_streams and bool(setup.model.stream_mixing) and plain_torch(setup)
+def streams_in_torch(setup: Setup) -> bool:
+    """Whether residual streams are read and written by plain torch's kernels, one after another."""
+    return setup.kernels.streams == "composed" and not setup.compiled and plain_torch(setup)
+
+
+def _stream_passes(setup: Setup, role: str) -> tuple[float, float] | None:
+    """Passes of plain torch over all streams where it mixes them, or gates their elements, in a row of this role."""
+    if not streams_in_torch(setup):
+        return None
+    if setup.model.stream_mixing:
+        return STREAM_PASSES.get(role)
+    return GATED_STREAM_PASSES.get(role) if setup.model.stream_rank else None
 
 
 def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
@@ -92,9 +104,8 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         return _merged_bytes(setup, operation, 0), _merged_bytes(setup, operation, 1)
     if operation.role == "softmax":
         return softmax_bytes(setup, operation)
-    if operation.role in STREAM_PASSES and _mixes_in_torch(setup):
-        forward, backward = STREAM_PASSES[operation.role]
-        return operation.shape[0] * HALF_BYTES * forward, operation.shape[0] * HALF_BYTES * backward
+    if (passes := _stream_passes(setup, operation.role)) is not None:
+        return operation.shape[0] * HALF_BYTES * passes[0], operation.shape[0] * HALF_BYTES * passes[1]
     if operation.role == "chunk rule":
         return chunk_rule_bytes(setup, operation)
     if operation.role == "residual":

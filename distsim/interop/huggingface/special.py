@@ -13,6 +13,7 @@ from distsim.interop.huggingface.fields import Fields, Words
 from distsim.interop.huggingface.layer_shapes import gemma3n, gemma4
 from distsim.interop.huggingface.mixtures import dots3, llama4, longcat, mimo, minimax_m3, mistral_large4, step
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
+from distsim.interop.huggingface.ngrams import qwen4_exp
 from distsim.interop.huggingface.relatives import RELATIVES
 from distsim.interop.huggingface.windows import sliding
 
@@ -260,6 +261,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "nemotron_h": nemotron_h,
     "opt": opt,
     "qwen": qwen,
+    "qwen4_exp": qwen4_exp,
     "roberta": roberta,
     "stablelm": stablelm,
     "step": step,
