@@ -102,3 +102,19 @@ def test_wide_copies_replace_narrow_gradients() -> None:
     assert wider > 0
     more = update_bytes(setup, stage, 100 * precision.gradient_bytes) - update_bytes(setup, stage, 0)
     assert more == pytest.approx(100 * wider)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2])
+@pytest.mark.parametrize("micro_batch", [1, 2, 3, 4, 5])
+def test_what_only_narrow_gradients_let_fit_is_said(zero: int, micro_batch: int) -> None:
+    stated: dict[str, Any] = {
+        "model": "llama-7b",
+        "gpu": "h100-sxm",
+        "gpus": 8,
+        "zero": zero,
+        "micro_batch": micro_batch,
+    }
+    narrow, wide = distsim.memory(**stated), distsim.memory(**stated, precision="bf16-fp32-grads")
+    for report in (narrow, distsim.step(**stated)):
+        told = any("would not fit" in note for note in report.notes)
+        assert told == (narrow.fits and not wide.fits)

@@ -45,7 +45,7 @@ def memory(
 
     report = memory_of(resolve(job))
     _check_stage(stage, explain, all_stages, len(report.stages))
-    for note in [*report.setup.notes, *unread_notes(report)]:
+    for note in [*report.notes, *unread_notes(report)]:
         talk.note(note)
     if json:
         _print_json(report, explain, stage)

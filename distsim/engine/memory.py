@@ -19,7 +19,7 @@ from distsim.engine.footprint.saved import Saved, saved_of
 from distsim.engine.footprint.states import States, filled_experts, states, stored
 from distsim.engine.footprint.weight_passes import Waiting, waiting_at_peak
 from distsim.engine.jobs.exchange import gradients_wait, stated_exchange, stays_whole
-from distsim.engine.jobs.framework_notes import beyond_default
+from distsim.engine.jobs.framework_notes import beyond_default, narrow_alone
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import Stage, stage_at
@@ -149,7 +149,7 @@ class MemoryReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What stderr says of it."""
-        return self.setup.notes
+        return (*self.setup.notes, *narrow_alone(self.setup, self.worst.categories["gradients"], self.headroom))
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""

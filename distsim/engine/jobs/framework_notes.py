@@ -156,6 +156,15 @@ def narrow_by_default(setup: Setup) -> list[str]:
     return [] if setup.job.names_framework else _wider(setup.framework, setup.precision, setup.job)
 
 
+def narrow_alone(setup: Setup, gradients: float, headroom: float) -> list[str]:
+    """The same for one job that fits, and would not with gradients as wide as that; ``gradients`` and ``headroom`` in
+    bytes on its fullest GPU."""
+    if headroom < 0 or not (found := narrow_by_default(setup)):
+        return []
+    more = gradients * (usual_gradient_bytes(setup.framework, setup.precision) / setup.precision.gradient_bytes - 1)
+    return [f"{found[0]}, with which it would not fit"] if more > headroom else []
+
+
 def checkpoints_alone(setup: Setup) -> list[str]:
     """A note where a framework's default keeps out of a search whatever is not computed again."""
     own = setup.framework.supports.offload_layers == "checkpoints" and "activations" in setup.offload
@@ -165,12 +174,21 @@ def checkpoints_alone(setup: Setup) -> list[str]:
             "--offload none tries others"]  # fmt: skip
 
 
-def _wider(framework: Framework, precision: Precision, job: Job) -> list[str]:
+def usual_gradient_bytes(framework: Framework, precision: Precision) -> float:
+    """Bytes of a gradient by the recipe that a framework makes of this precision."""
     usual = framework.usual.get(f"precision_{precision.name}")
-    if job.precision is not None or job.lora_rank is not None or usual is None or framework.stands_for:
-        return []
-    wide = catalog.load("precisions", str(usual)).gradient_bytes
-    if wide <= precision.gradient_bytes:
+    return catalog.load("precisions", str(usual)).gradient_bytes if usual is not None else precision.gradient_bytes
+
+
+def _wider(framework: Framework, precision: Precision, job: Job) -> list[str]:
+    wide = usual_gradient_bytes(framework, precision)
+    usual = framework.usual.get(f"precision_{precision.name}")
+    if (
+        job.precision is not None
+        or job.lora_rank is not None
+        or framework.stands_for
+        or wide <= precision.gradient_bytes
+    ):
         return []
     return [
         f"--precision not given: using {precision.name}, with {precision.gradient_bytes:g}-byte gradients; "

@@ -15,7 +15,7 @@ from distsim.engine.footprint.states import filled_experts
 from distsim.engine.jobs.dispatch import dispatcher_note
 from distsim.engine.jobs.dp_overlap import data_overlap_note
 from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of
-from distsim.engine.jobs.framework_notes import beyond_default
+from distsim.engine.jobs.framework_notes import beyond_default, narrow_alone
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.no_effect import loss_note, sync_note
 from distsim.engine.jobs.reference import unmeasured_note
@@ -143,7 +143,9 @@ class StepReport:
             asynchronous_note(self),
         )
         of_links = unknown_links(self.setup.accelerator, self.setup.cluster, self.setup.layout.gpus)
-        return (*self.setup.notes, *beyond_default(self.setup), *unfitted(self.setup), *lacking(self.setup),
+        held = self.memory.worst.categories["gradients"]
+        return (*self.setup.notes, *narrow_alone(self.setup, held, self.memory.headroom),
+                *beyond_default(self.setup), *unfitted(self.setup), *lacking(self.setup),
                 *filled_experts(self.setup), *filter(None, found), *straddling(self.setup), *of_links,
                 *unused_by_job(self.setup))  # fmt: skip
 
