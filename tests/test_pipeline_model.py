@@ -10,9 +10,10 @@ import pytest
 
 import distsim
 from distsim.cli.app import run
-from distsim.engine.steps.pass_times import model_times
+from distsim.engine.steps.pass_times import model_setup, model_times, pass_times
 from distsim.engine.steps.timeline import timeline_of
 from distsim.errors import DistsimError
+from distsim.report import pipeline_text
 
 LLAMA = {"gpu": "h100-sxm", "tp": 8, "seq": 4096}
 
@@ -242,3 +243,11 @@ def test_an_output_layer_in_one_chunk_of_a_v_is_told() -> None:
     job = {"model": "gemma-2-9b", "gpu": "h100-sxm", "gpus": 8, "pp": 8, "seq": 4096, "global_batch": 32}
     notes = distsim.step(**job, schedule="1f1b-v").notes
     assert any("event simulation of 1f1b-v" in note and "(+31%)" in note for note in notes)
+
+
+@pytest.mark.parametrize(("stages", "gpu", "where"), [
+    (4, "h100-sxm", " within a node"), (8, "gb200", " within a domain"), (16, "h100-sxm", ""),
+])  # fmt: skip
+def test_transfers_say_whether_one_replica_leaves_its_node(stages: int, gpu: str, where: str) -> None:
+    setup = model_setup("llama-7b", stages, 16, None, gpu=gpu)
+    assert re.search(rf"transfer [\d.]+ us{where}$", pipeline_text.model_words(setup, pass_times(setup), stages)[-1])

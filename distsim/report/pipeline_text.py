@@ -59,8 +59,15 @@ def model_words(setup: Setup, times: Mapping[str, Any], stages: int) -> list[str
     return [
         f"{setup.model.name} on {setup.gpu_words}{tensor}, "
         f"{layout.micro_batch} x {layout.seq:,} tokens per micro-batch, {software}",
-        f"{which}: forward {forward}, backward {backward}; transfer {duration(times['hop'])}",
+        f"{which}: forward {forward}, backward {backward}; transfer {duration(times['hop'])}{_where(setup)}",
     ]
+
+
+def _where(setup: Setup) -> str:
+    """Which links transfers take where one replica needs no others: those of many may lie across them."""
+    if setup.layout.gpus <= setup.cluster.gpus_per_node:
+        return " within a node"
+    return " within a domain" if setup.layout.gpus <= setup.cluster.domain else ""
 
 
 def headline(report: Pipeline) -> list[str]:
