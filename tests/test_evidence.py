@@ -351,3 +351,16 @@ def test_a_misspelt_usual_option_is_named() -> None:
 def test_an_interval_reaches_below_by_what_was_predicted_too_slow() -> None:
     around = _around(10.0, {"over": math.log(1.25), "under": math.log(1.5)}, "")
     assert (around.low, around.high) == pytest.approx((8.0, 15.0))
+
+
+def test_a_publisher_is_a_cluster_only_within_a_document() -> None:
+    """Its functional tests and pull requests are as uncertain as anybody's runs; its tables are not."""
+    row = next(run for run in RUNS if (run.text("source") or "").startswith("NVIDIA-NeMo/Megatron-Bridge docs/"))
+    widths = {}
+    for source in (f"{row.source} docs/performance.md", f"{row.source} pull 1", f"{row.source} examples/card.yaml",
+                   "somebody notes"):  # fmt: skip
+        found = replay(replace(row, cells={**row.cells, "id": "new", "source": source})).interval
+        assert found is not None
+        widths[source.split()[1]] = found["high"] / found["low"]
+    assert widths["docs/performance.md"] < 0.8 * widths["pull"]
+    assert widths["pull"] == widths["examples/card.yaml"] == widths["notes"]

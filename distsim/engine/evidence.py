@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from distsim import catalog
+from distsim.engine.corrections.documents import has_company
 from distsim.engine.jobs.flops import least_flops, peak_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.attention import assumed_kernel
@@ -189,7 +190,7 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
     layout = setup.layout
     if tokens := slowest_tokens(run, int(layout.micro_batch), int(layout.dp)):
         setup = replace(setup, layout=layout.with_(seq=tokens))
-    predicted, interval = timed(setup, run.id, run_year(run), run.source)
+    predicted, interval = timed(setup, run.id, run_year(run), run.source, company=has_company(run))
     return predicted, {"low": interval.low, "high": interval.high}
 
 

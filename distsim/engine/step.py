@@ -39,13 +39,16 @@ def step_of(setup: Setup) -> StepReport:
 
 
 @catalog.settled()
-def timed(setup: Setup, run: str = "", year: float | None = None, source: str = "") -> tuple[float, Interval]:
+def timed(
+    setup: Setup, run: str = "", year: float | None = None, source: str = "", *, company: bool = True
+) -> tuple[float, Interval]:
     """Step time and interval alone; ``run`` names the measured run that is replayed, if any, ``year`` its software,
-    ``source`` who measured it."""
+    ``source`` who measured it, ``company`` whether other runs of that source are of the same document."""
     from distsim.engine.steps.intervals import interval_of
 
     refuse_unjoined(setup, setup.layout.gpus)
     correction = correction_of(setup, run, year, source)
+    correction = correction._replace(familiar=correction.familiar and (correction.own or company))
     work = work_of(setup)
     seconds = sum(scaled(breakdown_of(work, timing_of(setup), correction.state), correction).values())
     return seconds, interval_of(work, seconds, correction)
