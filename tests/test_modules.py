@@ -17,6 +17,7 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.engine.runs.setup import setup_of
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
+from distsim.interop.runs.recompute import told_modules
 from distsim.layers.moved import LEAST_ELEMENTS
 from distsim.specs.job import Job
 from distsim.specs.modules import OFFLOADABLE, RECOMPUTABLE
@@ -221,3 +222,24 @@ def test_modules_that_delayed_scaling_leaves_out_are_told(precision: str, module
     setup = resolve(Job(model="qwen3-30b-a3b", gpu="b200-sxm", gpus=8, ep=8, framework="megatron-core", seq=4096,
                         precision=precision, recompute_modules=modules))  # fmt: skip
     assert any("not with delayed scaling" in note for note in setup.notes) is told
+
+
+@pytest.mark.parametrize(
+    ("notes", "modules"),
+    [("MXFP8; recompute of moe and mla_up_proj modules; HybridEP", "moe mla_up_proj"),
+     ("recompute_modules=[moe_act, layernorm]", "moe_act layernorm"),
+     ("--recompute-modules moe_act", "moe_act")],
+)  # fmt: skip
+def test_modules_that_notes_name_are_those_of_a_cell_that_says_selective(notes: str, modules: str) -> None:
+    cells = {"model": "deepseek-v3", "gpu": "h100-sxm", "n_gpus": "256", "seq_len": "4096", "pp": "4", "ep": "64",
+             "micro_batch": "1", "global_batch": "2048", "precision": "bf16"}  # fmt: skip
+    for framework, same in (("megatron-core", True), ("torchtitan", False)):
+        cells |= {"framework": framework}
+        told = setup_of(Run({**cells, "recompute": "selective", "notes": notes}, 1))
+        stated = setup_of(Run({**cells, "recompute": modules if same else "selective"}, 1))
+        assert told.kernels.selective == stated.kernels.selective
+
+
+@pytest.mark.parametrize("notes", ["selective recompute of [10,8] layers", "recompute mlp layers", "mlp recomputed"])
+def test_notes_that_name_no_modules(notes: str) -> None:
+    assert not told_modules(notes)

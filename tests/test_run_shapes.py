@@ -10,6 +10,7 @@ from distsim.engine.evidence import Replay, replay
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.models import model_of
+from distsim.layers.network import count_parameters
 
 BASE = {
     "family": "llama", "layers": 32, "hidden": 4096, "heads": 32, "vocab": 32000, "seq_len": 4096, "gpu": "h100-sxm",
@@ -125,3 +126,12 @@ def test_cells_that_make_no_model_are_told_by_their_names() -> None:
     assert heads.endswith(
         "heads 31, ffn_hidden 14,336 do not make a valid mixtral-8x7b: kv_heads 8 does not divide heads 31"
     )
+
+
+@pytest.mark.parametrize("notes", ["latent MoE of size 1024 (experts work in 1024)", "moe_latent_size=1024"])
+def test_experts_behind_a_projection_are_as_wide_as_notes_say(notes: str) -> None:
+    """Three matrices of each expert are narrower, and two of a layer lead there and back."""
+    cells = {"family": "deepseek", "n_experts": 64, "top_k": 4, "moe_ffn_hidden": 1536, "kv_heads": 32}
+    plain, latent = (model_of(_run(**cells, notes=words)) for words in ("mock data", notes))
+    saved = 64 * 3 * 1536 * (4096 - 1024) - 2 * 4096 * 1024
+    assert count_parameters(plain) - count_parameters(latent) == 32 * saved

@@ -12,7 +12,7 @@ from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import model_of
-from distsim.interop.runs.recompute import WHOLE, Said, said_by, told_together, unknown
+from distsim.interop.runs.recompute import WHOLE, Said, said_by, told_modules, told_together, unknown
 from distsim.interop.runs.remat import CUSTOM, Custom, custom_of, names_another
 from distsim.interop.runs.sharding_groups import hybrid_group
 from distsim.specs.accelerator import Accelerator
@@ -92,6 +92,8 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     MissingCell where it does not say what is computed again."""
     cell = (run.text("recompute") or "").lower()
     plain = POLICY.sub("", cell.removeprefix(OTHER))
+    if plain == "selective" and framework.supports.modules and (modules := told_modules(run.notes)):
+        plain = modules
     if CUSTOM in framework.remat and (custom := custom_of(run)):
         return _custom(custom, f"recompute {cell!r}: " if names_another(run) else "")
     policy = framework.remat.get(re.sub(r"[\s-]+", "_", plain))

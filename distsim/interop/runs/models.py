@@ -25,6 +25,7 @@ from distsim.interop.runs.named_presets import preset_named
 from distsim.interop.runs.shapes import (
     assumed_shape,
     billions,
+    expert_latent,
     experts_per_token,
     heads_of,
     layers_of,
@@ -287,5 +288,5 @@ def _experts(run: Run, family: str) -> dict[str, Any] | None:
     shared = run.count("shared_experts") or 0
     return {
         "count": count, "per_token": experts_per_token(run, family), "ffn": width,
-        "shared": shared, "shared_ffn": shared * width,
+        "shared": shared, "shared_ffn": shared * width, "latent": expert_latent(run),
     }  # fmt: skip

@@ -80,6 +80,15 @@ CHOICES = (
 )
 
 
+_MODULE = r"(?:core_attn|moe_act|layernorm|mla_up_proj|mlp|moe|shared_experts|gdn|mhc)"
+_MODULES_TOLD = re.compile(
+    rf"\b(?:recompute|recomputation|recomputing)(?: of|[-_ ]modules)?[ =:]*[\[{{\"']*"
+    rf"({_MODULE}(?:[\"']?(?:,? and |[, /+]+)[\"']?{_MODULE})*)\b(?! (?:layers?|blocks?)\b)",
+    re.IGNORECASE,
+)
+"""Megatron's modules by their own names, in notes of a run whose cell says selective and no more."""
+
+
 class Said(NamedTuple):
     """What a cell means: job options, kernels, and what of it is taken for granted."""
 
@@ -91,6 +100,12 @@ class Said(NamedTuple):
 def denies_recomputation(notes: str) -> bool:
     """Whether notes say that nothing is computed again."""
     return _DENIED.search(notes) is not None
+
+
+def told_modules(notes: str) -> str:
+    """The modules that notes name as computed again, as a cell would; empty where they name none."""
+    found = _MODULES_TOLD.search(notes)
+    return ",".join(re.findall(_MODULE, found[1].lower())) if found else ""
 
 
 def said_by(cell: str, layers: int, chunks: int = 1, has: Collection[str] = ()) -> Said | None:
@@ -225,8 +240,9 @@ def _worded(cell: str, flat: str, layers: int, chunks: int) -> Said | None:
     )
 
 
-APART = ("mhc",)
-"""Modules that Megatron recomputes and nothing here describes by itself: the mixing of residual streams."""
+APART = ("mhc", "gdn")
+"""Modules that Megatron recomputes and nothing here describes by itself: the mixing of residual streams, linear
+attention."""
 
 
 def _modules(cell: str, word: str, has: Collection[str]) -> Said | None:

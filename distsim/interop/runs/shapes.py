@@ -27,6 +27,11 @@ WIDEST_SHARE = 16
 PER_TOKEN = {"mixtral": 2, "grok": 2, "phi": 2, "qwen3": 8, "deepseek": 8, "olmoe": 8, "qwen2-moe": 4, "gpt-oss": 4,
              "dbrx": 4, "llama4": 1, "switch": 1}  # fmt: skip
 """Experts of a token by the start of a family's name, as its configurations have them."""
+_LATENT = re.compile(
+    r"\blatent (?:moe|experts?)(?: of)?(?: (?:size|width))?[ =:]+(\d{3,5})\b|"
+    r"\bmoe[-_ ]latent[-_ ]size[ =:]+(\d{3,5})\b",
+    re.IGNORECASE,
+)
 USUAL_PER_TOKEN = 2
 """NVIDIA/Megatron-LM arguments.py, --moe-router-topk; GShard (Lepikhin et al. 2020)."""
 
@@ -68,6 +73,12 @@ def experts_per_token(run: Run, family: str) -> int:
     lower = "-".join(family.lower().replace("_", "-").split())
     known = next((count for start, count in PER_TOKEN.items() if lower.startswith(start)), USUAL_PER_TOKEN)
     return run.count("top_k") or min(known, run.count("n_experts") or known)
+
+
+def expert_latent(run: Run) -> int | None:
+    """Width to which notes say that tokens are projected before they go to experts (Megatron's moe_latent_size)."""
+    found = _LATENT.search(run.notes)
+    return int(found[1] or found[2]) if found else None
 
 
 def usual_width(hidden: int, gated: bool) -> int:
