@@ -42,6 +42,8 @@ GRADIENT_BUFFERS = ("megatron",)
 --accumulate-allreduce-grads-in-fp32 and --main-grads-dtype, Megatron-Bridge's grad_reduce_in_fp32)."""
 FP32_WEIGHTS = ("amp-bf16", "fsdp-bf16", "jax-bf16")
 """Recipes of bf16 whose weights are fp32, which notes may deny; those of FSDP's shards stay fp32 all the same."""
+NARROW_WEIGHTS, AUTOCAST = ("bf16", "pure-bf16"), "amp-bf16"
+"""The others, and what stands for them where notes deny that."""
 REDUCED = {("pure-bf16", "fp32"): "fsdp-bf16-weights", ("fsdp-bf16", "bf16"): "fsdp-pure"}
 """Recipes where FSDP is told to reduce gradients in another format than usual (MixedPrecision's reduce_dtype)."""
 SPLITS = "splits_models"
@@ -104,6 +106,14 @@ def _names_newer(run: Run) -> bool:
 NO_AUTOCAST = re.compile(r"\b(?:no|without) autocast\b(?! of)", re.IGNORECASE)
 """Notes of loops that load weights in bf16 and multiply as they are. Under peft's preparation of a quantised model all
 is fp32 then: embedding and norms are made so, and bitsandbytes' layers compute in what they are given."""
+AROUND_FP32 = re.compile(
+    affirmed(
+        r"autocast(?: to| in)?(?: bf16| bfloat16)?,? (?:over|around|of|on) (?:the )?(?:fp32|float32) "
+        r"(?:weights|param(?:eter)?s)|(?:fp32|float32) (?:weights|param(?:eter)?s) (?:under|with|and) (?:\w+ )?autocast"
+    ),
+    re.IGNORECASE,
+)
+"""Notes of weights that autocast casts, whatever the framework's scripts load."""
 PACKED = "qlora"
 HALF = re.compile(affirmed(r"weights (?:in )?(?:float16|fp16)|(?:float16|fp16) weights"), re.IGNORECASE)
 
@@ -197,6 +207,13 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     real = replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
     if real in FP32_WEIGHTS and run_notes.weighs_16_bits(run) and not run.count("zero_stage"):
         return "pure-bf16"
+    if (
+        real in NARROW_WEIGHTS
+        and framework.family == "torch"
+        and not run_notes.zero_stage(run)
+        and hit(AROUND_FP32, run.notes)
+    ):
+        return AUTOCAST
     if by_torch(run) and (told := REDUCED.get((real, run_notes.gradients_of(run) or ""))):
         return told
     wide = f"{real}-fp32-grads"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from distsim import catalog
 from distsim.engine.jobs.profile import BY_DEFAULT
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.runs.profile import recipe_named
+from distsim.engine.runs.profile import AUTOCAST, recipe_named
 from distsim.engine.runs.years import TODAY, before_torch_2, run_year
 from distsim.interop.runs import Run
 from distsim.interop.runs import notes as run_notes
@@ -28,7 +28,6 @@ WIDE_WEIGHTS = re.compile(
     re.IGNORECASE,
 )
 """Notes of weights that are trained in fp32, whatever they are multiplied in."""
-AUTOCAST = "amp-bf16"
 STATE_BYTES = 2
 """Of an element of states in bf16."""
 

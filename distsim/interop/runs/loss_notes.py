@@ -16,8 +16,16 @@ _LOSSES = (
     ("cut", re.compile(affirmed("cut cross entropy"), re.IGNORECASE)),
     ("triton", re.compile(affirmed(r"(?:fused )?triton cross[- ]entropy"), re.IGNORECASE)),
 )
-_FUSED_LINEAR = re.compile(affirmed(r"fused[-_ ]?linear[-_ ]?(?:cross[-_ ]?entropy|ce)(?:loss)?"), re.IGNORECASE)
+_FUSED_LINEAR = re.compile(
+    affirmed(
+        r"fused[-_ ]?linear[-_ ]?(?:cross[-_ ]?entropy|ce)(?:loss)?|"
+        r"linear[-_ ](?:cross[-_ ]?entropy|ce) fused with the (?:head|output layer)"
+    ),
+    re.IGNORECASE,
+)
 """A name that each library has for its own way to multiply and take the loss at once."""
+_FUSED = re.compile(affirmed(r"fused[-_ ]?(?:cross[-_ ]?entropy|ce)"), re.IGNORECASE)
+"""Where a library has a loss of the output layer's inputs and no other fused one, that is the fused one."""
 _CHUNKED = re.compile(
     affirmed(
         r"chunked[-_ ](?:nll|loss|ce)|chunkedceloss|loss in (?:\w+ )?chunks|loss chunks|"
@@ -52,8 +60,10 @@ def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
     notes = run.notes
     if named := next((name for name, words in _LOSSES if hit(words, notes)), None):
         return named
+    if "cut" in own and (hit(_FUSED, notes) or hit(_FUSED_LINEAR, notes)):
+        return "cut"
     if hit(_FUSED_LINEAR, notes):
-        return "cut" if "cut" in own else "fused-linear"
+        return "fused-linear"
     chunked = next((name for name in own if name.startswith("chunked")), None)
     of_tokens = chunked == "chunked-logprobs" and hit(_POLICY, notes)
     return chunked if of_tokens or hit(_CHUNKED, notes) else None

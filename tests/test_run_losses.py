@@ -1,0 +1,43 @@
+"""Losses, and weights under autocast, that the notes of measured runs name."""
+
+from __future__ import annotations
+
+import pytest
+
+from distsim.engine.runs.setup import setup_of
+from distsim.interop.runs import Run
+
+CELLS = {"model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "8", "micro_batch": "2", "global_batch": "16",
+         "seq_len": "4096", "precision": "bf16"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("framework", "notes", "loss"),
+    [
+        ("nemo-automodel", "fused cross entropy, DeepEP dispatcher", "cut"),
+        ("nemo-automodel", "linear cross entropy fused with the head (LCE)", "cut"),
+        ("nemo-automodel", "no fused cross entropy", None),
+        ("unsloth", "fused CE", "cut"),
+        ("transformers", "--fused_ce (fused linear cross entropy)", "fused-linear"),
+        ("transformers", "fused cross entropy", None),
+        ("megatron-core", "fused cross entropy", None),
+    ],
+)
+def test_a_fused_loss_is_the_one_that_a_library_has(framework: str, notes: str, loss: str | None) -> None:
+    assert setup_of(Run({**CELLS, "framework": framework, "notes": notes}, 1)).job.loss == loss
+
+
+@pytest.mark.parametrize(
+    ("cells", "precision"),
+    [
+        ({"notes": "bf16 autocast over fp32 weights is likely"}, "amp-bf16"),
+        ({"notes": "fp32 weights under autocast"}, "amp-bf16"),
+        ({"notes": "no autocast over fp32 weights"}, "pure-bf16"),
+        ({"notes": "weights loaded in bf16"}, "bf16"),
+        ({"notes": "bf16 autocast over fp32 weights", "zero_stage": "2"}, "bf16"),
+        ({"notes": "bf16 autocast over fp32 weights", "framework": "megatron-core"}, "bf16-fp32-grads"),
+    ],
+)
+def test_weights_under_autocast_are_fp32(cells: dict[str, str], precision: str) -> None:
+    """Not those that DeepSpeed shards, which it holds in 16 bits with a master copy, nor Megatron's."""
+    assert setup_of(Run({**CELLS, "framework": "transformers", "dp": "8", **cells}, 1)).precision.name == precision
