@@ -135,3 +135,18 @@ def test_experts_behind_a_projection_are_as_wide_as_notes_say(notes: str) -> Non
     plain, latent = (model_of(_run(**cells, notes=words)) for words in ("mock data", notes))
     saved = 64 * 3 * 1536 * (4096 - 1024) - 2 * 4096 * 1024
     assert count_parameters(plain) - count_parameters(latent) == 32 * saved
+
+
+@pytest.mark.parametrize(
+    ("family", "notes", "told"),
+    [
+        ("llama", "RMSNorm peri-LN, QK norm before RoPE", {"qk_norm": "head", "norms_per_layer": 4}),
+        ("llama", "no QK norm; sandwich norms are off", {"qk_norm": "none", "norms_per_layer": 2}),
+        ("gpt", "rotary + QK-norm, relu^2 MLP", {"positions": "rotary", "qk_norm": "head", "activation": "relu2"}),
+        ("gpt", "RMSNorm in plain torch, GELU MLP, learned positions", {"norm": "rmsnorm", "positions": "learned"}),
+        ("gpt", "RMSNorm replaces LayerNorm in some layers; no RoPE", {"norm": "layernorm", "positions": "learned"}),
+    ],
+)
+def test_layers_are_as_notes_say(family: str, notes: str, told: dict[str, Any]) -> None:
+    model = model_of(_run(family=family, notes=notes))
+    assert {name: getattr(model, name) for name in told} == told

@@ -33,6 +33,7 @@ from distsim.interop.runs.shapes import (
     width_of,
 )
 from distsim.interop.runs.table import MissingCell, Run
+from distsim.interop.runs.told_traits import told_traits
 from distsim.interop.runs.training import fine_tunes
 from distsim.last import for_last
 from distsim.preset_files import plain
@@ -248,6 +249,7 @@ def _wordless_layer(run: Run) -> bool:
 
 def _from_cells(run: Run, name: str, family: str) -> Model:
     traits = dict(traits_of(family, name))
+    traits |= told_traits(run, traits)
     hidden = run.need("hidden")
     heads = heads_of(run, hidden)
     gated, tied = run.flag("gated_mlp"), run.flag("tied_embeddings")

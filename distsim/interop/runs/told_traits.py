@@ -1,0 +1,37 @@
+"""What notes say of the layers of a network that no preset describes: norms, activation, positions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.table import Run
+
+_QK_NORM = re.compile(affirmed(r"q[/-]?k[- _]?norm(?:s|ali[sz]ation)?|query[- ]key norms?"), re.IGNORECASE)
+_FOUR_NORMS = re.compile(affirmed(r"peri-?(?:ln|norms?)|sandwich[- ]norms?"), re.IGNORECASE)
+"""Norms before and after attention and MLP (Kim et al. 2025, arXiv:2502.02732)."""
+_SQUARED_RELU = re.compile(r"\brelu ?(?:\^|\*\*) ?2|\brelu²|\bsquared relu\b|\brelu[- ]squared\b", re.IGNORECASE)
+_RMS_NORM = re.compile(affirmed(r"rms[- _]?norms?"), re.IGNORECASE)
+_LAYER_NORM = re.compile(r"\blayer[- _]?norms?\b", re.IGNORECASE)
+_ROTARY = re.compile(affirmed(r"rope|rotary(?: positions| embeddings?)?"), re.IGNORECASE)
+_LEARNED = re.compile(affirmed(r"learned (?:positions?|positional|position embeddings?)"), re.IGNORECASE)
+
+
+def told_traits(run: Run, traits: dict[str, Any]) -> dict[str, Any]:
+    """Traits that notes state otherwise than the family has them."""
+    notes, told = run.notes, dict[str, Any]()
+    if hit(_QK_NORM, notes) and traits.get("qk_norm", "none") == "none":
+        told["qk_norm"] = "head"
+    if hit(_FOUR_NORMS, notes):
+        told["norms_per_layer"] = 4
+    if _SQUARED_RELU.search(notes):
+        told |= {"activation": "relu2", "gated": False}
+    if hit(_RMS_NORM, notes) and not _LAYER_NORM.search(notes):
+        told["norm"] = "rmsnorm"
+    if hit(_ROTARY, notes) and not hit(_LEARNED, notes):
+        told["positions"] = "rotary"
+    elif hit(_LEARNED, notes) and not hit(_ROTARY, notes):
+        told["positions"] = "learned"
+    return told
