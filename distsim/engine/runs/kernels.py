@@ -189,16 +189,18 @@ def _of_year(run: Run, setup: Setup, year: float) -> dict[str, Any]:
         replaced |= framework.compiled
     own = {name: kernel for name, kernel in own.items() if name not in replaced}
     written = hand_written(run, framework) and setup.kernels.modules == "own"
-    return own | (_by_hand(setup, year) if written else {})
+    return own | (_by_hand(setup, min(year, torch_released(run) or year)) if written else {})
 
 
 def _of_torch(run: Run, framework: Framework, year: float) -> dict[str, Any]:
-    """The attention kernel of the torch that notes name, where that is older than the run."""
+    """The attention kernel of the torch that notes name, and its norm's where that is torch's own, where that torch is
+    older than the run."""
     released = torch_released(run) if framework.family == "torch" else None
     if released is None or released >= year:
         return {}
-    kernel = in_force(framework.earlier, released).get("attention_kernel")
-    return {"attention_kernel": kernel} if kernel else {}
+    made = ("attention_kernel", "norm") if framework.kernels.norm_kernel == "torch" else ("attention_kernel",)
+    then = in_force(framework.earlier, released)
+    return {name: then[name] for name in made if name in then}
 
 
 def hand_written(run: Run, framework: Framework) -> bool:

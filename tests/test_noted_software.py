@@ -1,4 +1,4 @@
-"""Losses, and weights under autocast, that the notes of measured runs name."""
+"""Losses, weights under autocast and releases of torch that the notes of measured runs name."""
 
 from __future__ import annotations
 
@@ -41,3 +41,16 @@ def test_a_fused_loss_is_the_one_that_a_library_has(framework: str, notes: str, 
 def test_weights_under_autocast_are_fp32(cells: dict[str, str], precision: str) -> None:
     """Not those that DeepSpeed shards, which it holds in 16 bits with a master copy, nor Megatron's."""
     assert setup_of(Run({**CELLS, "framework": "transformers", "dp": "8", **cells}, 1)).precision.name == precision
+
+
+@pytest.mark.parametrize(
+    ("framework", "notes", "norm"),
+    [("plain-torch", "network written by hand, PyTorch 2.4.0", "eager"),
+     ("plain-torch", "network written by hand, PyTorch 2.10.0", "fused"),
+     ("torch-ddp", "network written by hand, PyTorch 2.4.0", "eager"),
+     ("torch-ddp", "network written by hand, PyTorch 2.10.0", "fused")],
+)  # fmt: skip
+def test_torchs_own_norm_is_that_of_the_release_that_notes_name(framework: str, notes: str, norm: str) -> None:
+    """Runs of 2026: RMSNorm is one kernel since release 2.9."""
+    cells = {**CELLS, "framework": framework, "n_gpus": "1", "global_batch": "2", "year": "2026", "notes": notes}
+    assert setup_of(Run(cells, 1)).kernels.norm == norm
