@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from distsim.engine.advice.mend import Mend, Mended
+from distsim.engine.jobs.framework_notes import beyond_default_at
 from distsim.engine.memory import CATEGORIES, MemoryReport, StageMemory
 from distsim.report.bars import bar, legend
 from distsim.report.flag_tables import flag_table
@@ -17,6 +18,8 @@ from distsim.units import GIB, gib
 
 WIDEST_BAR = 100
 SHARDED = ("nothing", "optimizer", "+ gradients", "+ parameters")
+REFUSED = ", refused"
+"""Marks a stage that the default framework would refuse if somebody named it; a line below tells why."""
 Alternative = tuple[int, MemoryReport | str]
 """A ZeRO stage with its memory, or with what makes it invalid."""
 
@@ -125,6 +128,8 @@ def zero_lines(alternatives: Sequence[Alternative], current: int, term: Style) -
     header = ["ZeRO", "shards", "parameters", "gradients", "optimizer", "peak", "headroom", ""]
     rows = [["", "", *["GiB"] * 5, ""]]
     invalid = []
+    reports = {stage: answer for stage, answer in alternatives if not isinstance(answer, str)}
+    refused = {stage: beyond_default_at(one.setup, reports[current].setup) for stage, one in reports.items()}
     for stage, answer in alternatives:
         mark = " *" if stage == current else ""
         if isinstance(answer, str):
@@ -135,12 +140,15 @@ def zero_lines(alternatives: Sequence[Alternative], current: int, term: Style) -
         held = [number(worst.categories[name]) for name in CATEGORIES[:3]]
         spare = f"{'-' if answer.headroom < 0 else ''}{number(abs(answer.headroom))}"
         told = term.ink("fits", GREEN) if answer.fits else term.ink("too big", VERMILLION)
+        if beyond := refused.get(stage):
+            told += REFUSED
+            invalid.append(f"ZeRO {stage}: {beyond}")
         rows.append([f"{stage}{mark}", SHARDED[stage], *held, number(answer.peak), spare, told])
     made = columns(header, rows, left=(0, 1, 7))
     if max(len(bare(line)) for line in made) > term.width:  # the numbers before the words
         made = columns(header[:1] + header[2:], [row[:1] + row[2:] for row in rows], left=(0, 6))
     title = "The same job at each ZeRO stage, on its fullest GPU (* this job):"
-    return [title, *made, *(term.plain(line) for line in invalid)]
+    return [title, *made, *folded_lines([term.plain(line) for line in invalid], 2)]
 
 
 def _fits(report: MemoryReport, term: Style) -> str:

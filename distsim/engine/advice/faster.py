@@ -101,7 +101,7 @@ def faster(report: StepReport, most: int = 3) -> list[Faster]:
         if kind in reached and not reached[kind]:
             continue
         try:
-            setup = resolve(_changed(report.setup, options), same)
+            setup = resolve(changed(report.setup, options), same)
             if not runs(report.setup, setup) or setup.layout.zero != options.get("zero", setup.layout.zero):
                 continue  # the framework does not run it, or at another stage than asked for
             seconds = seconds_of(setup)
@@ -164,7 +164,7 @@ def typed(old: Setup, new: Setup, options: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _changed(setup: Setup, options: dict[str, Any]) -> Job:
+def changed(setup: Setup, options: dict[str, Any]) -> Job:
     """The job with other options, the GPUs and the tokens of a step as they are."""
     layout, job = setup.layout, setup.job
     layers = BALANCED if "stage_layers" in options else job.stage_layers

@@ -169,6 +169,13 @@ def beyond_default(setup: Setup) -> list[str]:
     return [all_the_same(one.problem) for one in found]
 
 
+def beyond_default_at(other: Setup, own: Setup) -> str:
+    """What the default framework would refuse of a job at another ZeRO stage, beside what it would of the job's own;
+    nothing where somebody named it."""
+    known = beyond_default(own)
+    return "; ".join(note for note in beyond_default(other) if note not in known)
+
+
 def _other_optimizer(framework: Framework, job: Job) -> list[str]:
     """A note where the framework's users mean another optimizer by the name."""
     usual = framework.usual.get(f"optimizer_{job.optimizer}")
