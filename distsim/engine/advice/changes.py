@@ -14,8 +14,10 @@ from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, other_losses
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tiling import has_dense_mlp
+from distsim.engine.jobs.tuning import stored_as, with_experts
 from distsim.layers.tiles import usual_tiles
 from distsim.specs.accelerator import Accelerator
+from distsim.specs.layout import SHARDS_ALL
 from distsim.specs.offloads import layers_leave, leaves
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
@@ -180,12 +182,13 @@ def _offloading(setup: Setup) -> Iterator[Change]:
             continue
         if len(set(moved)) == len(moved) and leaves(setup.framework.supports, moved, setup.layout.gpus):
             least = setup.framework.supports.offload_zero if "optimizer" in moved else 0
+            least = SHARDS_ALL if "parameters" in moved else least  # shards of ZeRO 3, on a single GPU too
             shards = {"zero": least} if setup.layout.zero < least else {}
             told = f"{words[kinds]} in host memory{', ZeRO ' * bool(shards)}{shards.get('zero', '')}"
             yield Change("offload", step, told, {**shards, "offload": ",".join(moved)})
     if setup.framework.supports.drives and not setup.drives and None not in node_rates(setup.cluster):
         moved = tuple(dict.fromkeys((*setup.offload, *DRIVEN)))
-        shards = {} if setup.layout.zero == 3 else {"zero": 3}
+        shards = {} if setup.layout.zero == SHARDS_ALL else {"zero": SHARDS_ALL}
         shown = {**shards, "offload": ",".join(moved), "offload_to": "nvme"}
         yield Change("offload", len(words), "states and parameters on NVMe drives", shown)
 
@@ -196,17 +199,23 @@ def _training(setup: Setup) -> Iterator[Change]:
     supports, usual = setup.framework.supports, setup.framework.usual_tuning
     if recipe := sixteen_bits(setup):
         yield Change("sixteen bits", 0, "products and activations in 16 bits", {"precision": recipe})
-    packed = {"quantize": usual.get("quantize", USUAL_QUANTIZATION)}
+    name = str(usual.get("quantize", USUAL_QUANTIZATION))
     if setup.tuning is not None:
         if supports.tunes and setup.tuning.quantization is None:
-            yield Change("quantize", 0, f"frozen weights in {packed['quantize']}", packed)
+            yield Change("quantize", 0, f"frozen weights in {name}", {"quantize": name})
+        name = stored_as(setup.tuning) or name
+        if supports.tunes and (every := with_experts(setup, name)):
+            yield Change("quantize", 1, f"frozen experts in {name} too", {"quantize": every})
         return
     if supports.pure_bf16 and setup.precision.bf16_over_fp32:
         yield Change("precision", 0, "weights and states in bf16, no master copy", {"precision": PURE})
     if supports.tunes:
         rank = {"lora_rank": usual.get("lora_rank", USUAL_RANK)}
         yield Change("adapters", 0, "LoRA instead of all weights", rank)
-        yield Change("adapters", 1, "QLoRA instead of all weights", rank | packed)
+        yield Change("adapters", 1, "QLoRA instead of all weights", {**rank, "quantize": name})
+        if every := with_experts(setup, name):
+            words = "QLoRA instead of all weights, experts quantised too"
+            yield Change("adapters", 2, words, {**rank, "quantize": every})
 
 
 def _hardware(setup: Setup) -> Iterator[Change]:

@@ -66,7 +66,8 @@ def tuning_of(
     adapter = _plain(precision, FP32_BYTES) if rules.fp32 else _without_copies(precision)
     mixed = precision.master_bytes > 0 or precision.autocast or precision.gathers_cast
     wide = rules.fp32 and not mixed and not rules.as_inputs
-    packed, with_experts = quantization_of(filled["quantize"] or "none")
+    packed, every = quantization_of(filled["quantize"] or "none")
+    every |= packed is not None and model.family in rules.quantises_experts
     targets = targets_of(stated.lora_targets, framework, model)
     experts = experts_of(targets, rank, bool(filled["lora_dropout"]), framework, kernels, model)
     return Tuning(
@@ -76,7 +77,7 @@ def tuning_of(
         FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs,
         splits_fused(framework, model),
         packed, rules.quantises_head, rules.gathers_outputs, rules.mlp,
-        rules.others_fp32 and packed is not None and not packed.leaves_others, with_experts, experts,
+        rules.others_fp32 and packed is not None and not packed.leaves_others, every, experts,
         rules.keeps_originals and model.tied_embeddings and "head" in whole,
         _decomposed(filled, framework, experts),
     )  # fmt: skip
@@ -163,6 +164,15 @@ def _packed_notes(tuning: Tuning, model: Model, kernels: Kernels, framework: str
         return []
     return [f"experts stay in 16 bits: {name} quantises linear layers, but {framework} holds experts as tensors of one "
             f"module; if your trainer quantises them too: --quantize {name}+{EXPERTS}"]  # fmt: skip
+
+
+def with_experts(setup: Setup, name: str) -> str:
+    """A quantization by name with experts, where these would stay in 16 bits without being named; else nothing."""
+    found, said = quantization_of(name)
+    if found is None or said or setup.model.experts is None or not found.linear_only:
+        return ""
+    own = setup.kernels.expert_modules == "each" or setup.model.family in setup.framework.adapters.quantises_experts
+    return "" if own else f"{found.name}+{EXPERTS}"
 
 
 def tuning_options(tuning: Tuning | None, dropout: float) -> dict[str, Any]:
