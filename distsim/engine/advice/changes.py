@@ -8,7 +8,14 @@ from typing import Any
 from distsim import catalog
 from distsim.arrays import ceil_div
 from distsim.engine.advice.offered import offered
-from distsim.engine.advice.recomputation import cheap_again, groups, policies, some_layers
+from distsim.engine.advice.recomputation import (
+    cheap_again,
+    groups,
+    policies,
+    some_layers,
+    switches_layers,
+    switches_operations,
+)
 from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, other_losses
@@ -113,7 +120,7 @@ def _recompute(setup: Setup) -> Iterator[Change]:
         named = {**stated, "recompute_modules": ",".join(again)}
         yield Change("recompute", step, f"recompute {' and '.join(again)}", named, {"recompute": "selective"})
         step = 1
-    if setup.recompute == "none" and not setup.framework.remat:
+    if setup.recompute == "none" and not setup.framework.remat and switches_operations(setup):
         yield Change("recompute", step, "recompute attention", {"recompute": "selective"})
         step += 1
     if setup.job.recompute_modules or setup.job.remat_policy:
@@ -123,7 +130,7 @@ def _recompute(setup: Setup) -> Iterator[Change]:
         yield Change("recompute", step, f"remat policy {name}", named, {"recompute": "selective"})
         step += 1
     layers = max(setup.stage_layers)
-    quarters = (1, 2, 3) if setup.framework.supports.some_layers else ()
+    quarters = (1, 2, 3) if switches_layers(setup) else ()
     some = sorted({int(ceil_div(layers * quarter, 4)) for quarter in quarters} - {layers})
     for count in some:
         if count > setup.layout.recompute_layers:

@@ -51,7 +51,7 @@ from distsim.specs.model import Model
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 from distsim.specs.rules import broken
-from distsim.specs.support import refuse_unsupported
+from distsim.specs.support_rules import refuse_unsupported
 from distsim.specs.tuning import Tuning
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     chunks_of_stages(filled, origins)
     policy = settle_policy(filled, origins, framework)
     _refuse_unsupported(filled, framework)
-    framework = whole_weights(filled, framework)
+    framework = whole_weights(filled, framework, job.names_framework and not given.get("framework"))
     model, stored = as_stored(load_model(job.model).spec, framework)
     attention_notes = settle_attention(filled, origins, framework, model, replayed=bool(given.get("framework")))
     check_capacity(filled, model)

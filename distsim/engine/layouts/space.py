@@ -31,7 +31,7 @@ from distsim.engine.layouts.ways import Way, pipelines
 from distsim.specs.layout import Layout
 from distsim.specs.offloads import layers_leave
 from distsim.specs.rules import divisors, interleaves
-from distsim.specs.support import supported
+from distsim.specs.support_rules import supported
 
 Array = Any
 CHUNKS, MICRO, ZERO, AGAIN, MESH = range(5)

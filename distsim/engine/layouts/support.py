@@ -14,7 +14,8 @@ from distsim.specs.framework import Framework
 from distsim.specs.layout import SHARDS_ALL, ZERO_STAGES, Layout
 from distsim.specs.model import Model
 from distsim.specs.offloads import offload_problems
-from distsim.specs.support import SUPPORT_RULES, Supports, all_the_same, unsupported
+from distsim.specs.support import Supports
+from distsim.specs.support_rules import SUPPORT_RULES, all_the_same, unsupported
 
 if TYPE_CHECKING:
     from distsim.engine.layouts.report import Choice, Request

@@ -18,7 +18,7 @@ from distsim.schedules.action import looped_chunk, wave_chunk
 from distsim.schedules.registry import chunks_for, find
 from distsim.specs.job import Job
 from distsim.specs.model import Model
-from distsim.specs.support import refuse_unsupported
+from distsim.specs.support_rules import refuse_unsupported
 
 
 def model_setup(
