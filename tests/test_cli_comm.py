@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -346,3 +347,12 @@ def test_bytes_and_times_are_told_with_their_numbers(capsys: pytest.CaptureFixtu
     assert "token_bytes = tokens * numbers_per_token * bytes_each\n                = 2,048 * 4,096 * 2" in text
     assert "call_seconds = latency * latency_factor + size_bytes / bandwidth" in text
     assert ": time of one call: 67.4 us\n" in text
+
+
+def test_what_is_exposed_is_a_lower_bound_that_names_step(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("comm", "llama-7b", "--gpus", "16", "--zero", "3", "--seq", "512", "--gpu", "h100-pcie")
+    text = answer(capsys, *words)
+    assert "exposed: a lower bound" in text and "distsim step has the time" in " ".join(text.split())
+    job: dict[str, Any] = {"gpus": 16, "zero": 3, "seq": 512, "gpu": "h100-pcie"}
+    bound = distsim.comm("llama-7b", **job).to_dict()["exposed_seconds"]
+    assert 0 < bound <= distsim.step("llama-7b", **job).breakdown["data_parallel"]

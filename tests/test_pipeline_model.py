@@ -242,3 +242,15 @@ def test_an_output_layer_in_one_chunk_of_a_v_is_told() -> None:
     job = {"model": "gemma-2-9b", "gpu": "h100-sxm", "gpus": 8, "pp": 8, "seq": 4096, "global_batch": 32}
     notes = distsim.step(**job, schedule="1f1b-v").notes
     assert any("event simulation of 1f1b-v" in note and "(+31%)" in note for note in notes)
+
+
+@pytest.mark.parametrize("schedule", ["dualpipe", "chimera", "dualpipe-v", "1f1b"])
+def test_the_job_of_a_pipeline_has_its_schedule(capsys: pytest.CaptureFixture[str], schedule: str) -> None:
+    words = ["pipeline", "--stages", "4", "--micro", "8", "--model", "qwen3-32b", "--gpu", "h100-sxm", "--tp", "2"]
+    assert run([*words, "--schedule", schedule, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["job"]["schedule"] == answer["job"]["stated"]["schedule"] == answer["schedule"] == schedule
+    again = distsim.Job(**answer["job"])
+    assert distsim.step(again).to_dict()["job"]["schedule"] == schedule
+    report = distsim.pipeline(stages=4, micro=8, model="qwen3-32b", gpu="h100-sxm", tp=2, schedule=schedule)
+    assert report.to_dict()["job"] == answer["job"]

@@ -90,7 +90,8 @@ def _sharding(setup: Setup) -> Iterator[Change]:
 
 
 def _losses(setup: Setup) -> Iterator[Change]:
-    for step, name in enumerate(other_losses(setup.framework, setup.model, setup.job)):
+    names = other_losses(setup.framework, setup.model, setup.job, setup.accelerator)
+    for step, name in enumerate(names):
         yield Change("loss", step, f"{name} loss", {"loss": name})
 
 

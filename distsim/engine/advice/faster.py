@@ -190,12 +190,12 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "attention", "flash attention", {"attention": "flash"}
     if layout.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
         yield "stage-layers", "stages of equal compute", {"stage_layers": "balanced"}
-    for name in other_losses(setup.framework, setup.model, job):
+    for name in other_losses(setup.framework, setup.model, job, setup.accelerator):
         yield "loss", f"{name} loss", {"loss": name}
     yield from _graphed(setup)
     if fused := fused_instead(setup.framework, job):
         yield "update", "fused optimizer", {"optimizer": fused}
-    if setup.framework.compiled and not setup.compiled:
+    if setup.framework.compiled and not setup.compiled and traits_of(setup.accelerator).triton:
         yield "compile", "torch.compile", {"compile": True}
 
 
