@@ -349,10 +349,14 @@ def test_bytes_and_times_are_told_with_their_numbers(capsys: pytest.CaptureFixtu
     assert ": time of one call: 67.4 us\n" in text
 
 
-def test_what_is_exposed_is_a_lower_bound_that_names_step(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("comm", "llama-7b", "--gpus", "16", "--zero", "3", "--seq", "512", "--gpu", "h100-pcie")
-    text = answer(capsys, *words)
-    assert "exposed: a lower bound" in text and "distsim step has the time" in " ".join(text.split())
-    job: dict[str, Any] = {"gpus": 16, "zero": 3, "seq": 512, "gpu": "h100-pcie"}
-    bound = distsim.comm("llama-7b", **job).to_dict()["exposed_seconds"]
-    assert 0 < bound <= distsim.step("llama-7b", **job).breakdown["data_parallel"]
+def test_what_is_exposed_is_a_rough_figure_that_names_step(capsys: pytest.CaptureFixture[str]) -> None:
+    """Compute is slower than the peak rate, which hides more, and its order hides less: no bound in either direction."""
+    text = " ".join(answer(capsys, "llama-7b", "--gpus", "16", "--zero", "3").split())
+    assert "exposed: a rough figure" in text and "distsim step has the time" in text
+    jobs: list[dict[str, Any]] = [{"gpus": 16, "zero": 3, "seq": 512, "gpu": "h100-pcie"},
+                                  {"gpus": 16, "zero": 3, "seq": 4096, "gpu": "h100-sxm"}]  # fmt: skip
+    ratios = []
+    for job in jobs:
+        rough = distsim.comm("llama-7b", **job).to_dict()["exposed_seconds"]
+        ratios.append(distsim.step("llama-7b", **job).breakdown["data_parallel"] / rough if rough else 9)
+    assert ratios[0] < 1 < ratios[1]
