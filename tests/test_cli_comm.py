@@ -350,7 +350,7 @@ def test_bytes_and_times_are_told_with_their_numbers(capsys: pytest.CaptureFixtu
 
 
 def test_what_is_exposed_is_a_rough_figure_that_names_step(capsys: pytest.CaptureFixture[str]) -> None:
-    """Compute is slower than the peak rate, which hides more, and its order hides less: no bound in either direction."""
+    """Compute is slower than the peak rate, which hides more, and its order hides less: no bound in either way."""
     text = " ".join(answer(capsys, "llama-7b", "--gpus", "16", "--zero", "3").split())
     assert "exposed: a rough figure" in text and "distsim step has the time" in text
     jobs: list[dict[str, Any]] = [{"gpus": 16, "zero": 3, "seq": 512, "gpu": "h100-pcie"},

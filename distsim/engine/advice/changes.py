@@ -19,6 +19,7 @@ from distsim.engine.advice.recomputation import (
 from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, other_losses
+from distsim.engine.jobs.reference import whole_pairs
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tiling import has_dense_mlp
 from distsim.engine.jobs.tuning import stored_as, with_experts
@@ -105,7 +106,8 @@ def _tiles(setup: Setup) -> Iterator[Change]:
 
 def _micro_batch(setup: Setup) -> Iterator[Change]:
     layout = setup.layout
-    smaller = [size for size in divisors(layout.micro_batch * layout.micro_batches) if size < layout.micro_batch]
+    sizes = divisors(layout.micro_batch * layout.micro_batches)
+    smaller = [size for size in sizes if size < layout.micro_batch and whole_pairs(setup.job, size)]
     for step, size in enumerate(reversed(smaller)):
         shown = {"micro_batch": size, "global_batch": layout.global_batch}
         yield Change("micro_batch", step, "smaller micro-batches", shown)

@@ -15,6 +15,7 @@ from distsim.engine.jobs.dispatch import can_send_once, sends_once, usual_once
 from distsim.engine.jobs.graphs import captures
 from distsim.engine.jobs.lacking import sixteen_bits, without_flash
 from distsim.engine.jobs.profile import fused_instead, other_losses
+from distsim.engine.jobs.reference import whole_pairs
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.tp_overlap import overlapped
 from distsim.engine.memory import MemoryReport, memory_of
@@ -177,7 +178,8 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     layout, job = setup.layout, setup.job
     yield from less_recomputation(setup)
     for kind, size in _micro_batches(layout.micro_batch, layout.micro_batches):
-        yield kind, f"micro-batches of {size}", {"micro_batch": size}
+        if whole_pairs(job, size):
+            yield kind, f"micro-batches of {size}", {"micro_batch": size}
     yield from _divided(setup)
     if recipe := sixteen_bits(setup):
         yield "precision", "16-bit matrix products", {"precision": recipe}
