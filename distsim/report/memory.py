@@ -17,6 +17,8 @@ from distsim.report.style import GREEN, VERMILLION, Style, bare, columns
 from distsim.units import GIB, gib
 
 WIDEST_BAR = 100
+SHOWN = 0.005 * GIB
+"""Bytes that a column of GiB does not round to nothing."""
 SHARDED = ("nothing", "optimizer", "+ gradients", "+ parameters")
 REFUSED = ", refused"
 """Marks a stage that the default framework would refuse if somebody named it; a line below tells why."""
@@ -57,7 +59,7 @@ def number(size_bytes: float) -> str:
     """GiB without the word, for a column that has it in its heading."""
     if size_bytes == 0:
         return "0"
-    return f"{size_bytes / GIB:,.2f}" if size_bytes >= 0.005 * GIB else "<0.01"
+    return f"{size_bytes / GIB:,.2f}" if size_bytes >= SHOWN else "<0.01"
 
 
 def lines(report: MemoryReport, term: Style, every: bool = False) -> list[str]:
@@ -106,11 +108,18 @@ def verdict(report: MemoryReport, term: Style) -> list[str]:
     """Whether it fits, by how much, and what decides."""
     worst = report.worst
     share = f"{abs(report.headroom) / report.capacity:.0%}"
-    where = f"stage {worst.stage}, {worst.peak_moment}" if len(report.stages) > 1 else worst.peak_moment
+    where = f"stage {worst.stage}, {peak_words(worst)}" if len(report.stages) > 1 else peak_words(worst)
     need = f"{gib(report.peak)} of {gib(report.capacity)} on {report.setup.accelerator.name}"
     spare = f"{gib(abs(report.headroom))} ({share}) {'to spare' if report.headroom >= 0 else 'over'}"
     told = flowed([f"{_fits(report, term)}: {need}", spare, f"peak moment: {where}"], "; ", term.width)
     return [*told, *flowed(known_words(report), " ", term.width), *host_lines(report, term)]
+
+
+def peak_words(stage: StageMemory) -> str:
+    """The moment of a stage's peak, and what of the activations there are working copies of the optimizer."""
+    moment = next(one for one in stage.moments if one.name == stage.peak_moment)
+    own = min(moment.temporaries, stage.categories["activations"])
+    return f"{moment.name} (of the activations {gib(own)} are its temporaries)" if own >= SHOWN else moment.name
 
 
 def known_words(report: MemoryReport) -> list[str]:
