@@ -81,6 +81,19 @@ def test_weights_that_bitsandbytes_packs_are_not_cut(framework: str, quantize: s
     assert not one.framework.supports.tp
 
 
+def test_step_and_memory_propose_no_cut_of_packed_weights() -> None:
+    from distsim.engine.advice.faster import faster
+
+    job = {**WHOLE, "framework": "huggingface", "lora_rank": 16, "lora_targets": "q,v", "quantize": "nf4"}
+    degrees = {}
+    for quantize in ("nf4", "none"):
+        found = faster(distsim.step(**{**job, "quantize": quantize}), most=20)
+        degrees[quantize] = {one.options["tp"] for one in found if "tp" in one.options}
+    assert not degrees["nf4"]
+    large = distsim.memory(**{**job, "model": "llama-3-70b", "gpu": "rtx-4090"})
+    assert not any("--tp" in one.flags for one in distsim.advise(large))
+
+
 def test_searches_and_plans_leave_packed_weights_whole() -> None:
     words = shlex.split("llama-3-70b --gpu h100-sxm --gpus 8 --framework huggingface --seq 4096 --lora-rank 16 --json "
                         "--quantize")  # fmt: skip

@@ -101,9 +101,9 @@ def whole_weights(filled: Mapping[str, Any], framework: Framework, strict: bool)
     if filled["dora"]:
         if cut:
             raise DistsimError(f"--dora needs norms of whole weights, which --tp {filled['tp']} cuts", "leave --tp out")
-    elif not (packed := _packed_whole(filled, framework)) or (cut and not strict):
+    elif not (packed := _packed_whole(filled, framework)):
         return framework
-    elif cut:
+    elif cut and strict:
         raise DistsimError(
             f"{framework.name} does not cut weights in {packed} (bitsandbytes), but tp is {filled['tp']}",
             "leave --tp or --quantize out",
