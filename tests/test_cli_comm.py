@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -346,3 +347,16 @@ def test_bytes_and_times_are_told_with_their_numbers(capsys: pytest.CaptureFixtu
     assert "token_bytes = tokens * numbers_per_token * bytes_each\n                = 2,048 * 4,096 * 2" in text
     assert "call_seconds = latency * latency_factor + size_bytes / bandwidth" in text
     assert ": time of one call: 67.4 us\n" in text
+
+
+def test_what_is_exposed_is_a_rough_figure_that_names_step(capsys: pytest.CaptureFixture[str]) -> None:
+    """Compute is slower than the peak rate, which hides more, and its order hides less: no bound in either way."""
+    text = " ".join(answer(capsys, "llama-7b", "--gpus", "16", "--zero", "3").split())
+    assert "exposed: a rough figure" in text and "distsim step has the time" in text
+    jobs: list[dict[str, Any]] = [{"gpus": 16, "zero": 3, "seq": 512, "gpu": "h100-pcie"},
+                                  {"gpus": 16, "zero": 3, "seq": 4096, "gpu": "h100-sxm"}]  # fmt: skip
+    ratios = []
+    for job in jobs:
+        rough = distsim.comm("llama-7b", **job).to_dict()["exposed_seconds"]
+        ratios.append(distsim.step("llama-7b", **job).breakdown["data_parallel"] / rough if rough else 9)
+    assert ratios[0] < 1 < ratios[1]

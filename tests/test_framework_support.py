@@ -22,7 +22,8 @@ from distsim.errors import DistsimError
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
 from distsim.specs.offloads import leaves, offload_words
-from distsim.specs.support import Supports, unsupported
+from distsim.specs.support import Supports
+from distsim.specs.support_rules import unsupported
 
 SMALL = ("llama-7b", "--gpus", "8", "--global-batch", "32", "--recompute", "none", "--sequence-parallel", "on")
 

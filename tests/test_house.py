@@ -46,7 +46,7 @@ ENGINE_FLOORS = {
     "jobs": 2, "footprint": 3, "kernels": 4, "exchanges": 5, "memory": 6, "traffic": 6, "collective": 6,
     "zero_stages": 7, "traffic_compare": 7, "corrections": 7, "steps": 8, "step": 9, "pipeline": 9,
     "pipeline_compare": 10, "runs": 10, "evidence": 11, "ranking": 12, "single_changes": 13, "validate": 14,
-    "layouts": 10, "search": 11, "plans": 11, "planner": 12, "advice": 11, "fitting": 15,
+    "layouts": 10, "search": 11, "advice": 11, "plans": 12, "planner": 13, "fitting": 15,
 }  # fmt: skip
 ROOMS_OF = {
     "typer": ("cli",),

@@ -136,6 +136,8 @@ def test_a_plan_answers_as_the_command_does() -> None:
     words = "plan llama-2-7b --tokens 100B --gpu h100-sxm,a100 --gpus 64 --provider aws --deadline 30d --budget 1M"
     told = json.loads(piped(*words.split(), "--tp", "1,2", "--stragglers", "1%", "--json").stdout)
     told.pop("campaigns")
+    saving = made.chosen and made.saving(made.chosen)
+    assert json.loads(json.dumps(saving and saving.to_dict())) == told.pop("saving")  # on request, as campaigns are
     assert json.loads(json.dumps(made.to_dict())) == told
     assert made.cheapest is not None and repr(made.cheapest).startswith("Option(64 x ")
 

@@ -182,3 +182,55 @@ def test_layers_are_counted_on_the_stages_that_a_mend_has() -> None:
         "recompute 10 of 20 layers per stage, pipeline stages 2",
         "recompute all layers, pipeline stages 2",
     ]
+
+
+TENSORS = Job(model="qwen3-30b-a3b", gpu="rtx-5090", gpus=1, framework="huggingface", seq=2048, lora_rank=16,
+              lora_targets="q,v", recompute="full")  # fmt: skip
+
+
+@pytest.mark.parametrize("quantize", [None, "nf4"])
+def test_experts_that_stay_in_16_bits_are_proposed_in_4(quantize: str | None) -> None:
+    """Experts that are tensors of one module, whether or not what is linear is quantised already."""
+    job = TENSORS.model_copy(update={"quantize": quantize})
+    (found,) = [one for one in distsim.advise(distsim.memory(job)) if one.shown == {"quantize": "nf4+experts"}]
+    assert found.report.peak == distsim.memory(job.model_copy(update=found.shown)).peak
+    assert "experts" in found.words
+
+
+@pytest.mark.parametrize("update", [
+    {"quantize": "nf4+experts"}, {"model": "mixtral-8x7b", "framework": "torchtune"}, {"model": "llama-3-70b"},
+    {"model": "gpt-oss-120b", "framework": "unsloth", "quantize": "nf4"},
+])  # fmt: skip
+def test_experts_are_not_proposed_where_they_are_quantised_or_there_are_none(update: dict[str, Any]) -> None:
+    job = TENSORS.model_copy(update={"lora_targets": None, "recompute": None, **update})
+    named = [one.flags for one in distsim.advise(distsim.memory(job))]
+    assert not any("+experts" in flags for flags in named)
+
+
+def test_all_weights_may_give_way_to_adapters_beside_quantised_experts() -> None:
+    job = Job(model="qwen3-30b-a3b", gpu="rtx-5090", gpus=1, framework="huggingface", seq=1024, recompute="full")
+    named = [change.shown for change in changes(resolve(job)) if change.family == "adapters"]
+    assert [one.get("quantize") for one in named] == [None, "nf4", "nf4+experts"]
+
+
+@pytest.mark.parametrize(("model", "documented"), [("gpt-oss-20b", 14), ("gpt-oss-120b", 65)])
+def test_unsloth_quantises_the_experts_of_gpt_oss(model: str, documented: int) -> None:
+    """Its documentation on gpt-oss names the memory that QLoRA takes (recalled)."""
+    job = Job(model=model, gpu="h100-sxm", framework="unsloth", seq=2048, lora_rank=16, quantize="nf4")
+    report = distsim.memory(job)
+    assert report.to_dict()["job"]["quantize"] == "nf4+experts"
+    assert report.peak == distsim.memory(job.model_copy(update={"quantize": "nf4+experts"})).peak
+    assert report.peak / 1e9 == pytest.approx(documented, rel=0.2)
+    assert not any("stay in 16 bits" in note for note in report.notes)
+    others = distsim.memory(job.model_copy(update={"framework": "huggingface"}))
+    assert any("stay in 16 bits" in note for note in others.notes)
+
+
+def test_host_memory_comes_before_drives() -> None:
+    """Shards of ZeRO 3 leave a single GPU, too; drives are for what host memory does not hold."""
+    job = Job(model="gemma-3-27b", gpu="h100-sxm", gpus=1, framework="huggingface", seq=4096, micro_batch=2,
+              lora_rank=64, reference="base", recompute="full")  # fmt: skip
+    named = [one.flags for one in distsim.advise(distsim.memory(job))]
+    assert "--zero 3 --offload optimizer,parameters" in named and not any("nvme" in flags for flags in named)
+    moved = {one.shown.get("offload_to") for one in changes(resolve(job)) if one.family == "offload"}
+    assert moved == {None, "nvme"}

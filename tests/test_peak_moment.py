@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import distsim
+from distsim.cli.app import run
 
 
 @pytest.mark.parametrize("framework", ["huggingface", "torchtune", "torchtitan", "megatron-core", "fsdp"])
@@ -41,3 +44,25 @@ def test_gradients_are_told_whole_where_the_allocator_has_room_for_them(model: s
     parts = report.worst.categories
     assert parts["activations"] >= 0 and sum(parts.values()) == pytest.approx(report.peak, abs=1)
     assert parts["gradients"] == pytest.approx(parts["parameters"])
+
+
+DPO: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "gpus": 4, "framework": "deepspeed", "zero": 2,
+                       "reference": "copy", "loss": "selective", "recompute": "full"}  # fmt: skip
+
+
+@pytest.mark.parametrize("seq", [1024, 2048])
+def test_temporaries_of_the_optimizer_are_told_where_the_peak_is_its_step(
+    capsys: pytest.CaptureFixture[str], seq: int
+) -> None:
+    """They are in the column of activations, and as large whatever the sequence."""
+    report = distsim.memory(**DPO, seq=seq)
+    (stage,) = report.to_dict()["stages"]
+    own = {one["moment"]: one["temporaries"] for one in stage["moments"]}
+    assert stage["peak_moment"] == "optimizer step" and own["optimizer step"] == stage["categories"]["activations"]
+    assert all(not size for name, size in own.items() if name != "optimizer step")
+    words = [word for name, value in DPO.items() if name != "model" for word in (f"--{name}", str(value))]
+    run(["memory", "llama-3.1-8b", *words, "--seq", str(seq)])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "peak moment: optimizer step (of the activations 11.22 GiB are its temporaries)" in told
+    run(["memory", "llama-3.1-8b", *words, "--seq", "131072"])
+    assert "temporaries" not in capsys.readouterr().out

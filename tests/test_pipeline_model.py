@@ -251,3 +251,15 @@ def test_an_output_layer_in_one_chunk_of_a_v_is_told() -> None:
 def test_transfers_say_whether_one_replica_leaves_its_node(stages: int, gpu: str, where: str) -> None:
     setup = model_setup("llama-7b", stages, 16, None, gpu=gpu)
     assert re.search(rf"transfer [\d.]+ us{where}$", pipeline_text.model_words(setup, pass_times(setup), stages)[-1])
+
+
+@pytest.mark.parametrize("schedule", ["dualpipe", "chimera", "dualpipe-v", "1f1b"])
+def test_the_job_of_a_pipeline_has_its_schedule(capsys: pytest.CaptureFixture[str], schedule: str) -> None:
+    words = ["pipeline", "--stages", "4", "--micro", "8", "--model", "qwen3-32b", "--gpu", "h100-sxm", "--tp", "2"]
+    assert run([*words, "--schedule", schedule, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["job"]["schedule"] == answer["job"]["stated"]["schedule"] == answer["schedule"] == schedule
+    again = distsim.Job(**answer["job"])
+    assert distsim.step(again).to_dict()["job"]["schedule"] == schedule
+    report = distsim.pipeline(stages=4, micro=8, model="qwen3-32b", gpu="h100-sxm", tp=2, schedule=schedule)
+    assert report.to_dict()["job"] == answer["job"]

@@ -9,10 +9,12 @@ less log-sum-exp (``selective``).
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from shell import piped
 
 import distsim
 from distsim.engine.jobs.resolve import resolve
@@ -122,3 +124,42 @@ def test_a_reference_that_is_not_there_is_refused(options: dict[str, Any], words
 
 def test_none_is_no_reference() -> None:
     assert distsim.step("llama-3-8b", **JOB, reference="none").seconds == distsim.step("llama-3-8b", **JOB).seconds
+
+
+PAIRED: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "framework": "huggingface", "zero": 3,
+                          "seq": 2048, "loss": "selective"}  # fmt: skip
+SPLIT = "split a pair of answers: 2 answers are 1 pair"
+
+
+@pytest.mark.parametrize("reference", ["copy", "none"])
+@pytest.mark.parametrize("micro_batch", [None, 1, 2, 3])
+def test_half_a_pair_of_answers_is_told(reference: str, micro_batch: int | None) -> None:
+    job = {**PAIRED, "reference": reference, "micro_batch": micro_batch}
+    told = reference == "copy" and micro_batch != 2
+    for asked in (distsim.memory, distsim.comm, distsim.step):
+        notes = [note for note in asked(**job).to_dict()["notes"] if SPLIT in note]
+        assert len(notes) == told and all("--micro-batch 2" in note for note in notes)
+
+
+def test_searches_and_plans_try_whole_pairs_unless_asked_otherwise() -> None:
+    words = [word for name, value in PAIRED.items() if name not in ("model", "zero")
+             for word in (f"--{name}", str(value))]  # fmt: skip
+    asked = ["llama-3-8b", *words, "--reference", "copy", "--json"]
+    plan = ["--tokens", "1B", "--provider", "nebius"]
+    for more, even in (([], True), (["--micro-batch", "1"], False)):
+        found = json.loads(piped("search", *asked, "--top", "20", "--all-ranks", "--global-batch", "64", *more).stdout)
+        planned = json.loads(piped("plan", *asked, *plan, *more).stdout)
+        sizes = {one["layout"]["micro_batch"] for one in (*found["layouts"], *planned["options"])}
+        assert all(size % 2 == 0 for size in sizes) is even and sizes
+        for answer in (found, planned):
+            assert any(SPLIT in note for note in answer["notes"]) is not even
+
+
+def test_advice_keeps_pairs_whole() -> None:
+    from distsim.engine.advice.changes import changes
+    from distsim.engine.advice.faster import changes as quicker
+
+    setup = resolve(distsim.Job(**PAIRED, reference="copy", micro_batch=6, global_batch=96))
+    sizes = {one.shown["micro_batch"] for one in changes(setup) if one.family == "micro_batch"}
+    sizes |= {options["micro_batch"] for _, _, options in quicker(setup) if "micro_batch" in options}
+    assert sizes and all(size % 2 == 0 for size in sizes)

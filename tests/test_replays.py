@@ -14,7 +14,7 @@ from scripts import load
 from distsim.engine.evidence import Replay
 from distsim.engine.validate import shipped_runs, summarise, validate_file
 from distsim.interop.runs.models import layer_alone
-from distsim.specs.support import unsupported
+from distsim.specs.support_rules import unsupported
 
 ROOT = Path(__file__).parent.parent
 MEDIAN, P90 = 0.03, 0.15

@@ -129,7 +129,11 @@ def _compare(given: dict[str, Any], json: bool, setup: Any, times_of: TimesOf | 
 
 def _with_job(answer: dict[str, Any], setup: Any) -> dict[str, Any]:
     """An answer with the job whose times it has, where a model gives them."""
-    return answer if setup is None else {"schema": answer["schema"], "job": setup.written(), **answer}
+    if setup is None:
+        return answer
+    from distsim.engine.steps.pass_times import job_written
+
+    return {"schema": answer["schema"], "job": job_written(setup, answer.get("schedule")), **answer}
 
 
 def _list(json: bool) -> None:

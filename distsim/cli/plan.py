@@ -146,8 +146,11 @@ def _check(both: bool, top: int, seed: int) -> None:
 def _print_json(made: Plan, seed: int) -> None:
     import json
 
-    campaigns = made.campaigns(seed)
-    typer.echo(json.dumps({**made.to_dict(), **({} if campaigns is None else {"campaigns": campaigns})}, indent=1))
+    answer, campaigns = made.to_dict(), made.campaigns(seed)
+    if made.chosen is not None and campaigns is not None:
+        saving = made.saving(made.chosen)
+        answer |= {"campaigns": campaigns, "saving": None if saving is None else saving.to_dict()}
+    typer.echo(json.dumps(answer, indent=1))
 
 
 def _print_csv(made: Plan) -> None:

@@ -75,9 +75,7 @@ class StageMemory(NamedTuple):
             "weight_versions": self.weight_versions,
             "categories": whole,
             "saved": self.saved.to_dict(), "peak": round(self.peak), "peak_moment": self.peak_moment,
-            "moments": [
-                {"moment": moment.name, "bytes": round(self.at(moment))} for moment in self.moments
-            ],
+            "moments": [one.told(self.at(one)) for one in self.moments],
         }  # fmt: skip
 
 

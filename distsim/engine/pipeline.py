@@ -72,8 +72,14 @@ def pipeline(
     else:
         timeline = rendezvous.replay(parts, programs, costs, transfers)
     steps = _optimizer(timeline, optimizer, optimizer_sync)
-    stated = None if setup is None else setup.written()
+    stated = None if setup is None else _written(setup, parts.name)
     return summarise(parts, total, costs, timeline, transfers, steps, stated)
+
+
+def _written(setup: Setup, schedule: str) -> dict[str, Any]:
+    from distsim.engine.steps.pass_times import job_written  # a schedule by itself loads no presets
+
+    return job_written(setup, schedule)
 
 
 def _given(

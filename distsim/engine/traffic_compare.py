@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from distsim.engine.exchanges.flows import STATES
 from distsim.engine.jobs.exchange import Exchange, reduces_last
-from distsim.engine.jobs.framework_notes import refuse_other_stage
+from distsim.engine.jobs.framework_notes import beyond_default_at, refuse_other_stage
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.traffic import Row, TrafficReport, comm_of
 from distsim.errors import DistsimError
@@ -36,6 +36,8 @@ class ZeroTraffic(NamedTuple):
     """Why the stage is not valid for this job."""
     without: tuple[str, ...] = ()
     """Options of the job, as they are typed, that do not go with the stage."""
+    beyond: str = ""
+    """What the framework would refuse of the stage if somebody named it."""
 
 
 def data_rows(rows: Iterable[Row]) -> list[Row]:
@@ -66,7 +68,8 @@ def _at(report: TrafficReport, zero: int) -> ZeroTraffic:
             problem = error.problem
             continue
         told = tuple(" ".join(words(names[0], getattr(job, names[0]))) for names in left)
-        return _volume(found, report.stage, zero)._replace(without=told)
+        beyond = beyond_default_at(other, setup)
+        return _volume(found, report.stage, zero)._replace(without=told, beyond=beyond)
     return ZeroTraffic(zero, float(zero_volume_parameters(zero)), 0, 0, 0, problem)
 
 

@@ -9,6 +9,7 @@ from distsim.engine.traffic_compare import SyncCost, ZeroTraffic
 from distsim.report.comm_rows import row_lines
 from distsim.report.hierarchy import carried, line_rate, picture
 from distsim.report.job_words import flowed, job_lines
+from distsim.report.prose import folded
 from distsim.report.style import Style, columns
 from distsim.units import decimal_bytes, duration
 
@@ -64,9 +65,10 @@ def zero_lines(found: Sequence[ZeroTraffic], current: int, forward: bool, stays:
             continue
         rows.append([name, *words[one.zero], law, f"{one.elements / base.elements:.2f}x",
                      decimal_bytes(one.wire_bytes), duration(one.seconds)])  # fmt: skip
+        invalid += [f"ZeRO {one.zero}: {one.beyond}"] if one.beyond else []
     against = "ZeRO 0" if base is None or base.zero == 0 else f"ZeRO {base.zero}"
     title = f"Data parallel traffic by ZeRO stage, elements relative to {against} (* this job):"
-    return [title, *columns(header, rows, (0, 1, 2)), *_left_out(found), *invalid]
+    return [title, *columns(header, rows, (0, 1, 2)), *_left_out(found), *folded(invalid, 2)]
 
 
 def _left_out(found: Sequence[ZeroTraffic]) -> list[str]:

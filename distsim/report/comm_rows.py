@@ -11,8 +11,8 @@ from distsim.report.job_words import flowed
 from distsim.report.style import bare, columns
 from distsim.units import decimal_bytes, duration
 
-EXPOSED = ("exposed: what all compute of the phase, at the chip's peak rate, cannot hide;",
-           "distsim step has the actual order of events")  # fmt: skip
+EXPOSED = ("exposed: a rough figure, what all compute of the phase, at the chip's peak rate, cannot hide;",
+           "distsim step has the time that a step loses, which may be twice that, or less")  # fmt: skip
 
 
 def _purpose(row: Row) -> str:

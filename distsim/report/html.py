@@ -19,6 +19,7 @@ from distsim.report.markup import Html, datum, element, items, joined, paragraph
 from distsim.report.plan import PARTS, layout_words, money_shares
 from distsim.report.plan_buying import assumed, cash_of_years, heading, no_price, sentences
 from distsim.report.plan_plot import dearest
+from distsim.report.plan_settings import saving_words
 from distsim.report.plan_words import (
     BEYOND,
     besides,
@@ -122,6 +123,7 @@ def _answer(made: Plan, chosen: Option, setup: Setup, seed: int, today: datetime
     )]  # fmt: skip
     told += [paragraph(f"Extra costs: {words}.") for words in (besides(made, chosen, today),) if words]
     told += [paragraph(words.capitalize(), ".") for words in fullness(chosen)]
+    told += [paragraph("Settings: ", words, ".") for words in (saving_words(made, chosen),) if words]
     if owed(chosen):
         word = "Bought. " if chosen.quote.owned else "Reserved. "
         told.append(paragraph(element("strong", word), f"{owed(chosen)}."))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from distsim.engine.advice.mend import Mend, Mended
+from distsim.engine.jobs.framework_notes import beyond_default_at
 from distsim.engine.memory import CATEGORIES, MemoryReport, StageMemory
 from distsim.report.bars import bar, legend
 from distsim.report.flag_tables import flag_table
@@ -16,7 +17,11 @@ from distsim.report.style import GREEN, VERMILLION, Style, bare, columns
 from distsim.units import GIB, gib
 
 WIDEST_BAR = 100
+SHOWN = 0.005 * GIB
+"""Bytes that a column of GiB does not round to nothing."""
 SHARDED = ("nothing", "optimizer", "+ gradients", "+ parameters")
+REFUSED = ", refused"
+"""Marks a stage that the default framework would refuse if somebody named it; a line below tells why."""
 Alternative = tuple[int, MemoryReport | str]
 """A ZeRO stage with its memory, or with what makes it invalid."""
 
@@ -54,7 +59,7 @@ def number(size_bytes: float) -> str:
     """GiB without the word, for a column that has it in its heading."""
     if size_bytes == 0:
         return "0"
-    return f"{size_bytes / GIB:,.2f}" if size_bytes >= 0.005 * GIB else "<0.01"
+    return f"{size_bytes / GIB:,.2f}" if size_bytes >= SHOWN else "<0.01"
 
 
 def lines(report: MemoryReport, term: Style, every: bool = False) -> list[str]:
@@ -103,11 +108,18 @@ def verdict(report: MemoryReport, term: Style) -> list[str]:
     """Whether it fits, by how much, and what decides."""
     worst = report.worst
     share = f"{abs(report.headroom) / report.capacity:.0%}"
-    where = f"stage {worst.stage}, {worst.peak_moment}" if len(report.stages) > 1 else worst.peak_moment
+    where = f"stage {worst.stage}, {peak_words(worst)}" if len(report.stages) > 1 else peak_words(worst)
     need = f"{gib(report.peak)} of {gib(report.capacity)} on {report.setup.accelerator.name}"
     spare = f"{gib(abs(report.headroom))} ({share}) {'to spare' if report.headroom >= 0 else 'over'}"
     told = flowed([f"{_fits(report, term)}: {need}", spare, f"peak moment: {where}"], "; ", term.width)
     return [*told, *flowed(known_words(report), " ", term.width), *host_lines(report, term)]
+
+
+def peak_words(stage: StageMemory) -> str:
+    """The moment of a stage's peak, and what of the activations there are working copies of the optimizer."""
+    moment = next(one for one in stage.moments if one.name == stage.peak_moment)
+    own = min(moment.temporaries, stage.categories["activations"])
+    return f"{moment.name} (of the activations {gib(own)} are its temporaries)" if own >= SHOWN else moment.name
 
 
 def known_words(report: MemoryReport) -> list[str]:
@@ -125,6 +137,8 @@ def zero_lines(alternatives: Sequence[Alternative], current: int, term: Style) -
     header = ["ZeRO", "shards", "parameters", "gradients", "optimizer", "peak", "headroom", ""]
     rows = [["", "", *["GiB"] * 5, ""]]
     invalid = []
+    reports = {stage: answer for stage, answer in alternatives if not isinstance(answer, str)}
+    refused = {stage: beyond_default_at(one.setup, reports[current].setup) for stage, one in reports.items()}
     for stage, answer in alternatives:
         mark = " *" if stage == current else ""
         if isinstance(answer, str):
@@ -135,12 +149,15 @@ def zero_lines(alternatives: Sequence[Alternative], current: int, term: Style) -
         held = [number(worst.categories[name]) for name in CATEGORIES[:3]]
         spare = f"{'-' if answer.headroom < 0 else ''}{number(abs(answer.headroom))}"
         told = term.ink("fits", GREEN) if answer.fits else term.ink("too big", VERMILLION)
+        if beyond := refused.get(stage):
+            told += REFUSED
+            invalid.append(f"ZeRO {stage}: {beyond}")
         rows.append([f"{stage}{mark}", SHARDED[stage], *held, number(answer.peak), spare, told])
     made = columns(header, rows, left=(0, 1, 7))
     if max(len(bare(line)) for line in made) > term.width:  # the numbers before the words
         made = columns(header[:1] + header[2:], [row[:1] + row[2:] for row in rows], left=(0, 6))
     title = "The same job at each ZeRO stage, on its fullest GPU (* this job):"
-    return [title, *made, *(term.plain(line) for line in invalid)]
+    return [title, *made, *folded_lines([term.plain(line) for line in invalid], 2)]
 
 
 def _fits(report: MemoryReport, term: Style) -> str:

@@ -15,6 +15,7 @@ from distsim.engine.plans.planner import Plan, finish_dates
 from distsim.report.plan_buying import buying_lines
 from distsim.report.plan_head import question, software
 from distsim.report.plan_plot import pareto_lines
+from distsim.report.plan_settings import saving_lines
 from distsim.report.plan_step import DEGREES, step_command
 from distsim.report.plan_words import (
     BEYOND,
@@ -59,10 +60,11 @@ def lines(made: Plan, seed: int, top: int, today: datetime.date, term: Style) ->
     chosen = made.cheapest
     told = [*folded(question(made, term)), ""]
     if chosen is None:
-        told += [*_misses(made, term), ""]
         chosen = made.nearest[0]
+        told += [*_misses(made, term), *folded(saving_lines(made, chosen)), ""]
     else:
-        told += [*folded(_summary(made, chosen, seed, today, term)), f"the step    {step_command(made, chosen)}", ""]
+        told += [*folded(_summary(made, chosen, seed, today, term)), f"the step    {step_command(made, chosen)}"]
+        told += [*folded(saving_lines(made, chosen)), ""]
     told += [*table(made, top, today, term), ""]
     named = [one for one in (chosen, made.fastest) if one is not None]
     told += [*plot, ""] if (plot := pareto_lines(made.options, made.pareto, term, named)) else []

@@ -24,6 +24,8 @@ BRIEFER = {LIMITED: "limits", "limits": "limit"}
 WORDS = ("layout", "precision", "offload", "recompute", "schedule", LIMITED, *BRIEFER.values())
 SPARE = ("seq.par.", "schedule", "tokens/s/GPU", "zero_group", LIMITED, "factor", "tokens/s", "alike", "limits")
 COLUMN = {"sequence_parallel": "seq.par."}
+OF_LAYOUT = (*DEGREES, "seq.par.", "schedule")
+"""Columns that are a layout's own."""
 LAST = ("limit", "vpp", "cp", "etp")
 """Columns that a narrow terminal loses, in this order; the JSON and the command have them all. What limits a layout is
 first said in fewer words."""
@@ -125,7 +127,9 @@ def fitted(rows: Sequence[Row], asked: Sequence[str] = ()) -> list[str]:
     known = (COST, *known) if "dollars" in names else known
     early = [name for name in SPARE if name not in asked]
     late = [name for name in SPARE if name in asked]
-    for drop in ("", *ones, *early, *known, *LAST[:1], *late, *LAST[1:], "MFU"):
+    apart = telling_apart(rows)
+    order = ("", *ones, *early, *known, *LAST[:1], *late, *LAST[1:], "MFU", "over by")
+    for drop in (*(name for name in order if name not in apart), *apart):
         names = [
             BRIEFER[name] if name == drop and name in BRIEFER else name
             for name in names
@@ -137,6 +141,18 @@ def fitted(rows: Sequence[Row], asked: Sequence[str] = ()) -> list[str]:
         if width is None or max(len(bare(line)) for line in made) <= width:
             break
     return made
+
+
+def telling_apart(rows: Sequence[Row]) -> list[str]:
+    """Columns that a narrow terminal could lose and without which two layouts would look the same."""
+    kept = [name for name in (*DEGREES, "recompute") if name not in (*SPARE, *USUALLY_ONE, *LAST)]
+    needed: list[str] = []
+    for name in (*USUALLY_ONE, *SPARE):
+        seen = {tuple(row.get(one, "") for one in (*kept, *needed)) for row in rows}
+        more = {tuple(row.get(one, "") for one in (*kept, *needed, name)) for row in rows}
+        if name in OF_LAYOUT and len(more) > len(seen):
+            needed.append(name)
+    return needed
 
 
 def recompute_word(one: Choice) -> str:

@@ -40,6 +40,9 @@ class Adapters(Spec):
     """Weights come onto the GPU whole and are quantised there, which may be the peak (litgpt)."""
     quantises_head: bool = False
     """The output layer is quantised with the layers' products."""
+    quantises_experts: tuple[str, ...] = ()
+    """Model families whose routed experts it quantises with the linear layers, though they are tensors of one module
+    (Unsloth's GPT-OSS)."""
     refuses_mixer_output: tuple[str, ...] = ()
     """Model families on whose mixers' output projection it puts no adapter (peft, whose list this is)."""
     targets: dict[str, str] = Field(default_factory=dict)

@@ -36,6 +36,8 @@ class Architecture(Sourced):
     """Whether they run CUDA's libraries: cuDNN, and torch's memory-efficient attention in fp32."""
     cuda_graphs: bool = True
     """Whether they run CUDA's graphs, or HIP's."""
+    triton: bool = True
+    """Whether Triton's kernels run there, which torch.compile writes and some losses are."""
     checked_units: bool = False
     """Whether Transformer Engine and torchao know them by their compute capability."""
     context_unit_bytes: HeldBytes = 0.0

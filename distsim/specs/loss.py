@@ -22,6 +22,8 @@ class Loss(Sourced):
     until: Amount = 0
     families: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Model families that it is written for, and the kernels that it leaves there as they are; none: every family."""
+    triton: bool = False
+    """Its kernels are Triton's."""
     decoders_only: bool = False
     """Its trainer takes models that predict the next token, and no others."""
 

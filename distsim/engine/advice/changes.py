@@ -8,14 +8,24 @@ from typing import Any
 from distsim import catalog
 from distsim.arrays import ceil_div
 from distsim.engine.advice.offered import offered
-from distsim.engine.advice.recomputation import cheap_again, groups, policies, some_layers
+from distsim.engine.advice.recomputation import (
+    cheap_again,
+    groups,
+    policies,
+    some_layers,
+    switches_layers,
+    switches_operations,
+)
 from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, other_losses
+from distsim.engine.jobs.reference import whole_pairs
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tiling import has_dense_mlp
+from distsim.engine.jobs.tuning import stored_as, with_experts
 from distsim.layers.tiles import usual_tiles
 from distsim.specs.accelerator import Accelerator
+from distsim.specs.layout import SHARDS_ALL
 from distsim.specs.offloads import layers_leave, leaves
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
@@ -81,7 +91,8 @@ def _sharding(setup: Setup) -> Iterator[Change]:
 
 
 def _losses(setup: Setup) -> Iterator[Change]:
-    for step, name in enumerate(other_losses(setup.framework, setup.model, setup.job)):
+    names = other_losses(setup.framework, setup.model, setup.job, setup.accelerator)
+    for step, name in enumerate(names):
         yield Change("loss", step, f"{name} loss", {"loss": name})
 
 
@@ -95,7 +106,8 @@ def _tiles(setup: Setup) -> Iterator[Change]:
 
 def _micro_batch(setup: Setup) -> Iterator[Change]:
     layout = setup.layout
-    smaller = [size for size in divisors(layout.micro_batch * layout.micro_batches) if size < layout.micro_batch]
+    sizes = divisors(layout.micro_batch * layout.micro_batches)
+    smaller = [size for size in sizes if size < layout.micro_batch and whole_pairs(setup.job, size)]
     for step, size in enumerate(reversed(smaller)):
         shown = {"micro_batch": size, "global_batch": layout.global_batch}
         yield Change("micro_batch", step, "smaller micro-batches", shown)
@@ -111,7 +123,7 @@ def _recompute(setup: Setup) -> Iterator[Change]:
         named = {**stated, "recompute_modules": ",".join(again)}
         yield Change("recompute", step, f"recompute {' and '.join(again)}", named, {"recompute": "selective"})
         step = 1
-    if setup.recompute == "none" and not setup.framework.remat:
+    if setup.recompute == "none" and not setup.framework.remat and switches_operations(setup):
         yield Change("recompute", step, "recompute attention", {"recompute": "selective"})
         step += 1
     if setup.job.recompute_modules or setup.job.remat_policy:
@@ -121,7 +133,7 @@ def _recompute(setup: Setup) -> Iterator[Change]:
         yield Change("recompute", step, f"remat policy {name}", named, {"recompute": "selective"})
         step += 1
     layers = max(setup.stage_layers)
-    quarters = (1, 2, 3) if setup.framework.supports.some_layers else ()
+    quarters = (1, 2, 3) if switches_layers(setup) else ()
     some = sorted({int(ceil_div(layers * quarter, 4)) for quarter in quarters} - {layers})
     for count in some:
         if count > setup.layout.recompute_layers:
@@ -180,12 +192,13 @@ def _offloading(setup: Setup) -> Iterator[Change]:
             continue
         if len(set(moved)) == len(moved) and leaves(setup.framework.supports, moved, setup.layout.gpus):
             least = setup.framework.supports.offload_zero if "optimizer" in moved else 0
+            least = SHARDS_ALL if "parameters" in moved else least  # shards of ZeRO 3, on a single GPU too
             shards = {"zero": least} if setup.layout.zero < least else {}
             told = f"{words[kinds]} in host memory{', ZeRO ' * bool(shards)}{shards.get('zero', '')}"
             yield Change("offload", step, told, {**shards, "offload": ",".join(moved)})
     if setup.framework.supports.drives and not setup.drives and None not in node_rates(setup.cluster):
         moved = tuple(dict.fromkeys((*setup.offload, *DRIVEN)))
-        shards = {} if setup.layout.zero == 3 else {"zero": 3}
+        shards = {} if setup.layout.zero == SHARDS_ALL else {"zero": SHARDS_ALL}
         shown = {**shards, "offload": ",".join(moved), "offload_to": "nvme"}
         yield Change("offload", len(words), "states and parameters on NVMe drives", shown)
 
@@ -196,17 +209,23 @@ def _training(setup: Setup) -> Iterator[Change]:
     supports, usual = setup.framework.supports, setup.framework.usual_tuning
     if recipe := sixteen_bits(setup):
         yield Change("sixteen bits", 0, "products and activations in 16 bits", {"precision": recipe})
-    packed = {"quantize": usual.get("quantize", USUAL_QUANTIZATION)}
+    name = str(usual.get("quantize", USUAL_QUANTIZATION))
     if setup.tuning is not None:
         if supports.tunes and setup.tuning.quantization is None:
-            yield Change("quantize", 0, f"frozen weights in {packed['quantize']}", packed)
+            yield Change("quantize", 0, f"frozen weights in {name}", {"quantize": name})
+        name = stored_as(setup.tuning) or name
+        if supports.tunes and (every := with_experts(setup, name)):
+            yield Change("quantize", 1, f"frozen experts in {name} too", {"quantize": every})
         return
     if supports.pure_bf16 and setup.precision.bf16_over_fp32:
         yield Change("precision", 0, "weights and states in bf16, no master copy", {"precision": PURE})
     if supports.tunes:
         rank = {"lora_rank": usual.get("lora_rank", USUAL_RANK)}
         yield Change("adapters", 0, "LoRA instead of all weights", rank)
-        yield Change("adapters", 1, "QLoRA instead of all weights", rank | packed)
+        yield Change("adapters", 1, "QLoRA instead of all weights", {**rank, "quantize": name})
+        if every := with_experts(setup, name):
+            words = "QLoRA instead of all weights, experts quantised too"
+            yield Change("adapters", 2, words, {**rank, "quantize": every})
 
 
 def _hardware(setup: Setup) -> Iterator[Change]:

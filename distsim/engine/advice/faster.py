@@ -15,6 +15,7 @@ from distsim.engine.jobs.dispatch import can_send_once, sends_once, usual_once
 from distsim.engine.jobs.graphs import captures
 from distsim.engine.jobs.lacking import sixteen_bits, without_flash
 from distsim.engine.jobs.profile import fused_instead, other_losses
+from distsim.engine.jobs.reference import whole_pairs
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.tp_overlap import overlapped
 from distsim.engine.memory import MemoryReport, memory_of
@@ -101,7 +102,7 @@ def faster(report: StepReport, most: int = 3) -> list[Faster]:
         if kind in reached and not reached[kind]:
             continue
         try:
-            setup = resolve(_changed(report.setup, options), same)
+            setup = resolve(changed(report.setup, options), same)
             if not runs(report.setup, setup) or setup.layout.zero != options.get("zero", setup.layout.zero):
                 continue  # the framework does not run it, or at another stage than asked for
             seconds = seconds_of(setup)
@@ -164,7 +165,7 @@ def typed(old: Setup, new: Setup, options: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _changed(setup: Setup, options: dict[str, Any]) -> Job:
+def changed(setup: Setup, options: dict[str, Any]) -> Job:
     """The job with other options, the GPUs and the tokens of a step as they are."""
     layout, job = setup.layout, setup.job
     layers = BALANCED if "stage_layers" in options else job.stage_layers
@@ -177,7 +178,8 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     layout, job = setup.layout, setup.job
     yield from less_recomputation(setup)
     for kind, size in _micro_batches(layout.micro_batch, layout.micro_batches):
-        yield kind, f"micro-batches of {size}", {"micro_batch": size}
+        if whole_pairs(job, size):
+            yield kind, f"micro-batches of {size}", {"micro_batch": size}
     yield from _divided(setup)
     if recipe := sixteen_bits(setup):
         yield "precision", "16-bit matrix products", {"precision": recipe}
@@ -190,12 +192,12 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "attention", "flash attention", {"attention": "flash"}
     if layout.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
         yield "stage-layers", "stages of equal compute", {"stage_layers": "balanced"}
-    for name in other_losses(setup.framework, setup.model, job):
+    for name in other_losses(setup.framework, setup.model, job, setup.accelerator):
         yield "loss", f"{name} loss", {"loss": name}
     yield from _graphed(setup)
     if fused := fused_instead(setup.framework, job):
         yield "update", "fused optimizer", {"optimizer": fused}
-    if setup.framework.compiled and not setup.compiled:
+    if setup.framework.compiled and not setup.compiled and traits_of(setup.accelerator).triton:
         yield "compile", "torch.compile", {"compile": True}
 
 

@@ -28,12 +28,24 @@ def less_recomputation(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]
             if name != setup.job.remat_policy:
                 yield "recompute", f"remat policy {name}", {"recompute": "selective", "remat_policy": name}
     if setup.recompute == "full":
-        yield "recompute", f"recompute attention only{fewer}", {"recompute": "selective", **dict.fromkeys(gone)}
+        if switches_operations(setup):
+            yield "recompute", f"recompute attention only{fewer}", {"recompute": "selective", **dict.fromkeys(gone)}
         if again := cheap_again(setup):
             changed = {**dict.fromkeys(gone), "recompute": "selective", "recompute_modules": ",".join(again)}
             yield "recompute", f"recompute {' and '.join(again)} only{fewer}", changed
         for count, layers in _fewer_layers(setup):
             yield "recompute", some_layers(count, layers), {**dict.fromkeys(gone), "recompute_layers": count}
+
+
+def switches_operations(setup: Setup) -> bool:
+    """Whether a switch of the framework recomputes some operations of layers alone."""
+    return "operations" in setup.framework.supports.recompute_switches
+
+
+def switches_layers(setup: Setup) -> bool:
+    """Whether one recomputes some layers and not others."""
+    supports = setup.framework.supports
+    return supports.some_layers and "layers" in supports.recompute_switches
 
 
 def cheap_again(setup: Setup) -> tuple[str, ...]:
@@ -64,7 +76,7 @@ def groups(setup: Setup) -> list[tuple[str, int]]:
 def _fewer_layers(setup: Setup) -> Iterator[tuple[int, int]]:
     """A quarter, half and three quarters of a stage's layers, where those are fewer than compute again."""
     layers, now = max(setup.stage_layers), setup.layout.recompute_layers
-    if setup.framework.supports.some_layers:
+    if switches_layers(setup):
         for quarters in (1, 2, 3):
             count = int(ceil_div(layers * quarters, 4))
             if count < (layers if now < 0 else min(now, layers)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim.engine.jobs.resolve import Setup
 from distsim.specs.framework import Framework
 from distsim.specs.offloads import offload_problems
-from distsim.specs.support import SupportRule, unsupported
+from distsim.specs.support_rules import SupportRule, unsupported
 
 
 def runs(before: Setup, after: Setup) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from distsim.arrays import Number, largest, maximum
 
@@ -26,11 +26,17 @@ class Moment(NamedTuple):
     """Parameters, optimizer states and gradients."""
     churning: Number
     """All activations and transients, also those in the place of gradients to come."""
+    temporaries: Number = 0
+    """Of these what is the optimizer's, whose working copies are as large whatever the sequence."""
 
     @property
     def total(self) -> Number:
         """Everything but buffers and overhead."""
         return self.states + self.activations
+
+    def told(self, whole: Number) -> dict[str, Any]:
+        """Plain data, with all bytes that a program asks for then."""
+        return {"moment": self.name, "bytes": round(whole), "temporaries": round(self.temporaries)}
 
     def height(self, slack: float, least: Number) -> Number:
         """Its activations, with what an allocator holds that loses a share ``slack`` of what comes and goes, ``least``

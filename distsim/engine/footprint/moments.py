@@ -216,4 +216,5 @@ def _optimizer_step(step: StageStep) -> None:
     made = unless_zero(step.grow, held.gradients)
     if not nothing(step.outputs.step):
         step.add("outputs put together", step.outputs.together, made)
-    step.add(STEP, plus(update_bytes(setup, stage, held.gradients) - gone, step.outputs.step), made)
+    own = update_bytes(setup, stage, held.gradients)
+    step.add(STEP, plus(own - gone, step.outputs.step), made, own)

@@ -135,12 +135,13 @@ class StageStep:
         """How much less that is where the one that runs leaves weight gradients for later."""
         self.found: list[Moment] = []
 
-    def add(self, name: str, activations: Number, alive: Number = 0) -> None:
-        """A moment with so many bytes of activations and of gradients that autograd has made so far."""
+    def add(self, name: str, activations: Number, alive: Number = 0, temporaries: Number = 0) -> None:
+        """A moment with so many bytes of activations and of gradients that autograd has made so far; ``temporaries`` of
+        the activations are the optimizer's."""
         gradients = self.held.gradients
         beyond = plus(plus(activations, alive), -unless_zero(self.grow, gradients))
         states = self.held.parameters + self.held.optimizer + gradients
-        self.found.append(Moment(name, beyond, gradients, states, activations))
+        self.found.append(Moment(name, beyond, gradients, states, activations, temporaries))
 
     def others_at(self, place: Number) -> Number:
         """What other micro-batches keep while one runs backward through this place of the stage, and what this one

@@ -17,7 +17,7 @@ from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
-from distsim.specs.support import all_the_same, lacks
+from distsim.specs.support_rules import all_the_same, lacks
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
@@ -30,7 +30,8 @@ def framework_notes(
     """What a user should know of a framework: that nobody trains with it, what it shards or gathers where nobody says
     and distsim does not or does, in how many bytes it adds up gradients, the loss of its recipes; and how it attends to
     chosen keys. ``whole_model`` tells that no adapters train."""
-    own = [*_replica_notes(framework), *_sharding_notes(framework, layout, origins, precision.name, job),
+    own = [*_replica_notes(framework), *_own_recompute(framework, model, layout),
+           *_sharding_notes(framework, layout, origins, precision.name, job),
            *_wider_gradients(framework, precision, job), *_other_optimizer(framework, job),
            *_composed_update(framework, job, whole_model), *_paged_states(job),
            *module_notes(job, precision)]  # fmt: skip
@@ -136,6 +137,15 @@ def _replica_notes(framework: Framework) -> list[str]:
     ]
 
 
+def _own_recompute(framework: Framework, model: Model, layout: Layout) -> list[str]:
+    """A note on recomputation that the framework has no switch for: no search, plan or advice uses it unasked."""
+    switches, name = framework.supports.recompute_switches, framework.name
+    some = layout.recompute_layers > 0 and layout.recompute_layers * layout.pp < model.layers
+    asked = (("operations", layout.selective, "recompute selective"), ("layers", some, "recompute-layers"))
+    return [f"{name} has no switch for --{option}: computed as code of your own would run it"
+            for kind, is_on, option in asked if is_on and kind not in switches]  # fmt: skip
+
+
 def _anyway(name: str) -> str:
     return f"in bf16 {name} shards states over replicas even without ZeRO"
 
@@ -202,6 +212,13 @@ def beyond_default(setup: Setup) -> list[str]:
         return []
     found = lacks(setup.framework, setup.model, setup.layout, setup.offload, setup.job)
     return [all_the_same(one.problem) for one in found]
+
+
+def beyond_default_at(other: Setup, own: Setup) -> str:
+    """What the default framework would refuse of a job at another ZeRO stage, beside what it would of the job's own;
+    nothing where somebody named it."""
+    known = beyond_default(own)
+    return "; ".join(note for note in beyond_default(other) if note not in known)
 
 
 def _other_optimizer(framework: Framework, job: Job) -> list[str]:

@@ -76,6 +76,23 @@ def refuse_missing_units(chip: Accelerator, precision: Precision, framework: Fra
         )  # fmt: skip
 
 
+def without_triton(chip: Accelerator, compiled: bool, loss: str | None) -> str:
+    """What of a job is kernels of Triton that a chip does not run; nothing where there is none."""
+    if traits_of(chip).triton:
+        return ""
+    if compiled:
+        return f"torch.compile does not run on {chip.name}: Triton, whose kernels it writes, needs newer GPUs"
+    written = loss is not None and catalog.load("losses", loss).triton
+    return f"loss {loss} does not run on {chip.name}: Triton, whose kernels it is, needs newer GPUs" * written
+
+
+def refuse_without_triton(chip: Accelerator, job: Job) -> None:
+    """Raise what a job asks for in kernels of Triton that a chip does not run."""
+    if words := without_triton(chip, bool(job.compile), job.loss):
+        raise DistsimError(words, f"leave {'--compile' if job.compile else f'--loss {job.loss}'} out",
+                           "source: Triton takes GPUs from compute capability 7.0 (Volta) on")  # fmt: skip
+
+
 def other_software(chip: Accelerator, framework: Framework) -> str:
     """A note on a framework that does not run on an accelerator, or nothing."""
     only, usual = framework.only_on, only_software(chip)
@@ -173,6 +190,7 @@ def lacking(setup: Setup, timed: bool = True) -> tuple[str, ...]:
     if timed:
         found += [
             rounded_products(chip, setup.precision, setup.framework), unasked_fp32(setup),
+            without_triton(chip, setup.compiled or setup.kernels.compiler == "inductor", None),
             known_error(chip, setup.framework),
             without_flash(chip, attention, setup.kernels.attention_kernel), wide_heads(chip, attention, setup.model),
         ]  # fmt: skip

@@ -102,10 +102,11 @@ def losses_for(framework: Framework, model: Model) -> list[str]:
     return [name for name, one in known.items() if one.written_for(model.family) and not one.refuses(model)]
 
 
-def other_losses(framework: Framework, model: Model, job: Job) -> list[str]:
-    """Those of them that a job does not have."""
-    own = job.loss and catalog.load("losses", job.loss).name
-    return [name for name in losses_for(framework, model) if catalog.load("losses", name).name != own]
+def other_losses(framework: Framework, model: Model, job: Job, chip: Accelerator) -> list[str]:
+    """Those of them that a job does not have and its accelerator runs."""
+    own, runs = job.loss and catalog.load("losses", job.loss).name, traits_of(chip).triton
+    known = {name: catalog.load("losses", name) for name in losses_for(framework, model)}
+    return [name for name, one in known.items() if one.name != own and (runs or not one.triton)]
 
 
 def with_loss(kernels: Kernels, loss: str, model: Model, compiled: bool) -> Kernels:

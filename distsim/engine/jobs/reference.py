@@ -28,6 +28,10 @@ def refuse_reference(filled: Mapping[str, Any]) -> None:
 
 
 UNMEASURED = "no measured run has a reference model: time and interval rest on runs that train alone"
+PAIRS = (
+    "2 answers are 1 pair, as DPO compares them, so that TRL's per_device_train_batch_size 1 is --micro-batch 2 (KTO "
+    "alone takes single answers)"
+)
 GATHERED = "trainers that gather log-probabilities from the logits (TRL) keep one more fp32 copy: --loss selective"
 
 
@@ -40,6 +44,18 @@ def gathered_note(job: Job, kernels: Kernels) -> str:
 def unmeasured_note(job: Job) -> str:
     """A note on what the time of a job with a reference does not rest on, or nothing."""
     return "" if job.reference in (None, "none") else UNMEASURED
+
+
+def whole_pairs(job: Job, micro_batch: int) -> bool:
+    """Whether a micro-batch is whole pairs of answers, where a reference model sees them."""
+    return job.reference in (None, "none") or micro_batch % 2 == 0
+
+
+def pair_note(job: Job, micro_batch: int) -> str:
+    """A note on micro-batches that split a pair of answers, or nothing."""
+    if whole_pairs(job, micro_batch):
+        return ""
+    return f"micro-batches of {micro_batch} split a pair of answers: {PAIRS}"
 
 
 def runs_reference(setup: Setup) -> bool:

@@ -14,7 +14,7 @@ from distsim.engine.jobs.framework_notes import framework_notes
 from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
 from distsim.engine.jobs.images import check_images, image_notes, images_of, with_images
-from distsim.engine.jobs.lacking import refuse_missing_units
+from distsim.engine.jobs.lacking import refuse_missing_units, refuse_without_triton
 from distsim.engine.jobs.layout import check_capacity, layout_of, needs_replicas, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.modules import modules_of, with_modules
@@ -51,7 +51,7 @@ from distsim.specs.model import Model
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 from distsim.specs.rules import broken
-from distsim.specs.support import refuse_unsupported
+from distsim.specs.support_rules import refuse_unsupported
 from distsim.specs.tuning import Tuning
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     chunks_of_stages(filled, origins)
     policy = settle_policy(filled, origins, framework)
     _refuse_unsupported(filled, framework)
-    framework = whole_weights(filled, framework)
+    framework = whole_weights(filled, framework, job.names_framework and not given.get("framework"))
     model, stored = as_stored(load_model(job.model).spec, framework)
     attention_notes = settle_attention(filled, origins, framework, model, replayed=bool(given.get("framework")))
     check_capacity(filled, model)
@@ -208,6 +208,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     if job.names_framework and not given.get("framework"):
         refuse_unsupported(framework, model, layout, offload, job)
         refuse_missing_units(accelerator, precision, framework)
+    refuse_without_triton(accelerator, job)
     framework = with_data_overlap(job, with_overlap(job, framework, bool(filled["compile"])))
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
     kernels = with_modules(job, kernels, framework, model, policy, replayed=bool(given.get("framework")))

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 EXPERTS = "experts"
 """What follows a quantization's name, after a plus, where experts are quantised though they are no linear layers."""
 
+PACKERS = {"": "add --framework huggingface (TRL, peft) or unsloth", "nf4-torchao": "add --framework torchtune"}
+"""What trains beside quantised weights, by their format."""
+
 AS_GIVEN = (
     "peft's prepare_model_for_kbit_training casts embedding and norms to fp32; without autocast all that follows runs "
     "in fp32, with bitsandbytes up to 0.49 matrix products too, as it computes in its input's type: --precision fp32"
@@ -66,7 +69,8 @@ def tuning_of(
     adapter = _plain(precision, FP32_BYTES) if rules.fp32 else _without_copies(precision)
     mixed = precision.master_bytes > 0 or precision.autocast or precision.gathers_cast
     wide = rules.fp32 and not mixed and not rules.as_inputs
-    packed, with_experts = quantization_of(filled["quantize"] or "none")
+    packed, every = quantization_of(filled["quantize"] or "none")
+    every |= packed is not None and model.family in rules.quantises_experts
     targets = targets_of(stated.lora_targets, framework, model)
     experts = experts_of(targets, rank, bool(filled["lora_dropout"]), framework, kernels, model)
     return Tuning(
@@ -76,7 +80,7 @@ def tuning_of(
         FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs,
         splits_fused(framework, model),
         packed, rules.quantises_head, rules.gathers_outputs, rules.mlp,
-        rules.others_fp32 and packed is not None and not packed.leaves_others, with_experts, experts,
+        rules.others_fp32 and packed is not None and not packed.leaves_others, every, experts,
         rules.keeps_originals and model.tied_embeddings and "head" in whole,
         _decomposed(filled, framework, experts),
     )  # fmt: skip
@@ -90,15 +94,30 @@ def _frozen_decoder(precision: Precision) -> Tuning:
     )  # fmt: skip
 
 
-def whole_weights(filled: Mapping[str, Any], framework: Framework) -> Framework:
+def whole_weights(filled: Mapping[str, Any], framework: Framework, strict: bool) -> Framework:
     """The framework without what the options of fine-tuning rule out: tensor parallelism cuts weights whose norms DoRA
-    needs."""
-    if not filled["dora"]:
+    needs, and not those that bitsandbytes packs. ``strict``: of a framework that somebody named, and no replay."""
+    cut = filled["tp"] > 1
+    if filled["dora"]:
+        if cut:
+            raise DistsimError(f"--dora needs norms of whole weights, which --tp {filled['tp']} cuts", "leave --tp out")
+    elif not (packed := _packed_whole(filled, framework)):
         return framework
-    if filled["tp"] > 1:
-        raise DistsimError(f"--dora needs norms of whole weights, which --tp {filled['tp']} cuts", "leave --tp out")
+    elif cut and strict:
+        raise DistsimError(
+            f"{framework.name} does not cut weights in {packed} (bitsandbytes), but tp is {filled['tp']}",
+            "leave --tp or --quantize out",
+        )
     supports = framework.supports.model_copy(update={"tp": False})
     return framework.model_copy(update={"supports": supports})
+
+
+def _packed_whole(filled: Mapping[str, Any], framework: Framework) -> str:
+    """The quantization of frozen weights, where it is one that the framework's tensor parallelism does not cut."""
+    if not filled["lora_rank"] or framework.supports.cuts_packed:
+        return ""
+    packed, _ = quantization_of(filled["quantize"] or "none")
+    return packed.name if packed is not None and packed.linear_only else ""
 
 
 def _decomposed(filled: Mapping[str, Any], framework: Framework, experts: ExpertAdapters) -> str:
@@ -144,6 +163,7 @@ def tuning_notes(
 
     told = target_notes(asked.lora_targets, tuning, framework, model)
     told += _packed_notes(tuning, model, kernels, framework.name)
+    told += _unnamed_software(tuning, framework, asked)
     if tuning.unties and tuning.trains("embedding"):
         told.append(UNTIED.format(model.name, framework.name))
     if tuning.others_fp32 and precision.activation_bytes < tuning.product_bytes:
@@ -163,6 +183,24 @@ def _packed_notes(tuning: Tuning, model: Model, kernels: Kernels, framework: str
         return []
     return [f"experts stay in 16 bits: {name} quantises linear layers, but {framework} holds experts as tensors of one "
             f"module; if your trainer quantises them too: --quantize {name}+{EXPERTS}"]  # fmt: skip
+
+
+def with_experts(setup: Setup, name: str) -> str:
+    """A quantization by name with experts, where these would stay in 16 bits without being named; else nothing."""
+    found, said = quantization_of(name)
+    if found is None or said or setup.model.experts is None or not found.linear_only:
+        return ""
+    own = setup.kernels.expert_modules == "each" or setup.model.family in setup.framework.adapters.quantises_experts
+    return "" if own else f"{found.name}+{EXPERTS}"
+
+
+def _unnamed_software(tuning: Tuning, framework: Framework, asked: Job) -> list[str]:
+    """A note on quantised weights under a framework that nobody named and that has no switch for them."""
+    if tuning.quantization is None or asked.names_framework or framework.supports.tunes:
+        return []
+    name = tuning.quantization.name
+    return [f"computed under {framework.name}, as no --framework is given, which has no switch for weights in {name}: "
+            f"{PACKERS.get(name, PACKERS[''])}"]  # fmt: skip
 
 
 def tuning_options(tuning: Tuning | None, dropout: float) -> dict[str, Any]:

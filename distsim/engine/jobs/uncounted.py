@@ -3,6 +3,7 @@
 from distsim.engine.jobs.dispatch import dispatcher_note
 from distsim.engine.jobs.exchange import TRAFFIC_ONLY, Exchange
 from distsim.engine.jobs.no_effect import loss_note
+from distsim.engine.jobs.reference import pair_note
 from distsim.specs.flags import flag
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
@@ -30,7 +31,7 @@ def memory_notes(job: Job, layout: Layout, exchange: Exchange | None, waiting: b
             CONTEXT_MODES if name == "cp_mode" else f"{flag(name, getattr(job, name))} affects traffic, not memory"
             for name in stated
         ),
-        *filter(None, [dispatcher_note(job, layout), loss_note(job, layout)]),
+        *filter(None, [dispatcher_note(job, layout), loss_note(job, layout), pair_note(job, layout.micro_batch)]),
         *timed_notes(job, "memory"),
     ]
 

@@ -115,6 +115,8 @@ class Bounds:
 
     given: dict[str, Bound] = field(default_factory=dict)
     excluded: tuple[dict[str, Bound], ...] = ()
+    usual: frozenset[str] = frozenset()
+    """Those of ``given`` that nobody stated: the space that a plan looks at."""
     runs: Callable[[str, int | str], bool] | None = None
     """Whether the framework runs a value of a dimension; None where nobody asked."""
 

@@ -14,7 +14,8 @@ from distsim.engine.layouts.space import Group, groups
 from distsim.errors import DistsimError
 from distsim.specs.flags import flag
 from distsim.specs.layout import Layout
-from distsim.specs.support import Supports, unsupported
+from distsim.specs.support import Supports
+from distsim.specs.support_rules import unsupported
 from distsim.units import gib
 
 if TYPE_CHECKING:

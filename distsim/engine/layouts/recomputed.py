@@ -17,12 +17,19 @@ def selective_word(setup: Setup) -> str:
 
 
 def recomputations(base: Setup, layers: int, bounds: Bounds) -> list[tuple[int, int]]:
-    """(selective, layers that are fully recomputed; -1 for all) that may be tried; of a job with modules they alone."""
+    """(selective, layers that are fully recomputed; -1 for all) that may be tried; of a job with modules they alone.
+    What the framework has no switch for is tried only where it is asked for."""
     words, counted = bounds.words("recompute"), "recompute_layers" in bounds.given
     if base.job.recompute_modules:
         return [] if counted or not {"selective", MODULES}.intersection(words) else [(1, 0)]
+    switches = base.framework.supports.recompute_switches
+    named = "recompute" in bounds.given
+    if "operations" not in switches and not named and not base.job.recompute_modules:
+        words = [word for word in words if word != "selective"]
     found = [pair for word, pair in (("none", (0, 0)), ("selective", (1, 0))) if word in words and not counted]
-    if "full" in words:
+    if "full" in words and "layers" not in switches and not counted:
+        found.append((0, -1))
+    elif "full" in words:
         numbers = bounds.choices("recompute_layers", list(range(1, layers + 1)))
         found += [(0, number if number < layers else -1) for number in numbers]
     return found

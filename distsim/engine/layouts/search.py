@@ -19,6 +19,7 @@ from distsim.engine.exchanges.reach import refuse_beyond, straddling
 from distsim.engine.jobs.framework_notes import checkpoints_alone, narrow_by_default
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.placement import placement_note
+from distsim.engine.jobs.reference import pair_note
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts import money as search_money
 from distsim.engine.layouts import schedules as search_schedules
@@ -120,8 +121,14 @@ def _notes(
         *base.notes, *narrow_by_default(base), *checkpoints_alone(base), *unfitted(base), *lacking(base),
         *unknown_links(base.accelerator, base.cluster, most), *found, *placed(best),
         *without_stages(base, most, request.bounds), *support_notes(request, tuple(best), base.model),
-        *unused_profile(best), *pace_note(request, priced),
+        *unused_profile(best), *pace_note(request, priced), *split_pairs(best),
     )  # fmt: skip
+
+
+def split_pairs(best: Sequence[Choice]) -> list[str]:
+    """A note where the best layouts split pairs of answers, as the user asked for."""
+    setups = [one.report.setup for one in best]
+    return [note for note in dict.fromkeys(pair_note(one.job, int(one.layout.micro_batch)) for one in setups) if note]
 
 
 def pace_note(request: Request, priced: bool) -> list[str]:

@@ -20,6 +20,7 @@ from distsim.engine.jobs.dispatch import dispatcher_named, queues_hold
 from distsim.engine.jobs.drives import lowest_stage
 from distsim.engine.jobs.graphs import able, ruled_out
 from distsim.engine.jobs.profile import least_zero, padded_vocab
+from distsim.engine.jobs.reference import whole_pairs
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import widens_stream
 from distsim.engine.layouts.bounds import CLOSED, Bounds
@@ -31,7 +32,7 @@ from distsim.engine.layouts.ways import Way, pipelines
 from distsim.specs.layout import Layout
 from distsim.specs.offloads import layers_leave
 from distsim.specs.rules import divisors, interleaves
-from distsim.specs.support import supported
+from distsim.specs.support_rules import supported
 
 Array = Any
 CHUNKS, MICRO, ZERO, AGAIN, MESH = range(5)
@@ -175,6 +176,8 @@ def _cut(
     least_dp = min(mesh.dp for mesh, _ in pairs)
     micros = bounds.choices("micro_batch", divisors(global_batch, global_batch // least_dp))
     micros = _divided(micros, pairs, global_batch)
+    if "micro_batch" not in bounds.given or "micro_batch" in bounds.usual:
+        micros = [size for size in micros if whole_pairs(setup.job, size)] or micros
     if not again or not micros:
         return
     parts = int(ceil_div(len(pairs) * len(ways) * len(micros) * len(again), PART))

@@ -14,7 +14,8 @@ from distsim.specs.framework import Framework
 from distsim.specs.layout import SHARDS_ALL, ZERO_STAGES, Layout
 from distsim.specs.model import Model
 from distsim.specs.offloads import offload_problems
-from distsim.specs.support import SUPPORT_RULES, Supports, all_the_same, unsupported
+from distsim.specs.support import Supports
+from distsim.specs.support_rules import SUPPORT_RULES, all_the_same, unsupported
 
 if TYPE_CHECKING:
     from distsim.engine.layouts.report import Choice, Request
@@ -36,8 +37,11 @@ def framework_of(request: Request) -> Framework:
 
 
 def lenient(request: Request) -> Request:
-    """The request with its framework's limits lifted for what bounds name, where nobody named the framework."""
-    lifted = {name: value for stated in request.bounds.given for name, value in LIFTED.get(stated, {}).items()}
+    """The request with its framework's limits lifted for what the user's bounds name, where nobody named the
+    framework."""
+    bounds = request.bounds
+    stated = [name for name in bounds.given if name not in bounds.usual]
+    lifted = {name: value for one in stated for name, value in LIFTED.get(one, {}).items()}
     if request.job.names_framework or not lifted:
         return request
     framework = framework_of(request)

@@ -20,6 +20,7 @@ from distsim.engine.footprint.states import states_of
 from distsim.engine.jobs.flops import trained_parameters
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.models import LoadedModel
+from distsim.engine.jobs.reference import pair_note
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.layouts.fold import Shared
@@ -191,7 +192,8 @@ def _notes(setup: Setup) -> tuple[str, ...]:
     """What a plan has to know of a cluster's accelerator."""
     chip = setup.accelerator
     of_links = unknown_links(chip, setup.cluster, setup.layout.gpus)
-    told = unknown_architecture(chip), plain_host(setup), starved_node(chip, setup.cluster)
+    pairs = pair_note(setup.job, int(setup.layout.micro_batch))
+    told = unknown_architecture(chip), plain_host(setup), starved_node(chip, setup.cluster), pairs
     return (*filter(None, told), *of_links, *unfitted(setup), *lacking(setup))
 
 

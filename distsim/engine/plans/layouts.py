@@ -68,7 +68,8 @@ def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bou
     if not wide and cluster.domain < 8:
         words["tp"] = f"1..{cluster.domain}"
     usual = {name: parse_bound(name, text) for name, text in words.items()}
-    return replace(stated, given={**usual, **stated.given})
+    own = frozenset(name for name in usual if name not in stated.given)
+    return replace(stated, given={**usual, **stated.given}, usual=own)
 
 
 OF_LAYOUT = (*BOUNDED, "recompute_modules")

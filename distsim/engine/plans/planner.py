@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
@@ -12,6 +12,7 @@ from distsim.engine.campaigns.batch import StepBatch
 from distsim.engine.campaigns.prices import Quote, best, high_rents
 from distsim.engine.counted import Pool, Show
 from distsim.engine.jobs.flops import active_parameters
+from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.models import LoadedModel, load_model
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.plans import choice
@@ -27,6 +28,7 @@ from distsim.engine.plans.parts import partial_rents
 from distsim.engine.plans.plan import Candidate, Option
 from distsim.engine.plans.request import Request
 from distsim.engine.plans.scope import Scope, usual_notes
+from distsim.engine.plans.settings import Saving, saving_of
 from distsim.engine.plans.smaller import down_to_budget
 from distsim.engine.plans.sold import alike, sold_whole
 from distsim.engine.plans.unread import unread_notes
@@ -118,6 +120,10 @@ class Plan:
     def besides(self, option: Option) -> Besides:
         """Storage and egress of an option."""
         return besides(option, self.model.spec, self.request.kept, self.request.providers)
+
+    def saving(self, option: Option) -> Saving | None:
+        """What settings that change no layout would save of an option; None where none does."""
+        return saving_of(option, self.setup(option), self.request.terms.margin)
 
     def optimal_parameters(self, option: Option) -> float:
         """Parameters of the compute-optimal dense model for the budget, at an option's FLOPs per dollar, which are
@@ -213,8 +219,15 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     rents = ((one.quote.whose, one.quote.usd_per_gpu_hour) for one in found if not one.quote.owned)
     usual += partial_rents(prices.known, found)
     notes = tuple(dict.fromkeys((*usual, *high_rents(rents), *scope.notes(tried.sizes), *unread, *of_chips)))
-    sizes = tuple(tried.sizes)
-    return Plan(request, model, tuple(found), notes, sizes, lacking, prices.since)
+    made = Plan(request, model, tuple(found), notes, tuple(tried.sizes), lacking, prices.since)
+    return replace(made, notes=tuple(dict.fromkeys((*notes, *_beyond_default(made)))))
+
+
+def _beyond_default(made: Plan) -> list[str]:
+    """What of the recommended options the default framework would refuse if somebody named it: the user's own bounds
+    let it through."""
+    picked = [one for one in (made.chosen, made.fastest) if one is not None]
+    return [note for one in picked for note in beyond_default(made.setup(one))]
 
 
 def _scope(request: Request, model: LoadedModel, prices: Offers) -> Scope:

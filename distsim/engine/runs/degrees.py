@@ -20,7 +20,7 @@ from distsim.interop.runs.tuning import spread_options
 from distsim.specs.framework import Framework
 from distsim.specs.layout import SHARDS_ALL, Layout
 from distsim.specs.rules import divisors
-from distsim.specs.support import unsupported
+from distsim.specs.support_rules import unsupported
 
 AXES = "jax"
 """Whose dp is one axis of the mesh beside that of shards, so that it says nothing of what else there is."""

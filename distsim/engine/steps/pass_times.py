@@ -7,6 +7,7 @@ from typing import Any
 from distsim import keywords
 from distsim.engine.exchanges.pipeline import messages
 from distsim.engine.exchanges.reach import refuse_unjoined
+from distsim.engine.jobs.models import named
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.stages import build_stages, folded
@@ -15,10 +16,11 @@ from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numb
 from distsim.engine.steps.content import chunk_shares, weight_seconds
 from distsim.engine.steps.work import kinds_of, work_of
 from distsim.schedules.action import looped_chunk, wave_chunk
-from distsim.schedules.registry import chunks_for, find
-from distsim.specs.job import Job
+from distsim.schedules.names import plain
+from distsim.schedules.registry import SCHEDULES, chunks_for, find
+from distsim.specs.job import Job, as_written
 from distsim.specs.model import Model
-from distsim.specs.support import refuse_unsupported
+from distsim.specs.support_rules import refuse_unsupported
 
 
 def model_setup(
@@ -44,6 +46,16 @@ def model_setup(
     setup = resolve(job, {"framework": framework.model_copy(update={"supports": any_schedule})})
     refuse_unsupported(setup.framework, setup.model, setup.layout, setup.offload, setup.job)
     return setup
+
+
+def job_written(setup: Setup, schedule: str | None) -> dict[str, Any]:
+    """The JSON's ``job`` of a pipeline under its schedule, which the setup has not where copies of the model run in two
+    directions."""
+    name = plain(schedule or "")
+    if name not in SCHEDULES or setup.layout.pp == 1 or find(name).placement != "bidirectional":
+        return setup.written()
+    job = setup.job.model_copy(update={"schedule": name})
+    return as_written(named(job), {**setup.to_dict(), "schedule": name})
 
 
 def model_times(

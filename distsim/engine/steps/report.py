@@ -18,7 +18,7 @@ from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops
 from distsim.engine.jobs.framework_notes import beyond_default, narrow_alone
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.no_effect import loss_note, sync_note
-from distsim.engine.jobs.reference import unmeasured_note
+from distsim.engine.jobs.reference import pair_note, unmeasured_note
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tp_overlap import overlap_note
 from distsim.engine.jobs.words import few
@@ -139,6 +139,7 @@ class StepReport:
             sync_note(self.setup),
             loss_note(self.setup.job, self.setup.layout),
             unmeasured_note(self.setup.job),
+            pair_note(self.setup.job, self.setup.layout.micro_batch),
             simulated_note(self),
             asynchronous_note(self),
         )
