@@ -413,7 +413,10 @@ def test_days_follow_from_steps_and_spare_nodes_are_priced_apart() -> None:
     assert few["spare_dollars"] == pytest.approx(8 * 24 * few["days"] * rate)
     assert many["spare_dollars"] == pytest.approx(3 * few["spare_dollars"], rel=1e-3)
     assert "1 spare node, not billed" in run(*asked, "--spares", "1").stdout
-    assert "spare node" not in run(*asked, "--spares", "0").stdout
+    none = run(*asked, "--spares", "0", "--failures", "llama-3")
+    assert "spare node" not in none.stdout
+    assert "spares      none: each failure waits for its repair, 24.0 h" in none.stdout
+    assert "failures llama-3 states no repair time" in none.stderr
 
 
 def test_a_spare_is_an_instance_where_the_job_is_on_one_that_is_less_than_a_node() -> None:

@@ -90,7 +90,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         f"({len(dates.seconds):,} simulated campaigns with uncertain step time, seed {seed})",
         f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {gpu_hours(chosen)} GPU-hours",
         *(f"extra       {words}" for words in (besides(made, chosen, today),) if words),
-        *(f"spares      {words}" for words in (standing_by(chosen),) if words),
+        f"spares      {standing_by(chosen)}",
         *bound,
         *fullness(chosen),
         f"tokens      {rounded(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",

@@ -138,17 +138,18 @@ def outside(made: Plan, shown: Sequence[Option], before: str) -> str:
 
 
 def standing_by(option: Option) -> str:
-    """Spares and what they would cost, which is in no other amount; nothing where there are none."""
-    spares = option.candidate.goodput.spares
+    """Spares and what they would cost, which is in no other amount, or what having none means."""
+    terms, spares = option.candidate.goodput, option.candidate.goodput.spares
     if not spares:
-        return ""
+        waiting = f"each failure waits for its repair, {duration(terms.wait)}"
+        return f"none: {waiting if terms.wait else 'repairs take no time'}"
     whole = option.spare_gpus == catalog.load("clusters", option.candidate.cluster).gpus_per_node
     nodes = f"{spares:,} spare {'node' if whole else 'instance'}{'' if spares == 1 else 's'}"
     if option.quote.owned:
         more = option.spare_dollars
         return f"{nodes}, {f'{dollars(more)} more to buy' if more else 'already among those bought'}"
-    terms = option.terms
-    bound = "" if terms is None else " for the full term" if terms == 1 else f" for {terms} full terms"
+    paid = option.terms
+    bound = "" if paid is None else " for the full term" if paid == 1 else f" for {paid} full terms"
     return f"{nodes}, not billed; {dollars(option.spare_dollars)} more if you pay for them{bound}"
 
 
