@@ -30,13 +30,14 @@ from distsim.report.plan_words import (
     owed,
     owed_whole,
     rate,
+    rented_whole,
     saving,
     source,
     standing_by,
     unbeaten,
 )
 from distsim.report.prose import folded
-from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
+from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, columns
 from distsim.units import DAY, KWH_PER_MWH, count, dollars, duration, least_to_most, rounded
 
 WIDEST_BAR = 80
@@ -51,6 +52,7 @@ COMMUNICATION = ("tensor_parallel", "data_parallel", "pipeline_transfer", "exper
 PARTS: dict[str, tuple[str, Colour]] = {
     "arithmetic": ("A", BLUE), "recomputation": ("R", SKY), "communication": ("C", ORANGE),
     "pipeline bubble": ("B", VERMILLION), "optimizer and rest": ("O", PURPLE), "failures and checkpoints": ("F", GREEN),
+    "accelerators without ranks": ("I", YELLOW),
 }  # fmt: skip
 
 
@@ -80,7 +82,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
     wish = made.request.wish.days
     within = "" if wish is None else f"; {kept(made, dates.share_within(wish * DAY))}"
     terms, mean = chosen.candidate.goodput, chosen.interruptions
-    few = number(mean, 0 if mean >= 10 else 1)
+    few, idle = number(mean, 0 if mean >= 10 else 1), rented_whole(chosen)
     bound = [f"{'bought  ' if chosen.quote.owned else 'reserved'}    {owed(chosen)}"] if owed(chosen) else []
     tokens = [rounded(chosen.tokens / chosen.dollars_at(end)) for end in (chosen.days_high, chosen.days_low)]
     return [
@@ -91,6 +93,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {gpu_hours(chosen)} GPU-hours",
         *(f"extra       {words}" for words in (besides(made, chosen, today),) if words),
         f"spares      {standing_by(chosen)}",
+        *([f"rented      {idle}"] if idle else []),
         *bound,
         *fullness(chosen),
         f"tokens      {rounded(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
@@ -180,8 +183,10 @@ def money_shares(option: Option) -> dict[str, float]:
         "pipeline bubble": parts.get("pipeline_bubble", 0.0),
     }  # fmt: skip
     rest = max(one.step_seconds - sum(known.values()), 0.0)
-    shares = {name: one.share(seconds) for name, seconds in {**known, "optimizer and rest": rest}.items()}
-    return {**shares, "failures and checkpoints": 1 - one.goodput.fraction}
+    busy = option.busy_share
+    shares = {name: one.share(seconds) * busy for name, seconds in {**known, "optimizer and rest": rest}.items()}
+    lost = {"failures and checkpoints": (1 - one.goodput.fraction) * busy}
+    return {**shares, **lost, "accelerators without ranks": 1 - busy}
 
 
 def money_lines(option: Option, term: Style) -> list[str]:

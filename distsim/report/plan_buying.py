@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Sequence
 
 from distsim.engine.plans.ownership import Ownership
-from distsim.engine.plans.plan import Option
+from distsim.engine.plans.plan import Option, whole_units
 from distsim.engine.plans.planner import Plan
 from distsim.report.plan_words import days, number
 from distsim.report.style import Style, columns
@@ -28,7 +28,7 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
         f"costs {dollars(own.owned_per_hour)} ({parts})"
     )
     if not own.rented:
-        return [bought, *_together(own, option.bought_gpus)]
+        return [bought, *_together(own, whole_units(one, own.together))]
     months = own.break_even_months
     never = months == float("inf")
     late = ", after the end of its life" if not never and months > YEAR_MONTHS * house.lifetime_years else ""
@@ -40,7 +40,7 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     return [
         f"{bought}, against {dollars(own.rent_per_used_hour)} to rent{paid}",
         f"buying {when}; this run takes {takes}",
-        *_together(own, one.gpus),
+        *_together(own, whole_units(one, own.together)),
     ]
 
 

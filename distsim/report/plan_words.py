@@ -96,7 +96,7 @@ def owed(option: Option) -> str:
         return ""
     if option.quote.owned:
         more = option.bought_gpus - option.candidate.gpus
-        idle = f", {more:,} more than this run uses" if more else ""
+        idle = f", {more:,} more than this run uses{of_each(option)}" if more else ""
         return (
             f"{option.bought_gpus:,} accelerators cost {dollars(whole)} to buy ({option.quote.instance}, network "
             f"included{idle}); this run accounts for {dollars(option.dollars)} of their cost over their life"
@@ -106,6 +106,21 @@ def owed(option: Option) -> str:
         f"{dollars(whole)} is owed for {paid} ({option.quote.term}); this run uses {dollars(option.dollars)} of it "
         f"({option.dollars / whole:.0%}){_further_terms(option, whole)}"
     )
+
+
+def of_each(option: Option) -> str:
+    """How many of each rack's accelerators the groups of a run take, where that is not all; else nothing."""
+    one = option.candidate
+    return f", whose groups of ranks take {one.domain_gpus} of each {one.domain}" if one.leaves_idle else ""
+
+
+def rented_whole(option: Option) -> str:
+    """What is paid for and not used where whole racks are rented; nothing where there is no such thing."""
+    more = option.billed_gpus - option.candidate.gpus
+    if option.quote.owned or not more:
+        return ""
+    whole = f"{option.billed_gpus:,} accelerators in whole instances of {option.quote.gpus_per_instance:,}"
+    return f"{whole}, {more:,} more than this run uses{of_each(option)}"
 
 
 def _further_terms(option: Option, whole: float) -> str:

@@ -46,6 +46,8 @@ class Ownership:
     parts: Mapping[str, float]
     """What makes up an owned hour in use."""
     figures: Figures
+    together: int = 1
+    """How many are sold together."""
 
     @property
     def rented(self) -> bool:
@@ -122,7 +124,7 @@ def ownership(
     years = _years(price, running, rent * used, facility)
     return Ownership(
         purchase.item, purchase.date, purchase.source, price, float(owned), rent_per_hour, rent, float(months),
-        tuple(years), parts, figures,
+        tuple(years), parts, figures, purchase.gpus or 1,
     )  # fmt: skip
 
 
