@@ -124,6 +124,23 @@ def test_limits_choose() -> None:
     assert Wish(days=30).lacks(replace(close[0], days=30.01)) == "14.4 min too late"
 
 
+def test_of_the_nearest_that_are_as_fast_the_cheapest_comes_first() -> None:
+    [one, *_] = plans()
+
+    def near(wish: Wish, *rows: tuple[int, float, float]) -> list[int]:
+        found = [replace(one, days=days, dollars=dollars, candidate=replace(one.candidate, gpus=gpus))
+                 for gpus, days, dollars in rows]  # fmt: skip
+        return [option.gpus for option in nearest(found, wish)]
+
+    rows = (32_768, 1.9110, 5.26e6), (16_384, 1.9123, 2.63e6), (8_192, 2.5, 1.9e6), (4_096, 4.0, 1.5e6)
+    assert near(Wish(days=1), *rows) == [16_384, 32_768, 8_192]
+    assert near(Wish(days=1), (8, 2.05, 1.0), *rows) == [16_384, 32_768, 8]  # 2.05 days can be told from 1.911
+    assert near(Wish(days=1, dollars=2e6), *rows)[:2] == [16_384, 8_192]  # 91% late and 32% dear, or 150% late
+    assert near(Wish(dollars=1e6), *rows) == [4_096, 8_192, 16_384]
+    twice = (64, 2.0, 300.0), (64, 2.0, 200.0), (128, 2.01, 100.0)
+    assert near(Wish(days=1), *twice) == [128, 64]
+
+
 def test_days_that_no_measurement_tells_apart_are_the_same() -> None:
     """Of those within 1% of the fastest the cheapest is the fastest, and stands for them on the front."""
     [first, *_] = plans()

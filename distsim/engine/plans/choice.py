@@ -4,7 +4,7 @@ nearest. Days that differ by no more than two measurements of one layout would c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distsim.engine.plans.layouts import ALIKE
@@ -107,8 +107,16 @@ def faster(one: Option, other: Option) -> bool:
 
 
 def nearest(found: Sequence[Option], wish: Wish, count: int = 3) -> list[Option]:
-    """The options that miss the limits by least, one per cluster and size."""
-    chosen: dict[tuple[str, int], Option] = {}
-    for one in sorted(found, key=wish.excess):
-        chosen.setdefault((one.candidate.cluster, one.candidate.gpus), one)
-    return list(chosen.values())[:count]
+    """The options that miss the limits by least, one per cluster and size; of those whose days are the same within
+    ``ALIKE`` the cheapest first."""
+    chosen: list[Option] = []
+    left = sorted(found, key=wish.excess)
+    while left and len(chosen) < count:
+        first = left[0]
+        alike = [one for one in left if not faster(first, one) and not faster(one, first)
+                 and wish.excess(replace(one, days=first.days)) <= wish.excess(first)]  # fmt: skip
+        best = min(alike, key=lambda one: (one.payable_dollars, one.dollars, one.days))
+        chosen.append(best)
+        place = best.candidate.cluster, best.candidate.gpus
+        left = [one for one in left if (one.candidate.cluster, one.candidate.gpus) != place]
+    return chosen
