@@ -9,8 +9,10 @@ from decimal import Decimal
 from distsim import catalog
 from distsim.engine.campaigns.prices import OWN, Quote
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
+from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.layouts import ALIKE
+from distsim.engine.plans.on_time import EVEN, SURE
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.planner import Plan
 from distsim.specs.dates import dated
@@ -80,6 +82,35 @@ def kept(made: Plan, share: float) -> str:
     """How many of the simulated campaigns keep to the deadline."""
     wish = made.request.wish.days
     return "" if wish is None else f"{share:.0%} within {days_words(wish)}"
+
+
+def within(wish: Wish) -> str:
+    """The deadline, with the share of the runs that has to keep to it where that is stated."""
+    sure = "" if wish.confidence == EVEN else f" in {wish.confidence:.0%} of all runs"
+    return f"within {days_words(wish.days or 0.0)}{sure}"
+
+
+def punctual(made: Plan, option: Option) -> str:
+    """The share of an option's runs that keeps to the deadline, for a column."""
+    share = made.request.wish.on_time(option)
+    return "-" if share is None else f"{share:.0%}"
+
+
+def unsure(made: Plan) -> str:
+    """A warning where the cheapest option may well be late, with the next that is surer; nothing where it is sure."""
+    chosen, wish = made.cheapest, made.request.wish
+    share = None if chosen is None else wish.on_time(chosen)
+    if share is None or share >= SURE:
+        return ""
+    one = made.surer
+    told = f"the cheapest is on time in {share:.0%} of its runs"
+    if one is None:
+        return f"{told}, and no option is surer: try more accelerators, or a later deadline"
+    found = wish.on_time(one) or 0.0
+    kind = "surer" if found >= SURE else "the surest"
+    cost = f"{days(one.days)}, {dollars(one.dollars)}, on time in {found:.0%}"
+    more = f"; --confidence {SURE:.0%} asks for such" if found >= SURE else ""
+    return f"{told}; {kind}: {one.gpus:,} x {one.gpu} {source(one.quote)}, {cost}{more}"
 
 
 def source(quote: Quote) -> str:
