@@ -176,6 +176,14 @@ def test_confidence_is_what_a_deadline_is_kept_with() -> None:
     assert surer(found, late, other) is None
 
 
+def test_cents_are_plotted_as_the_table_has_them() -> None:
+    cents = [replace(one, dollars=0.1 * (index + 1), days=one.days + index) for index, one in enumerate(plans())]
+    told = "\n".join(pareto_lines(cents, [0, 1], Style(80, 0, True)))
+    assert "  $0.40\n" in told and "  $0.10   " in told and "$0.10: " in told and "$0:" not in told
+    dear = [replace(one, dollars=1e6 * (index + 1.234)) for index, one in enumerate(cents)]
+    assert "$1.23M: " in "\n".join(pareto_lines(dear, [0, 1], Style(80, 0, True)))
+
+
 def test_days_that_no_measurement_tells_apart_are_the_same() -> None:
     """Of those within 1% of the fastest the cheapest is the fastest, and stands for them on the front."""
     [first, *_] = plans()
@@ -436,7 +444,7 @@ def test_nothing_on_the_front_is_beaten_in_what_has_to_be_paid() -> None:
     assert all(found[index].terms is None for index in pareto(found))
     plot = pareto_lines(found, pareto(found), Style(100, 0, False))
     assert "reservations count in full" in " ".join(" ".join(plot).split())
-    assert re.fullmatch(r"  not shown: options over \$[\d,]+ \(1\)", plot[-1])
+    assert re.fullmatch(r"  not shown: options over \$\d+k \(1\)", plot[-1])
     assert pareto_lines(found[:3], pareto(found[:3]), Style(100, 0, False)) == []  # two are shown
 
 
