@@ -112,6 +112,18 @@ def test_who_rents_whole_racks_pays_for_what_groups_leave_idle(tmp_path: Path) -
     assert "1,296 accelerators in whole instances of 72, 144 more than this run uses" in piped(*words).stdout
 
 
+def test_a_range_of_prices_is_told() -> None:
+    told = planned("--cluster", "gb200-nvl72", "--price", "owned", "--gpus", "72")
+    system = system_for("gb200")
+    assert system is not None
+    own = owned_hour(catalog.load("gpus", "gb200"), catalog.load("clusters", "gb200-nvl72"), system,
+                     catalog.load("facilities", "default"))  # fmt: skip
+    assert own.price == pytest.approx(sum(own.ends) / 2) == pytest.approx(system.middle / 72 * 1.1)
+    low, high = (f"${end / 1e3:.0f}k" for end in own.ends)
+    assert f"bought for ${own.price / 1e3:.0f}k (the middle of {low} to {high}: gb200-nvl72 rack, " in told
+    assert "the middle of" not in planned("--gpu", "b200-sxm", "--price", "owned", "--gpus", "8")
+
+
 def test_a_budget_is_held_against_what_machines_cost_to_buy() -> None:
     bought = ["--gpu", "h100-sxm", "--gpus", "64", "--price", "owned"]
     price = found(*bought)["options"][0]["payable_dollars"]

@@ -220,9 +220,9 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequ
     if OWNED in request.price_terms:
         house = request.facility
         notes.append(
-            "owned: an hour in use costs its share of price, upkeep and hall, plus electricity; machines are in use "
-            f"{house.utilisation:.0%} of {house.lifetime_years:g} years (facility {house.name}); a budget is compared "
-            "with the purchase price of whole systems"
+            f"owned: an hour in use costs its share of price, upkeep{', interest' if house.interest else ''} and hall, "
+            f"plus electricity; machines are in use {house.utilisation:.0%} of {house.lifetime_years:g} years "
+            f"(facility {house.name}); a budget is compared with the purchase price of whole systems"
         )
     if "spot" in request.price_terms and request.terms.policy.node_preempted_every is None:
         notes.append(
