@@ -182,8 +182,9 @@ def test_json_and_exit_codes(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("gpu", "gpus", "each"), [("h100-sxm", 16, 8), ("gb200", 144, 4)])
-def test_rates_of_a_node_are_told_as_such(gpu: str, gpus: int, each: int) -> None:
+def test_rates_of_a_node_are_told_as_such(gpu: str, gpus: int, each: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """400 GB/s are those of eight GPUs, 200 those of GB200's four: both are 50 GB/s per GPU."""
+    monkeypatch.setenv("COLUMNS", "200")
     job = REQUEST.job.model_copy(update={"gpu": gpu, "global_batch": 576})
     report = vary(Request(job, (gpus,), BOUNDS), "network.bandwidth", "1,2")
     assert report.to_dict()["per_gpus"] == each

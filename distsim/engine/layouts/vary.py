@@ -33,12 +33,7 @@ class Field(NamedTuple):
     usual: Callable[[Setup], float | None]
     scaled: Callable[[Setup, float], dict[str, Any]] | None = None
     whose: Callable[[Setup], int] = lambda setup: 0
-    """How many GPUs a value is of all together; 0 where it is of no GPU."""
-
-
-def _each(setup: Setup) -> int:
-    """Values of one GPU."""
-    return 1
+    """How many GPUs a value is of all together; 0 where it is of none, or the field's name says that it is of one."""
 
 
 def _peak(setup: Setup) -> float | None:
@@ -121,13 +116,13 @@ def _hop(setup: Setup) -> float | None:
 JOB_FIELDS = {"gpu.power": "gpu_power"}
 """Fields that a job states by another name."""
 FIELDS: dict[str, Field] = {
-    "gpu.memory": Field("B", "40GB..160GB or 0.5..2", lambda setup: setup.accelerator.memory, _memory, _each),
+    "gpu.memory": Field("B", "40GB..160GB or 0.5..2", lambda setup: setup.accelerator.memory, _memory),
     "gpu.bandwidth": Field(
         "B/s", "1TB/s..8TB/s or 0.5..4", lambda setup: setup.accelerator.bandwidth,
-        lambda setup, factor: _chip(setup, bandwidth=setup.accelerator.bandwidth * factor), _each,
+        lambda setup, factor: _chip(setup, bandwidth=setup.accelerator.bandwidth * factor),
     ),
-    "gpu.peak": Field("FLOP/s", "500TFLOP/s..2PFLOP/s or 0.5..2", _peak, _peaks, _each),
-    "gpu.power": Field("W", "400W..700W or 0.5..1", lambda setup: setup.accelerator.power, None, _each),
+    "gpu.peak": Field("FLOP/s", "500TFLOP/s..2PFLOP/s or 0.5..2", _peak, _peaks),
+    "gpu.power": Field("W", "400W..700W or 0.5..1", lambda setup: setup.accelerator.power),
     "network.bandwidth": Field(
         "B/s", "100GB/s..800GB/s (of a node) or 0.5..4",
         _network_usual, _network_rate, lambda setup: setup.cluster.gpus_per_node,
@@ -135,7 +130,7 @@ FIELDS: dict[str, Field] = {
     "network.latency": Field(
         "s", "2us..20us or 0.5..4", _hop, lambda setup, factor: _network(setup, hop=(_hop(setup) or 0.0) * factor)
     ),
-    "fabric.bandwidth": Field("B/s", "225GB/s..1800GB/s or 0.5..4", _fabric_usual, _fabric, _each),
+    "fabric.bandwidth": Field("B/s", "225GB/s..1800GB/s or 0.5..4", _fabric_usual, _fabric, lambda setup: 1),
     "fabric.domain": Field("", "8..72", _domain_usual, _domain),
     "seq": Field("", "4096..65536", lambda setup: setup.layout.seq),
     "gpus": Field("", "64..1024", lambda setup: setup.layout.gpus),
@@ -180,7 +175,7 @@ class VaryReport:
     notes: tuple[str, ...]
     interrupted: bool = False
     per_gpus: int = 0
-    """How many GPUs a value is of all together; 0 where it is of no GPU."""
+    """How many GPUs a value is of all together; 0 where that is not to be told."""
 
     def to_dict(self) -> dict[str, Any]:
         """Values in bytes, bytes per second, FLOP per second, seconds, tokens or GPUs."""
