@@ -18,6 +18,7 @@ from distsim.engine.campaigns.pace import campaign_ends, campaign_pace, pace_sou
 from distsim.engine.figures import Figures
 from distsim.engine.plans.campaign import simulate
 from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput, rate_per_gpu_hour
+from distsim.engine.plans.repairs import repair_note
 from distsim.errors import DistsimError
 from distsim.formulas import goodput as forms
 from distsim.formulas.step import largest_deviation
@@ -269,7 +270,22 @@ def test_spares_and_stragglers() -> None:
         assert largest_deviation(workers) == pytest.approx(draws, rel=off)
     assert largest_deviation(1) == 0
     few, many = llama_3(spares=0), llama_3(spares=16)
-    assert few.fraction <= many.fraction
+    assert few.fraction < many.fraction
+
+
+@pytest.mark.parametrize("name", ["llama-3", "rsc-1", "rsc-2", "bloom-176b"])
+def test_presets_without_a_repair_time_have_the_usual_one(name: str) -> None:
+    """Without one, no spares at all had been as good as ten, and none were counted."""
+    counted, default = catalog.load("failures", name), catalog.load("failures", "default")
+    assert counted.repair is None
+    given = Checkpoint(1e12, 1e9, 55e9), catalog.load("storage", "default")
+    none, few, usual = (goodput(8192, counted, *given, Policy(spares=spares)) for spares in (0, 3, None))
+    assert none.wait == default.repair
+    assert none.fraction < few.fraction < usual.fraction and none.fraction < 0.3
+    assert usual.spares > few.spares
+    stated = counted.model_copy(update={"repair": default.repair})
+    assert goodput(8192, stated, *given, Policy(spares=3)).fraction == few.fraction
+    assert repair_note(counted) and not repair_note(stated)
 
 
 def test_spares_grow_with_the_cluster() -> None:

@@ -13,6 +13,7 @@ from distsim.engine.jobs.hardware import profile_of
 from distsim.engine.plans.energy import draw
 from distsim.engine.plans.ownership import ownership, system_for
 from distsim.formulas import energy, money, scaling
+from distsim.report.plan_buying import assumed
 from distsim.specs.facility import Facility
 from distsim.units import DAY
 
@@ -141,6 +142,26 @@ def test_idle_hours_of_a_reservation_are_rented_too() -> None:
     assert reserved.break_even_months == pytest.approx(longer.break_even_months)
 
 
+def test_interest_is_that_of_what_machines_are_worth_on_average() -> None:
+    """Of a price that falls from 100 to 10 in five years, 8 % a year are 8 % of 55: what each month's value bears."""
+    hourly = money.interest_dollars_per_hour(100, 0.1, 0.08)
+    assert hourly * money.YEAR_HOURS == pytest.approx(4.4)
+    monthly = sum(money.book_value(100, 0.1, 5, (month + 0.5) / 12) * 0.08 / 12 for month in range(60))
+    assert hourly * money.YEAR_HOURS * 5 == pytest.approx(monthly)
+    house, system = catalog.load("facilities", "default"), system_for("h100-sxm")
+    assert system is not None and house.interest == 0
+    lent = house.model_copy(update={"interest": 0.08})
+    free, paid = (ownership(system, 6.0, 880, one) for one in (house, lent))
+    each = money.interest_dollars_per_hour(free.price, house.residual_fraction, 0.08)
+    assert "interest" not in free.parts and paid.parts["interest"] == pytest.approx(each / house.utilisation)
+    assert paid.owned_per_hour == pytest.approx(free.owned_per_hour + paid.parts["interest"])
+    assert paid.owned_per_hour == pytest.approx(sum(paid.parts.values()))
+    assert paid.years[1].buying == pytest.approx(free.years[1].buying + each * money.YEAR_HOURS)
+    assert paid.break_even_months > free.break_even_months
+    assert "neither interest nor staff counted" in assumed(house)
+    assert "interest of 8.0% a year on the mean of price and residual value, staff not counted" in assumed(lent)
+
+
 def test_a_hall_is_rented_for_what_may_be_drawn() -> None:
     """10.2 kW of a DGX H100 at 163.44 dollars per kW and month are 1,667 dollars a month; its 8 GPUs share them."""
     node = draw(catalog.load("gpus", "h100-sxm"), catalog.load("clusters", "dgx-h100"), 0.4)
@@ -196,7 +217,14 @@ def test_the_same_machine_draws_the_same_whoever_rents_it_out() -> None:
 
 def test_a_facility_of_ones_own_leaves_out_what_is_as_in_the_default() -> None:
     usual, own = catalog.load("facilities", "default"), Facility.read({"name": "mine", "pue": 1.3})
-    for name in ("upkeep_fraction", "network_fraction", "lifetime_years", "residual_fraction", "utilisation"):
+    for name in (
+        "upkeep_fraction",
+        "network_fraction",
+        "lifetime_years",
+        "residual_fraction",
+        "utilisation",
+        "interest",
+    ):
         assert getattr(own, name) == getattr(usual, name), name
 
 

@@ -8,8 +8,11 @@ import pytest
 from shell import piped
 
 from distsim import catalog
+from distsim.engine.figures import Figures
+from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.owned import BOUGHT, owned_hour, owned_quotes
 from distsim.engine.plans.ownership import system_for
+from distsim.engine.plans.plan import Candidate, whole_units
 
 RUN = ["plan", "llama-2-7b", "--tokens", "300B", "--pp", "1", "--tp", "1"]
 
@@ -61,6 +64,64 @@ def test_spares_that_whole_racks_contain_are_not_bought_again(gpus: int, spares:
     option = found(*asked)["options"][0]
     assert option["spare_dollars"] == pytest.approx(more * option["price"]["bought_usd_per_gpu"])
     assert ("already among those bought" in planned(*asked)) == (not more)
+
+
+WIDE = ["plan", "qwen3.5-397b-a17b", "--tokens", "1T", "--cluster", "gb200-nvl72", "--gpus", "1024", "--pp", "1"]
+
+
+def test_racks_are_those_that_groups_of_ranks_need() -> None:
+    """Groups of 64 are priced inside of one rack, of which they take 64 of 72: sixteen racks for 1,024, not fifteen."""
+    told = piped(*WIDE, "--price", "owned", "--ep", "64").stdout
+    racks = json.loads(piped(*WIDE, "--price", "on-demand,owned", "--ep", "64", "--json").stdout)["options"]
+    own, rent = (next(one for one in racks if (one["price"]["term"] == "owned") == bought) for bought in (True, False))
+    each = own["price"]["bought_usd_per_gpu"]
+    assert own["committed_dollars"] == pytest.approx(16 * 72 * each)
+    assert own["billed_gpus"] == 1152 and rent["billed_gpus"] == 1024  # of rented ones single trays are paid
+    assert own["gpu_hours"] == pytest.approx(1152 * 24 * own["days"])
+    assert own["energy_kwh"] == pytest.approx(rent["energy_kwh"])
+    assert "128 more than this run uses, whose groups of ranks take 64 of each 72" in told
+    assert "I  accelerators without ranks  11.1%" in told
+    assert "all 1,152 of them cost" in told
+
+
+@pytest.mark.parametrize(("gpus", "each", "unit", "whole"), [
+    (1024, 64, 72, 16 * 72), (1024, 72, 72, 15 * 72), (1024, 0, 72, 15 * 72), (1000, 64, 72, 16 * 72),
+    (1024, 64, 4, 1024), (1024, 64, 36, 16 * 72), (1024, 48, 36, 21 * 72 + 36), (1024, 36, 36, 1044),
+    (64, 64, 72, 72), (72, 72, 72, 72), (8, 8, 4, 8), (1024, 64, 144, 8 * 144), (1024, 64, 1, 1024),
+])  # fmt: skip
+def test_units_hold_whole_groups_of_ranks(gpus: int, each: int, unit: int, whole: int) -> None:
+    kept = Goodput(gpus, 1e5, 600, 1, 10, 600, 1.0, 1.0, 1.0, Figures())
+    one = Candidate("gb200-nvl72", "gb200", gpus, {}, 1, 1, 1, 1, kept, None, {}, domain=72, domain_gpus=each)
+    assert whole_units(one, unit) == whole
+
+
+def test_who_rents_whole_racks_pays_for_what_groups_leave_idle(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        'name = "mine"\nprovider = "racks"\ncurrency = "USD"\n[source]\nother = "a quote"\nchecked = 2026-11-01\n'
+        '[[offers]]\ninstance = "one rack"\ngpu = "gb200"\ngpus = 72\ncluster = "gb200-nvl72"\non_demand = 3.0\n'
+        'reserved_1y = 2.0\ndate = "2026-11"\nsource = "their quote"\n'
+    )
+    words = [*WIDE, "--provider", str(mine), "--ep", "64", "--price", "on-demand,reserved-1y"]
+    words[words.index("1024")] = "1152"
+    hourly, year = json.loads(piped(*words, "--json").stdout)["options"][::-1]
+    assert hourly["billed_gpus"] == 18 * 72 == year["billed_gpus"]
+    assert hourly["dollars"] == pytest.approx(18 * 72 * 24 * hourly["days"] * 3.0)
+    assert year["committed_dollars"] == pytest.approx(18 * 72 * 8766 * 2.0, rel=1e-3)
+    assert hourly["spare_dollars"] == pytest.approx(hourly["dollars"] * hourly["spare_nodes"] * 4 / 1296)
+    assert "1,296 accelerators in whole instances of 72, 144 more than this run uses" in piped(*words).stdout
+
+
+def test_a_range_of_prices_is_told() -> None:
+    told = planned("--cluster", "gb200-nvl72", "--price", "owned", "--gpus", "72")
+    system = system_for("gb200")
+    assert system is not None
+    own = owned_hour(catalog.load("gpus", "gb200"), catalog.load("clusters", "gb200-nvl72"), system,
+                     catalog.load("facilities", "default"))  # fmt: skip
+    assert own.price == pytest.approx(sum(own.ends) / 2) == pytest.approx(system.middle / 72 * 1.1)
+    low, high = (f"${end / 1e3:.0f}k" for end in own.ends)
+    assert f"bought for ${own.price / 1e3:.0f}k (the middle of {low} to {high}: gb200-nvl72 rack, " in told
+    assert "the middle of" not in planned("--gpu", "b200-sxm", "--price", "owned", "--gpus", "8")
 
 
 def test_a_budget_is_held_against_what_machines_cost_to_buy() -> None:

@@ -32,10 +32,11 @@ from distsim.engine.plans.candidates import (
     plain_host,
     sure_to_fit,
 )
-from distsim.engine.plans.choice import Wish, cheapest, fastest, nearest, pareto
+from distsim.engine.plans.choice import Wish, cheapest, fastest, nearest, pareto, surer
 from distsim.engine.plans.energy import Draw
-from distsim.engine.plans.goodput import Goodput
+from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput
 from distsim.engine.plans.layouts import ALIKE, Best, best_layouts, micro_batches, overrides_of, space, with_options
+from distsim.engine.plans.on_time import days_of, share_within
 from distsim.engine.plans.plan import Candidate, Option, cheapest_first, options
 from distsim.engine.plans.planner import finish_dates
 from distsim.engine.plans.smaller import Place, down_to_budget
@@ -122,6 +123,65 @@ def test_limits_choose() -> None:
     assert Wish(days=1.5).lacks(close[0]) == "2.2 days too late"
     assert Wish(days=1.5).lacks(replace(close[0], days=1.75)) == "6.0 h too late"
     assert Wish(days=30).lacks(replace(close[0], days=30.01)) == "14.4 min too late"
+
+
+def test_of_the_nearest_that_are_as_fast_the_cheapest_comes_first() -> None:
+    [one, *_] = plans()
+
+    def near(wish: Wish, *rows: tuple[int, float, float]) -> list[int]:
+        found = [replace(one, days=days, dollars=dollars, candidate=replace(one.candidate, gpus=gpus))
+                 for gpus, days, dollars in rows]  # fmt: skip
+        return [option.gpus for option in nearest(found, wish)]
+
+    rows = (32_768, 1.9110, 5.26e6), (16_384, 1.9123, 2.63e6), (8_192, 2.5, 1.9e6), (4_096, 4.0, 1.5e6)
+    assert near(Wish(days=1), *rows) == [16_384, 32_768, 8_192]
+    assert near(Wish(days=1), (8, 2.05, 1.0), *rows) == [16_384, 32_768, 8]  # 2.05 days can be told from 1.911
+    assert near(Wish(days=1, dollars=2e6), *rows)[:2] == [16_384, 8_192]  # 91% late and 32% dear, or 150% late
+    assert near(Wish(dollars=1e6), *rows) == [4_096, 8_192, 16_384]
+    twice = (64, 2.0, 300.0), (64, 2.0, 200.0), (128, 2.01, 100.0)
+    assert near(Wish(days=1), *twice) == [128, 64]
+
+
+def test_the_share_of_runs_on_time_is_that_of_simulated_campaigns() -> None:
+    calm = Goodput(8, 1e12, 1e6, 0, 0, 0, 1.0, 1.0, 1.0, Figures())
+    saved, storage = Checkpoint(1e12, 1e9, 55e9), catalog.load("storage", "default")
+    usual = goodput(512, catalog.load("failures", "default"), saved, storage, Policy())
+    for terms in (calm, usual):
+        one = replace(made(8, 8.0), step_low=8.0 / 1.8, goodput=terms)
+        [option] = options([one], 86_400e6, {("c", 8): [quote(2.0)]}, HOUSE)
+        dates = finish_dates(option)
+        for days in (0.7 * option.days, option.days, 1.3 * option.days):
+            assert share_within(option, days) == pytest.approx(dates.share_within(days * 86_400), abs=0.02)
+        for share in (0.05, 0.3, 0.5, 0.8, 0.95):
+            assert share_within(option, days_of(option, share)) == pytest.approx(share)
+        assert days_of(option, 0.05) == pytest.approx(option.days_low, rel=1e-3)
+        assert days_of(option, 0.95) == pytest.approx(option.days_high, rel=1e-3)
+    sharp = replace(option, candidate=replace(option.candidate, step_low=0.0))
+    assert [share_within(sharp, days) for days in (sharp.days * 0.99, sharp.days)] == [0, 1]
+
+
+def test_confidence_is_what_a_deadline_is_kept_with() -> None:
+    found = plans()  # 10 days cheapest, 5 days as cheap, 3.75 days dearer
+    even, sure = Wish(days=5.05), Wish(days=5.05, confidence=0.8)
+    coin = cheapest(found, even)
+    assert coin is not None and coin.days == pytest.approx(5) and 0.5 < (even.on_time(coin) or 0) < 0.6
+    other = surer(found, even, coin)
+    assert other is not None and other.days == pytest.approx(3.75) and (even.on_time(other) or 0) > 0.8
+    assert cheapest(found, sure) is other and surer(found, sure, other) is None
+    assert not sure.met(coin) and sure.lacks(coin).endswith("too late in 80% of its runs")
+    assert nearest(found, Wish(days=3, confidence=0.8))[0].days == pytest.approx(3.75)
+    assert surer(found, Wish(days=5.05, dollars=coin.dollars), coin) is None  # the surer one cannot be paid
+    assert surer(found, Wish(), coin) is None and Wish().on_time(coin) is None
+    late = Wish(days=3.8)
+    assert surer(found, late, other) is None
+
+
+def test_cents_are_plotted_as_the_table_has_them() -> None:
+    cents = [replace(one, dollars=0.1 * (index + 1), days=one.days + index) for index, one in enumerate(plans())]
+    told = "\n".join(pareto_lines(cents, [0, 1], Style(80, 0, True)))
+    assert "  $0.40\n" in told and "  $0.10   " in told and "$0.10: " in told and "$0:" not in told
+    dear = [replace(one, dollars=1e6 * (index + 1.234)) for index, one in enumerate(cents)]
+    assert "$1.23M: " in "\n".join(pareto_lines(dear, [0, 1], Style(80, 0, True)))
 
 
 def test_days_that_no_measurement_tells_apart_are_the_same() -> None:
@@ -384,7 +444,7 @@ def test_nothing_on_the_front_is_beaten_in_what_has_to_be_paid() -> None:
     assert all(found[index].terms is None for index in pareto(found))
     plot = pareto_lines(found, pareto(found), Style(100, 0, False))
     assert "reservations count in full" in " ".join(" ".join(plot).split())
-    assert re.fullmatch(r"  not shown: options over \$[\d,]+ \(1\)", plot[-1])
+    assert re.fullmatch(r"  not shown: options over \$\d+k \(1\)", plot[-1])
     assert pareto_lines(found[:3], pareto(found[:3]), Style(100, 0, False)) == []  # two are shown
 
 
@@ -413,7 +473,10 @@ def test_days_follow_from_steps_and_spare_nodes_are_priced_apart() -> None:
     assert few["spare_dollars"] == pytest.approx(8 * 24 * few["days"] * rate)
     assert many["spare_dollars"] == pytest.approx(3 * few["spare_dollars"], rel=1e-3)
     assert "1 spare node, not billed" in run(*asked, "--spares", "1").stdout
-    assert "spare node" not in run(*asked, "--spares", "0").stdout
+    none = run(*asked, "--spares", "0", "--failures", "llama-3")
+    assert "spare node" not in none.stdout
+    assert "spares      none: each failure waits for its repair, 24.0 h" in none.stdout
+    assert "failures llama-3 states no repair time" in none.stderr
 
 
 def test_a_spare_is_an_instance_where_the_job_is_on_one_that_is_less_than_a_node() -> None:
@@ -553,6 +616,10 @@ def test_your_own_prices(tmp_path: Path) -> None:
         (["llama-2-7b", "--tokens", "2T", "--provider", "awz"], "unknown price"),
         (["llama-2-7b", "--tokens", "2T", "--gpu", "mi100"], "no on-demand price is known for whole nodes of mi100"),
         (["llama-2-7b", "--tokens", "2T", "--compute-optimal"], "both given"),
+        (["llama-2-7b", "--tokens", "2T", "--confidence", "80%"], "--confidence 80% is that of keeping to a deadline"),
+        (["llama-2-7b", "--tokens", "2T", "--deadline", "9d", "--confidence", "0"], "--confidence 0 is out of range"),
+        (["llama-2-7b", "--tokens", "2T", "--deadline", "9d", "--confidence", "99.5%"], "valid: 1% to 99%, e.g. 80%"),
+        (["llama-2-7b", "--tokens", "2T", "--deadline", "9d", "--confidence", "80"], "is not a share of the runs"),
         (["llama-2-7b", "--tokens", "2T", "--spares", "-1"], "spare nodes -1 is out of range"),
         (["llama-2-7b", "--tokens", "2T", "--stragglers", "fast"], "--stragglers fast is not a share"),
         (["llama-2-7b", "--tokens", "2T", "--stragglers", "-2%"], "--stragglers -2% is not a share"),

@@ -7,6 +7,12 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim import catalog
+from distsim.engine.campaigns.prices import Quote
+from distsim.engine.figures import Figures
+from distsim.engine.plans.goodput import Goodput
+from distsim.engine.plans.parts import partial_rents
+from distsim.engine.plans.plan import Candidate, options
 
 FAST: dict[str, Any] = {"tp": 1, "pp": 1, "zero": 1, "recompute": "none", "micro_batch": 1, "provider": "nebius"}
 
@@ -52,3 +58,22 @@ def test_chips_on_which_the_options_are_wrong_are_told_so() -> None:
     (note,) = (one for one in made.notes if one.startswith("left out"))
     assert note == "left out: gb10: gb10 and its host have one memory: --offload optimizer frees none of it"
     assert {one.gpu for one in made.options} == {"h100-sxm"}
+
+
+def rent(rate: float, provider: str, together: int) -> Quote:
+    return Quote(provider, "h100-sxm", "", together, "", "on-demand", rate, "2026-09", "a page", cluster="dgx-h100")
+
+
+def test_lower_rents_are_left_out_for_some_numbers_only() -> None:
+    """Compared with the cheapest of each number of GPUs, not with whatever is dearest."""
+    known = [rent(2.4, "one", 1), rent(2.9, "two", 2), rent(3.0, "node", 8), rent(9.0, "dear", 8)]
+    kept = Goodput(8, 1e5, 600, 1, 10, 600, 1.0, 1.0, 1.0, Figures())
+    sizes = {1: known, 2: known[1:], 8: known[2:], 16: known[2:]}
+    candidates = [Candidate("dgx-h100", "h100-sxm", size, {}, 1, 1, 1, 1_000_000, kept, None, {}) for size in sizes]
+    quotes = {("dgx-h100", size): found for size, found in sizes.items()}
+    found = options(candidates, 1e10, quotes, catalog.load("facilities", "default"))
+    [note] = partial_rents(known, found)
+    assert note.startswith("2 lower rents of h100-sxm left out, from $2.40 (one), for 2, 8 and 16 of them: of fewer")
+    assert partial_rents(known, [one for one in found if one.gpus == 1]) == []
+    [few] = partial_rents(known, [one for one in found if one.gpus == 2])
+    assert few.startswith("a lower rent of h100-sxm left out, from $2.40 (one), for 2 of them")

@@ -20,6 +20,7 @@ from distsim.report import html, html_sections
 from distsim.report.plan import explained, lines, table
 from distsim.report.search import head
 from distsim.report.style import style
+from distsim.units import dollars
 
 TODAY = datetime.date(2026, 11, 1)
 RUN: dict[str, Any] = {"model": "llama-2-7b", "tokens": "300B", "gpu": "h100-sxm", "gpus": "64", "tp": 1, "pp": 1}
@@ -167,7 +168,7 @@ def test_the_front_is_in_the_plot_however_dear() -> None:
     shown = lines(made, 0, 6, TODAY, style())
     letters = [line for line in shown if re.match(r"  [a-z]  [\d.]+ (days|h|min), \$", line)]
     assert len(letters) == len(made.pareto)
-    assert f"${dearest:,.0f}" in letters[0]
+    assert f"{dollars(dearest)}: " in letters[0]
 
 
 def test_expected_failures_are_the_option_s_own() -> None:

@@ -143,6 +143,30 @@ def test_how_many_campaigns_keep_to_the_deadline() -> None:
     assert f"{shares[1]:.0%} within" in told
 
 
+def test_a_deadline_that_is_a_coin_flip_is_told(tmp_path: Path) -> None:
+    words = (*ASKED[:-1], "64,128", "--provider", "nebius")
+    slow, quick = sorted((one["days"] for one in json.loads(run(*words, "--json").stdout)["options"]), reverse=True)
+    assert "on time" not in run(*words).stdout
+    page = tmp_path / "plan.html"
+    told = run(*words, "--deadline", f"{slow * 1.01}d", "--report", str(page)).stdout
+    flat = " ".join(told.split())
+    assert re.search(r"deadline the cheapest is on time in 5\d% of its runs; surer: 128 x h100-sxm from Nebius, ", flat)
+    assert "on time in 9" in flat and "--confidence 80% asks for such" in flat
+    html = page.read_text(encoding="utf-8")
+    assert "on time</th>" in html and "Deadline: the cheapest is on time" in html
+    head, *rows = told.split("Options, cheapest")[1].splitlines()[1:4]
+    assert "on time" in head and all(re.search(r"\d+%", row) for row in rows)
+    sure = run(*words, "--deadline", f"{slow * 1.01}d", "--confidence", "80%", "--json")
+    answer = json.loads(sure.stdout)
+    assert answer["options"][answer["cheapest"]]["gpus"] == 128 and answer["surer"] is None
+    assert answer["limits"]["confidence"] == 0.8 < answer["options"][answer["cheapest"]]["on_time"]
+    assert "days in 80% of all runs" in run(*words, "--deadline", "30d", "--confidence", "80%").stdout
+    none = run(*words, "--deadline", f"{quick * 1.01}d", "--confidence", "80%")
+    assert none.returncode == 1 and "too late in 80% of its runs" in none.stdout
+    lone = " ".join(run(*ASKED, "--provider", "nebius", "--deadline", f"{slow * 1.01}d").stdout.split())
+    assert "and no option is surer: try more accelerators, or a later deadline" in lone
+
+
 def test_intervals_stand_beside_dollars_and_tokens() -> None:
     told = run(*ASKED, "--provider", "nebius").stdout
     lines = {line[:12].strip(): line[12:] for line in told.splitlines() if line[:12].strip() in ("cost", "tokens")}

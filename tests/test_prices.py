@@ -85,6 +85,22 @@ def test_every_published_purchase_is_there() -> None:
     assert found == 51
 
 
+def test_prices_told_in_other_money_are_within_the_range_in_dollars() -> None:
+    """20 to 30 million RMB for a GB200 NVL72 had stood beside 2 to 3 million dollars, without a rate."""
+    yuan = 1 / next(one for one in LISTS if one.currency == "CNY").usd_per_unit
+    told = re.compile(r"([\d.]+)-([\d.]+) M RMB are ([\d.]+) to ([\d.]+) M USD at ([\d.]+) RMB for one USD")
+    foreign = [one for prices in LISTS if prices.currency == "USD" for one in prices.purchases
+               if re.search("RMB|CNY|EUR|JPY|GBP", one.source + one.notes)]  # fmt: skip
+    assert foreign
+    for one in foreign:
+        found = told.search(one.notes)
+        assert found, one.item
+        low, high, least, most, rate = map(float, found.groups())
+        assert rate == pytest.approx(yuan, rel=1e-3)
+        assert (least, most) == pytest.approx((low / rate, high / rate), rel=2e-3)
+        assert one.low <= 1e6 * least and one.high >= 1e6 * most * (1 - 1e-3)
+
+
 def test_figures_that_several_sources_confirm() -> None:
     """On demand, 2026: AWS p5 6.88, p5en 7.91, p4d 2.74, p4de 3.43; Azure ND H100 12.29; GCP H200 10.44."""
     found = recent(quotes(price_lists(), "on-demand"))

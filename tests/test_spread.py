@@ -14,6 +14,7 @@ import distsim
 from distsim import catalog
 from distsim.engine.exchanges.all_flows import network_of, stage_flows
 from distsim.engine.exchanges.flows import Span
+from distsim.engine.exchanges.reach import domain_gpus
 from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
@@ -141,3 +142,31 @@ def test_memory_refuses_the_zero_plus_plus_that_traffic_refuses() -> None:
     plain, copied = (distsim.memory(**job, gpus=48, **more).stages[0].categories["buffers"]
                      for more in ({}, {"zeropp": "hpz"}))  # fmt: skip
     assert copied - plain == pytest.approx(2 * 124_439_808 / 8)
+
+
+@pytest.mark.parametrize(("layout", "each", "racks"), [
+    ({"ep": 64, "etp": 1}, 64, 16), ({"ep": 64, "etp": 1, "tp": 8, "pp": 2}, 64, 16), ({"ep": 16, "etp": 1}, 64, 16),
+    ({"ep": 8, "etp": 1, "tp": 8}, 72, 15), ({"ep": 128, "etp": 1}, 72, 15), ({}, 72, 15),
+    ({"zero": 3, "zero_group": 32}, 64, 16),
+])  # fmt: skip
+def test_racks_are_counted_as_their_groups_are_priced(layout: dict[str, Any], each: int, racks: int) -> None:
+    """No group that is priced inside of one rack lies on two where so many GPUs of each are taken."""
+    job = {"model": "qwen3.5-397b-a17b", "cluster": "gb200-nvl72", "gpus": 1024, "seq": 4096, **layout}
+    setup = resolve(Job(**job))
+    assert domain_gpus(setup) == each
+    exchange, network = exchange_of(setup), network_of(setup)
+    for stage in build_stages(setup):
+        for flow in stage_flows(setup, exchange, network, stage):
+            span = flow.span
+            if span.ends is None and span.placed(network).nodes == 1:
+                blocks = 1024 // (span.ranks * span.stride)
+                assert all(domains == 1 for _, domains in counted(span.ranks, span.stride, blocks, each))
+    words = [word for name, value in layout.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    shown = piped("comm", job["model"], "--cluster", "gb200-nvl72", "--gpus", "1024", "--seq", "4096", *words).stdout
+    assert f"{racks} domains of {each if each < 72 else 'up to 72'} GPUs" in shown
+    assert ("(72 in each)" in shown) == (each < 72)
+
+
+def test_a_rack_that_holds_the_job_is_one_domain() -> None:
+    job = Job(model="qwen3.5-397b-a17b", cluster="gb200-nvl72", gpus=64, ep=32, seq=4096, zero=3)
+    assert domain_gpus(resolve(job)) == 64

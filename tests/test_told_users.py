@@ -51,6 +51,8 @@ def test_rents_of_less_than_a_node_are_told(capsys: pytest.CaptureFixture[str]) 
     found = re.search(r"lower rents? of mi300x left out, from \$(\d+\.\d\d)", told(capsys, line.format(8), 0))
     assert found is not None and float(found[1]) < 6
     assert "left out, from" not in told(capsys, line.format(1), 0)
+    both = told(capsys, line.format("1,8"), 0)
+    assert re.search(r"of mi300x left out, from \$\d+\.\d\d \([^)]+\), for 8 of them: ", both)
 
 
 @pytest.mark.parametrize(("fixed", "held"), [("--tp 1 --pp 1 --zero 0", "--tp 1, --pp 1, --zero 0"), ("", "")])

@@ -29,8 +29,8 @@ SEARCH: dict[str, tuple[str, ...]] = {
     "Time of the search": ("jobs", "dask"),
 }
 PLAN: dict[str, tuple[str, ...]] = {
-    "The run": ("tokens", "compute_optimal", "deadline", "budget", "seq", "decoder_seq", "sample_tokens", "images",
-                "image_size", "global_batch"),
+    "The run": ("tokens", "compute_optimal", "deadline", "confidence", "budget", "seq", "decoder_seq",
+                "sample_tokens", "images", "image_size", "global_batch"),
     "Hardware and software": ("gpu", "gpus", "cluster", "gpu_power", "framework", "compile", "cuda_graphs",
                               "attention"),
     "Prices and energy": ("price", "provider", "price_age", "facility"),

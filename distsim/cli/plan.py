@@ -50,6 +50,9 @@ Price = Annotated[
     ),
 ]
 Optimal = Annotated[bool, _flag("--compute-optimal", "as many tokens as Chinchilla's rule gives, instead of --tokens")]
+Confidence = Annotated[
+    Text, option("--confidence", "share of an option's runs that must keep to --deadline, e.g. 80% [default: 50%]")
+]
 Explain = Annotated[
     bool, _flag("--explain", "also print the terms of goodput, energy and ownership with their sources")
 ]
@@ -63,6 +66,7 @@ def plan(
     tokens: Annotated[Text, option("--tokens", "tokens to train on, e.g. 2T or 300B")] = None,
     compute_optimal: Optimal = False,
     deadline: Annotated[Text, option("--deadline", "longest time the run may take, e.g. 30d")] = None,
+    confidence: Confidence = None,
     budget: Annotated[
         Text, option("--budget", "most it may cost in US dollars, e.g. 5M; reservations count in full")
     ] = None,

@@ -14,6 +14,7 @@ from distsim.engine.plans.besides import USUAL_KEPT
 from distsim.engine.plans.candidates import Terms
 from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.goodput import Policy
+from distsim.engine.plans.on_time import EVEN
 from distsim.engine.plans.options import BOUNDED, COUNTS, DEFAULTS, JOB, LISTS, PRESETS, SWITCHES
 from distsim.engine.plans.planner import Plan, make_plan, sequence_of, step_batch, tokens_for
 from distsim.engine.plans.request import Request
@@ -24,6 +25,8 @@ from distsim.specs.named import Named
 from distsim.specs.price import ALL_TERMS, Term
 from distsim.units import DAY, HOUR, MINUTE, parse, parse_share, parse_time
 
+LEAST_CONFIDENCE = 0.01
+"""Of keeping to a deadline, and what the most lacks of certainty: no interval is known beyond. Assumed."""
 MOST_KEPT = 1_000_000
 """Checkpoints that may be kept: more is a slip. Assumed."""
 
@@ -77,11 +80,25 @@ def request_of(given: Mapping[str, Any]) -> Request:
             parse_bounds({name: given[name] for name in BOUNDED}, []),
             parse_share(given["margin"], "margin", "of the memory"), tokens,
         ),
-        tokens, Wish(None if days is None else days / DAY, dollars),
+        tokens, Wish(None if days is None else days / DAY, dollars, _confidence(given)),
         catalog.load("facilities", given["facility"]), _terms(given), _words("gpu", given),
         _words("cluster", given), _sizes(given["gpus"]), _words("provider", given), given["compute_optimal"],
         _kept(given["keep"]), None if age is None else age / DAY, _own_rate(given),
     )  # fmt: skip
+
+
+def _confidence(given: Mapping[str, Any]) -> float:
+    """Share of an option's runs that has to keep to the deadline."""
+    if given["confidence"] is None:
+        return EVEN
+    if given["deadline"] is None:
+        raise DistsimError(
+            f"--confidence {given['confidence']} is that of keeping to a deadline", "add --deadline, e.g. 30d"
+        )
+    share = parse_share(given["confidence"], "confidence", "of the runs")
+    if not LEAST_CONFIDENCE <= share <= 1 - LEAST_CONFIDENCE:
+        raise DistsimError(f"--confidence {given['confidence']} is out of range", "valid: 1% to 99%, e.g. 80%")
+    return share
 
 
 def _own_rate(given: Mapping[str, Any]) -> float | None:

@@ -95,7 +95,7 @@ def owned_dollars_per_used_hour(
     depreciation_per_hour: Number, standing_per_hour: Number, power_per_used_hour: Number, utilisation: Number
 ) -> Number:
     """Cost per hour in use of an owned machine; hours in use also pay for idle ones. ``standing_per_hour`` is
-    upkeep and hall."""
+    upkeep, hall and interest."""
     return (depreciation_per_hour + standing_per_hour) / utilisation + power_per_used_hour
 
 
@@ -103,6 +103,12 @@ def owned_dollars_per_used_hour(
 def upkeep_dollars_per_hour(price: Number, upkeep_fraction_per_year: Number) -> Number:
     """Support and spare parts per calendar hour."""
     return price * upkeep_fraction_per_year / YEAR_HOURS
+
+
+@formula(unit="USD/h", source="definition: yearly interest on the mean of price and residual value; 8 760 hours a year")
+def interest_dollars_per_hour(price: Number, residual_fraction: Number, interest_per_year: Number) -> Number:
+    """Cost of the capital that is bound in a machine, per calendar hour, on average over its life."""
+    return price * (1 + residual_fraction) / 2 * interest_per_year / YEAR_HOURS
 
 
 @formula(unit="months", source="definition: price over what a month of owning saves against renting; 730 hours a month")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from distsim.arrays import ceil_div
 from distsim.engine.exchanges.flows import SLOW_LINK
 from distsim.engine.exchanges.offloading import DRIVES, host_rate
+from distsim.engine.exchanges.reach import domain_gpus
 from distsim.engine.traffic import DRIVE_OPS, GPU_OPS, HOST_OPS, Row, TrafficReport
 from distsim.formulas.collectives import nvls_link_bytes
 from distsim.report.style import Style
@@ -14,8 +15,9 @@ from distsim.units import decimal_bytes
 def picture(report: TrafficReport, term: Style) -> list[str]:
     """Levels from the widest to one GPU; what crosses a level is drawn on the line that joins its parts."""
     network, gpus = report.network, report.setup.layout.gpus
-    per_domain = min(network.domain, gpus)
-    domains = int(ceil_div(gpus, network.domain))
+    per_domain = domain_gpus(report.setup)
+    domains = int(ceil_div(gpus, per_domain))
+    idle = f" ({network.domain} in each)" if domains > 1 and per_domain < network.domain else ""
     levels: list[str] = []
     cluster = report.setup.cluster
     tiers = cluster.network.tiers if cluster.network is not None else ()
@@ -27,7 +29,7 @@ def picture(report: TrafficReport, term: Style) -> list[str]:
             levels.append(f"{text}: {_crossing(report, index)}")
     if domains > 1:
         rate = f"{network.inter}, {decimal_bytes(line_rate(report, network.inter), 'B/s')} per GPU"
-        levels.append(f"{domains:,} domains of {_most(gpus, per_domain)} GPUs, {rate}: {_crossing(report, 0)}")
+        levels.append(f"{domains:,} domains of {_most(gpus, per_domain)} GPUs{idle}, {rate}: {_crossing(report, 0)}")
     if per_domain > 1:
         inside = sum(r.wire_bytes_per_rank - r.level_bytes[0] for r in report.collectives if r.op not in HOST_OPS)
         rate = f"{network.intra}, {decimal_bytes(line_rate(report, network.intra), 'B/s')} per GPU"

@@ -34,11 +34,15 @@ from distsim.report.plan_words import (
     outside,
     owed,
     owed_whole,
+    punctual,
     rate,
+    rented_whole,
     source,
     unbeaten,
+    unsure,
+    within,
 )
-from distsim.units import DAY, KWH_PER_MWH, count, days_words, dollars, duration, least_to_most, rounded
+from distsim.units import DAY, KWH_PER_MWH, count, dollars, duration, least_to_most, rounded
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may load for the page: nothing but the style inside it."""
@@ -77,7 +81,7 @@ def page(made: Plan, seed: int, top: int, today: datetime.date, asked: str = "")
 
 def _question(made: Plan, setup: Setup, today: datetime.date) -> list[str]:
     wish = made.request.wish
-    limits = [] if wish.days is None else [f"within {days_words(wish.days)}"]
+    limits = [] if wish.days is None else [within(wish)]
     limits += [] if wish.dollars is None else [f"for at most {round_dollars(wish.dollars)}"]
     told = f"{count(made.model.parameters)} parameters, {count(made.request.tokens)} tokens"
     asked = f", {' and '.join(limits)}" if limits else ", no deadline, no budget"
@@ -107,10 +111,10 @@ def _answer(made: Plan, chosen: Option, setup: Setup, seed: int, today: datetime
         told = [paragraph(f"Cheapest: {how} ", element("strong", what), used, element("strong", cost),
                           f", {price}.", class_="answer")]  # fmt: skip
     wish, quickest = made.request.wish, made.fastest
-    within = "" if wish.days is None and wish.dollars is None else " within the limits"
+    limited = "" if wish.days is None and wish.dollars is None else " within the limits"
     if quickest is not None and faster(quickest, chosen):
         told.append(paragraph(
-            f"Fastest{within}: {quickest.candidate.gpus:,} × {quickest.candidate.gpu} "
+            f"Fastest{limited}: {quickest.candidate.gpus:,} × {quickest.candidate.gpu} "
             f"{source(quickest.quote)}: {days(quickest.days)}, {dollars(quickest.dollars)}{_whole(quickest)}."
         ))  # fmt: skip
     dates = finish_dates(chosen, seed)
@@ -121,9 +125,11 @@ def _answer(made: Plan, chosen: Option, setup: Setup, seed: int, today: datetime
         f"({len(dates.seconds):,} simulated campaigns with uncertain step time, {dates.failures.mean():,.1f} failures "
         f"each on average, seed {seed})."
     )]  # fmt: skip
+    told += [paragraph(f"Deadline: {words}.") for words in (unsure(made),) if words]
     told += [paragraph(f"Extra costs: {words}.") for words in (besides(made, chosen, today),) if words]
     told += [paragraph(words.capitalize(), ".") for words in fullness(chosen)]
     told += [paragraph("Settings: ", words, ".") for words in (saving_words(made, chosen),) if words]
+    told += [paragraph(f"Rented: {words}.") for words in (rented_whole(chosen),) if words]
     if owed(chosen):
         word = "Bought. " if chosen.quote.owned else "Reserved. "
         told.append(paragraph(element("strong", word), f"{owed(chosen)}."))
@@ -177,7 +183,9 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
     front = set(made.pareto)
     listed = [index for index in range(len(made.options)) if index < top or index in front]
     reserved = any(made.options[index].committed_dollars is not None for index in listed)
-    head = ["", "GPUs", "accelerator", "cluster", "from", "$/GPU-h", "days", "90 % interval", "GPU-hours",
+    due = made.request.wish.days is not None
+    head = ["", "GPUs", "accelerator", "cluster", "from", "$/GPU-h", "days", "90 % interval",
+            *(["on time"] if due else []), "GPU-hours",
             "dollars", *(["owed"] if reserved else []), "MWh", "goodput", "MFU"]  # fmt: skip
     rows = []
     for index in listed:
@@ -189,6 +197,7 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
             element("span", mark, class_="chosen") if option is chosen else mark, f"{one.gpus:,}", one.gpu, one.cluster,
             quote.whose, datum(quote.usd_per_gpu_hour, f"{quote.usd_per_gpu_hour:,.2f}"),
             datum(option.days, number(option.days)), f"{number(option.days_low)}–{number(option.days_high)}",
+            *([datum(made.request.wish.on_time(option), punctual(made, option))] if due else []),
             datum(option.gpu_hours, gpu_hours(option)), datum(option.dollars, dollars(option.dollars)),
             *([_owed(option)] if reserved else []),
             datum(option.energy_kwh, number((option.energy_kwh or 0) / KWH_PER_MWH, 0)), f"{one.goodput.fraction:.1%}",

@@ -108,7 +108,7 @@ def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
         *(f"{words[0].upper()}{words[1:]}, nothing else." for words in trained_words(setup)),
         *([] if setup.gpu_power is None else [f"Accelerators run under a power limit of {setup.gpu_power:g} W."]),
         f"Failures: preset {faults.name}; one per {duration(kept.mean_time_between_failures)} on "
-        f"{kept.gpus:,} accelerators; {standing_by(option) or 'no spare nodes'}. {faults.notes}",
+        f"{kept.gpus:,} accelerators; spares: {standing_by(option)}. {faults.notes}",
         f"{often[0].upper()}{often[1:]}{why if kept.checkpoints > 1 else ''}, written {copies}; storage preset "
         f"{request.terms.storage.name}. {request.terms.storage.notes}",
         f"Facility: preset {house.name}, PUE {house.pue:g}, "

@@ -30,28 +30,34 @@ from distsim.report.plan_words import (
     outside,
     owed,
     owed_whole,
+    punctual,
     rate,
+    rented_whole,
     saving,
     source,
     standing_by,
     unbeaten,
+    unsure,
 )
 from distsim.report.prose import folded
-from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
+from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, columns
 from distsim.units import DAY, KWH_PER_MWH, count, dollars, duration, least_to_most, rounded
 
 WIDEST_BAR = 80
-DISPENSABLE = ("region", "MFU", "goodput", "GPU-hours", "MWh", "90%", "price age", "accelerator")
+ON_TIME = "on time"
+"""Column of the share of an option's runs that keeps to the deadline."""
+DISPENSABLE = ("region", "MFU", "goodput", "GPU-hours", "MWh", "90%", "price age", ON_TIME, "accelerator")
 """Columns that go, in this order, until the table of options is as narrow as the terminal; the cluster stays,
 which with its provider tells offers apart."""
 OWED = "owed"
 """Column of what reservations cost over their whole terms, and machines to buy."""
-WHERE_ANY = (OWED, "region", "price age")
+WHERE_ANY = (OWED, ON_TIME, "region", "price age")
 """Columns that are there only where a row has something in them."""
 COMMUNICATION = ("tensor_parallel", "data_parallel", "pipeline_transfer", "expert_parallel", "context_parallel")
 PARTS: dict[str, tuple[str, Colour]] = {
     "arithmetic": ("A", BLUE), "recomputation": ("R", SKY), "communication": ("C", ORANGE),
     "pipeline bubble": ("B", VERMILLION), "optimizer and rest": ("O", PURPLE), "failures and checkpoints": ("F", GREEN),
+    "accelerators without ranks": ("I", YELLOW),
 }  # fmt: skip
 
 
@@ -82,7 +88,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
     wish = made.request.wish.days
     within = "" if wish is None else f"; {kept(made, dates.share_within(wish * DAY))}"
     terms, mean = chosen.candidate.goodput, chosen.interruptions
-    few = number(mean, 0 if mean >= 10 else 1)
+    few, idle = number(mean, 0 if mean >= 10 else 1), rented_whole(chosen)
     bound = [f"{'bought  ' if chosen.quote.owned else 'reserved'}    {owed(chosen)}"] if owed(chosen) else []
     tokens = [rounded(chosen.tokens / chosen.dollars_at(end)) for end in (chosen.days_high, chosen.days_low)]
     return [
@@ -90,9 +96,11 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         f"{term.bold('cheapest in detail')}: {layout_words(chosen)}; {software(made, chosen)}",
         f"finish      median {p50}, 10th percentile {p10}, 90th {p90}{within} "
         f"({len(dates.seconds):,} simulated campaigns with uncertain step time, seed {seed})",
+        *(f"deadline    {words}" for words in (unsure(made),) if words),
         f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {gpu_hours(chosen)} GPU-hours",
         *(f"extra       {words}" for words in (besides(made, chosen, today),) if words),
-        *(f"spares      {words}" for words in (standing_by(chosen),) if words),
+        f"spares      {standing_by(chosen)}",
+        *([f"rented      {idle}"] if idle else []),
         *bound,
         *fullness(chosen),
         f"tokens      {rounded(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
@@ -141,7 +149,7 @@ def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
     shown = made.options[:top]
     rows = [
         {"": (mark if index in front else "") + ("" if made.request.wish.met(option) else beyond),
-         **_cells(option, today)}
+         **_cells(made, option, today)}
         for index, option in enumerate(shown)
     ]  # fmt: skip
     head = [name for name in rows[0] if name not in WHERE_ANY or any(row[name] != "-" for row in rows)]
@@ -160,13 +168,14 @@ def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
     return [*folded([title], indent=4), *told, *tail]
 
 
-def _cells(option: Option, today: datetime.date) -> dict[str, str]:
+def _cells(made: Plan, option: Option, today: datetime.date) -> dict[str, str]:
     one, quote = option.candidate, option.quote
     return {
         "GPUs": f"{one.gpus:,}", "accelerator": one.gpu, "cluster": one.cluster, "from": quote.whose,
         "region": quote.region or "-", "$/GPU-h": f"{quote.usd_per_gpu_hour:,.2f}", "price age": quote.age(today),
         "days": number(option.days),
-        "90%": f"{number(option.days_low)}-{number(option.days_high)}", "GPU-hours": gpu_hours(option),
+        "90%": f"{number(option.days_low)}-{number(option.days_high)}", ON_TIME: punctual(made, option),
+        "GPU-hours": gpu_hours(option),
         "dollars": dollars(option.dollars), OWED: owed_whole(option),
         "MWh": "-" if option.energy_kwh is None else number(option.energy_kwh / KWH_PER_MWH, 0),
         "goodput": f"{one.goodput.fraction:.1%}", "MFU": "-" if one.mfu is None else f"{one.mfu:.0%}",
@@ -182,8 +191,10 @@ def money_shares(option: Option) -> dict[str, float]:
         "pipeline bubble": parts.get("pipeline_bubble", 0.0),
     }  # fmt: skip
     rest = max(one.step_seconds - sum(known.values()), 0.0)
-    shares = {name: one.share(seconds) for name, seconds in {**known, "optimizer and rest": rest}.items()}
-    return {**shares, "failures and checkpoints": 1 - one.goodput.fraction}
+    busy = option.busy_share
+    shares = {name: one.share(seconds) * busy for name, seconds in {**known, "optimizer and rest": rest}.items()}
+    lost = {"failures and checkpoints": (1 - one.goodput.fraction) * busy}
+    return {**shares, **lost, "accelerators without ranks": 1 - busy}
 
 
 def money_lines(option: Option, term: Style) -> list[str]:
@@ -263,9 +274,9 @@ def csv_lines(made: Plan) -> Sequence[str]:
         "micro_batches",
         "recompute_modules",
     )
-    added = ("gpu_power", "framework", "payable_dollars")
+    added = ("gpu_power", "framework", "payable_dollars", "billed_gpus")
     offer = ("instance", "region")
-    writer.writerow([*keys, *layout, *price, "memory_fraction", *ends, *further, *added, *offer])
+    writer.writerow([*keys, *layout, *price, "memory_fraction", *ends, *further, *added, *offer, "on_time"])
     front = set(made.pareto)
     for index, option in enumerate(made.options):
         row, quote = option.to_dict(), option.quote
@@ -273,6 +284,6 @@ def csv_lines(made: Plan) -> Sequence[str]:
                 int(made.request.wish.met(option)), row["committed_dollars"], row["memory_fraction"]]  # fmt: skip
         bounds = [(row[f"{name}_interval"] or {}).get(end) for name in spread for end in ("low", "high")]
         rest = (*(_number(row["layout"][key]) for key in further), *(row[key] for key in added),
-                *(row["price"][key] for key in offer))  # fmt: skip
+                *(row["price"][key] for key in offer), made.request.wish.on_time(option))  # fmt: skip
         writer.writerow([*(row[key] for key in keys), *(row["layout"][key] for key in layout), *told, *bounds, *rest])
     return out.getvalue().splitlines()

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Sequence
 
 from distsim.engine.plans.ownership import Ownership
-from distsim.engine.plans.plan import Option
+from distsim.engine.plans.plan import Option, whole_units
 from distsim.engine.plans.planner import Plan
 from distsim.report.plan_words import days, number
 from distsim.report.style import Style, columns
@@ -23,12 +23,14 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     """What a buyer has to know, a sentence each; the first is about one accelerator."""
     one = option.candidate
     parts = ", ".join(f"{dollars(cost)} {name}" for name, cost in own.parts.items() if cost)
+    low, high = own.ends
+    ends = f"the middle of {dollars(low)} to {dollars(high)}: " if low < high else ""
     bought = (
-        f"bought for {dollars(own.price)} ({own.item}, {dated(own.date, today)}, network included), each hour in use "
-        f"costs {dollars(own.owned_per_hour)} ({parts})"
+        f"bought for {dollars(own.price)} ({ends}{own.item}, {dated(own.date, today)}, network included), "
+        f"each hour in use costs {dollars(own.owned_per_hour)} ({parts})"
     )
     if not own.rented:
-        return [bought, *_together(own, option.bought_gpus)]
+        return [bought, *_together(own, whole_units(one, own.together))]
     months = own.break_even_months
     never = months == float("inf")
     late = ", after the end of its life" if not never and months > YEAR_MONTHS * house.lifetime_years else ""
@@ -40,7 +42,7 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     return [
         f"{bought}, against {dollars(own.rent_per_used_hour)} to rent{paid}",
         f"buying {when}; this run takes {takes}",
-        *_together(own, one.gpus),
+        *_together(own, whole_units(one, own.together)),
     ]
 
 
@@ -57,11 +59,14 @@ def assumed(house: Facility) -> str:
         else f"hall at ${house.usd_per_kw_month:g} per kW-month"
     )
     known = house.usd_per_kwh is not None
+    capital = "neither interest nor staff counted"
+    if house.interest:
+        capital = f"interest of {house.interest:.1%} a year on the mean of price and residual value, staff not counted"
     power = f"${house.usd_per_kwh:g} per kWh" if known else "electricity not counted: its price is not given"
     return (
         f"assumed: in use {house.utilisation:.0%} of the time, written off over {house.lifetime_years:g} years to "
         f"{house.residual_fraction:.0%} of the price, upkeep {house.upkeep_fraction:.0%} of the price a year, {hall}, "
-        f"{power}"
+        f"{power}, {capital}"
     )
 
 

@@ -7,14 +7,15 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.planner import Plan
 from distsim.report.job_words import image_words, kernel_words, offload_words, trained_words
+from distsim.report.plan_words import within
 from distsim.report.style import Style
-from distsim.units import count, days_words, dollars, least_to_most
+from distsim.units import count, dollars, least_to_most
 
 
 def question(made: Plan, term: Style) -> list[str]:
     """The run with its limits, and the presets that it is reckoned with."""
     wish, terms = made.request.wish, made.request.terms
-    limits = [] if wish.days is None else [f"within {days_words(wish.days)}"]
+    limits = [] if wish.days is None else [within(wish)]
     limits += [] if wish.dollars is None else [f"for at most {dollars(wish.dollars)}"]
     batches = _batches(made)
     setups = _setups(made)

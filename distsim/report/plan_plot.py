@@ -11,6 +11,7 @@ from distsim.report.plan_words import days as length
 from distsim.report.plan_words import source, unbeaten
 from distsim.report.prose import folded
 from distsim.report.style import GREEN, Style
+from distsim.units import dollars
 
 COLUMNS, LINES = 60, 14
 NARROWEST = 20
@@ -40,20 +41,21 @@ def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style, nam
         "  |" + "".join(grid.get((column, line), " ") for column in range(width)).rstrip()
         for line in reversed(range(LINES))
     ]
+    left_out = len(found) - len(shown)
     days, cost = [one.days for one in shown], [one.payable_dollars for one in shown]
     left, right = length(min(days)), length(max(days))
     title = f"{term.bold('Dollars (up) against days (across)')}, logarithmic; letters: {unbeaten(found)}"
     legend = [f"  {letter}  {_told(found[index])}" for index, letter in letters.items()]
     return [
-        *folded([title], indent=4), f"  ${max(cost):,.0f}", *rows, f"  +{'-' * width}",
-        f"  ${min(cost):,.0f}   {left} {right:>{max(width - len(left), len(right))}}", *legend,
-        *([f"  not shown: options over ${most:,.0f} ({len(found) - len(shown)})"] if len(found) > len(shown) else []),
+        *folded([title], indent=4), f"  {dollars(max(cost))}", *rows, f"  +{'-' * width}",
+        f"  {dollars(min(cost))}   {left} {right:>{max(width - len(left), len(right))}}", *legend,
+        *([f"  not shown: options over {dollars(most)} ({left_out})"] if left_out else []),
     ]  # fmt: skip
 
 
 def _told(one: Option) -> str:
     what = f"{one.candidate.gpus:,} x {one.candidate.gpu} {source(one.quote)}"
-    return f"{length(one.days)}, ${one.payable_dollars:,.0f}: {what}"
+    return f"{length(one.days)}, {dollars(one.payable_dollars)}: {what}"
 
 
 def dearest(found: Sequence[Option]) -> float:

@@ -9,8 +9,10 @@ from decimal import Decimal
 from distsim import catalog
 from distsim.engine.campaigns.prices import OWN, Quote
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
+from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.layouts import ALIKE
+from distsim.engine.plans.on_time import EVEN, SURE
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.planner import Plan
 from distsim.specs.dates import dated
@@ -82,6 +84,35 @@ def kept(made: Plan, share: float) -> str:
     return "" if wish is None else f"{share:.0%} within {days_words(wish)}"
 
 
+def within(wish: Wish) -> str:
+    """The deadline, with the share of the runs that has to keep to it where that is stated."""
+    sure = "" if wish.confidence == EVEN else f" in {wish.confidence:.0%} of all runs"
+    return f"within {days_words(wish.days or 0.0)}{sure}"
+
+
+def punctual(made: Plan, option: Option) -> str:
+    """The share of an option's runs that keeps to the deadline, for a column."""
+    share = made.request.wish.on_time(option)
+    return "-" if share is None else f"{share:.0%}"
+
+
+def unsure(made: Plan) -> str:
+    """A warning where the cheapest option may well be late, with the next that is surer; nothing where it is sure."""
+    chosen, wish = made.cheapest, made.request.wish
+    share = None if chosen is None else wish.on_time(chosen)
+    if share is None or share >= SURE:
+        return ""
+    one = made.surer
+    told = f"the cheapest is on time in {share:.0%} of its runs"
+    if one is None:
+        return f"{told}, and no option is surer: try more accelerators, or a later deadline"
+    found = wish.on_time(one) or 0.0
+    kind = "surer" if found >= SURE else "the surest"
+    cost = f"{days(one.days)}, {dollars(one.dollars)}, on time in {found:.0%}"
+    more = f"; --confidence {SURE:.0%} asks for such" if found >= SURE else ""
+    return f"{told}; {kind}: {one.gpus:,} x {one.gpu} {source(one.quote)}, {cost}{more}"
+
+
 def source(quote: Quote) -> str:
     """Where the machines come from: ``from Nebius``, ``purchased``, ``at your own rate``."""
     if quote.provider == OWN:
@@ -96,7 +127,7 @@ def owed(option: Option) -> str:
         return ""
     if option.quote.owned:
         more = option.bought_gpus - option.candidate.gpus
-        idle = f", {more:,} more than this run uses" if more else ""
+        idle = f", {more:,} more than this run uses{of_each(option)}" if more else ""
         return (
             f"{option.bought_gpus:,} accelerators cost {dollars(whole)} to buy ({option.quote.instance}, network "
             f"included{idle}); this run accounts for {dollars(option.dollars)} of their cost over their life"
@@ -106,6 +137,21 @@ def owed(option: Option) -> str:
         f"{dollars(whole)} is owed for {paid} ({option.quote.term}); this run uses {dollars(option.dollars)} of it "
         f"({option.dollars / whole:.0%}){_further_terms(option, whole)}"
     )
+
+
+def of_each(option: Option) -> str:
+    """How many of each rack's accelerators the groups of a run take, where that is not all; else nothing."""
+    one = option.candidate
+    return f", whose groups of ranks take {one.domain_gpus} of each {one.domain}" if one.leaves_idle else ""
+
+
+def rented_whole(option: Option) -> str:
+    """What is paid for and not used where whole racks are rented; nothing where there is no such thing."""
+    more = option.billed_gpus - option.candidate.gpus
+    if option.quote.owned or not more:
+        return ""
+    whole = f"{option.billed_gpus:,} accelerators in whole instances of {option.quote.gpus_per_instance:,}"
+    return f"{whole}, {more:,} more than this run uses{of_each(option)}"
 
 
 def _further_terms(option: Option, whole: float) -> str:
@@ -138,17 +184,18 @@ def outside(made: Plan, shown: Sequence[Option], before: str) -> str:
 
 
 def standing_by(option: Option) -> str:
-    """Spares and what they would cost, which is in no other amount; nothing where there are none."""
-    spares = option.candidate.goodput.spares
+    """Spares and what they would cost, which is in no other amount, or what having none means."""
+    terms, spares = option.candidate.goodput, option.candidate.goodput.spares
     if not spares:
-        return ""
+        waiting = f"each failure waits for its repair, {duration(terms.wait)}"
+        return f"none: {waiting if terms.wait else 'repairs take no time'}"
     whole = option.spare_gpus == catalog.load("clusters", option.candidate.cluster).gpus_per_node
     nodes = f"{spares:,} spare {'node' if whole else 'instance'}{'' if spares == 1 else 's'}"
     if option.quote.owned:
         more = option.spare_dollars
         return f"{nodes}, {f'{dollars(more)} more to buy' if more else 'already among those bought'}"
-    terms = option.terms
-    bound = "" if terms is None else " for the full term" if terms == 1 else f" for {terms} full terms"
+    paid = option.terms
+    bound = "" if paid is None else " for the full term" if paid == 1 else f" for {paid} full terms"
     return f"{nodes}, not billed; {dollars(option.spare_dollars)} more if you pay for them{bound}"
 
 

@@ -22,7 +22,18 @@ COST, LIMITED = "$/M tokens", "limited by"
 BRIEFER = {LIMITED: "limits", "limits": "limit"}
 """The same in fewer words, and in one."""
 WORDS = ("layout", "precision", "offload", "recompute", "schedule", LIMITED, *BRIEFER.values())
-SPARE = ("seq.par.", "schedule", "tokens/s/GPU", "zero_group", LIMITED, "factor", "tokens/s", "alike", "limits")
+SPARE = (
+    "seq.par.",
+    "schedule",
+    "tokens/s/GPU",
+    "zero_group",
+    LIMITED,
+    "factor",
+    "tokens/s",
+    "per GPU",
+    "alike",
+    "limits",
+)
 COLUMN = {"sequence_parallel": "seq.par."}
 OF_LAYOUT = (*DEGREES, "seq.par.", "schedule")
 """Columns that are a layout's own."""

@@ -22,7 +22,7 @@ def lines(report: VaryReport, term: Style) -> list[str]:
     gpus = "" if report.field == "gpus" else f" on {' or '.join(f'{one:,}' for one in request.gpus)}"
     made = [
         f"{term.bold(base.model.name)}{gpus} x {base.gpu_words} ({base.cluster.name}): "
-        f"best by {request.objective} as {term.bold(report.field)} varies",
+        f"best by {request.objective} as {term.bold(report.field)}{per(report)} varies",
     ]  # fmt: skip
     priced = [point.report for point in report.points if point.report is not None and point.report.rents]
     made += [*dict.fromkeys(line for found in priced for line in price_lines(found)), ""]
@@ -42,6 +42,11 @@ def lines(report: VaryReport, term: Style) -> list[str]:
     if found and found[-1].best is not None and report.field in ("gpus", "seq"):  # other values exist in no preset
         made.append(f"Best with {text_of(report, found[-1])}: {command(found[-1].best)}")
     return made
+
+
+def per(report: VaryReport) -> str:
+    """What a value is of, after the field's name."""
+    return f" of a node of {report.per_gpus} GPUs" if report.per_gpus > 1 else " per GPU" if report.per_gpus else ""
 
 
 def letters(report: VaryReport) -> dict[float, str]:
@@ -76,6 +81,8 @@ def table(report: VaryReport, names: dict[float, str], term: Style) -> list[str]
     rows: list[dict[str, str]] = []
     for point in report.points:
         row = {report.field: text_of(report, point)}
+        if report.per_gpus > 1:
+            row["per GPU"] = decimal_bytes(point.value / report.per_gpus, report.unit)
         if report.unit:
             row["factor"] = f"{point.factor:.3g}x"
         one = point.best
@@ -105,7 +112,7 @@ def plot(report: VaryReport, names: dict[float, str], term: Style) -> list[str]:
         row = round((high - rate) / (high - low) * (HEIGHT - 1)) if high > low * (1 + SAME) else HEIGHT // 2
         grid[row][column] = names[value]
     wall, floor, corner = term.choose("│", "|"), term.choose("─", "-"), term.choose("└", "+")
-    made = [term.bold(f"Tokens per second against {report.field} (logarithmic); letters: the best layout")]
+    made = [term.bold(f"Tokens per second against {report.field}{per(report)} (logarithmic); letters: the best layout")]
     for index, cells in enumerate(grid):
         text = count(high) if index == 0 else count(low) if index == HEIGHT - 1 else ""
         drawn = "".join(term.ink(cell, BLUE) if cell != " " else cell for cell in cells)

@@ -24,6 +24,8 @@ class Facility(Sourced):
     hall is there already."""
     upkeep_fraction: Part = 0.10
     """Support and spare parts per year, of the price of the machines."""
+    interest: Part = 0.0
+    """Per year, on what the machines are worth on average: nothing is counted unless it is stated."""
     network_fraction: Annotated[Ratio, Field(le=2)] = 0.10
     """Switches, cables and storage on top of the price of nodes, where a price is without them."""
     lifetime_years: Annotated[float, Field(gt=0, le=30)] = 5.0

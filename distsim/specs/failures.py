@@ -36,7 +36,7 @@ class Failures(Sourced):
     restart: Annotated[Seconds, Field(le=LONGEST_REPAIR)] | None = None
     """From the failure to the first new step: detection, diagnosis, replacement, loading."""
     repair: Annotated[Seconds, Field(le=LONGEST_REPAIR)] | None = None
-    """Until a failed node can be used again; matters when there is no spare."""
+    """Until a failed node can be used again; where nobody says, that of the default preset counts."""
 
     @model_validator(mode="after")
     def _says_one_rate(self) -> Self:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from distsim.engine.exchanges.all_flows import network_of
+from distsim.engine.exchanges.data import sharings
 from distsim.engine.exchanges.model import span_of
+from distsim.engine.exchanges.pipeline import stages_span
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.networks.spread import spread
+from distsim.engine.networks.spread import filled_by, spread
 from distsim.errors import DistsimError
 
 
@@ -48,3 +50,17 @@ def straddling(setup: Setup) -> tuple[str, ...]:
                     f"some groups span two; {words} parallel exchanges are priced over the network between them"
                 )
     return tuple(found)
+
+
+def domain_gpus(setup: Setup) -> int:
+    """GPUs of each domain that the job takes: all, or fewer of a rack, as many as hold whole groups of those that are
+    priced inside of one."""
+    layout, cluster = setup.layout, setup.cluster
+    if layout.gpus <= cluster.domain:
+        return int(layout.gpus)
+    spans = [span_of(layout, group) for group in GROUPS]
+    spans += [one for sharing in sharings(setup)[0] for one in (sharing.data, sharing.shard, sharing.replicas)]
+    blocks = [round(one.ranks * one.stride) for one in spans if one.ranks > 1]
+    if layout.pp > 1:
+        blocks.append(round(stages_span(layout).stride))  # one stage, whose ranks send to their likes on the next
+    return filled_by(blocks, cluster.domain, cluster.gpus_per_node)

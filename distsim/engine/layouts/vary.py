@@ -32,6 +32,8 @@ class Field(NamedTuple):
     example: str
     usual: Callable[[Setup], float | None]
     scaled: Callable[[Setup, float], dict[str, Any]] | None = None
+    whose: Callable[[Setup], int] = lambda setup: 0
+    """How many GPUs a value is of all together; 0 where it is of none, or the field's name says that it is of one."""
 
 
 def _peak(setup: Setup) -> float | None:
@@ -123,12 +125,12 @@ FIELDS: dict[str, Field] = {
     "gpu.power": Field("W", "400W..700W or 0.5..1", lambda setup: setup.accelerator.power),
     "network.bandwidth": Field(
         "B/s", "100GB/s..800GB/s (of a node) or 0.5..4",
-        _network_usual, _network_rate,
+        _network_usual, _network_rate, lambda setup: setup.cluster.gpus_per_node,
     ),
     "network.latency": Field(
         "s", "2us..20us or 0.5..4", _hop, lambda setup, factor: _network(setup, hop=(_hop(setup) or 0.0) * factor)
     ),
-    "fabric.bandwidth": Field("B/s", "225GB/s..1800GB/s or 0.5..4", _fabric_usual, _fabric),
+    "fabric.bandwidth": Field("B/s", "225GB/s..1800GB/s or 0.5..4", _fabric_usual, _fabric, lambda setup: 1),
     "fabric.domain": Field("", "8..72", _domain_usual, _domain),
     "seq": Field("", "4096..65536", lambda setup: setup.layout.seq),
     "gpus": Field("", "64..1024", lambda setup: setup.layout.gpus),
@@ -172,11 +174,14 @@ class VaryReport:
     points: tuple[Point, ...]
     notes: tuple[str, ...]
     interrupted: bool = False
+    per_gpus: int = 0
+    """How many GPUs a value is of all together; 0 where that is not to be told."""
 
     def to_dict(self) -> dict[str, Any]:
         """Values in bytes, bytes per second, FLOP per second, seconds, tokens or GPUs."""
         return {
             "schema": "distsim.search-vary/1", "field": self.field, "unit": self.unit,
+            "per_gpus": self.per_gpus or None,
             "objective": self.request.objective, "points": [point.to_dict() for point in self.points],
             "interrupted": self.interrupted, "notes": list(self.notes),
         }  # fmt: skip
@@ -208,7 +213,8 @@ def vary(request: Request, name: str, text: str, watch: Show | None = None, pool
     if not found:
         raise DistsimError(points[0].problem, f"no value of {name} in {text} allows a layout")
     notes += [note for report in found for note in report.notes]
-    return VaryReport(name, field.unit, request, base, tuple(points), tuple(dict.fromkeys(notes)), interrupted)
+    return VaryReport(name, field.unit, request, base, tuple(points), tuple(dict.fromkeys(notes)), interrupted,
+                      field.whose(base))  # fmt: skip
 
 
 def _point(request: Request, value: float, factor: float, watch: Show | None, pool: Pool | None) -> Point:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 
 from distsim.arrays import Number, ceil_div, each, maximum, some, where
 
@@ -69,6 +70,14 @@ def filled(block: int, domain: int, node: int) -> int:
     """GPUs of a domain that a job takes: all of a node; of a rack as many nodes as hold whole blocks of ranks."""
     whole = math.lcm(block, node) if domain > node > 0 else domain + 1
     return domain if whole > domain else domain // whole * whole
+
+
+def filled_by(blocks: Sequence[int], domain: int, node: int) -> int:
+    """The same for groups of several sizes, those that are wider than a domain left out. Where no number of nodes holds
+    whole groups of all kinds, it is that of the kind that leaves most nodes idle."""
+    near = [block for block in blocks if block <= domain]
+    together = math.lcm(node, *near)
+    return min((filled(block, domain, node) for block in (near if together > domain else [together])), default=domain)
 
 
 def pair_apart(one: Number, other: Number, width: Number, domain: int, node: int = 0) -> Number:

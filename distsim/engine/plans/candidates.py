@@ -14,6 +14,7 @@ from distsim.engine.campaigns.pace import campaign_ends, campaign_pace
 from distsim.engine.corrections.unfitted import unfitted
 from distsim.engine.counted import Pool, Show
 from distsim.engine.exchanges.offloading import host_rate, shared_host_rate
+from distsim.engine.exchanges.reach import domain_gpus
 from distsim.engine.footprint.low_rank import LOW_RANK, low_rank_bytes
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.footprint.states import states_of
@@ -184,7 +185,7 @@ def _candidate(terms: Terms, cluster: str, report: StepReport) -> Candidate:
         cluster, setup.accelerator.name, layout.gpus, shown, report.seconds, low, high, layout.step_tokens, kept,
         draw(setup.accelerator, setup.cluster, _campaign_utilisation(report, kept)), report.breakdown, report.mfu,
         layout.global_batch, saved.total_bytes, report.memory.peak / report.memory.capacity, spot, _notes(setup),
-        setup.gpu_power, setup.framework.name,
+        setup.gpu_power, setup.framework.name, setup.cluster.domain, domain_gpus(setup),
     )  # fmt: skip
 
 

@@ -4,10 +4,11 @@ nearest. Days that differ by no more than two measurements of one layout would c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distsim.engine.plans.layouts import ALIKE
+from distsim.engine.plans.on_time import EVEN, SURE, days_of, share_within
 from distsim.engine.plans.plan import Option
 from distsim.errors import DistsimError
 from distsim.units import DAY, dollars, duration
@@ -47,6 +48,8 @@ class Wish:
 
     days: float | None = None
     dollars: float | None = None
+    confidence: float = EVEN
+    """Share of an option's runs that has to keep to the deadline."""
 
     def __post_init__(self) -> None:
         """A limit of nothing is a slip."""
@@ -58,25 +61,35 @@ class Wish:
 
     def to_dict(self) -> dict[str, Any]:
         """The limits with the fields of an option that are held against them."""
-        return {"days": self.days, "dollars": self.dollars, "compared": {"days": "days", "dollars": "payable_dollars"}}
+        return {
+            "days": self.days, "dollars": self.dollars, "confidence": None if self.days is None else self.confidence,
+            "compared": {"days": "days", "dollars": "payable_dollars", "confidence": "on_time"},
+        }  # fmt: skip
 
     def met(self, option: Option) -> bool:
         """Whether an option keeps to both limits."""
-        return (self.days is None or option.days <= self.days) and (
-            self.dollars is None or option.payable_dollars <= self.dollars
-        )
+        return (self.days is None or days_of(option, self.confidence) <= self.days) and self.affords(option)
+
+    def affords(self, option: Option) -> bool:
+        """Whether an option keeps to the budget."""
+        return self.dollars is None or option.payable_dollars <= self.dollars
+
+    def on_time(self, option: Option) -> float | None:
+        """Share of an option's runs that keep to the deadline; None where there is none."""
+        return None if self.days is None else share_within(option, self.days)
 
     def excess(self, option: Option) -> float:
         """How far an option is beyond the limits: 1 where one is missed by its double."""
-        late = 0.0 if self.days is None else max(option.days / self.days - 1, 0)
+        late = 0.0 if self.days is None else max(days_of(option, self.confidence) / self.days - 1, 0)
         dear = 0.0 if self.dollars is None else max(option.payable_dollars / self.dollars - 1, 0)
         return late + dear
 
     def lacks(self, option: Option) -> str:
         """What an option lacks, in words."""
         words = []
-        if self.days is not None and option.days > self.days:
-            words.append(f"{_late(option.days - self.days, self.days)} too late")
+        if self.days is not None and (late := days_of(option, self.confidence) - self.days) > 0:
+            sure = "" if self.confidence == EVEN else f" in {self.confidence:.0%} of its runs"
+            words.append(f"{_late(late, self.days)} too late{sure}")
         if self.dollars is not None and option.payable_dollars > self.dollars:
             whole = "" if option.terms is None else f", because {whole_terms(option.terms)} owed"
             whole = ", because machines are paid in full" if option.quote.owned else whole
@@ -95,6 +108,20 @@ def cheapest(found: Sequence[Option], wish: Wish) -> Option | None:
     return min((one for one in found if wish.met(one)), key=lambda one: (one.dollars, one.days), default=None)
 
 
+def surer(found: Sequence[Option], wish: Wish, chosen: Option) -> Option | None:
+    """Where a chosen option may well be late, the cheapest of those that are not, or else the surest of all that are
+    surer; None where it is sure itself, or none is surer."""
+    share = wish.on_time(chosen)
+    if share is None or share >= SURE:
+        return None
+    shares = {id(one): wish.on_time(one) or 0.0 for one in found if wish.met(one)}
+    better = [one for one in found if shares.get(id(one), 0.0) > share]
+    sure = [one for one in better if shares[id(one)] >= SURE]
+    if sure:
+        return min(sure, key=lambda one: (one.dollars, one.days))
+    return max(better, key=lambda one: (shares[id(one)], -one.dollars), default=None)
+
+
 def fastest(found: Sequence[Option], wish: Wish) -> Option | None:
     """The fastest option that keeps to the limits; of those as fast, the cheapest in what has to be paid."""
     quick = as_fast([one for one in found if wish.met(one)])
@@ -107,8 +134,16 @@ def faster(one: Option, other: Option) -> bool:
 
 
 def nearest(found: Sequence[Option], wish: Wish, count: int = 3) -> list[Option]:
-    """The options that miss the limits by least, one per cluster and size."""
-    chosen: dict[tuple[str, int], Option] = {}
-    for one in sorted(found, key=wish.excess):
-        chosen.setdefault((one.candidate.cluster, one.candidate.gpus), one)
-    return list(chosen.values())[:count]
+    """The options that miss the limits by least, one per cluster and size; of those whose days are the same within
+    ``ALIKE`` the cheapest first."""
+    chosen: list[Option] = []
+    left = sorted(found, key=wish.excess)
+    while left and len(chosen) < count:
+        first = left[0]
+        alike = [one for one in left if not faster(first, one) and not faster(one, first)
+                 and wish.excess(replace(one, days=first.days)) <= wish.excess(first)]  # fmt: skip
+        best = min(alike, key=lambda one: (one.payable_dollars, one.dollars, one.days))
+        chosen.append(best)
+        place = best.candidate.cluster, best.candidate.gpus
+        left = [one for one in left if (one.candidate.cluster, one.candidate.gpus) != place]
+    return chosen

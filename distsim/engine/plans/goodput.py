@@ -9,6 +9,7 @@ from typing import Any
 from distsim.arrays import ceil_div
 from distsim.engine.campaigns.pace import pace_source
 from distsim.engine.figures import Figures
+from distsim.engine.plans.repairs import enough_spares, repair_seconds, waits
 from distsim.errors import DistsimError
 from distsim.formulas import goodput as forms
 from distsim.specs.cluster import USUAL_NODE
@@ -176,13 +177,14 @@ def goodput(
     if interval > work_seconds:
         figures.note("checkpoint interval, the whole run", work_seconds, "s", "one checkpoint, at the end")
         interval, notes = work_seconds, ()
-    spares = _spares(failures, policy, broken, figures)
+    repair = repair_seconds(failures, figures)
+    spares = policy.spares if policy.spares is not None else enough_spares(repair, broken, figures)
     restart = _restart(gpus, failures, checkpoint, storage, figures)
     stretch = figures.use(
         "time factor of failures and checkpoints", forms.wall_over_work, interval_seconds=interval,
         blocking_seconds=blocking, drain_seconds=drain, restart_seconds=restart, mean_time_between_failures=mean,
     )  # fmt: skip
-    short, wait, waiting = _waits(failures.repair or 0.0, spares, broken, figures)
+    short, wait, waiting = waits(repair, spares, broken, figures)
     planned = figures.use("time factor of planned maintenance", forms.planned_stretch,
                           pauses_per_day=policy.pauses_per_day, seconds_per_pause=policy.pause_seconds)  # fmt: skip
     slow = figures.use(
@@ -205,25 +207,6 @@ def _with_preemptions(broken: float, nodes: int, policy: Policy, figures: Figure
                         seconds_per_node=policy.node_preempted_every)  # fmt: skip
     return float(figures.use("time between stops", forms.seconds_between_stops, seconds_between_failures=broken,
                              seconds_between_preemptions=taken))  # fmt: skip
-
-
-def _spares(failures: Failures, policy: Policy, broken: float, figures: Figures) -> int:
-    """Spare nodes as stated, or as many as are hardly ever all in repair."""
-    if policy.spares is not None:
-        return policy.spares
-    return int(figures.use("spare nodes", forms.usual_spares, nodes_in_repair=(failures.repair or 0.0) / broken))
-
-
-def _waits(repair: float, spares: int, broken: float, figures: Figures) -> tuple[float, float, float]:
-    """Share of the failures that find no spare node, how long these wait, and the factor on the time. Whoever takes a
-    spot machine away gives another, so that only what is ``broken`` counts."""
-    short = figures.use("share of failures with no spare left", forms.spares_short_probability,
-                        nodes_in_repair=repair / broken, spares=spares)  # fmt: skip
-    wait = figures.use("wait for a repair, with no spare left", forms.repair_wait_seconds, repair_seconds=repair,
-                       spares=spares)  # fmt: skip
-    stretch = figures.use("time factor of waits for repairs", forms.waiting_stretch, short_probability=short,
-                          wait_seconds=wait, seconds_between_failures=broken)  # fmt: skip
-    return float(short), float(wait), float(stretch)
 
 
 def storage_rate(gpus: int, storage: Storage, figures: Figures) -> float:

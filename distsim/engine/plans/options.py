@@ -20,7 +20,7 @@ LISTS = (*BOUNDED, "gpu", "gpus", "cluster", "provider", "price")
 PRESETS = ("failures", "storage", "facility")
 QUANTITIES = ("deadline", "budget", "price_age", "checkpoint_every", "preempted_every", "maintenance_every")
 """Those in seconds or dollars, or texts with a unit."""
-SHARES = ("margin", "stragglers")
+SHARES = ("margin", "stragglers", "confidence")
 DEFAULTS: dict[str, Any] = {
     **dict.fromkeys((*LISTS, *JOB, *COUNTS, *QUANTITIES, *SHARES, "pace")), **dict.fromkeys(SWITCHES, False),
     **dict.fromkeys(PRESETS, "default"), "price": "on-demand",

@@ -46,6 +46,10 @@ class Ownership:
     parts: Mapping[str, float]
     """What makes up an owned hour in use."""
     figures: Figures
+    together: int = 1
+    """How many are sold together."""
+    ends: tuple[float, float] = (0.0, 0.0)
+    """Between which the price lies by what its sources say."""
 
     @property
     def rented(self) -> bool:
@@ -58,6 +62,7 @@ class Ownership:
         unknown = {} if self.rented else {"renting": None, "renting_so_far": None}
         return {
             "item": self.item, "date": self.date, "usd_per_gpu": self.price,
+            "usd_per_gpu_low": self.ends[0], "usd_per_gpu_high": self.ends[1],
             "owned_usd_per_gpu_hour": self.owned_per_hour, "rent_usd_per_gpu_hour": self.rent_per_hour or None,
             "rent_usd_per_used_gpu_hour": self.rent_per_used_hour or None,
             "owned_usd_per_gpu_hour_parts": dict(self.parts),
@@ -106,23 +111,28 @@ def ownership(
     )  # fmt: skip
     hall = figures.use("hall", money.hall_dollars_per_hour, rated_watts=watts,
                        usd_per_kw_month=facility.usd_per_kw_month or 0.0)  # fmt: skip
+    capital = figures.use("interest", money.interest_dollars_per_hour, price=price,
+                          residual_fraction=facility.residual_fraction,
+                          interest_per_year=facility.interest)  # fmt: skip
+    standing = upkeep + hall + capital
     owned = figures.use(
         "owned, per hour in use", money.owned_dollars_per_used_hour, depreciation_per_hour=worn,
-        standing_per_hour=upkeep + hall, power_per_used_hour=power, utilisation=facility.utilisation,
+        standing_per_hour=standing, power_per_used_hour=power, utilisation=facility.utilisation,
     )  # fmt: skip
     months = math.inf if not rent else figures.use(
         "break-even", money.break_even_months, price=price, rent_per_hour=rent, power_per_used_hour=power,
-        standing_per_hour=upkeep + hall, utilisation=facility.utilisation,
+        standing_per_hour=standing, utilisation=facility.utilisation,
     )  # fmt: skip
     used = facility.utilisation * money.YEAR_HOURS
-    running = float(power * used + (upkeep + hall) * money.YEAR_HOURS)
-    standing = {"depreciation": worn, "upkeep": upkeep, "hall": hall}
-    parts = {name: float(cost / facility.utilisation) for name, cost in standing.items()}
+    running = float(power * used + standing * money.YEAR_HOURS)
+    each = {"depreciation": worn, "upkeep": upkeep, "hall": hall, **({"interest": capital} if capital else {})}
+    parts = {name: float(cost / facility.utilisation) for name, cost in each.items()}
     parts["electricity"] = float(power)
     years = _years(price, running, rent * used, facility)
     return Ownership(
         purchase.item, purchase.date, purchase.source, price, float(owned), rent_per_hour, rent, float(months),
-        tuple(years), parts, figures,
+        tuple(years), parts, figures, purchase.gpus or 1,
+        (price * purchase.low / purchase.middle, price * purchase.high / purchase.middle),
     )  # fmt: skip
 
 

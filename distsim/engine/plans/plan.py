@@ -54,6 +54,15 @@ class Candidate:
     gpu_power: float | None = None
     """Watts of the limit under which the accelerators run."""
     framework: str = ""
+    domain: int = 0
+    """Accelerators that fast links join; 0 where it does not matter."""
+    domain_gpus: int = 0
+    """Of those as many as hold whole groups of ranks."""
+
+    @property
+    def leaves_idle(self) -> bool:
+        """Whether its groups of ranks leave some accelerators of each domain idle."""
+        return self.gpus > self.domain > self.domain_gpus > 0
 
     def under(self, term: str) -> Candidate:
         """The candidate on machines rented at a term: spot has a goodput of its own."""
@@ -123,7 +132,12 @@ class Option:
     @property
     def arithmetic_dollars(self) -> float:
         """The part of the rent that no exchange, bubble, recomputation or failure takes."""
-        return self.dollars * self.candidate.share(self.candidate.breakdown.get("compute", 0.0))
+        return self.dollars * self.busy_share * self.candidate.share(self.candidate.breakdown.get("compute", 0.0))
+
+    @property
+    def busy_share(self) -> float:
+        """Of the accelerators that are paid for, those that the run has ranks on."""
+        return self.candidate.gpus / self.billed_gpus
 
     @property
     def terms(self) -> int | None:
@@ -144,7 +158,7 @@ class Option:
         years = RESERVED_YEARS.get(self.quote.term)
         if years is None:
             return None
-        gpus, rate = self.candidate.gpus, self.quote.usd_per_gpu_hour
+        gpus, rate = self.billed_gpus, self.quote.usd_per_gpu_hour
         return float(money.reserved_dollars(gpus, rate, self.days * DAY, years))
 
     @property
@@ -155,11 +169,12 @@ class Option:
     @property
     def bought_gpus(self) -> int:
         """Accelerators that have to be bought, which are sold by whole systems or racks."""
-        return self._whole_systems(self.candidate.gpus)
+        return whole_units(self.candidate, self.quote.bought_together)
 
-    def _whole_systems(self, gpus: int) -> int:
-        """Accelerators of the systems or racks that hold so many."""
-        return int(round_up(gpus, self.quote.bought_together))
+    @property
+    def billed_gpus(self) -> int:
+        """Accelerators whose hours are paid: more than the run uses where its groups leave some of a rack idle."""
+        return billed_gpus(self.candidate, self.quote)
 
     @property
     def spare_gpus(self) -> int:
@@ -171,12 +186,12 @@ class Option:
     @property
     def spare_dollars(self) -> float:
         """What the spares would cost at the same rate, where whoever rents the others pays for them too: of a
-        reservation over its whole terms; where machines are bought, the further systems that hold them."""
+        reservation over its whole terms; of machines to buy, further systems for what the bought ones cannot hold."""
         spares = self.candidate.goodput.spares
         if spares and self.quote.owned:
-            further = self._whole_systems(self.candidate.gpus + spares * self.spare_gpus) - self.bought_gpus
-            return further * self.quote.bought_dollars
-        return self.payable_dollars * spares * self.spare_gpus / self.candidate.gpus if spares else 0.0
+            beyond = spares * self.spare_gpus - (self.bought_gpus - self.candidate.gpus)
+            return float(round_up(max(beyond, 0), self.quote.bought_together)) * self.quote.bought_dollars
+        return self.payable_dollars * spares * self.spare_gpus / self.billed_gpus if spares else 0.0
 
     @property
     def interruptions(self) -> float:
@@ -199,7 +214,8 @@ class Option:
         """As in the JSON contract, and more."""
         one = self.candidate
         return {
-            "cluster": one.cluster, "gpu": one.gpu, "gpus": one.gpus, "gpu_power": one.gpu_power,
+            "cluster": one.cluster, "gpu": one.gpu, "gpus": one.gpus, "billed_gpus": self.billed_gpus,
+            "gpu_power": one.gpu_power,
             "framework": one.framework, "layout": dict(one.layout),
             "global_batch": one.global_batch, "spare_nodes": one.goodput.spares,
             "days": self.days, "days_interval": self.interval(self.days),
@@ -237,6 +253,24 @@ def options(
     return cheapest_first(found)
 
 
+def billed_gpus(one: Candidate, quote: Quote) -> int:
+    """Accelerators of a candidate whose hours are paid at a quote: those of whole instances, or of bought racks also
+    those that its groups of ranks leave idle, but not the rest of a last system, which has room for other work."""
+    if not quote.owned:
+        return whole_units(one, quote.gpus_per_instance)
+    return one.gpus + (one.gpus // one.domain_gpus * (one.domain - one.domain_gpus) if one.leaves_idle else 0)
+
+
+def whole_units(one: Candidate, unit: int) -> int:
+    """Accelerators of a candidate in whole units (systems, racks, instances), as many in each domain as its groups of
+    ranks take there."""
+    if not one.leaves_idle:
+        return int(round_up(one.gpus, unit))
+    used = one.domain_gpus * max(unit // one.domain, 1)
+    full, rest = divmod(one.gpus, used)
+    return int(full * round_up(used, unit) + round_up(rest, unit))
+
+
 def cheapest_first(found: Sequence[Option]) -> list[Option]:
     """In order of the rent; of the same, the fastest first."""
     return sorted(found, key=lambda option: (option.dollars, option.days))
@@ -244,9 +278,10 @@ def cheapest_first(found: Sequence[Option]) -> list[Option]:
 
 def _option(one: Candidate, quote: Quote, tokens: float, facility: Facility) -> Option:
     days = one.days(tokens, one.step_seconds)
-    hours = money.gpu_hours(one.gpus, days * DAY)
+    hours = money.gpu_hours(billed_gpus(one, quote), days * DAY)
     watts = None if one.draw is None else one.draw.mean(one.goodput.fraction)
-    kwh = None if watts is None else float(energy.energy_kwh(hours, watts, facility.pue))
+    busy = money.gpu_hours(one.gpus, days * DAY)
+    kwh = None if watts is None else float(energy.energy_kwh(busy, watts, facility.pue))
     grid = facility.kg_co2e_per_kwh
     return Option(
         one, quote, days, one.days(tokens, one.step_low), one.days(tokens, one.step_high), float(hours),

@@ -22,6 +22,7 @@ from distsim.engine.plans.candidates import Place, answers, candidate_setup
 from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.no_option import nothing_found, without_option
 from distsim.engine.plans.offers import Offers, offers
+from distsim.engine.plans.on_time import spread
 from distsim.engine.plans.owned import owned_hour
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
 from distsim.engine.plans.parts import partial_rents
@@ -40,8 +41,6 @@ from distsim.units import DAY
 if TYPE_CHECKING:
     from distsim.engine.plans.campaign import Campaigns
 
-Z90 = 1.645
-"""Standard deviations from the middle to either end of a 90 % interval of a normal distribution."""
 MANY_FAILURES, FEW_CAMPAIGNS = 2_000, 500
 """Campaigns of very many failures are alike: fewer of them are simulated."""
 
@@ -78,6 +77,11 @@ class Plan:
     def fastest(self) -> Option | None:
         """Fastest within the limits."""
         return choice.fastest(self.options, self.request.wish)
+
+    @property
+    def surer(self) -> Option | None:
+        """The next cheapest option that is sure to be in time, where the cheapest is not; None where there is none."""
+        return None if self.cheapest is None else choice.surer(self.options, self.request.wish, self.cheapest)
 
     @property
     def nearest(self) -> list[Option]:
@@ -136,14 +140,14 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract, and more."""
         index = {id(option): position for position, option in enumerate(self.options)}
-        pick = {"cheapest": self.cheapest, "fastest": self.fastest}
+        pick, wish = {"cheapest": self.cheapest, "fastest": self.fastest, "surer": self.surer}, self.request.wish
         chosen = self.chosen
         buying = None if chosen is None else self.buying(chosen)
         return {
             "schema": "distsim.plan/1", "model": self.model.name, "tokens": self.request.tokens,
             "job": stated_of(self.request.terms.job),
             "global_batch": None if chosen is None else chosen.candidate.global_batch,
-            "options": [option.to_dict() for option in self.options],
+            "options": [{**option.to_dict(), "on_time": wish.on_time(option)} for option in self.options],
             "pareto": self.pareto,
             **{name: None if one is None else index[id(one)] for name, one in pick.items()},
             "met": self.cheapest is not None, "limits": self.request.wish.to_dict(),
@@ -190,12 +194,10 @@ def finish_dates(option: Option, seed: int = 0) -> Campaigns:
     from distsim.engine.plans.campaign import CAMPAIGNS, simulate
 
     one = option.candidate
-    ends = (one.step_seconds / one.step_low, one.step_high / one.step_seconds) if one.step_low > 0 else (1.0, 1.0)
-    spread = max(math.log(ends[0]) / Z90, 0.0), max(math.log(ends[1]) / Z90, 0.0)
     work = one.work_seconds(option.tokens)
     failures = one.goodput.interruptions(work)
     campaigns = CAMPAIGNS if failures <= MANY_FAILURES else FEW_CAMPAIGNS
-    return simulate(one.goodput, work, campaigns, seed, spread)
+    return simulate(one.goodput, work, campaigns, seed, spread(one))
 
 
 @catalog.settled()  # every offer names its accelerator, and every layout its hardware

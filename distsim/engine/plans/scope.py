@@ -19,6 +19,7 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tuning import tuning_notes
 from distsim.engine.plans.energy import USUAL_UTILISATION
+from distsim.engine.plans.repairs import repair_note
 from distsim.engine.plans.sold import asked_for, sold_whole, unmatched
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
@@ -187,6 +188,7 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequ
     ]
     if (pace := campaign_pace()) == request.terms.policy.pace:
         notes.append(f"steps take {pace:g} times as long as in benchmarks, as in published campaigns; --pace sets it")
+    notes += repair_note(request.terms.failures)
     if request.terms.batch.stated is None:
         notes.append(request.terms.batch.words(one.candidate.global_batch or 0 for one in found))
     if request.terms.job.seq is not None and request.terms.job.seq < model.spec.context:
@@ -218,9 +220,9 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequ
     if OWNED in request.price_terms:
         house = request.facility
         notes.append(
-            "owned: an hour in use costs its share of price, upkeep and hall, plus electricity; machines are in use "
-            f"{house.utilisation:.0%} of {house.lifetime_years:g} years (facility {house.name}); a budget is compared "
-            "with the purchase price of whole systems"
+            f"owned: an hour in use costs its share of price, upkeep{', interest' if house.interest else ''} and hall, "
+            f"plus electricity; machines are in use {house.utilisation:.0%} of {house.lifetime_years:g} years "
+            f"(facility {house.name}); a budget is compared with the purchase price of whole systems"
         )
     if "spot" in request.price_terms and request.terms.policy.node_preempted_every is None:
         notes.append(
