@@ -16,7 +16,7 @@ from distsim.errors import DistsimError
 from distsim.specs.job import Job
 
 JOB: dict[str, Any] = {"model": "llama-3.2-1b", "gpus": 1, "seq": 512, "framework": "huggingface"}
-PASCAL = ["gtx-1080-ti", "p100-pcie-16gb", "p100-sxm2-16gb"]
+PASCAL = ["gtx-1070-ti", "gtx-1080-ti", "p100-pcie-16gb", "p100-sxm2-16gb"]
 
 
 def proposed(gpu: str) -> set[tuple[str, Any]]:
