@@ -2,16 +2,21 @@
 issues, pull requests and functional tests are of others, which the interval of its tables held less often
 (docs/findings/fit.md)."""
 
+import csv
 import functools
 from collections import Counter
 
 from distsim import catalog
-from distsim.interop.runs import Run, read_runs
+from distsim.interop.runs import Run
 
 
 def document_of(run: Run) -> tuple[str, str]:
     """A run's source in short, and what its next word begins with: a folder, a page, or what kind of words follow."""
-    source, _, rest = (run.text("source") or "?").partition(" ")
+    return _place(run.text("source") or "?")
+
+
+def _place(words: str) -> tuple[str, str]:
+    source, _, rest = words.partition(" ")
     return source, rest.lstrip().partition(" ")[0].partition("/")[0]
 
 
@@ -26,5 +31,6 @@ def has_company(run: Run) -> bool:
 
 @functools.cache
 def _shipped() -> tuple[Counter[tuple[str, str]], frozenset[str]]:
-    runs = read_runs(catalog.path("runs", "published"))
-    return Counter(map(document_of, runs)), frozenset(run.id for run in runs)
+    with open(catalog.path("runs", "published"), newline="", encoding="utf-8") as table:
+        rows = list(csv.DictReader(table))
+    return Counter(_place(row["source"]) for row in rows), frozenset(row["id"] for row in rows)
