@@ -90,6 +90,7 @@ def test_auto_is_as_many_tiles_as_the_sequence_of_a_rank_is_wide() -> None:
         ({"mlp_tiles": "auto", "lora_rank": 8}, "adapters of tiled MLPs are not described"),
         ({"mlp_tiles": "auto", "framework": "megatron-core"}, "megatron-core has no MLPs in tiles"),
         ({"mlp_tiles": "auto", "model": "mixtral-8x7b"}, "has experts and no dense MLP"),
+        ({"mlp_tiles": 1025, "seq": 4096, "cp": 4, "gpus": 4}, "a rank's sequence has only 1,024 tokens"),
     ],
 )
 def test_tiles_that_nothing_has_are_refused(options: dict[str, object], words: str) -> None:
@@ -101,7 +102,7 @@ def test_the_headline_tells_the_tiles_and_search_takes_them() -> None:
     words = "llama-3.1-8b --framework deepspeed --gpus 8 --gpu h100-sxm --seq 131072 --recompute full --mlp-tiles auto"
     told = piped("memory", *words.split(), "--zero", "3", "--cp", "8", "--cp-mode", "all_to_all")
     assert told.returncode == 0, told.stderr
-    assert "MLPs in tiles" in " ".join(told.stdout.split())
+    assert "MLPs in tiles of up to 4,096 tokens" in " ".join(told.stdout.split())
     found = piped("search", *words.split(), "--cp", "1,8", "--tp", "1", "--global-batch", "8")
     assert found.returncode == 0, found.stderr
     assert "--mlp-tiles auto" in found.stdout.split("Best: ")[1]
@@ -130,3 +131,12 @@ def test_notes_of_runs_tell_tiles(notes: str, tiles: object) -> None:
              "seq_len": "65536", "micro_batch": "1", "grad_accum": "1", "recompute": "full", "precision": "bf16",
              "notes": notes}  # fmt: skip
     assert setup_of(Run(cells, 2)).job.mlp_tiles == tiles
+
+
+@pytest.mark.parametrize(("tiles", "noted"), [("auto", False), (4, False), (5, True), (4096, True)])
+def test_tiles_shorter_than_a_model_is_wide_are_timed_as_longer_ones_and_a_note_says_so(
+    tiles: int | str, noted: bool
+) -> None:
+    report = step(four(seq=16384, mlp_tiles=tiles))
+    assert any("are shorter than the model is wide" in note for note in report.notes) == noted
+    assert report.seconds == pytest.approx(step(four(seq=16384, mlp_tiles="auto")).seconds)

@@ -47,8 +47,7 @@ def timed(
     from distsim.engine.steps.intervals import interval_of
 
     refuse_unjoined(setup, setup.layout.gpus)
-    correction = correction_of(setup, run, year, source)
-    correction = correction._replace(familiar=correction.familiar and (correction.own or company))
+    correction = correction_of(setup, run, year, source).within(company)
     work = work_of(setup)
     seconds = sum(scaled(breakdown_of(work, timing_of(setup), correction.state), correction).values())
     return seconds, interval_of(work, seconds, correction)

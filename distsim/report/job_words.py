@@ -94,7 +94,7 @@ def _recompute_words(setup: Setup) -> list[str]:
 
 def kernel_words(setup: Setup) -> list[str]:
     """How it is computed, where not as by default: attention, compiler, graphs, overlap, loss."""
-    layout = setup.layout
+    layout, tiles = setup.layout, setup.job.mlp_tiles
     return [
         *([f"{layout.attention} attention"] if layout.attention != "flash" else []),
         *(["compiled"] if setup.compiled else []),
@@ -104,8 +104,8 @@ def kernel_words(setup: Setup) -> list[str]:
         *([OVERLAPS[overlapped(setup)]] if setup.job.tp_comm_overlap is not None and layout.tp > 1 else []),
         *([DATA_OVERLAPS[setup.job.dp_comm_overlap]] if setup.job.dp_comm_overlap is not None else []),
         *([f"{setup.job.loss} loss"] if setup.job.loss else []),
-        *([f"MLPs in {setup.job.mlp_tiles:,} tiles"] if isinstance(setup.job.mlp_tiles, int) else []),
-        *(["MLPs in tiles"] if setup.job.mlp_tiles == "auto" else []),
+        *([f"MLPs in {tiles:,} tiles"] if isinstance(tiles, int) else []),
+        *([f"MLPs in tiles of up to {setup.model.hidden:,} tokens"] if tiles == "auto" else []),
         *([f"{setup.model.mtp_trained} MTP"] if setup.model.mtp_trained else []),
     ]  # fmt: skip
 

@@ -91,6 +91,10 @@ class Correction(NamedTuple):
     own: bool = False
     """Whether that source is the user."""
 
+    def within(self, document: bool) -> Self:
+        """Familiar only where its source's other runs are of the same document, as all of a user's are."""
+        return self._replace(familiar=self.familiar and (self.own or document))
+
     @property
     def word(self) -> str:
         """How well the job is covered by measured runs."""

@@ -35,7 +35,7 @@ from distsim.engine.jobs.reference import gathered_note, refuse_reference
 from distsim.engine.jobs.remat import settle_policy
 from distsim.engine.jobs.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.jobs.software import framework_of
-from distsim.engine.jobs.tiling import check_tiles, tiles_of
+from distsim.engine.jobs.tiling import tile_notes, tiles_of
 from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
 from distsim.engine.jobs.tuning import as_tuned, in_stream, tuning_notes, tuning_of, tuning_options, whole_weights
 from distsim.errors import DistsimError
@@ -188,7 +188,6 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     model, stored = as_stored(load_model(job.model).spec, framework)
     attention_notes = settle_attention(filled, origins, framework, model, replayed=bool(given.get("framework")))
     check_capacity(filled, model)
-    check_tiles(filled, model)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     model = with_images(model, filled)
     chunk_notes = settle_chunks(filled, origins, model, framework)
@@ -203,6 +202,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     layout, notes = layout_of(filled, origins, model, cluster, least)
     notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored, *attention_notes]
     check_images(model, layout)
+    notes += tile_notes(filled, model, layout)
     _refuse_broken(model, layout)
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
     if job.names_framework and not given.get("framework"):

@@ -25,14 +25,26 @@ def has_dense_mlp(model: Model) -> bool:
     return model.experts is None or bool(model.experts.dense_layers or model.experts.beside_dense)
 
 
-def check_tiles(options: Mapping[str, Any], model: Model) -> None:
-    """Raise DistsimError for tiles of what a model has not, and beside adapters, which no row here tiles."""
+def tile_notes(options: Mapping[str, Any], model: Model, layout: Layout) -> list[str]:
+    """A note on tiles that are shorter than a model is wide, as ``auto`` makes none. Raises DistsimError for tiles of
+    what a model has not, of less than a token, and beside adapters, which no row here tiles."""
     stated = options["mlp_tiles"]
     if stated is None:
-        return
+        return []
     if not has_dense_mlp(model):
         raise DistsimError(f"--mlp-tiles {stated} has no effect: {model.name} has experts and no dense MLP",
                            "leave it out")  # fmt: skip
     if options["lora_rank"] is not None:
         raise DistsimError(f"--mlp-tiles {stated} with --lora-rank: adapters of tiled MLPs are not described",
                            "leave one of them out")  # fmt: skip
+    tokens = int(layout.seq // layout.cp)
+    if stated == "auto" or stated <= usual_tiles(tokens, model.hidden):
+        return []
+    if stated > tokens:
+        raise DistsimError(
+            f"--mlp-tiles {stated}: a rank's sequence has only {tokens:,} tokens", "fewer tiles, or auto"
+        )
+    return [
+        f"tiles of {tokens // stated:,} tokens are shorter than the model is wide: their products are timed as at full "
+        "speed, which such short ones do not reach"
+    ]

@@ -23,8 +23,7 @@ def recomputations(base: Setup, layers: int, bounds: Bounds) -> list[tuple[int, 
     if base.job.recompute_modules:
         return [] if counted or not {"selective", MODULES}.intersection(words) else [(1, 0)]
     switches = base.framework.supports.recompute_switches
-    named = "recompute" in bounds.given
-    if "operations" not in switches and not named and not base.job.recompute_modules:
+    if "operations" not in switches and "recompute" not in bounds.given:
         words = [word for word in words if word != "selective"]
     found = [pair for word, pair in (("none", (0, 0)), ("selective", (1, 0))) if word in words and not counted]
     if "full" in words and "layers" not in switches and not counted:

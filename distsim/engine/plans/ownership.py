@@ -100,21 +100,14 @@ def ownership(
     figures = Figures()
     rent = _rent_per_used_hour(rent_per_hour, facility, reserved, figures)
     price = _price(purchase, facility, figures)
-    watts = rated_watts or watts_per_gpu
     power = figures.use("electricity, in use", money.power_dollars_per_hour, watts=watts_per_gpu, pue=facility.pue,
                         usd_per_kwh=facility.usd_per_kwh or 0.0)  # fmt: skip
-    upkeep = figures.use("upkeep", money.upkeep_dollars_per_hour, price=price,
-                         upkeep_fraction_per_year=facility.upkeep_fraction)  # fmt: skip
+    each = _standing(price, rated_watts or watts_per_gpu, facility, figures)
+    standing = sum(each.values())
     worn = figures.use(
         "depreciation", money.depreciation_dollars_per_hour, price=price,
         residual_fraction=facility.residual_fraction, lifetime_years=facility.lifetime_years,
     )  # fmt: skip
-    hall = figures.use("hall", money.hall_dollars_per_hour, rated_watts=watts,
-                       usd_per_kw_month=facility.usd_per_kw_month or 0.0)  # fmt: skip
-    capital = figures.use("interest", money.interest_dollars_per_hour, price=price,
-                          residual_fraction=facility.residual_fraction,
-                          interest_per_year=facility.interest)  # fmt: skip
-    standing = upkeep + hall + capital
     owned = figures.use(
         "owned, per hour in use", money.owned_dollars_per_used_hour, depreciation_per_hour=worn,
         standing_per_hour=standing, power_per_used_hour=power, utilisation=facility.utilisation,
@@ -125,8 +118,7 @@ def ownership(
     )  # fmt: skip
     used = facility.utilisation * money.YEAR_HOURS
     running = float(power * used + standing * money.YEAR_HOURS)
-    each = {"depreciation": worn, "upkeep": upkeep, "hall": hall, **({"interest": capital} if capital else {})}
-    parts = {name: float(cost / facility.utilisation) for name, cost in each.items()}
+    parts = {name: float(cost / facility.utilisation) for name, cost in {"depreciation": worn, **each}.items()}
     parts["electricity"] = float(power)
     years = _years(price, running, rent * used, facility)
     return Ownership(
@@ -134,6 +126,21 @@ def ownership(
         tuple(years), parts, figures, purchase.gpus or 1,
         (price * purchase.low / purchase.middle, price * purchase.high / purchase.middle),
     )  # fmt: skip
+
+
+def _standing(price: float, rated_watts: float, facility: Facility, figures: Figures) -> dict[str, float]:
+    """What a machine costs in every hour, in use or not; interest where the house states a rate."""
+    found = {
+        "upkeep": figures.use("upkeep", money.upkeep_dollars_per_hour, price=price,
+                              upkeep_fraction_per_year=facility.upkeep_fraction),
+        "hall": figures.use("hall", money.hall_dollars_per_hour, rated_watts=rated_watts,
+                            usd_per_kw_month=facility.usd_per_kw_month or 0.0),
+    }  # fmt: skip
+    if facility.interest:
+        found["interest"] = figures.use("interest", money.interest_dollars_per_hour, price=price,
+                                        residual_fraction=facility.residual_fraction,
+                                        interest_per_year=facility.interest)  # fmt: skip
+    return {name: float(cost) for name, cost in found.items()}
 
 
 def _rent_per_used_hour(rent_per_hour: float, facility: Facility, reserved: bool, figures: Figures) -> float:

@@ -125,21 +125,22 @@ def _fuses_backward(run: Run, setup: Setup) -> bool | None:
     return True if told is None and ring else told
 
 
+def _attention_kernel(run: Run, setup: Setup, then: str | None) -> str:
+    """The kernel that a row names, or that its framework has where it names flash attention; else that of ``then``, the
+    software of its year, or the framework's."""
+    if named := kernel_said(run):
+        return named
+    package = str(setup.framework.usual.get("named_flash", "")) if names_flash(run) else ""
+    kernel = package or then or setup.kernels.attention_kernel
+    return "flash-1" if kernel == "flash-2" and year_ended(run) < FLASH_2_SINCE else kernel
+
+
 def with_kernels_of(run: Run, setup: Setup) -> Setup:
     """The setup with its framework's kernels in the year of the run, and the attention kernel
     and policy of recomputation that the row names."""
     year, framework = run_year(run), setup.framework
     own = _of_year(run, setup, year)
-    if named := kernel_said(run):
-        own["attention_kernel"] = named
-    elif names_flash(run) and (package := framework.usual.get("named_flash")):
-        own["attention_kernel"] = package
-    if (
-        named is None
-        and own.get("attention_kernel", setup.kernels.attention_kernel) == "flash-2"
-        and year_ended(run) < FLASH_2_SINCE
-    ):
-        own["attention_kernel"] = "flash-1"
+    own["attention_kernel"] = _attention_kernel(run, setup, own.get("attention_kernel"))
     if (block := block_said(run)) and setup.accelerator.chip.attention_block:
         own["attention_block"] = block
     if (fused := _fuses_backward(run, setup)) is not None and setup.accelerator.chip.attention_block:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from distsim.engine.corrections.documents import has_company
 from distsim.engine.corrections.likeness import correction_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.setup import setup_of
@@ -23,7 +24,7 @@ def timed_layer(run: Run, setup: Setup) -> tuple[float, Interval]:
     """Seconds of forward and backward of a layer, and their interval: embedding, loss and optimizer are no part of it,
     nor is what a step costs the host."""
     more = setup_of(replace(run, cells={**run.cells, "layers": "2", "vocab": str(setup.model.vocab)}))
-    correction = correction_of(setup, run.id, run_year(run), run.source)
+    correction = correction_of(setup, run.id, run_year(run), run.source).within(has_company(run))
     one, two = (scaled(breakdown_of(work_of(s), timing_of(s), correction.state), correction) for s in (setup, more))
     seconds = sum(two[part] - one[part] for part in OF_PASSES)
     return seconds, interval_of(work_of(setup), seconds, correction)

@@ -207,18 +207,18 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     real = replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
     if real in FP32_WEIGHTS and run_notes.weighs_16_bits(run) and not run.count("zero_stage"):
         return "pure-bf16"
-    if (
-        real in NARROW_WEIGHTS
-        and framework.family == "torch"
-        and not run_notes.zero_stage(run)
-        and hit(AROUND_FP32, run.notes)
-    ):
+    if real in NARROW_WEIGHTS and _casts_wide_weights(run, framework):
         return AUTOCAST
     if by_torch(run) and (told := REDUCED.get((real, run_notes.gradients_of(run) or ""))):
         return told
     wide = f"{real}-fp32-grads"
     buffered = framework.family in GRADIENT_BUFFERS and run_notes.gradients_of(run) == "fp32"
     return wide if buffered and catalog.knows("precisions", wide) else real
+
+
+def _casts_wide_weights(run: Run, framework: Framework) -> bool:
+    """Whether notes tell of autocast around fp32 weights, where nothing shards them in a format of its own."""
+    return framework.family == "torch" and not run_notes.zero_stage(run) and hit(AROUND_FP32, run.notes) is not None
 
 
 def assumed_precision(run: Run, framework: Framework) -> str:
