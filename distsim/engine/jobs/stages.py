@@ -68,7 +68,7 @@ class Stage:
     at_loss: tuple[Flight, ...] = ()
     """Those moments of its flights at which the output layer may run, where chunks are told apart."""
 
-    @property
+    @cached_property
     def layer_count(self) -> int:
         """Layers of any kind on this stage."""
         return sum(count for _, count in self.layers)

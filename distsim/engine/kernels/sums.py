@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from distsim.arrays import Number, nothing, product
+from distsim.arrays import PLAIN, Number, product
 from distsim.engine.kernels.orthogonal import UpdateWork
 
 PHASES = ("forward", "backward", "recompute")
@@ -35,7 +35,7 @@ class Sums:
         """Add ``times`` times another."""
         mine, once = vars(self), isinstance(times, int) and times == 1
         for name, value in vars(other).items():
-            if not nothing(value):  # most kernels are of one kind
+            if not isinstance(value, PLAIN) or value:  # most kernels are of one kind
                 mine[name] = mine[name] + (value if once else product(times, value))
 
 

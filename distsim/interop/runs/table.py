@@ -9,6 +9,7 @@ import io
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from distsim.errors import DistsimError
@@ -61,14 +62,18 @@ class Run:
     line: int
     headings: Mapping[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def told(self) -> dict[str, str]:
+        """The text of each cell that is not blank: a replay asks a row for hundreds."""
+        return {name: text for name, value in self.cells.items() if value is not None and (text := value.strip())}
+
     def text(self, name: str) -> str | None:
         """A cell's text, None when blank."""
-        value = self.cells.get(name)
-        return value.strip() or None if value is not None else None
+        return self.told.get(name)
 
     def number(self, name: str) -> float | None:
         """A cell's number, None when blank or not a number."""
-        text = self.text(name)
+        text = self.told.get(name)
         return None if text is None else number_in(name, text)
 
     def positive(self, name: str) -> float | None:
@@ -128,7 +133,7 @@ class Run:
         """The row's name, or its line."""
         return self.text("id") or f"line {self.line}"
 
-    @property
+    @cached_property
     def notes(self) -> str:
         """What the row says beside its cells; empty where it says nothing. What it says of this run in another place
         than of the one that it varies comes first, as readers of several runs believe the first."""
