@@ -22,7 +22,7 @@ SETUP = resolve(Job(model="llama-7b", gpus=8))
     ("gpu", "wide", "units"),
     [
         ("v100-sxm2-32gb", "tf32", "fp32"), ("h100-sxm", "tf32", "tf32"), ("mi250x", "tf32", "fp32"),
-        ("tpu-v5p", "tf32", "bf16"), ("v100-sxm2-32gb", "bf16", "fp16"), ("h100-sxm", "bf16", "bf16"),
+        ("tpu-v5p", "tf32", "bf16"), ("v100-sxm2-32gb", "bf16", "fp32"), ("h100-sxm", "bf16", "bf16"),
     ],
 )  # fmt: skip
 def test_wide_products(gpu: str, wide: str, units: str) -> None:
@@ -65,7 +65,7 @@ def test_exchanges_hide_beside_products_at_the_rate_that_utilisation_is_counted_
         ("h100-sxm", "fp8", ""), ("a100-sxm4-80gb", "bf16", ""), ("b200-sxm", "mxfp8", ""),
         ("h100-sxm", "mxfp8", "no block-scaling units for precision"), ("h100-sxm", "nvfp4", "timed at its bf16 rate"),
         ("a100-sxm4-80gb", "fp8", "no fp8 units for precision fp8; timed at its bf16 rate"),
-        ("v100-sxm2-32gb", "bf16", "no bf16 units for precision bf16; timed at its fp16 rate"),
+        ("v100-sxm2-32gb", "bf16", "no bf16 units for precision bf16; timed at its fp32 rate"),
         ("v100-sxm2-32gb", "tf32", "timed at its fp32 rate"), ("v100-sxm2-32gb", "fp32", ""),
     ],
 )  # fmt: skip

@@ -26,9 +26,10 @@ STAND_INS = {"int8": "fp8"}
 
 
 def wide_units(peak: Peak, wanted: str) -> str | None:
-    """Units for products of two or four bytes; fp32 ones run in full precision where there is no TF32, but for chips
-    that state no fp32 rate (TPUs make bf16 passes)."""
-    exact = ("fp32",) if wanted == "tf32" else ()
+    """Units for products of two or four bytes. TF32 and bf16 are made in full precision where no unit multiplies them
+    (cuBLAS on chips before Ampere widens bf16 to fp32), but for chips that state no fp32 rate (TPUs make bf16
+    passes)."""
+    exact = ("fp32",) if wanted in ("tf32", "bf16") else ()
     return next((name for name in (wanted, *exact, "bf16", "fp16", "fp32") if getattr(peak, name)), None)
 
 
@@ -146,7 +147,7 @@ def sixteen_bits(setup: Setup) -> str:
     the job is there already."""
     peak, usual = setup.accelerator.peak, setup.framework.usual
     narrow = "bf16" if peak.bf16 else "fp16" if peak.fp16 else ""
-    if setup.precision.math not in ("fp32", "tf32") or not narrow:
+    if not narrow or setup.precision.math not in ("fp32", "tf32", *(() if peak.bf16 else ("bf16",))):
         return ""
     known = [str(usual.get(f"precision_{name}", "")) for name in (narrow, "bf16", "fp16")]
     return f"amp-{narrow}" if any(one.startswith("amp-") for one in known) else known[0] or narrow

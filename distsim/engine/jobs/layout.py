@@ -32,12 +32,13 @@ def layout_of(
     if degrees["pp"] == 1 and tuple(filled["stage_layers"] or ()) == BALANCED:
         notes.append("--stage-layers balanced has no effect with pp 1")
     seq = filled["seq"] or model.context
-    uneven = model.patches is not None and seq % (degrees["tp"] * degrees["cp"]) != 0
+    uneven = seq % (degrees["tp"] * degrees["cp"]) != 0
     sp = filled["sequence_parallel"] if filled["sequence_parallel"] is not None else not uneven
     sp = sp and filled["tp_mode"] in (None, "1d")
     if uneven and filled["sequence_parallel"] is None and degrees["tp"] > 1:
         cut = f"tp {degrees['tp']}" + (f" x cp {degrees['cp']}" if degrees["cp"] > 1 else "")
-        notes.append(f"no sequence parallelism: {cut} does not divide the {seq:,} tokens of an image")
+        whole = "an image" if model.patches is not None else "a sequence"
+        notes.append(f"no sequence parallelism: {cut} does not divide the {seq:,} tokens of {whole}")
     micro_batches = _micro_batches(filled, degrees["dp"])
     vpp, schedule = filled["vpp"], filled["schedule"]
     if vpp > 1 and degrees["pp"] == 1:

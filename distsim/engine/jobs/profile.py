@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
@@ -31,6 +32,21 @@ def precision_named(framework: Framework, name: str, compiled: bool) -> Precisio
     """The recipe of precision that a name means in a framework."""
     own: Precision = catalog.load("precisions", framework.precisions.get(plain(name), name))
     return own if compiled or own.composed is None else own.model_copy(update=own.composed.recipe())
+
+
+def usual_sixteen(chip: Accelerator, name: str) -> str:
+    """A recipe that nobody asked for: fp16 in the place of bf16, which chips before Ampere do not multiply."""
+    return "fp16" if name == "bf16" and chip.peak.fp16 and not chip.peak.bf16 else name
+
+
+def usual_precision(
+    filled: Mapping[str, Any], origins: Mapping[str, str], chip: Accelerator, framework: Framework
+) -> tuple[Precision, list[str]]:
+    """The recipe of a job's options on a chip; and a note where its own default is another one."""
+    asked = filled["precision"]
+    own = asked if origins.get("precision") == "you" else usual_sixteen(chip, asked)
+    words = f"--precision not given: using {own}, as {chip.name} has no units for {asked}"
+    return precision_named(framework, own, bool(filled["compile"])), [words] if own != asked else []
 
 
 def optimizer_of(framework: Framework, name: str, on_host: bool = False) -> Optimizer:

@@ -26,8 +26,8 @@ from distsim.engine.jobs.profile import (
     least_zero,
     optimizer_of,
     padded_vocab,
-    precision_named,
     tower_kernels,
+    usual_precision,
 )
 from distsim.engine.jobs.projected import rank_told, update_notes, with_rank
 from distsim.engine.jobs.recomputed import refuse_recompute
@@ -197,10 +197,10 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     kept_where_it_is(filled, origins, accelerator)
     refuse_drives(filled, framework if job.names_framework else None, cluster)
     filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
-    precision = precision_named(framework, filled["precision"], bool(filled["compile"]))
+    precision, precision_notes = usual_precision(filled, origins, accelerator, framework)
     least = 0 if needs_replicas(filled) else least_zero(framework, precision.name)
     layout, notes = layout_of(filled, origins, model, cluster, least)
-    notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored, *attention_notes]
+    notes += [*precision_notes, *limit_notes, *chunk_notes, *reading_notes(job.model), *stored, *attention_notes]
     check_images(model, layout)
     notes += tile_notes(filled, model, layout)
     _refuse_broken(model, layout)

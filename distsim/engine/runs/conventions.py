@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from distsim.arrays import Number
 from distsim.engine.jobs.flops import active_parameters, attended, peak_of, reach_of, reads_less
-from distsim.engine.jobs.lacking import wide_units
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.steps.work import recompute_factor, work_of
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
@@ -52,5 +51,6 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
 
 def stated_peak(setup: Setup) -> float | None:
     """The rate that the framework's own MFU refers to."""
-    units = wide_units(setup.accelerator.peak, "bf16") if setup.framework.mfu_units == "bf16" else None
-    return getattr(setup.accelerator.peak, units) if units else peak_of(setup)
+    peak = setup.accelerator.peak
+    narrowest = peak.bf16 or peak.fp16 if setup.framework.mfu_units == "bf16" else None
+    return narrowest or peak_of(setup)

@@ -180,7 +180,7 @@ def usual_of(run: Run, framework: Framework, causal: bool) -> dict[str, Any]:
 
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     """The recipe of a row: what its framework really does under the name in the cell."""
-    recipe = recipe_named(run, framework)[0] or default
+    recipe = recipe_named(run, framework)[0] or (default if _has_bf16(run) else default.replace("bf16", "fp16"))
     if recipe == "bf16" and framework.adapters.others_fp32 and hit(NO_AUTOCAST, run.notes):
         return "fp32" if PACKED in (run.text("finetune_kind") or "").lower() else "pure-bf16"
     half = (run.text("finetune_kind") == "lora" and hit(HALF, run.notes)) or hit(NOT_UPCAST, run.notes)

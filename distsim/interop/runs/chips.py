@@ -31,6 +31,13 @@ _MACHINES = (
     (re.compile(r"\bleonardo\b", re.IGNORECASE), "a100-sxm4-64gb"),
 )
 """Machines that notes name, whose GPUs are parts of their own: tables call them by the usual name."""
+_DIES = re.compile(
+    r"\bGPUs? (?:means?|is|are|=|counts?|stands? for) (?:one |an? |single )?GCDs?\b|"
+    r"\bGCDs? (?:is|are) (?:counted|listed|told) as (?:an? |one )?GPUs?\b",
+    re.IGNORECASE,
+)
+"""Notes of tables that call each die of an MI250X a GPU, as its driver does."""
+_ONE_DIE = re.compile(r"(?:1|one|a|single)?\s*GCD", re.IGNORECASE)
 _PARTS = re.compile(r"\d|pcie|sxm|nvl", re.IGNORECASE)
 """Words in brackets that tell parts of one name apart."""
 _WATTS = re.compile(r"(\d{2,4})\s*W(?:atts?)?(?:\s+TDP)?", re.IGNORECASE)
@@ -94,6 +101,8 @@ def _bracketed(outside: str, inside: str) -> Chip | None:
     for order in (parts, parts[::-1]):
         if len(parts) > 1 and catalog.knows("gpus", joined := " ".join((outside, *order))):
             return Chip(_name(joined))
+    if _ONE_DIE.fullmatch(inside) and catalog.knows("gpus", die := f"{outside} GCD"):
+        return Chip(_name(die))
     chip, other = chip_in(outside), chip_in(inside)
     if chip and (watts := _WATTS.fullmatch(inside)):
         return chip if float(watts[1]) == catalog.load("gpus", chip.gpu).power else None
@@ -121,6 +130,8 @@ def with_chip(run: Run) -> Run:
 def _own_part(run: Run, gpu: str) -> str:
     """The part of a chip that only the machine has which notes name; else the chip."""
     design, told = gpu.partition("-")[0], run.notes
+    if catalog.knows("gpus", die := f"{gpu}-gcd") and hit(_DIES, told):
+        return _name(die)
     parts = (part for words, part in _MACHINES if part.startswith(f"{design}-") and hit(words, told))
     return next(parts, gpu) if "sxm" in gpu else gpu
 

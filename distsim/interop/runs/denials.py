@@ -20,6 +20,11 @@ AFTER = (
     r" ?[=:]+ ?no\b(?! \w)| (?:was|were) (?:tried|slower)\b|(?: is| was| are)? planned\b))"
 )
 """Words, and values of a setting."""
+UNTOLD = (
+    r"(?:,? (?:is|are|was|were))?(?: the recipe's(?: and)?| unknown| unstated| unsaid|"
+    r" (?:and )?(?:not|nowhere) (?:said|stated|told|given|named|recorded|known))\b"
+)
+"""What stands behind a name of which nothing is told."""
 SWITCHED_OFF = r"(?:[ =:]+| (?:is|are|was|were) )(?:off|false|disabled|0)\b"
 """What stands behind the name of a switch that is off."""
 NO_OVERLAPS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from distsim.interop.runs.denials import BEFORE, NO_OVERLAPS, SWITCHED_OFF, affirmed
+from distsim.interop.runs.denials import BEFORE, NO_OVERLAPS, SWITCHED_OFF, UNTOLD, affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
@@ -21,7 +21,7 @@ _GRAPHS = (
     ("iteration", rf"\b(?={_WHOLE} CUDA){BEFORE}{_WHOLE} CUDA[- ]graphs?\b|"
                   r"cuda[-_]graph[-_](?:impl|scope)[= ]full_iteration|"
                   rf"\bCUDA[- ]graphs? (?:of|for) (?:the |a )?{_WHOLE.replace('[- _]', ' ')}"),
-    ("modules", rf"\bCUDA[- ]graphs?\b|\b(?={_SWITCH}){BEFORE}{_SWITCH}\b(?![ =:]+(?:0|false|off)\b)|"
+    ("modules", rf"\bCUDA[- ]graphs?\b(?!{UNTOLD})|\b(?={_SWITCH}){BEFORE}{_SWITCH}\b(?![ =:]+(?:0|false|off)\b)|"
                 r"cuda[-_]graph[-_]impl[= ](?:transformer_engine|local)"),
 )  # fmt: skip
 """What graphs hold, by the words for it; those for all of a step and for nothing say more than the bare name, which is

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from distsim import catalog
-from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.denials import UNTOLD, affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.numbers import BLANK
 from distsim.interop.runs.table import Run
@@ -85,6 +85,7 @@ LIKE_PRECISIONS = tuple(
 """Other cells by the format that they name, the narrowest first: how blocks are scaled is not told apart."""
 _TF32 = r"(?:allow_)?tf32(?![- ](?:peak|rate|t?flop))|(?:set_)?float32_matmul_precision\W{0,4}(?:high|medium)\b"
 _NAMES_TF32, _HAS_TF32 = (re.compile(words, re.IGNORECASE) for words in (rf"\b(?:{_TF32})", affirmed(_TF32)))
+_UNTOLD_TF32 = re.compile(rf"\bwhether (?:{_TF32})[^;.]*|\b(?:{_TF32})(?: settings?)?(?={UNTOLD})", re.IGNORECASE)
 _DENIED = re.compile(r"\b(?:no|not|non|without|w/o|instead-of)-(?:mx|nv)?(?:fp|bf|float|tf)\d+")
 """Formats that a cell says it is not in."""
 NARROW_IN_MEMORY = re.compile(r"nf4|int4|4-?bit|int8.?weight|w\d+a16|gptq|awq")
@@ -121,7 +122,7 @@ def precision_like(cell: str) -> str | None:
 
 def rounds_products(cell: str | None, notes: str) -> bool | None:
     """Whether precision and notes of a run in fp32 say that its products ran on TF32 units, or that they did not."""
-    words = f"{(cell or '').replace('-', ' ')}; {notes}"
+    words = _UNTOLD_TF32.sub("", f"{(cell or '').replace('-', ' ')}; {notes}")
     return None if _NAMES_TF32.search(words) is None else _HAS_TF32.search(words) is not None
 
 
