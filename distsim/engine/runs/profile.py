@@ -48,7 +48,7 @@ REDUCED = {("pure-bf16", "fp32"): "fsdp-bf16-weights", ("fsdp-bf16", "bf16"): "f
 """Recipes where FSDP is told to reduce gradients in another format than usual (MixedPrecision's reduce_dtype)."""
 SPLITS = "splits_models"
 """A cell that rows are given where other rows tell it of their software."""
-UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
+UNKNOWN_SPLIT, TORCH_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "torchtitan", "huggingface", "fsdp"
 """Whose profile stands for unknown software that splits models, that fine-tunes adapters, and for any other."""
 
 
@@ -136,7 +136,8 @@ def _profile_of(run: Run) -> tuple[str, str]:
             return name, ""
         return only, f"framework {name!r} does not run on {run.text('gpu')}: timed like {only}"
     split = _splits(run)
-    other = UNKNOWN_SPLIT if split else UNKNOWN_TUNING if run.text("lora_rank") else UNKNOWN
+    apart = TORCH_SPLIT if by_torch(run) else UNKNOWN_SPLIT
+    other = apart if split else UNKNOWN_TUNING if run.text("lora_rank") else UNKNOWN
     near = nearest_profile(name, split=split)
     stands = near if near and (only is None or _family(near) == _family(only)) else only
     taken = stands or other

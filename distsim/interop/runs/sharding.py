@@ -27,6 +27,12 @@ _WORDS = tuple(
 """What they shard and the stage of ZeRO that does as much; FSDP alone shards everything (torch's FULL_SHARD, JAX's
 axis), if it has more than one rank. Megatron-FSDP's data_parallel_sharding_strategy: optim, optim_grads,
 optim_grads_params."""
+_REPLICATED = re.compile(
+    r"\b(?:no|without|not using) distributed[- _]optimizer\b(?! or )|\b(?:use[-_])?distributed[-_]optimizer(?:[ =:]+| is )"
+    r"(?:off|false|disabled|not (?:used|set|enabled))\b",
+    re.IGNORECASE,
+)
+"""Notes of Megatron's runs whose ranks all keep all of the optimizer's states."""
 _DDP = re.compile(r"(?<![a-z])ddp|distributed.?data.?parallel", re.IGNORECASE)
 _TORCH = re.compile(
     r"fsdp|(?:full|hybrid)[ _-]shard|shard[ _-]grad|\bhsdp|reshard|fully.?sharded|\bdp_(?:shard|replicate)",
@@ -94,6 +100,8 @@ def stated_stage(run: Run) -> int | None:
         return int(cell)
     if kind := run.text("fsdp_kind"):
         return stage_in(kind)
+    if hit(_REPLICATED, run.notes):
+        return 0
     name = run.text("framework") or ""
     if found := _ZERO.search(name):
         return int(found[1])
