@@ -35,7 +35,10 @@ _WORD = re.compile(
 )
 _PLACES = {"kept": "device", "saved": "device", "offloaded": "offload", "host": "offload", "recomputed": "remat"}
 _CELL = re.compile(r"custom\b[\s:(]*(?P<rest>.*)$", re.IGNORECASE | re.DOTALL)
-_NOTED = re.compile(r"\bremat(?:[-_ ]policy)?[ =:]*['\"]?custom\b['\"]?(?: keeps)?(?P<rest>[^;]*)", re.IGNORECASE)
+_NOTED = re.compile(
+    r"\b(?:remat(?:[-_ ]policy)?[ =:]*['\"]?custom\b['\"]?|custom remat\w*(?: policy)?\b)(?: keeps| with)?(?P<rest>[^;]*)",
+    re.IGNORECASE,
+)
 
 
 class Custom(NamedTuple):

@@ -28,8 +28,8 @@ _WORDS = tuple(
 axis), if it has more than one rank. Megatron-FSDP's data_parallel_sharding_strategy: optim, optim_grads,
 optim_grads_params."""
 _REPLICATED = re.compile(
-    r"\b(?:no|without|not using) distributed[- _]optimizer\b(?! or )|\b(?:use[-_])?distributed[-_]optimizer(?:[ =:]+| is )"
-    r"(?:off|false|disabled|not (?:used|set|enabled))\b",
+    r"\b(?:no|without|not using) distributed[- _]optimizer\b(?! or )|"
+    r"\b(?:use[-_])?distributed[-_]optimizer(?:[ =:]+| is )(?:off|false|disabled|not (?:used|set|enabled))\b",
     re.IGNORECASE,
 )
 """Notes of Megatron's runs whose ranks all keep all of the optimizer's states."""
