@@ -230,9 +230,6 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     in turn: each token to the next experts after the last one's, which share a rank or two."""
     expert_overlap: bool = False
     """Exchanges of experts run beside another micro-batch's computation."""
-    updates: Literal["one by one", "compiled"] = "one by one"
-    """The host issues the kernels of an orthogonalised update (Muon) from Python, or from code that is compiled with
-    the model."""
     residuals: Literal["fused", "stacked"] = "fused"
     """Layers that compute nothing again keep what fused kernels read, or what JAX stacks (layers/stacked.py)."""
     order: tuple[Literal["norms-after", "shared-first", "rotated-first"], ...] = ()

@@ -10,7 +10,6 @@ from distsim.engine.footprint.states import sharding_group
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.chip import Chip
-from distsim.engine.kernels.launches import CAST_ISSUE
 from distsim.formulas.compute import newton_schulz_square_flops, newton_schulz_wide_flops, product_share
 from distsim.layers.ledger import Parameter
 
@@ -18,9 +17,6 @@ LAUNCHES = 3
 """Kernels of one iteration, a product with its sum each (torch/optim/_muon.py)."""
 LAUNCHES_BESIDES = 6
 """Momentum, its look-ahead, the cast, norm, quotient and scaled update of one matrix (the same)."""
-COMPILED_ISSUE = CAST_ISSUE
-"""Host time of a kernel of compiled code, which no line of Python calls either, over that of an operation issued from
-Python."""
 
 
 class UpdateWork(NamedTuple):
@@ -54,7 +50,7 @@ def orthogonal_work(setup: Setup, stage: Stage, chip: Chip) -> UpdateWork:
         each = (part / square + rest / wide) / chip.rate
         seconds = seconds + each * count
         kernels = kernels + (rounds * LAUNCHES + LAUNCHES_BESIDES) * count / together
-    return UpdateWork(seconds, kernels * (COMPILED_ISSUE if setup.kernels.updates == "compiled" else 1))
+    return UpdateWork(seconds, kernels)
 
 
 def orthogonalised(parameter: Parameter) -> bool:
