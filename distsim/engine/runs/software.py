@@ -37,8 +37,9 @@ SIMPLE = ("selective", "minimal")
 """Words for what software's own selective recomputation is."""
 PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama", "foundation-model-stack/fms-fsdp": "fms-fsdp",
               "VIA-Research/vTrain data/ground_truth_single": "vtrain",
-              "Dao-AILab/flash-attention training": "flash-attn"}  # fmt: skip
-"""Sources whose runs are of their own software, or composed as no software runs (presets/frameworks/vtrain.toml)."""
+              "Dao-AILab/flash-attention training": "flash-attn", "openai/parameter-golf": "torch-compile"}  # fmt: skip
+"""Sources whose runs are of their own software, or composed as no software runs (presets/frameworks/vtrain.toml); all
+of openai/parameter-golf's are of train_gpt.py, after modded-nanogpt, whole models and updates of which are compiled."""
 _HYBRID = re.compile(r"\bhsdp\b|hybrid|replica", re.IGNORECASE)
 LAYERS = {"DeepSpeed on Azure post": "megatron-deepspeed"}
 """Sources whose models under DeepSpeed are those of another profile: GPT of 175B to 1T are Megatron-DeepSpeed's

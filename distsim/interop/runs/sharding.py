@@ -29,7 +29,7 @@ axis), if it has more than one rank. Megatron-FSDP's data_parallel_sharding_stra
 optim_grads_params."""
 _REPLICATED = re.compile(
     r"\b(?:no|without|not using) distributed[- _]optimizer\b(?! or )|"
-    r"\b(?:use[-_])?distributed[-_]optimizer(?:[ =:]+| is )(?:off|false|disabled|not (?:used|set|enabled))\b",
+    r"\b(?:use[-_])?distributed[- _]optimizer(?:[ =:]+| is )(?:off|false|disabled|not (?:used|set|enabled))\b",
     re.IGNORECASE,
 )
 """Notes of Megatron's runs whose ranks all keep all of the optimizer's states."""
