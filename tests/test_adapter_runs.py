@@ -10,7 +10,7 @@ from caching_allocator import Allocator, Place
 
 from distsim import memory
 from distsim.engine.evidence import Replay, replay
-from distsim.engine.footprint.buffers import split_bytes
+from distsim.engine.footprint.fragmentation import split_bytes
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.interop.runs import Run

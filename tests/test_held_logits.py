@@ -10,7 +10,7 @@ import pytest
 from distsim import Job, catalog, memory
 from distsim.engine.evidence import replay
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.buffers import fragmentation_bytes
+from distsim.engine.footprint.fragmentation import fragmentation_bytes
 from distsim.engine.footprint.outputs import Outputs, outputs_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages

@@ -9,11 +9,12 @@ import pytest
 
 import distsim
 from distsim.engine.evidence import replay
+from distsim.engine.footprint.orthogonalised import orthogonalised
 from distsim.engine.footprint.states import states_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
-from distsim.engine.kernels.orthogonal import orthogonal_work, orthogonalised
+from distsim.engine.kernels.orthogonal import orthogonal_work
 from distsim.engine.kernels.weights import optimizer_seconds
 from distsim.formulas.compute import newton_schulz_square_flops, newton_schulz_wide_flops
 from distsim.interop.runs import Run
@@ -70,7 +71,7 @@ def test_ranks_that_hold_two_stages_step_both() -> None:
 
 
 def test_embeddings_and_output_layer_are_left_to_adam() -> None:
-    names = {p.name for p, _ in build_stages(setup())[0].parameters if orthogonalised(p)}
+    names = {p.name for p, _ in build_stages(setup())[0].parameters if orthogonalised(setup(), p)}
     assert not any("embedding" in name or "norm" in name or name.startswith("head") for name in names)
     muon = setup()
     kept = {p.kind: [s.name for s in states_of(muon, p)] for p, _ in build_stages(muon)[0].parameters}
@@ -104,7 +105,7 @@ def test_experts_of_one_tensor_are_taken_together() -> None:
     stacked, apart = (setup(**options, framework=name) for name in ("torchtitan", "megatron-core"))
     works = [orthogonal_work(one, build_stages(one)[0], Chip(one)) for one in (stacked, apart)]
     matrices = [
-        [(p, times) for p, times in build_stages(one)[0].held() if orthogonalised(p)] for one in (stacked, apart)
+        [(p, times) for p, times in build_stages(one)[0].held() if orthogonalised(one, p)] for one in (stacked, apart)
     ]
     taken = [
         sum(times * (1 if together and p.group == "expert" else p.copies) for p, times in found)

@@ -12,7 +12,7 @@ import pytest
 
 from distsim import catalog
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.buffers import slack_of
+from distsim.engine.footprint.fragmentation import slack_of
 from distsim.engine.footprint.moments import layer_backward, moments_of
 from distsim.engine.footprint.saved import again_bytes, saved_of
 from distsim.engine.footprint.stage_step import StageStep

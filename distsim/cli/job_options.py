@@ -96,7 +96,10 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
         "overlap gradient reductions and parameter gathers with computation [default: what the framework does]",
     ),
     "dropout": (bool, "the model's dropout [default: on, at the model's own rates]"),
-    "precision": (str, "precision recipe (distsim show precisions) [default: the framework's, or bf16; fp16 where the GPU has no bf16]"),
+    "precision": (
+        str,
+        "precision recipe (distsim show precisions) [default: the framework's, or bf16; fp16 where a GPU lacks it]",
+    ),
     "optimizer": (str, "optimizer (distsim show optimizers) [default: adamw]"),
     "optimizer_rank": (int, "rank of an optimizer that projects gradients (galore-adamw, apollo-adamw) [default: 128]"),
     "offload": (str, "what to offload from the GPU: none, optimizer, parameters, activations"),

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from distsim import catalog
 from distsim.arrays import Number, some
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes, slack_of, split_bytes
+from distsim.engine.footprint.buffers import buffer_bytes, overhead_bytes
+from distsim.engine.footprint.fragmentation import fragmentation_bytes, slack_of, split_bytes
 from distsim.engine.footprint.host import NodeBytes, beyond_drives, beyond_host, drive_capacity, node_bytes
 from distsim.engine.footprint.in_flight_bytes import weighed
 from distsim.engine.footprint.kept import kept_bytes, pool_bytes

@@ -20,6 +20,13 @@ def whole_copies_bytes(parameters: Number, gathered_bytes: Number, trained: Numb
     return parameters * gathered_bytes + trained * gradient_bytes
 
 
+@formula(unit="B", source="torch 2.13 torch/distributed/pipelining/stage.py: a buffer for each micro-batch and way")
+def receive_buffer_bytes(message_bytes: Number, micro_batches: Number, ways: Number, kept_inputs: Number) -> Number:
+    """Tensors for what a rank's model chunks receive of all micro-batches, activations and gradients one way each; less
+    those that are layers' inputs kept for backward, which count there."""
+    return message_bytes * maximum(micro_batches * ways - kept_inputs, 0)
+
+
 @formula(
     unit="B", source="DeepSpeed docs, zero_optimization: reduce_bucket_size and allgather_bucket_size count elements"
 )

@@ -64,5 +64,7 @@ PROJECTIONS = ("embedding.patches", "embedding.frames", "embedding.convolution",
 """How the names of products begin that stand in the embedding, and yet count as work."""
 NORM, RESIDUAL = ".norm", ".residual"
 """End the names of a norm of the residual stream and of the addition to it."""
+LAYER_INPUT = "layer.input"
+"""The saved tensor that is what a layer was given, where a checkpoint or a fused norm keeps it."""
 SECOND = "second."
 """Begins the names of what the second half of a layer that is two keeps and owns."""

@@ -13,6 +13,7 @@ from distsim.layers.hyper_connections import read_streams, stream_elements, writ
 from distsim.layers.layer_inputs import branch, lookup_rows
 from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor, parameters_of
 from distsim.layers.mixers import Mixer, attend, feed, single
+from distsim.layers.names import LAYER_INPUT
 from distsim.layers.norm import norm
 from distsim.layers.own_inputs import own_inputs
 from distsim.layers.streams import bypass, correct, gather, predict, slice_of_all, spread, stream_count
@@ -88,7 +89,7 @@ def layer_block(ctx: Context) -> Block:
     if ctx.model.pattern:
         return _single_mixer(ctx)
     whole, ctx = ctx, ctx.side
-    boundary = Tensor("layer.input", stream_elements(ctx), ctx.precision.stream_bytes, "s b h")
+    boundary = Tensor(LAYER_INPUT, stream_elements(ctx), ctx.precision.stream_bytes, "s b h")
     if ctx.model.experts and ctx.model.experts.beside_dense:
         from distsim.layers.shortcut import twice
 

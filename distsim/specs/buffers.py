@@ -47,6 +47,8 @@ class Buffers(Spec):
     pipeline_outputs: Literal["freed", "backward", "step"] = "freed"
     """Until when a pipeline's last stage holds the logits of a micro-batch, which its loss has read: torch's until its
     backward is over, or until the next step where the step returns them."""
+    pipeline_receives: bool = False
+    """Stages hold a tensor for each activation and gradient that they will receive in a step, of all micro-batches."""
     step_counter_bytes: Amount = 0
     """What one parameter tensor's step counter takes on the GPU, where the optimizer keeps one per tensor."""
     flat_shards: bool = False

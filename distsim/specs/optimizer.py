@@ -49,6 +49,8 @@ class Optimizer(Sourced):
     """Narrow parameters and their gradients are copied to fp32 for the update, one parameter at a time."""
     newton_schulz: Natural = 0
     """Rounds of the iteration that orthogonalises the update of each matrix (Muon); 0 where there is none."""
+    flat_matrices: bool = False
+    """Orthogonalises tensors of two dimensions alone: experts in one tensor are updated as vectors are."""
     projection: Literal["", "svd", "random"] = ""
     """What the gradients of a layer's products are projected by, so that states are of few rows or columns: leading
     singular vectors of the gradient (GaLore), or random numbers (APOLLO); blank where they are not."""

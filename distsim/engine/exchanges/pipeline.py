@@ -3,12 +3,13 @@ that all share."""
 
 from __future__ import annotations
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number
 from distsim.engine.exchanges.flows import Flow, Span, dtype_name
+from distsim.engine.jobs.boundary import boundary_bytes
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, folded, head_stage
 from distsim.engine.timelines.schedule_shape import both_ways
-from distsim.formulas.traffic import boundary_sends, pipeline_boundary_bytes
+from distsim.formulas.traffic import boundary_sends
 from distsim.layers.ledger import parameters_of
 from distsim.layers.mtp import SHARED_EMBEDDING
 from distsim.layers.names import EMBEDDING_WEIGHT, HEAD_WEIGHT
@@ -24,10 +25,7 @@ def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
     layout, precision = setup.layout, setup.precision
     if layout.pp == 1:
         return []
-    parts = where(layout.sequence_parallel, layout.tp, layout.tp if setup.framework.traffic.scatter_gather else 1)
-    size = pipeline_boundary_bytes(
-        layout.tokens, setup.model.hidden * setup.model.residual_streams, precision.activation_bytes, parts
-    )
+    size = boundary_bytes(setup)
     dtype = dtype_name(precision.activation_bytes, precision)
     flows = [
         Flow(f"pipeline {what}", "send_recv", _pair(setup, stage.index, step), dtype, phase, calls, size, hides=True)

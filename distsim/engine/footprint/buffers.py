@@ -7,6 +7,7 @@ from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.expert_buffers import expert_buffer_bytes
 from distsim.engine.footprint.offloaded import host_buffer, passes_host_buffer
+from distsim.engine.footprint.receives import receive_buffers
 from distsim.engine.footprint.replicas import replica_buckets, unsent
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.stored import shared_elements
@@ -21,7 +22,6 @@ from distsim.formulas.buffers import (
     bucket_bytes,
     communicator_bytes,
     context_bytes,
-    fragmented_bytes,
     gathered_unit_bytes,
     held_exchange_bytes,
     host_buffer_bytes,
@@ -34,7 +34,6 @@ from distsim.formulas.states import parameter_bytes_per_rank
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.last import for_parts_of_last
 from distsim.layers.ledger import Block, Parameter, parameters_of
-from distsim.layers.names import UPCAST
 
 FORWARDS_AHEAD = 0.5
 """Part of the micro-batches in flight, less one of them, by which the host is ahead of its GPU while a pipeline fills,
@@ -167,6 +166,8 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
             "gradient copies for the optimizer step", step_copy_bytes_per_rank,
             shard_elements=own_elements(setup, stage), bytes_per_parameter=rules.step_copy_bytes,
         )  # fmt: skip
+    if rules.pipeline_receives and some(layout.pp > 1):
+        total = total + receive_buffers(setup, stage, figures)
     if setup.kernels.exchanges_held or setup.kernels.exchange_buffers:
         total = total + _exchanges(setup, stage, figures)
     if passes_host_buffer(setup):
@@ -269,30 +270,3 @@ def overhead_bytes(setup: Setup, stage: Stage, figures: Figures) -> Number:
     return total + figures.use(
         "communicators", communicator_bytes, source, bytes_per_group=overhead.communicator_bytes, groups=groups
     )
-
-
-def slack_of(setup: Setup) -> float:
-    """Share of what comes and goes that the caching allocator holds beyond it."""
-    overhead = setup.framework.overhead
-    if setup.compiled and setup.kernels.loss != "eager" and overhead.compiled_fragmentation_fraction is not None:
-        return overhead.compiled_fragmentation_fraction
-    return overhead.fragmentation_fraction
-
-
-def split_bytes(setup: Setup, stage: Stage) -> Number:
-    """What a loop costs the allocator that holds 16-bit logits until the next ones are made: these stand in half of a
-    block that fp32 ones left, and backward then asks for that one anew."""
-    if setup.kernels.loss_holds_logits != "narrow" or stage.head is None:
-        return 0.0
-    made = (tensor for operation in stage.head.operations for tensor in operation.transient_forward)
-    return sum(tensor.size_bytes for tensor in made if tensor.name == UPCAST)
-
-
-def fragmentation_bytes(
-    setup: Setup, churning: Number, figures: Figures, least: Number = 0.0, buffers: Number = 0.0
-) -> Number:
-    """What the caching allocator holds beyond what is allocated: a share of all that comes and goes, or of a part, but
-    not less than blocks that are known to lie idle, and the same share of buffers."""
-    source = setup.framework.source_of("overhead.fragmentation_fraction") or "preset"
-    return figures.use("fragmentation", fragmented_bytes, source, share=slack_of(setup), churning_bytes=churning,
-                       idle_bytes=least, buffer_bytes=buffers)  # fmt: skip

@@ -11,7 +11,8 @@ from distsim.architectures import traits_of
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.drives import Away, away
-from distsim.engine.footprint.low_rank import LOW_RANK, low_rank_bytes, of_layers, projects
+from distsim.engine.footprint.low_rank import LOW_RANK, low_rank_bytes, projects
+from distsim.engine.footprint.orthogonalised import orthogonalised
 from distsim.engine.footprint.stored import filling_of, shared_elements
 from distsim.engine.jobs.exchange import stays_whole
 from distsim.engine.jobs.narrow import NARROW, narrow_weight
@@ -85,7 +86,7 @@ def filled_experts(setup: Setup) -> tuple[str, ...]:
 def states_of(setup: Setup, parameter: Parameter) -> list[State]:
     """The states that the optimizer keeps for a parameter."""
     optimizer = setup.optimizer
-    apart = projects(setup, parameter) if optimizer.projection else of_layers(parameter)
+    apart = (projects if optimizer.projection else orthogonalised)(setup, parameter)
     kind = "matrices" if apart else "vectors"
     return [state for state in optimizer.states if state.of in ("all", kind)]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from distsim.arrays import Number, maximum, product, where
 from distsim.engine.footprint.low_rank import projects
+from distsim.engine.footprint.orthogonalised import orthogonalising_bytes
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -24,6 +25,8 @@ def update_bytes(setup: Setup, stage: Stage, gradients: Number) -> Number:
     temporary: Number = at_once * precision.state_bytes * own_elements(setup, stage)
     if setup.optimizer.step_tensors:
         temporary = temporary + _of_one_parameter(setup, stage, precision)
+    if setup.optimizer.newton_schulz:
+        temporary = temporary + orthogonalising_bytes(setup, stage)
     wider = precision.master_bytes - precision.gradient_bytes
     rules, away = setup.framework.buffers, "optimizer" in setup.offload
     joins = where((setup.layout.zero == 1) | (setup.layout.zero == 2), int(rules.flat_gradients), 0)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, minimum, where
-from distsim.engine.footprint.low_rank import of_layers
+from distsim.arrays import Number, where
+from distsim.engine.footprint.orthogonalised import orthogonalised, sides, stacked
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.chip import Chip
 from distsim.formulas.compute import newton_schulz_square_flops, newton_schulz_wide_flops, product_share
-from distsim.layers.ledger import Parameter
 
 LAUNCHES = 3
 """Kernels of one iteration, a product with its sum each (torch/optim/_muon.py)."""
@@ -39,11 +38,11 @@ def orthogonal_work(setup: Setup, stage: Stage, chip: Chip) -> UpdateWork:
     seconds: Number = 0.0
     kernels: Number = 0.0
     for parameter, times in stage.held():
-        if not orthogonalised(parameter):
+        if not (parameter.trains and orthogonalised(setup, parameter)):
             continue
         group = where(setup.layout.zero >= 1, sharding_group(setup.layout, parameter.group), 1)
         count = parameter.copies * times / group
-        short, long = _sides(parameter)
+        short, long = sides(parameter)
         together = parameter.copies if stacked(setup, parameter) else 1
         square, wide = (product_share(short, n, short, together, chip.units, chip.array) for n in (short, long))
         part, rest = newton_schulz_square_flops(short, rounds), newton_schulz_wide_flops(short, long, rounds)
@@ -51,21 +50,3 @@ def orthogonal_work(setup: Setup, stage: Stage, chip: Chip) -> UpdateWork:
         seconds = seconds + each * count
         kernels = kernels + (rounds * LAUNCHES + LAUNCHES_BESIDES) * count / together
     return UpdateWork(seconds, kernels)
-
-
-def orthogonalised(parameter: Parameter) -> bool:
-    """Whether a parameter is a matrix of a layer that trains."""
-    return of_layers(parameter) and parameter.trains
-
-
-def stacked(setup: Setup, parameter: Parameter) -> bool:
-    """Whether the matrix of each expert is a slice of one tensor, whose matrices batched products take at once: what
-    torch's grouped products read (pytorch/torchtitan models/moe, GroupedExperts; transformers 5). Transformer Engine's
-    read a parameter of each (pytorch/module/grouped_linear.py)."""
-    grouped = setup.framework.family == "torch" and setup.kernels.expert_products == "grouped"
-    return grouped and parameter.group == "expert"
-
-
-def _sides(parameter: Parameter) -> tuple[Number, Number]:
-    """The shorter and the longer side of one matrix on this rank."""
-    return minimum(parameter.rows, parameter.columns), maximum(parameter.rows, parameter.columns)

@@ -9,7 +9,8 @@ import numpy
 
 from distsim.arrays import largest, total
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.buffers import fragmentation_bytes, overhead_bytes, slack_of, split_bytes
+from distsim.engine.footprint.buffers import overhead_bytes
+from distsim.engine.footprint.fragmentation import fragmentation_bytes, slack_of, split_bytes
 from distsim.engine.footprint.host import beyond_drives, beyond_host, node_bytes
 from distsim.engine.footprint.in_flight_bytes import weighed
 from distsim.engine.footprint.moment import heights
