@@ -46,6 +46,11 @@ def _sharded(setup: Setup, parameter: Parameter) -> Number:
     return where(ranks > 1, shared_elements(setup, parameter, ranks), 0)
 
 
+def _shared(setup: Setup, parameter: Parameter) -> Number:
+    """Elements of a parameter that ranks share, as backward makes them: without what fills shards up."""
+    return where(sharding_group(setup.layout, parameter.group) > 1, parameter.elements, 0)
+
+
 def _gathered(setup: Setup, parameter: Parameter) -> Number:
     """Elements that are gathered, or come from host memory to a rank that has them for itself. Quantised weights count
     by their bytes: as so many elements of the format that all others are gathered in."""
@@ -77,10 +82,22 @@ def reduced_unit_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     if not setup.framework.buffers.gathers_copies:
         return 0, 0
     largest: Number = 0
+    made: Number = 0
     for block, _ in stage.layers:
-        largest = maximum(largest, sum(_sharded(setup, p) for p in parameters_of(block.operations) if p.trains))
-    reduces = where((layout.zero >= 2) & layout.shards(setup.model.experts is not None), largest, 0)
-    return reduces * DTYPE_BYTES[precision.gather_dtype], reduces * DTYPE_BYTES[precision.reduce_dtype]
+        trained = [p for p in parameters_of(block.operations) if p.trains]
+        largest = maximum(largest, sum(_sharded(setup, p) for p in trained))
+        made = maximum(made, sum(_shared(setup, p) for p in trained))
+    reduces = where((layout.zero >= 2) & layout.shards(setup.model.experts is not None), 1, 0)
+    adds = where(_waiting_bytes(setup) > 0, 0, reduces)  # else what waits for them is what is reduced
+    return adds * made * DTYPE_BYTES[precision.gather_dtype], reduces * largest * DTYPE_BYTES[precision.reduce_dtype]
+
+
+def ended_unit_bytes(setup: Setup, stage: Stage) -> Number:
+    """Gathered parameters of a layer whose gradients are being reduced: it is resharded before that, while the next one
+    is there already (torch _fsdp_param_group.py, post_backward)."""
+    if not setup.framework.buffers.gathers_copies or not some(gathers := _in_units(setup)):
+        return 0
+    return where(gathers, 1, 0) * unit_parameters(setup, stage)[0] * setup.precision.gather_bytes
 
 
 @for_parts_of_last
@@ -131,6 +148,12 @@ def resharded_bytes(setup: Setup, stage: Stage) -> Number:
     if not setup.framework.buffers.gathers_copies or not some(gathers := _in_units(setup)):
         return 0
     return where(gathers, 1, 0) * gathered_unit_bytes(**_units_alive(setup, stage))
+
+
+def waiting_layer_bytes(setup: Setup, block: Block) -> Number:
+    """The same of one layer."""
+    each = _waiting_bytes(setup)
+    return each * sum(_shared(setup, p) for p in parameters_of(block.operations) if p.trains) if some(each > 0) else 0
 
 
 def waiting_bytes(setup: Setup, stage: Stage) -> Number:
@@ -232,7 +255,7 @@ def _waiting(setup: Setup, stage: Stage, figures: Figures) -> Number:
 
 def _trained(setup: Setup, stage: Stage) -> Number:
     """Elements of a stage that have gradients, whole where data parallel ranks share them."""
-    return sum(_sharded(setup, p) * times for p, times in stage.held() if p.trains)
+    return sum(_shared(setup, p) * times for p, times in stage.held() if p.trains)
 
 
 def _waiting_bytes(setup: Setup) -> Number:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import itertools
 
-from distsim.arrays import Number, maximum, minimum, nothing, plus, product, take, where
+from distsim.arrays import Number, maximum, minimum, nothing, plus, product, some, take, where
 from distsim.engine.footprint.backward import backward_peak, elements
-from distsim.engine.footprint.buffers import head_gradient_bytes, reduced_unit_bytes, resharded_bytes, waiting_bytes
+from distsim.engine.footprint.buffers import (
+    ended_unit_bytes,
+    head_gradient_bytes,
+    reduced_unit_bytes,
+    resharded_bytes,
+    waiting_bytes,
+    waiting_layer_bytes,
+)
 from distsim.engine.footprint.checkpoint_groups import grouped, highest_places, layers_ahead
 from distsim.engine.footprint.moment import AT_LOSS, STEP, Moment
 from distsim.engine.footprint.saved import Saved, again_bytes, layer_saved_bytes
@@ -145,6 +152,7 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     setup, stage, made = step.setup, step.stage, step.gradients.kept
     again = stage.recomputed_layers(setup.layout)
     layers, copies, gradients = 0, 0, product(_parameters(stage.head), made) + step.tied_gradient()
+    waiting, gone = waiting_bytes(setup, stage), 0
     ahead = stage.layer_count if setup.kernels.residuals == "stacked" else place  # one array holds all layers'
     among_group = layers_ahead(setup, stage, place) if grouped(setup) and isinstance(place, int) else None
     for one, ((block, times), among) in enumerate(zip(stage.layers, stage.among_first, strict=True)):
@@ -152,7 +160,9 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
         small, whole = among_group[one] if among_group else (small, take(among, ahead) - small)
         layers = layers + small * layer_saved_bytes(setup, block, 1) + whole * layer_saved_bytes(setup, block, 0)
         copies = plus(copies, product(whole, kept_casts(setup, block)))
-        gradients = plus(gradients, product((times - take(among, place + 1)) * _parameters(block), made))
+        behind = times - take(among, place + 1)
+        gradients = plus(gradients, product(behind * _parameters(block), made))
+        gone = plus(gone, product(behind, waiting_layer_bytes(setup, block)))
     if stage.embedding is not None and kind < len(stage.layers) - 1:  # a second stack's lookup ran before this layer
         gradients = gradients + product(_parameters(stage.embedding) - _entry(stage), made) + step.second_lookup()
     block = stage.layers[kind][0]
@@ -162,7 +172,8 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     before = where(place < stage.layer_count - 1, reduced + later, last)
     whole, held = again_bytes(setup, block)
     own = step.layer(block).beside(where(place < again, whole, 0), where(place < again, held, 0))
-    own = maximum(plus(own, before), made + reduced)
+    ending = maximum(plus(own, before), made + reduced - ended_unit_bytes(setup, stage))
+    own = maximum(own, ending - gone) if some(waiting > 0) else ending  # only the last micro-batch's is reduced
     if setup.optimizer.in_backward:
         own = own + in_backward_bytes(setup, parameters_of(block.operations))
     shared = bias_gradient_bytes(setup.context(), decoder=kind > 0)  # of all layers of a stack behind this one
