@@ -102,7 +102,8 @@ def test_torchtitan_gathers_keys_and_flex_attention_reads_them_at_once() -> None
         for mode in ("all_gather", "ring")
     )
     kept = 2 * 65536 * 8 * 128 * 2 * (1 - 1 / 8)  # of all other ranks
-    assert whole.worst.saved.per_layer - ring.worst.saved.per_layer == kept
+    copied = 65536 / 8 * 4096 * 2  # results of the ring's steps, put together in another order than is read
+    assert whole.worst.saved.per_layer - ring.worst.saved.per_layer == kept - copied
 
 
 def test_other_attention_of_torch_attends_in_steps_all_the_same() -> None:

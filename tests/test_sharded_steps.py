@@ -112,8 +112,8 @@ def test_reductions_copy_what_trains_in_the_type_it_travels_in() -> None:
 
 
 def test_a_layers_gradients_are_whole_while_they_are_reduced() -> None:
-    """Of few tokens nothing else takes room: what backward made, and the copy that is being reduced, in the place of the
-    layer's gathered parameters, which are gone by then."""
+    """Of few tokens nothing else takes room: what backward made, and the copy that is being reduced, where the layer's
+    gathered parameters, which are gone by then, had been."""
     job = {"model": "gpt2", "gpu": "h100-sxm", "gpus": 8, "framework": "torchtitan", "zero": 3, "seq": 16}
     report = distsim.memory(**job, micro_batch=1)
     stage = build_stages(report.setup)[0]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum, where
+from distsim.arrays import Number, maximum, nothing, where
 from distsim.layers.attention_kernel import casts_keys, flash_kernel, keeps_view, masked, views_values
-from distsim.layers.context_parallel import beside_gathered, context_exchange
+from distsim.layers.context_parallel import beside_gathered, context_exchange, merges_in_torch
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Bias, Weights, linear
@@ -96,9 +96,12 @@ def output_gate(ctx: Context, elements: Number, heads: Number, each: Number | No
 def _output(ctx: Context, elements: Number) -> Tensor:
     """Attention's output as what follows reads it: the kernel's own tensor, or a copy in another layout."""
     kept = Tensor("attention.output", elements, ctx.precision.kept_input_bytes, "s b a d/t")
-    if ctx.kernels.attention_output_copy and flash_kernel(ctx):
-        kept = kept._replace(name="attention.output_copy", elements=elements * (1 - masked(ctx)))
-    return kept
+    if not flash_kernel(ctx):
+        return kept
+    copied = 1 if ctx.kernels.attention_output_copy else merges_in_torch(ctx)
+    if nothing(copied):
+        return kept
+    return kept._replace(name="attention.output_copy", elements=elements * copied * (1 - masked(ctx)))
 
 
 def output_projection(ctx: Context, inner: Number) -> list[Operation]:

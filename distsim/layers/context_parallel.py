@@ -20,6 +20,16 @@ def reads_gathered(kernels: Kernels, layout: Layout) -> bool:
     return kernels.cp_gathers_first and kernels.attention_kernel == "flex" and layout.cp_mode == "all_gather"
 
 
+def merges_in_torch(ctx: Context) -> Number:
+    """1 where torch's loop attends to one rank's keys after the other, else 0: its results are put together by a
+    concatenation, which leaves them in another order than what reads them (torch 2.13 distributed/tensor/experimental/
+    _attention.py, _partial_update; not so on the last rank)."""
+    layout, kernels = ctx.layout, ctx.kernels
+    if not kernels.cp_gathers_first or layout.cp_mode == "all_to_all" or reads_gathered(kernels, layout):
+        return 0
+    return where(layout.cp > 1, 1, 0)
+
+
 def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, value_width: Number) -> list[Operation]:
     """The collectives of one layer's attention over the cp ranks; none where cp is 1."""
     cp = ctx.layout.cp

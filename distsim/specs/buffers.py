@@ -47,6 +47,9 @@ class Buffers(Spec):
     pipeline_outputs: Literal["freed", "backward", "step"] = "freed"
     """Until when a pipeline's last stage holds the logits of a micro-batch, which its loss has read: torch's until its
     backward is over, or until the next step where the step returns them."""
+    lookup_gradient_whole: bool = False
+    """Tensor parallelism: backward gives each rank the gradient of all rows of an embedding that ranks share, which it
+    keeps until that is reduced, or until the step where nothing reduces it (torch's DTensor)."""
     pipeline_receives: bool = False
     """Stages hold a tensor for each activation and gradient that they will receive in a step, of all micro-batches."""
     step_counter_bytes: Amount = 0

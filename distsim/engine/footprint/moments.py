@@ -44,6 +44,16 @@ def _entry(stage: Stage) -> Number:
     return sum(elements(operation) for operation in rows if operation.name != TEXT)
 
 
+def _other_rows(step: StageStep) -> Number:
+    """Bytes of the embedding's gradient that are of other tensor parallel ranks' rows."""
+    setup, stage = step.setup, step.stage
+    whole = setup.framework.buffers.lookup_gradient_whole and not setup.model.tied_embeddings
+    if not whole or stage.embedding is None or not stage.embedding.operations[0].backward:
+        return 0
+    each = min(setup.trained_precision.gradient_bytes, setup.trained_precision.parameter_bytes)
+    return _entry(stage) * (setup.layout.tp - 1) * each
+
+
 def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[Moment]:
     """Candidates for the peak, in the order in which they happen."""
     step = StageStep(setup, stage, held, saved)
@@ -215,6 +225,7 @@ def _embedding(step: StageStep) -> None:
     made = (_all_parameters(stage) - parameters) * step.gradients.kept
     fresh = parameters * step.gradients.fresh
     others = step.others_at(-1) + saved_bytes(stage.embedding.operations)
+    others = plus(others, _other_rows(step))
     step.add("embedding backward", others + _transit(table, False), made + fresh + step.tied_gradient() * 2)
     if step.setup.optimizer.in_backward:
         step.add("embedding's update", others + in_backward_bytes(step.setup, table.parameters), made + fresh)
@@ -228,4 +239,5 @@ def _optimizer_step(step: StageStep) -> None:
     if not nothing(step.outputs.step):
         step.add("outputs put together", step.outputs.together, made)
     own = update_bytes(setup, stage, held.gradients)
-    step.add(STEP, plus(own - gone, step.outputs.step), made, own)
+    rows = where(setup.layout.zero >= 2, 0, _other_rows(step))
+    step.add(STEP, plus(plus(own - gone, rows), step.outputs.step), made, own)
