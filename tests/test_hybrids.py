@@ -210,3 +210,17 @@ def test_minimax_has_its_own_names_for_things(tmp_path: Path, capsys: pytest.Cap
     assert distsim.load_model(str(file)).parameters == 456_089_655_296
     assert run(["memory", str(file), "--gpus", "512", "--ep", "32", "--seq", "1024"]) in (0, 1)
     assert "was not used" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "framework", "package"),
+    [
+        ("mamba2-1.3b", "huggingface", "mamba-ssm"), ("qwen3-next-80b-a3b", "huggingface", "flash-linear-attention"),
+        ("llama-2-7b", "huggingface", ""), ("qwen3-next-80b-a3b", "megatron-core", ""),
+    ],
+)  # fmt: skip
+def test_peaks_that_rest_on_another_package_say_so(model: str, framework: str, package: str) -> None:
+    """Peaks of transformers' plain loops were 5 to 59% above what kernels of these packages need."""
+    setup = resolve(Job(model=model, framework=framework, gpu="b300-sxm", gpus=8))
+    told = [note for note in setup.notes if "loops keep" in note]
+    assert len(told) == bool(package) and all(package in note for note in told)

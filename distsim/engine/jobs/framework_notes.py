@@ -51,7 +51,7 @@ def framework_notes(
         own.append(f"{job.framework} is {other}")
     cuts = _expert_cuts(framework, model, layout, job)
     attends = [*_attention_notes(model, layout, kernels), *_indexer_notes(framework, model),
-               *_delta_notes(framework, model, kernels)]  # fmt: skip
+               *_delta_notes(framework, model, kernels), *_mixer_notes(framework, model, kernels)]  # fmt: skip
     return [*own, *cuts, *_groups(framework, layout), *attends]
 
 
@@ -126,6 +126,23 @@ def _delta_notes(framework: Framework, model: Model, kernels: Kernels) -> list[s
         "the gated delta rule is timed in kernels of flash-linear-attention; without that package transformers "
         "computes it in plain torch, whose backward takes time with the square of the length (published steps of a 27B "
         "model in sequences of 512 to 8,192 tokens took 1.5 to 2.6 times what is told with them)"
+    ]
+
+
+def _mixer_notes(framework: Framework, model: Model, kernels: Kernels) -> list[str]:
+    """What of memory rests on packages beside transformers, whose plain loops were counted on fake tensors:
+    docs/findings/memory-frameworks.md."""
+    packages = {
+        "Mamba-2": "mamba-ssm" if model.mamba is not None and not model.mamba.step_rank else "",
+        "the delta rule": "flash-linear-attention" if model.delta is not None and kernels.delta_rule != "torch" else "",
+    }
+    if not _transformers(framework):
+        return []
+    return [
+        f"{mixer} keeps what kernels of {package} keep; without that package transformers' plain loops keep more, and "
+        "peaks are up to 2.4 times as high"
+        for mixer, package in packages.items()
+        if package
     ]
 
 
