@@ -92,7 +92,7 @@ def test_cells_that_hold_no_number_are_told_and_blank(
 
 
 def test_odd_cells_are_counted_beyond_the_first(tmp_path: Path) -> None:
-    text = "id,model,tp,pp,dp,cp,ep,seq_len\n" + "a,b,x,x,x,x,x,x\n" * 3
+    text = "id,model,tp,pp,dp,cp,ep,seq_len\n" + ",b,x,x,x,x,x,x\n" * 3
     told = odd_cells(read_runs(written(tmp_path, text)))
     assert len(told) == 6 and told[-1].startswith("13 more")
 
@@ -206,3 +206,40 @@ def test_a_comma_means_the_same_in_a_whole_table(
     lines = [f"model{delimiter}step_time_s", *(f"llama-3-8b{delimiter}{cell}" for cell in cells)]
     (tmp_path / "runs.csv").write_text("\n".join(lines))
     assert tuple(run.number("step_time_s") for run in read_runs(tmp_path / "runs.csv")) == read
+
+
+def test_cells_beyond_the_heading_are_told(tmp_path: Path) -> None:
+    """Blank ones, which spreadsheets write, are not."""
+    text = 'id,model,gpu\na,llama-7b,h100-sxm,x,"1, 2"\nb,llama-7b,h100-sxm,,\nc,llama-7b,h100-sxm,y\n'
+    told = odd_cells(read_runs(written(tmp_path, text)))
+    assert told == ["line 2 and 1 more: 2 cells more than the heading has, not read; quote a cell that holds a comma"]
+    assert odd_cells(read_runs(written(tmp_path, "id,model,gpu\nb,llama-7b,h100-sxm,,\n"))) == []
+
+
+def test_names_of_several_rows_are_told(tmp_path: Path) -> None:
+    rows = ["a,llama-7b", "b,llama-7b", ",llama-7b", ",llama-7b", "a,llama-7b", "b,llama-7b"]
+    (told,) = odd_cells(read_runs(written(tmp_path, "\n".join(["id,model", *rows]))))
+    assert told.startswith("id 'a' is on lines 2, 6, and 1 more id on several: pasted twice?")
+    assert odd_cells(read_runs(written(tmp_path, "\n".join(["id,model", *rows[:4]])))) == []
+
+
+@pytest.mark.parametrize(("rows", "line"), [
+    (['a,llama-7b,h100-sxm,x', 'b,llama-7b,"h100-sxm,x'], 3),  # at the end, without a break of lines
+    (['a,llama-7b,h100-sxm,x', 'b,llama-7b,h100-sxm,"x\n'], 3),
+    (['"a,llama-7b,h100-sxm,x', 'b,llama-7b,h100-sxm,5" disk'], 2),
+    (['a,llama-7b,h100-sxm,"x, y"', '"b,llama-7b,h100-sxm,x', *['c,llama-7b,h100-sxm,x'] * 2, 'd,m,g,"x, y"'], 3),
+    (['"a,llama-7b,h100-sxm,x', *["b,llama-7b,h100-sxm,x"] * 9000], 2),
+])  # fmt: skip
+def test_quotes_that_are_not_closed_are_told_where_they_open(tmp_path: Path, rows: list[str], line: int) -> None:
+    with pytest.raises(DistsimError, match="quote") as told:
+        read_runs(written(tmp_path, "\n".join(["id,model,gpu,notes", *rows])))
+    assert str(told.value.where).endswith(f":{line}")
+
+
+def test_quotes_of_headings_and_of_whole_cells(tmp_path: Path) -> None:
+    with pytest.raises(DistsimError, match="a quote is not closed") as told:
+        read_runs(written(tmp_path, 'id,"model,gpu\na,llama-7b,h100-sxm\n'))
+    assert str(told.value.where).endswith(":1")
+    notes = '"two lines, of\nprose"" with, commas"'
+    first, second = read_runs(written(tmp_path, f'id,model,gpu,notes\na,llama-7b,h100-sxm,{notes}\nb,m,g,5" x'))
+    assert first.line == 3 and second.line == 4 and second.text("notes") == '5" x'
