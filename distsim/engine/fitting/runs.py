@@ -14,7 +14,7 @@ import numpy as np
 from distsim import catalog
 from distsim.engine.corrections.likeness import FOLDER
 from distsim.engine.counted import Show, counted
-from distsim.engine.evidence import assumed_of, check_possible
+from distsim.engine.evidence import assumed_of
 from distsim.engine.fitting.evidence import corrected, write_evidence
 from distsim.engine.fitting.fit import Factors, Fit, fit, unfitted
 from distsim.engine.fitting.moved import moved_groups
@@ -43,6 +43,7 @@ from distsim.engine.fitting.write import (
 from distsim.engine.runs.measured import measured_seconds, told_counts
 from distsim.engine.runs.profile import as_one_software, assumed_software
 from distsim.engine.runs.setup import setup_of
+from distsim.engine.runs.too_fast import check_possible
 from distsim.engine.runs.units import beyond, time_cell, unit_note
 from distsim.engine.runs.years import run_year
 from distsim.engine.steps.intervals import FEW_MOVED
@@ -115,7 +116,7 @@ def _examples(runs: Sequence[Run], mine: bool, show: Show | None) -> tuple[list[
             seconds = measured_seconds(run, setup)
             if not seconds:
                 raise MissingCell(NO_TIME)
-            check_possible(setup, seconds)
+            check_possible(run, setup, seconds)
             if assumed := assumed_of(run, setup, software=not mine):
                 raise MissingCell(assumed)
             example = example_of(setup, seconds, run.id, run.source, run_year(run))
