@@ -13,6 +13,7 @@ from distsim.cli.app import run
 from distsim.engine.validate import shipped_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run, odd_cells, read_runs
+from distsim.units import per_cent_meant
 
 ROWS = [
     {"id": "a", "model": "llama-2-7b", "gpu": "h100-sxm", "n_gpus": "8", "step_time_s": "1.5"},
@@ -147,7 +148,25 @@ def test_lines_of_nothing_above_the_headings(above: str, tmp_path: Path) -> None
         read_runs(written(tmp_path, above))
 
 
-@pytest.mark.parametrize("bar", ["nan", "-1", "inf"])
+@pytest.mark.parametrize("arguments", [
+    ["validate", "--median", "5"], ["validate", "--memory-median", "5"], ["search", "llama-7b", "--margin", "5"],
+    ["plan", "llama-7b", "--tokens", "1T", "--margin", "5"],
+], ids=" ".join)  # fmt: skip
+def test_bare_shares_above_one_are_asked_about(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Bars of 500% had passed whatever there was."""
+    assert run(arguments) == 2
+    assert "5 is 500%: did you mean 5%?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "asked"), [
+    ("80", "80 is 8000%: did you mean 80%?"), ("1", "1 is 100%: did you mean 1%?"), ("1.5", "1.5 is 150%"),
+    ("0.9", ""), ("101", ""), ("500%", ""), ("nan", ""), ("x", ""),
+])  # fmt: skip
+def test_what_a_bare_share_is_asked_about(text: str, asked: str) -> None:
+    assert per_cent_meant(text).startswith(asked) and bool(per_cent_meant(text)) is bool(asked)
+
+
+@pytest.mark.parametrize("bar", ["nan", "-1", "inf", "150"])
 def test_a_bar_is_an_error_that_can_be(bar: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "--median", bar]) == 2
     assert "is not a valid error" in capsys.readouterr().err
