@@ -9,7 +9,6 @@ from pathlib import Path
 
 from distsim import catalog
 from distsim.engine.campaigns.pace import campaign_pace
-from distsim.engine.evidence import check_possible
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.plans.candidates import checkpoint_of
@@ -20,6 +19,7 @@ from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.kernels import with_kernels_of
 from distsim.engine.runs.profile import framework_of, precision_of
 from distsim.engine.runs.setup import setup_of
+from distsim.engine.runs.too_fast import check_possible
 from distsim.engine.runs.years import run_year
 from distsim.engine.step import step_of, timed
 from distsim.engine.steps.report import StepReport
@@ -108,7 +108,7 @@ def whole_run(run: Run) -> WholeRun:
         setup = _known(run) if run.text("layout") == KNOWN else _searched(run)
         y = setup.layout
         steps = tokens / (y.micro_batch * y.micro_batches * y.dp * y.seq)
-        check_possible(setup, published * HOUR / y.gpus / steps or None)
+        check_possible(run, setup, published * HOUR / y.gpus / steps or None, ("tokens", "gpu_hours"))
     except MissingCell as missing:
         return WholeRun(run, str(missing))
     except DistsimError as error:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from distsim.errors import DistsimError
+from distsim.errors import DID_YOU_MEAN, DistsimError
 
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 MINUTE, HOUR, DAY, YEAR = 60.0, 3600.0, 86400.0, 365 * 86400.0
@@ -117,8 +117,19 @@ def parse_share(value: Any, option: str, what: str) -> float:
     except ValueError:
         share = float("nan")
     if not 0 <= share < 1:
-        raise DistsimError(f"--{option} {value} is not a share {what}", "give 0 to 0.99, e.g. 0.05 or 5%")
+        problem, hint = f"--{option} {value} is not a share {what}", "give 0 to 0.99, e.g. 0.05 or 5%"
+        raise DistsimError(problem, per_cent_meant(text), hint)
     return share
+
+
+def per_cent_meant(text: str) -> str:
+    """A hint where a bare number of 1 to 100 is given as a share, which it is only per cent; else nothing."""
+    text = text.strip()
+    try:
+        number = float(text)
+    except ValueError:
+        return ""
+    return f"{text} is {100 * number:g}%: {DID_YOU_MEAN} {text}%?" if 1 <= number <= 100 else ""
 
 
 def gib(size_bytes: float, digits: int = 2) -> str:

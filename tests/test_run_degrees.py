@@ -270,3 +270,26 @@ def test_tensor_parallelism_beyond_a_node_leaves_one_rank_of_it_to_shard(more: d
     cells = {"id": "a", "model": "llama-3.1-8b", "gpu": "a100-sxm4-80gb", "n_gpus": "64", "seq_len": "2048", "tp": "16",
              "zero_stage": "3", "micro_batch": "1", "global_batch": "4", "framework": "torchtitan", **more}  # fmt: skip
     assert replay(Run({**cells, "step_time_s": "5", "year": "2025"}, 2)).setup is not None
+
+
+@pytest.mark.parametrize("more", [{"zero_stage": 1}, {}, {"pp": 2}], ids=str)
+def test_a_slip_in_the_batch_tells_of_no_more_stages(more: dict[str, int]) -> None:
+    """129 for 128 had made a pipeline of four stages of a row that fits without, 130 one of two."""
+    cells = {"model": "llama-3-8b", "n_gpus": 8, "tp": 2, "seq_len": 8192, "step_time_s": 13.9, **more}
+    dp = 4 // more.get("pp", 1)
+    assert _degrees(_replay(**cells, global_batch=128))["dp"] == dp
+    for batch in (127, 129, 130) if dp == 4 else (129,):
+        told = f"global_batch {batch} is not a multiple of micro_batch 1 * dp {dp}"
+        assert replay(_run(**cells, global_batch=batch)).reason == told
+
+
+def test_a_batch_tells_of_degrees_where_the_cells_leave_too_little_memory() -> None:
+    """As the layout is unknown then; and accumulation tells how many replicas there are."""
+    row = {"model": "llama-3-8b", "n_gpus": 8, "seq_len": 8192, "step_time_s": 13.9}
+    found = _replay(**row, global_batch=130)
+    assert "tp is blank: assumed tp 4, the first that can fit with a global batch of 130" in found.assumed
+    assert _replay(**row, global_batch=128).assumed.endswith("assumed tp 2, the first that can fit")
+    small = {**SMALL, "n_gpus": 16, "global_batch": 4, "micro_batch": 1}
+    said = _replay(**small, grad_accum=2)
+    assert _degrees(said)["dp"] == 2
+    assert replay(_run(**small, tp=2)).reason == "global_batch 4 is not a multiple of micro_batch 1 * dp 8"

@@ -13,6 +13,7 @@ from distsim.cli.app import run
 from distsim.engine.validate import shipped_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run, odd_cells, read_runs
+from distsim.units import per_cent_meant
 
 ROWS = [
     {"id": "a", "model": "llama-2-7b", "gpu": "h100-sxm", "n_gpus": "8", "step_time_s": "1.5"},
@@ -92,7 +93,7 @@ def test_cells_that_hold_no_number_are_told_and_blank(
 
 
 def test_odd_cells_are_counted_beyond_the_first(tmp_path: Path) -> None:
-    text = "id,model,tp,pp,dp,cp,ep,seq_len\n" + "a,b,x,x,x,x,x,x\n" * 3
+    text = "id,model,tp,pp,dp,cp,ep,seq_len\n" + ",b,x,x,x,x,x,x\n" * 3
     told = odd_cells(read_runs(written(tmp_path, text)))
     assert len(told) == 6 and told[-1].startswith("13 more")
 
@@ -147,7 +148,25 @@ def test_lines_of_nothing_above_the_headings(above: str, tmp_path: Path) -> None
         read_runs(written(tmp_path, above))
 
 
-@pytest.mark.parametrize("bar", ["nan", "-1", "inf"])
+@pytest.mark.parametrize("arguments", [
+    ["validate", "--median", "5"], ["validate", "--memory-median", "5"], ["search", "llama-7b", "--margin", "5"],
+    ["plan", "llama-7b", "--tokens", "1T", "--margin", "5"],
+], ids=" ".join)  # fmt: skip
+def test_bare_shares_above_one_are_asked_about(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Bars of 500% had passed whatever there was."""
+    assert run(arguments) == 2
+    assert "5 is 500%: did you mean 5%?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "asked"), [
+    ("80", "80 is 8000%: did you mean 80%?"), ("1", "1 is 100%: did you mean 1%?"), ("1.5", "1.5 is 150%"),
+    ("0.9", ""), ("101", ""), ("500%", ""), ("nan", ""), ("x", ""),
+])  # fmt: skip
+def test_what_a_bare_share_is_asked_about(text: str, asked: str) -> None:
+    assert per_cent_meant(text).startswith(asked) and bool(per_cent_meant(text)) is bool(asked)
+
+
+@pytest.mark.parametrize("bar", ["nan", "-1", "inf", "150"])
 def test_a_bar_is_an_error_that_can_be(bar: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "--median", bar]) == 2
     assert "is not a valid error" in capsys.readouterr().err
@@ -206,3 +225,40 @@ def test_a_comma_means_the_same_in_a_whole_table(
     lines = [f"model{delimiter}step_time_s", *(f"llama-3-8b{delimiter}{cell}" for cell in cells)]
     (tmp_path / "runs.csv").write_text("\n".join(lines))
     assert tuple(run.number("step_time_s") for run in read_runs(tmp_path / "runs.csv")) == read
+
+
+def test_cells_beyond_the_heading_are_told(tmp_path: Path) -> None:
+    """Blank ones, which spreadsheets write, are not."""
+    text = 'id,model,gpu\na,llama-7b,h100-sxm,x,"1, 2"\nb,llama-7b,h100-sxm,,\nc,llama-7b,h100-sxm,y\n'
+    told = odd_cells(read_runs(written(tmp_path, text)))
+    assert told == ["line 2 and 1 more: 2 cells more than the heading has, not read; quote a cell that holds a comma"]
+    assert odd_cells(read_runs(written(tmp_path, "id,model,gpu\nb,llama-7b,h100-sxm,,\n"))) == []
+
+
+def test_names_of_several_rows_are_told(tmp_path: Path) -> None:
+    rows = ["a,llama-7b", "b,llama-7b", ",llama-7b", ",llama-7b", "a,llama-7b", "b,llama-7b"]
+    (told,) = odd_cells(read_runs(written(tmp_path, "\n".join(["id,model", *rows]))))
+    assert told.startswith("id 'a' is on lines 2, 6, and 1 more id on several: pasted twice?")
+    assert odd_cells(read_runs(written(tmp_path, "\n".join(["id,model", *rows[:4]])))) == []
+
+
+@pytest.mark.parametrize(("rows", "line"), [
+    (['a,llama-7b,h100-sxm,x', 'b,llama-7b,"h100-sxm,x'], 3),  # at the end, without a break of lines
+    (['a,llama-7b,h100-sxm,x', 'b,llama-7b,h100-sxm,"x\n'], 3),
+    (['"a,llama-7b,h100-sxm,x', 'b,llama-7b,h100-sxm,5" disk'], 2),
+    (['a,llama-7b,h100-sxm,"x, y"', '"b,llama-7b,h100-sxm,x', *['c,llama-7b,h100-sxm,x'] * 2, 'd,m,g,"x, y"'], 3),
+    (['"a,llama-7b,h100-sxm,x', *["b,llama-7b,h100-sxm,x"] * 9000], 2),
+])  # fmt: skip
+def test_quotes_that_are_not_closed_are_told_where_they_open(tmp_path: Path, rows: list[str], line: int) -> None:
+    with pytest.raises(DistsimError, match="quote") as told:
+        read_runs(written(tmp_path, "\n".join(["id,model,gpu,notes", *rows])))
+    assert str(told.value.where).endswith(f":{line}")
+
+
+def test_quotes_of_headings_and_of_whole_cells(tmp_path: Path) -> None:
+    with pytest.raises(DistsimError, match="a quote is not closed") as told:
+        read_runs(written(tmp_path, 'id,"model,gpu\na,llama-7b,h100-sxm\n'))
+    assert str(told.value.where).endswith(":1")
+    notes = '"two lines, of\nprose"" with, commas"'
+    first, second = read_runs(written(tmp_path, f'id,model,gpu,notes\na,llama-7b,h100-sxm,{notes}\nb,m,g,5" x'))
+    assert first.line == 3 and second.line == 4 and second.text("notes") == '5" x'

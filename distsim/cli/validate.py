@@ -82,9 +82,10 @@ def _failed(flag: str, stated: str | None, bar: float | None, median: float | No
 
 
 def _bar(flag: str, stated: str | None) -> float | None:
-    """An error as a fraction; ``5%`` is 0.05."""
+    """An error as a fraction; ``5%`` is 0.05. A bare 5 is a slip; whoever wants a bar of 500%
+    says so."""
     from distsim.errors import DistsimError
-    from distsim.units import parse
+    from distsim.units import parse, per_cent_meant
 
     if stated is None:
         return None
@@ -92,6 +93,9 @@ def _bar(flag: str, stated: str | None) -> float | None:
         bar = parse(stated, "1", flag)
     except DistsimError:
         bar = -1.0
-    if bar < 0:
-        raise DistsimError(f"{flag} {stated} is not a valid error", "give a fraction of at least 0, e.g. 0.05 or 5%")
+    if bar < 0 or (bar >= 1 and "%" not in stated):
+        slip = per_cent_meant(stated)
+        raise DistsimError(
+            f"{flag} {stated} is not a valid error", slip, "give a share below 1, or per cent: 0.05 or 5%"
+        )
     return bar

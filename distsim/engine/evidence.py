@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from distsim import catalog
 from distsim.engine.corrections.documents import has_company
-from distsim.engine.jobs.flops import least_flops, peak_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.attention import assumed_kernel
 from distsim.engine.runs.chosen import assumed_choice
@@ -25,6 +24,7 @@ from distsim.engine.runs.profile import assumed_software
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.software import assumed_recompute
 from distsim.engine.runs.stages import assumed_stage
+from distsim.engine.runs.too_fast import check_possible
 from distsim.engine.runs.units import beyond, time_cell
 from distsim.engine.runs.years import run_year
 from distsim.engine.runs.zeropp import assumed_zeropp
@@ -41,10 +41,6 @@ from distsim.interop.runs.offloads import assumed_offload
 from distsim.interop.runs.peaks import assumed_unit
 from distsim.interop.runs.sharding import assumed_sharding
 from distsim.interop.runs.tuning import assumed_kind, assumed_rank, slowest_tokens
-from distsim.units import TERA
-
-POSSIBLE = 0.9
-"""Share of the datasheet's peak that no training run exceeds in model FLOPs."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +109,7 @@ def _rounded(found: Replay) -> Replay | None:
 
 
 def _replayed(run: Run) -> Replay:
+    written = run
     try:
         run.refuse_slips()
         run = filled(with_chip(run))
@@ -127,7 +124,7 @@ def _replayed(run: Run) -> Replay:
         return Replay(run, reason="its sizes give no finite step time")
     seconds = measured_seconds(run, setup)
     try:
-        check_possible(setup, seconds)
+        check_possible(written, setup, seconds)
     except MissingCell as contradiction:
         return Replay(run, str(contradiction), setup, seconds, predicted_seconds=timed[0])
     measured = believed_peak(run, setup)
@@ -168,16 +165,6 @@ def _spelt(run: Run, setup: Setup) -> tuple[str, ...]:
         suffixes_read(run.cells), assumed_chip(run), assumed_software(run, setup),
         assumed_optimizer(run, setup.optimizer.name), assumed_counts(run, setup),
     )  # fmt: skip
-
-
-def check_possible(setup: Setup, seconds: float | None) -> None:
-    """Raise MissingCell where a row's own cells contradict each other: its speed is beyond the chip's peak."""
-    layout, peak = setup.layout, peak_of(setup)
-    if seconds and peak and least_flops(setup) * layout.step_tokens / layout.gpus / seconds > POSSIBLE * peak:
-        raise MissingCell(
-            f"seq_len {layout.seq}, precision {setup.precision.name} and the measured speed contradict each other: "
-            f"together they exceed the {peak / TERA:.0f} TFLOP/s of {setup.accelerator.name}"
-        )
 
 
 def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:

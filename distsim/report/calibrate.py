@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distsim.engine.fitting.runs import Calibration, by_source
+from distsim.engine.steps.intervals import FEW_MOVED
 from distsim.report.style import columns
 
 MOST_SOURCES = 6
@@ -35,7 +36,18 @@ def lines(found: Calibration, folder: str) -> list[str]:
         made += [f"  {count}  {reason}" for reason, count in list(found.skipped.items())[:6]]
     if found.assumed:
         made += ["assumed for your runs:", *(f"  {count}  {words}" for words, count in found.assumed.items())]
-    if found.own_frameworks:
-        named = ", ".join(f"--framework {name} ({count})" for name, count in found.own_frameworks.items())
-        made += [f"your runs will correct jobs with {named}"]
-    return [*made, f"written: {folder}/fitted.toml, residuals.toml, evidence/"]
+    return [*made, *_own(found), f"written: {folder}/fitted.toml, residuals.toml, evidence/"]
+
+
+def _own(found: Calibration) -> list[str]:
+    """What the user's own runs will do."""
+    if not found.own:
+        return []
+    named = ", ".join(f"--framework {name} ({count})" for name, count in found.own_frameworks.items())
+    made = [f"your runs will correct jobs with {named}"]
+    if (settings := found.own_settings) < (runs := len(found.own)):
+        made += [f"{runs} runs of yours measure {settings} setting{'s'[: settings != 1]}; repeats of one count once"]
+    if lacking := found.still_to_measure:
+        more = ", ".join(f"{count} more with {name}" for name, count in lacking.items())
+        made += [f"intervals of all layouts narrow from {FEW_MOVED} settings of a framework on: measure {more}"]
+    return made

@@ -246,11 +246,6 @@ def own_sources(kin: Kin) -> frozenset[str]:
     return frozenset(source.removeprefix(OWN) for source in found if source.startswith(OWN))
 
 
-def own_count(kin: Kin) -> int:
-    """How many of the user's own runs of a framework are known."""
-    return sum(row[_SOURCE].startswith(OWN) for row in _rows(kin))
-
-
 def own_beside(setup: Setup) -> bool:
     """Whether one of the user's own runs is of a job's accelerator and recipe, on as many GPUs by a factor of ``REACH``
     at most."""

@@ -12,7 +12,7 @@ import numpy as np
 from distsim.engine.corrections.likeness import DIFFERENCES, DOUBLINGS, NOISES, RANGE, shared
 from distsim.engine.corrections.own_runs import OWN, compared
 from distsim.engine.fitting.states import shares_of, voted, votes_of
-from distsim.engine.fitting.table import Example, in_state, nearest_states
+from distsim.engine.fitting.table import Example, in_state, nearest_states, repeats
 
 HALF_BUSY, LEAST_BUSY = 0.5, 0.05
 """Share of a step in which a chip computes, of a run whose variance is one; and the least share that tells runs
@@ -47,14 +47,18 @@ def restless(own: Sequence[Example]) -> Any:
 
 
 def solved(alike: Any, deviations: Any, own: Sequence[Example]) -> tuple[Any, Any]:
-    """Weights of runs, and what all others say of each, at the noise at which the others say it best."""
-    found = []
+    """Weights of runs, and what all others say of each, at the noise at which the others say it best. Repeats of a
+    setting are no others."""
+    found, same = [], repeats(own)
+    several = {tuple(np.flatnonzero(row)) for row in same if row.sum() > 1}
     spread = restless(own)
     heard = np.minimum(1 / spread, 1)
     for noise in NOISES:
         inverse = np.linalg.inv(alike + noise * np.diag(spread))
         weights = inverse @ deviations
         alone = deviations - weights / np.diag(inverse)
+        for part in map(list, sorted(several)):
+            alone[part] = deviations[part] - np.linalg.solve(inverse[np.ix_(part, part)], weights[part])
         errors = np.minimum(np.abs(np.exp(alone - deviations) - 1), LARGEST_ERROR)
         found.append((float((errors * heard).sum() / heard.sum()), noise, weights, alone))
     _, _, weights, alone = min(found, key=lambda one: one[:2])
@@ -136,9 +140,9 @@ def _lines(runs: Sequence[Example], residuals: Any, several: bool) -> Iterator[s
     near, deviations = kernel(runs, runs), -in_state(residuals, states)
     among = related(near, runs, runs)
     weights, alone = solved(among * (states[:, None] == states), deviations, runs)
-    elsewhere = theirs != states
-    alone = np.where(elsewhere, (among * (theirs[:, None] == states)) @ weights, alone)
-    nearest = ((near - np.eye(len(runs))) * (theirs[:, None] == states)).max(axis=1) * sure
+    elsewhere, others = theirs != states, (theirs[:, None] == states) & ~repeats(runs)
+    alone = np.where(elsewhere, (among * others) @ weights, alone)
+    nearest = (near * others).max(axis=1) * sure
     for i, e in enumerate(runs):
         cells = [e.id, f"{weights[i]:.4g}", f"{alone[i]:.4g}", f"{max(nearest[i], 0):.3g}"]
         cells += [*(f"{value:g}" for value in e.likeness.numbers), *e.likeness.names]

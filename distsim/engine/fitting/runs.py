@@ -14,11 +14,21 @@ import numpy as np
 from distsim import catalog
 from distsim.engine.corrections.likeness import FOLDER
 from distsim.engine.counted import Show, counted
-from distsim.engine.evidence import assumed_of, check_possible
+from distsim.engine.evidence import assumed_of
 from distsim.engine.fitting.evidence import corrected, write_evidence
 from distsim.engine.fitting.fit import Factors, Fit, fit, unfitted
 from distsim.engine.fitting.moved import moved_groups
-from distsim.engine.fitting.table import Example, Table, as_own, example_of, in_state, nearest_states
+from distsim.engine.fitting.table import (
+    Example,
+    Table,
+    as_own,
+    by_setting,
+    example_of,
+    in_state,
+    nearest_states,
+    setting_counts,
+    setting_of,
+)
 from distsim.engine.fitting.write import (
     Score,
     fitted_toml,
@@ -33,8 +43,10 @@ from distsim.engine.fitting.write import (
 from distsim.engine.runs.measured import measured_seconds, told_counts
 from distsim.engine.runs.profile import as_one_software, assumed_software
 from distsim.engine.runs.setup import setup_of
+from distsim.engine.runs.too_fast import check_possible
 from distsim.engine.runs.units import beyond, time_cell, unit_note
 from distsim.engine.runs.years import run_year
+from distsim.engine.steps.intervals import FEW_MOVED
 from distsim.engine.validate import shipped_runs, unseen_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import TIMES, MissingCell, Run, odd_cells, read_runs
@@ -70,8 +82,19 @@ class Calibration:
 
     @property
     def own_frameworks(self) -> dict[str, int]:
-        """Frameworks that the user's jobs must name to be corrected by the user's runs, and by how many."""
-        return dict(Counter(example.framework for example in self.own).most_common())
+        """Frameworks that the user's jobs must name to be corrected by the user's runs, and by how many, repeats of a
+        setting counted once."""
+        return setting_counts(self.own)
+
+    @property
+    def own_settings(self) -> int:
+        """How many settings the user's runs are of: fewer than runs where some were repeated."""
+        return sum(self.own_frameworks.values())
+
+    @property
+    def still_to_measure(self) -> dict[str, int]:
+        """By framework of the user's, how many more settings narrow the intervals of all its layouts."""
+        return {name: FEW_MOVED - count for name, count in self.own_frameworks.items() if count < FEW_MOVED}
 
 
 def examples_of(
@@ -93,12 +116,13 @@ def _examples(runs: Sequence[Run], mine: bool, show: Show | None) -> tuple[list[
             seconds = measured_seconds(run, setup)
             if not seconds:
                 raise MissingCell(NO_TIME)
-            check_possible(setup, seconds)
+            check_possible(run, setup, seconds)
             if assumed := assumed_of(run, setup, software=not mine):
                 raise MissingCell(assumed)
             example = example_of(setup, seconds, run.id, run.source, run_year(run))
             told = assumed_software(run, setup)
-            found.append(replace(example, timed_by=time_cell(run), assumed=told))
+            what = setting_of(setup) if mine else ""
+            found.append(replace(example, timed_by=time_cell(run), assumed=told, what=what))
         except MissingCell as missing:
             reasons[str(missing)] += 1
         except DistsimError as error:
@@ -120,9 +144,13 @@ def _read(file: Path, least: int, mine: bool = False, show: Show | None = None) 
     found, skipped = examples_of(runs, mine, show)
     examples, beyond_all, units = _told_apart(found)
     skipped = dict((Counter(skipped) + beyond_all).most_common())
-    if len(examples) < least:
+    if mine:
+        examples = by_setting(examples)
+    different = sum(setting_counts(examples).values()) if mine else len(examples)
+    if different < least:
+        repeated = f" of {different} different settings" if different < len(examples) else ""
         raise DistsimError(
-            f"{len(examples)} usable runs with a step time are too few to fit",
+            f"{len(examples)} usable runs{repeated} with a step time are too few to fit",
             f"give at least {least}" if examples else "distsim validate shows what each row lacks",
             *(f"skipped {count}: {reason}" for reason, count in list(skipped.items())[:3]), where=str(file),
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,12 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
 from distsim.engine.steps.stage_seconds import products_of
 from distsim.engine.steps.work import work_of
+from distsim.specs.layout import Layout
 from distsim.specs.timing import STATES, Kin
+
+RESOLVED = {*Layout._fields, "model", "gpu", "gpus", "dp", "global_batch", "gpu_power", "cluster", "framework",
+            "precision", "recompute", "optimizer", "offload", "compile"}  # fmt: skip
+"""Options of a job that its setup has resolved, blank ones too."""
 
 
 @dataclass
@@ -41,6 +47,10 @@ class Example:
     """The cell that the time comes from."""
     assumed: str = ""
     """Whose profile and recipe stand for what the run names."""
+    what: str = ""
+    """What was measured, of a user's own run (``setting_of``)."""
+    setting: int | None = None
+    """The number of that, which repeats share; None for shipped runs."""
 
     @property
     def framework(self) -> str:
@@ -67,6 +77,35 @@ def as_own(example: Example) -> Example:
     """A run of the user's own: a job of the user's is another of these."""
     *names, source = example.likeness.names
     return replace(example, likeness=example.likeness._replace(names=(*names, OWN + source)))
+
+
+def setting_of(setup: Setup) -> str:
+    """What a run measures, whoever measured it and in whichever year: kernels, which follow the release, do not count.
+    What a blank cell stands for is what a cell says."""
+    place = likeness_of(setup, 0.0)
+    options = {name: value for name, value in setup.job if value is not None and name not in RESOLVED}
+    resolved = (setup.optimizer.name, setup.offload, setup.compiled, setup.gpu_power, setup.cluster.model_dump())
+    return str((setup.framework.name, place, setup.layout, resolved, options))
+
+
+def by_setting(examples: Sequence[Example]) -> list[Example]:
+    """A user's own runs with their settings numbered: what was measured again, or pasted twice, has the number of the
+    first, for each would else tell what is to be predicted of the other."""
+    numbers: dict[str, int] = {}
+    return [replace(one, setting=numbers.setdefault(one.what, len(numbers))) for one in examples]
+
+
+def setting_counts(examples: Sequence[Example]) -> dict[str, int]:
+    """How many settings of the user's own were measured under each framework, the most first."""
+    distinct = {(one.framework, one.setting) for one in examples if one.setting is not None}
+    return dict(Counter(framework for framework, _ in sorted(distinct)).most_common())
+
+
+def repeats(examples: Sequence[Example]) -> Any:
+    """Which pairs of runs are one run, or of one setting."""
+    same = np.eye(len(examples), dtype=bool)
+    numbers = np.array([-1 if one.setting is None else one.setting for one in examples])
+    return same | ((numbers[:, None] == numbers) & (numbers >= 0))
 
 
 @dataclass

@@ -22,12 +22,13 @@ from distsim.engine.corrections.likeness import Correction
 from distsim.engine.counted import Show, counted
 from distsim.engine.evidence import quantile
 from distsim.engine.fitting.fit import Fit, fit, unfitted
-from distsim.engine.fitting.table import Example, Table
+from distsim.engine.fitting.table import Example, Table, setting_counts
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.steps.intervals import (
     ELSEWHERE,
     FEW_SOURCES,
     MOVED,
+    OWN_COUNTS,
     PACES,
     RESIDUALS,
     elsewhere_names,
@@ -81,8 +82,10 @@ def left_out(table: Table, labels: Sequence[Any], start: Fit, show: Show | None 
 
 
 def folds(examples: Sequence[Example]) -> list[int]:
-    """A fold per run that depends on nothing but its name."""
-    return [zlib.crc32(example.id.encode()) % FOLDS for example in examples]
+    """A fold per run that depends on nothing but its name, or for repeats of a user's setting on that of the first."""
+    first: dict[int | None, str] = {}
+    names = [one.id if one.setting is None else first.setdefault(one.setting, one.id) for one in examples]
+    return [zlib.crc32(name.encode()) % FOLDS for name in names]
 
 
 def priors_of(examples: Sequence[Example]) -> Priors:
@@ -150,11 +153,11 @@ def residuals_toml(
     from whole sources left out, which stands for jobs of no known source; of these only runs in the ``plain`` state of
     their software, as jobs are; runs of ``unseen`` sources with their residuals; and those of sources whose other runs
     differ (engine/fitting/moved.py), the shipped ones where None were ``moved``."""
-    groups: dict[str, list[float]] = defaultdict(list)
+    groups: dict[str, list[int]] = defaultdict(list)
     for index, example in enumerate(examples):
         word = Correction(0.0, float(near[1][index]), ()).word
         for name in group_names(example.kin, example.architecture, word):
-            groups[name].append(float(near[0][index]))
+            groups[name].append(index)
     outside = [(example, float(far[index])) for index, example in enumerate(examples) if plain[index]]
     fitted = {example.chip for example in examples}
     alone = len({example.source for example in examples}) < FEW_SOURCES
@@ -166,8 +169,13 @@ def residuals_toml(
         'name = "residuals"',
         *("", "[architectures]", f"fitted = {json.dumps(sorted(fitted))}"),
     ]
+    if own := setting_counts(examples):
+        lines += ["", f"[{OWN_COUNTS}]", *(f"{json.dumps(name)} = {count}" for name, count in sorted(own.items()))]
     for name in sorted(groups):
-        lines += ["", f'[groups."{name}"]', f"runs = {len(groups[name])}", *_bounds(np.array(groups[name]))]
+        here = groups[name]
+        settings = [-1 - i if (number := examples[i].setting) is None else number for i in here]
+        lines += ["", f'[groups."{name}"]', f"runs = {len(set(settings))}"]
+        lines += _bounds(near[0][here], settings=settings)
     for name, pairs in sorted({**groups_elsewhere, **(moved or {})}.items()):
         sources, residuals = zip(*pairs, strict=True)
         lines += ["", f'[groups."{name}"]', f"runs = {len(pairs)}", f"sources = {len(set(sources))}"]
@@ -203,26 +211,30 @@ def _elsewhere(found: Sequence[tuple[Example, float]], fitted: set[str]) -> dict
     return {name: groups[name] or everything for name in {*every, *groups}}
 
 
-def _bounds(residuals: Any, sources: Sequence[str] = ()) -> list[str]:
-    over, under = spread(residuals, sources)
-    half_over, half_under = quantiles(residuals, sources, HALF)
+def _bounds(residuals: Any, sources: Sequence[str] = (), settings: Sequence[int] = ()) -> list[str]:
+    over, under = spread(residuals, sources, settings)
+    half_over, half_under = quantiles(residuals, sources, HALF, settings)
     found = {"over": over, "under": under, "half_over": min(half_over, over), "half_under": min(half_under, under)}
     return [f"{name} = {_number(value)}" for name, value in found.items()]
 
 
-def spread(residuals: Any, sources: Sequence[str] = ()) -> tuple[float, float]:
+def spread(residuals: Any, sources: Sequence[str] = (), settings: Sequence[int] = ()) -> tuple[float, float]:
     """Conformal bounds below and above that nothing is so sure as to be without."""
-    over, under = quantiles(residuals, sources, LEVEL)
+    over, under = quantiles(residuals, sources, LEVEL, settings)
     return max(over, LEAST_SPREAD), max(under, LEAST_SPREAD)
 
 
-def quantiles(residuals: Any, sources: Sequence[str], level: float) -> tuple[float, float]:
+def quantiles(
+    residuals: Any, sources: Sequence[str], level: float, settings: Sequence[int] = ()
+) -> tuple[float, float]:
     """Conformal bounds below and above: the quantile of a finite sample, each side with half of what may miss. Where
-    runs have ``sources``, each source weighs alike, and their distributions are pooled."""
-    count = Counter(sources)
-    weights = np.array([1 / count[name] for name in sources]) if sources else np.ones(len(residuals))
-    finite = 0 if sources else 1
-    share = min(1.0, (len(residuals) + finite) * (1 + level) / 2 / len(residuals))
+    runs have ``sources``, each source weighs alike, and their distributions are pooled; where they have ``settings``,
+    each of these weighs alike, and the sample is as large as they are many."""
+    whose: Sequence[object] = sources or settings or range(len(residuals))
+    count = Counter(whose)
+    weights = np.array([1 / count[name] for name in whose])
+    many, finite = (len(residuals), 0) if sources else (len(count), 1)
+    share = min(1.0, (many + finite) * (1 + level) / 2 / many)
     return weighted_quantile(residuals, weights, share), weighted_quantile(-residuals, weights, share)
 
 

@@ -10,6 +10,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.layout import SHARDED, WIDEST, trains_whole, unstated
+from distsim.engine.runs.odd_batches import odd_batch
 from distsim.engine.runs.stages import stage_under
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
@@ -178,7 +179,7 @@ def assumed_degrees(run: Run, layout: Layout, framework: Framework) -> str:
     told = []
     if names and open_degrees(run, framework):
         filled = ", ".join(f"{name} {getattr(layout, name)}" for name in names)
-        why = "what n_gpus and dp leave" if _by_replicas(run, framework) else "the first that can fit"
+        why = "what n_gpus and dp leave" if _by_replicas(run, framework) else f"the first that can fit{odd_batch(run)}"
         told.append(f"{_and(names)} blank: assumed {filled}, {why}")
     elif layout.dp > 1 and unstated(run, framework):
         told.append(f"{_and([*unstated(run, framework), 'dp'])} blank: assumed dp {layout.dp}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.odd_batches import Undivided, odd_batch
 from distsim.engine.runs.software import gpu_name
 from distsim.formulas.compute import BUSIEST_RANK
 from distsim.interop.runs import MissingCell, Run, expert_notes
@@ -143,7 +144,7 @@ def fit_degrees(options: dict[str, Any], run: Run, degrees: dict[str, int], fram
         stages = options.get("pp") or 1
         options["global_batch"] = micro * dp * (accumulate or (4 * stages if stages > 1 else 1))
     elif whole % (micro * dp):
-        raise MissingCell(f"global_batch {whole} is not a multiple of micro_batch {micro} * dp {dp}")
+        raise Undivided(whole, micro, dp)
 
 
 def drop_idle(options: dict[str, Any], model: Model) -> list[str]:
@@ -268,7 +269,7 @@ def _possible_stages(run: Run, framework: Framework) -> list[int]:
 def assumed_layout(run: Run, layout: Layout, framework: Framework | None = None) -> str:
     """What is taken for granted of a layout that no cell tells."""
     if framework is not None and len(_possible_stages(run, framework)) > 1:
-        return f"pp and dp are blank: assumed the fewest stages that fit, pp {layout.pp}"
+        return f"pp and dp are blank: assumed the fewest stages that fit{odd_batch(run)}, pp {layout.pp}"
     if layout.cp > 1 and run.count("seq_len") == layout.seq + LABEL:
         return f"seq_len {layout.seq + LABEL} is not divisible by cp: assumed {layout.seq} tokens and a last label"
     taken = possible_degrees(run)[0]

@@ -33,6 +33,7 @@ from distsim.engine.runs.layout import (
     usual_chunks,
     usual_length,
 )
+from distsim.engine.runs.odd_batches import refuse_odd_batch
 from distsim.engine.runs.offload import offload_of, partly_offloaded, to_drives
 from distsim.engine.runs.profile import assumed_profile, framework_of, precision_of, usual_of
 from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
@@ -81,6 +82,9 @@ def _laid_out(run: Run, more: Mapping[str, Any] | None) -> Setup:
     framework = framework_of(run)
     run = with_chosen_layout(run, framework)
     *others, last = possible_degrees(run, framework)
+    ways = [] if last or others else open_degrees(run, framework)
+    if last or others or ways:
+        refuse_odd_batch(run, partial(_setup_of, run, more))
     for row, degrees in (
         *((row, last) for row in batches_to_try(run, framework)),
         *((run, degrees) for degrees in others),
@@ -88,7 +92,6 @@ def _laid_out(run: Run, more: Mapping[str, Any] | None) -> Setup:
         setup = _setup_of(row, more, degrees)
         if memory_of(setup).fits:
             return setup
-    ways = [] if last or others else open_degrees(run, framework)
     return first_that_fits(ways, partial(_setup_of, run, more)) if ways else _setup_of(run, more, last)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from distsim.engine.calibrated import LEVEL as LEVEL
 from distsim.engine.calibrated import calibrated, kept_while_fitted
-from distsim.engine.corrections.likeness import Correction, own_beside, own_count
+from distsim.engine.corrections.likeness import Correction, has_own, own_beside
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.steps.compose import stage_numbers
 from distsim.engine.steps.report import Interval
@@ -32,6 +32,8 @@ were."""
 FEW_MOVED = 8
 """A user's own runs from which on jobs unlike all of them have an interval of their own: those that it was measured
 with had as many at least."""
+OWN_COUNTS = "own"
+"""The table of how many settings of the user's own were measured under each framework: repeats count once."""
 FEW_SOURCES = 10
 """The same for sources, which weigh equally: with fewer, a twentieth on either side is one run of one of them."""
 PACES = {"busy": 0.35, "half-busy": 0.2, "waiting": 0.0}
@@ -64,6 +66,17 @@ def elsewhere_names(pace: str, family: str, fitted: bool) -> list[str]:
 def moved_name(word: str) -> str:
     """The group of runs that differ from all others of their source, by how near the nearest one is."""
     return f"{MOVED} {'unlike' if word == 'unlike' else 'near'}"
+
+
+def own_count(kin: Kin) -> int:
+    """How many settings of the user's own were measured under a framework, or under the one that it is timed like."""
+    return _own_counts().get(kin.name if has_own(kin) else kin.like, 0)
+
+
+@kept_while_fitted(1, RESIDUALS)
+def _own_counts() -> dict[str, int]:
+    found: dict[str, int] = calibrated(RESIDUALS, OWN_COUNTS.__eq__).get(OWN_COUNTS, {})
+    return found
 
 
 @kept_while_fitted(1024, RESIDUALS)

@@ -7,13 +7,13 @@ import csv
 import gzip
 import io
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from distsim.errors import DistsimError
-from distsim.interop.runs.columns import in_units, meant, read_as
+from distsim.interop.runs.columns import in_units, read_as
 from distsim.interop.runs.numbers import (
     COUNTS,
     FLAGS,
@@ -43,6 +43,10 @@ DELIMITERS = (";", "\t", "|")
 """What spreadsheets write where a comma is the decimal sign, and between copied cells."""
 _NOTHING = "\"', \r\n" + "".join(DELIMITERS)
 """What the cells of an empty row are written with."""
+LEAST_OF_ROW = 3
+"""Delimiters by which a line within a cell is known for a row that an open quote has swallowed; prose has fewer."""
+_END = "(end of the table)"
+"""Is read behind the last line, as a row of its own unless a quote is open there."""
 OF_THIS_RUN = "This run: "
 """How notes of a sweep begin what a run has of its own, behind what all of them have."""
 MOST_TOLD = 3
@@ -61,6 +65,8 @@ class Run:
     cells: dict[str, str]
     line: int
     headings: Mapping[str, str] = field(default_factory=dict)
+    surplus: int = 0
+    """Cells of the line beyond the last column."""
 
     @cached_property
     def told(self) -> dict[str, str]:
@@ -155,7 +161,7 @@ def read_runs(path: Path) -> list[Run]:
         raise DistsimError(f"cannot read the runs: {error.strerror or error}", where=str(path)) from None
     except UnicodeDecodeError:
         raise DistsimError("not a CSV table in UTF-8", "save it as CSV (UTF-8)", where=str(path)) from None
-    except (csv.Error, EOFError) as error:
+    except EOFError as error:
         raise DistsimError(f"not a CSV table: {error}", where=str(path)) from None
     if not rows:
         raise DistsimError("the table has no rows", where=str(path))
@@ -177,28 +183,45 @@ def _rows(file: io.StringIO, path: Path) -> list[Run]:
     while first.startswith("sep=") or (first and not first.strip(_NOTHING)):
         first, above = file.readline(), above + 1
     delimiter = "," if "," in first else next((one for one in DELIMITERS if one in first), ",")
-    reader = csv.DictReader(itertools.chain([first], file), delimiter=delimiter)
-    reader.fieldnames = ["_".join(name.lower().split()) for name in reader.fieldnames or []]
-    columns = read_as(reader.fieldnames, COLUMNS)
+    lines = _lines(itertools.chain([first], file, [_END]), delimiter, above, path)
+    names = ["_".join(name.lower().split()) for name in next(lines, ([], 0))[0]]
+    columns = read_as(names, COLUMNS)
     headings = {heading: column.name for heading, column in columns.items()}
-    _check_header([*reader.fieldnames, *headings.values()], path)
-    found: list[tuple[dict[str, str], int]] = []
-    for row in reader:
-        cells = {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
+    _check_header([*names, *headings.values()], path)
+    found: list[tuple[dict[str, str], int, int]] = []
+    for texts, line in lines:
+        cells = dict(zip(names, texts, strict=False))
         if any(map(str.strip, cells.values())):
-            found.append((cells, reader.line_num + above))
-    _refuse_open_quote(file.getvalue(), found, path)
-    named = [({**cells, **{headings[key]: cells[key] for key in headings if key in cells}}, line)
-             for cells, line in found]  # fmt: skip
-    marks = marks_of([cells for cells, _ in named], delimiter)
-    return [Run(in_units(plain_numbers(cells, marks), columns), line, headings) for cells, line in named]
+            beyond = [place for place, text in enumerate(texts[len(names) :], 1) if text.strip()]
+            found.append((cells, line, max(beyond, default=0)))
+    named = [({**cells, **{headings[key]: cells[key] for key in headings if key in cells}}, line, surplus)
+             for cells, line, surplus in found]  # fmt: skip
+    marks = marks_of([cells for cells, *_ in named], delimiter)
+    return [Run(in_units(plain_numbers(cells, marks), columns), line, headings, more) for cells, line, more in named]
 
 
-def _refuse_open_quote(text: str, rows: Sequence[tuple[dict[str, str], int]], path: Path) -> None:
-    """The last row has swallowed those behind it where its quote is not closed."""
-    if rows and text.count('"') % 2 and any("\n" in cell for cell in rows[-1][0].values()):
-        begins = rows[-2][1] + 1 if len(rows) > 1 else 2
-        raise DistsimError("a quote is not closed, so everything after it is one cell", where=f"{path}:{begins}")
+def _lines(text: Iterable[str], delimiter: str, above: int, path: Path) -> Iterator[tuple[list[str], int]]:
+    """The cells of each row with the line it ends on, up to the mark behind the last. Raises DistsimError where a quote
+    is not closed, which makes one cell of what follows: of all, or up to the next quote."""
+    reader, begins, most = csv.reader(text, delimiter=delimiter), above + 1, 0
+    try:
+        for cells in reader:
+            if cells == [_END]:
+                return
+            most, line = most or len(cells) - 1, reader.line_num + above
+            if cells and cells[-1].endswith(_END):
+                raise DistsimError(
+                    "a quote is not closed, so everything after it is one cell", where=f"{path}:{begins}"
+                )
+            if line > begins and most >= LEAST_OF_ROW and any(
+                part.count(delimiter) == most for cell in cells if "\n" in cell for part in cell.splitlines()
+            ):  # fmt: skip
+                raise DistsimError("a quote is not closed: one cell holds whole lines", where=f"{path}:{begins}")
+            yield cells, line
+            begins = line + 1
+    except csv.Error as error:
+        open_quote = "is a quote not closed?" if "limit" in str(error) else ""
+        raise DistsimError(f"not a CSV table: {error}", open_quote, where=f"{path}:{begins}") from None
 
 
 def _check_header(header: list[str], path: Path) -> None:
@@ -222,49 +245,6 @@ def _check_header(header: list[str], path: Path) -> None:
             "columns are listed in docs/runs.md; distsim show runs lists the shipped ones",
             where=str(path),
         )
-
-
-def _said_counts(run: Run) -> str:
-    return run.text("flops_kind") or ""
-
-
-def odd_cells(runs: Sequence[Run], most: int = 5, counts: Callable[[Run], str] = _said_counts) -> list[str]:
-    """A note on each column that is nearly one that is read, and on each of the first cells that hold no number where
-    one is expected, and how many there are, and on rates of which nothing ``counts`` what they are."""
-    return [*(_odd_columns(runs[0]) if runs else ()), *_odd_numbers(runs, most), *_uncounted_rates(runs, counts)]
-
-
-def _uncounted_rates(runs: Sequence[Run], counts: Callable[[Run], str]) -> list[str]:
-    """A note where rows give a rate of FLOPs and nothing else, and do not say which FLOPs."""
-    others = (*TIMES, "mfu_pct", "hfu_pct")
-    lines = [
-        run.line for run in runs
-        if run.positive("tflops_per_gpu_reported") and not (any(map(run.positive, others)) or counts(run))
-    ]  # fmt: skip
-    if not lines:
-        return []
-    more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
-    rate = "a rate of FLOPs without a flops_kind that is understood (model or hardware)"
-    return [f"line {lines[0]}{more}: {rate} gives no step time"]
-
-
-def _odd_columns(run: Run) -> list[str]:
-    import difflib
-
-    given, known = set(run.cells), set(COLUMNS)
-    lacking = sorted(known - given)
-    renamed = [f"column {heading!r} is read as {name}" for heading, name in run.headings.items()]
-    others = sorted(given - known - set(run.headings))
-    near = {name: meant(name) or ", ".join(difflib.get_close_matches(name, lacking, 1, 0.85)) for name in others}
-    return renamed + [f"column {name!r} is not read; did you mean {found}?" for name, found in near.items() if found]
-
-
-def _odd_numbers(runs: Sequence[Run], most: int) -> list[str]:
-    found = [words for run in runs for words in run.odd]
-    if not found:
-        return []
-    rest = [f"{len(found) - most} more cells are invalid"] if len(found) > most else []
-    return [f"{words}: treated as blank" for words in found[:most]] + rest
 
 
 def measured_step_seconds(run: Run, global_batch: int, seq: int, gpus: int) -> float | None:
