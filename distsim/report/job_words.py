@@ -153,7 +153,7 @@ def _products(targets: frozenset[str]) -> str:
 
 
 def flowed(parts: list[str], joint: str, width: int) -> list[str]:
-    """Parts on as few lines as hold them whole."""
+    """Parts on as few lines as hold them whole; one that is longer than a line goes on below."""
     made = [parts[0]]
     for part in parts[1:]:
         if len(bare(made[-1] + joint + part)) <= width - 1:
@@ -161,4 +161,4 @@ def flowed(parts: list[str], joint: str, width: int) -> list[str]:
         else:
             made[-1] += joint.rstrip()
             made.append(part)
-    return made
+    return folded_to(width, made, 4)

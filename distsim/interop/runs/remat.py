@@ -36,7 +36,8 @@ _WORD = re.compile(
 _PLACES = {"kept": "device", "saved": "device", "offloaded": "offload", "host": "offload", "recomputed": "remat"}
 _CELL = re.compile(r"custom\b[\s:(]*(?P<rest>.*)$", re.IGNORECASE | re.DOTALL)
 _NOTED = re.compile(
-    r"\b(?:remat(?:[-_ ]policy)?[ =:]*['\"]?custom\b['\"]?|custom remat\w*(?: policy)?\b)(?: keeps| with)?(?P<rest>[^;]*)",
+    r"\b(?:remat(?:[-_ ]policy)?[ =:]*['\"]?custom\b['\"]?|custom remat\w*(?: policy)?\b)"
+    r"(?: keeps| with)?(?P<rest>[^;]*)",
     re.IGNORECASE,
 )
 
