@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from distsim.engine.steps.passes import Segment
     from distsim.engine.steps.timeline import StepTimeline
 
+DIGITS = 9
+"""Of parts of calls behind the point: sums of lengths are no more exact."""
+
 
 class Exchanged(NamedTuple):
     """One exchange of a rank in a step, and for how long the timeline draws it."""
@@ -78,7 +81,7 @@ class Moved:
         told = {
             **_common(segment.flows),
             "bytes": round(_dealt([row.size_bytes for row in rows], shares)),
-            "calls": _dealt([row.calls for row in rows], shares),
+            "calls": round(_dealt([row.calls for row in rows], shares), DIGITS),
             "priced_seconds": _dealt([row.seconds for row in rows], shares),
         }
         return told | ({"bytes_per_call": round(rows[0].flow.bytes_logical)} if len(rows) == 1 else {})
