@@ -127,7 +127,7 @@ def test_liger_fuses_more_than_the_loss() -> None:
 
 
 def test_a_job_that_does_not_fit_is_told_of_its_trainers_losses() -> None:
-    """Trainers with a switch for one: transformers' use_liger_kernel; Megatron has none."""
+    """Trainers with a switch for one, and those that wrap models which a patch gives one; Megatron has neither."""
     large: dict[str, Any] = {
         "model": "gemma-2-2b", "micro_batch": 8, "seq": 8192, "recompute": "full", "attention": "flash"
     }  # fmt: skip
@@ -135,7 +135,8 @@ def test_a_job_that_does_not_fit_is_told_of_its_trainers_losses() -> None:
     def offered(framework: str) -> list[str]:
         return [one.flags for one in mend(distsim.memory(**{**JOB, **large, "framework": framework})).fitting]
 
-    assert "--loss liger" in offered("huggingface")
+    for framework in ("huggingface", "deepspeed", "fsdp", "torch-ddp"):
+        assert any("--loss liger" in flags for flags in offered(framework)), framework
     assert not any("--loss" in flags for flags in offered("megatron-core"))
 
 

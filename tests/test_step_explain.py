@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from distsim.report.step_explain import as_data, lines
 from distsim.report.style import Style, bare
 
 PLAIN = Style(80, 0, True)
-JOBS = {
+JOBS: dict[str, dict[str, Any]] = {
     "one gpu": {"model": "gpt2", "gpus": 1, "seq": 1024},
     "zero 3": {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 16, "zero": 3, "framework": "torchtitan"},
     "3d": {"model": "llama-3-70b", "gpu": "h100-sxm", "gpus": 64, "tp": 8, "pp": 4, "vpp": 2, "global_batch": 64},
@@ -58,6 +59,19 @@ def test_every_part_has_its_formula_and_source(name: str) -> None:
             assert figure.source and figure.source != COMPOSED, figure.label
             if figure.formula:
                 assert math.isclose(REGISTRY[figure.formula].function(**figure.arguments), figure.value)
+
+
+TENSOR = [{"model": "llama-2-70b", "gpu": "h100-sxm", "gpus": 32, "tp": 8, "pp": 4, "global_batch": 16}, JOBS["3d"],
+          {"model": "llama-7b", "gpus": 8, "tp": 8, "global_batch": 4}]  # fmt: skip
+
+
+@pytest.mark.parametrize("job", [*TENSOR, JOBS["experts"]], ids=str)
+def test_no_share_of_an_exchange_is_above_one(job: dict[str, Any]) -> None:
+    """Exchanges that run beside products leave seconds of their own, which are a term and no share."""
+    queued = [one for part in sections(distsim.step(**job)) for one in part.figures if one.formula == "queued_seconds"]
+    assert queued and all(0 <= one.arguments["share_left"] <= 1 + 1e-9 for one in queued)
+    backward = [one.arguments["beside_seconds"] for one in queued if one.label == "tensor parallel, backward"]
+    assert all(seconds > 0 for seconds in backward) and bool(backward) == (job in TENSOR)
 
 
 def test_kernels_of_a_layer_have_their_shapes_and_times() -> None:

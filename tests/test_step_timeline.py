@@ -157,9 +157,9 @@ def test_what_products_leave_of_exchanges_beside_them_is_waited_for_as_theirs(na
     left = beside_products(numbers, {"micro_batches": micro_batches}, report.timing.model_dump()) * micro_batches
     drawn = [
         one for one in step.segments(step.slowest)
-        if one.stream == "tp" and one.exposed and one.flow is not None and one.flow.phase == "backward"
+        if one.stream == "tp" and one.exposed and one.flows and one.flows[0].phase == "backward"
     ]  # fmt: skip
-    theirs = summed([one for one in drawn if one.flow is not None and one.flow.hides])
+    theirs = summed([one for one in drawn if one.flows[0].hides])
     whole = left + work.traffic["tp_backward"] * report.timing.tensor_factor
     assert theirs / summed(drawn) == pytest.approx(left / whole, rel=1e-6) and theirs > 0
 
@@ -197,7 +197,7 @@ def test_the_trace_has_what_viewers_need(name: str) -> None:
     assert all(one["dur"] >= 0 and one["ts"] >= -1e-6 and one["name"] for one in slices)
     assert math.isclose(max(one["ts"] + one["dur"] for one in slices), step.seconds * 1e6, rel_tol=1e-9)
     told = [one["args"] for one in slices if "op" in one["args"]]
-    assert told and all(one["bytes_per_call"] > 0 and one["group_size"] > 1 and one["group"] for one in told)
+    assert told and all(one["bytes"] > 0 and one["group_size"] > 1 and one["group"] for one in told)
     assert sum(data["otherData"]["breakdown_seconds"].values()) == pytest.approx(data["otherData"]["step_seconds"])
 
 

@@ -46,7 +46,8 @@ def help_text() -> str:
     lines = [
         "usage: distsim COMMAND [OPTIONS]",
         "",
-        "Bytes, traffic, time and cost of a distributed training run, before a GPU is rented.",
+        "Bytes, traffic, time and cost of a distributed training run,",
+        "before a GPU is rented.",
     ]
     known = available()
     for group in dict.fromkeys(group for group, _ in COMMANDS.values()):

@@ -12,7 +12,7 @@ from distsim.engine.footprint.fragmentation import fragmentation_bytes, slack_of
 from distsim.engine.footprint.host import NodeBytes, beyond_drives, beyond_host, drive_capacity, node_bytes
 from distsim.engine.footprint.in_flight_bytes import weighed
 from distsim.engine.footprint.kept import kept_bytes, pool_bytes
-from distsim.engine.footprint.moment import Moment, highest
+from distsim.engine.footprint.moment import Moment, highest, with_overheads
 from distsim.engine.footprint.moments import moments_of
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.peak_error import PeakError, peak_error
@@ -288,7 +288,9 @@ def _stage(setup: Setup, stage: Stage, known: tuple[States, Figures] | None = No
     """One stage, whose states may be ``known`` with their figures."""
     stage, (states_known, figures) = weighed(setup, stage), known or (None, Figures())
     parts, (held, saved, top, moments) = stage_parts(setup, stage, figures, states_known)
-    categories, fragmentation = with_overhead(setup, stage, parts, top.churning, split_bytes(setup, stage), figures)
+    idle = split_bytes(setup, stage)
+    categories, fragmentation = with_overhead(setup, stage, parts, top.churning, idle, figures)
+    moments = tuple(with_overheads(moments, top, categories["framework"], slack_of(setup), idle))
     categories, fragmentation = _filled(categories, fragmentation)
     layout = setup.layout
     return StageMemory(

@@ -54,10 +54,10 @@ def scaled_seconds(seconds: Number, factor: Number) -> Number:
 
 
 @formula(unit="s", source="two queues in series: what the host's pace leaves of exchanges that are queued on the GPU")
-def queued_seconds(priced_seconds: Number, factor: Number, share_left: Number) -> Number:
-    """What an exchange adds to a phase: its price and the fitted factor, and the share that nothing hides (above 1
-    where products that should hide it are longer)."""
-    return priced_seconds * factor * share_left
+def queued_seconds(priced_seconds: Number, factor: Number, beside_seconds: Number, share_left: Number) -> Number:
+    """What an exchange adds to a phase: its price and the fitted factor, and what others that should run beside
+    products leave exposed of themselves; of both the share that neither the host's pace nor attention hides."""
+    return (priced_seconds * factor + beside_seconds) * share_left
 
 
 @formula(unit="s", source="sum of the parts")

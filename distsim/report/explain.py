@@ -22,6 +22,7 @@ from distsim.layers.ledger import Block, distinct_saved, dropped_by
 from distsim.layers.recompute import named_saved, op_level_saved
 from distsim.layers.stacked import stacked_saved
 from distsim.report import terminal
+from distsim.report.prose import folded
 from distsim.report.style import Style, columns
 from distsim.specs.modules import IMPLIED
 from distsim.units import duration, gib
@@ -123,16 +124,12 @@ def figure_lines(figure: Figure, size: Callable[[float], str] = gib) -> list[str
 
 def memory_lines(report: MemoryReport, stage: StageMemory, term: Style) -> list[str]:
     """All behind one stage's answer: figures, moments, and the ledger's rows."""
+    from distsim.report.moments import moment_lines  # with all that advice needs
+
     made = [term.bold(f"Stage {stage.stage}: figures")]
     for figure in _all_figures(report, stage):
         made += figure_lines(figure)
-    made += ["", term.bold("Moments compared (states, activations, transients and buffers; without overhead)")]
-    moments = [
-        [moment.name, gib(stage.at(moment)), "<- peak" if moment.name == stage.peak_moment else ""]
-        for moment in stage.moments
-    ]
-    made += columns(["moment", "size", ""], moments, left=(0, 2))
-    made += ["", *_kept(stage, term), "", *_ledger(report.setup, stage.stage, term), ""]
+    made += ["", *moment_lines(stage, term), "", *_kept(stage, term), "", *_ledger(report.setup, stage.stage, term), ""]
     return [part for line in made for part in wrapped(term.plain(line))]
 
 
@@ -262,7 +259,8 @@ def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
         shown = ",".join(value) if name == "zeropp" and value else shown
         shown = "all" if name == "recompute_layers" and value < 0 else shown
         rows.append([name, shown, origin_of(setup, origins, name)])
-    return columns(["option", "value", "from"], rows, left=(0, 1, 2))
+    made = columns(["option", "value", "from"], rows, left=(0, 1, 2))
+    return folded(made, made[0].rindex("from"))
 
 
 def options_data(setup: Setup, origins: Mapping[str, str]) -> dict[str, Any]:

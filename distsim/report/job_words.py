@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tp_overlap import overlapped
 from distsim.engine.jobs.tuning import stored_as
@@ -153,7 +155,7 @@ def _products(targets: frozenset[str]) -> str:
 
 
 def flowed(parts: list[str], joint: str, width: int) -> list[str]:
-    """Parts on as few lines as hold them whole."""
+    """Parts on as few lines as hold them whole; one that is longer than a line goes on below."""
     made = [parts[0]]
     for part in parts[1:]:
         if len(bare(made[-1] + joint + part)) <= width - 1:
@@ -161,4 +163,12 @@ def flowed(parts: list[str], joint: str, width: int) -> list[str]:
         else:
             made[-1] += joint.rstrip()
             made.append(part)
-    return made
+    return folded_to(width, made, 4)
+
+
+def batch_words(batch: int, proposed: Iterable[int]) -> list[str]:
+    """What is said below changes to a job of so many sequences per step, some of which have another number."""
+    if all(one == batch for one in proposed):
+        return []
+    few = f"The job has {batch:,} sequence{'s' * (batch != 1)} per step"
+    return [f"{few}; where --global-batch says otherwise, the ranks cannot share them equally."]

@@ -11,7 +11,7 @@ from distsim.engine.memory import CATEGORIES, MemoryReport, StageMemory
 from distsim.report.bars import bar, legend
 from distsim.report.flag_tables import flag_table
 from distsim.report.host_memory import host_lines
-from distsim.report.job_words import flowed, job_lines
+from distsim.report.job_words import batch_words, flowed, job_lines
 from distsim.report.prose import folded as folded_lines
 from distsim.report.style import GREEN, VERMILLION, Style, bare, columns
 from distsim.units import GIB, gib
@@ -171,7 +171,9 @@ def mend_lines(mended: Mended, term: Style) -> list[str]:
     header = ["what changes", "peak", "capacity", "would fit", "add to the command"]
     rows = [["", "GiB", "GiB", "of runs", ""], *(_mend_row(found) for found in mended.fitting)]
     made = flag_table(header, rows, term, left=(0, 4), spare=0)
-    return ["What makes it fit, smallest change first (each computed):", *(term.plain(line) for line in made)]
+    told = ["What makes it fit, smallest change first (each computed):", *made]
+    batch = batch_words(mended.fitting[0].batch, [one.global_batch for one in mended.fitting])
+    return [term.plain(line) for line in (*told, *folded_lines(batch, 2))]
 
 
 def _mend_row(found: Mend) -> list[str]:

@@ -10,7 +10,7 @@ from distsim.engine.jobs.flops import products_words, reads_less
 from distsim.engine.steps.compose import PARTS
 from distsim.engine.steps.report import StepReport
 from distsim.report.flag_tables import flag_table
-from distsim.report.job_words import job_lines
+from distsim.report.job_words import batch_words, job_lines
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, bare, columns
 from distsim.specs.flags import typed
@@ -143,4 +143,7 @@ def quicker_lines(report: StepReport, quicker: Sequence[Faster], term: Style) ->
         for one in quicker
     ]  # fmt: skip
     head = ["step", *([""] if fits else ["tokens/s", "would fit"]), ""]
-    return [term.bold(title), *flag_table(["", *head], rows, term, left=(0, len(head)), spare=0)]
+    made = flag_table(["", *head], rows, term, left=(0, len(head)), spare=0)
+    batch = int(report.setup.layout.global_batch)
+    batches = [] if fits else [one.options.get("global_batch", batch) for one in quicker]
+    return [term.bold(title), *made, *folded([term.plain(line) for line in batch_words(batch, batches)], 2)]

@@ -23,7 +23,9 @@ class Loss(Sourced):
     families: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Model families that it is written for, and the kernels that it leaves there as they are; none: every family."""
     triton: bool = False
-    """Its kernels are Triton's."""
+    """Its kernels are Triton's, called by programs of torch."""
+    patches: bool = False
+    """It comes with other kernels that are patched into models of transformers."""
     decoders_only: bool = False
     """Its trainer takes models that predict the next token, and no others."""
 

@@ -68,7 +68,11 @@ class Supports(Spec):
     """A switch makes the compiler cut tensor parallel exchanges into pieces beside products."""
     modules: bool = False  # lists of modules say what selective recomputation runs again, and which tensors leave
     losses: tuple[str, ...] = ()
-    """Losses that a switch puts in the place of its own."""
+    """Losses that a switch, a patch of its models or a call in its users' code puts in the place of its own."""
+    patched: bool = True
+    """Its models are, or may be, those of transformers, which some losses patch; off where it has its own alone."""
+    calls_triton: bool = True
+    """Its programs call kernels in Triton that are made for torch."""
     pure_bf16: bool = False
     """A switch, or the dtype that a model is loaded in, trains weights and states in bf16 without a master copy."""
     master_zero: ZeroStage = 0

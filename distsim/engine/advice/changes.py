@@ -290,8 +290,11 @@ def together(setup: Setup, combined: Sequence[Change]) -> tuple[dict[str, Any], 
         stage = {"zero": most} if "zero" in change.shown else {}
         fields.update({**change.fields, **stage})
         shown.update({**change.shown, **stage})
-    more = any(change.family == "gpus" for change in combined)
-    if more and setup.job.global_batch is None:  # an open global batch grows with the GPUs
-        fields.pop("global_batch", None)
-        shown.pop("global_batch", None)
+    if grows(setup, combined):  # left open it would be that of other ranks
+        fields["global_batch"] = shown["global_batch"] = setup.layout.global_batch
     return fields, shown
+
+
+def grows(setup: Setup, combined: Sequence[Change]) -> bool:
+    """Whether an open global batch would become another one with the GPUs."""
+    return setup.job.global_batch is None and any(change.family == "gpus" for change in combined)

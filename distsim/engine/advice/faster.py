@@ -126,23 +126,19 @@ def faster(report: StepReport, most: int = 3) -> list[Faster]:
 
 
 def fitting(report: StepReport, most: int = 6) -> list[Faster]:
-    """What makes a job fit that does not, most tokens per second first; the GPUs may be more or larger, the global
-    batch is kept where the GPUs are."""
+    """What makes a job fit that does not, most tokens per second first; the GPUs may be more or larger."""
     from distsim.engine.advice.mend import mend
 
     found = []
-    old = batch_of(report.setup.layout)
     for one in mend(report.memory, most).fitting:
         setup = one.report.setup
-        batch = batch_of(setup.layout)
-        words = one.words if batch == old else f"{one.words}, {batch:,} sequences per step"
         try:
             refuse_beyond(setup, setup.layout.gpus)
             seconds = seconds_of(setup)
         except DistsimError:  # it has the memory, and nothing that joins it
             continue
         gain, rate = _against(report, setup, seconds)
-        found.append(Faster(words, one.shown, seconds, gain, one.report.peak, rate, one.likely))
+        found.append(Faster(one.words, one.shown, seconds, gain, one.report.peak, rate, one.likely))
     return sorted(found, key=lambda one: -one.tokens_per_second)
 
 

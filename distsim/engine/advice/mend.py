@@ -3,13 +3,14 @@
 import itertools
 import math
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.arrays import Number
-from distsim.engine.advice.changes import Change, changes, together
+from distsim.engine.advice.changes import Change, changes, grows, together
+from distsim.engine.advice.combinations import by_family, combinations
 from distsim.engine.advice.recomputation import some_layers
 from distsim.engine.advice.runnable import runs
 from distsim.engine.exchanges.reach import refuse_beyond
@@ -22,10 +23,6 @@ MOST_AT_ONCE = 4
 """Changes combined before giving up: more would be another job."""
 MOST_TRIED = 500
 """Layouts computed per number of changes, well under a second."""
-DOUBLINGS = 3
-"""Doublings of the GPUs that one change or two may ask for; more only where nothing milder fits."""
-PAIRS_ONLY = ("sequence parallel", "optimizer", "precision", "adapters")
-"""Families that a combination of three and more leaves out: what they win there is small, or not free."""
 LAST_RESORTS = {"offload", "precision", "adapters", "quantize"}
 """Families after which the search goes on: they cost much time, or are another training."""
 HARDWARE = {"gpus", "gpu"}
@@ -43,6 +40,8 @@ class Mend(NamedTuple):
     report: MemoryReport
     limit: float
     """Bytes that it may take: the accelerator's, less what is to stay free."""
+    batch: int
+    """Sequences per step of the job as stated."""
 
     @property
     def fits(self) -> bool:
@@ -72,8 +71,20 @@ class Mend(NamedTuple):
     @property
     def words(self) -> str:
         """Its changes in words."""
-        same = ", same global batch" if "global_batch" in self.shown else ""
-        return ", ".join(self._words(change) + same * (change.family == "micro_batch") for change in self.changes)
+        same = ", same global batch" if "global_batch" in self.shown and not self.other_batch else ""
+        told = [self._words(change) + same * (change.family == "micro_batch") for change in self.changes]
+        other = f"{self.global_batch:,} instead of {self.batch:,} sequences per step"
+        return ", ".join([*told, *[other] * self.other_batch])
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences per step."""
+        return int(self.report.setup.layout.global_batch)
+
+    @property
+    def other_batch(self) -> bool:
+        """Whether these are not those of the job, which its ranks do not divide."""
+        return self.global_batch != self.batch
 
     def _words(self, change: Change) -> str:
         """What one of the changes does; how many layers a stage has depends on the others."""
@@ -85,7 +96,8 @@ class Mend(NamedTuple):
         """Plain data."""
         report = self.report
         return {"flags": self.flags, "words": self.words, "peak": report.peak, "capacity": round(self.limit),
-                "fits": self.fits, "likely": round(self.likely, 3), "gpus": report.setup.layout.gpus}  # fmt: skip
+                "fits": self.fits, "likely": round(self.likely, 3), "gpus": report.setup.layout.gpus,
+                "global_batch": self.global_batch}  # fmt: skip
 
 
 class Mended(NamedTuple):
@@ -104,42 +116,17 @@ def mend(report: MemoryReport, most: int = 6, margin: float = 0.0) -> Mended:
     pool = list(changes(report.setup))
     for count in range(1, MOST_AT_ONCE + 1):
         resorts = LAST_RESORTS | HARDWARE if count <= FREE_UNTIL else LAST_RESORTS
-        for combined in itertools.islice(_combinations(pool, count), MOST_TRIED):
+        for combined in itertools.islice(combinations(pool, count), MOST_TRIED):
             if search.settled(resorts) >= most:
                 break  # what comes later is no smaller
             search.try_(combined)
         if search.settled(resorts if count < FREE_UNTIL else LAST_RESORTS) >= (1 if count > 1 else 2):
             break
     if all("gpus" in found.families for found in search.fitting):  # another training, before only more GPUs
-        for combined in itertools.islice(_combinations(pool, FREE_UNTIL, rare=True), MOST_TRIED):
+        for combined in itertools.islice(combinations(pool, FREE_UNTIL, rare=True), MOST_TRIED):
             search.try_(combined)
     search.soften(pool, most)
     return Mended(search.smallest(most), search.nearest(), search.tried)
-
-
-def _combinations(pool: list[Change], count: int, rare: bool = False) -> Iterable[tuple[Change, ...]]:
-    """One change from each of ``count`` families, least effort first; more than two take only the ends, and with
-    ``rare`` those of all families."""
-    families = _by_family(pool) if count <= 2 else _ends(pool, () if rare else PAIRS_ONLY)
-    if count <= 2 and "gpus" in families:
-        families["gpus"] = families["gpus"][:DOUBLINGS]
-    found: Iterator[tuple[Change, ...]] = itertools.chain.from_iterable(
-        itertools.product(*(families[name] for name in names)) for names in itertools.combinations(families, count)
-    )
-    return sorted(found, key=lambda combined: sum(change.effort for change in combined))
-
-
-def _by_family(pool: list[Change]) -> dict[str, list[Change]]:
-    families: dict[str, list[Change]] = {}
-    for change in pool:
-        families.setdefault(change.family, []).append(change)
-    return families
-
-
-def _ends(pool: list[Change], without: Collection[str]) -> dict[str, list[Change]]:
-    """The strongest change of each family, and every second number of GPUs."""
-    families = {family: members for family, members in _by_family(pool).items() if family not in without}
-    return {family: members[::-2][::-1] if family == "gpus" else members[-1:] for family, members in families.items()}
 
 
 class _Missed:
@@ -201,13 +188,11 @@ class Search:
 
     def _computed(self, combined: tuple[Change, ...]) -> Mend | None:
         fields, shown = together(self.setup, combined)
-        try:
-            setup = resolve(type(self.setup.job).read({**self._stated(), **fields}))
-            if setup.layout.gpus > self.setup.layout.gpus:
-                refuse_beyond(setup, setup.layout.gpus)
-        except DistsimError:
-            return None
-        if not runs(self.setup, setup):
+        setup = self._resolved(fields)
+        if setup is None and grows(self.setup, combined):  # of more ranks than sequences each needs one
+            setup = self._resolved({**fields, "global_batch": None})
+            shown["global_batch"] = 0 if setup is None else int(setup.layout.global_batch)
+        if setup is None or not runs(self.setup, setup):
             return None
         _meant(shown, setup, self.setup.job.recompute_layers is not None)
         missed = _Missed(combined, shown, setup)
@@ -215,6 +200,16 @@ class Search:
         if missed.left < 0:
             self.missed.append(missed)
         return found
+
+    def _resolved(self, fields: dict[str, Any]) -> Setup | None:
+        """The job with other options; None where it is no valid layout."""
+        try:
+            setup = resolve(type(self.setup.job).read({**self._stated(), **fields}))
+            if setup.layout.gpus > self.setup.layout.gpus:
+                refuse_beyond(setup, setup.layout.gpus)
+        except DistsimError:
+            return None
+        return setup
 
     def _with_memory(self, tried: _Missed, hopeless: Callable[[Number], bool]) -> Mend | None:
         """A combination with its memory, unless that is ``hopeless``."""
@@ -228,7 +223,8 @@ class Search:
             value = getattr(report.setup.layout, name)
             if getattr(self.setup.job, name) not in (None, value):
                 tried.shown[name] = value
-        return Mend(tried.combined, tried.shown, report, report.setup.accelerator.limit(self.margin))
+        limit, batch = report.setup.accelerator.limit(self.margin), int(self.setup.layout.global_batch)
+        return Mend(tried.combined, tried.shown, report, limit, batch)
 
     def nearest(self) -> Mend | None:
         """Of all that was tried what leaves most, the first of equals; where no GPU is large enough, those are asked
@@ -248,7 +244,7 @@ class Search:
     def soften(self, pool: list[Change], most: int) -> None:
         """Replace the changes of long combinations, which took the strongest of each family, by the mildest of that
         family that still fit."""
-        families = _by_family(pool)
+        families = by_family(pool)
         few = [one for one in self.fitting if len(one.changes) <= 2]
         for found in [one for one in self.smallest(2 * most) if len(one.changes) > 2]:
             best, last = found, None

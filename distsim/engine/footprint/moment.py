@@ -28,6 +28,8 @@ class Moment(NamedTuple):
     """All activations and transients, also those in the place of gradients to come."""
     temporaries: Number = 0
     """Of these what is the optimizer's, whose working copies are as large whatever the sequence."""
+    overhead: Number = 0
+    """What is held then beside all that the program asks for; only of a stage that has been compared."""
 
     @property
     def total(self) -> Number:
@@ -35,22 +37,33 @@ class Moment(NamedTuple):
         return self.states + self.activations
 
     def told(self, whole: Number) -> dict[str, Any]:
-        """Plain data, with all bytes that a program asks for then."""
-        return {"moment": self.name, "bytes": round(whole), "temporaries": round(self.temporaries)}
+        """Plain data, with all bytes that a program asks for then, and with the overhead beside them."""
+        return {"moment": self.name, "bytes": round(whole), "overhead": round(whole + self.overhead) - round(whole),
+                "whole": round(whole + self.overhead), "temporaries": round(self.temporaries)}  # fmt: skip
+
+    def lost(self, slack: float, least: Number) -> Number:
+        """What an allocator holds beyond it that loses a share ``slack`` of what comes and goes, ``least`` at all
+        times."""
+        return maximum(slack * self.churning, least)
 
     def height(self, slack: float, least: Number) -> Number:
-        """Its activations, with what an allocator holds that loses a share ``slack`` of what comes and goes, ``least``
-        at all times."""
-        return self.activations + maximum(slack * self.churning, least)
+        """Its activations, with what an allocator holds beyond it."""
+        return self.activations + self.lost(slack, least)
 
 
 def highest(moments: Sequence[Moment], slack: float, least: Number = 0.0) -> Moment:
     """The peak of what an allocator holds (``Moment.height``). For arrays of layouts its name is left open, and what
     is lost is among its activations."""
     if all(isinstance(part, (int, float)) for moment in moments for part in (moment.states, moment.activations, least)):
-        return max(moments, key=lambda moment: moment.total + maximum(slack * moment.churning, least))
+        return max(moments, key=lambda moment: moment.total + moment.lost(slack, least))
     held = largest(heights(moments, slack, least))
     return moments[0]._replace(name="", activations=held, churning=0)
+
+
+def with_overheads(moments: Sequence[Moment], top: Moment, own: Number, slack: float, least: Number) -> list[Moment]:
+    """Moments with the overhead of each, from ``own``, that of the highest."""
+    fixed = own - top.lost(slack, least)
+    return [moment._replace(overhead=fixed + moment.lost(slack, least)) for moment in moments]
 
 
 def heights(moments: Sequence[Moment], slack: float, least: Number = 0.0) -> list[Number]:

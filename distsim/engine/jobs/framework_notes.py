@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from distsim import catalog
+from distsim.engine.jobs.foreign_losses import foreign_loss
 from distsim.engine.jobs.modules import module_notes
 from distsim.engine.jobs.profile import fused_instead, has_words, least_zero
 from distsim.errors import DistsimError
@@ -227,8 +228,9 @@ def beyond_default(setup: Setup) -> list[str]:
     """Notes on what the default framework, which nobody named, would refuse by name: its rules hold only then."""
     if setup.job.names_framework:
         return []
-    found = lacks(setup.framework, setup.model, setup.layout, setup.offload, setup.job)
-    return [all_the_same(one.problem) for one in found]
+    found = [one.problem for one in lacks(setup.framework, setup.model, setup.layout, setup.offload, setup.job)]
+    found += filter(None, [foreign_loss(setup.framework, setup.job.loss)[0]])
+    return [all_the_same(problem) for problem in found]
 
 
 def beyond_default_at(other: Setup, own: Setup) -> str:

@@ -10,6 +10,7 @@ from distsim.engine.jobs.attention import settle_attention
 from distsim.engine.jobs.dispatch import dispatcher_named, dispatcher_of, refuse_long_queues, with_dispatcher
 from distsim.engine.jobs.dp_overlap import with_data_overlap
 from distsim.engine.jobs.drives import DRIVEN, refuse_drives
+from distsim.engine.jobs.foreign_losses import refuse_foreign_loss
 from distsim.engine.jobs.framework_notes import framework_notes
 from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
@@ -208,6 +209,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     if job.names_framework and not given.get("framework"):
         refuse_unsupported(framework, model, layout, offload, job)
         refuse_missing_units(accelerator, precision, framework)
+        refuse_foreign_loss(framework, filled["loss"])
     refuse_without_triton(accelerator, job)
     framework = with_data_overlap(job, with_overlap(job, framework, bool(filled["compile"])))
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
@@ -217,8 +219,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         refuse_long_queues(dispatcher_named(job, framework, kernels, cluster), layout, cluster)
     kernels, left_out = settled(job, kernels, framework, model, accelerator, precision, layout, offload)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
-    notes += left_out
-    notes += framework_notes(framework, model, layout, kernels, origins, precision, job, tuning is None)
+    notes += [*left_out, *framework_notes(framework, model, layout, kernels, origins, precision, job, tuning is None)]
     notes += tuning_notes(tuning, model, kernels, framework, precision, job)
     optimizer = with_rank(optimizer_of(framework, filled["optimizer"], "optimizer" in offload), filled, layout)
     notes += update_notes(optimizer, layout)

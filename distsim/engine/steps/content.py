@@ -104,7 +104,7 @@ def content_of(
         sent[flow.phase] += seconds
     total = sum(sent.values())
     sends = [
-        Beside(parts["pipeline_transfer"] * (sent[phase] / total if total else 0.5), 0.0, _first(between, phase))
+        Beside(parts["pipeline_transfer"] * (sent[phase] / total if total else 0.5), 0.0, longest_first(between, phase))
         for phase in ("forward", "backward")
     ]
     return Content(units, gathers, reduces, copies, (sends[0], sends[1]), parts["other"])
@@ -126,9 +126,9 @@ def _hidden(
     back = gather[1] + reduce
     part = gather[1] / back if back else 0.0
     return (
-        (Beside(before, gather[0] - before, _first(flows["gather_forward"])),
-         Beside(after * part, max(0.0, gather[1] - after * part), _first(flows["gather_backward"]))),
-        Beside(after * (1 - part), max(0.0, reduce - after * (1 - part)), _first(flows["reduce"])),
+        (Beside(before, gather[0] - before, longest_first(flows["gather_forward"])),
+         Beside(after * part, max(0.0, gather[1] - after * part), longest_first(flows["gather_backward"]))),
+        Beside(after * (1 - part), max(0.0, reduce - after * (1 - part)), longest_first(flows["reduce_each"])),
     )  # fmt: skip
 
 
@@ -146,16 +146,16 @@ def _copies(
     scale = exposed / sum(alone) if sum(alone) else 0.0
     found = [
         Beside(mine * scale, max(0.0, float(size) + waits[phase] - mine * scale),
-               _first([*flows[f"offload_{phase}"], *flows["offload_waited"]], phase))
+               longest_first([*flows[f"offload_{phase}"], *flows["offload_waited"]], phase))
         for phase, mine, size in zip(waits, alone, copied(numbers, m), strict=True)
     ]  # fmt: skip
     return found[0], found[1]
 
 
-def _first(flows: Iterable[Priced], phase: str = "") -> Flow | None:
-    """The exchange that takes longest, of one phase where it is named."""
+def longest_first(flows: Iterable[Priced], phase: str = "") -> tuple[Flow, ...]:
+    """Exchanges, of one phase where it is named, the longest first."""
     found = [priced for priced in flows if not phase or priced[0].phase == phase]
-    return max(found, key=lambda priced: priced[1])[0] if found else None
+    return tuple(flow for flow, _ in sorted(found, key=lambda priced: -priced[1]))
 
 
 def weight_seconds(setup: Setup, stage: Stage, numbers: Mapping[str, Any], timing: Mapping[str, float]) -> float:

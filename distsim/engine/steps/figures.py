@@ -137,15 +137,17 @@ def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, fl
             if seconds:
                 priced = float(numbers[f"{key}_{phase}"]) / m
                 source = f"priced as by distsim comm; {factor} ({FITTED})"
+                unhidden = 0.0
                 if phase == "backward" and key == "tp" and numbers["tp_beside"]:
-                    source += f" and {float(beside_products(numbers, layout, timing)):.4g} s that products do not hide"
+                    unhidden = float(beside_products(numbers, layout, timing))
+                    source += "; what overlapping exchanges leave beside products"
                 if key == "cp" and layout["ring"]:
                     source += ", less what attention hides in all but the ring's last step"
                 source += "; less where the host sets the pace"
-                words, whole = f"{name.replace('_', ' ')}, {phase}", priced * timing[factor]
+                words, whole = f"{name.replace('_', ' ')}, {phase}", priced * timing[factor] + unhidden
                 if whole:
                     figures.use(words, queued_seconds, source, priced_seconds=priced, factor=timing[factor],
-                                share_left=seconds / whole)  # fmt: skip
+                                beside_seconds=unhidden, share_left=seconds / whole)  # fmt: skip
                 else:
                     figures.note(words, seconds, "s", source)
                 beside[phase] += seconds

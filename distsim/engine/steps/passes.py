@@ -30,7 +30,8 @@ class Segment(NamedTuple):
     start: float
     end: float
     exposed: bool = True
-    flow: Flow | None = None
+    flows: tuple[Flow, ...] = ()
+    """The exchanges that it is a part of, together where they follow one another in an order that nobody knows."""
     micro: int | None = None
 
 
@@ -86,7 +87,8 @@ class Beside(NamedTuple):
 
     exposed: float
     hidden: float
-    flow: Flow | None
+    flows: tuple[Flow, ...] = ()
+    """What it is the time of, the longest first."""
 
 
 class Track:
@@ -96,20 +98,20 @@ class Track:
         self.now = 0.0
         self.segments: list[Segment] = []
 
-    def run(self, stream: str, kind: str, name: str, seconds: float, flow: Flow | None = None) -> None:
+    def run(self, stream: str, kind: str, name: str, seconds: float, flows: tuple[Flow, ...] = ()) -> None:
         """The stage does this and nothing else."""
         if seconds > NOTHING:
-            self.segments.append(Segment(stream, kind, name, self.now, self.now + seconds, True, flow))
+            self.segments.append(Segment(stream, kind, name, self.now, self.now + seconds, True, flows))
             self.now += seconds
 
-    def beside(self, stream: str, kind: str, name: str, start: float, seconds: float, flow: Flow | None) -> None:
+    def beside(self, stream: str, kind: str, name: str, start: float, seconds: float, flows: tuple[Flow, ...]) -> None:
         """Draw ``seconds`` of a stream's work from ``start``, while the stage does something else."""
         if seconds > NOTHING:
-            self.segments.append(Segment(stream, kind, name, start, start + seconds, False, flow))
+            self.segments.append(Segment(stream, kind, name, start, start + seconds, False, flows))
 
-    def before(self, stream: str, kind: str, name: str, seconds: float, flow: Flow | None) -> None:
+    def before(self, stream: str, kind: str, name: str, seconds: float, flows: tuple[Flow, ...]) -> None:
         """Draw ``seconds`` of a stream's work that ends where the stage's clock stands."""
-        self.beside(stream, kind, name, self.now - seconds, seconds, flow)
+        self.beside(stream, kind, name, self.now - seconds, seconds, flows)
 
     def within(self, room: float, exchanges: Sequence[tuple[str, Flow, float]]) -> None:
         """Streams work beside the last ``room`` seconds, each one exchange after another, as far as they go there."""
@@ -117,7 +119,7 @@ class Track:
         for stream, flow, seconds in exchanges:
             start = free.get(stream, self.now - room)
             free[stream] = min(start + seconds, self.now)
-            self.beside(stream, "exchange", flow.purpose, start, free[stream] - start, flow)
+            self.beside(stream, "exchange", flow.purpose, start, free[stream] - start, (flow,))
 
 
 class Content(NamedTuple):
@@ -145,12 +147,12 @@ def forward_pass(content: Content) -> Track:
     whole = content.seconds[0]
     for unit in content.units:
         share = _forward_seconds(unit) / whole if whole else 0.0
-        track.run("dp", "gather", GATHER, gather.exposed * share, gather.flow)
+        track.run("dp", "gather", GATHER, gather.exposed * share, gather.flows)
         track.run("compute", "forward", unit.name, unit.forward)
         track.within(unit.forward, unit.hidden["forward"])
         for stream, flow, seconds in unit.exchanges["forward"]:
-            track.run(stream, "exchange", flow.purpose, seconds, flow)
-        track.before("dp", "gather", GATHER, gather.hidden * share, gather.flow)
+            track.run(stream, "exchange", flow.purpose, seconds, (flow,))
+        track.before("dp", "gather", GATHER, gather.hidden * share, gather.flows)
     _copy(track, content.copies[0])
     _send(track, content.sends[0])
     return track
@@ -163,16 +165,16 @@ def backward_pass(content: Content, weights: bool = True) -> Track:
     for unit in reversed(content.units):
         share = _backward_seconds(unit) / whole if whole else 0.0
         beside = share * (1 if weights or not share else 1 - unit.weight / _backward_seconds(unit))
-        track.run("dp", "gather", GATHER, gather.exposed * share, gather.flow)
-        track.beside("dp", "reduce", REDUCE, track.now, reduce.hidden * beside, reduce.flow)
+        track.run("dp", "gather", GATHER, gather.exposed * share, gather.flows)
+        track.beside("dp", "reduce", REDUCE, track.now, reduce.hidden * beside, reduce.flows)
         track.run("compute", "recompute", unit.name, unit.again)
         computed = unit.backward - (0 if weights else unit.weight)
         track.run("compute", "backward", unit.name, computed)
         track.within(unit.again + computed, unit.hidden["backward"])
         for stream, flow, seconds in unit.exchanges["backward"]:
-            track.run(stream, "exchange", flow.purpose, seconds, flow)
-        track.before("dp", "gather", GATHER, gather.hidden * beside, gather.flow)
-        track.run("dp", "reduce", REDUCE, reduce.exposed * share, reduce.flow)
+            track.run(stream, "exchange", flow.purpose, seconds, (flow,))
+        track.before("dp", "gather", GATHER, gather.hidden * beside, gather.flows)
+        track.run("dp", "reduce", REDUCE, reduce.exposed * share, reduce.flows)
     _copy(track, content.copies[1])
     _send(track, content.sends[1])
     track.run("other", "stall", "stall", content.stall)
@@ -185,9 +187,9 @@ def weight_pass(content: Content) -> Track:
     whole = content.seconds[1]
     for unit in reversed(content.units):
         share = unit.weight / whole if whole else 0.0
-        track.beside("dp", "reduce", REDUCE, track.now, reduce.hidden * share, reduce.flow)
+        track.beside("dp", "reduce", REDUCE, track.now, reduce.hidden * share, reduce.flows)
         track.run("compute", "weight", unit.name, unit.weight)
-        track.before("dp", "gather", GATHER, gather.hidden * share, gather.flow)
+        track.before("dp", "gather", GATHER, gather.hidden * share, gather.flows)
     return track
 
 
@@ -201,10 +203,10 @@ def _backward_seconds(unit: Unit) -> float:
 
 def _copy(track: Track, copies: Beside) -> None:
     """Transfers from and to host memory: the part hidden behind the last work of a pass, then the exposed part."""
-    track.before("offload", "offload", OFFLOAD, copies.hidden, copies.flow)
-    track.run("offload", "offload", OFFLOAD, copies.exposed, copies.flow)
+    track.before("offload", "offload", OFFLOAD, copies.hidden, copies.flows)
+    track.run("offload", "offload", OFFLOAD, copies.exposed, copies.flows)
 
 
 def _send(track: Track, send: Beside) -> None:
-    name = send.flow.purpose if send.flow else "pipeline transfer"
-    track.run("pp", "transfer", name, send.exposed, send.flow)
+    name = send.flows[0].purpose if send.flows else "pipeline transfer"
+    track.run("pp", "transfer", name, send.exposed, send.flows)

@@ -11,14 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distsim.arrays import product
+from distsim.arrays import Number, product
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
+from distsim.engine.exchanges.flows import Flow
+from distsim.engine.exchanges.hidden import beside_each
 from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages, folded
 from distsim.engine.steps.after import AfterLast, Hiding, after_last
 from distsim.engine.steps.compose import layout_numbers, micro_batch, own_numbers, stage_numbers
-from distsim.engine.steps.content import Piece, Priced, content_of, pieces_of, priced_blocks
+from distsim.engine.steps.content import Piece, Priced, content_of, longest_first, pieces_of, priced_blocks
 from distsim.engine.steps.passes import (
     REDUCE,
     Beside,
@@ -31,7 +33,7 @@ from distsim.engine.steps.passes import (
     weight_pass,
 )
 from distsim.engine.steps.report import StepReport
-from distsim.engine.steps.work import LINKS, kind_of, kinds_of, share_counted
+from distsim.engine.steps.work import LINKS, ONCE, kind_of, kinds_of, share_counted
 from distsim.engine.timelines.simulation import Pipeline, simulated
 from distsim.formulas.bubbles import interleaved_group
 from distsim.schedules.repeats import timed
@@ -57,6 +59,8 @@ class Part:
     tail: Track
     gathers: Beside
     """Parameters that the previous step has updated, gathered during the first forward."""
+    flows: tuple[Flow, ...] = ()
+    """All that a rank exchanges."""
 
 
 @dataclass(frozen=True)
@@ -144,21 +148,21 @@ class StepTimeline:
         drained = self.drained * self.scale
         if part.reduces.hidden:
             first = last - part.reduces.hidden * self.scale
-            yield Segment("dp", "reduce", REDUCE, first, last, False, part.reduces.flow)
+            yield Segment("dp", "reduce", REDUCE, first, last, False, part.reduces.flows)
         if part.copies.hidden:
             first = last - part.copies.hidden * self.scale
-            yield Segment("offload", "offload", COPIED, first, last, False, part.copies.flow)
+            yield Segment("offload", "offload", COPIED, first, last, False, part.copies.flows)
         if part.gathers.hidden:
             until = opened + part.gathers.hidden * self.scale
-            yield Segment("dp", "gather", AHEAD, opened, until, False, part.gathers.flow)
+            yield Segment("dp", "gather", AHEAD, opened, until, False, part.gathers.flows)
         yield from self._moved(part.tail, drained, self.scale, None)
         final = drained + max(one.tail.now for one in self.parts) * self.scale
         if self.seconds > final:
             yield Segment("other", "constant", FINAL, final, self.seconds)
 
     def _moved(self, track: Track, start: float, scale: float, micro: int | None) -> Iterator[Segment]:
-        for stream, kind, name, first, last, exposed, flow, _ in track.segments:
-            yield Segment(stream, kind, name, start + first * scale, start + last * scale, exposed, flow, micro)
+        for stream, kind, name, first, last, exposed, flows, _ in track.segments:
+            yield Segment(stream, kind, name, start + first * scale, start + last * scale, exposed, flows, micro)
 
     def _at(self, seconds: float) -> float:
         return seconds * self.squeeze * self.scale
@@ -189,15 +193,16 @@ def timeline_of(report: StepReport) -> StepTimeline:
         flows = _flows(setup, stage)
         after = after_last(numbers, timing, batch)
         reduces = _beside(after.reduce, flows["reduce"])
-        gathers = _beside(after.ahead, flows["dp_ahead"] or flows["gather_forward"])
-        copies = _beside(after.copied, [one for one in flows["offload_backward"] if one[0].role])
+        gathers = _beside(after.ahead, [*flows["dp_ahead"], *flows["gather_once"]])
+        copies = _beside(after.copied, flows["offload_once"])
         tail = _tail(after, reduces, copies, gathers, flows)
+        every = tuple({id(flow): flow for some in flows.values() for flow, _ in some}.values())
         slowest = max(slowest, float(batch.seconds))
         priced = priced_blocks(setup, stage, timing)
         for some, pieces in _by_pieces(setup, alike, chunks):
             contents = [content_of(setup, stage, own, visit, timing, flows, priced, piece) for piece in pieces]
             passes = tuple(map(_passes, contents))
-            parts.append(Part(some, passes, float(batch.seconds), reduces, copies, tail, gathers))
+            parts.append(Part(some, passes, float(batch.seconds), reduces, copies, tail, gathers, every))
     scale = math.exp(report.correction.logarithm)
     drained = slowest * setup.layout.micro_batches + report.breakdown["pipeline_bubble"] / scale
     return StepTimeline(report, tuple(parts), _run(setup, name, chunks, parts), drained, scale)
@@ -213,12 +218,19 @@ def _by_pieces(setup: Setup, stages: Sequence[Stage], chunks: int) -> list[tuple
 
 def _flows(setup: Setup, stage: Stage) -> dict[str, list[Priced]]:
     """A stage's exchanges by kind of traffic, with the seconds per step that are counted of their prices."""
-    network = network_of(setup)
+    network, exchange = network_of(setup), exchange_of(setup)
     found: dict[str, list[Priced]] = {kind: [] for kind in LINKS}
-    for flow in stage_flows(setup, exchange_of(setup), network, stage):
+    for flow in stage_flows(setup, exchange, network, stage):
         kind = kind_of(flow)
         seconds = price_of(flow, network).seconds * product(flow.calls_per_step, share_counted(setup, kind))
-        found[kind].append((flow, float(seconds)))
+        parts: list[tuple[str, Number]] = [(kind, 1)]
+        if kind in ONCE:
+            often, once, phase = ONCE[kind]
+            each = beside_each(setup, exchange, flow.span.group, flow.role, phase)
+            parts = [(often, each), (once, 1 - each)]
+        for name, share in parts:
+            if share:
+                found[name].append((flow, float(seconds * share)))
     return found
 
 
@@ -252,9 +264,8 @@ def _in_turn(setup: Setup, turn: int, rounds: int) -> range:
 
 
 def _beside(one: Hiding, flows: list[Priced]) -> Beside:
-    """What is left and what is hidden of exchanges, under the longest of them."""
-    longest = max(flows, key=lambda priced: priced[1])[0] if flows else None
-    return Beside(float(one.left), max(0.0, float(one.hidden)), longest)
+    """What is left and what is hidden of exchanges."""
+    return Beside(float(one.left), max(0.0, float(one.hidden)), longest_first(flows))
 
 
 def _tail(
@@ -262,16 +273,16 @@ def _tail(
 ) -> Track:
     """What follows the last micro-batch, in order."""
     track, step, exchanged = Track(), float(after.step), flows["dp_step"]
-    track.run("dp", "reduce", REDUCE, reduces.exposed, reduces.flow)
-    track.run("offload", "offload", COPIED, copies.exposed, copies.flow)
+    track.run("dp", "reduce", REDUCE, reduces.exposed, reduces.flows)
+    track.run("offload", "offload", COPIED, copies.exposed, copies.flows)
     _shared(track, "tp", float(after.replicated), flows["tp_step"], flows["tp_step"])
     _shared(track, "dp", step, [priced for priced in exchanged if priced[0].role != "parameters"], exchanged)
     _shared(track, "dp", float(after.stated), flows["dp_stated"], flows["dp_stated"])
     track.run("compute", "optimizer", "optimizer step", float(after.optimizer))
     for flow, seconds in flows["offload_step"]:
-        track.run("offload", "offload", flow.purpose, seconds, flow)
+        track.run("offload", "offload", flow.purpose, seconds, (flow,))
     _shared(track, "dp", step, [priced for priced in exchanged if priced[0].role == "parameters"], exchanged)
-    track.run("dp", "gather", AHEAD, gathers.exposed, gathers.flow)
+    track.run("dp", "gather", AHEAD, gathers.exposed, gathers.flows)
     return track
 
 
@@ -280,4 +291,4 @@ def _shared(track: Track, stream: str, seconds: float, some: list[Priced], whole
     total = sum(priced for _, priced in whole)
     for flow, priced in some:
         kind = "gather" if flow.role == "parameters" else "reduce"
-        track.run(stream, kind, flow.purpose, seconds * priced / total if total else 0.0, flow)
+        track.run(stream, kind, flow.purpose, seconds * priced / total if total else 0.0, (flow,))

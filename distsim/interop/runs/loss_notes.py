@@ -26,6 +26,8 @@ _FUSED_LINEAR = re.compile(
 """A name that each library has for its own way to multiply and take the loss at once."""
 _FUSED = re.compile(affirmed(r"fused[-_ ]?(?:cross[-_ ]?entropy|ce)"), re.IGNORECASE)
 """Where a library has a loss of the output layer's inputs and no other fused one, that is the fused one."""
+_FUSED_OTHERS = {"liger", "fused-linear"}
+"""Other fused ones, beside which no words say which is meant."""
 _CHUNKED = re.compile(
     affirmed(
         r"chunked[-_ ](?:nll|loss|ce)|chunkedceloss|loss in (?:\w+ )?chunks|loss chunks|"
@@ -60,7 +62,7 @@ def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
     notes = run.notes
     if named := next((name for name, words in _LOSSES if hit(words, notes)), None):
         return named
-    if "cut" in own and (hit(_FUSED, notes) or hit(_FUSED_LINEAR, notes)):
+    if "cut" in own and not _FUSED_OTHERS.intersection(own) and (hit(_FUSED, notes) or hit(_FUSED_LINEAR, notes)):
         return "cut"
     if hit(_FUSED_LINEAR, notes):
         return "fused-linear"
