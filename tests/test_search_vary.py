@@ -55,6 +55,7 @@ def test_values(name: str, text: str, expected: list[float]) -> None:
     ("gpu.memory", "4..1", "write 1..4"),
     ("gpu.memory", "40..80", "40 is 40 times 80.00 GiB"),
     ("gpu.memory", "40..80", "write 40GB..80GB, or 40x..80x if that is meant"),
+    ("gpu.memory", "40Gb..80Gb", "did you mean 40 GB? Otherwise write 4.66 GiB"),
     ("gpu.memory", "40,80 GB", "write 40GB,80 GB"),
     ("gpu.peak", "500..1000", "write 500TFLOP/s..1000TFLOP/s"),
     ("network.latency", "2..20", "write 2us..20us"),

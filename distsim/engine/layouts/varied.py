@@ -11,7 +11,8 @@ from distsim.engine.networks.links import link_rate, network_for
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.accelerator import PEAK_DTYPES
 from distsim.specs.limits import RANGES
-from distsim.units import decimal_bytes, duration, gib, parse
+from distsim.specs.quantity import bits_told
+from distsim.units import decimal_bytes, duration, gib, in_bits, parse
 
 FEWEST, MOST = 5, 64
 """Values in a range: it doubles, or rises by the square root of two where that gives fewer; more are refused."""
@@ -22,6 +23,10 @@ FEW_TIMES = 10.0
 means a factor writes ``40x``."""
 UNITS = {dimension: (*range_.units, dimension) for dimension, range_ in RANGES.items()} | {"s": ("s", "ms", "us")}
 """In which a number without one may be meant."""
+
+
+IN_BYTES = ("gpu.memory", "gpu.bandwidth")
+"""What nobody states in bits."""
 
 
 class Field(NamedTuple):
@@ -177,17 +182,24 @@ def _value(name: str, field: Field, part: str, usual: float) -> float:
     try:
         value = float(part.removesuffix("x").removesuffix("×")) * usual
     except ValueError:
-        try:
-            value = parse(part, field.unit, f"--vary {name}")
-        except DistsimError as problem:
-            hint = f"write e.g. --vary {name} {field.example}; a number without a unit is a factor"
-            raise DistsimError(problem.problem, hint) from None
+        value = _with_unit(name, field, part)
     if not 1 / EXTREME <= value / usual <= EXTREME:
         times = f"{value / usual:,.0f}" if value > usual else f"{value / usual:.2g}"
         raise DistsimError(
             f"--vary {name}: {part} is {times} times what {name} is now",
             f"write e.g. --vary {name} {field.example}; a number without a unit is a factor",
         )
+    return value
+
+
+def _with_unit(name: str, field: Field, part: str) -> float:
+    try:
+        value = parse(part, field.unit, f"--vary {name}")
+    except DistsimError as problem:
+        hint = f"write e.g. --vary {name} {field.example}; a number without a unit is a factor"
+        raise DistsimError(problem.problem, hint) from None
+    if name in IN_BYTES and in_bits(part):
+        raise DistsimError(*bits_told(f"--vary {name}", part).split("; "))
     return value
 
 
