@@ -31,11 +31,11 @@ class Point:
         """The best layout, where one is feasible."""
         return self.report.best[0] if self.report is not None and self.report.best else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The value, the numbers of the search, and the best layout."""
-        found = self.report
+    def to_dict(self, unit: str = "") -> dict[str, Any]:
+        """The value in its ``unit``, of which bytes are whole, the numbers of the search, and the best layout."""
+        found, value = self.report, round(self.value) if unit == "B" else self.value
         return {
-            "value": self.value, "factor": self.factor, "evaluated": found.evaluated if found else 0,
+            "value": value, "factor": self.factor, "evaluated": found.evaluated if found else 0,
             "feasible": found.feasible if found else 0, "global_batch": found.global_batch if found else None,
             "best": found.told(self.best) if found and self.best else None, "problem": self.problem,
         }  # fmt: skip
@@ -60,7 +60,7 @@ class VaryReport:
         return {
             "schema": "distsim.search-vary/1", "field": self.field, "unit": self.unit,
             "per_gpus": self.per_gpus or None,
-            "objective": self.request.objective, "points": [point.to_dict() for point in self.points],
+            "objective": self.request.objective, "points": [point.to_dict(self.unit) for point in self.points],
             "interrupted": self.interrupted, "notes": list(self.notes),
         }  # fmt: skip
 
