@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from distsim.engine.calibrated import PEAKS
 from distsim.engine.evidence import Replay
 from distsim.engine.fitting.write import as_shipped, weighted_quantile
-from distsim.engine.footprint.peak_error import PRESET, QUANTILES, TABLE
+from distsim.engine.footprint.peak_error import QUANTILES, TABLE
 from distsim.engine.runs.profile import assumed_profile
 from distsim.engine.validate import validate_file
 
@@ -36,7 +37,7 @@ def peaks_toml(replays: Sequence[Replay], origin: str) -> str:
     at = [weighted_quantile(ratios, weights, step / QUANTILES) for step in range(QUANTILES + 1)]
     return "\n".join([
         "# Written by make calibrate: measured over predicted peaks of memory at every 5% of runs, sources alike.",
-        f'name = "{PRESET}"', "", f"[{TABLE}]", f"runs = {len(used)}", f"sources = {len(count)}",
+        f'name = "{PEAKS}"', "", f"[{TABLE}]", f"runs = {len(used)}", f"sources = {len(count)}",
         f"at = [{', '.join(f'{value:.4g}' for value in at)}]", "",
         "[source]", f'all = "replays of {origin} whose cells say what is recomputed"',
         f"checked = {datetime.date.today().isoformat()}", "",
@@ -46,7 +47,7 @@ def peaks_toml(replays: Sequence[Replay], origin: str) -> str:
 def main(target: str, *tables: str) -> None:
     """Replay tables of runs and write the preset."""
     replays = [replay for table in tables for replay in validate_file(Path(table)).replays]
-    text = as_shipped(PRESET, peaks_toml(replays, " and ".join(Path(table).name for table in tables)))
+    text = as_shipped(PEAKS, peaks_toml(replays, " and ".join(Path(table).name for table in tables)))
     Path(target).write_text(text, encoding="utf-8")
 
 

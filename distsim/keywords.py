@@ -30,6 +30,16 @@ def _instead(name: str) -> str:
     return f"only the command line has it: {does}" if name in OF_COMMANDS else ""
 
 
+def with_first(what: str, name: str, given: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Options with the one that may stand before them without its name."""
+    if len(given) > 1:
+        told = ", ".join(repr(one) for one in given[1:])
+        raise DistsimError(f"{what} takes the {name} alone without its name, not {told}", "name the others: tp=8")
+    if name in options:
+        raise DistsimError(f"{name} is given twice: {given[0]!r} and {options[name]!r}", "keep one of them")
+    return {name: given[0], **options}
+
+
 def word(name: str, value: Any) -> str:
     """A text, or a path as one; nothing empty."""
     if not isinstance(value, (str, os.PathLike)):

@@ -69,6 +69,22 @@ def _unit_factor(suffix: str, dimension: str) -> float | None:
     return _PREFIXES[match[1]] / (8 if match[2] in ("b", "bit") else 1)
 
 
+_BITS = re.compile(r"^(.*?)\s*([kKMGTPE]i?|)(?:bit|b)(/s|ps|)$")
+
+
+def in_bits(text: Any) -> str:
+    """What a size or a rate in bits would be in bytes, as it is written: ``80 GiB`` for ``80 Gib``; else empty."""
+    match = _NUMBER.match(text) if isinstance(text, str) else None
+    bits = _BITS.match(match[2]) if match else None
+    return f"{match[1]} {bits[2]}B{bits[3]}" if match and bits else ""
+
+
+def in_other_units(text: Any, units: Sequence[str]) -> list[str]:
+    """The number of a text with its own unit in each of some others: ``700 W`` of ``700 kW``."""
+    match = _NUMBER.match(str(text))
+    return [f"{match[1]} {unit}" for unit in units if unit != match[2]] if match else []
+
+
 LARGEST_NUMBER = 1e300
 """Beyond every quantity; whole numbers may be longer than floats."""
 

@@ -12,7 +12,7 @@ from accepted import accepted
 from shell import piped
 
 import distsim
-from distsim.specs.job import CHECKSUM, STATED
+from distsim.specs.written import CHECKSUM, STATED
 from distsim.units import GIB, duration
 
 JOBS = 20

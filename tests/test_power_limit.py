@@ -15,7 +15,7 @@ from distsim import catalog
 from distsim.engine.jobs.hardware import limited
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.kernels.chip import Chip
-from distsim.engine.layouts.vary import values_of
+from distsim.engine.layouts.varied import values_of
 from distsim.engine.plans.energy import Draw, draw
 from distsim.engine.runs.setup import setup_of
 from distsim.errors import DistsimError

@@ -12,7 +12,8 @@ from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.report import Request
 from distsim.engine.layouts.search import search
 from distsim.engine.layouts.variants import base_setup
-from distsim.engine.layouts.vary import FIELDS, VaryReport, values_of, vary
+from distsim.engine.layouts.varied import FIELDS, values_of
+from distsim.engine.layouts.vary import VaryReport, vary
 from distsim.errors import DistsimError
 from distsim.report.search_vary import lines
 from distsim.report.style import Style
@@ -40,6 +41,7 @@ def speeds(report: VaryReport) -> list[float]:
     ("seq", "4096..20000", [4096, 8192, 16384]),
     ("gpus", "256..2048", [256, 512, 1024, 2048]),
     ("seq", "1000,3000", [1000, 3000]),
+    ("gpu.memory", "1x,40x", [80e9, 3200e9]),
 ])  # fmt: skip
 def test_values(name: str, text: str, expected: list[float]) -> None:
     usual = 80e9 if name == "gpu.memory" else 100.0
@@ -51,6 +53,14 @@ def test_values(name: str, text: str, expected: list[float]) -> None:
     ("gpu", "1..2", "fields: gpu.memory"),
     ("gpu.memory", "40XB..80GB", "write e.g. --vary gpu.memory 40GB"),
     ("gpu.memory", "4..1", "write 1..4"),
+    ("gpu.memory", "40..80", "40 is 40 times 80.00 GiB"),
+    ("gpu.memory", "40..80", "write 40GB..80GB, or 40x..80x if that is meant"),
+    ("gpu.memory", "40Gb..80Gb", "did you mean 40 GB? Otherwise write 4.66 GiB"),
+    ("gpu.memory", "40,80 GB", "write 40GB,80 GB"),
+    ("gpu.peak", "500..1000", "write 500TFLOP/s..1000TFLOP/s"),
+    ("network.latency", "2..20", "write 2us..20us"),
+    ("gpu.power", "400..700", "write 400W..700W"),
+    ("gpu.power", "1x..40x", "40x is 40 times 700 W"),
     ("gpu.memory", "0..1", "0 times what gpu.memory is now"),
     ("gpu.peak", "1..1e9", "1,000,000,000 times what gpu.peak is now"),
     ("gpu.peak", "-1..1", "-1 times"),

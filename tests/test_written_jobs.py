@@ -15,7 +15,8 @@ from distsim import DistsimError
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.stages import in_rows
 from distsim.layers.network import embedding_block, head_block, layer_block, layer_kinds
-from distsim.specs.job import CHECKSUM, STATED, Job
+from distsim.specs.job import Job
+from distsim.specs.written import CHECKSUM, STATED
 
 JOBS = 100
 MODELS = ("llama-7b", "llama-3-8b", "mixtral-8x7b", "gpt3-13b", "deepseek-v2-lite", "gemma-2-9b", "bert-large")

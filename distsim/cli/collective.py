@@ -17,14 +17,15 @@ def price_collective(
     size: str | None = None,
     sweep_from: str | None = None,
     json: bool = False,
+    explain: bool = False,
     *,
     gpu: str | None = None,
     gpus: int | None = None,
     cluster: str | None = None,
     **links: Any,
 ) -> None:
-    """Print time, algorithm and bus bandwidth for sizes up to ``size`` (1 GiB), doubling from ``sweep_from``; ``links``
-    are further options of ``collective``."""
+    """Print time, algorithm and bus bandwidth for sizes up to ``size`` (1 GiB), doubling from ``sweep_from``, or where
+    the largest one's come from; ``links`` are further options of ``collective``."""
     from distsim import catalog
     from distsim.engine.collective import Collective, collective, group_on
     from distsim.engine.exchanges.profile_use import unused_by_group
@@ -47,14 +48,18 @@ def price_collective(
     for note in notes:
         talk.note(note)
     if json:
-        _print_json(found, notes)
+        _print_json(found, notes, group if explain else None)
         return
     from distsim.report import collective as report
     from distsim.report import terminal
 
     if found[-1].wire_bytes_per_rank == 0:
         raise DistsimError(f"{found[-1].op} on one GPU exchanges nothing", "use --gpus 2 or more")
-    sys.stdout.write(report.text(found, cluster or str(where["gpu"]), terminal.unicode(), terminal.width()) + "\n")
+    place = cluster or str(where["gpu"])
+    if explain:
+        _print_explained(found[-1], group, report.heading(found, place))
+        return
+    sys.stdout.write(report.text(found, place, terminal.unicode(), terminal.width()) + "\n")
 
 
 def _idle(links: dict[str, Any]) -> list[str]:
@@ -82,7 +87,7 @@ def _whole(size: float) -> int:
             f"{size:,.6g} bytes is not a valid collective size",
             f"give 1 byte to {LARGEST:,} bytes (1 PiB), such as 1GB",
         )
-    return int(size)
+    return round(size)
 
 
 def sizes(first: int, last: int) -> list[int]:
@@ -112,8 +117,24 @@ def _place(
     return {"gpu": name}, gpus
 
 
-def _print_json(found: list[Any], notes: list[str]) -> None:
+def _print_explained(one: Any, group: Any, heading: str) -> None:
+    from distsim.report.collective_explain import lines
+    from distsim.report.explain import wrapped
+    from distsim.report.style import style
+
+    term = style()
+    for line in lines(one, group, term.bold(heading)):
+        for part in wrapped(term.plain(line)):
+            sys.stdout.write(part + "\n")
+
+
+def _print_json(found: list[Any], notes: list[str], explained: Any) -> None:
+    """``explained``: the group whose largest size has figures."""
     import json
 
-    sizes = [one.to_dict() for one in found]
-    print(json.dumps({"schema": "distsim.collective/1", "sizes": sizes, "notes": notes}, indent=1))
+    answer = {"schema": "distsim.collective/1", "sizes": [one.to_dict() for one in found], "notes": notes}
+    if explained is not None:
+        from distsim.report.collective_explain import as_data
+
+        answer["figures"] = as_data(found[-1], explained)
+    print(json.dumps(answer, indent=1))

@@ -66,14 +66,12 @@ def _one(op: str, stated: dict[str, Any], single: dict[str, Any], json: bool, ex
     place = {name: stated.pop(name, None) for name in ("gpu", "gpus", "cluster", "profile")}
     left = ["MODEL" if name == "model" else flag(name, value) for name, value in stated.items()
             if value is not None]  # fmt: skip
-    if explain:
-        left.append("--explain")
     if left:
         raise DistsimError(f"--collective prices one collective and takes no {', '.join(left)}", "leave them out")
     merged, _ = with_places(place)
     place = {name: merged.get(name) for name in place}
     size, sweep_from = single.pop("bytes"), single.pop("sweep_from")
-    price_collective(op, size, sweep_from, json, **place, **single)
+    price_collective(op, size, sweep_from, json, explain, **place, **single)
 
 
 def _refuse(single: dict[str, Any]) -> None:

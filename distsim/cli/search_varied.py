@@ -34,7 +34,8 @@ def run_varied(
 ) -> None:
     """Print the report; ``others`` are options that ask for one search's own files or ranks."""
     from distsim.cli.progress import Progress
-    from distsim.engine.layouts.vary import field_of, vary
+    from distsim.engine.layouts.varied import field_of
+    from distsim.engine.layouts.vary import vary
 
     name, text = asked
     field_of(name)

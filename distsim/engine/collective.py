@@ -78,6 +78,7 @@ def collective(
     group = group_on(card, ranks, spec, sharp=keywords.switch("sharp", sharp), **stated)
     size = parse(bytes, "B", "bytes")
     _check_size(size)
+    size = round(size)  # once: what is reported is what is priced
     return priced(name, size, group)
 
 

@@ -281,9 +281,15 @@ def as_data(report: MemoryReport, stage: StageMemory) -> list[dict[str, Any]]:
 
 
 def figure_data(figure: Figure) -> dict[str, Any]:
-    """One figure as plain data."""
-    told = {"label": figure.label, "value": figure.value, "unit": figure.unit, "source": figure.source}
+    """One figure as plain data: what its formula gives, so that a mean over ranks may be of half bytes."""
+    told = {"label": figure.label, "value": _whole(figure.value), "unit": figure.unit, "source": figure.source}
     if not figure.formula:
         return told
     steps = "; ".join(f"{name} = {ast.unparse(step)}" for name, step in steps_of(figure.formula))
-    return {**told, "formula": figure.formula, "expression": steps, "arguments": figure.arguments}
+    arguments = {name: _whole(one) for name, one in figure.arguments.items()}
+    return {**told, "formula": figure.formula, "expression": steps, "arguments": arguments}
+
+
+def _whole(value: Any) -> Any:
+    """A number without a fraction as a whole one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,25 +1,29 @@
 """One accelerator: its memory, its peaks, its links, and where each figure comes from."""
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.limits import BYTE_LINKS
 from distsim.specs.parts import Architecture
 from distsim.specs.quantity import (
     AttentionProducts,
+    ByteRate,
     Bytes,
     BytesPerSecond,
+    MaybeByteRate,
     MaybeBytes,
-    MaybeBytesPerSecond,
+    MaybeChipWatts,
     MaybeCount,
     MaybeFlopPerSecond,
     MaybeHertz,
     MaybePart,
-    MaybeWatts,
     Reached,
+    refuse_bits,
 )
+from distsim.units import gib
 
 LinkKind = Literal["nvlink", "xgmi", "ualink", "xelink", "ici", "hccs", "neuronlink", "ethernet"]
 VENDORS = ("NVIDIA", "AMD", "Google", "AWS", "Intel", "Huawei", "Hygon", "Cambricon", "Iluvatar", "MetaX",
@@ -50,6 +54,11 @@ class ScaleUpLink(Spec):
     bridge: bool = False
     """True when the link only joins a few cards (NVLink bridges of PCIe cards), where a cluster says ``bridged``."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _in_bytes(cls, stated: Any) -> Any:
+        return refuse_bits(stated, BYTE_LINKS, "rate")
+
 
 def of_generation(table: Mapping[int, float], generation: int) -> float:
     """The entry of the last known generation of PCIe up to this one, and the first one's for hosts before all that are
@@ -63,11 +72,11 @@ class HostLink(Spec):
 
     kind: Literal["pcie", "c2c", "shared"]
     generation: MaybeCount = None
-    rate: MaybeBytesPerSecond = None
-    measured: MaybeBytesPerSecond = None
+    rate: MaybeByteRate = None
+    measured: MaybeByteRate = None
     accelerators: MaybeCount = None
     """How many accelerators share one host's memory (a Grace's); None: all of a node."""
-    memory_rate: MaybeBytesPerSecond = None
+    memory_rate: MaybeByteRate = None
     """Of one host's memory, where it is not what hosts of its PCIe generation have (formulas/compute.py)."""
     peer: bool = True
     """False for cards that cannot reach each other's memory over PCIe: what they exchange passes host memory."""
@@ -126,9 +135,9 @@ class Accelerator(Sourced):
     usable_memory: MaybeBytes = None
     """What the driver reports to programs as their total (cudaMemGetInfo), in which their context lies, too; smaller
     than the label."""
-    bandwidth: BytesPerSecond
-    power: MaybeWatts = None
-    rated_power: MaybeWatts = None
+    bandwidth: ByteRate
+    power: MaybeChipWatts = None
+    rated_power: MaybeChipWatts = None
     """Power of the same chip without the limit that ``power`` is; ``measured`` then holds for that one."""
     power_profile: str = ""
     """Measured draw of such chips, by the name of a preset of kind ``power``; blank: that of all others."""
@@ -142,7 +151,8 @@ class Accelerator(Sourced):
     @model_validator(mode="after")
     def _usable_fits_label(self) -> Self:
         if self.usable_memory is not None and self.usable_memory > self.memory:
-            raise ValueError(f"usable_memory {self.usable_memory} B is more than memory {self.memory} B on the label")
+            usable, label = gib(self.usable_memory), gib(self.memory)
+            raise ValueError(f"usable_memory {usable} is more than memory {label} on the label")
         return self
 
     @field_validator("vendor")

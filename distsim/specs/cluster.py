@@ -2,14 +2,28 @@
 
 import itertools
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from distsim.formulas.collectives import RING
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.limits import BYTE_LINKS, MOST_NIC_BYTES, MOST_NODE_GBPS, NIC_RATES
 from distsim.specs.parts import Tier
-from distsim.specs.quantity import Count, MaybeBytes, MaybeBytesPerSecond, MaybeCount, MaybeWatts, Once, Seconds
+from distsim.specs.quantity import (
+    Count,
+    MaybeByteRate,
+    MaybeBytes,
+    MaybeBytesPerSecond,
+    MaybeChipWatts,
+    MaybeCount,
+    MaybeNicRate,
+    MaybeWatts,
+    Once,
+    Seconds,
+    refuse_bits,
+)
+from distsim.units import BITS_PER_BYTE, GIGA, decimal_bytes
 
 FabricKind = Literal["nvswitch", "nvlink-mesh", "pcie", "xgmi", "ualink", "xelink", "torus", "ethernet", "hccs", "none"]
 NetworkKind = Literal["ib", "roce", "efa", "ethernet", "slingshot", "omnipath", "tcpx", "tcpxo", "dcn"]
@@ -28,6 +42,11 @@ class Fabric(Spec):
     wrap: Annotated[int, Once(Field(ge=RING))] = RING
     """Chips along each axis of a torus from which on their ends are joined; a smaller slice is a mesh."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _in_bytes(cls, stated: Any) -> Any:
+        return refuse_bits(stated, BYTE_LINKS, "rate", "pair_rate")
+
     @model_validator(mode="after")
     def _rate_where_linked(self) -> Self:
         if self.kind != "none" and self.rate is None:
@@ -44,10 +63,24 @@ class Network(Spec):
     kind: NetworkKind
     generation: str | None = None
     nics: MaybeCount = None
-    nic_rate: MaybeBytesPerSecond = None
+    nic_rate: MaybeNicRate = None
     node_rate: MaybeBytesPerSecond = None
     hop: Seconds | None = None
     tiers: tuple[Tier, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_bits(cls, stated: Any) -> Any:
+        """Makers of NICs state bits: of many bytes, an eighth may be meant."""
+        rate = stated.get("nic_rate") if isinstance(stated, dict) else None
+        number, _, unit = rate.strip().partition(" ") if isinstance(rate, str) else ("", "", "")
+        if unit not in ("GB/s", "GBps") or not number.replace(".", "", 1).isdigit():
+            return stated
+        bits = float(number) * BITS_PER_BYTE
+        if MOST_NIC_BYTES < float(number) * GIGA <= NIC_RATES.most:
+            hint = f"write {number} Gb/s, or {bits:g} Gb/s if bytes are meant"
+            raise ValueError(f"nic_rate {rate!r} may be a slip, for NICs are stated in bits; {hint}")
+        return stated
 
     @model_validator(mode="after")
     def _one_rate(self) -> Self:
@@ -87,8 +120,8 @@ class LocalStorage(Spec):
 
     drives: MaybeCount = None
     capacity: MaybeBytes = None
-    read_rate: MaybeBytesPerSecond = None
-    write_rate: MaybeBytesPerSecond = None
+    read_rate: MaybeByteRate = None
+    write_rate: MaybeByteRate = None
 
 
 USUAL_NODE = 8
@@ -113,7 +146,7 @@ class Cluster(Sourced):
     """Accelerators behind one link to the host (a PCIe switch's), which copies of all of them share."""
     power: MaybeWatts = None
     """The most one node draws."""
-    gpu_power: MaybeWatts = None
+    gpu_power: MaybeChipWatts = None
     """The limit under which its accelerators run, and ``power`` holds; None where they have all that they are rated
     for."""
     fabric: Fabric
@@ -139,6 +172,17 @@ class Cluster(Sourced):
             raise ValueError(f"fabric.bridged applies to PCIe cards, not to a fabric of kind {self.fabric.kind}")
         if cards is not None and self.gpus_per_node % cards:
             raise ValueError(f"bridges of {cards} cards do not divide the {self.gpus_per_node} accelerators of a node")
+        return self
+
+    @model_validator(mode="after")
+    def _network_exists(self) -> Self:
+        rate = self.network.node_rate if self.network is not None else None
+        each = 0.0 if rate is None else rate / self.gpus_per_node * BITS_PER_BYTE / GIGA
+        if rate is not None and each > MOST_NODE_GBPS:
+            raise ValueError(
+                f"node_rate {decimal_bytes(rate, 'B/s')} is {each:,.0f} Gb/s for each accelerator, which no network "
+                f"has; did you mean {rate / GIGA:g} Gb/s?"
+            )
         return self
 
     @property

@@ -1,13 +1,15 @@
 """A job as the user states it: the options of the command line with underscores, open ones left as None."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from distsim.errors import DistsimError
+from distsim.keywords import with_first
 from distsim.specs import stage_layers
-from distsim.specs.base import Spec, explain
+from distsim.specs.base import Spec
 from distsim.specs.layout import OFFLOADS
 from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE, LARGEST_SIZE
 from distsim.specs.model import Model
@@ -20,11 +22,12 @@ SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "tp_comm_overlap",
             "loss_parallel", "no_sync", "clip", "dora")  # fmt: skip
 EXAMPLES = {"gpu_power": "500", "stage_layers": '"7,8,8,9"'}
 """Examples for fields whose types do not show what a value looks like."""
-STATED, CHECKSUM = "stated", "checksum"
-"""What an answer's ``job`` has in addition to the resolved fields."""
 Degree = Annotated[int | None, Once(Field(ge=1, le=LARGEST_DEGREE))]
 Size = Annotated[int | None, Once(Field(ge=1, le=LARGEST_SIZE))]
 Batch = Annotated[int | None, Once(Field(ge=1, le=LARGEST_BATCH))]
+
+
+ANOTHER = "make another with: "
 
 
 class Job(Spec):
@@ -32,12 +35,20 @@ class Job(Spec):
 
     if not TYPE_CHECKING:  # type checkers see the fields
 
-        def __init__(self, **options: Any) -> None:
-            """From keywords, as a program states them; errors read as on the command line."""
+        def __init__(self, /, *model: Any, **options: Any) -> None:
+            """From the model and keywords, as a program states them; errors read as on the command line."""
             try:
-                super().__init__(**options)
+                super().__init__(**(with_first("Job", "model", model, options) if model else options))
             except ValidationError as error:
+                from distsim.specs.mistakes import explain
+
                 raise explain(error, type(self)) from None
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            raise DistsimError(f"a job does not change, so {name} cannot be set", f"{ANOTHER}job.changed({name}=…)")
+
+        def __delattr__(self, name: str) -> None:
+            raise DistsimError(f"a job does not change, so {name} stays", f"{ANOTHER}job.changed({name}=None)")
 
     model: str | Model
     gpu: str | None = None
@@ -196,9 +207,9 @@ class Job(Spec):
         for name, value in plain.items():
             if isinstance(value, str) and not value.strip() and name in cls.model_fields:
                 raise ValueError(f"{name} is empty; name one, or leave it out")
-        model = plain.get("model")
+        model = plain.pop("model", None)
         if model is None:
-            return plain
+            return plain  # which is told to lack it
         model = getattr(model, "spec", model)  # of a model as load_model has it
         if not isinstance(model, (str, dict, Model)):
             raise ValueError(f"model {model!r} is neither a name nor a path nor a model")
@@ -248,6 +259,11 @@ class Job(Spec):
         stated = self.model_fields_set
         yield from ((name, value) for name, value in super().__repr_args__() if name in stated and value is not None)
 
+    def changed(self, **options: Any) -> "Job":
+        """Another job that states these options instead of its own; None leaves one to its default."""
+        stated = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{name: value for name, value in {**stated, **options}.items() if value is not None})
+
     @property
     def names_framework(self) -> bool:
         """Whether the job names its framework; what that one cannot run is then refused, otherwise noted."""
@@ -263,28 +279,13 @@ class Job(Spec):
     @classmethod
     def _as_stated(cls, options: Any) -> Any:
         """The ``job`` of an answer (``as_written``) stands for the options it states, which determine the rest."""
-        if not isinstance(options, dict) or STATED not in options:
+        if not isinstance(options, dict) or "stated" not in options:
             return options
+        from distsim.specs.written import CHECKSUM, STATED, checksum
+
         followed = {name: value for name, value in options.items() if name not in (STATED, CHECKSUM)}
-        if options.get(CHECKSUM) != _checksum(followed):
+        if options.get(CHECKSUM) != checksum(followed):
             raise ValueError(
                 f"this job was changed after it was resolved; change its {STATED!r} options and give those"
             )
         return options[STATED]
-
-
-def as_written(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """What a job was resolved to, with the options it states and a checksum that reveals changes."""
-    return {**resolved, STATED: stated_of(job), CHECKSUM: _checksum(resolved)}
-
-
-def stated_of(job: Job) -> dict[str, Any]:
-    """The options that a job states, as plain data."""
-    return job.model_dump(mode="json", include=set(job.model_fields_set), exclude_none=True)
-
-
-def _checksum(resolved: Mapping[str, Any]) -> str:
-    import json
-    import zlib
-
-    return f"{zlib.crc32(json.dumps(resolved, sort_keys=True).encode()):08x}"

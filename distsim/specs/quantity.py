@@ -1,6 +1,6 @@
 """Field types of specs: text with a unit in, a checked SI number out (``"80 GiB"`` becomes 85899345920)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler
@@ -9,8 +9,8 @@ from pydantic_core import CoreSchema, PydanticKnownError
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.base import FIELD
-from distsim.specs.limits import LARGEST_DEPTH, LARGEST_TILES, RANGES, Range
-from distsim.units import parse
+from distsim.specs.limits import BYTE_RATES, CHIP_WATTS, LARGEST_DEPTH, LARGEST_TILES, NIC_RATES, RANGES, Range
+from distsim.units import GIGA, gib, in_bits, in_other_units, parse
 
 
 def _number(dimension: str, possible: Range | None = None) -> Callable[[Any], float]:
@@ -24,9 +24,29 @@ def _number(dimension: str, possible: Range | None = None) -> Callable[[Any], fl
             raise ValueError("; ".join([error.problem, *error.hints])) from None
         if possible is not None and number > 0 and not possible.least <= number <= possible.most:
             raise ValueError(_impossible(value, number, dimension, possible))
+        if possible is not None and not possible.bits and isinstance(value, str) and in_bits(value):
+            raise ValueError(bits_told(FIELD, value))
         return number
 
     return read
+
+
+def bits_told(name: str, value: str) -> str:
+    """What is wrong with bits where everybody states bytes, and what would be right."""
+    rate = value.rstrip().endswith(("/s", "ps"))
+    number = parse(value, "B/s" if rate else "B")
+    told = f"{number / GIGA:g} GB/s" if rate else gib(number)
+    return f"{name} {value!r} is {told} (a small b is bits); did you mean {in_bits(value)}? Otherwise write {told}"
+
+
+def refuse_bits(stated: Any, kinds: Collection[str], *names: str) -> Any:
+    """What a table of a link states, where its kind is none of those whose rates are in bytes, or they are."""
+    kind = stated.get("kind") if isinstance(stated, dict) else None
+    if isinstance(kind, str) and kind in kinds:
+        for name in names:
+            if in_bits(stated.get(name)):
+                raise ValueError(bits_told(name, stated[name]))
+    return stated
 
 
 def _impossible(value: Any, number: float, dimension: str, possible: Range) -> str:
@@ -34,11 +54,13 @@ def _impossible(value: Any, number: float, dimension: str, possible: Range) -> s
     bare = isinstance(value, (int, float)) or str(value).strip().replace(".", "", 1).isdigit()
     told = f"{value} (a bare number is in {dimension})" if bare else f"{value!r}"
     low, high = possible.usual
-    units = [unit for unit in possible.units if bare and low <= parse(f"{number!r} {unit}", dimension) <= high]
-    meant = " or ".join(f"{number:g} {unit}" for unit in units)
-    ends = f"it must be {possible.least:g} to {possible.most:g} {dimension}"
+    others = [f"{number:g} {unit}" for unit in possible.units] if bare else in_other_units(value, possible.units)
+    meant = " or ".join(one for one in others if low <= parse(one, dimension) <= high)
+    asked = f"did you mean {meant}?" if meant else ""
+    ends = possible.told or f"it must be {possible.least:g} to {possible.most:g} {dimension}"
     side = "too small" if number < possible.least else "too large"
-    return f"{FIELD} {told} is {side} to be meant; {f'did you mean {meant}?' if meant else ends}"
+    hint = asked if bare and asked else f"{ends}: {asked}".removesuffix(": ")
+    return f"{FIELD} {told} is {side} to be meant; {hint}"
 
 
 def _physical(dimension: str) -> Callable[[Any], float]:
@@ -79,8 +101,10 @@ class Once:
     """Bounds of a number that many fields have: pydantic works out once what they ask for, not for each field. A plain
     number, unless a validator is given that reads it."""
 
-    def __init__(self, bounds: Any, read: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, bounds: Any, read: Callable[[Any], Any] | None = None, takes: str = "") -> None:
         self.bounds, self.read = bounds, read
+        self.takes = takes
+        """What to write, in words (specs/base.py tells it where the field is missing)."""
         self.schema: CoreSchema | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -91,18 +115,25 @@ class Once:
         return self.schema
 
 
-Bytes = Annotated[int, Once(Field(gt=0), _whole("B"))]
-HeldBytes = Annotated[float, Once(Field(ge=0), _number("B"))]
-BytesPerSecond = Annotated[float, Once(Field(gt=0), _physical("B/s"))]
-Seconds = Annotated[float, Once(Field(ge=0), _number("s"))]
-Watts = Annotated[float, Once(Field(gt=0), _physical("W"))]
+A_SIZE, A_RATE = 'a size with its unit, e.g. "80 GiB"', 'a rate with its unit, e.g. "3350 GB/s"'
+A_POWER, A_TIME = 'a power with its unit, e.g. "700 W"', 'a time with its unit, e.g. "5 us"'
+Bytes = Annotated[int, Once(Field(gt=0), _whole("B"), A_SIZE)]
+HeldBytes = Annotated[float, Once(Field(ge=0), _number("B"), A_SIZE)]
+BytesPerSecond = Annotated[float, Once(Field(gt=0), _physical("B/s"), A_RATE)]
+ByteRate = Annotated[float, Once(Field(gt=0), _number("B/s", BYTE_RATES), A_RATE)]
+"""Which nobody states in bits."""
+Seconds = Annotated[float, Once(Field(ge=0), _number("s"), A_TIME)]
+Watts = Annotated[float, Once(Field(gt=0), _physical("W"), A_POWER)]
 Ratio = Annotated[float, Once(Field(ge=0), _number("1"))]
 Part = Annotated[float, Once(Field(ge=0, le=1), _number("1"))]
 MaybeBytes = Annotated[int | None, Once(Field(gt=0), _whole("B"))]
 MaybeBytesPerSecond = Annotated[float | None, Once(Field(gt=0), _physical("B/s"))]
+MaybeByteRate = Annotated[float | None, Once(Field(gt=0), _number("B/s", BYTE_RATES))]
+MaybeNicRate = Annotated[float | None, Once(Field(gt=0), _number("B/s", NIC_RATES))]
 MaybeFlopPerSecond = Annotated[float | None, Once(Field(gt=0), _physical("FLOP/s"))]
 MaybeHertz = Annotated[float | None, Once(Field(gt=0), _physical("Hz"))]
 MaybeWatts = Annotated[float | None, Once(Field(gt=0), _physical("W"))]
+MaybeChipWatts = Annotated[float | None, Once(Field(gt=0), _number("W", CHIP_WATTS))]
 MaybePart = Annotated[float | None, Once(Field(ge=0, le=1), _number("1"))]
 Reached = Annotated[float | None, Once(Field(ge=0, le=1.2), _number("1"))]
 """A share of a datasheet's figure, which chips have exceeded."""

@@ -1,9 +1,11 @@
 """What turns ideal seconds into those of a real step: few numbers, each with a meaning, fitted by distsim calibrate."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
 
 from distsim.specs.base import Spec
-from distsim.specs.quantity import Amount, Positive
+from distsim.specs.quantity import Once
 
 MODULE_SECONDS, OPERATION_SECONDS, CORE_SECONDS = 5e-5, 3.5e-5, 1.6e-4
 """Host time of an operation: in a module of plain torch; in plain torch where modules are counted one by one; in a
@@ -11,49 +13,64 @@ module of Megatron core or Transformer Engine. Priors of ``kernel_issue_seconds`
 one kind beside those of another."""
 
 
+# What anybody means, each beyond what was ever fitted (presets/timing/fitted.toml): more is a slip of the keys.
+Reached = Annotated[float, Once(Field(ge=0.01, le=2))]
+"""Of a rate that was measured: no chip sustains twice that, nor does anybody keep one that reaches a hundredth."""
+Streamed = Annotated[float, Once(Field(ge=0.01, le=4))]
+"""Of the datasheet's bandwidth: fusion spares three of four passes at the very most."""
+Times = Annotated[float, Once(Field(ge=0, le=100))]
+"""A time over what it is priced at: 4.8 is the largest that was fitted."""
+HostSeconds = Annotated[float, Once(Field(ge=0, le=0.1))]
+"""Of one kernel, or of one layer's host: 0.16 ms and 2 ms are the largest that were fitted."""
+StepSeconds = Annotated[float, Once(Field(ge=0, le=600))]
+"""Of a step, or of a micro-batch's stalls: 0.05 and 0.5 s are the largest that were fitted."""
+Deviation = Annotated[float, Once(Field(ge=0, le=1))]
+"""Of speeds, over their mean: GPUs that differ by a factor share no step."""
+
+
 class Timing(Spec):
     """Shares, factors and overheads of one framework on one kind of accelerator."""
 
-    matmul: Positive = 0.95
+    matmul: Reached = 0.95
     """Share of the best measured rate that a large product sustains inside a step (clocks, epilogues)."""
-    matmul_narrow: Positive = 1.0
+    matmul_narrow: Reached = 1.0
     """The same of products in 8 or 4 bits, over that: what slows one width inside a step slows the other too."""
-    grouped: Positive = 0.9
+    grouped: Reached = 0.9
     """Share that the grouped products of experts keep of a dense product's: small groups."""
-    attention: Positive = 0.85
+    attention: Reached = 0.85
     """Share of the best measured product rate that flash attention reaches at long sequences and 128-wide heads."""
-    stream: Positive = 0.75
+    stream: Streamed = 0.75
     """Share of the datasheet's bandwidth over the bytes of engine/kernels/passes.py: low where code makes more passes
     than are counted there, above 1 where fusion saves some."""
-    kernel_gap_seconds: Amount = 4e-6
+    kernel_gap_seconds: HostSeconds = 4e-6
     """Idle time on the GPU between two kernels."""
-    kernel_issue_seconds: Amount = MODULE_SECONDS
+    kernel_issue_seconds: HostSeconds = MODULE_SECONDS
     """Time the host needs per kernel; it hides behind the GPU where kernels are long."""
-    tensor_factor: Amount = 1.1
+    tensor_factor: Times = 1.1
     """Exposed time of tensor parallel exchanges over their priced time: below 1 where they overlap with products."""
-    context_factor: Amount = 1.0
+    context_factor: Times = 1.0
     """The same for context parallel exchanges."""
-    expert_factor: Amount = 1.0
+    expert_factor: Times = 1.0
     """The same for expert parallel exchanges."""
-    data_factor: Amount = 1.1
+    data_factor: Times = 1.1
     """Time of gradient reduction over its priced time: above 1 where it competes with computation."""
-    gather_factor: Amount = 1.1
+    gather_factor: Times = 1.1
     """The same for gathering sharded parameters."""
-    exposed_fraction: Amount = 0.3
+    exposed_fraction: Times = 0.3
     """Part of the data parallel traffic that does not hide although computation would be long enough."""
-    pipeline_factor: Amount = 0.5
+    pipeline_factor: Times = 0.5
     """Exposed time of pipeline transfers over their priced time."""
-    optimizer: Positive = 0.74
+    optimizer: Reached = 0.74
     """Bandwidth that the optimizer step reaches, as a share of the datasheet's: torch's fused AdamW 0.78 in fp32 and
     0.68 in bf16 on an H100, 0.72 on an H200, foreach 0.80, 0.72 and 0.77 (tests/oracles/gpu_kernels.csv)."""
-    step_seconds: Amount = 0.01
+    step_seconds: StepSeconds = 0.01
     """What a step costs whatever its size: data loading, logging, synchronisation."""
-    jitter: Amount = 0.015
+    jitter: Deviation = 0.015
     """Spread of the GPUs' speeds, as a standard deviation: the slowest sets the pace. Sinha et al. 2022
     (arXiv:2208.11035): on five clusters the whiskers of GPUs' times, which hold 5.4 deviations, are 8% apart."""
-    stall_seconds: Amount = 0.0
+    stall_seconds: StepSeconds = 0.0
     """Time lost per micro-batch and neighbouring pipeline stage in software that is ``STALLED``."""
-    layer_stall_seconds: Amount = 0.0
+    layer_stall_seconds: HostSeconds = 0.0
     """Host time per layer, micro-batch and tensor parallel rank in software that is ``CHECKED``."""
 
 
@@ -86,9 +103,10 @@ class Kin(NamedTuple):
         return any(name in STALLS for name, _ in self.prior)
 
 
-def combined(tables: dict[str, Any], kin: Kin, architecture: str) -> Timing:
+def combined(tables: dict[str, Any], kin: Kin, architecture: str, where: str = "") -> Timing:
     """The numbers of a framework on an architecture: general ones, times what is known of its relatives and itself.
-    What was fitted under its own name holds; else what its relative's runs gave, and what its prior has otherwise."""
+    What was fitted under its own name holds; else what its relative's runs gave, and what its prior has otherwise.
+    ``where`` (a file) opens the message where they are together what none of them is alone."""
     general = tables.get("general", {})
     defaults = {name: float(field.default) for name, field in Timing.model_fields.items()}
     values = {name: float(general.get(name, default)) for name, default in defaults.items()}
@@ -103,7 +121,7 @@ def combined(tables: dict[str, Any], kin: Kin, architecture: str) -> Timing:
         for name, value in factors.items():
             if name in values:
                 values[name] *= float(value)
-    return Timing(**values)
+    return Timing.read(values, where and f"{where}: all factors of {kin.name} on {architecture} together")
 
 
 def _moved(general: dict[str, Any], name: str, default: float) -> float:

@@ -2,11 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from distsim import catalog
-from distsim.engine.calibrated import LEVEL
-from distsim.last import while_same
+from distsim.engine.calibrated import LEVEL, PEAKS, calibrated, kept_while_fitted
 
-PRESET = "peaks"
 TABLE = "measured_over_predicted"
 QUANTILES = 20
 """Quantiles that the table holds lie this many to one apart, from the least ratio to the largest."""
@@ -33,9 +30,9 @@ class PeakError(NamedTuple):
                 "runs": self.runs, "sources": self.sources}  # fmt: skip
 
 
-@while_same(lambda: catalog.state("timing", PRESET))
+@kept_while_fitted(1, PEAKS)
 def _measured() -> dict[str, Any]:
-    table: dict[str, Any] = catalog.raw("timing", PRESET)[TABLE]
+    table: dict[str, Any] = calibrated(PEAKS, TABLE.__eq__, TABLE)[TABLE]
     return table
 
 

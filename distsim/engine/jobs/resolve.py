@@ -45,7 +45,7 @@ from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
 from distsim.specs.context_modes import context_modes
 from distsim.specs.framework import Framework
-from distsim.specs.job import Job, as_written
+from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -54,6 +54,7 @@ from distsim.specs.precision import Precision
 from distsim.specs.rules import broken
 from distsim.specs.support_rules import refuse_unsupported
 from distsim.specs.tuning import Tuning
+from distsim.specs.written import as_written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

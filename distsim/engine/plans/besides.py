@@ -25,8 +25,8 @@ class Besides:
     """Dollars on top of the rent; None where the provider's price is not known."""
 
     kept: int
-    checkpoint_bytes: float
-    token_bytes: float | None
+    checkpoint_bytes: int
+    token_bytes: int | None
     """None where what the model reads is no text."""
     storage: Service | None
     storage_dollars: float | None
@@ -47,14 +47,14 @@ def besides(option: Option, model: Model, kept: int, lists: Sequence[str] = ()) 
     kept than are written."""
     kept = int(min(kept, option.candidate.goodput.checkpoints))
     own = [prices for prices in price_lists(lists) if prices.provider == option.quote.provider]
-    held = option.candidate.checkpoint_bytes
+    held = round(option.candidate.checkpoint_bytes)
     text = model.patches is None and model.frames is None
-    tokens = option.tokens * (2 if model.vocab < SMALL_VOCABULARY else 4) if text else None
+    tokens = round(option.tokens * (2 if model.vocab < SMALL_VOCABULARY else 4)) if text else None
     storage, egress = (_cheapest(own, kind) for kind in ("storage", "egress"))
     return Besides(
         kept, held, tokens,
         storage, None if storage is None else float(
-            money.storage_dollars(kept * held + (tokens or 0.0), option.days * DAY, storage.price)
+            money.storage_dollars(kept * held + (tokens or 0), option.days * DAY, storage.price)
         ),
         egress, None if egress is None else float(money.egress_dollars(held, egress.price)),
     )  # fmt: skip

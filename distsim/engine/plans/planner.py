@@ -35,7 +35,8 @@ from distsim.engine.plans.sold import alike, sold_whole
 from distsim.engine.plans.unread import unread_notes
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
-from distsim.specs.job import Job, stated_of
+from distsim.specs.job import Job
+from distsim.specs.written import stated_of
 from distsim.units import DAY
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from distsim.engine.calibrated import FITTED, calibrated, kept_while_fitted
+from distsim import catalog
+from distsim.engine.calibrated import FITTED, KIND, calibrated, kept_while_fitted
 from distsim.engine.corrections.likeness import Correction
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import Setup
@@ -22,7 +23,7 @@ def timing_on(kin: Kin, architecture: str) -> Timing:
     def wanted(table: str) -> bool:
         return table in mine or table.startswith(tuple(f"{name}." for name in own))
 
-    return combined(calibrated(FITTED, wanted, "general"), kin, architecture)
+    return combined(calibrated(FITTED, wanted, "general"), kin, architecture, str(catalog.path(KIND, FITTED)))
 
 
 def timing_of(setup: Setup) -> Timing:

@@ -18,9 +18,10 @@ from distsim.engine.steps.work import kinds_of, work_of
 from distsim.schedules.action import looped_chunk, wave_chunk
 from distsim.schedules.names import plain
 from distsim.schedules.registry import SCHEDULES, chunks_for, find
-from distsim.specs.job import Job, as_written
+from distsim.specs.job import Job
 from distsim.specs.model import Model
 from distsim.specs.support_rules import refuse_unsupported
+from distsim.specs.written import as_written
 
 
 def model_setup(
