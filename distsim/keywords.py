@@ -5,28 +5,36 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
 from distsim.errors import DistsimError, did_you_mean
 
-OF_COMMANDS = ("jobs", "dask", "json", "csv", "all", "diff", "vary", "report", "explain")
+OF_COMMANDS = ("jobs", "dask", "json", "csv", "all", "diff", "vary", "report", "explain", "compare", "list",
+               "svg", "trace")  # fmt: skip
 """Options that only print, write files or share work, which a program does itself."""
+_WRITTEN = "in a program the report's actions have their starts and ends"
 
 
-def refuse_unknown(what: str, options: Iterable[str], known: Iterable[str]) -> None:
-    """Raise for an option that a search or a plan does not have."""
+def refuse_unknown(
+    what: str, options: Iterable[str], known: Iterable[str], called: Mapping[str, str] | None = None
+) -> None:
+    """Raise for an option that a search, a plan or a pipeline does not have; ``called`` says what some are called."""
     known = set(known)
     for name in options:
         if name not in known:
-            raise DistsimError(f"{what} has no option {name}", _instead(name) or did_you_mean(name, known))
+            raise DistsimError(
+                f"{what} has no option {name}", (called or {}).get(name) or _instead(name) or did_you_mean(name, known)
+            )
 
 
 def _instead(name: str) -> str:
     """What a program does instead of stating an option that only the command line has; empty for others."""
     itself = "in a program everything runs in the calling process"
-    does = {"vary": "in a program call it once for each value"}.get(name, itself)
+    each = "in a program call it once for each"
+    does = {"vary": f"{each} value", "compare": f"{each} schedule", "svg": _WRITTEN, "trace": _WRITTEN,
+            "list": "distsim pipeline --list"}.get(name, itself)  # fmt: skip
     return f"only the command line has it: {does}" if name in OF_COMMANDS else ""
 
 

@@ -44,5 +44,13 @@ def test_images_that_tensor_parallel_ranks_do_not_divide() -> None:
     assert any("does not divide the 197 tokens of an image" in note for note in report.to_dict()["notes"])
     with pytest.raises(DistsimError, match="does not divide the sequence of 197"):
         distsim.step(**job, sequence_parallel=True)
+
+
+def test_tokens_that_tensor_parallel_ranks_do_not_divide() -> None:
+    """PaLM's and others' odd sequences ran without sequence parallelism, whose default would have cut them."""
+    job = {"model": "llama-7b", "gpu": "a100-sxm4-80gb", "gpus": 8, "tp": 4, "seq": 4097}
+    report = distsim.step(**job)
+    assert not report.setup.layout.sequence_parallel
+    assert any("does not divide the 4,097 tokens of " in note for note in report.to_dict()["notes"])
     with pytest.raises(DistsimError, match="does not divide the sequence of 4097"):
-        distsim.step(**{**job, "model": "llama-7b", "seq": 4097})
+        distsim.step(**job, sequence_parallel=True)

@@ -48,6 +48,7 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise DistsimError("is not a text file; TOML is expected", where=str(path)) from None
     except tomllib.TOMLDecodeError as error:
+        _refuse_other(path)
         raise DistsimError(f"not valid TOML: {error}", where=str(path)) from None
     named: dict[str, Any] = {}
     for spelling, value in data.items():
@@ -58,6 +59,8 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         named[name] = value
     for name in named:
         if name not in known:
+            if not any(one in known and not isinstance(value, dict) for one, value in named.items()):
+                _refuse_other(path)
             from distsim.other_names import meant
 
             hint = (
@@ -67,6 +70,12 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
             raise DistsimError(f"unknown option {name!r}", hint, where=str(path))
     folder = "" if handed_over(path) else os.path.dirname(path)
     return {name: _anchored(value, folder) if folder and name in PATHS else value for name, value in named.items()}
+
+
+def _refuse_other(path: Path) -> None:
+    from distsim.interop.other_files import refuse_other
+
+    refuse_other(path)
 
 
 def _anchored(value: Any, folder: str) -> Any:

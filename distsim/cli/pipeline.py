@@ -66,31 +66,22 @@ def pipeline(
     if compare:
         options.refuse_with_compare({**single, "balance": balance, "svg": svg, "trace": trace})
         return _compare(given, json, setup, options.times_by_schedule(model, shape, under))
-    return _one({**given, **single}, balance, svg, trace, json, setup)
+    return _one({**given, **single, "balance": options.layer_times(balance)}, svg, trace, json, setup)
 
 
-def _one(
-    given: dict[str, Any], balance: str | None, svg: Path | None, trace: Path | None, json: bool, setup: Any
-) -> None:
-    from distsim.cli import pipeline_options as options
+def _one(given: dict[str, Any], svg: Path | None, trace: Path | None, json: bool, setup: Any) -> None:
     from distsim.engine.pipeline import pipeline as simulate
 
-    split = None
-    if balance is not None:
-        split = options.balanced(given, balance)
     report = simulate(**given)
     _export(report, svg, trace)
     if json:
-        answer = _with_job(report.to_dict(), setup)
-        if split is not None:
-            answer["layers"] = list(split.sizes)
-        return _print_json(answer)
+        return _print_json(_with_job(report.to_dict(), setup))
     from distsim.report import pipeline_text, printer, terminal
 
     about = [] if setup is None else pipeline_text.model_words(setup, given, report.stages)
     lines = pipeline_text.page(report, terminal.width(), terminal.unicode(), about)
-    if split is not None:
-        lines += pipeline_text.partition(split)
+    if report.split is not None:
+        lines += pipeline_text.partition(report.split)
     return printer.show(lines)
 
 

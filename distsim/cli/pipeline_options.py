@@ -16,7 +16,6 @@ from distsim.specs.flags import flag
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
     from distsim.engine.pipeline_compare import TimesOf
-    from distsim.engine.timelines.partition import Partition
 
 _MOST_TIMES = 100_000
 _MOST_BYTES = 200_000_000
@@ -57,6 +56,11 @@ def _list(text: str, option: str) -> list[float]:
             raise DistsimError(f"{option}: {part!r} is {count:,} times", f"list 1 to {_MOST_TIMES:,} times in total")
         values += [value] * count
     return values
+
+
+def layer_times(text: str | None) -> list[float] | None:
+    """``0.5,1*32,2``."""
+    return None if text is None else _list(text, "--balance")
 
 
 def integers(text: str | None, option: str) -> list[int] | None:
@@ -219,43 +223,3 @@ def refuse_with_compare(given: dict[str, Any]) -> None:
     named = [flag(name) for name, value in given.items() if value is not None]
     if named:
         raise DistsimError(f"{', '.join(named)} and --compare exclude each other", "leave one of them out")
-
-
-def balanced(given: dict[str, Any], text: str) -> Partition:
-    """Split layers over the stages and put their times into ``given``: forward as listed, backward so many times as
-    long as ``--backward`` is, usually 2."""
-    from distsim.engine.timelines.input import whole_number
-    from distsim.engine.timelines.partition_chunks import split_over
-    from distsim.schedules import action
-    from distsim.schedules.registry import chunks_for, find, usual
-
-    if given["order"] is not None:
-        raise DistsimError("--balance and --order exclude each other", "leave one of them out")
-    if given["forward"] is not None:
-        hints = "list other layer times", "--backward 2 is twice the forward time of each layer"
-        raise DistsimError("--balance and --forward exclude each other: layer times are forward times", *hints)
-    for name in ("backward", "input_gradient", "weight_gradient"):
-        if isinstance(given[name], list):
-            raise DistsimError(f"{flag(name)} is a list of times, but --balance sets them", "give one number")
-    stages = whole_number(given["stages"] or 0, "the number of stages", "--stages 4")
-    name = given["schedule"] or usual(given["chunks"])
-    chunks, kind = chunks_for(name, given["chunks"]), find(name).placement
-    both = kind == "bidirectional"
-    # with two directions a device holds a stage of the model and the one that mirrors it
-    devices = [min(s, stages - 1 - s) for s in range(stages)] if both else getattr(action, kind)(stages, chunks)
-    parts = split_over(_list(text, "--balance"), devices)
-    _spread(given, [*parts.times, *parts.times] if both else list(parts.times))
-    return parts
-
-
-def _spread(given: dict[str, Any], each: list[float]) -> None:
-    """Times of all passes per chunk: forward, and the others as multiples of it."""
-    first, second, whole = given["input_gradient"], given["weight_gradient"], given["backward"]
-    if whole is not None and first is None and second is None:
-        first = second = whole / 2
-    scales = {"input_gradient": 1.0 if first is None else first, "weight_gradient": 1.0 if second is None else second}
-    if whole is not None:
-        scales["backward"] = whole
-    given["forward"] = each
-    for key, scale in scales.items():
-        given[key] = [one * scale for one in each]

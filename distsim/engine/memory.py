@@ -1,11 +1,12 @@
 """Bytes on each GPU, per pipeline stage, at the moment of the peak."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from distsim import catalog
-from distsim.arrays import Number, some
+from distsim.arrays import Number
+from distsim.engine.exchanges.memory_notes import with_notes
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import buffer_bytes, overhead_bytes
 from distsim.engine.footprint.fragmentation import fragmentation_bytes, slack_of, split_bytes
@@ -17,17 +18,12 @@ from distsim.engine.footprint.moments import moments_of
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.peak_error import PeakError, peak_error
 from distsim.engine.footprint.saved import Saved, saved_of
-from distsim.engine.footprint.states import States, filled_experts, states, stored
+from distsim.engine.footprint.states import States, states, stored
 from distsim.engine.footprint.weight_passes import Waiting, waiting_at_peak
-from distsim.engine.jobs.exchange import gradients_wait, stated_exchange, stays_whole
-from distsim.engine.jobs.framework_notes import beyond_default, narrow_alone
-from distsim.engine.jobs.lacking import lacking
+from distsim.engine.jobs.framework_notes import narrow_alone
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import Stage, stage_at
-from distsim.engine.jobs.uncounted import memory_notes
 from distsim.engine.jobs.words import few
-from distsim.engine.timelines.schedule_shape import weight_versions
-from distsim.errors import DistsimError
 from distsim.specs.job import Job
 from distsim.specs.named import Named, job_of
 
@@ -178,7 +174,7 @@ def memory(job: Job | Named | None = None, /, **options: Any) -> MemoryReport:
 @catalog.settled()
 def memory_of(setup: Setup, only: Sequence[int] | None = None) -> MemoryReport:
     """Where every byte goes for a resolved setup, or on the stages of it that ``only`` names."""
-    noted, stages = _noted(setup), range(setup.layout.pp) if only is None else only
+    noted, stages = with_notes(setup), range(setup.layout.pp) if only is None else only
     return MemoryReport(noted, tuple(_stage(setup, stage_at(setup, index)) for index in stages))
 
 
@@ -195,41 +191,7 @@ def memory_unless(setup: Setup, hopeless: Callable[[Number], bool]) -> MemoryRep
             return None
         if index:
             found.append(_stage(setup, stage_at(setup, index)))
-    return MemoryReport(_noted(setup), (found[0], *found[:0:-1]))
-
-
-def _noted(setup: Setup) -> Setup:
-    """The setup with notes on what its memory does not depend on; refuses what step and comm would."""
-    exchange = stated_exchange(setup)
-    waiting = exchange is not None and bool(some(gradients_wait(setup, exchange) | stays_whole(setup)))
-    notes = (*setup.notes, *beyond_default(setup), *lacking(setup, timed=False), *filled_experts(setup),
-             *memory_notes(setup.job, setup.layout, exchange, waiting), *_apart(setup), *_versions(setup))  # fmt: skip
-    return replace(setup, notes=notes)
-
-
-def _versions(setup: Setup) -> tuple[str, ...]:
-    """A note where stages keep several versions of their weights."""
-    layout = setup.layout
-    kept = [weight_versions(layout.schedule, layout.pp, layout.micro_batches, stage) for stage in range(layout.pp)]
-    if max(kept) == 1:
-        return ()
-    told = (
-        f"{kept[0]} on each stage" if len(set(kept)) == 1 else f"{kept[0]} on the first stage to {kept[-1]} on the last"
-    )
-    return (f"schedule {layout.schedule} keeps several versions of the weights ({told}); parameters counts them all",)
-
-
-def _apart(setup: Setup) -> tuple[str, ...]:
-    """A note where nothing joins so many GPUs: their memory can be computed, their traffic cannot."""
-    if setup.layout.gpus <= setup.cluster.domain:
-        return ()
-    from distsim.engine.exchanges.reach import refuse_beyond
-
-    try:
-        refuse_beyond(setup, setup.layout.gpus)
-    except DistsimError as error:
-        return (f"{error.problem}: memory can still be computed, comm and step cannot",)
-    return ()
+    return MemoryReport(with_notes(setup), (found[0], *found[:0:-1]))
 
 
 def _held(setup: Setup, stage: Stage, figures: Figures) -> States:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim.engine.timelines import input as given
 from distsim.engine.timelines import order_check, rendezvous
+from distsim.engine.timelines.balanced import PASSES, balanced
 from distsim.engine.timelines.input import Time
 from distsim.engine.timelines.simulation import PassTimes, Pipeline, named_order, summarise, whole_number_given
 from distsim.engine.timelines.timeline import Timeline, simulate
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
     from distsim.specs.model import Model
 
-PASSES = ("forward", "backward", "input_gradient", "weight_gradient")
+INSTEAD = {
+    "blocking": "overlap=False is what --blocking is on the command line",
+    "sync": "of a pipeline's optimizer step: optimizer_sync=0.0, or None for none",
+    "pp": "here it is stages",
+    "vpp": "here it is chunks",
+}
+"""What options of the command line, and of jobs, are called in a program that simulates a schedule by itself."""
 OF_THE_PIPELINE = ("pp", "vpp", "gpus", "dp", "global_batch")
 """Job options that a pipeline's stages, micro-batches and chunks set."""
 
@@ -35,13 +42,14 @@ def pipeline(
     chains: Sequence[Sequence[int]] | None = None, fused: str | None = None, fused_time: Time | None = None,
     memory_limit: int | None = None, group: int | None = None, weight_memory: float | None = None, loss: float = 0.0,
     optimizer: Time | None = None, optimizer_sync: float | None = 0.0, overlap: bool = True, contention: bool = False,
-    model: str | Model | None = None, **job: Any,
+    balance: Sequence[float] | None = None, model: str | Model | None = None, **job: Any,
 ) -> Pipeline:  # fmt: skip
     """Simulate a schedule of ``stages`` and ``micro`` micro-batches, or a given ``order`` (one line per stage).
 
     Times are of one micro-batch through one whole stage: a number, a list per stage or a list per chunk. ``optimizer``
     adds the optimizer step at the end; with ``optimizer_sync`` (seconds, None for none) all stages first agree on it.
-    With ``model`` the times are those of its stages, and ``job`` are further options of it (gpu, tp, seq …).
+    ``balance`` lists forward times of layers, which are split over the stages. With ``model`` the times are those of
+    its stages, and ``job`` are further options of it (gpu, tp, seq …).
     """
     given.check_words(p2p, fused, schedule)
     given.check_numbers(memory_limit=memory_limit, group=group)
@@ -49,7 +57,11 @@ def pipeline(
     hop = 0.0 if hop is None else hop
     name = schedule or registry.usual(chunks)
     times: PassTimes = (forward, backward, input_gradient, weight_gradient)
-    setup = None
+    setup = split = None
+    if balance is not None:
+        excluded = {"model": model, "order": order}
+        given.refuse("balance takes no {}", "leave one of them out", **excluded)
+        split, times = balanced(balance, stages, name, chunks, times)
     if model is not None or job:
         each = given.stated_chunks(chunks, placement, stages)
         named = None if order is not None else name
@@ -73,7 +85,7 @@ def pipeline(
         timeline = rendezvous.replay(parts, programs, costs, transfers)
     steps = _optimizer(timeline, optimizer, optimizer_sync)
     stated = None if setup is None else _written(setup, parts.name)
-    return summarise(parts, total, costs, timeline, transfers, steps, stated)
+    return summarise(parts, total, costs, timeline, transfers, steps, stated, split)
 
 
 def _written(setup: Setup, schedule: str) -> dict[str, Any]:
@@ -104,8 +116,10 @@ def _of_model(
     if model is None:
         from distsim.specs.job import Job
 
-        refuse_unknown("pipeline", job, {*inspect.signature(pipeline).parameters, *Job.model_fields})
-        raise DistsimError(f"{', '.join(job)}: only valid with model", "e.g. model='llama-70b'")
+        known = {*inspect.signature(pipeline).parameters, *Job.model_fields}
+        refuse_unknown("pipeline", job, known, INSTEAD)
+        told = (INSTEAD[name] for name in job if name in INSTEAD)
+        raise DistsimError(f"{', '.join(job)}: only valid with model", *told, "e.g. model='llama-70b'")
     if any(one is not None for one in stated):
         raise DistsimError("model and times of passes, hops or the loss exclude each other", "leave one of them out")
     p = whole_number_given(stages, "stages", "--stages 4")

@@ -31,6 +31,12 @@ def read_model(name: str) -> Model:
 
         found: Model = catalog.once(("read model", text), lambda: _read(text))
         return found
+    except DistsimError:
+        if os.path.isfile(text):
+            from distsim.interop.other_files import refuse_other
+
+            refuse_other(Path(text))
+        raise
     except (OSError, ValueError) as error:  # a text that the file system does not even take as a name
         shown = text if len(text) <= 40 else text[:40] + "…"
         raise DistsimError(f"{shown!r} is neither a preset nor a path: {error.args[-1]}") from None

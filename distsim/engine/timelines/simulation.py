@@ -11,6 +11,7 @@ from distsim import keywords
 from distsim.engine.timelines import in_flight
 from distsim.engine.timelines import input as given
 from distsim.engine.timelines.input import Time
+from distsim.engine.timelines.partition import Partition
 from distsim.engine.timelines.timeline import Timeline, simulate
 from distsim.engine.timelines.wiring import Costs, Transfers
 from distsim.errors import DistsimError
@@ -64,6 +65,8 @@ class Pipeline:
     optimizer: tuple[tuple[float, float], ...] = ()
     job: Mapping[str, Any] | None = None
     """Of the model whose times they are, every option as resolved; None where no model is named."""
+    split: Partition | None = None
+    """Layers of each part, where their times were split over the stages."""
 
     def __repr__(self) -> str:
         of = f"{self.schedule}: {self.stages} stages, {self.micro} micro-batches"
@@ -105,6 +108,7 @@ class Pipeline:
             "peak_until_weight_gradient": list(self.peak_until_weight_gradient),
             "weight_versions": list(self.weight_versions),
             "placement": list(self.parts.placement),
+            **({} if self.split is None else {"layers": list(self.split.sizes)}),
             **found,
         }
 
@@ -161,7 +165,7 @@ def whole_number_given(value: int | None, name: str, example: str) -> int:
 
 def summarise(
     parts: Schedule, micro: int, costs: Costs, timeline: Timeline, transfers: Transfers,
-    steps: tuple[tuple[float, float], ...] = (), job: Mapping[str, Any] | None = None,
+    steps: tuple[tuple[float, float], ...] = (), job: Mapping[str, Any] | None = None, split: Partition | None = None,
 ) -> Pipeline:  # fmt: skip
     """Bubbles, idle times and peaks of a simulated schedule."""
     ends = timeline.last_end if not steps else [end for _, end in steps]
@@ -178,5 +182,5 @@ def summarise(
         peak_in_flight=tuple(most / v if v > 1 else most for most, _ in held),
         peak_until_weight_gradient=tuple(most / v if v > 1 else most for _, most in held),
         weight_versions=tuple(parts.weight_versions), parts=parts, costs=costs, timeline=timeline,
-        transfers=transfers, optimizer=steps, job=job,
+        transfers=transfers, optimizer=steps, job=job, split=split,
     )  # fmt: skip
