@@ -224,3 +224,11 @@ def test_what_an_interval_rests_on_fits_a_narrow_terminal(
     out = capsys.readouterr().out
     assert "each predicted from the others" in " ".join(out.split())
     assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("precision", "like"), [("bf16", False), ("fp16", True)])
+def test_products_in_full_precision_are_known_as_little_as_chips_without_runs(precision: str, like: bool) -> None:
+    """A V100 has no bf16 units: what was measured there with fp16 says nothing of such a job, nor it of them."""
+    job = {"model": "gpt2-xl", "gpu": "v100-sxm2-32gb", "gpus": 8, "framework": "megatron-lm"}
+    basis = distsim.step(**job, precision=precision).interval.basis
+    assert ("under megatron" in basis) is like

@@ -56,6 +56,8 @@ class Residuals(Sourced):
 
     architectures: Known
     groups: dict[str, Spread]
+    own: dict[str, Count] = Field(default_factory=dict)
+    """Settings of a user's own runs under each framework."""
 
 
 class Quantiles(Spec):

@@ -13,6 +13,7 @@ from distsim.engine.corrections.likeness import Likeness, fullness_of, likeness_
 from distsim.engine.corrections.own_runs import OWN
 from distsim.engine.corrections.stalls import distinct_state
 from distsim.engine.jobs.kin import kin_of
+from distsim.engine.jobs.lacking import measured_as
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
 from distsim.engine.steps.stage_seconds import products_of
@@ -36,7 +37,7 @@ class Example:
     architecture: str
     """What its chip is treated like."""
     chip: str
-    """The chip's own architecture."""
+    """The chip's own architecture, apart where its products run in full precision for want of units."""
     seconds: float
     stages: list[dict[str, float]]
     layout: dict[str, float]
@@ -67,7 +68,7 @@ def example_of(setup: Setup, seconds: float, id: str, source: str, year: float) 
     """A run's setup as numbers to fit to."""
     kin = kin_of(setup.framework)
     return Example(
-        id, source, kin, setup.accelerator.generation, setup.accelerator.own_generation, seconds,
+        id, source, kin, setup.accelerator.generation, measured_as(setup.accelerator, setup.precision), seconds,
         stage_numbers(work_of(setup)),
         layout_numbers(setup), likeness_of(setup, year, source), fullness_of(setup) if kin.several else 0.0,
     )  # fmt: skip

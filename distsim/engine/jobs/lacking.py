@@ -33,6 +33,13 @@ def wide_units(peak: Peak, wanted: str) -> str | None:
     return next((name for name in (wanted, *exact, "bf16", "fp16", "fp32") if getattr(peak, name)), None)
 
 
+def measured_as(chip: Accelerator, precision: Precision) -> str:
+    """The chip's own architecture, and apart from it where products run in full precision for want of units: what was
+    measured with those units says nothing of it."""
+    used = wide_units(chip.peak, precision.math)
+    return chip.own_generation if precision.math == "fp32" or used != "fp32" else f"{chip.own_generation} in fp32"
+
+
 def narrow_units(peak: Peak, wanted: str) -> str | None:
     """Units for products of one byte or less, where the recipe has such."""
     if wanted not in ("fp8", "int8", "fp4"):

@@ -15,6 +15,7 @@ from distsim.engine.calibrated import LEVEL as LEVEL
 from distsim.engine.calibrated import calibrated, kept_while_fitted
 from distsim.engine.corrections.likeness import Correction, has_own, own_beside
 from distsim.engine.jobs.kin import kin_of
+from distsim.engine.jobs.lacking import measured_as
 from distsim.engine.steps.compose import stage_numbers
 from distsim.engine.steps.report import Interval
 from distsim.engine.steps.stage_seconds import products_of
@@ -107,7 +108,8 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
         return found[0]
     if correction.own and moved in groups and own_count(kin) >= FEW_MOVED and beside:
         found.append(_around(seconds, groups[moved], _of_moved(groups[moved])))
-    names = elsewhere_names(pace, kin.family, setup.accelerator.own_generation in tables["architectures"]["fitted"])
+    fitted = measured_as(setup.accelerator, setup.precision) in tables["architectures"]["fitted"]
+    names = elsewhere_names(pace, kin.family, fitted)
     name = next((one for one in names if groups.get(one, {}).get("sources", 0) >= FEW_SOURCES), names[-1])
     group = groups[name]
     sources = f"{group['sources']} sources, each predicted from the others" if group["sources"] > 1 else "one source"
