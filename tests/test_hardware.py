@@ -15,6 +15,7 @@ from distsim.specs.accelerator import PEAK_DTYPES, Accelerator
 from distsim.specs.cluster import Cluster, Network
 from distsim.specs.limits import RANGES
 from distsim.units import GIB, MIB
+from tests.examples import EXAMPLE, NODE
 
 ORACLES = Path(__file__).parent / "oracles"
 # Names under which published measurements (training runs, collectives) give their accelerator.
@@ -26,15 +27,6 @@ MEASURED_ON = (
     "v100-sxm2-16gb", "v100-sxm2-32gb", "v100-sxm3-32gb",
 )  # fmt: skip
 OTHER_TOOL = ("a100-sxm4-40gb",)  # the table has FlagPerf's figure there, which no training run reaches
-EXAMPLE = {
-    "name": "x",
-    "vendor": "v",
-    "architecture": "a",
-    "memory": "80 GB",
-    "bandwidth": "2 TB/s",
-    "peak": {"bf16": "300 TFLOP/s"},
-}
-NODE = {"name": "n", "gpu": "x", "gpus_per_node": 8, "domain": 8, "fabric": {"kind": "nvswitch", "rate": "450 GB/s"}}
 
 
 def oracle(name: str) -> list[dict[str, str]]:
