@@ -26,11 +26,7 @@ def price_collective(
 ) -> None:
     """Print time, algorithm and bus bandwidth for sizes up to ``size`` (1 GiB), doubling from ``sweep_from``, or where
     the largest one's come from; ``links`` are further options of ``collective``."""
-    from distsim import catalog
     from distsim.engine.collective import Collective, collective, group_on
-    from distsim.engine.exchanges.profile_use import unused_by_group
-    from distsim.engine.networks.pricing import op_named
-    from distsim.engine.networks.unknown import unknown_architecture, unknown_links
     from distsim.report import talk
     from distsim.units import GIB, parse
 
@@ -39,12 +35,7 @@ def price_collective(
     where, count = _place(cluster, gpu, gpus, links.get("gpus_per_node"))
     found: list[Collective] = [collective(op, bytes=one, gpus=count, **where, **links) for one in sizes(first, last)]
     group = group_on(gpus=count, **where, **links)
-    unused = unused_by_group(links.get("profile"), op_named(op), group)
-    chip = catalog.load("gpus", where["gpu"] if "gpu" in where else where["cluster"].gpu)
-    of_links = unknown_links(chip, where.get("cluster"), count)
-    supposed = _supposed(links, **where) if group.nodes > 1 else ""
-    idle = _idle(links) if group.nodes == 1 else ()
-    notes = [note for note in (unknown_architecture(chip), *of_links, supposed, unused, *idle) if note]
+    notes = _notes(op, group, count, where, links)
     for note in notes:
         talk.note(note)
     if json:
@@ -60,6 +51,21 @@ def price_collective(
         _print_explained(found[-1], group, report.heading(found, place))
         return
     sys.stdout.write(report.text(found, place, terminal.unicode(), terminal.width()) + "\n")
+
+
+def _notes(op: str, group: Any, count: int, where: dict[str, Any], links: dict[str, Any]) -> list[str]:
+    """What is said of chip, links and profile, and of options that have no effect."""
+    from distsim import catalog
+    from distsim.engine.exchanges.profile_use import unused_by_group
+    from distsim.engine.networks.pricing import op_named
+    from distsim.engine.networks.unknown import unknown_architecture, unknown_links
+
+    unused = unused_by_group(links.get("profile"), op_named(op), group)
+    chip = catalog.load("gpus", where["gpu"] if "gpu" in where else where["cluster"].gpu)
+    of_links = unknown_links(chip, where.get("cluster"), count)
+    supposed = _supposed(links, **where) if group.nodes > 1 else ""
+    idle = _idle(links) if group.nodes == 1 else ()
+    return [note for note in (unknown_architecture(chip), *of_links, supposed, unused, *idle) if note]
 
 
 def _idle(links: dict[str, Any]) -> list[str]:

@@ -53,7 +53,7 @@ def offloaded_bytes(held_bytes: Number, leaves: Number) -> Number:
 
 
 @formula(unit="B", source="torch 2.13 optim/_muon.py, _zeropower_via_newtonschulz; counted on 14,336 by 4,096 elements")
-def newton_schulz_bytes(short: Number, long: Number, matrices: Number) -> Number:
-    """What the iteration holds of matrices that it takes together, in bf16: the iterate, its product and their sum, and
-    two squares as wide as the shorter side."""
-    return 2 * matrices * (3 * short * long + 2 * short * short)
+def newton_schulz_bytes(short: Number, long: Number, matrices: Number, bytes_per_element: Number) -> Number:
+    """What the iteration holds of matrices that it takes together: the iterate, its product and their sum, and two
+    squares as wide as the shorter side."""
+    return matrices * (3 * short * long + 2 * short * short) * bytes_per_element

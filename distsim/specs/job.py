@@ -17,6 +17,7 @@ from distsim.specs.modules import CHOICES, implied, modules_named
 from distsim.specs.offloads import offload_named
 from distsim.specs.quantity import MaybeFraction, MaybeTiles, Once, Watts
 from distsim.specs.tuning import WHOLE, targets_named
+from distsim.specs.written import CHECKSUM, STATED, checksum
 
 SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "tp_comm_overlap", "dp_comm_overlap", "dropout",
             "loss_parallel", "no_sync", "clip", "dora")  # fmt: skip
@@ -25,9 +26,8 @@ EXAMPLES = {"gpu_power": "500", "stage_layers": '"7,8,8,9"'}
 Degree = Annotated[int | None, Once(Field(ge=1, le=LARGEST_DEGREE))]
 Size = Annotated[int | None, Once(Field(ge=1, le=LARGEST_SIZE))]
 Batch = Annotated[int | None, Once(Field(ge=1, le=LARGEST_BATCH))]
-
-
 ANOTHER = "make another with: "
+"""How a hint begins where somebody changes a job."""
 
 
 class Job(Spec):
@@ -279,10 +279,8 @@ class Job(Spec):
     @classmethod
     def _as_stated(cls, options: Any) -> Any:
         """The ``job`` of an answer (``as_written``) stands for the options it states, which determine the rest."""
-        if not isinstance(options, dict) or "stated" not in options:
+        if not isinstance(options, dict) or STATED not in options:
             return options
-        from distsim.specs.written import CHECKSUM, STATED, checksum
-
         followed = {name: value for name, value in options.items() if name not in (STATED, CHECKSUM)}
         if options.get(CHECKSUM) != checksum(followed):
             raise ValueError(

@@ -104,7 +104,7 @@ class Once:
     def __init__(self, bounds: Any, read: Callable[[Any], Any] | None = None, takes: str = "") -> None:
         self.bounds, self.read = bounds, read
         self.takes = takes
-        """What to write, in words (specs/base.py tells it where the field is missing)."""
+        """What to write, in words (specs/mistakes.py tells it where the field is missing)."""
         self.schema: CoreSchema | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -14,7 +14,7 @@ one kind beside those of another."""
 
 
 # What anybody means, each beyond what was ever fitted (presets/timing/fitted.toml): more is a slip of the keys.
-Reached = Annotated[float, Once(Field(ge=0.01, le=2))]
+Sustained = Annotated[float, Once(Field(ge=0.01, le=2))]
 """Of a rate that was measured: no chip sustains twice that, nor does anybody keep one that reaches a hundredth."""
 Streamed = Annotated[float, Once(Field(ge=0.01, le=4))]
 """Of the datasheet's bandwidth: fusion spares three of four passes at the very most."""
@@ -31,13 +31,13 @@ Deviation = Annotated[float, Once(Field(ge=0, le=1))]
 class Timing(Spec):
     """Shares, factors and overheads of one framework on one kind of accelerator."""
 
-    matmul: Reached = 0.95
+    matmul: Sustained = 0.95
     """Share of the best measured rate that a large product sustains inside a step (clocks, epilogues)."""
-    matmul_narrow: Reached = 1.0
+    matmul_narrow: Sustained = 1.0
     """The same of products in 8 or 4 bits, over that: what slows one width inside a step slows the other too."""
-    grouped: Reached = 0.9
+    grouped: Sustained = 0.9
     """Share that the grouped products of experts keep of a dense product's: small groups."""
-    attention: Reached = 0.85
+    attention: Sustained = 0.85
     """Share of the best measured product rate that flash attention reaches at long sequences and 128-wide heads."""
     stream: Streamed = 0.75
     """Share of the datasheet's bandwidth over the bytes of engine/kernels/passes.py: low where code makes more passes
@@ -60,7 +60,7 @@ class Timing(Spec):
     """Part of the data parallel traffic that does not hide although computation would be long enough."""
     pipeline_factor: Times = 0.5
     """Exposed time of pipeline transfers over their priced time."""
-    optimizer: Reached = 0.74
+    optimizer: Sustained = 0.74
     """Bandwidth that the optimizer step reaches, as a share of the datasheet's: torch's fused AdamW 0.78 in fp32 and
     0.68 in bf16 on an H100, 0.72 on an H200, foreach 0.80, 0.72 and 0.77 (tests/oracles/gpu_kernels.csv)."""
     step_seconds: StepSeconds = 0.01

@@ -191,6 +191,12 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         )  # fmt: skip
     if rules.pipeline_receives and some(layout.pp > 1):
         total = total + receive_buffers(setup, stage, figures)
+    return total + _of_programs(setup, stage, held, figures)
+
+
+def _of_programs(setup: Setup, stage: Stage, held: States, figures: Figures) -> Number:
+    """What programs keep whatever is sharded: for exchanges, transfers, replicas, modules and products."""
+    rules, total = setup.framework.buffers, 0
     if setup.kernels.exchanges_held or setup.kernels.exchange_buffers:
         total = total + _exchanges(setup, stage, figures)
     if passes_host_buffer(setup):

@@ -7,7 +7,11 @@ from distsim.engine.footprint.low_rank import of_layers
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.formulas.states import newton_schulz_bytes
+from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.layers.ledger import Parameter
+
+ITERATE = "bf16"
+"""What torch's iteration computes in, whatever the weights are (torch 2.13 optim/_muon.py)."""
 
 
 def orthogonalised(setup: Setup, parameter: Parameter) -> bool:
@@ -37,5 +41,5 @@ def orthogonalising_bytes(setup: Setup, stage: Stage) -> Number:
         if parameter.trains and orthogonalised(setup, parameter):
             together = parameter.copies if stacked(setup, parameter) else 1
             short, long = sides(parameter)
-            largest = maximum(largest, newton_schulz_bytes(short, long, together))
+            largest = maximum(largest, newton_schulz_bytes(short, long, together, DTYPE_BYTES[ITERATE]))
     return largest

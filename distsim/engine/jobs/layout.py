@@ -36,9 +36,7 @@ def layout_of(
     sp = filled["sequence_parallel"] if filled["sequence_parallel"] is not None else not uneven
     sp = sp and filled["tp_mode"] in (None, "1d")
     if uneven and filled["sequence_parallel"] is None and degrees["tp"] > 1:
-        cut = f"tp {degrees['tp']}" + (f" x cp {degrees['cp']}" if degrees["cp"] > 1 else "")
-        whole = "an image" if model.patches is not None else "a sequence"
-        notes.append(f"no sequence parallelism: {cut} does not divide the {seq:,} tokens of {whole}")
+        notes.append(_uncut(degrees, seq, model))
     micro_batches = _micro_batches(filled, degrees["dp"])
     vpp, schedule = filled["vpp"], filled["schedule"]
     if vpp > 1 and degrees["pp"] == 1:
@@ -58,6 +56,13 @@ def layout_of(
         notes.append(f"ZeRO {zero} saves nothing: there are no data parallel ranks to share the states")
     notes += _batch_notes(filled, layout)
     return layout, [*notes, *length_notes(model, layout, filled["seq"] is not None)]
+
+
+def _uncut(degrees: Mapping[str, int], seq: int, model: Model) -> str:
+    """A note where ranks do not divide what sequence parallelism would cut."""
+    cut = f"tp {degrees['tp']}" + (f" x cp {degrees['cp']}" if degrees["cp"] > 1 else "")
+    whole = "an image" if model.patches is not None else "a sequence"
+    return f"no sequence parallelism: {cut} does not divide the {seq:,} tokens of {whole}"
 
 
 def needs_replicas(filled: Mapping[str, Any]) -> bool:

@@ -23,8 +23,6 @@ FEW_TIMES = 10.0
 means a factor writes ``40x``."""
 UNITS = {dimension: (*range_.units, dimension) for dimension, range_ in RANGES.items()} | {"s": ("s", "ms", "us")}
 """In which a number without one may be meant."""
-
-
 IN_BYTES = ("gpu.memory", "gpu.bandwidth")
 """What nobody states in bits."""
 

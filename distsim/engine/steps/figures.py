@@ -127,6 +127,13 @@ def _computation(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, 
     return figures
 
 
+def _left_of(key: str, unhidden: float, layout: Mapping[str, Any]) -> str:
+    """What else than its price makes an exchange's time."""
+    beside = "; what overlapping exchanges leave beside products" if unhidden else ""
+    ring = ", less what attention hides in all but the ring's last step" if key == "cp" and layout["ring"] else ""
+    return f"{beside}{ring}; less where the host sets the pace"
+
+
 def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
     figures, numbers, batch, m = Figures(), stage.numbers, stage.batch, layout["micro_batches"]
     beside = {"forward": float(batch.forward), "backward": float(batch.backward)}
@@ -135,15 +142,9 @@ def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, fl
         for index, phase in enumerate(beside):
             seconds = float(added[name][index])
             if seconds:
-                priced = float(numbers[f"{key}_{phase}"]) / m
-                source = f"priced as by distsim comm; {factor} ({FITTED})"
-                unhidden = 0.0
-                if phase == "backward" and key == "tp" and numbers["tp_beside"]:
-                    unhidden = float(beside_products(numbers, layout, timing))
-                    source += "; what overlapping exchanges leave beside products"
-                if key == "cp" and layout["ring"]:
-                    source += ", less what attention hides in all but the ring's last step"
-                source += "; less where the host sets the pace"
+                priced, overlaps = float(numbers[f"{key}_{phase}"]) / m, key == "tp" and phase == "backward"
+                unhidden = float(beside_products(numbers, layout, timing)) if overlaps and numbers["tp_beside"] else 0.0
+                source = f"priced as by distsim comm; {factor} ({FITTED}){_left_of(key, unhidden, layout)}"
                 words, whole = f"{name.replace('_', ' ')}, {phase}", priced * timing[factor] + unhidden
                 if whole:
                     figures.use(words, queued_seconds, source, priced_seconds=priced, factor=timing[factor],
