@@ -13,7 +13,8 @@ import pytest
 from distsim import catalog
 from distsim.engine.evidence import replay
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.buffers import buffer_bytes, overhead_bytes
+from distsim.engine.footprint.buffers import buffer_bytes
+from distsim.engine.footprint.overhead import overhead_bytes
 from distsim.engine.footprint.states import states
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages, stage_at

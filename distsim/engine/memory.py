@@ -8,7 +8,7 @@ from distsim import catalog
 from distsim.arrays import Number
 from distsim.engine.exchanges.memory_notes import with_notes
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.buffers import buffer_bytes, overhead_bytes
+from distsim.engine.footprint.buffers import buffer_bytes
 from distsim.engine.footprint.fragmentation import fragmentation_bytes, slack_of, split_bytes
 from distsim.engine.footprint.host import NodeBytes, beyond_drives, beyond_host, drive_capacity, node_bytes
 from distsim.engine.footprint.in_flight_bytes import weighed
@@ -16,6 +16,7 @@ from distsim.engine.footprint.kept import kept_bytes, pool_bytes
 from distsim.engine.footprint.moment import Moment, highest, with_overheads
 from distsim.engine.footprint.moments import moments_of
 from distsim.engine.footprint.offloaded import Offloaded
+from distsim.engine.footprint.overhead import overhead_bytes
 from distsim.engine.footprint.peak_error import PeakError, peak_error
 from distsim.engine.footprint.saved import Saved, saved_of
 from distsim.engine.footprint.states import States, states, stored

@@ -76,7 +76,7 @@ class Overhead(Spec):
     """Bytes a GPU loses before the first tensor."""
 
     context_bytes: Amount = 0
-    """Code and handles of libraries in the driver's context, beside what its chip takes (footprint/buffers.py)."""
+    """Code and handles of libraries in the driver's context, beside what its chip takes (footprint/overhead.py)."""
     communicator_bytes: Amount = 0
     """NCCL buffers per process group of more than one rank."""
     fragmentation_fraction: Fraction = 0

@@ -1,11 +1,10 @@
-"""Communication buffers, gathered parameters and the framework's own overhead on one rank."""
+"""Communication buffers and gathered parameters on one rank."""
 
 from __future__ import annotations
 
 from distsim.architectures import traits_of
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.expert_buffers import expert_buffer_bytes
 from distsim.engine.footprint.offloaded import host_buffer, passes_host_buffer
 from distsim.engine.footprint.receives import receive_buffers
 from distsim.engine.footprint.replicas import replica_buckets, unsent
@@ -20,8 +19,6 @@ from distsim.engine.jobs.tuning import gathered_bytes
 from distsim.formulas.buffers import (
     EXCHANGES_PER_LAYER,
     bucket_bytes,
-    communicator_bytes,
-    context_bytes,
     gathered_unit_bytes,
     held_exchange_bytes,
     host_buffer_bytes,
@@ -284,18 +281,3 @@ def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
         element_bytes=setup.precision.activation_bytes, held=held, per_layer=EXCHANGES_PER_LAYER,
         layers=stage.layer_count * maximum(ahead, 0), buffers=kernels.exchange_buffers,
     )  # fmt: skip
-
-
-def overhead_bytes(setup: Setup, stage: Stage, figures: Figures) -> Number:
-    """Context, communicators and dispatchers' buffers, beside what the framework's allocator holds."""
-    layout, overhead, chip = setup.layout, setup.framework.overhead, setup.accelerator
-    traits = traits_of(chip)
-    groups = sum(where(size > 1, 1, 0) for size in (layout.tp, layout.pp, layout.cp, layout.ep, layout.dp))
-    source = setup.framework.source_of("overhead.communicator_bytes") or "preset"
-    total = expert_buffer_bytes(setup, stage, figures) + figures.use(
-        "context", context_bytes, code_bytes=overhead.context_bytes, units=chip.chip.units or 0,
-        unit_bytes=traits.context_unit_bytes, architecture_bytes=traits.context_bytes,
-    )  # fmt: skip
-    return total + figures.use(
-        "communicators", communicator_bytes, source, bytes_per_group=overhead.communicator_bytes, groups=groups
-    )

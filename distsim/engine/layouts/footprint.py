@@ -9,11 +9,11 @@ import numpy
 
 from distsim.arrays import largest, total
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.buffers import overhead_bytes
 from distsim.engine.footprint.fragmentation import fragmentation_bytes, slack_of, split_bytes
 from distsim.engine.footprint.host import beyond_drives, beyond_host, node_bytes
 from distsim.engine.footprint.in_flight_bytes import weighed
 from distsim.engine.footprint.moment import heights
+from distsim.engine.footprint.overhead import overhead_bytes
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.layouts.places import Place, cut, places, sections, thin
