@@ -6,7 +6,9 @@ import functools
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from distsim.records import NamedTuple
 
 FEW_COLUMNS = 32
 """So few are sooner computed than compared."""

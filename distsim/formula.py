@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+from distsim.records import NamedTuple
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from distsim.errors import DistsimError
+from distsim.records import NamedTuple
 
 if TYPE_CHECKING:
     from distsim.engine.steps.report import StepReport

@@ -1,9 +1,10 @@
 """Figures that remember how they came about: label, formula, numbers filled in."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from distsim.arrays import Number
+from distsim.records import NamedTuple
 
 
 class Figure(NamedTuple):

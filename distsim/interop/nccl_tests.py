@@ -6,10 +6,11 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from distsim.errors import DistsimError
 from distsim.interop.text_file import read_text
+from distsim.records import NamedTuple
 from distsim.units import MICROSECOND
 
 Told = TypeVar("Told", int, str)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from distsim.engine.timelines.simulation import Pipeline
+from distsim.records import NamedTuple
 from distsim.schedules.repeats import short, timed
 
 

@@ -6,7 +6,9 @@ backward_micro)`` for a forward and a backward fused into one block. Chunks are 
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from distsim.records import NamedTuple
 
 Action = tuple[Any, ...]
 Orders = list[list[Action]]

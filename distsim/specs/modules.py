@@ -4,8 +4,9 @@ GPU (NVIDIA/Megatron-LM core/transformer/transformer_config.py: recompute_module
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from distsim.records import NamedTuple
 from distsim.specs.flags import flag
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
 """Parameter-efficient fine-tuning: adapters on frozen weights (LoRA), which may be quantised (QLoRA)."""
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from distsim.errors import did_you_mean
+from distsim.records import NamedTuple
 from distsim.specs.precision import Precision
 
 if TYPE_CHECKING:

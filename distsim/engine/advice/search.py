@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from distsim import catalog
 from distsim.engine.advice.mend import Mended, mend
 from distsim.engine.layouts.report import Choice, Request, SearchReport
 from distsim.engine.layouts.search import search
 from distsim.errors import DistsimError
+from distsim.records import NamedTuple
 
 DOUBLINGS = 4
 """How often the GPUs that were asked for are doubled before the search gives up."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 from distsim.errors import DistsimError, did_you_mean
+from distsim.records import NamedTuple
 from distsim.units import MICROSECOND
 
 TELLING = 10.0

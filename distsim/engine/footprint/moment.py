@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from distsim.arrays import Number, largest, maximum
+from distsim.records import NamedTuple
 
 STEP = "optimizer step"
 AT_LOSS = ("loss", "loss backward")

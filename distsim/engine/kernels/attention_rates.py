@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from distsim.architectures import traits_of
 from distsim.engine.jobs.resolve import Setup
@@ -13,6 +12,7 @@ from distsim.formulas.compute import (
     OLDER_ATTENTION,
     USUAL_EXPONENTIALS,
 )
+from distsim.records import NamedTuple
 
 FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""

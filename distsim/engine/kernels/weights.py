@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.footprint.low_rank import low_rank_elements, projects
@@ -21,6 +20,7 @@ from distsim.formulas.compute import (
 )
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.layers.names import POSITION_BIAS, SCORE_BIAS
+from distsim.records import NamedTuple
 from distsim.specs.accelerator import HostLink, of_generation
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy
 
 from distsim.engine.layouts.fold import Block
 from distsim.engine.layouts.space import AGAIN, AXES, ZERO, Array, Group
+from distsim.records import NamedTuple
 
 ALIKE = ("zero", "zero_group", "sequence_parallel", "selective", "recompute_layers")
 """Fields of a layout in which layouts that are alike may differ."""

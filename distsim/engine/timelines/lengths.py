@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy
 
 from distsim.engine.timelines.timeline import simulate
 from distsim.engine.timelines.wiring import Costs
+from distsim.records import NamedTuple
 from distsim.schedules.registry import build
 
 ROUNDS = 4

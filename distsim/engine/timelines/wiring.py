@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from distsim.records import NamedTuple
 from distsim.schedules.action import Schedule
 
 
