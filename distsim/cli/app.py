@@ -135,7 +135,10 @@ def _call(name: str, arguments: list[str]) -> int:
 
     from distsim.cli import places
     from distsim.cli.narrow import narrowed
+    from distsim.specs.no_plugins import spare_search
 
+    if "--help" not in arguments:  # which needs no pydantic
+        spare_search()
     module = importlib.import_module(f"distsim.cli.{name}")
     function = narrowed(getattr(module, name), arguments)
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
