@@ -19,6 +19,8 @@ FEW_BYTES = 512
 Number = Any  # int, float, or a numpy array of either
 PLAIN = (float, int)
 """Made once: a step asks thousands of numbers whether they are plain."""
+_SIMPLE = frozenset((float, int, bool))
+"""Types of nearly all of them, which are told sooner."""
 
 
 def _plain(*values: Number) -> bool:
@@ -43,12 +45,12 @@ def where(condition: Number, yes: Number, no: Number) -> Number:
     return numpy.where(condition, yes, no)
 
 
-def maximum(*values: Number) -> Number:
+def maximum(one: Number, other: Number, *more: Number) -> Number:
     """The elementwise largest of two or more numbers or arrays."""
-    for value in values:
-        if not isinstance(value, PLAIN):
-            break
-    else:
+    if not more and type(one) in _SIMPLE and type(other) in _SIMPLE:
+        return other if other > one else one
+    values = (one, other, *more)
+    if _plain(*values):
         return max(values)
     import numpy
 
@@ -61,12 +63,12 @@ def largest(values: Iterable[Number]) -> Number:
     return functools.reduce(maximum, values)
 
 
-def minimum(*values: Number) -> Number:
+def minimum(one: Number, other: Number, *more: Number) -> Number:
     """The elementwise smallest of two or more numbers or arrays."""
-    for value in values:
-        if not isinstance(value, PLAIN):
-            break
-    else:
+    if not more and type(one) in _SIMPLE and type(other) in _SIMPLE:
+        return other if other < one else one
+    values = (one, other, *more)
+    if _plain(*values):
         return min(values)
     import numpy
 
