@@ -47,6 +47,27 @@ def for_parts_of_last(make: Callable[[Asked, Part], Answer]) -> Callable[[Asked,
     return asked
 
 
+def for_same(most: int) -> Callable[[Callable[[Asked], Answer]], Callable[[Asked], Answer]]:
+    """A function of objects whose last ``most`` answers or so are kept. Objects are told apart by identity, and
+    held."""
+
+    def kept(make: Callable[[Asked], Answer]) -> Callable[[Asked], Answer]:
+        known: dict[int, tuple[Asked, Answer]] = {}
+
+        @functools.wraps(make)
+        def asked(about: Asked) -> Answer:
+            found = known.get(id(about))
+            if found is None:
+                if len(known) >= most:
+                    known.clear()
+                found = known[id(about)] = about, make(about)
+            return found[1]
+
+        return asked
+
+    return kept
+
+
 def for_equal(most: int) -> Callable[[Callable[[*Arguments], Answer]], Callable[[*Arguments], Answer]]:
     """A function whose last ``most`` answers are kept for arguments that are equal to known ones; those of arrays,
     which have no hash, are made anew."""

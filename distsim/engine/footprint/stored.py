@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from distsim.arrays import Number, round_up, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.formulas.traffic import padded_elements
-from distsim.last import for_equal, for_last
+from distsim.last import for_equal, for_last, for_same
 from distsim.layers.ledger import FIXED, Block, Operation, Parameter
 from distsim.layers.names import NORM, RESIDUAL, ROUTER, SHARED, SHARED_GATE
 from distsim.layers.network import has_backward
@@ -76,11 +76,12 @@ def _shared(parameter: Parameter, ranks: Number, filling: Filling) -> Number:
     return elements_of(_tensors(parameter), ranks, filling)
 
 
-def operation_tensors(operation: Operation) -> Iterator[Stored]:
+@for_same(4096)
+def operation_tensors(operation: Operation) -> tuple[Stored, ...]:
     """Tensors of one operation in the order in which modules register them: each weight with its bias."""
     lists = [[one._replace(held=p.held) for one in _tensors(p)] for p in operation.parameters]
-    for index in range(max(map(len, lists), default=0)):
-        yield from (found[index] for found in lists if index < len(found))
+    longest = max(map(len, lists), default=0)
+    return tuple(found[index] for index in range(longest) for found in lists if index < len(found))
 
 
 def block_tensors(block: Block | None) -> tuple[Stored, ...]:

@@ -9,6 +9,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import reduced_in
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES
+from distsim.last import for_last
 from distsim.records import NamedTuple
 from distsim.specs.cuts import traded_heads
 from distsim.specs.flags import flag
@@ -75,6 +76,7 @@ def _zeropp(setup: Setup) -> frozenset[str]:
     return zeropp_of(setup, setup.job.zeropp)
 
 
+@for_last
 def exchange_of(setup: Setup) -> Exchange:
     """The choices of a resolved job; raises DistsimError for one that makes no sense there."""
     job, rules, layout = setup.job, setup.framework.traffic, setup.layout
@@ -187,8 +189,7 @@ def _check_tensor_mode(setup: Setup) -> None:
         raise DistsimError(f"--tp-mode {mode} has no effect with tp 1", "add --tp with the number of ranks in one grid")
     if job.sequence_parallel:
         raise DistsimError(
-            f"--sequence-parallel goes with --tp-mode 1d, not with --tp-mode {mode}",
-            "leave one of the two out",
+            f"--sequence-parallel goes with --tp-mode 1d, not with --tp-mode {mode}", "leave one of the two out"
         )
     if not grid_side(tp, mode, depth):
         shape = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
 _MODES = tuple(
@@ -31,7 +32,8 @@ def context_mode(run: Run) -> str | None:
     if column := run.text("cp_mode"):
         return _only(column)
     notes = run.notes
-    said = "; ".join(found[0] for pattern in _IN_NOTES for found in pattern.finditer(notes))
+    named = (pattern for pattern in _IN_NOTES if hit(pattern, notes))
+    said = "; ".join(found[0] for pattern in named for found in pattern.finditer(notes))
     return next(filter(None, map(_only, (run.text("cp"), run.text("attention"), run.text("framework"), said))), None)
 
 
