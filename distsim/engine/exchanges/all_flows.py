@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
+from distsim import catalog
 from distsim.arrays import Number, maximum, minimum, nothing, where
 from distsim.engine.exchanges.data import data_flows
-from distsim.engine.exchanges.flows import Fixed, Flow, present
+from distsim.engine.exchanges.flows import Fixed, Flow, Span, present
 from distsim.engine.exchanges.model import model_flows, once_per_domain, replicated_gradient_flows
 from distsim.engine.exchanges.norms import norm_flows
 from distsim.engine.exchanges.pipeline import pipeline_flows
@@ -15,13 +18,16 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks import pricing
 from distsim.engine.networks.links import network_for
-from distsim.engine.networks.network import Network
+from distsim.engine.networks.network import Network, Priced
 from distsim.formulas.traffic import copy_seconds
 
 
 def network_of(setup: Setup) -> Network:
     """The network of a setup's cluster."""
-    return network_for(setup.accelerator, cluster=setup.cluster, profile=setup.job.profile)
+    accelerator, cluster, profile = setup.accelerator, setup.cluster, setup.job.profile
+    asked = network_of, accelerator, cluster, profile
+    found: Network = catalog.once(asked, lambda: network_for(accelerator, cluster=cluster, profile=profile))
+    return found
 
 
 def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Flow]:
@@ -62,9 +68,26 @@ def price_of(flow: Flow, network: Network) -> Fixed:
     """The price of one call; the one place where exchanges meet the network."""
     if flow.fixed is not None:
         return flow.fixed
-    group = flow.span.placed(network)
-    seconds, algorithm, _, wire, link = pricing.remembered(flow.pattern, flow.bytes_logical, group)
+    seconds, algorithm, _, wire, link = _remembered(flow.pattern, flow.bytes_logical, flow.span, network)
     return Fixed(of_call(flow, seconds), wire, link, algorithm)
+
+
+_PRICES: dict[Hashable, tuple[Network, Priced]] = {}
+
+
+def _remembered(op: str, size: Number, span: Span, network: Network) -> Priced:
+    """The price of a collective, looked up before its group is placed where plain numbers come again. The network is
+    known by identity, and held."""
+    asked = op, size, span, id(network)
+    try:
+        found = _PRICES.get(asked)
+    except TypeError:  # arrays have no hash
+        return pricing.price(op, size, span.placed(network))
+    if found is None:
+        if len(_PRICES) >= pricing.MOST_PRICES:
+            _PRICES.clear()
+        found = _PRICES[asked] = network, pricing.remembered(op, size, span.placed(network))
+    return found[1]
 
 
 def of_call(flow: Flow, seconds: Number) -> Number:

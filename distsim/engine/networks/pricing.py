@@ -71,7 +71,7 @@ def _price(op: str, size_bytes: Number, group: Group) -> Priced:
 
 
 _PRICES: dict[tuple[Any, ...], tuple[Any, Priced]] = {}
-_MOST_PRICES = 20_000  # are kept, then all are dropped: what a process that asks on and on may hold
+MOST_PRICES = 20_000  # are kept, then all are dropped: what a process that asks on and on may hold
 _FACTORS = Network._fields.index("factors")
 
 
@@ -102,7 +102,7 @@ def remembered(op: str, size_bytes: Number, group: Group) -> Priced:
     )
     found = _PRICES.get(key)
     if found is None:
-        if len(_PRICES) >= _MOST_PRICES:
+        if len(_PRICES) >= MOST_PRICES:
             _PRICES.clear()
         found = _PRICES[key] = (factors, price(op, size_bytes, group))
     return found[1]
