@@ -24,9 +24,10 @@ def source_of(source: Mapping[str, str], figure: str) -> str | None:
 
 
 class Spec(BaseModel):
-    """A thing the user states: immutable, and an unknown field is an error."""
+    """A thing the user states: immutable, and an unknown field is an error. Defaults are what reading them would make
+    of them, and are not read again each time (tests/test_defaults.py): most fields of most specs have theirs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str = "") -> Self:

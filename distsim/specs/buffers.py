@@ -52,37 +52,37 @@ class Buffers(Spec):
     keeps until that is reduced, or until the step where nothing reduces it (torch's DTensor)."""
     pipeline_receives: bool = False
     """Stages hold a tensor for each activation and gradient that they will receive in a step, of all micro-batches."""
-    step_counter_bytes: Amount = 0
+    step_counter_bytes: Amount = 0.0
     """What one parameter tensor's step counter takes on the GPU, where the optimizer keeps one per tensor."""
     flat_shards: bool = False
     """ZeRO hands the optimizer shards of one dimension, in which no second moment can be factored."""
     fp32_embedding_states: tuple[str, ...] = ()
     """Libraries of optimizers, whose states of whole embeddings the trainer keeps in fp32; in flat shards they are as
     all others."""
-    step_copy_bytes: Amount = 0
+    step_copy_bytes: Amount = 0.0
     """Bytes per parameter of the optimizer's shard for copies of gradients that the step makes and its allocator
     keeps (DeepSpeed: the shard's gradients flattened, and in fp32)."""
-    workspace_bytes: Amount = 0
+    workspace_bytes: Amount = 0.0
     """Library workspaces (cuBLAS and the like)."""
     older_workspace_bytes: MaybeAmount = None
     """The same before Hopper, where libraries take less."""
-    expert_workspace_bytes: Amount = 0
+    expert_workspace_bytes: Amount = 0.0
     """Further workspaces where a rank's experts are multiplied on several streams."""
-    older_expert_workspace_bytes: Amount = 0
+    older_expert_workspace_bytes: Amount = 0.0
     """The same before Hopper."""
 
 
 class Overhead(Spec):
     """Bytes a GPU loses before the first tensor."""
 
-    context_bytes: Amount = 0
+    context_bytes: Amount = 0.0
     """Code and handles of libraries in the driver's context, beside what its chip takes (footprint/overhead.py)."""
-    communicator_bytes: Amount = 0
+    communicator_bytes: Amount = 0.0
     """NCCL buffers per process group of more than one rank."""
-    fragmentation_fraction: Fraction = 0
+    fragmentation_fraction: Fraction = 0.0
     """Reserved by the caching allocator beyond what is allocated, as a share of activations and buffers."""
     compiled_fragmentation_fraction: MaybeFraction = None
     """The same of compiled jobs, their loss included."""
-    kept_samples: Amount = 0
+    kept_samples: Amount = 0.0
     """Where lengths of samples vary: mean samples whose logits' blocks the allocator keeps, since longer ones do not
     fit into them; for replays of measured runs only."""

@@ -10,7 +10,7 @@ class ComposedCasts(Spec):
 
     bytes_moved: Amount
     """Memory traffic per element that is quantised."""
-    turned_bytes: Amount = 0
+    turned_bytes: Amount = 0.0
     """The same of laying an 8-bit operand out across, which backward's products need of three of their four."""
     kernels: Amount
     """Kernels that quantise one operand, those that make its scale of a few numbers included."""

@@ -164,7 +164,7 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     log-softmax, with bf16 logits, their upcast and their gradients in transit; ``with-head`` takes the output layer's
     product in a chunk of tokens at a time, and both their gradients at once (Liger, torchtitan) or in a backward pass
     that computes the chunk again (TRL); ``cut`` never has logits in memory (Cut Cross Entropy)."""
-    loss_kept_bytes: Amount = 4
+    loss_kept_bytes: Amount = 4.0
     """Bytes per logit that a fused loss keeps: fp32, or the logits themselves where a compiler makes the rest again."""
     loss_transit_bytes: MaybeAmount = None
     """Bytes per logit in transit while a fused loss is computed, beside what it keeps; None means one in the
@@ -259,11 +259,11 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """Further tensors of hidden width that a layer's code keeps (contiguous copies, views made whole)."""
     exchange_buffers: Natural = 0
     """Buffers of a gathered input that tensor parallel exchanges keep for good."""
-    exchanges_held: Amount = 0
+    exchanges_held: Amount = 0.0
     """Gathered tensors whose memory is not free again because the host runs ahead of the GPU (formulas/buffers.py)."""
-    exchanges_held_waiting: Amount = 0
+    exchanges_held_waiting: Amount = 0.0
     """The same in a step of one micro-batch, before and after which the host waits."""
-    exchanges_held_pipelined: Amount = 0
+    exchanges_held_pipelined: Amount = 0.0
     """The same with pipeline stages; at most those of engine/footprint/buffers.py."""
     host_ahead: bool = True
     regather_input: bool = True

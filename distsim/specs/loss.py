@@ -19,7 +19,7 @@ class Loss(Sourced):
     """What they are beyond that where layers are compiled."""
     earlier: dict[str, Any] = Field(default_factory=dict)
     """What they were beyond that in runs before the year ``until``."""
-    until: Amount = 0
+    until: Amount = 0.0
     families: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Model families that it is written for, and the kernels that it leaves there as they are; none: every family."""
     triton: bool = False

@@ -38,12 +38,12 @@ class Optimizer(Sourced):
     one_bit: bool = False
     """Whether compression of gradients to one bit is made for its update."""
     states: tuple[State, ...] = ()
-    passes: Factor = 1
+    passes: Factor = 1.0
     """Memory traffic of the update over that of a fused one."""
-    unit_cycles: Amount = 0
+    unit_cycles: Amount = 0.0
     """Clock cycles of one of a GPU's units for each element, where an update computes longer than it moves; at the
     share of the best rates that updates reach, as their traffic is."""
-    accesses: Amount = 0
+    accesses: Amount = 0.0
     """How often an update made of elementary operations reads or writes an element; 0 where ``passes`` tells it."""
     widens: bool = False
     """Narrow parameters and their gradients are copied to fp32 for the update, one parameter at a time."""
@@ -58,14 +58,14 @@ class Optimizer(Sourced):
     """Rows or columns that are left of a projected gradient."""
     projection_steps: Natural = 0
     """Steps after which projections are made anew."""
-    projected_accesses: Amount = 0
+    projected_accesses: Amount = 0.0
     """How often an element of a projected gradient's matrix is read or written besides its products' operands."""
     in_backward: bool = False
     """Each parameter is updated as soon as backward has made its gradient, which then goes."""
-    step_states: Amount = 0
+    step_states: Amount = 0.0
     """Further tensors as large as one state that live during the step: 1 where all parameters are updated at once by
     elementary operations (torch's ``foreach``), 0 where the update is fused."""
-    step_tensors: Amount = 0
+    step_tensors: Amount = 0.0
     """Further tensors as large as one state of one parameter, where parameters are updated one by one."""
 
     @property

@@ -29,19 +29,19 @@ class Precision(Sourced):
     """What a matrix product keeps of its input (1 under fp8); None means ``activation_bytes``."""
     residual_bytes: MaybePositive = None
     """The residual stream (4 under autocast); None means ``activation_bytes``."""
-    weight_copy_bytes: Amount = 0
+    weight_copy_bytes: Amount = 0.0
     """Further copies of the weights of matrix products (the fp8 weight)."""
-    transpose_bytes: Amount = 0
+    transpose_bytes: Amount = 0.0
     """The transposed copy that tensor cores before Blackwell need beside it: they read 8-bit operands one way only."""
-    cast_bytes: tuple[float, float] = (4, 0)
+    cast_bytes: tuple[float, float] = (4.0, 0.0)
     """Memory traffic per element of quantising an operand of an 8-bit product that is an activation or a gradient, and
     one that is a weight: once where one scale serves all products of a tensor (read 2 bytes, write it and its
     transpose), for each product anew where scales are found on the spot."""
     cast_each: bool = False
     """Each of a product's three quantises both its operands itself."""
-    cast_kernels: Amount = 0
+    cast_kernels: Amount = 0.0
     """Kernels that quantise one operand of a product, launched one by one; 0 where few others are beside them."""
-    turned_bytes: Amount = 0
+    turned_bytes: Amount = 0.0
     """Memory traffic per element of laying quantised operands of backward's products out across."""
     frozen_gradients: bool = False
     """Products in 8 bits compute the gradients of frozen weights, too."""
@@ -49,15 +49,15 @@ class Precision(Sourced):
     """How operands are quantised in jobs that are not compiled; None: as in others."""
     may_delay: bool = False
     """Scales may be those of earlier steps (Transformer Engine's delayed scaling), as a setting beside it says."""
-    exchange_bytes: Amount = 0
+    exchange_bytes: Amount = 0.0
     """Bytes per element of the inputs and gradients that tensor parallel ranks gather for 8-bit products, where they
     are cast first; 0 means the activation's."""
-    rescale_bytes: Amount = 0
+    rescale_bytes: Amount = 0.0
     """Memory traffic per element of what a product's two backward ones give, where a kernel of its own multiplies it by
     the scales of rows and columns."""
     wide_weight_gradient: bool = False
     """The weight gradient's product stays in 16 bits."""
-    wide_layers: Fraction = 0
+    wide_layers: Fraction = 0.0
     """Part of the layers, the last ones, whose products all stay in 16 bits."""
     autocast: bool = False
     """fp32 parameters are cast for each matrix product, and the cast is kept for backward."""
@@ -65,7 +65,7 @@ class Precision(Sourced):
     """Dtype on the wire when parameters are gathered."""
     reduce_dtype: WireFormat = "bf16"
     """Dtype on the wire when gradients are reduced."""
-    scaled_share: Share = 1
+    scaled_share: Share = 1.0
     """Rate of products whose operands carry a scale per block over that of ones with a scale per tensor, on chips whose
     tensor cores multiply by the scales."""
     math: Rate = "bf16"

@@ -14,11 +14,11 @@ class Quantization(Sourced):
     """Bytes per weight, scales included."""
     dtype: WireFormat
     """Name of the format on the wire."""
-    unpack_bytes: Amount = 0
+    unpack_bytes: Amount = 0.0
     """Memory traffic per weight of unpacking it, beside reading the weight and writing the result."""
-    older_unpack_bytes: Amount = 0
+    older_unpack_bytes: Amount = 0.0
     """The same of releases until ``older_until``, for replays of measured runs."""
-    older_until: Amount = 0
+    older_until: Amount = 0.0
     """Last year, to the month, of releases that unpacked in another way."""
     linear_only: bool = False
     """Replaces linear layers, and nothing else that holds weights (bitsandbytes)."""

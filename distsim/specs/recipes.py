@@ -12,7 +12,7 @@ from distsim.specs.quantity import Amount, MaybeAmount
 class Recipe(Spec):
     """Kernels that hold where all that is stated here fits; what is left out fits everything."""
 
-    since: Amount = 0
+    since: Amount = 0.0
     """The first release that has them, as a year with its months as a fraction; earlier runs are replayed without."""
     until: MaybeAmount = None
     """The first release that does not have them any more."""

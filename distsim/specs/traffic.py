@@ -31,7 +31,7 @@ class Traffic(Spec):
     owned_op: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
     """How buckets of gradients reach their owners under ZeRO 1 and 2: each owner's part alone, or all of a bucket on
     all ranks, who keep their parts (DeepSpeed's use_multi_rank_bucket_allreduce)."""
-    owned_op_since: Amount = 0
+    owned_op_since: Amount = 0.0
     """The first release, as a year with its months as a fraction, that does so; replays of older runs reduce to owners
     alone."""
     zero2: Literal["step", "forward"] = "step"
@@ -46,7 +46,7 @@ class Traffic(Spec):
     experts_by_columns: bool = False
     """Under expert parallelism, where more ranks share stacked experts than there are of these, each expert's dimension
     1 is sharded, which FSDP2 only does evenly."""
-    experts_by_columns_since: Amount = 0
+    experts_by_columns_since: Amount = 0.0
     """The first release, as a year with its months as a fraction, that does so without expert parallelism too; replays
     of older runs do not. 0: none does."""
     own_experts: tuple[str, ...] = ()
@@ -82,12 +82,12 @@ class Traffic(Spec):
     recompute_stops_early: bool = False
     """The same of exchanges, as recorded: a layer's last collective is not repeated. Frameworks whose exchanges nobody
     recorded leave it off."""
-    recompute_stops_until: Amount = 0
+    recompute_stops_until: Amount = 0.0
     """The first release, as a year with its months as a fraction, that repeats it; replays of older runs do not. 0: as
     ``recompute_stops_early`` says."""
     recompute_keeps: tuple[Literal["all_gather", "all_reduce", "all_to_all", "reduce_scatter"], ...] = ()
     """Exchanges of layers whose results recomputation by operations (``op``) keeps; it repeats the others."""
-    tokens_kept_since: Amount = 0
+    tokens_kept_since: Amount = 0.0
     """The first release, as a year with its months as a fraction, that keeps all-to-alls so; replays of older runs
     repeat them."""
     ring_op: Literal["send_recv", "all_to_all"] = "send_recv"
@@ -123,7 +123,7 @@ class Traffic(Spec):
     host_threads: Count | None = None
     """Threads with which each of several ranks of a node updates states in host memory; None: all cores, shared.
     torchrun gives each one unless OMP_NUM_THREADS says otherwise (torch/distributed/run.py)."""
-    module_hooks: Amount = 0
+    module_hooks: Amount = 0.0
     """Host work of gathering and releasing one module's parameters under ZeRO 3, in kernels; twice that in backward."""
-    unit_hooks: Amount = 0
+    unit_hooks: Amount = 0.0
     """The same of a unit from ZeRO 2 on: a layer, all else together, or an adapter's matrix (FSDP)."""
