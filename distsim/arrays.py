@@ -45,11 +45,12 @@ def where(condition: Number, yes: Number, no: Number) -> Number:
     return numpy.where(condition, yes, no)
 
 
-def maximum(one: Number, other: Number, *more: Number) -> Number:
-    """The elementwise largest of two or more numbers or arrays."""
-    if not more and type(one) in _SIMPLE and type(other) in _SIMPLE:
-        return other if other > one else one
-    values = (one, other, *more)
+def maximum(*values: Number) -> Number:
+    """The elementwise largest of some numbers or arrays, mostly two."""
+    if len(values) == 2:
+        one, other = values
+        if type(one) in _SIMPLE and type(other) in _SIMPLE:
+            return other if other > one else one
     if _plain(*values):
         return max(values)
     import numpy
@@ -63,11 +64,12 @@ def largest(values: Iterable[Number]) -> Number:
     return functools.reduce(maximum, values)
 
 
-def minimum(one: Number, other: Number, *more: Number) -> Number:
-    """The elementwise smallest of two or more numbers or arrays."""
-    if not more and type(one) in _SIMPLE and type(other) in _SIMPLE:
-        return other if other < one else one
-    values = (one, other, *more)
+def minimum(*values: Number) -> Number:
+    """The elementwise smallest of some numbers or arrays, mostly two."""
+    if len(values) == 2:
+        one, other = values
+        if type(one) in _SIMPLE and type(other) in _SIMPLE:
+            return other if other < one else one
     if _plain(*values):
         return min(values)
     import numpy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import largest
+from distsim.arrays import maximum
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.specs.tuning import Tuning
 
@@ -25,7 +25,7 @@ def plain_weight(ctx: Context, operation: Operation) -> Tensor:
     """The unpacked weight while its product runs, one separate matrix at a time."""
     weight = operation.parameters[0]
     whole = sum(weight.parts) if weight.parts else 1
-    share = largest(weight.parts) / whole if weight.parts else 1 / weight.copies
+    share = maximum(*weight.parts) / whole if weight.parts else 1 / weight.copies
     if weight.group == "expert":
         share = 1
     return Tensor(f"{operation.name}.unpacked", weight.elements * share, ctx.activation, "unpacked weight")
