@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from distsim.errors import DistsimError
+from distsim.last import Files
 from distsim.preset_files import plain, read_toml, stated_aliases, tables_of
 from distsim.preset_kinds import BASED, KINDS, SPOKEN, SUFFIXES, kind_of
 from distsim.records import NamedTuple
@@ -30,7 +31,7 @@ class _Known(NamedTuple):
     places: dict[tuple[str, str], tuple[str, Path] | None]
     listings: dict[str, Listing]
     loaded: dict[Hashable, Any]
-    states: dict[tuple[str, str], tuple[tuple[str, int], ...]]
+    states: dict[tuple[str, str], Files]
 
 
 _known: ContextVar[_Known | None] = ContextVar("_known", default=None)
@@ -239,8 +240,7 @@ def load(kind: str, name: str) -> Any:
     """A preset as its spec; kinds without a spec class come as a dict."""
     known = _remembered()
     if (kind, name) not in known.loaded:
-        file = path(kind, name)
-        sort = kind_of(kind)
+        file, sort = path(kind, name), kind_of(kind)
         known.loaded[kind, name] = _load(sort, _written(_with_bases(sort, file)), str(file))
     return known.loaded[kind, name]
 
@@ -253,7 +253,7 @@ def once(asked: Hashable, make: Callable[[], Any]) -> Any:
     return known[asked]
 
 
-def state(kind: str, name: str = "") -> tuple[tuple[str, int], ...]:
+def state(kind: str, name: str = "") -> Files:
     """Files of a preset, or of all of a kind, and when they were written; others where one comes, goes or wins."""
     known = _remembered()
     if (kind, name) not in known.states:
@@ -263,13 +263,13 @@ def state(kind: str, name: str = "") -> tuple[tuple[str, int], ...]:
     return known.states[kind, name]
 
 
-def _written(files: Iterable[str]) -> tuple[tuple[str, int], ...]:
+def _written(files: Iterable[str]) -> Files:
     """Files and when they were written."""
-    return tuple((os.path.realpath(file), os.stat(file).st_mtime_ns) for file in files)
+    return Files((os.path.realpath(file), os.stat(file).st_mtime_ns) for file in files)
 
 
 @functools.lru_cache(maxsize=512)
-def _load(kind: str, written: tuple[tuple[str, int], ...], shown: str) -> Any:
+def _load(kind: str, written: Files, shown: str) -> Any:
     data, resolved = _whole(tuple(file for file, _ in written)), written[0][0]
     if kind == "clusters" and isinstance(data.get("gpu"), str) and data["gpu"].endswith(".toml"):
         data["gpu"] = str(Path(resolved).parent / data["gpu"])  # a path in a file is relative to that file
