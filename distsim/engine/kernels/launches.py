@@ -153,6 +153,8 @@ def _on_dtensors(setup: Setup, operation: Operation) -> tuple[Number, Number]:
 
 def _calls(operation: Operation) -> tuple[Number, Number]:
     """Collectives of an operation that send anything, forward and backward."""
+    if not operation.collectives:
+        return 0, 0
     forward, backward = (
         sum(where(one.bytes_logical > 0, 1, 0) for one in operation.collectives if one.phase == phase)
         for phase in ("forward", "backward")
@@ -201,6 +203,8 @@ def _ring_steps(setup: Setup, operation: Operation) -> tuple[tuple[Number, Numbe
     """Kernels of a ring of context parallel ranks behind its first step, as gaps between them count and as the host
     issues them: attention of the keys that came, and what merges its results. Plain operations in one function's loop;
     calls of collectives behind the first of each kind have a stream of their own."""
+    if operation.name != EXCHANGE and not operation.collectives:
+        return (0.0, 0.0), (0.0, 0.0)
     kernels, steps = setup.kernels, operation.shape[1] if operation.name == EXCHANGE else 0
     before, after = (
         steps * (attend + merge) for attend, merge in zip(KERNELS["attention"], kernels.cp_merge_kernels, strict=True)

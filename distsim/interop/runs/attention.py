@@ -113,7 +113,7 @@ def block_said(run: Run) -> int | None:
 
 def fuses_backward(run: Run) -> bool | None:
     """Whether notes say that splash attention's backward is one kernel; None where they do not tell."""
-    told = list(_FUSED.finditer(run.notes))
+    told = list(_FUSED.finditer(run.notes)) if hit(_FUSED, run.notes) else []
     return any(found["own"] or found["always"] or found["kernel"] for found in told) if told else None
 
 

@@ -6,6 +6,7 @@ import math
 import re
 from typing import Any
 
+from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.interop.runs.training import kind_of
 from distsim.specs.model import Model
@@ -44,7 +45,7 @@ _TRAINED = re.compile(rf"(?:{_PART}){_NEAR}\btrain(?:s|ed|able)", re.IGNORECASE)
 def image_options(run: Run, model: Model, adapters: bool) -> dict[str, Any]:
     """The options of images that notes tell; none for a model without a vision tower, or where no number is told."""
     notes, tower, kind = run.text("notes") or "", model.tower, kind_of(run)
-    found = _COUNT.search(notes)
+    found = hit(_COUNT, notes)
     if kind == PROJECTOR and (tower is None or found is None):
         lacking = "the model has no vision tower that is described" if tower is None else "notes tell no images"
         raise MissingCell(f"finetune_kind {kind!r}: {lacking}")

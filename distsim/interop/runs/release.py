@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from distsim.interop.runs.hits import hit
@@ -40,7 +41,11 @@ def release_year(run: Run) -> float | None:
 def stated_year(run: Run) -> float | None:
     """The year that the cell tells: with a fraction as it stands (2025.75), to the middle of a month that it names
     (2025-03, 2025/3, March 2025); None where it is blank or no year."""
-    text = run.text("year") or ""
+    return _year_in(run.text("year") or "")
+
+
+@functools.lru_cache(maxsize=256)
+def _year_in(text: str) -> float | None:
     found = _CELL.search(text)
     if found is None:
         return None
