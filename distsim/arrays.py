@@ -6,9 +6,7 @@ import functools
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-from distsim.records import NamedTuple
+from typing import Any, NamedTuple
 
 FEW_COLUMNS = 32
 """So few are sooner computed than compared."""

@@ -9,13 +9,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
 from distsim.last import Files
 from distsim.preset_files import plain, read_toml, stated_aliases, tables_of
 from distsim.preset_kinds import BASED, KINDS, SPOKEN, SUFFIXES, kind_of
-from distsim.records import NamedTuple
 
 LONGEST_NAME = 60
 """Letters of a GPU's name that is looked for in other words."""
@@ -47,9 +46,10 @@ def shipped_folder() -> Path:
 def folders(kind: str) -> list[tuple[str, str]]:
     """(origin, folder) pairs in the order in which they are searched; only folders that exist."""
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    extra = [one for one in os.environ.get("DISTSIM_PRESETS", "").split(os.pathsep) if one]
     candidates = [
         ("./presets", "presets"),
-        *(("DISTSIM_PRESETS", one) for one in os.environ.get("DISTSIM_PRESETS", "").split(os.pathsep) if one),
+        *(("DISTSIM_PRESETS", one) for one in extra),
         ("user", os.path.join(config, "distsim", "presets")),
     ]
     shipped = os.path.join(shipped_folder(), kind)

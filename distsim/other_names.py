@@ -8,10 +8,10 @@ LLaMA-Factory (looked up in their sources, 2026-11), and words that people say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from distsim.errors import nearest
 from distsim.other_choices import undescribed
-from distsim.records import NamedTuple
 
 
 class Here(NamedTuple):

@@ -6,11 +6,10 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError, nearest
 from distsim.plain_files import handed_over, text_of
-from distsim.records import NamedTuple
 
 PROJECT_FILE = "distsim.toml"
 # Either of two says what the other would: the one stated closer to the command line silences the other.

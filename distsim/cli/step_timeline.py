@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 
 if TYPE_CHECKING:
     from distsim.engine.steps.report import StepReport

@@ -1,10 +1,9 @@
 """Figures that remember how they came about: label, formula, numbers filled in."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.arrays import Number
-from distsim.records import NamedTuple
 
 
 class Figure(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.arrays import Number
@@ -25,7 +25,6 @@ from distsim.engine.jobs.framework_notes import narrow_alone
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import Stage, stage_at
 from distsim.engine.jobs.words import few
-from distsim.records import NamedTuple
 from distsim.specs.job import Job
 from distsim.specs.named import Named, job_of
 

@@ -7,10 +7,10 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from distsim.engine.evidence import Replay, quantile
 from distsim.interop.runs import Run
-from distsim.records import NamedTuple
 
 LAYOUT = {
     "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero_stage", "fsdp_kind", "sequence_parallel", "micro_batch",

@@ -6,11 +6,11 @@ import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from distsim.engine.advice.faster import LEAST_GAIN
 from distsim.engine.evidence import Replay
 from distsim.engine.ranking import LAYOUT, Timed, job_of, mean_of, timed
-from distsim.records import NamedTuple
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "zero", "micro_batch")
 CELLS = ("recompute", "attention", "precision", "compile")

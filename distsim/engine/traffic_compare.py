@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.engine.exchanges.flows import STATES
 from distsim.engine.jobs.exchange import Exchange, reduces_last
@@ -15,7 +15,6 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.traffic import Row, TrafficReport, comm_of
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES, zero_volume_parameters
-from distsim.records import NamedTuple
 from distsim.specs.flags import words
 
 _CHOICES: tuple[tuple[str, ...], ...] = (

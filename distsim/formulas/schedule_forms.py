@@ -1,10 +1,10 @@
 """The closed form of a named schedule with its range, for one layout or for arrays of them."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from distsim.arrays import Number, kept, minimum
 from distsim.formulas import bubbles
-from distsim.records import NamedTuple
 
 
 class Setting(NamedTuple):

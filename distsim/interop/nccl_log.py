@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from distsim.errors import DistsimError
 from distsim.interop.text_file import read_text
-from distsim.records import NamedTuple
 
 _INFO = re.compile(r"NCCL INFO (.*)$")
 _CHANNEL = re.compile(r"Channel (\d+)/(\d+)\s*:\s*([\d\s]+)$")

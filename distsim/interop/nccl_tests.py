@@ -6,11 +6,10 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from distsim.errors import DistsimError
 from distsim.interop.text_file import read_text
-from distsim.records import NamedTuple
 from distsim.units import MICROSECOND
 
 Told = TypeVar("Told", int, str)

@@ -8,12 +8,11 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
 from distsim.other_names import here
 from distsim.plain_files import text_of
-from distsim.records import NamedTuple
 
 
 class Kind(NamedTuple):

@@ -8,6 +8,8 @@ models/deepseek_v4; NVIDIA/Megatron-LM core/transformer/experimental_attention_v
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, ceil_div, minimum
 from distsim.formulas.attention import chosen_keys, gathered_bytes
 from distsim.layers.attention import residual
@@ -22,7 +24,6 @@ from distsim.layers.names import PROBABILITIES
 from distsim.layers.norm import norm
 from distsim.layers.sparse_attention import HEAD_TILE
 from distsim.layers.tensor_parallel import column_collectives, row_collectives, sequence_gathers
-from distsim.records import NamedTuple
 from distsim.specs.compressed import CompressedAttention
 from distsim.units import FP32_BYTES, INDEX_BYTES
 

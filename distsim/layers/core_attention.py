@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, maximum, minimum, round_up, where
 from distsim.formulas.compute import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from distsim.layers.attention_kernel import all_keys, casts_keys, sdpa_choice, summed_apart, views_values, with_mask
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.names import DROPOUT_MASK, PROBABILITIES, SOFTCAP, WIDE_PROBABILITIES
-from distsim.records import NamedTuple
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, where
 from distsim.layers.core_attention import rope_table
 from distsim.layers.ledger import Context, Tensor
-from distsim.records import NamedTuple
 from distsim.units import MASK_BYTES
 
 POSITIONAL = ("gpt2", "xglm")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, ceil_div, maximum, some, where
 from distsim.layers.hyper_connections import collected
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
@@ -11,7 +13,6 @@ from distsim.layers.names import DROPOUT_MASK, HEAD, HEAD_WEIGHT, LOSS, SOFTCAP,
 from distsim.layers.norm import norm
 from distsim.layers.prediction import own_positions, pooler, positions, told_width, trains_head, transform
 from distsim.layers.tensor_parallel import column_collectives
-from distsim.records import NamedTuple
 from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 
 TOGETHER = ("with-head", "cut")

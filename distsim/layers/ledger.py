@@ -4,11 +4,10 @@ Every field of a row is a number or a numpy array over layouts; all else in dist
 """
 
 from collections.abc import Iterable
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
-from distsim.arrays import Number, nothing, some, where
+from distsim.arrays import Number, some, where
 from distsim.layers.names import BIAS, PREACTIVATION, Role
-from distsim.records import NamedTuple
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -244,7 +243,8 @@ def distinct_saved(
 
     Cast copies of weights are left out, or with ``weight_copies`` are all that is listed.
     """
-    dropped, operations = () if kernels is None or nothing(selective) else kernels.selective, tuple(operations)
+    never = isinstance(selective, int) and selective == 0
+    dropped, operations = () if kernels is None or never else kernels.selective, tuple(operations)
     again = made_again(operations, dropped) if dropped else NOTHING_AGAIN
     sizes: dict[str, Number] = {}
     for operation in operations:

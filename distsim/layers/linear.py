@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from distsim.arrays import Number
 from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.names import INPUT_CAST
 from distsim.layers.norm import casts_narrow
-from distsim.records import NamedTuple
 
 
 class Size(NamedTuple):

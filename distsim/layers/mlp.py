@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, where
 from distsim.layers.attention import joined
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
@@ -10,7 +12,6 @@ from distsim.layers.names import DROPOUT_MASK, PREACTIVATION
 from distsim.layers.norm import inner_norm
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.layers.tiles import tiled
-from distsim.records import NamedTuple
 from distsim.units import FP32_BYTES, MASK_BYTES
 
 

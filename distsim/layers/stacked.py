@@ -6,9 +6,10 @@ fusion takes one away (tests/oracles/jax_saved.json). Outside of a loop XLA fuse
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number
 from distsim.layers.ledger import Block, Operation, Parameter, distinct_saved
-from distsim.records import NamedTuple
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.units import FP32_BYTES, MASK_BYTES

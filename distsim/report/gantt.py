@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.engine.timelines.simulation import Pipeline
-from distsim.records import NamedTuple
 from distsim.schedules.repeats import short, timed
 
 

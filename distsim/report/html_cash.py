@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from distsim.engine.plans.ownership import Ownership
-from distsim.records import NamedTuple
 from distsim.report.html_figures import drawing, text
 from distsim.report.html_scatter import round_dollars
 from distsim.report.markup import Html, element

@@ -6,10 +6,10 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.planner import Plan
-from distsim.records import NamedTuple
 from distsim.report.html_figures import drawing, text
 from distsim.report.markup import Html, element
 from distsim.report.plan_plot import dearest

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from distsim.engine.advice.mend import Mend, Mended
 from distsim.engine.jobs.framework_notes import beyond_default_at
 from distsim.engine.memory import CATEGORIES, MemoryReport, StageMemory
-from distsim.records import NamedTuple
 from distsim.report.bars import bar, legend
 from distsim.report.flag_tables import flag_table
 from distsim.report.host_memory import host_lines

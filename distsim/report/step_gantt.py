@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from distsim.engine.steps.passes import STREAMS, Segment
 from distsim.engine.steps.timeline import StepTimeline
-from distsim.records import NamedTuple
 from distsim.report.gantt import Cell, Line, Scale, Shares, Span, most_owed, ruler, shown_stages, spans, spread
 from distsim.units import HOUR, MINUTE, duration, stated
 

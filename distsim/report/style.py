@@ -1,8 +1,8 @@
 """Painted text and plain tables for one stream, in the palette that colour-blind people can tell apart; no rich."""
 
 import os
+from typing import NamedTuple
 
-from distsim.records import NamedTuple
 from distsim.report import terminal
 
 PIPED_WIDTH = 100  # columns of a chart when nothing limits the line

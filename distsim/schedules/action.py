@@ -6,9 +6,7 @@ backward_micro)`` for a forward and a backward fused into one block. Chunks are 
 """
 
 from collections.abc import Sequence
-from typing import Any
-
-from distsim.records import NamedTuple
+from typing import Any, NamedTuple
 
 Action = tuple[Any, ...]
 Orders = list[list[Action]]

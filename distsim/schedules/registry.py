@@ -1,10 +1,9 @@
 """The named schedules: where each lives, how it places chunks, how many chunks it takes, and who described it."""
 
 import importlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 from distsim.schedules import action
 from distsim.schedules.action import Schedule
 from distsim.schedules.names import plain, schedule_meant

@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
+from typing import NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 from distsim.schedules.action import Action, Orders
 from distsim.schedules.repeats import Repeats, further
 

@@ -1,9 +1,8 @@
 """How a job is spread over ranks: plain numbers, or numpy arrays over many layouts at once."""
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from distsim.arrays import Number, maximum
-from distsim.records import NamedTuple
 
 ZERO_STAGES = (0, 1, 2, 3)
 """What ZeRO shards: nothing, optimizer states, gradients too, parameters too."""

@@ -1,7 +1,7 @@
 """The largest counts and the ranges of quantities that anybody means: what lies beyond is a typing slip, or a unit that
 was left out. Assumed, each beyond what exists."""
 
-from distsim.records import NamedTuple
+from typing import NamedTuple
 
 LARGEST_DEGREE = 10_000_000
 """Accelerators, and so degrees and micro-batches: beyond any machine."""

@@ -4,9 +4,8 @@ GPU (NVIDIA/Megatron-LM core/transformer/transformer_config.py: recompute_module
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from distsim.records import NamedTuple
 from distsim.specs.flags import flag
 
 if TYPE_CHECKING:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.arrays import Number, maximum, minimum
-from distsim.records import NamedTuple
 from distsim.specs.cuts import (
     all_hold,
     common_heads,

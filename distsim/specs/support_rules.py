@@ -1,11 +1,10 @@
 """The rules of what a framework runs of a job, and what is told of those that a layout breaks."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distsim.arrays import Number, round_up
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 from distsim.specs.context_modes import GATHERED, TRADED, context_modes, has_sinks, whole_kv_heads
 from distsim.specs.cuts import common_kv_heads
 from distsim.specs.layout import Layout

@@ -1,10 +1,9 @@
 """What turns ideal seconds into those of a real step: few numbers, each with a meaning, fitted by distsim calibrate."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from distsim.records import NamedTuple
 from distsim.specs.base import Spec
 from distsim.specs.quantity import Once
 

@@ -1,9 +1,8 @@
 """Parameter-efficient fine-tuning: adapters on frozen weights (LoRA), which may be quantised (QLoRA)."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from distsim.errors import did_you_mean
-from distsim.records import NamedTuple
 from distsim.specs.precision import Precision
 
 if TYPE_CHECKING:

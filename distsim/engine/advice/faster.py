@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from distsim import catalog
 from distsim.architectures import traits_of
@@ -22,7 +22,6 @@ from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.step import seconds_of
 from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 from distsim.specs.context_modes import context_modes
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout

@@ -5,7 +5,7 @@ import math
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.arrays import Number
@@ -17,7 +17,6 @@ from distsim.engine.exchanges.reach import refuse_beyond
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import MemoryReport, memory_unless
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 from distsim.specs.flags import typed
 
 MOST_AT_ONCE = 4

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.engine.advice.mend import Mended, mend
 from distsim.engine.layouts.report import Choice, Request, SearchReport
 from distsim.engine.layouts.search import search
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 
 DOUBLINGS = 4
 """How often the GPUs that were asked for are doubled before the search gives up."""

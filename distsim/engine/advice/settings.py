@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.engine.advice.faster import LEAST_GAIN, changed, changes
@@ -11,7 +11,6 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of
 from distsim.engine.step import seconds_of
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 from distsim.specs.flags import typed
 
 OF_NO_LAYOUT = ("cp mode", "attention", "loss", "cuda graphs", "expert overlap", "expert dispatcher", "tp overlap",

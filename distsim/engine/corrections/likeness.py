@@ -9,7 +9,7 @@ import csv
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from distsim import catalog
 from distsim.arrays import Number, exp, maximum, minimum
@@ -18,7 +18,6 @@ from distsim.engine.corrections.own_runs import OWN, compared
 from distsim.engine.corrections.stalls import Vote, distinct_state, place_of, state_of
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import Setup
-from distsim.records import NamedTuple
 from distsim.specs.timing import PLAIN, Kin
 
 # Distance of one: a doubling of each, or as many doublings as stated; chosen by cross-validation (docs/step.md).

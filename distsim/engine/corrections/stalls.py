@@ -8,9 +8,9 @@ state to expect for a job. Far from every run it is the plain one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from distsim.arrays import Number, exp, where
-from distsim.records import NamedTuple
 from distsim.specs.timing import CHECKED, PLAIN, STALLED
 
 WEIGHTS = {"hidden": 0.4, "gpus": 0.6, "tp": 0.4, "pp": 0.13, "micro_batch": 0.3, "micro_batches": 0.2, "zero": 0.6,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.exchanges.flows import Flow, Span, of_states
@@ -26,7 +27,6 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import reduced_in
 from distsim.formulas.traffic import DTYPE_BYTES, full_buckets
-from distsim.records import NamedTuple
 
 
 class Sharing(NamedTuple):

@@ -1,13 +1,12 @@
 """One kind of exchange of a training step, before it is priced; every number may be an array over layouts."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.networks.network import Group, Network, fill_bridges
 from distsim.engine.networks.spread import Spread, pair_apart, spread
 from distsim.formulas.traffic import DTYPE_BYTES
-from distsim.records import NamedTuple
 from distsim.specs.precision import Precision
 
 Role = Literal["", "gradients", "replicas", "parameters", "varied", "buffers", "vocabulary", "copies", "last copies"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.exchanges.flows import Flow, Span, dtype_name
 from distsim.engine.exchanges.pipeline import stages_span
@@ -10,7 +12,6 @@ from distsim.engine.footprint.stored import trained_units
 from distsim.engine.jobs.exchange import Exchange
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
-from distsim.records import NamedTuple
 from distsim.units import FP32_BYTES
 
 

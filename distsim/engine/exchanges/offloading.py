@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from distsim.arrays import Number, minimum, where
 from distsim.engine.exchanges.flows import Fixed, Flow, Role, Span
@@ -17,7 +18,6 @@ from distsim.engine.jobs.tuning import recipe_of, weight_bytes
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import copy_seconds, offload_transfer_bytes
 from distsim.layers.ledger import Parameter
-from distsim.records import NamedTuple
 from distsim.units import FP32_BYTES
 
 DOWN, UP = "device_to_host", "host_to_device"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from distsim.engine.corrections.likeness import DIFFERENCES, DOUBLINGS, NOISES, 
 from distsim.engine.corrections.own_runs import OWN, compared
 from distsim.engine.fitting.states import shares_of, voted, votes_of
 from distsim.engine.fitting.table import Example, in_state, nearest_states, repeats
-from distsim.records import NamedTuple
 
 HALF_BUSY, LEAST_BUSY = 0.5, 0.05
 """Share of a step in which a chip computes, of a run whose variance is one; and the least share that tells runs

@@ -9,13 +9,12 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.engine.fitting.links_rows import LATENCY_BYTES, Batch, Measurement, batches, read
 from distsim.engine.networks.network import Factor
 from distsim.engine.networks.network_classes import fabrics
-from distsim.records import NamedTuple
 
 PULL = 0.04  # weight of one octave away from the common factor, against a mean absolute log error
 ALONE = 1.5  # times the pull, where a single run tells of a factor

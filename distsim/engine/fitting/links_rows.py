@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.engine.collective import group_on
 from distsim.engine.fitting.links_timing import Timing, timing_of
@@ -15,7 +15,6 @@ from distsim.engine.networks.network import NVLS_GENERATION, Group
 from distsim.engine.networks.pricing import op_named
 from distsim.errors import DistsimError
 from distsim.plain_files import text_of
-from distsim.records import NamedTuple
 from distsim.units import MICROSECOND
 
 LATENCY_BYTES = 4 << 20  # a class without rows below this size tells nothing of latency

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError, did_you_mean
-from distsim.records import NamedTuple
 from distsim.units import MICROSECOND
 
 TELLING = 10.0

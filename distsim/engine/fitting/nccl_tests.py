@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.engine.fitting import links as calibrate_links
@@ -15,7 +15,6 @@ from distsim.engine.networks.link_factors import factors
 from distsim.engine.networks.network import Factor
 from distsim.errors import DistsimError
 from distsim.interop.nccl_tests import NcclTests, Sample
-from distsim.records import NamedTuple
 from distsim.units import GIGA, MICROSECOND, decimal_bytes, duration
 
 MOST = 3.0

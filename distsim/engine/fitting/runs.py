@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,7 +50,6 @@ from distsim.engine.steps.intervals import FEW_MOVED
 from distsim.engine.validate import shipped_runs, unseen_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import TIMES, MissingCell, Run, odd_cells, read_runs
-from distsim.records import NamedTuple
 from distsim.specs.timing import PLAIN
 
 NO_TIME = f"{', '.join(TIMES)} are blank, and there is no FLOP/s figure with its flops_kind"

@@ -12,7 +12,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,6 @@ from distsim.engine.steps.intervals import (
     pace_name,
 )
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 from distsim.specs.timing import NAMES, Timing
 
 Groups = Mapping[str, Sequence[tuple[str, float]]]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, where
 from distsim.layers.ledger import NOTHING_AGAIN, Operation, add_saved, distinct_saved, dropped_by, made_again
-from distsim.records import NamedTuple
 from distsim.specs.kernels import Kernels
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from distsim.arrays import Number, maximum
 from distsim.engine.figures import Figures
 from distsim.engine.jobs.resolve import Setup
-from distsim.records import NamedTuple
 
 
 class Away(NamedTuple):

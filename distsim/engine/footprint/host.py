@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, minimum
 from distsim.engine.footprint.states import States
 from distsim.engine.jobs.resolve import Setup
-from distsim.records import NamedTuple
 
 
 class NodeBytes(NamedTuple):

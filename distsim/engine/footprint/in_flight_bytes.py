@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from typing import NamedTuple
 
 from distsim.arrays import Number, largest, maximum, plus, product, where
 from distsim.engine.footprint.saved import kinds_saved_bytes
@@ -17,7 +18,6 @@ from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.vocabulary import held_with_vocabulary
 from distsim.engine.timelines.chunk_passes import Passes, Vector, chunk_passes, highest, weighed_by
 from distsim.engine.timelines.schedule_shape import Flight, Flights
-from distsim.records import NamedTuple
 from distsim.specs.layout import Layout
 
 Way = tuple[str, int]

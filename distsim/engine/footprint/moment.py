@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.arrays import Number, largest, maximum
-from distsim.records import NamedTuple
 
 STEP = "optimizer step"
 AT_LOSS = ("loss", "loss backward")

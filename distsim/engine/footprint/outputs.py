@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, some, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.layers.head import TOGETHER
 from distsim.layers.names import LOSS
-from distsim.records import NamedTuple
 
 
 class Outputs(NamedTuple):

@@ -1,9 +1,8 @@
 """How sure a peak of memory is: what measured runs needed, over what had been predicted for them."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.engine.calibrated import LEVEL, PEAKS, calibrated, kept_while_fitted
-from distsim.records import NamedTuple
 
 TABLE = "measured_over_predicted"
 QUANTILES = 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.arrays import Number, maximum, where
 from distsim.engine.footprint.checkpoint_groups import grouped, kept_inputs
@@ -13,7 +13,6 @@ from distsim.last import for_parts_of_last
 from distsim.layers.given import Given, given
 from distsim.layers.ledger import Block, Operation, distinct_saved, saved_bytes
 from distsim.layers.names import EXPERT_ACTIVATION, TOWER_KIND
-from distsim.records import NamedTuple
 
 
 class Saved(NamedTuple):

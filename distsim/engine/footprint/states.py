@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.architectures import traits_of
@@ -28,7 +28,6 @@ from distsim.formulas.states import (
     parameter_bytes_per_rank,
 )
 from distsim.layers.ledger import Parameter
-from distsim.records import NamedTuple
 from distsim.specs.layout import Layout
 from distsim.specs.optimizer import State
 from distsim.specs.precision import Precision

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from distsim.arrays import Number, round_up, where
 from distsim.engine.jobs.resolve import Setup
@@ -12,7 +13,6 @@ from distsim.last import for_equal, for_last, for_same
 from distsim.layers.ledger import FIXED, Block, Operation, Parameter
 from distsim.layers.names import NORM, RESIDUAL, ROUTER, SHARED, SHARED_GATE
 from distsim.layers.network import has_backward
-from distsim.records import NamedTuple
 
 
 class Stored(NamedTuple):

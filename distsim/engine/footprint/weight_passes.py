@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from distsim.arrays import Number, largest, product, take
 from distsim.engine.jobs.resolve import Setup
@@ -12,7 +13,6 @@ from distsim.formulas.activations import split_backward_bytes
 from distsim.last import for_parts_of_last
 from distsim.layers.ledger import Block
 from distsim.layers.weight_passes import later_bytes
-from distsim.records import NamedTuple
 
 
 @for_parts_of_last

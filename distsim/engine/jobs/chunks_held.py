@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from distsim.engine.jobs.placement import chunk_layers
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, chunk_sizes
 from distsim.layers.ledger import Block
-from distsim.records import NamedTuple
 from distsim.specs.layout import Layout
 
 

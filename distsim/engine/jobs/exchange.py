@@ -1,7 +1,7 @@
 """Choices of how ranks exchange what they must: resolved from a job and its framework, and refused where they clash."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.arrays import Number, minimum, where
 from distsim.engine.jobs.layout import refuse_imbalance
@@ -10,7 +10,6 @@ from distsim.engine.jobs.tuning import reduced_in
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.last import for_last
-from distsim.records import NamedTuple
 from distsim.specs.cuts import traded_heads
 from distsim.specs.flags import flag
 from distsim.specs.layout import Layout

@@ -4,11 +4,10 @@ frameworks refuse, and which layouts can have them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distsim.architectures import traits_of
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 from distsim.specs.modules import OF_EXPERTS
 from distsim.units import HALF_BYTES
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from distsim.architectures import traits_of
 from distsim.engine.jobs.resolve import Setup
@@ -12,7 +13,6 @@ from distsim.formulas.compute import (
     OLDER_ATTENTION,
     USUAL_EXPONENTIALS,
 )
-from distsim.records import NamedTuple
 
 FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""

@@ -6,6 +6,8 @@ tokens of all experts once more for each step and add up rows that share a token
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, maximum, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.expert_load import expert_spread
@@ -13,7 +15,6 @@ from distsim.engine.kernels.expert_modules import local_experts
 from distsim.engine.kernels.plain_costs import BACKWARD_BYTES, STRIDED_PACE, WIDE_BROADCAST_PACE, slowed
 from distsim.layers.ledger import Operation
 from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION
-from distsim.records import NamedTuple
 
 EXCHANGES = (DISPATCH, COMBINE)
 ORDERED_TWICE = 2.0

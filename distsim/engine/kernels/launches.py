@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, where
 from distsim.engine.jobs.narrow import wide_here
 from distsim.engine.jobs.resolve import Setup
@@ -18,7 +20,6 @@ from distsim.engine.kernels.softmax_passes import (
 )
 from distsim.layers.ledger import Operation
 from distsim.layers.names import COMBINE, DISPATCH, EMBEDDING, EXCHANGE, EXPERT_ACTIVATION, EXPERTS, HEAD, ROUTER
-from distsim.records import NamedTuple
 from distsim.specs.timing import CORE_SECONDS, MODULE_SECONDS, OPERATION_SECONDS
 
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, where
 from distsim.engine.footprint.orthogonalised import orthogonalised, sides, stacked
 from distsim.engine.footprint.states import sharding_group
@@ -9,7 +11,6 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.chip import Chip
 from distsim.formulas.compute import newton_schulz_square_flops, newton_schulz_wide_flops, product_share
-from distsim.records import NamedTuple
 
 LAUNCHES = 3
 """Kernels of one iteration, a product with its sum each (torch/optim/_muon.py)."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.architectures import traits_of
 from distsim.arrays import Number, where
 from distsim.layers.mlp import COMPOSED_ACTIVATIONS
-from distsim.records import NamedTuple
 from distsim.specs.accelerator import Accelerator
 from distsim.units import FP32_BYTES
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from distsim.arrays import PLAIN, Number, product
 from distsim.engine.kernels.orthogonal import UpdateWork
-from distsim.records import NamedTuple
 
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")

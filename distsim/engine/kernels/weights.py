@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.footprint.low_rank import low_rank_elements, projects
@@ -20,7 +21,6 @@ from distsim.formulas.compute import (
 )
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.layers.names import POSITION_BIAS, SCORE_BIAS
-from distsim.records import NamedTuple
 from distsim.specs.accelerator import HostLink, of_generation
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision

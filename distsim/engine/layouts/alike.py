@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -13,7 +13,6 @@ from distsim.engine.layouts.meshes import Mesh
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import ALIKE, OWN, Found, Objective
 from distsim.engine.layouts.space import MESH, Group, fields
-from distsim.records import NamedTuple
 
 AS_GOOD = 0.02
 """Layouts whose objective is no more than this share worse are as good as the found one."""

@@ -11,6 +11,7 @@ import functools
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from distsim.arrays import ceil_div
 from distsim.engine.counted import Pool
@@ -20,7 +21,6 @@ from distsim.engine.layouts.places import places
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import Best, Found, Objective
 from distsim.engine.layouts.space import Group
-from distsim.records import NamedTuple
 
 PER_WORKER = 4
 """Chunks for each worker: enough that none waits long for the last."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -20,7 +20,6 @@ from distsim.engine.layouts.variants import unread
 from distsim.engine.steps.breakdown import timing_of
 from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
 from distsim.engine.steps.work import Known, work_of
-from distsim.records import NamedTuple
 from distsim.specs.layout import Layout
 
 

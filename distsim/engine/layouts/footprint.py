@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -19,7 +19,6 @@ from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.layouts.places import Place, cut, places, sections, thin
 from distsim.engine.layouts.space import ZERO, Array, Group
 from distsim.engine.memory import stage_moments
-from distsim.records import NamedTuple
 
 HOST, DRIVES, HELD = "host", "drives", "held"
 """What a stage's nodes hold of it, and what its GPU holds at all moments; all else are moments, of which the highest

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy
 
 from distsim.engine.jobs.layout import raised
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import Bounds
-from distsim.records import NamedTuple
 from distsim.specs.rules import divisors, most_imbalance, trades_heads, valid
 
 

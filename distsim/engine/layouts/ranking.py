@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
 from distsim.engine.layouts.fold import Block
 from distsim.engine.layouts.space import AGAIN, AXES, ZERO, Array, Group
-from distsim.records import NamedTuple
 
 ALIKE = ("zero", "zero_group", "sequence_parallel", "selective", "recompute_layers")
 """Fields of a layout in which layouts that are alike may differ."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -29,7 +29,6 @@ from distsim.engine.layouts.recomputed import recomputations, selective_word
 from distsim.engine.layouts.support import within
 from distsim.engine.layouts.variants import with_batch
 from distsim.engine.layouts.ways import Way, pipelines
-from distsim.records import NamedTuple
 from distsim.specs.layout import Layout
 from distsim.specs.offloads import layers_leave
 from distsim.specs.rules import divisors, interleaves

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.networks.links import link_rate, network_for
 from distsim.errors import DistsimError, did_you_mean
-from distsim.records import NamedTuple
 from distsim.specs.accelerator import PEAK_DTYPES
 from distsim.specs.limits import RANGES
 from distsim.specs.quantity import bits_told

@@ -1,12 +1,11 @@
 """Candidates NCCL weighs for a collective: every allowed (algorithm, protocol) with its latency and bandwidth."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.arrays import Number, floor, log2, maximum, minimum, where
 from distsim.engine.networks.nccl_graph import FREE, NEVER, Graph, graph_of, tables
 from distsim.engine.networks.network import NVLS_GENERATION, Group, direct_oversubscription
 from distsim.formulas import nccl as formulas
-from distsim.records import NamedTuple
 from distsim.units import GIGA, MICROSECOND
 
 LL, LL128, SIMPLE = 0, 1, 2  # places in NCCL's tables

@@ -1,12 +1,11 @@
 """What NCCL's search of the topology gives a group, and the constants of its tuner that all its ways share."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.arrays import Number, maximum, minimum, take, where
 from distsim.engine.networks.network import NVLS_GENERATION, Group, Network, fullest, ring_oversubscription
 from distsim.last import while_same
-from distsim.records import NamedTuple
 from distsim.units import GIGA, MICROSECOND
 
 TABLES = "nccl-2.30"

@@ -1,11 +1,10 @@
 """A group of ranks and the physical numbers of the network that joins them; everything may be an array."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from distsim.arrays import Number, ceil_div, maximum, minimum, where
 from distsim.formulas.collectives import RING
-from distsim.records import NamedTuple
 
 ON_CHIP_NICS = "ethernet"
 """The kind of link whose ports are NICs of the chip itself (Gaudi); networks between domains have a class so named."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.arrays import ceil_div
@@ -35,7 +35,6 @@ from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.formulas.goodput import undisturbed_seconds
 from distsim.layers.network import network_parameters, plain_context
-from distsim.records import NamedTuple
 from distsim.specs.cluster import Cluster
 from distsim.specs.failures import Failures
 from distsim.specs.job import Job

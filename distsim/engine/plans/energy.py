@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from distsim import catalog
 from distsim.engine.figures import Figures
 from distsim.engine.jobs.hardware import profile_of
 from distsim.formulas import energy as forms
-from distsim.records import NamedTuple
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
 from distsim.specs.power import PowerDraw

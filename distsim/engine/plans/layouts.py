@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.engine.jobs.drives import needs_shards
 from distsim.engine.jobs.projected import stages_of
@@ -18,7 +18,6 @@ from distsim.engine.layouts.variants import unread
 from distsim.engine.plans.options import BOUNDED
 from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job
 

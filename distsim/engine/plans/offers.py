@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from distsim import catalog
 from distsim.engine.campaigns.prices import (
@@ -18,7 +18,6 @@ from distsim.engine.campaigns.prices import (
 )
 from distsim.engine.plans.owned import owned_quotes, sold_systems
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 from distsim.specs.price import OWNED
 
 if TYPE_CHECKING:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.engine.advice.settings import quicker_settings
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.plans.plan import Option
-from distsim.records import NamedTuple
 
 
 class Saving(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from distsim import catalog
 from distsim.engine.jobs.resolve import Setup
@@ -13,7 +14,6 @@ from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run, measured_step_seconds
 from distsim.interop.runs.names import nearest_profile
 from distsim.interop.runs.notes import framework_name
-from distsim.records import NamedTuple
 from distsim.specs.framework import Framework
 from distsim.units import TERA
 

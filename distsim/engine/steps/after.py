@@ -4,12 +4,11 @@ how it came about, and the timeline draws it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from distsim.arrays import Number, maximum, nothing, product, total
 from distsim.engine.steps.beside import exposed
 from distsim.formulas.step import LEAST_SECONDS, paced_seconds
-from distsim.records import NamedTuple
 
 if TYPE_CHECKING:
     from distsim.engine.steps.compose import MicroBatch

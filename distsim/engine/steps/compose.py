@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from distsim.arrays import Number, largest, maximum, nothing, product, total, where
 from distsim.engine.jobs.resolve import Setup
@@ -30,7 +31,6 @@ from distsim.formulas.step import (
     spanning_seconds,
     stall_seconds,
 )  # fmt: skip
-from distsim.records import NamedTuple
 from distsim.specs.timing import CHECKED, PLAIN, STALLED
 
 PARTS = ("compute", "tensor_parallel", "data_parallel", "pipeline_bubble", "pipeline_transfer", "expert_parallel",

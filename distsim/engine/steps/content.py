@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.arrays import ceil_div
 from distsim.engine.exchanges.flows import Flow
@@ -20,7 +20,6 @@ from distsim.engine.steps.passes import Beside, Content, Unit
 from distsim.engine.steps.stage_seconds import gpu_seconds, product_seconds
 from distsim.engine.steps.weight_gradients import share_of
 from distsim.formulas.step import exposed_seconds, paced_seconds
-from distsim.records import NamedTuple
 
 MOST_UNITS = 64
 """Embedding, layers (grouped where there are more) and head of one chunk."""

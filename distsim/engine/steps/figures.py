@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.engine.figures import Figures
 from distsim.engine.jobs.flops import active_parameters, attended, model_flops, reach_of
@@ -44,7 +44,6 @@ from distsim.formulas.step import (
     scaled_seconds,
     step_seconds,
 )
-from distsim.records import NamedTuple
 
 FITTED = "presets/timing/fitted.toml"
 COMPOSED = "distsim/engine/steps/compose.py"

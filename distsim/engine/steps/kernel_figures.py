@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.engine.figures import Figures
 from distsim.engine.jobs.resolve import Setup
@@ -17,7 +17,6 @@ from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.stage_seconds import gpu_seconds
 from distsim.formulas import compute as forms
 from distsim.layers.ledger import Block, Operation
-from distsim.records import NamedTuple
 
 
 class Kernel(NamedTuple):

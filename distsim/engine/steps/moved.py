@@ -7,13 +7,12 @@ rank is therefore dealt to the segments that it is part of by their lengths: byt
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.stages import build_stages
-from distsim.records import NamedTuple
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from distsim.engine.exchanges.flows import Flow
-from distsim.records import NamedTuple
 
 STREAMS = ("compute", "tp", "cp", "ep", "dp", "pp", "offload", "other")
 """What runs concurrently on one GPU and its links; ``other`` is always exposed: stalls, jitter, fixed time per step."""

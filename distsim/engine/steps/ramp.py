@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from distsim.arrays import Number, largest, nothing, some, where
 from distsim.engine.steps.stage_seconds import product_seconds
 from distsim.engine.timelines.ramps import uneven_ramp
 from distsim.formulas.step import apart_seconds
-from distsim.records import NamedTuple
 
 if TYPE_CHECKING:
     from distsim.engine.steps.compose import MicroBatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.engine.corrections.likeness import Correction, unlike_own
 from distsim.engine.corrections.unfitted import unfitted
@@ -30,7 +30,6 @@ from distsim.engine.steps.breakdown import breakdown_of, scaled
 from distsim.engine.steps.simulated import asynchronous_note, simulated_note
 from distsim.engine.steps.work import Work, recompute_factor
 from distsim.formulas.flops import flops_utilisation
-from distsim.records import NamedTuple
 from distsim.specs.timing import Timing
 from distsim.units import duration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from distsim import catalog
 from distsim.arrays import Number, plus, product, where
@@ -21,7 +21,6 @@ from distsim.engine.kernels.expert_load import busiest_exchange
 from distsim.engine.kernels.sums import PHASES, BlockSums, StageCompute
 from distsim.engine.networks.network import Network
 from distsim.engine.steps.vocabulary import shared_part
-from distsim.records import NamedTuple
 
 Link = Literal["tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward",
                "ep_backward", "gather_forward", "gather_once", "gather_backward", "reduce", "reduce_each", "dp_step",

@@ -10,11 +10,11 @@ import functools
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import add, le, mul, sub
+from typing import NamedTuple
 
 from distsim.engine.timelines.in_flight import Held, passes_of
 from distsim.engine.timelines.schedule_shape import ALL_FORWARDS_FIRST, few_rounds, splits
 from distsim.formulas.bubbles import interleaved_group, interleaved_peak
-from distsim.records import NamedTuple
 from distsim.schedules.registry import build
 from distsim.schedules.repeats import short
 from distsim.schedules.rounds import visits

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
 from distsim.engine.timelines.timeline import simulate
 from distsim.engine.timelines.wiring import Costs
-from distsim.records import NamedTuple
 from distsim.schedules.registry import build
 
 ROUNDS = 4

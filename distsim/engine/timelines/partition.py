@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 
 
 class Partition(NamedTuple):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from distsim.engine.timelines.timeline import Timeline
 from distsim.engine.timelines.wiring import Costs, Transfers
 from distsim.errors import DistsimError
-from distsim.records import NamedTuple
 from distsim.schedules.action import Action, Schedule
 
 _STEP = re.compile(r"(?:(x)|p(\d+))\{([^}]*)\}|w(\d+)|(\([^)]*\)|[^\s,;{}]+)")

@@ -8,12 +8,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from itertools import starmap
-from typing import Self
+from typing import NamedTuple, Self
 
 from distsim.arrays import Number, each, maximum, where
 from distsim.engine.timelines.in_flight import flights_of
 from distsim.formulas.schedule_forms import FLIGHTS, PEAKS, VERSIONS, Setting
-from distsim.records import NamedTuple
 from distsim.schedules.registry import SCHEDULES, build, find
 from distsim.specs.layout import Layout
 

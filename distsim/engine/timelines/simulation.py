@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim import keywords
 from distsim.engine.timelines import in_flight
@@ -16,7 +16,6 @@ from distsim.engine.timelines.timeline import Timeline, simulate
 from distsim.engine.timelines.wiring import Costs, Transfers
 from distsim.errors import DistsimError
 from distsim.formulas.bubbles import bubble_fraction
-from distsim.records import NamedTuple
 from distsim.schedules import registry
 from distsim.schedules.action import Schedule
 from distsim.schedules.repeats import short

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from distsim.arrays import ceil_div
 from distsim.engine.timelines.wiring import Costs, Transfers
-from distsim.records import NamedTuple
 from distsim.schedules.action import Action, Schedule
 from distsim.schedules.repeats import Repeats
 

@@ -8,12 +8,11 @@ block, so the work is linear in the actions and nothing but the start of each is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.engine.timelines import steady
 from distsim.engine.timelines.order_check import explain_deadlock
 from distsim.engine.timelines.wiring import Arrivals, Costs, Transfers, Way, Ways, Wiring
-from distsim.records import NamedTuple
 from distsim.schedules.action import Action, Schedule
 from distsim.schedules.repeats import Repeats
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from distsim.records import NamedTuple
 from distsim.schedules.action import Schedule
 
 

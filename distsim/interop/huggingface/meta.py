@@ -4,12 +4,11 @@ makes of them."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.arrays import round_up
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.fields import Fields
-from distsim.records import NamedTuple
 
 FILE = "params.json"
 """Its name in Meta's downloads and under ``original/`` on the Hub."""

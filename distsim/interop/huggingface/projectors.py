@@ -4,11 +4,10 @@ None where the spec cannot express what a file states."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.interop.huggingface.fields import Fields
 from distsim.interop.huggingface.modalities import side
-from distsim.records import NamedTuple
 
 Values = dict[str, Any]
 VISION = "vision_config."

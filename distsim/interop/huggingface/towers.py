@@ -8,14 +8,13 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.interop.huggingface.fields import Fields
 from distsim.interop.huggingface.harmless import matters
 from distsim.interop.huggingface.modalities import side
 from distsim.interop.huggingface.projectors import PROJECTORS, VISION, Sight
 from distsim.interop.huggingface.tower_kinds import KINDS
-from distsim.records import NamedTuple
 
 Values = dict[str, Any]
 

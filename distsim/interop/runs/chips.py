@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from math import prod
+from typing import NamedTuple
 
 from distsim import catalog
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
-from distsim.records import NamedTuple
 from distsim.specs.gpu_names import BRACKETED
 
 TOLD = "gpu as told"

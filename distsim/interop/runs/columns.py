@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from distsim.interop.runs.numbers import number_in, with_unit
-from distsim.records import NamedTuple
 
 _NAMES = {
     "id": "run_id run run_name name experiment job_id",

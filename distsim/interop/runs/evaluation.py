@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
-from distsim.records import NamedTuple
 
 _COUNT = r"(\d[\d,]*)"
 _EVALUATED = rf"\bevaluations? of (?:about )?{_COUNT} (?:samples|sequences|examples)"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from distsim.records import NamedTuple
 from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE, LARGEST_DEPTH, LARGEST_SIZE
 from distsim.units import BITS_PER_BYTE, GIGA, HOUR, KIB, MIB, MILLISECOND, MINUTE, TERA, parse
 

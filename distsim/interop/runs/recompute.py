@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.interop.runs.table import MissingCell
-from distsim.records import NamedTuple
 from distsim.specs.modules import recomputed
 
 _HOW = ("ac", "ckpt", "checkpoint", "checkpointing", "recompute", "recomputation", "remat")

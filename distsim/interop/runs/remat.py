@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
-from distsim.records import NamedTuple
 
 CUSTOM = "custom"
 _UNROLLED = re.compile(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from distsim.interop.runs.table import Run
-from distsim.records import NamedTuple
 
 HYBRID = re.compile(r"\bhsdp|hybrid[ _-]shard|\bdp_(?:shard|replicate)|\bmics(?![a-z])", re.IGNORECASE)
 """Shards in groups, copies across them: within a node where nobody says more (torch's ShardingStrategy; MiCS of

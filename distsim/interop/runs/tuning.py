@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.formulas.lengths import kept_tokens, longest_kept_tokens, longest_tokens, single_tokens
 from distsim.interop.runs.denials import affirmed
@@ -13,7 +13,6 @@ from distsim.interop.runs.names import NARROW_IN_MEMORY
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.interop.runs.targets import targets_in
 from distsim.interop.runs.training import ADAPTERS, fine_tunes, kind_of, refuse_undescribed
-from distsim.records import NamedTuple
 from distsim.specs.tuning import targets_named
 
 _CAP = re.compile(r"max_(?:seq_)?length (\d+)")
