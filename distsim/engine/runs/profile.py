@@ -181,7 +181,7 @@ def usual_of(run: Run, framework: Framework, causal: bool) -> dict[str, Any]:
 
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     """The recipe of a row: what its framework really does under the name in the cell."""
-    recipe = recipe_named(run, framework)[0] or (default if _has_bf16(run) else default.replace("bf16", "fp16"))
+    recipe = recipe_named(run, framework)[0] or _unsaid_precision(run, framework, default)
     if recipe == "bf16" and framework.adapters.others_fp32 and hit(NO_AUTOCAST, run.notes):
         return "fp32" if PACKED in (run.text("finetune_kind") or "").lower() else "pure-bf16"
     half = (run.text("finetune_kind") == "lora" and hit(HALF, run.notes)) or hit(NOT_UPCAST, run.notes)
@@ -215,6 +215,15 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     wide = f"{real}-fp32-grads"
     buffered = framework.family in GRADIENT_BUFFERS and run_notes.gradients_of(run) == "fp32"
     return wide if buffered and catalog.knows("precisions", wide) else real
+
+
+def _unsaid_precision(run: Run, framework: Framework, default: str) -> str:
+    """The recipe of a row that names none: the first that its software usually runs and its chip has units for, or the
+    ``default``, in fp16 where the chip has no bf16."""
+    chip = preset_of(run)
+    formats: list[str] = framework.usual.get("unsaid_precisions", []) if chip else []
+    usual = next((one for one in formats if chip and getattr(chip.peak, one) is not None), None)
+    return usual or (default if _has_bf16(run) else default.replace("bf16", "fp16"))
 
 
 def _casts_wide_weights(run: Run, framework: Framework) -> bool:
