@@ -249,8 +249,8 @@ def earlier_families(framework: Framework, family: str) -> dict[int, dict[str, A
 
 
 def _graphs_at_scale(setup: Setup) -> str | None:
-    """Graphs of whole steps where the framework's scripts capture them on so many GPUs, whose share of a batch is small,
-    and its recipes hold none."""
+    """Graphs of whole steps where the framework's scripts capture them on so many GPUs, whose share of a batch is
+    small, and its recipes hold none."""
     least = setup.framework.usual.get("graphs_from_gpus")
     return "iteration" if least and setup.layout.gpus >= least and setup.kernels.graphs == "none" else None
 

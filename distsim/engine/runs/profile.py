@@ -118,6 +118,18 @@ PACKED = "qlora"
 HALF = re.compile(affirmed(r"weights (?:in )?(?:float16|fp16)|(?:float16|fp16) weights"), re.IGNORECASE)
 
 
+HALF_AROUND = re.compile(
+    affirmed(r"(?:torch )?(?:amp )?autocast(?! or not)|torch\.(?:cuda\.)?(?:amp|autocast)|torch amp|GradScaler"), re.IGNORECASE
+)
+"""Notes of fp16 by torch's own autocast, around weights that stay fp32; Apex's levels are told apart by the cell."""
+PLAIN, WITH_TRANSFORMERS = "plain-torch", "torch-ddp"
+"""The profile of networks written for plain torch, and that of the same loops around transformers' modules."""
+_TRANSFORMERS_MODEL = re.compile(
+    affirmed(r"(?:hugging ?face|transformers|hf)(?:/timm)?(?:'s?)? (?:[\w.-]+ )?(?:models?|modules|implementation)"),
+    re.IGNORECASE,
+)
+
+
 def _profile_of(run: Run) -> tuple[str, str]:
     """The name of a row's profile, and what was assumed where its cell names none."""
     name = run_notes.framework_name(run)
@@ -131,6 +143,8 @@ def _profile_of(run: Run) -> tuple[str, str]:
         if _family(name) == _family(own):
             return name, ""
         return own, f"{name} compiles graphs on {run.text('gpu')}: timed like {own}"
+    if name == PLAIN and hit(_TRANSFORMERS_MODEL, run.notes):
+        return WITH_TRANSFORMERS, f"its modules are transformers': timed like {WITH_TRANSFORMERS}, which has those"
     if catalog.knows("frameworks", name):
         if only is None or _family(name) == _family(only):
             return name, ""
@@ -187,6 +201,8 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     half = (run.text("finetune_kind") == "lora" and hit(HALF, run.notes)) or hit(NOT_UPCAST, run.notes)
     if recipe == "fp16" and framework.adapters.fp32 and half:
         return recipe  # autocast around frozen weights of 16 bits casts none of them
+    if recipe == "fp16" and framework.family == "torch" and not has_adapters(run) and hit(HALF_AROUND, run.notes):
+        recipe = "amp-fp16"
     if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
         recipe = f"{recipe}_pure"
     if recipe in ("fp32", "tf32"):

@@ -6,6 +6,7 @@ import re
 
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
+from distsim.interop.runs.torch_releases import torch_released
 
 # "26.04.01 NeMo Container", "NeMo container 25.09", "nvcr.io/nvidia/nemo:24.07", "(tag v25.10)": NVIDIA
 # numbers these by year and month.
@@ -39,11 +40,11 @@ def release_year(run: Run) -> float | None:
 
 def stated_year(run: Run) -> float | None:
     """The year that the cell tells: with a fraction as it stands (2025.75), to the middle of a month that it names
-    (2025-03, 2025/3, March 2025); None where it is blank or no year."""
+    (2025-03, 2025/3, March 2025); where it is blank, that of the torch that notes name; else None."""
     text = run.text("year") or ""
     found = _CELL.search(text)
     if found is None:
-        return None
+        return torch_released(run)
     year, named = float(found["year"] + (found["part"] or "")), _NAMED_MONTH.search(text)
     month = int(found["month"]) if found["month"] else _MONTHS.index(named[1].lower()) + 1 if named else 0
     return year + (month - 0.5) / 12 if month and not found["part"] else year
