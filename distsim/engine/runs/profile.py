@@ -119,7 +119,8 @@ HALF = re.compile(affirmed(r"weights (?:in )?(?:float16|fp16)|(?:float16|fp16) w
 
 
 HALF_AROUND = re.compile(
-    affirmed(r"(?:torch )?(?:amp )?autocast(?! or not)|torch\.(?:cuda\.)?(?:amp|autocast)|torch amp|GradScaler"), re.IGNORECASE
+    affirmed(r"(?:torch )?(?:amp )?autocast(?! or not)|torch\.(?:cuda\.)?(?:amp|autocast)|torch amp|GradScaler"),
+    re.IGNORECASE,
 )
 """Notes of fp16 by torch's own autocast, around weights that stay fp32; Apex's levels are told apart by the cell."""
 PLAIN, WITH_TRANSFORMERS = "plain-torch", "torch-ddp"
