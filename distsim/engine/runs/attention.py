@@ -55,7 +55,8 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
     """``flash`` or ``eager``, as the cell, the notes or the year say; None where nothing does."""
     if said := attention_said(run):
         return "eager" if said == "flash" and lacks_kernel(run, framework) else said
-    usual: float = framework.usual.get("decoder_flash_year", FLASH_YEAR) if causal else ENCODER_FLASH_YEAR
+    kind, first_year = ("decoder", FLASH_YEAR) if causal else ("encoder", ENCODER_FLASH_YEAR)
+    usual: float = framework.usual.get(f"{kind}_flash_year", first_year)
     if relative and framework.family == "torch":
         usual = RELATIVE_FLASH_YEAR
     if MEGATRON.fullmatch(run.text("framework") or ""):

@@ -248,10 +248,17 @@ def earlier_families(framework: Framework, family: str) -> dict[int, dict[str, A
     return {until: families.get(family, {}) for until, families in entries.items()}
 
 
+def _graphs_at_scale(setup: Setup) -> str | None:
+    """Graphs of whole steps where the framework's scripts capture them on so many GPUs, whose share of a batch is
+    small, and its recipes hold none."""
+    least = setup.framework.usual.get("graphs_from_gpus")
+    return "iteration" if least and setup.layout.gpus >= least and setup.kernels.graphs == "none" else None
+
+
 def noted_kernels(run: Run, setup: Setup) -> dict[str, Any]:
     """The kernels that a measured run's notes tell of, where its framework has such."""
     framework, found = setup.framework, dict[str, Any]()
-    kind = run_graphs.graphs_of(run)
+    kind = run_graphs.graphs_of(run) or _graphs_at_scale(setup)
     if kind in ("none", *framework.supports.cuda_graphs):
         own = framework.kernels.model_dump()  # not what a recipe has with other graphs
         apart = {} if kind == "iteration" else {name: own[name] for name in (*ITERATION, *GROUPED, "expert_overlap")}

@@ -12,6 +12,7 @@ from distsim import catalog
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.odd_batches import Undivided, odd_batch
 from distsim.engine.runs.software import gpu_name
+from distsim.engine.runs.years import micro_batches_per_stage
 from distsim.formulas.compute import BUSIEST_RANK
 from distsim.interop.runs import MissingCell, Run, expert_notes
 from distsim.interop.runs import notes as run_notes
@@ -86,7 +87,7 @@ def batches_to_try(run: Run, framework: Framework) -> list[Run]:
     if said or not whole:
         return []
     replica = whole * (tp or 1) * (pp or 1) * (cp or 1) // (run.count("n_gpus") or 1)
-    cut = framework.usual.get("micro_batches_per_stage") and (pp or 1) > 1  # a pipeline cuts what a rank is given
+    cut = "micro_batches_per_stage" in framework.usual and (pp or 1) > 1  # a pipeline cuts what a rank is given
     if (framework.usual.get("whole_batch") and not cut) or model_of(run).patches is not None:
         sizes = list(reversed(divisors(max(replica, 1))))
     elif tp and pp == 1 and _tuned_table(run):
@@ -119,7 +120,7 @@ def cut_experts(options: dict[str, Any]) -> dict[str, Any]:
 def fit_degrees(options: dict[str, Any], run: Run, degrees: dict[str, int], framework: Framework) -> None:
     """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1, or
     as large as the framework's usual micro-batches per pipeline stage make it."""
-    per_stage = framework.usual.get("micro_batches_per_stage")
+    per_stage = micro_batches_per_stage(run, framework.usual)
     blank = unstated(run, framework)
     if options["gpus"] > 1 and blank and not trains_whole(framework):
         raise MissingCell(f"{' and '.join(blank)} and dp are blank: the layout is unknown")

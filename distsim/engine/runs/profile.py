@@ -118,6 +118,19 @@ PACKED = "qlora"
 HALF = re.compile(affirmed(r"weights (?:in )?(?:float16|fp16)|(?:float16|fp16) weights"), re.IGNORECASE)
 
 
+HALF_AROUND = re.compile(
+    affirmed(r"(?:torch )?(?:amp )?autocast(?! or not)|torch\.(?:cuda\.)?(?:amp|autocast)|torch amp|GradScaler"),
+    re.IGNORECASE,
+)
+"""Notes of fp16 by torch's own autocast, around weights that stay fp32; Apex's levels are told apart by the cell."""
+PLAIN, WITH_TRANSFORMERS = "plain-torch", "torch-ddp"
+"""The profile of networks written for plain torch, and that of the same loops around transformers' modules."""
+_TRANSFORMERS_MODEL = re.compile(
+    affirmed(r"(?:hugging ?face|transformers|hf)(?:/timm)?(?:'s?)? (?:[\w.-]+ )?(?:models?|modules|implementation)"),
+    re.IGNORECASE,
+)
+
+
 def _profile_of(run: Run) -> tuple[str, str]:
     """The name of a row's profile, and what was assumed where its cell names none."""
     name = run_notes.framework_name(run)
@@ -131,6 +144,8 @@ def _profile_of(run: Run) -> tuple[str, str]:
         if _family(name) == _family(own):
             return name, ""
         return own, f"{name} compiles graphs on {run.text('gpu')}: timed like {own}"
+    if name == PLAIN and hit(_TRANSFORMERS_MODEL, run.notes):
+        return WITH_TRANSFORMERS, f"its modules are transformers': timed like {WITH_TRANSFORMERS}, which has those"
     if catalog.knows("frameworks", name):
         if only is None or _family(name) == _family(only):
             return name, ""
@@ -181,12 +196,14 @@ def usual_of(run: Run, framework: Framework, causal: bool) -> dict[str, Any]:
 
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     """The recipe of a row: what its framework really does under the name in the cell."""
-    recipe = recipe_named(run, framework)[0] or (default if _has_bf16(run) else default.replace("bf16", "fp16"))
+    recipe = recipe_named(run, framework)[0] or _unsaid_precision(run, framework, default)
     if recipe == "bf16" and framework.adapters.others_fp32 and hit(NO_AUTOCAST, run.notes):
         return "fp32" if PACKED in (run.text("finetune_kind") or "").lower() else "pure-bf16"
     half = (run.text("finetune_kind") == "lora" and hit(HALF, run.notes)) or hit(NOT_UPCAST, run.notes)
     if recipe == "fp16" and framework.adapters.fp32 and half:
         return recipe  # autocast around frozen weights of 16 bits casts none of them
+    if recipe == "fp16" and framework.family == "torch" and not has_adapters(run) and hit(HALF_AROUND, run.notes):
+        recipe = "amp-fp16"
     if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
         recipe = f"{recipe}_pure"
     if recipe in ("fp32", "tf32"):
@@ -215,6 +232,15 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     wide = f"{real}-fp32-grads"
     buffered = framework.family in GRADIENT_BUFFERS and run_notes.gradients_of(run) == "fp32"
     return wide if buffered and catalog.knows("precisions", wide) else real
+
+
+def _unsaid_precision(run: Run, framework: Framework, default: str) -> str:
+    """The recipe of a row that names none: the first that its software usually runs and its chip has units for, or the
+    ``default``, in fp16 where the chip has no bf16."""
+    chip = preset_of(run)
+    formats: list[str] = framework.usual.get("unsaid_precisions", []) if chip else []
+    usual = next((one for one in formats if chip and getattr(chip.peak, one) is not None), None)
+    return usual or (default if _has_bf16(run) else default.replace("bf16", "fp16"))
 
 
 def _casts_wide_weights(run: Run, framework: Framework) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 from distsim import catalog
+from distsim.architectures import traits_of
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs import notes as run_notes
@@ -50,6 +51,11 @@ _MLPERF = re.compile(r"mlperf|mlcommons", re.IGNORECASE)
 _ITS_OPTIMIZER = re.compile(
     affirmed("(?:apex )?Distributed ?Fused ?LAMB|NVIDIA(?:'s)? (?:PyTorch )?code"), re.IGNORECASE
 )
+_SUBMITTED = re.compile(r"\btraining_results_v\d", re.IGNORECASE)
+"""MLPerf's repositories of results, and copies of them."""
+SUBMITTED_AS = {"nemo": "nemo-mlperf", "megatron-bridge": "nemo-mlperf"}
+"""Whose code NVIDIA's submissions of decoders are, and the profile of it with what they set; those on AMD's chips are
+AMD's."""
 _ALL_TOLD = re.compile(r"\bdense_seq_output ?[=:]+ ?(?:false|0|off|no)\b", re.IGNORECASE)
 
 
@@ -85,6 +91,8 @@ def told_software(run: Run) -> str | None:
     own = next((known for who, known in PUBLISHERS.items() if (run.text("source") or "").startswith(who)), None)
     if own is None and runs_mlperf_bert(run):
         return MLPERF_BERT
+    if own is None and _SUBMITTED.search(run.source) and (chip := preset_of(run)) and traits_of(chip).cuda:
+        own = SUBMITTED_AS.get((run.text("framework") or "").lower())
     return own or next((known for pattern, known in TOLD if hit(pattern, run.notes)), None)
 
 

@@ -61,3 +61,11 @@ def dated_traffic(year: float, rules: Traffic) -> dict[str, Any]:
     if year < rules.owned_op_since:
         told["owned_op"] = "reduce_scatter"
     return told
+
+
+def micro_batches_per_stage(run: Run, usual: Mapping[str, Any]) -> int | None:
+    """Micro-batches for a stage of pipelines whose number nobody says, as long as a framework's releases cut a rank's
+    batch into so many; None where they cut it into single samples. ``usual`` is its preset's."""
+    until = usual.get("micro_batches_per_stage_until")
+    per_stage: int | None = usual.get("micro_batches_per_stage")
+    return None if until is not None and run_year(run) >= until else per_stage

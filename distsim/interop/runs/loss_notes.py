@@ -30,18 +30,20 @@ _FUSED_OTHERS = {"liger", "fused-linear"}
 """Other fused ones, beside which no words say which is meant."""
 _CHUNKED = re.compile(
     affirmed(
-        r"chunked[-_ ](?:nll|loss|ce)|chunkedceloss|loss in (?:\w+ )?chunks|loss chunks|"
-        r"chunks (?:the |its )?logits"
+        r"chunked[-_ ](?:nll|loss|ce)|chunkedceloss|\w*loss in (?:\w+ )?chunks|loss chunks|"
+        r"chunks (?:the |its )?logits|cross[- ]entropy (?:\w+ ){0,5}in (?:\w+ )?chunks"
     ),
     re.IGNORECASE,
 )
 _POLICY = re.compile(affirmed(r"RL trainer|policy loss"), re.IGNORECASE)
 """What trains on log-probabilities of the tokens alone (PrimeIntellect-ai/prime-rl's RL trainer)."""
 _LOSS_CHUNKS = re.compile(
-    affirmed(r"(\d{1,4}|two|four|eight|sixteen) loss chunks|loss in (\d{1,4}|two|four|eight|sixteen) chunks"),
+    affirmed(r"(\d{1,4}|two|four|eight|sixteen) loss chunks|\w*loss in (\d{1,4}|two|four|eight|sixteen) chunks"),
     re.IGNORECASE,
 )
-_CHUNK_TOKENS = re.compile(r"loss in chunks of (\d[\d,]*) tokens", re.IGNORECASE)
+_CHUNK_TOKENS = re.compile(
+    r"loss in chunks of (\d[\d,]*) tokens|cross[- ]entropy (?:\w+ ){0,5}in chunks of (\d[\d,]*)\b", re.IGNORECASE
+)
 _NUMBERS = {"two": 2, "four": 4, "eight": 8, "sixteen": 16}
 _PICKED = re.compile(
     affirmed("dense_seq_output|(?:only|logits of) masked positions|masked positions (?:alone|only)"), re.IGNORECASE
@@ -81,4 +83,4 @@ def loss_chunks(run: Run) -> int:
 def chunk_tokens(run: Run) -> int:
     """How many tokens the notes say that a chunk of the loss has; 0 where they do not."""
     found = hit(_CHUNK_TOKENS, run.notes)
-    return int(found[1].replace(",", "")) if found else 0
+    return int((found[1] or found[2]).replace(",", "")) if found else 0

@@ -7,6 +7,7 @@ import re
 
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
+from distsim.interop.runs.torch_releases import torch_released
 
 # "26.04.01 NeMo Container", "NeMo container 25.09", "nvcr.io/nvidia/nemo:24.07", "(tag v25.10)": NVIDIA
 # numbers these by year and month.
@@ -40,8 +41,9 @@ def release_year(run: Run) -> float | None:
 
 def stated_year(run: Run) -> float | None:
     """The year that the cell tells: with a fraction as it stands (2025.75), to the middle of a month that it names
-    (2025-03, 2025/3, March 2025); None where it is blank or no year."""
-    return _year_in(run.text("year") or "")
+    (2025-03, 2025/3, March 2025); where it is blank, that of the torch that notes name; else None."""
+    told = _year_in(run.text("year") or "")
+    return torch_released(run) if told is None else told
 
 
 @functools.lru_cache(maxsize=256)

@@ -15,6 +15,15 @@ from distsim.interop.runs.targets import targets_in
 from distsim.interop.runs.training import ADAPTERS, fine_tunes, kind_of, refuse_undescribed
 from distsim.specs.tuning import targets_named
 
+_NARROW_EXPERTS = re.compile(
+    affirmed(
+        r"quantize_moe_experts|(?:4[- ]bit|nf4|quanti[sz]ed) (?:routed )?experts?|"
+        r"experts?(?: weights| stacks| tensors)? (?:in|are in|held in) (?:4[- ]bits?|nf4)|"
+        r"experts? (?:are )?quanti[sz]ed"
+    ),
+    re.IGNORECASE,
+)
+"""That experts are quantised too, also where they are tensors of one module."""
 _CAP = re.compile(r"max_(?:seq_)?length (\d+)")
 _SPREAD = re.compile(r"mean (\d+)\+-(\d+) tokens")
 _DOCUMENTS = re.compile(
@@ -120,7 +129,7 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     if "lora (emb)" in notes:
         options["lora_whole"] = "embedding,head"
     if found := _quantised(run, packed):
-        options["quantize"] = found + "+experts" * ("quantize_moe_experts" in notes)
+        options["quantize"] = found + "+experts" * (hit(_NARROW_EXPERTS, run.notes) is not None)
     return options
 
 
