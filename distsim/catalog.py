@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.preset_files import plain, read_toml, stated_aliases, tables_of
+from distsim.preset_files import Written, plain, read_toml, stated_aliases, tables_of, written
 from distsim.preset_kinds import BASED, KINDS, SPOKEN, SUFFIXES, kind_of
 
 LONGEST_NAME = 60
@@ -29,7 +29,7 @@ class _Known(NamedTuple):
     places: dict[tuple[str, str], tuple[str, Path] | None]
     listings: dict[str, Listing]
     loaded: dict[Hashable, Any]
-    states: dict[tuple[str, str], tuple[tuple[str, int], ...]]
+    states: dict[tuple[str, str], Written]
 
 
 _known: ContextVar[_Known | None] = ContextVar("_known", default=None)
@@ -44,6 +44,10 @@ def shipped_folder() -> Path:
 
 def folders(kind: str) -> list[tuple[str, str]]:
     """(origin, folder) pairs in the order in which they are searched; only folders that exist."""
+    return once(("folders of", kind), lambda: _existing(kind))  # type: ignore[no-any-return]
+
+
+def _existing(kind: str) -> list[tuple[str, str]]:
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     extra = [one for one in os.environ.get("DISTSIM_PRESETS", "").split(os.pathsep) if one]
     candidates = [
@@ -72,11 +76,11 @@ def _files(kind: str) -> dict[str, tuple[str, str]]:
 
 def _in_folder(where: str, folder: str, kind: str) -> dict[str, tuple[str, str]]:
     """The presets of one folder by plain name, with their paths as text: there are many, and one is wanted."""
-    suffix = SUFFIXES.get(kind, ".toml")
+    suffix, before = SUFFIXES.get(kind, ".toml"), os.path.join(folder, "")
     found: dict[str, tuple[str, str]] = {}
     for entry in sorted(os.listdir(folder)):
         if entry.endswith(suffix) and not entry.startswith("."):
-            found.setdefault(plain(entry[: -len(suffix)]), (where, os.path.join(folder, entry)))
+            found.setdefault(plain(entry[: -len(suffix)]), (where, before + entry))
     return found
 
 
@@ -241,7 +245,7 @@ def load(kind: str, name: str) -> Any:
     if (kind, name) not in known.loaded:
         file = path(kind, name)
         sort = kind_of(kind)
-        known.loaded[kind, name] = _load(sort, _written(_with_bases(sort, file)), str(file))
+        known.loaded[kind, name] = _load(sort, written(_with_bases(sort, file)), str(file))
     return known.loaded[kind, name]
 
 
@@ -253,30 +257,26 @@ def once(asked: Hashable, make: Callable[[], Any]) -> Any:
     return known[asked]
 
 
-def state(kind: str, name: str = "") -> tuple[tuple[str, int], ...]:
+def state(kind: str, name: str = "") -> Written:
     """Files of a preset, or of all of a kind, and when they were written; others where one comes, goes or wins."""
     known = _remembered()
     if (kind, name) not in known.states:
         sort = kind_of(kind)
         files = _with_bases(sort, path(kind, name)) if name else [file for _, file in _files(sort).values()]
-        known.states[kind, name] = _written(files)
+        known.states[kind, name] = written(files)
     return known.states[kind, name]
 
 
-def _written(files: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """Files and when they were written."""
-    return tuple((os.path.realpath(file), os.stat(file).st_mtime_ns) for file in files)
-
-
 @functools.lru_cache(maxsize=512)
-def _load(kind: str, written: tuple[tuple[str, int], ...], shown: str) -> Any:
-    data, resolved = _whole(tuple(file for file, _ in written)), written[0][0]
+def _load(kind: str, files: Written, shown: str) -> Any:
+    data = _whole(followed := tuple(os.path.realpath(file) for file, *_ in files))
+    folder = Path(followed[0]).parent
     if kind == "clusters" and isinstance(data.get("gpu"), str) and data["gpu"].endswith(".toml"):
-        data["gpu"] = str(Path(resolved).parent / data["gpu"])  # a path in a file is relative to that file
+        data["gpu"] = str(folder / data["gpu"])  # a path in a file is relative to that file
     if kind == "prices" and isinstance(data.get("offers"), list):
         for offer in data["offers"]:
             if isinstance(offer, dict) and str(offer.get("cluster", "")).endswith(".toml"):
-                offer["cluster"] = str(Path(resolved).parent / offer["cluster"])
+                offer["cluster"] = str(folder / offer["cluster"])
     place = KINDS[kind]
     if place is None:
         return data
