@@ -48,21 +48,20 @@ def folders(kind: str) -> list[tuple[str, str]]:
 
 
 def _existing(kind: str) -> list[tuple[str, str]]:
+    homes, ours = once("homes", _homes)
+    shipped = os.path.join(ours, kind)
+    found = [(where, folder) for where, home in homes if os.path.isdir(folder := os.path.join(home, kind))]
+    if not os.path.isdir(shipped):
+        return found
+    return [*(one for one in found if not os.path.samefile(one[1], shipped)), ("shipped", shipped)]
+
+
+def _homes() -> tuple[list[tuple[str, str]], str]:
+    """(origin, folder) of presets of any kind that are not shipped, where there are such; and of the shipped ones."""
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    extra = [one for one in os.environ.get("DISTSIM_PRESETS", "").split(os.pathsep) if one]
-    candidates = [
-        ("./presets", "presets"),
-        *(("DISTSIM_PRESETS", one) for one in extra),
-        ("user", os.path.join(config, "distsim", "presets")),
-    ]
-    shipped = os.path.join(shipped_folder(), kind)
-    ours = os.path.isdir(shipped)
-    found = []
-    for where, place in candidates:
-        folder = os.path.join(place, kind)
-        if os.path.isdir(folder) and not (ours and os.path.samefile(folder, shipped)):
-            found.append((where, folder))
-    return [*found, ("shipped", shipped)] if ours else found
+    extra = [("DISTSIM_PRESETS", one) for one in os.environ.get("DISTSIM_PRESETS", "").split(os.pathsep) if one]
+    homes = [("./presets", "presets"), *extra, ("user", os.path.join(config, "distsim", "presets"))]
+    return [one for one in homes if os.path.isdir(one[1])], str(shipped_folder())
 
 
 def _files(kind: str) -> dict[str, tuple[str, str]]:
