@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+# Before anything loads numpy, and for processes that tests start: each test process would take as many threads for
+# small matrices as there are processors, which wait for one another in a loop and double the time of fits.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 @pytest.fixture(autouse=True)
 def no_personal_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
