@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help test quick demo bench docs calibrate calibrate-links clean
+.PHONY: help test types all-tests quick demo bench docs calibrate calibrate-links clean
 
 help:
 	@echo "make test    ruff, mypy --strict and all tests"
@@ -23,7 +23,13 @@ $(STAMP): pyproject.toml
 test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory -j 2 types all-tests
+
+# Beside one another, since mypy takes one process: it has long ended when the last line of pytest comes.
+types: $(STAMP)
 	$(BIN)/mypy
+
+all-tests: $(STAMP)
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2
 
 quick: $(STAMP)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.last import Files
-from distsim.preset_files import plain, read_toml, stated_aliases, tables_of
+from distsim.preset_files import Written, plain, read_toml, stated_aliases, tables_of, written
 from distsim.preset_kinds import BASED, KINDS, SPOKEN, SUFFIXES, kind_of
 
 LONGEST_NAME = 60
@@ -30,7 +29,7 @@ class _Known(NamedTuple):
     places: dict[tuple[str, str], tuple[str, Path] | None]
     listings: dict[str, Listing]
     loaded: dict[Hashable, Any]
-    states: dict[tuple[str, str], Files]
+    states: dict[tuple[str, str], Written]
 
 
 _known: ContextVar[_Known | None] = ContextVar("_known", default=None)
@@ -45,21 +44,24 @@ def shipped_folder() -> Path:
 
 def folders(kind: str) -> list[tuple[str, str]]:
     """(origin, folder) pairs in the order in which they are searched; only folders that exist."""
+    return once(("folders of", kind), lambda: _existing(kind))  # type: ignore[no-any-return]
+
+
+def _existing(kind: str) -> list[tuple[str, str]]:
+    homes, ours = once("homes", _homes)
+    shipped = os.path.join(ours, kind)
+    found = [(where, folder) for where, home in homes if os.path.isdir(folder := os.path.join(home, kind))]
+    if not os.path.isdir(shipped):
+        return found
+    return [*(one for one in found if not os.path.samefile(one[1], shipped)), ("shipped", shipped)]
+
+
+def _homes() -> tuple[list[tuple[str, str]], str]:
+    """(origin, folder) of presets of any kind that are not shipped, where there are such; and of the shipped ones."""
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    extra = [one for one in os.environ.get("DISTSIM_PRESETS", "").split(os.pathsep) if one]
-    candidates = [
-        ("./presets", "presets"),
-        *(("DISTSIM_PRESETS", one) for one in extra),
-        ("user", os.path.join(config, "distsim", "presets")),
-    ]
-    shipped = os.path.join(shipped_folder(), kind)
-    ours = os.path.isdir(shipped)
-    found = []
-    for where, place in candidates:
-        folder = os.path.join(place, kind)
-        if os.path.isdir(folder) and not (ours and os.path.samefile(folder, shipped)):
-            found.append((where, folder))
-    return [*found, ("shipped", shipped)] if ours else found
+    extra = [("DISTSIM_PRESETS", one) for one in os.environ.get("DISTSIM_PRESETS", "").split(os.pathsep) if one]
+    homes = [("./presets", "presets"), *extra, ("user", os.path.join(config, "distsim", "presets"))]
+    return [one for one in homes if os.path.isdir(one[1])], str(shipped_folder())
 
 
 def _files(kind: str) -> dict[str, tuple[str, str]]:
@@ -73,11 +75,11 @@ def _files(kind: str) -> dict[str, tuple[str, str]]:
 
 def _in_folder(where: str, folder: str, kind: str) -> dict[str, tuple[str, str]]:
     """The presets of one folder by plain name, with their paths as text: there are many, and one is wanted."""
-    suffix = SUFFIXES.get(kind, ".toml")
+    suffix, before = SUFFIXES.get(kind, ".toml"), os.path.join(folder, "")
     found: dict[str, tuple[str, str]] = {}
     for entry in sorted(os.listdir(folder)):
         if entry.endswith(suffix) and not entry.startswith("."):
-            found.setdefault(plain(entry[: -len(suffix)]), (where, os.path.join(folder, entry)))
+            found.setdefault(plain(entry[: -len(suffix)]), (where, before + entry))
     return found
 
 
@@ -240,8 +242,9 @@ def load(kind: str, name: str) -> Any:
     """A preset as its spec; kinds without a spec class come as a dict."""
     known = _remembered()
     if (kind, name) not in known.loaded:
-        file, sort = path(kind, name), kind_of(kind)
-        known.loaded[kind, name] = _load(sort, _written(_with_bases(sort, file)), str(file))
+        file = path(kind, name)
+        sort = kind_of(kind)
+        known.loaded[kind, name] = _load(sort, written(_with_bases(sort, file)), str(file))
     return known.loaded[kind, name]
 
 
@@ -253,30 +256,26 @@ def once(asked: Hashable, make: Callable[[], Any]) -> Any:
     return known[asked]
 
 
-def state(kind: str, name: str = "") -> Files:
+def state(kind: str, name: str = "") -> Written:
     """Files of a preset, or of all of a kind, and when they were written; others where one comes, goes or wins."""
     known = _remembered()
     if (kind, name) not in known.states:
         sort = kind_of(kind)
         files = _with_bases(sort, path(kind, name)) if name else [file for _, file in _files(sort).values()]
-        known.states[kind, name] = _written(files)
+        known.states[kind, name] = written(files)
     return known.states[kind, name]
 
 
-def _written(files: Iterable[str]) -> Files:
-    """Files and when they were written."""
-    return Files((os.path.realpath(file), os.stat(file).st_mtime_ns) for file in files)
-
-
 @functools.lru_cache(maxsize=512)
-def _load(kind: str, written: Files, shown: str) -> Any:
-    data, resolved = _whole(tuple(file for file, _ in written)), written[0][0]
+def _load(kind: str, files: Written, shown: str) -> Any:
+    data = _whole(followed := tuple(os.path.realpath(file) for file, *_ in files))
+    folder = Path(followed[0]).parent
     if kind == "clusters" and isinstance(data.get("gpu"), str) and data["gpu"].endswith(".toml"):
-        data["gpu"] = str(Path(resolved).parent / data["gpu"])  # a path in a file is relative to that file
+        data["gpu"] = str(folder / data["gpu"])  # a path in a file is relative to that file
     if kind == "prices" and isinstance(data.get("offers"), list):
         for offer in data["offers"]:
             if isinstance(offer, dict) and str(offer.get("cluster", "")).endswith(".toml"):
-                offer["cluster"] = str(Path(resolved).parent / offer["cluster"])
+                offer["cluster"] = str(folder / offer["cluster"])
     place = KINDS[kind]
     if place is None:
         return data

@@ -12,18 +12,6 @@ Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
 
-class Files(tuple[tuple[str, int], ...]):
-    """Files and when they were written, as the state of what was read from them: there may be hundreds, whose hash is
-    asked for with each answer that is remembered, and worked out once."""
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return super().__hash__()
-
-    def __hash__(self) -> int:
-        return self._hash
-
-
 def for_last(make: Callable[[Asked], Answer]) -> Callable[[Asked], Answer]:
     """``make``, whose answer is kept until another object is asked about. Objects are told apart by identity, so they
     need not be hashable, and the one that is known is held, so that no other can take its place. Object and answer are

@@ -4,7 +4,7 @@ import functools
 import os
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,37 @@ from distsim.plain_files import text_of
 _ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
 
 
+class Written(tuple[tuple[str, int, int, int], ...]):
+    """Files by their paths from the root, with the disk and the place on it where they are, and when they were written:
+    the state of what was read from them. There may be hundreds, whose hash is asked for with each answer that is
+    remembered, and worked out once."""
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+@functools.lru_cache(maxsize=8192)
 def plain(name: str) -> str:
     """Lower case with hyphens for blanks and underscores: how names are compared."""
     return re.sub(r"[\s_]+", "-", name.strip().lower())
+
+
+def written(files: Iterable[str]) -> Written:
+    """Which files these are, and when they were written. A file is told by its place on the disk, which costs a tenth
+    of following each folder of its path: a link to another file is another place."""
+    told = []
+    for file in files:
+        try:
+            known = os.stat(file)
+        except OSError as error:
+            raise DistsimError(f"cannot be read: {error.strerror}", where=file) from None
+        whole = file if os.path.isabs(file) else os.path.join(os.getcwd(), file)
+        told.append((whole, known.st_dev, known.st_ino, known.st_mtime_ns))
+    return Written(told)
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -47,15 +75,18 @@ def tables_of(file: Path, wanted: Callable[[str], bool]) -> dict[str, Any]:
         return read_toml(file)
 
 
-def stated_aliases(path: str, wanted: str) -> list[str]:
+def stated_aliases(path: str, wanted: str) -> tuple[str, ...]:
     """Aliases stated in a file that mentions ``wanted``; a broken file has none until it is asked for itself."""
     try:
         line = _alias_line(path, os.stat(path).st_mtime_ns)
-        if wanted not in plain(line):
-            return []
-        return [str(one) for one in tomllib.loads(line).get("aliases", ())]
+        return _aliases_of(line) if line and wanted in plain(line) else ()
     except (DistsimError, OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        return []
+        return ()
+
+
+@functools.lru_cache(maxsize=2048)
+def _aliases_of(line: str) -> tuple[str, ...]:
+    return tuple(str(one) for one in tomllib.loads(line).get("aliases", ()))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -64,7 +95,7 @@ def stated(path: str, changed_ns: int, key: str) -> Any:
     return read_toml(Path(path)).get(key) if key in text_of(path) else None
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=2048)
 def _alias_line(path: str, changed_ns: int) -> str:
     """The line of a file that states its aliases; empty where none does."""
     match = _ALIASES.search(text_of(path))

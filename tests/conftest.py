@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
+
+# Before anything loads numpy, and for processes that tests start: each test process would take as many threads for
+# small matrices as there are processors, which wait for one another in a loop and double the time of fits.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +30,22 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, whose presets win."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+LONG = (
+    "test_replays", "test_search_parallel", "test_packaging", "test_plan_report", "test_calibrate_runs",
+    "test_search_dimensions", "test_own_runs", "test_shared_work", "test_repeated_runs", "test_collective_accuracy",
+    "test_search_options", "test_mend_batch", "test_plan_settings", "test_plan_prices", "test_whole_runs",
+)  # fmt: skip
+"""Files of few tests that take long: 5 to 25 s."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long are begun first, then those of many tests, so that no process is left with a long one when
+    the others have nothing more to do."""
+    tests = Counter(item.path for item in items)
+    begun = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: (begun.get(item.path.stem, len(LONG)), -tests[item.path], item.path))
 
 
 def pytest_collection_finish() -> None:

@@ -341,6 +341,12 @@ def test_numbers_are_told_what_they_are(path: Path) -> None:
     assert not untold(path)
 
 
+def test_files_that_are_begun_first_exist() -> None:
+    from conftest import LONG
+
+    assert {path.stem for path in (ROOT / "tests").glob("test_*.py")} >= set(LONG)
+
+
 def test_numbers_without_a_word_are_found(tmp_path: Path) -> None:
     told = '"""A module."""\nA = 1\n"""Told."""\nB = 2\nC = 3  # told\n\n# These are told.\nD = 4\nE = (5, -6)\n\n'
     file = tmp_path / "some.py"

@@ -3,7 +3,9 @@ with another one that is told."""
 
 from __future__ import annotations
 
+import functools
 import json
+from typing import Any
 
 import pytest
 
@@ -18,12 +20,20 @@ JOBS = (
     "llama-7b --gpus 8 --zero 2 --micro-batch 16",
     "mixtral-8x7b --gpus 24 --gpu h100-sxm --framework fsdp --seq 8192",
 )
+
+
+@functools.cache
+def proposed(words: str) -> Any:
+    """What a job's memory is and what would mend it, asked once."""
+    return json.loads(piped("memory", *words.split(), "--json").stdout)
+
+
 OTHER = "where --global-batch says otherwise, the ranks cannot share them equally"
 
 
 @pytest.mark.parametrize("words", JOBS)
 def test_every_remedy_is_what_its_options_give(words: str) -> None:
-    told = json.loads(piped("memory", *words.split(), "--json").stdout)
+    told = proposed(words)
     batch = told["job"]["global_batch"]
     assert told["mends"]
     for one in told["mends"]:
@@ -49,7 +59,7 @@ def test_another_batch_is_told_below_the_table(command: str, width: str) -> None
 
 def test_more_stages_keep_the_batch_that_fills_them() -> None:
     """32 stages on 256 GPUs had been proposed with the one micro-batch of their eight ranks: 64.01 GiB, not 69.44."""
-    told = json.loads(piped("memory", *JOBS[0].split(), "--json").stdout)
+    told = proposed(JOBS[0])
     piped_ones = [one for one in told["mends"] if "--pp 32" in one["flags"]]
     assert piped_ones and all("--global-batch 64" in one["flags"] for one in piped_ones)
     assert [round(one["peak"] / 2**30, 2) for one in piped_ones] == [69.44]

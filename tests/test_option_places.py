@@ -62,7 +62,11 @@ def test_a_number_that_breaks_a_rule_tells_its_file(tmp_path: Path) -> None:
         ("dp = 16\ntp = 2", ("step", "--gpus", "8"), "note: dp 16 of j.toml gives way to --gpus 8\n"),
         ("dp = 16\ntp = 2", ("step", "--gpus", "32"), ""),
         ("gpus = 16\ntp = 2", ("memory", "--dp", "4"), "note: gpus 16 of j.toml gives way to --dp 4\n"),
-        ("dp = 2", ("plan", "--gpus", "8,16", "--tokens", "1B"), "note: dp 2 of j.toml gives way to --gpus 8,16\n"),
+        (
+            "dp = 2",
+            ("plan", "--gpus", "8,16", "--gpu", "h100-sxm", "--tokens", "1B"),
+            "note: dp 2 of j.toml gives way to --gpus 8,16\n",
+        ),
     ],
 )
 def test_a_job_file_tells_what_gives_way(tmp_path: Path, stated: str, words: tuple[str, ...], note: str) -> None:

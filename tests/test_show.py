@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -23,6 +24,12 @@ def show(*words: str, **environment: str) -> Done:
     return piped("show", *words, **environment)
 
 
+@functools.cache
+def whole(kind: str) -> str:
+    """The list of a kind as wide as it is, asked once."""
+    return show(kind).stdout
+
+
 def at_a_shell(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The same in a process of its own, whose output may have colours."""
     terminal = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
@@ -38,7 +45,7 @@ def test_kinds_are_counted() -> None:
 
 
 def test_names_of_a_kind_with_main_figures() -> None:
-    out = show("gpus").stdout
+    out = whole("gpus")
     line = next(line for line in out.splitlines() if line.startswith("h100-sxm "))
     assert line.split()[:7] == ["h100-sxm", "79.2", "GiB", "3350", "GB/s", "989", "TFLOP/s"]
     assert "h100-sxm5-80gb" in line  # nothing is cut when the output is piped
@@ -125,7 +132,7 @@ def test_names_stay_whole_on_a_narrow_terminal() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in preset_kinds.KINDS if kind not in preset_kinds.SUFFIXES])
 def test_lists_fit_eighty_columns_with_every_number_whole(kind: str) -> None:
-    narrow, wide = show(kind, COLUMNS="80").stdout, show(kind).stdout
+    narrow, wide = show(kind, COLUMNS="80").stdout, whole(kind)
     assert max(map(len, narrow.splitlines())) <= 80
     number = r"(?<![\w.-])\d[\d.]*(?![\w-])"
     assert set(re.findall(number, narrow)) <= set(re.findall(number, wide))
@@ -168,7 +175,7 @@ def test_headings_and_figures_are_not_broken_within_words() -> None:
 
 
 def test_models_tell_their_parameters() -> None:
-    assert re.search(r"^mixtral-8x7b +46\.7B .*2 of 8", show("models").stdout, re.MULTILINE)
+    assert re.search(r"^mixtral-8x7b +46\.7B .*2 of 8", whole("models"), re.MULTILINE)
     assert "671B (671,026,404,352)" in show("model", "deepseek-v3").stdout
     told = json.loads(show("model", "deepseek-v3", "--json").stdout)
     assert told["parameters"] == sum(told["parts"].values()) == 671_026_404_352

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from distsim import units
+from distsim import catalog, units
 from distsim.errors import DistsimError
+from distsim.preset_files import Written
 from distsim.specs.dates import age, span
 from distsim.units import TERA
 
@@ -76,12 +78,19 @@ def _accelerators(preset: Preset) -> str:
 
 def _parameters(preset: Preset) -> str:
     """Counted, not stated: the figure that a model is known by."""
-    from distsim.engine.jobs.models import load_model
-
+    name = str(preset["name"])
     try:
-        return units.count(load_model(str(preset["name"])).parameters)
+        return units.count(_counted(catalog.state("models", name), name))
     except DistsimError:  # a broken file of the user's own is told where it is asked for
         return NONE
+
+
+@functools.lru_cache(maxsize=1024)
+def _counted(files: Written, name: str) -> int:
+    """Parameters of a model, counted once while its files are the same."""
+    from distsim.engine.jobs.models import load_model
+
+    return load_model(name).parameters
 
 
 def _heads(preset: Preset) -> str:

@@ -4,10 +4,12 @@ read costs its own offers, not the advice."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.errors import DistsimError
+from distsim.preset_files import Written
 from distsim.specs.accelerator import Accelerator
 from distsim.units import parse
 
@@ -28,12 +30,11 @@ class Offered:
         first lines are read."""
 
     def _sold(self) -> set[str]:
-        lists = self._read("prices", lambda name: catalog.raw("prices", name).get("offers"))
-        offers = (offer for one in lists if isinstance(one, list) for offer in one)
-        return {str(offer.get("gpu")) for offer in offers if isinstance(offer, dict)}
+        lists = self._read("prices", lambda name: _sold_in(catalog.state("prices", name), name))
+        return {gpu for one in lists for gpu in one}
 
     def _larger(self, name: str) -> Accelerator | None:
-        stated = catalog.tables("gpus", name, lambda table: False)
+        stated = _first_lines(catalog.state("gpus", name), name)
         same = str(stated.get("vendor")).strip().casefold() == self.card.vendor.casefold()
         if not same or parse(stated.get("memory", 0), "B", f"memory of {name}") <= self.card.capacity:
             return None
@@ -50,6 +51,20 @@ class Offered:
             except DistsimError as error:
                 where = error.where or catalog.path(kind, name)
                 self.unread.append(f"{where}: {error.problem}")
+
+
+@lru_cache(maxsize=64)
+def _sold_in(files: Written, name: str) -> frozenset[str]:
+    """The accelerators of a price list, read once while its files are the same."""
+    offers = catalog.raw("prices", name).get("offers")
+    listed = offers if isinstance(offers, list) else []
+    return frozenset(str(offer.get("gpu")) for offer in listed if isinstance(offer, dict))
+
+
+@lru_cache(maxsize=512)
+def _first_lines(files: Written, name: str) -> dict[str, Any]:
+    """What an accelerator's preset states before its tables, read once while its files are the same."""
+    return catalog.tables("gpus", name, lambda table: False)
 
 
 def offered(card: Accelerator) -> Offered:
