@@ -240,6 +240,10 @@ def test_notes_of_measured_runs() -> None:
     assert tuning_options(Run({"finetune_kind": "full"}, 1), {"lora_rank": 4}) == {}
     cells = {"finetune_kind": "qlora", "notes": "weights 4-bit; quantize_moe_experts"}
     assert tuning_options(Run(cells, 1), {})["quantize"] == "nf4+experts"
+    told = {"4-bit expert stacks (nf4/64)": "nf4+experts", "experts are quantised": "nf4+experts",
+            "no 4-bit experts": "nf4", "experts in bf16": "nf4"}  # fmt: skip
+    found = {notes: tuning_options(Run({**cells, "notes": notes}, 1), {})["quantize"] for notes in told}
+    assert found == told
     lengths = lengths_of(Run({"notes": "max_length 2048 (cap; dataset x mean 3234+-2548 tokens)"}, 1))
     assert lengths is not None
     assert (lengths.longest, lengths.mean) == (2048, 1121)

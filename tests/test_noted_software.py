@@ -54,3 +54,37 @@ def test_torchs_own_norm_is_that_of_the_release_that_notes_name(framework: str, 
     """Runs of 2026: RMSNorm is one kernel since release 2.9."""
     cells = {**CELLS, "framework": framework, "n_gpus": "1", "global_batch": "2", "year": "2026", "notes": notes}
     assert setup_of(Run(cells, 1)).kernels.norm == norm
+
+
+def test_plain_loops_around_transformers_models_have_its_modules() -> None:
+    cells = {**CELLS, "framework": "plain-torch", "n_gpus": "1", "global_batch": "2"}
+    names = {"transformers/timm model with random weights": "torch-ddp", "Hugging Face's BertModel models": "torch-ddp",
+             "no transformers models": "plain-torch", "transformers 5.17.0 for comparison": "plain-torch",
+             "": "plain-torch"}  # fmt: skip
+    assert {notes: setup_of(Run({**cells, "notes": notes}, 1)).framework.name for notes in names} == names
+
+
+@pytest.mark.parametrize(
+    ("notes", "precision"),
+    [("torch.autocast (float16) over fp32 weights", "amp-fp16"), ("amp autocast, GradScaler", "amp-fp16"),
+     ("fp16 (autocast or not is not said)", "fp16"), ("no autocast", "fp16"), ("apex O2", "fp16")],
+)  # fmt: skip
+def test_autocast_to_half_that_notes_name_keeps_fp32_weights(notes: str, precision: str) -> None:
+    cells = {**CELLS, "precision": "fp16", "framework": "torch-ddp", "notes": notes}
+    assert setup_of(Run(cells, 1)).precision.name == precision
+
+
+@pytest.mark.parametrize(
+    ("notes", "loss", "tokens"),
+    [("cross entropy from the hidden states in chunks of 2048 (full logits never made)", "with-head", 2048),
+     ("cross-entropy in 8 chunks", "with-head", 256), ("cross entropy of whole logits", "eager", 0)],
+)  # fmt: skip
+def test_a_cross_entropy_in_chunks_is_a_chunked_loss(notes: str, loss: str, tokens: int) -> None:
+    kernels = setup_of(Run({**CELLS, "framework": "transformers", "notes": notes}, 1)).kernels
+    assert (kernels.loss, kernels.loss_chunk_tokens) == (loss, tokens)
+
+
+def test_torchtunes_linear_loss_keeps_what_its_chunks_need() -> None:
+    cells = {**CELLS, "framework": "torchtune", "notes": "LinearCrossEntropyLoss in 16 chunks"}
+    setup = setup_of(Run(cells, 1))
+    assert setup.job.loss == "chunked" and setup.kernels.loss_keeps_chunks

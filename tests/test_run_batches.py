@@ -6,6 +6,7 @@ import pytest
 
 import distsim
 from distsim.engine.evidence import replay
+from distsim.engine.runs.setup import setup_of
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 
@@ -21,11 +22,12 @@ def _run(**cells: str) -> Run:
 
 @pytest.mark.parametrize(
     ("cells", "micro", "steps"),
-    [({}, 4, 1), ({"grad_accum": "4"}, 1, 4), ({"micro_batch": "2"}, 2, 2), ({"pp": "2"}, 4, 2)],
+    [({}, 4, 1), ({"grad_accum": "4"}, 1, 4), ({"micro_batch": "2"}, 2, 2),
+     ({"pp": "2", "year": "2025-01"}, 4, 2), ({"pp": "2"}, 1, 8)],
 )  # fmt: skip
 def test_torchtitan_accumulates_where_a_run_says_so(cells: dict[str, str], micro: int, steps: int) -> None:
     """A rank's share runs at once; of Qwen3.5 9B on GH200 the peaks were 48 to 54% low with one row at a time, and are
-    11 to 14%. A pipeline cuts its share into as many micro-batches as stages."""
+    11 to 14%. A pipeline cut its share into as many micro-batches as stages."""
     setup = replay(_run(**cells)).setup
     assert setup is not None
     assert (setup.layout.micro_batch, setup.layout.micro_batches) == (micro, steps)
@@ -54,3 +56,16 @@ def test_tokens_that_tensor_parallel_ranks_do_not_divide() -> None:
     assert any("does not divide the 4,097 tokens of " in note for note in report.to_dict()["notes"])
     with pytest.raises(DistsimError, match="does not divide the sequence of 4097"):
         distsim.step(**job, sequence_parallel=True)
+
+
+@pytest.mark.parametrize(("year", "micro"), [("2024", 8), ("2025-06", 1), ("", 1)])
+def test_torchtitans_pipelines_cut_single_samples_since_2025(year: str, micro: int) -> None:
+    """pytorch/torchtitan pull request 1073: pipeline_parallel_microbatch_size in place of as many as stages."""
+    cells = {"micro_batch": "", "global_batch": "64", "pp": "4", "n_gpus": "8", "dp": "2", "year": year}
+    assert setup_of(_run(**cells)).layout.micro_batch == micro
+
+
+def test_torchtitans_configurations_of_large_models_compute_all_again() -> None:
+    found = {name: setup_of(_run(model=name)).recompute for name in ("llama-3-8b", "qwen3-32b", "llama-3.1-70b")}
+    assert found == {"llama-3-8b": "selective", "qwen3-32b": "full", "llama-3.1-70b": "full"}
+    assert setup_of(_run(model="qwen3-32b", recompute="selective")).recompute == "selective"

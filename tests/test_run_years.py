@@ -103,3 +103,13 @@ def test_torch_composed_attention_on_intels_gpus_until_it_trained_by_a_kernel(
     assert found.setup is not None and found.setup.layout.attention == attention
     told = attention == "eager" and cells.get("attention") != ""
     assert ("attention is unfused" in found.assumed) == told
+
+
+@pytest.mark.parametrize(
+    ("year", "notes", "expected"),
+    [("", "torch 1.13.0a0 of a container", 2022.82), ("", "PyTorch 1.8", 2021.17), ("2024", "torch 1.13", 2024.0),
+     ("", "torch 1.13 and torch 2.4", None), ("", "", None)],
+)  # fmt: skip
+def test_the_torch_that_notes_name_dates_a_run_without_a_year(year: str, notes: str, expected: float | None) -> None:
+    """BERT of FlagPerf by torch 1.13 had been taken for one of today, with attention in one kernel."""
+    assert stated_year(Run({"year": year, "notes": notes}, 1)) == expected
