@@ -50,15 +50,15 @@ def test_a_measured_run_of_8192_keys() -> None:
     assert composes_activations(Run(cells, 2))
 
 
-@pytest.mark.parametrize("framework", ["torch-ddp", "plain-torch", "huggingface", "fsdp"])
+@pytest.mark.parametrize("framework", ["torch-ddp", "plain-torch", "huggingface", "fsdp", "litgpt"])
 def test_a_compiler_makes_one_kernel_of_scale_mask_and_softmax(framework: str) -> None:
-    """nanoGPT's own attention on an RTX 4070 takes 0.69 s compiled and 1.36 s as it is; both had been 1.75 and 1.79."""
-    job = {**JOB, "model": "llama-3.2-1b", "gpu": "rtx-4070", "gpus": 1, "framework": framework,
-           "seq": 1024, "micro_batch": 4, "precision": "amp-bf16"}  # fmt: skip
+    """As --framework torch-compile, whose GPT-2 on an A100 is right (tests/test_loss_passes.py). nanoGPT's own attention
+    on an RTX 4070 takes 0.69 s compiled, which had been 1.75 and is 1.04."""
+    job = {**JOB, "model": "llama-3.2-1b", "gpu": "rtx-4070", "gpus": 1, "seq": 1024, "micro_batch": 4,
+           "precision": "amp-bf16"}  # fmt: skip
     moved = {}
-    for compiled in (False, True):
-        setup = resolve(Job.read({**job, "compile": compiled}))
+    for name, compiled in ((framework, False), (framework, True), ("torch-compile", True)):
+        setup = resolve(Job.read({**job, "framework": name, "compile": compiled}))
         softmax = next(one for one, _ in build_stages(setup)[0].operations() if one.role == "softmax")
-        moved[compiled] = sum(softmax_bytes(setup, softmax)) / softmax.shape[0]
-    assert moved[True] < 0.5 * moved[False]
-    assert moved[True] == pytest.approx(sum(FUSED), rel=0.3)
+        moved[name, compiled] = sum(softmax_bytes(setup, softmax)) / softmax.shape[0]
+    assert moved[framework, True] == moved["torch-compile", True] < 0.6 * moved[framework, False]

@@ -172,8 +172,7 @@ def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]
     sinks = ctx.kernels.sinks if model.attention_sinks else "none"
     plain = rows * all_keys(ctx)
     scores = plain + rows * (sinks in ("shifted", "column"))
-    # autocast's operation is in fp32, but what one kernel makes of narrow scores is narrow again
-    upcast = ctx.kernels.softmax == "eager" or (ctx.precision.autocast and ctx.kernels.softmax_kernel != "one")
+    upcast = ctx.kernels.softmax == "eager" or ctx.precision.autocast
     raw = Tensor("attention.scores", scores, FP32_BYTES if upcast else act, "b a s s/t")
     weights = Tensor(f"attention{PROBABILITIES}", scores, raw.bytes_each, "b a s s/t")
     kept = [weights]
