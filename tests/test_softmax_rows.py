@@ -56,9 +56,9 @@ def test_a_compiler_makes_one_kernel_of_scale_mask_and_softmax(framework: str) -
     on an RTX 4070 takes 0.69 s compiled, which had been 1.75 and is 1.04."""
     job = {**JOB, "model": "llama-3.2-1b", "gpu": "rtx-4070", "gpus": 1, "seq": 1024, "micro_batch": 4,
            "precision": "amp-bf16"}  # fmt: skip
-    moved = {}
-    for name, compiled in ((framework, False), (framework, True), ("torch-compile", True)):
+    moved: dict[tuple[str, bool | None], float] = {}
+    for name, compiled in ((framework, False), (framework, True), ("torch-compile", None)):
         setup = resolve(Job.read({**job, "framework": name, "compile": compiled}))
         softmax = next(one for one, _ in build_stages(setup)[0].operations() if one.role == "softmax")
         moved[name, compiled] = sum(softmax_bytes(setup, softmax)) / softmax.shape[0]
-    assert moved[framework, True] == moved["torch-compile", True] < 0.6 * moved[framework, False]
+    assert moved[framework, True] == moved["torch-compile", None] < 0.6 * moved[framework, False]
