@@ -12,6 +12,7 @@ LL, LL128, SIMPLE = 0, 1, 2  # places in NCCL's tables
 PROTOCOLS = ("LL", "LL128", "Simple")
 BACKENDS = ("nccl", "rccl")  # RCCL keeps the tuner of the NCCL it was forked from
 DIRECT = ("all_to_all", "scatter", "gather", "send_recv")
+ROOTED = ("scatter", "gather")  # one rank sends to all others, or receives from them
 CHAINED = ("broadcast", "reduce")  # chunks follow each other around the ring
 SIMPLE_POSTS = 3  # posts to a NIC per step of the Simple protocol (tuning.cc)
 
@@ -188,13 +189,17 @@ def direct(op: str, group: Group) -> Candidate:
     far = group.ranks - group.least
     pair = op == "send_recv" and (net.pair_rate or net.rings)  # of a mesh: the links of two, whatever the group
     fabric = graph_of(group._replace(local=2 if pair else maximum(group.local, 2)), rings=False).inside
-    nic, slower = maximum(net.nic_rate / group.sharing, NEVER), direct_oversubscription(group)
+    slower = direct_oversubscription(group)
     if op == "send_recv":
+        nic = maximum(net.nic_rate / group.sharing_alone, NEVER)
         latency = base + where(many, network, intra)
         uplink = where(slower > 1, nic / slower, FREE)  # carries its share whatever one message makes of a NIC
         across = formulas.pair_rate(nic, tables()["other"]["pair_rate"] * GIGA)
-        return Candidate("direct", "Simple", latency, where(many, FREE, fabric), where(many, across, FREE), uplink)
-    nic = nic * group.nics / group.least / slower
+        inside = where(group.local > 1, fabric, where(many, FREE, fabric))
+        return Candidate("direct", "Simple", latency, inside, where(many, across, FREE), uplink)
+    alone = net.nic_rate / group.sharing_alone
+    each = alone if op in ROOTED else net.nic_rate / group.sharing * group.nics / group.least
+    nic = maximum(each, NEVER) / slower
     post = tables()["other"]["nic_post"] * MICROSECOND * SIMPLE_POSTS
     hop = where(many, network, intra)
     latency = formulas.direct_latency(base, hop, near, far, intra, post)

@@ -80,7 +80,19 @@ def remembered(op: str, size_bytes: Number, group: Group) -> Priced:
     ranks, local, nodes, network, sharing, axes, bridged, fewest, bridges, apart = group
     if not all(
         isinstance(one, (int, float))
-        for one in (size_bytes, ranks, nodes, axes, bridged, fewest, bridges, apart, network.nic_rate, network.hop)
+        for one in (
+            size_bytes,
+            ranks,
+            nodes,
+            sharing,
+            axes,
+            bridged,
+            fewest,
+            bridges,
+            apart,
+            network.nic_rate,
+            network.hop,
+        )
     ):
         return price(op, size_bytes, group)
     factors = network.factors  # known by identity: kept with the price, so that no other can take its place
