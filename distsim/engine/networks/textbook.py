@@ -8,8 +8,8 @@ from typing import Any
 
 from distsim import catalog
 from distsim.arrays import Number, ceil_log2, each, maximum, minimum, where
+from distsim.engine.networks.crossing import FREE
 from distsim.engine.networks.nccl import Candidate
-from distsim.engine.networks.nccl_graph import FREE
 from distsim.engine.networks.network import Group, direct_oversubscription
 from distsim.formulas import collectives as formulas
 from distsim.last import while_same
