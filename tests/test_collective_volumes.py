@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy
 import pytest
 
-from distsim.engine.networks.pricing import OPS, WIRE
+from distsim.engine.networks.crossing import WIRE
+from distsim.engine.networks.pricing import OPS
 from distsim.formulas import collectives as formulas
 from distsim.formulas import nccl
 

@@ -242,11 +242,12 @@ def test_an_output_layer_in_one_chunk_of_a_v_is_told() -> None:
     """42 layers in 16 chunks leave the first stage embedding and output layer: one short chunk and one that is long."""
     job = {"model": "gemma-2-9b", "gpu": "h100-sxm", "gpus": 8, "pp": 8, "seq": 4096, "global_batch": 32}
     notes = distsim.step(**job, schedule="1f1b-v").notes
-    assert any("event simulation of 1f1b-v" in note and "(+31%)" in note for note in notes)
+    assert any("event simulation of 1f1b-v" in note and "(+30%)" in note for note in notes)
 
 
 @pytest.mark.parametrize(("stages", "gpu", "where"), [
-    (4, "h100-sxm", " within a node"), (8, "gb200", " within a domain"), (16, "h100-sxm", ""),
+    (4, "h100-sxm", " within a node"), (8, "gb200", " within a domain"),
+    (16, "h100-sxm", r" within a node, [\d.]+ us between nodes"),
 ])  # fmt: skip
 def test_transfers_say_whether_one_replica_leaves_its_node(stages: int, gpu: str, where: str) -> None:
     setup = model_setup("llama-7b", stages, 16, None, gpu=gpu)

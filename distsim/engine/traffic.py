@@ -25,17 +25,17 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.jobs.uncounted import timed_notes
 from distsim.engine.jobs.words import few
+from distsim.engine.networks.crossing import crossing_fraction
 from distsim.engine.networks.network import Network
 from distsim.engine.networks.unknown import unknown_links
-from distsim.formulas.traffic import direct_crossing_fraction, left_seconds, ring_crossing_fraction
+from distsim.formulas.traffic import left_seconds
 from distsim.specs.job import Job
 from distsim.specs.named import Named, job_of
 
-DIRECT = ("all_to_all", "scatter", "gather")
 PHASES = ("forward", "backward", "step")
 GPU_OPS, DRIVE_OPS = (DOWN, UP), (WRITE, READ)
 HOST_OPS = (*GPU_OPS, *DRIVE_OPS)
-NOT_TOLD = ("role", "recomputed", "passed_on")
+NOT_TOLD = ("role", "recomputed", "passed_on", "local", "sharing", "served")
 """Fields of a row that its purpose tells people, or that another field holds."""
 
 
@@ -69,6 +69,13 @@ class Row:
     """The part of the wire bytes that ranks pass on inside a domain."""
     groups: tuple[str, ...] = ()
     """All groups whose ranks make the call together; ``group`` is the one that shares states, or the outermost."""
+    local: Number = 1
+    """Ranks of the group on one domain."""
+    sharing: Number = 1
+    """What a rank that sends to another domain leaves of a GPU's share of NICs to others: less than all where few ranks
+    send at once."""
+    served: Number = 0
+    """Bytes that the link of a parameter server carries for all ranks."""
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
@@ -99,9 +106,14 @@ class TrafficReport:
 
     @cached_property
     def stage(self) -> int:
-        """The pipeline stage whose ranks send most."""
-        sent = [sum(row.wire_bytes_per_rank for row in rows) for rows in self.stages]
+        """The pipeline stage whose ranks send most, of several the one whose exchanges take longest."""
+        sent = [(sent_bytes(rows), seconds) for rows, seconds in zip(self.stages, self.stage_seconds, strict=True)]
         return sent.index(max(sent))
+
+    @property
+    def stage_seconds(self) -> tuple[float, ...]:
+        """Time of all exchanges of each stage, one after the other."""
+        return tuple(float(sum(row.seconds for row in rows)) for rows in self.stages)
 
     @property
     def collectives(self) -> tuple[Row, ...]:
@@ -132,7 +144,7 @@ class TrafficReport:
             "exposed_seconds": self.exposed_seconds,
             "stages": [
                 {"stage": index, "wire_bytes_per_rank": sent_bytes(rows),
-                 "seconds": float(sum(row.seconds for row in rows))}
+                 "seconds": self.stage_seconds[index]}
                 for index, rows in enumerate(self.stages)
             ],
             "notes": list(self.notes),
@@ -196,16 +208,23 @@ def rows_of_flows(setup: Setup, exchange: Exchange, network: Network, stage: Sta
 def priced(flow: Flow, network: Network) -> tuple[Row, bool]:
     """A flow with its price, and whether it can hide."""
     seconds, wire, link, algorithm, *_ = price_of(flow, network)
+    local: Number = 1
+    sharing: Number = 1
+    served: Number = 0
     if flow.fixed is not None:
         levels: tuple[Number, ...] = (0 if flow.op in HOST_OPS else wire,)
+        given = flow.fixed.arguments or {}
+        if "servers" in given:
+            served = given["size_bytes"] * given["workers"] / given["servers"]
     else:
-        levels = tuple(wire * share for share in crossing_fractions(flow, network))
+        local, sharing = (group := flow.span.placed(network)).local, group.sharing
+        levels = tuple(wire * share for share in crossing_fractions(flow, algorithm, network))
     times, groups = flow.calls / flow.every, flow.groups or (flow.span.group,)
     return Row(
         flow.purpose, flow.op, _chief(groups), flow.span.ranks, flow.dtype, flow.phase, flow.calls, flow.bytes_logical,
         (wire + flow.passed_on) * times, link, algorithm, seconds * times, seconds * times,
         tuple(level * times for level in levels), flow.every, flow.role, flow.recomputed, flow.passed_on * times,
-        groups,
+        groups, local, sharing, served * times,
     ), flow.hides  # fmt: skip
 
 
@@ -214,16 +233,11 @@ def _chief(groups: tuple[str, ...]) -> str:
     return next((group for group in groups if group in STATES), groups[-1])
 
 
-def crossing_fractions(flow: Flow, network: Network) -> list[Number]:
+def crossing_fractions(flow: Flow, algorithm: Any, network: Network) -> list[Number]:
     """Shares of a flow's bytes that leave the domain, and each group of nodes below a tier of switches."""
-    found = []
-    for below in (1.0, *(max(domains, 1.0) for domains, _ in network.tiers)):
-        group = flow.span.placed(network, round(below * network.domain))
-        if flow.pattern in DIRECT:
-            found.append(direct_crossing_fraction(group.ranks, group.near, group.nodes))
-        else:
-            found.append(ring_crossing_fraction(group.local, group.nodes))
-    return found
+    sizes = (1.0, *(max(domains, 1.0) for domains, _ in network.tiers))
+    placed = (flow.span.placed(network, round(below * network.domain)) for below in sizes)
+    return [crossing_fraction(flow.pattern, algorithm, group) for group in placed]
 
 
 def _exposed(

@@ -96,6 +96,18 @@ def ring_crossing_fraction(local: Number, nodes: Number) -> Number:
     return where(nodes > 1, 1 / local, 0.0)
 
 
+@formula(unit="1", source="count: of the edges of a tree or chain over all ranks, those between domains join them")
+def tree_crossing_fraction(ranks: Number, nodes: Number) -> Number:
+    """Share of a tree's or a chain's messages that leave a domain."""
+    return (nodes - 1) / maximum(ranks - 1, 1)
+
+
+@formula(unit="1", source="each domain sends a vector to the switches that add up, of the 2(n-1) that n ranks count")
+def switched_crossing_fraction(ranks: Number, nodes: Number) -> Number:
+    """Share of an all-reduce's bytes that leave a domain where switches between domains reduce (SHARP)."""
+    return where(nodes > 1, nodes / (2 * maximum(ranks - 1, 1)), 0.0)
+
+
 @formula(unit="1", source="count of pairs of ranks in different domains")
 def direct_crossing_fraction(ranks: Number, near: Number, nodes: Number) -> Number:
     """Share of an all-to-all's messages that leave a domain: every peer but the ``near`` ones, which include itself."""

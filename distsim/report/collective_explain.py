@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distsim.engine.figures import Figures
-from distsim.engine.networks.pricing import BUS, WIRE, terms_of
+from distsim.engine.networks.crossing import WIRE
+from distsim.engine.networks.pricing import BUS, terms_of
 from distsim.formulas.collectives import call_seconds
 from distsim.report.comm_figures import LINKS
 from distsim.report.explain import figure_data, figure_lines

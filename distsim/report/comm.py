@@ -13,6 +13,9 @@ from distsim.report.prose import folded
 from distsim.report.style import Style, columns
 from distsim.units import decimal_bytes, duration
 
+MORE = 1 + 1e-9
+"""How many times another's bytes count as more: sums are rounded."""
+
 
 def lines(report: TrafficReport, zero: Sequence[ZeroTraffic], sync: SyncCost | None, term: Style) -> list[str]:
     """Everything that ``distsim comm MODEL`` prints."""
@@ -30,16 +33,20 @@ def lines(report: TrafficReport, zero: Sequence[ZeroTraffic], sync: SyncCost | N
 
 
 def link_lines(report: TrafficReport) -> list[str]:
-    """Bytes, time and how busy each link is while it is used."""
-    totals: dict[str, list[float]] = {}
+    """Bytes, time and how busy each link is while it is used; by itself at each rate that a GPU has, which is more
+    where few of a node's send at once."""
+    totals: dict[tuple[str, float], list[float]] = {}
     for row in report.collectives:
-        found = totals.setdefault(str(row.link), [0.0, 0.0])
         across = str(row.link) == report.network.inter and row.op not in HOST_OPS
-        found[0] += row.level_bytes[0] if across else carried(row)
+        sent, link, rate = row.level_bytes[0] if across else carried(row), str(row.link), line_rate(report, row.link)
+        if row.served:  # its time is that of the server's link, if that carries more than a rank pushes or pulls
+            sent = max(sent, row.served)
+            link = f"{row.link} of a server" if row.served > MORE * row.bytes_per_call * row.calls else link
+        found = totals.setdefault((link, rate / row.sharing if across else rate), [0.0, 0.0])
+        found[0] += sent
         found[1] += row.seconds
     rows = []
-    for link, (sent, seconds) in totals.items():
-        rate = line_rate(report, link)
+    for (link, rate), (sent, seconds) in totals.items():
         busy = f"{sent / seconds / rate:.0%}" if seconds and rate else "-"
         rows.append([link, decimal_bytes(sent), duration(seconds), decimal_bytes(rate, "B/s") if rate else "-", busy])
     header = ["link", "carried", "time", "rate per GPU", "utilisation"]

@@ -8,7 +8,7 @@ from typing import Any
 from distsim.engine.exchanges.flows import SLOW_LINK, Flow
 from distsim.engine.figures import Figure, Figures
 from distsim.engine.jobs.stages import build_stages
-from distsim.engine.networks.pricing import WIRE
+from distsim.engine.networks.crossing import WIRE
 from distsim.engine.traffic import Row, TrafficReport, rows_of_flows
 from distsim.formulas.collectives import all_calls_seconds
 from distsim.formulas.traffic import left_seconds, passed_on_bytes

@@ -15,6 +15,10 @@ EXPOSED = ("exposed: a rough figure, what all compute of the phase, at the chip'
            "distsim step has the time that a step loses, which may be twice that, or less")  # fmt: skip
 
 
+WORTH_TELLING = 0.1
+"""How much longer the exchanges of another stage take before that is told."""
+
+
 def _purpose(row: Row) -> str:
     return row.purpose.removesuffix(RECOMPUTED)
 
@@ -55,8 +59,19 @@ def row_lines(report: TrafficReport) -> list[str]:
             break
         header = [name for name in _HEADER if name not in _SPARE[:dropped]]
         made = _table(rows, header)
-    meant = flowed([*EXPOSED], " ", width or terminal.NATURAL_WIDTH) if "exposed" in header else []
-    return [f"Collectives of one rank{where} in one optimizer step:", *made, *meant]
+    wide = width or terminal.NATURAL_WIDTH
+    meant = flowed([*EXPOSED], " ", wide) if "exposed" in header else []
+    return [f"Collectives of one rank{where} in one optimizer step:", *made, *meant, *_slower(report, wide)]
+
+
+def _slower(report: TrafficReport, width: int) -> list[str]:
+    """Which stage's exchanges take longer than those shown, as one whose messages leave the node does."""
+    seconds = report.stage_seconds
+    if max(seconds) < (1 + WORTH_TELLING) * report.seconds:
+        return []
+    stage = seconds.index(max(seconds))
+    return flowed([f"Exchanges of stage {stage} take longer: {duration(max(seconds))};", "--json has all stages"],
+                  " ", width)  # fmt: skip
 
 
 def _table(rows: Sequence[Row], header: Sequence[str]) -> list[str]:

@@ -31,7 +31,7 @@ def picture(report: TrafficReport, term: Style) -> list[str]:
         rate = f"{network.inter}, {decimal_bytes(line_rate(report, network.inter), 'B/s')} per GPU"
         levels.append(f"{domains:,} domains of {_most(gpus, per_domain)} GPUs{idle}, {rate}: {_crossing(report, 0)}")
     if per_domain > 1:
-        inside = sum(r.wire_bytes_per_rank - r.level_bytes[0] for r in report.collectives if r.op not in HOST_OPS)
+        inside = sum(stays_inside(row) for row in report.collectives if row.op not in HOST_OPS)
         rate = f"{network.intra}, {decimal_bytes(line_rate(report, network.intra), 'B/s')} per GPU"
         levels.append(
             f"{_most(gpus, per_domain)} GPUs in a domain, {rate}{_bridges(report)}: {decimal_bytes(inside)} inside"
@@ -85,8 +85,15 @@ def carried(row: Row) -> float:
     if row.op in HOST_OPS:
         return float(row.bytes_per_call * row.calls)
     if row.op == "all_reduce" and row.algorithm == "nvls":
-        return float(nvls_link_bytes(row.bytes_per_call * row.calls, row.group_size))
+        return float(nvls_link_bytes(row.bytes_per_call * row.calls / row.every_steps, row.group_size))
     return float(row.wire_bytes_per_rank)
+
+
+def stays_inside(row: Row) -> float:
+    """Bytes of one rank that the links inside its domain carry, to the switch and from it where that adds up."""
+    if row.op == "all_reduce" and row.algorithm in ("nvls", "nvls_tree"):
+        return float(nvls_link_bytes(row.bytes_per_call * row.calls / row.every_steps, row.local))
+    return float(row.wire_bytes_per_rank - row.level_bytes[0])
 
 
 def _crossing(report: TrafficReport, level: int) -> str:

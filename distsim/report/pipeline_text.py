@@ -59,15 +59,18 @@ def model_words(setup: Setup, times: Mapping[str, Any], stages: int) -> list[str
     return [
         f"{setup.model.name} on {setup.gpu_words}{tensor}, "
         f"{layout.micro_batch} x {layout.seq:,} tokens per micro-batch, {software}",
-        f"{which}: forward {forward}, backward {backward}; transfer {duration(times['hop'])}{_where(setup)}",
+        f"{which}: forward {forward}, backward {backward}; {_transfer(setup, times['hop'])}",
     ]
 
 
-def _where(setup: Setup) -> str:
-    """Which links transfers take where one replica needs no others: those of many may lie across them."""
-    if setup.layout.gpus <= setup.cluster.gpus_per_node:
-        return " within a node"
-    return " within a domain" if setup.layout.gpus <= setup.cluster.domain else ""
+def _transfer(setup: Setup, hop: float | list[float]) -> str:
+    """How long a transfer takes, and over which links where one replica needs no others: those of many may lie across
+    them; where only some of its hops do, both."""
+    cluster, gpus = setup.cluster, setup.layout.gpus
+    place = "node" if gpus <= cluster.gpus_per_node or cluster.domain == cluster.gpus_per_node else "domain"
+    if isinstance(hop, list):
+        return f"transfer {duration(min(hop))} within a {place}, {duration(max(hop))} between {place}s"
+    return f"transfer {duration(hop)}{f' within a {place}' if gpus <= cluster.domain else ''}"
 
 
 def headline(report: Pipeline) -> list[str]:

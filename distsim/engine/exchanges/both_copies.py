@@ -24,7 +24,8 @@ def both_copies_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Fl
     if stage.mirror is None:
         return []
     layout, dtype, stride = setup.layout, reduced_in(setup), stages_span(setup.layout).stride
-    span = Span("pp", 2, stride, (stage.index * stride, stride * (layout.pp - 1 - stage.index)))
+    span = Span("pp", 2, stride, (stage.index * stride, stride * (layout.pp - 1 - stage.index)),
+                all_at_once=True)  # fmt: skip
     found, together = sharings(setup)
     flows = []
     for sharing in found:

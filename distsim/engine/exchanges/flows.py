@@ -40,6 +40,8 @@ class Span(NamedTuple):
     """First ranks of the two stages of a pair, where whether they share a domain depends on where they are."""
     world: Number = 0
     """All ranks of the job; 0: any number."""
+    all_at_once: bool = False
+    """Whether all stages exchange as these two do at the same time, so that every rank of a node may."""
 
     def placed(self, network: Network, domain: int | None = None) -> Group:
         """The worst group of this kind on the network's domains, or on larger ones that a tier of switches joins, whose
@@ -53,9 +55,13 @@ class Span(NamedTuple):
             bridges = (self.stride == 1) & (self.ends is None) & fill_bridges(ranks, domains, network.bridge)
             bridged = (self._spread(ranks, network.bridge.cards, 0)[0] == 1) & (domains == 1)
         return Group(
-            ranks, ranks / domains, domains, network, axes=self._axes(network), bridged=bridged, fewest=fewest,
-            bridges=bridges, apart=self._apart(size),
+            ranks, ranks / domains, domains, network, self._sharing(network), axes=self._axes(network), bridged=bridged,
+            fewest=fewest, bridges=bridges, apart=self._apart(size),
         )  # fmt: skip
+
+    def _sharing(self, network: Network) -> Number:
+        """How many ranks share a GPU's part of the NICs: of two stages those of one, or as many as fit a node."""
+        return 1 if self.ends is None or self.all_at_once else network.sharing_of(self.stride)
 
     def _apart(self, size: int) -> Number:
         """Domains of a size from one of the group's to the next."""

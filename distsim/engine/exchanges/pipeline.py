@@ -3,11 +3,12 @@ that all share."""
 
 from __future__ import annotations
 
-from distsim.arrays import Number
+from distsim.arrays import Number, some
 from distsim.engine.exchanges.flows import Flow, Span, dtype_name
 from distsim.engine.jobs.boundary import boundary_bytes
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, folded, head_stage
+from distsim.engine.networks.spread import pair_apart
 from distsim.engine.timelines.schedule_shape import both_ways
 from distsim.formulas.traffic import boundary_sends
 from distsim.layers.ledger import parameters_of
@@ -70,6 +71,32 @@ def _sends(setup: Setup, index: int, phase: str) -> list[tuple[int, Number]]:
 def stages_span(layout: Layout) -> Span:
     """A rank and its likes on all stages, which lie behind each other."""
     return Span("pp", layout.pp, layout.model_parallel // layout.pp * layout.dp, world=layout.gpus)
+
+
+def beyond(setup: Setup, index: int) -> tuple[bool, ...]:
+    """Whether the next and the previous stage are on other nodes than a stage; where two copies of the model run both
+    ways, its mirror too, and the same of that, half of whose work its ranks do."""
+    cluster, stride = setup.cluster, stages_span(setup.layout).stride
+    pairs = [(index, index + 1), (index, index - 1)]
+    if both_ways(setup.layout.schedule):
+        mirror = setup.layout.pp - 1 - index
+        pairs += [(index, mirror), (mirror, mirror + 1), (mirror, mirror - 1)]
+    return tuple(
+        some(pair_apart(one * stride, other * stride, stride, cluster.domain, cluster.gpus_per_node))
+        for one, other in pairs
+    )
+
+
+def hop_flows(setup: Setup) -> list[Flow]:
+    """A message over each link between stages: from each to the next, and where chunks go around, from the last to the
+    first."""
+    pp, around = setup.layout.pp, setup.layout.vpp > 1 and not folded(setup)
+    precision = setup.precision
+    name, size = dtype_name(precision.activation_bytes, precision), boundary_bytes(setup)
+    return [
+        Flow("pipeline activations", "send_recv", _pair(setup, stage, 1), name, "forward", 1, size)
+        for stage in range(pp if around and pp > 2 else pp - 1)
+    ]
 
 
 def _pair(setup: Setup, index: int, step: int) -> Span:

@@ -53,11 +53,12 @@ class Prices:
         self.announced = {id(flow): (flow, _key(flow, marks)) for flow in flows if flow.fixed is None}
         if any(isinstance(one, numpy.ndarray) for one in (network.nic_rate, network.hop)):
             return
-        wanted: dict[tuple[str, str, bool], dict[Key, Flow]] = {}
+        wanted: dict[tuple[Any, ...], dict[Key, Flow]] = {}
         for flow, key in self.announced.values():
             if key not in self.known and any(isinstance(one, numpy.ndarray) for one in _numbers(flow)):
                 lies = flow.span.group if network.torus_axes else ""  # which axes of a torus a group lies along
-                wanted.setdefault((flow.pattern, lies, flow.span.ends is None), {})[key] = flow
+                kind = flow.pattern, lies, flow.span.ends is None, flow.span.all_at_once
+                wanted.setdefault(kind, {})[key] = flow
         for some in wanted.values():
             for key, seconds in zip(some, _seconds(list(some.values()), network), strict=True):
                 self._keep(key, seconds)
@@ -90,7 +91,7 @@ def _key(flow: Flow, marks: Marks) -> Key:
     span = flow.span
     ends = (None,) if span.ends is None else tuple(map(marks, span.ends))
     return (flow.pattern, marks(flow.bytes_logical), marks(span.ranks), marks(span.stride), marks(span.world),
-            *ends, marks(flow.own_rate))  # fmt: skip
+            *ends, span.all_at_once, marks(flow.own_rate))  # fmt: skip
 
 
 def _numbers(flow: Flow) -> tuple[Number, ...]:

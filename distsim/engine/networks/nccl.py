@@ -3,7 +3,8 @@
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, floor, log2, maximum, minimum, where
-from distsim.engine.networks.nccl_graph import FREE, NEVER, Graph, graph_of, tables
+from distsim.engine.networks.crossing import CHAINED, FREE, line_bandwidth
+from distsim.engine.networks.nccl_graph import NEVER, Graph, graph_of, tables
 from distsim.engine.networks.network import NVLS_GENERATION, Group, direct_oversubscription
 from distsim.formulas import nccl as formulas
 from distsim.units import GIGA, MICROSECOND
@@ -12,7 +13,7 @@ LL, LL128, SIMPLE = 0, 1, 2  # places in NCCL's tables
 PROTOCOLS = ("LL", "LL128", "Simple")
 BACKENDS = ("nccl", "rccl")  # RCCL keeps the tuner of the NCCL it was forked from
 DIRECT = ("all_to_all", "scatter", "gather", "send_recv")
-CHAINED = ("broadcast", "reduce")  # chunks follow each other around the ring
+ROOTED = ("scatter", "gather")  # one rank sends to all others, or receives from them
 SIMPLE_POSTS = 3  # posts to a NIC per step of the Simple protocol (tuning.cc)
 
 
@@ -20,7 +21,8 @@ class Candidate(NamedTuple):
     """One way to run a collective: its latency, and the algorithm bandwidths that limit it (all may be arrays).
 
     ``inside`` is what the fabric of a domain gives, ``across`` what the NICs give, ``cap`` what the protocol allows.
-    Measured factors scale the first two; the caps are NCCL's own measurements already.
+    Measured factors scale the first two; the caps are NCCL's own measurements already. ``line`` is what NICs carry at
+    their line rate, which no factor lifts.
     """
 
     algorithm: str
@@ -29,10 +31,11 @@ class Candidate(NamedTuple):
     inside: Number
     across: Number
     cap: Number = FREE
+    line: Number = FREE
 
     def bandwidth(self, inside: Number = 1.0, across: Number = 1.0) -> Number:
         """Algorithm bandwidth with factors on the fabric and on the NICs."""
-        return minimum(self.inside * inside, self.across * across, self.cap)
+        return minimum(self.inside * inside, self.across * across, self.cap, self.line)
 
 
 def by_nodes(triple: list[float], nodes: Number) -> Number:
@@ -188,13 +191,17 @@ def direct(op: str, group: Group) -> Candidate:
     far = group.ranks - group.least
     pair = op == "send_recv" and (net.pair_rate or net.rings)  # of a mesh: the links of two, whatever the group
     fabric = graph_of(group._replace(local=2 if pair else maximum(group.local, 2)), rings=False).inside
-    nic, slower = maximum(net.nic_rate / group.sharing, NEVER), direct_oversubscription(group)
+    slower = direct_oversubscription(group)
     if op == "send_recv":
+        nic = maximum(net.nic_rate / group.sharing_alone, NEVER)
         latency = base + where(many, network, intra)
         uplink = where(slower > 1, nic / slower, FREE)  # carries its share whatever one message makes of a NIC
         across = formulas.pair_rate(nic, tables()["other"]["pair_rate"] * GIGA)
-        return Candidate("direct", "Simple", latency, where(many, FREE, fabric), where(many, across, FREE), uplink)
-    nic = nic * group.nics / group.least / slower
+        inside = where(group.local > 1, fabric, where(many, FREE, fabric))
+        return Candidate("direct", "Simple", latency, inside, where(many, across, FREE), uplink)
+    alone = net.nic_rate / group.sharing_alone
+    each = alone if op in ROOTED else net.nic_rate / group.sharing * group.nics / group.least
+    nic = maximum(each, NEVER) / slower
     post = tables()["other"]["nic_post"] * MICROSECOND * SIMPLE_POSTS
     hop = where(many, network, intra)
     latency = formulas.direct_latency(base, hop, near, far, intra, post)
@@ -234,4 +241,5 @@ def candidates(op: str, size_bytes: Number, group: Group) -> list[Candidate]:
             found += sharp(group, graph)
     if op in ("all_gather", "reduce_scatter"):
         found.append(pat(group, graph))
-    return found
+    lines = {name: line_bandwidth(op, name, group, graph.line) for name in {one.algorithm for one in found}}
+    return [one._replace(line=lines[one.algorithm]) for one in found]

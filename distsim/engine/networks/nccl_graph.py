@@ -4,13 +4,13 @@ from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.arrays import Number, maximum, minimum, take, where
+from distsim.engine.networks.crossing import FREE
 from distsim.engine.networks.network import NVLS_GENERATION, Group, Network, fullest, ring_oversubscription
 from distsim.last import while_same
 from distsim.units import GIGA, MICROSECOND
 
 TABLES = "nccl-2.30"
 NEVER = 1e-30  # a bandwidth that is never the best: the pair is not allowed here
-FREE = 1e30  # a bandwidth that never limits
 
 
 @while_same(lambda: catalog.state("links", TABLES))
@@ -41,6 +41,8 @@ class Graph(NamedTuple):
     across: Number
     tree_across: Number
     channels: Number
+    line: Number
+    """What the NICs of the domain with fewest ranks carry."""
 
 
 def fabric_rate(net: Network, local: Number, rings: bool = True) -> Number:
@@ -67,13 +69,12 @@ def graph_of(group: Group, rings: bool = True) -> Graph:
         channels = maximum(1.0, rate // speed)
         whole = where(rate > 0, minimum(channels * speed, rate), speed)  # one GPU has none
         inside = whole if net.channelled and not net.mesh_links else rate
-    nics = group.nics * net.nic_rate * table["graph"]["nic_share"] / group.sharing
-    nics = nics / ring_oversubscription(group)
+    line = group.nics * net.nic_rate / group.sharing / ring_oversubscription(group)
     many = group.nodes > 1
-    across = where(many, maximum(nics, NEVER), FREE)
+    across = where(many, maximum(line * table["graph"]["nic_share"], NEVER), FREE)
     doubled = across * where(group.nodes == 2, 2.0, 1.0) if net.two_node_tree else across
     used = where(many, channels_across(group), channels)
-    return Graph(where(group.local > 1, inside, FREE), across, doubled, used)
+    return Graph(where(group.local > 1, inside, FREE), across, doubled, used, maximum(line, NEVER))
 
 
 def channels_across(group: Group) -> Number:

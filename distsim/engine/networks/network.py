@@ -85,6 +85,16 @@ class Network(NamedTuple):
     """GPUs of one node, of which a domain may be several (a rack); 0: the domain is one."""
 
     @property
+    def driven(self) -> float:
+        """GPUs' shares of NICs that messages of one GPU fill: the nearest NIC where GPUs share these, else its own."""
+        return max(1.0, min(self.nic_gpus, self.domain))
+
+    def sharing_of(self, senders: Number) -> Number:
+        """What so many ranks of a domain that send to another at once have of a GPU's share of the NICs, as
+        ``Group.sharing`` counts it."""
+        return maximum(minimum(senders, self.domain) / self.domain, 1 / self.driven)
+
+    @property
     def nvlink(self) -> bool:
         """True when all GPUs of a domain are joined by NVLink (or an equal of it)."""
         return self.intra != "none" and not self.intra.startswith("pcie")
@@ -106,7 +116,8 @@ class Group(NamedTuple):
     """Ranks that take part in one collective: ``ranks`` in all, ``local`` of them in each of ``nodes`` domains.
 
     ``local`` is per domain of fast links, which is a node, or a rack such as NVL72. ``sharing`` counts the groups
-    that use one GPU's share of the NICs at the same time (1: every group has its own rail).
+    that use one GPU's share of the NICs at the same time (1: every group has its own rail; below 1: fewer ranks of a
+    domain send than it has, so that each has more than its share).
     """
 
     ranks: Number
@@ -137,6 +148,12 @@ class Group(NamedTuple):
         other domains uses, where it has more of NICs that other GPUs would share."""
         others = (self.ranks - self.least) / maximum(self.nodes - 1, 1)
         return where(others > self.least, minimum(others, self.least * self.network.nic_gpus), self.least)
+
+    @property
+    def sharing_alone(self) -> Number:
+        """The same where each rank sends to the next, or one to all: of every group on a domain only one rank sends to
+        another, through as much of the NICs as the others leave and one message drives."""
+        return self.sharing / minimum(self.least, self.network.driven)
 
     @property
     def near(self) -> Number:

@@ -7,23 +7,13 @@ from typing import Any
 
 from distsim.arrays import Number, maximum, take, where
 from distsim.engine.networks import nccl
+from distsim.engine.networks.crossing import WIRE
 from distsim.engine.networks.link_factors import FAMILIES
 from distsim.engine.networks.network import Factor, Group, Network, Priced
 from distsim.errors import DistsimError, did_you_mean
 from distsim.formulas import collectives as volumes
 
 _LOW = "LL"  # the protocol of short messages, whose latency has a factor of its own
-WIRE: dict[str, Callable[[Number, Number], Number]] = {
-    "all_reduce": volumes.all_reduce_wire_bytes,
-    "all_gather": volumes.all_gather_wire_bytes,
-    "reduce_scatter": volumes.all_gather_wire_bytes,
-    "all_to_all": volumes.all_gather_wire_bytes,
-    "broadcast": volumes.broadcast_wire_bytes,
-    "reduce": volumes.broadcast_wire_bytes,
-    "scatter": volumes.scatter_wire_bytes,
-    "gather": volumes.scatter_wire_bytes,
-    "send_recv": volumes.send_recv_wire_bytes,
-}
 BUS: dict[str, Callable[[Number], Number]] = {
     "all_reduce": volumes.all_reduce_bus_factor,
     "all_gather": volumes.gather_bus_factor,
@@ -80,7 +70,19 @@ def remembered(op: str, size_bytes: Number, group: Group) -> Priced:
     ranks, local, nodes, network, sharing, axes, bridged, fewest, bridges, apart = group
     if not all(
         isinstance(one, (int, float))
-        for one in (size_bytes, ranks, nodes, axes, bridged, fewest, bridges, apart, network.nic_rate, network.hop)
+        for one in (
+            size_bytes,
+            ranks,
+            nodes,
+            sharing,
+            axes,
+            bridged,
+            fewest,
+            bridges,
+            apart,
+            network.nic_rate,
+            network.hop,
+        )
     ):
         return price(op, size_bytes, group)
     factors = network.factors  # known by identity: kept with the price, so that no other can take its place

@@ -8,8 +8,8 @@ from typing import Any
 
 from distsim import catalog
 from distsim.arrays import Number, ceil_log2, each, maximum, minimum, where
+from distsim.engine.networks.crossing import FREE
 from distsim.engine.networks.nccl import Candidate
-from distsim.engine.networks.nccl_graph import FREE
 from distsim.engine.networks.network import Group, direct_oversubscription
 from distsim.formulas import collectives as formulas
 from distsim.last import while_same
@@ -37,6 +37,7 @@ ALGORITHMS: dict[str, dict[str, _Seconds]] = {
     "send_recv": {"direct": formulas.send_recv_seconds},
 }
 _LIKE = {"reduce_scatter": "all_gather", "reduce": "broadcast", "scatter": "all_to_all", "gather": "all_to_all"}
+TO_ONE = ("send_recv", "scatter", "gather")  # each rank sends to the next, or one to all, as in a ring
 PIPELINED = ("double_tree",)  # NCCL-like pipelining that MPI and Gloo do not have
 
 
@@ -52,9 +53,8 @@ def candidates(op: str, size_bytes: Number, group: Group) -> list[Candidate]:
     name = _LIKE.get(op, op)
     if group.network.backend == "ici":
         return [torus(name, size_bytes, group)]
-    hop, rate = link(group)
     found = [
-        _straight(algorithm, seconds, group.ranks, hop, rate)
+        _straight(algorithm, seconds, group.ranks, *link(group, op in TO_ONE or algorithm == "ring"))
         for algorithm, seconds in ALGORITHMS[name].items()
         if algorithm not in PIPELINED
     ]
@@ -70,25 +70,26 @@ def _straight(algorithm: str, seconds: Callable[..., Number], *place: Any) -> Ca
     return Candidate(algorithm, "", latency, FREE, _UNIT / slope)
 
 
-def link(group: Group) -> tuple[Number, Number]:
-    """Seconds per message and bytes per second of the slowest link of a group."""
-    local, far = _sides(group)
-    many = group.nodes > 1
-    return where(many, far[0], local[0]), where(many, far[1], local[1])
+def link(group: Group, alone: bool = False) -> tuple[Number, Number]:
+    """Seconds per message and bytes per second of the slowest link of a group; of one rank of a domain ``alone`` that
+    sends to another."""
+    local, far = _sides(group, group.sharing_alone if alone else group.sharing)
+    many, both = group.nodes > 1, group.local > 1
+    return where(many, far[0], local[0]), where(many, where(both, minimum(far[1], local[1]), far[1]), local[1])
 
 
-def _sides(group: Group) -> tuple[tuple[Number, Number], tuple[Number, Number]]:
+def _sides(group: Group, sharing: Number) -> tuple[tuple[Number, Number], tuple[Number, Number]]:
     """(hop, rate) inside a domain and between domains."""
     net, profile = group.network, profiles()[group.network.backend]
     inside = maximum(net.intra_rate * profile["local_share"], 1.0)
-    nic = net.nic_rate / group.sharing / direct_oversubscription(group)
+    nic = net.nic_rate / sharing / direct_oversubscription(group)
     across = maximum(nic * profile["share"], 1.0)
     return (profile["local_hop"] * MICROSECOND, inside), (net.hop * profile["hop_share"], across)
 
 
 def hierarchical(size_bytes: Number, group: Group) -> Number:
     """Two-level all-reduce: every rank of a node takes its share across."""
-    (local_hop, local_rate), (hop, rate) = _sides(group)
+    (local_hop, local_rate), (hop, rate) = _sides(group, group.sharing)
     return formulas.hierarchical_all_reduce_seconds(
         size_bytes, group.least, group.nodes, local_hop, local_rate, hop, rate
     )
@@ -121,6 +122,7 @@ def torus(op: str, size_bytes: Number, group: Group) -> Candidate:
     far = where(many, net.hop, 0.0)
     if op == "send_recv":
         near = rate * where(side >= wrap, 2, 1)
+        nic = maximum(net.nic_rate / group.sharing_alone, 1.0)
         return Candidate("torus", "", hop + far + 0 * group.ranks, where(many, minimum(near, nic), near), FREE)
     latency = axes * (side // 2) * hop + far
     if op == "all_to_all":

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, largest, maximum, nothing, product, total, where
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.after import after_last
 from distsim.engine.steps.beside import behind_first, beside_attention, beside_products, exposed, hidden_share
@@ -74,7 +73,7 @@ def own_numbers(work: Work) -> list[dict[str, Number]]:
 def _of_devices(setup: Setup, found: list[dict[str, Number]]) -> list[dict[str, Number]]:
     """Stages of two copies of the model in opposite directions: half of the micro-batches visit a device's own stage,
     half that of the other copy."""
-    kinds = kinds_of(build_stages(setup))
+    kinds = kinds_of(setup)
     kind = {stage.index: number for number, alike in enumerate(kinds) for stage in alike}
     last, mean = len(kind) - 1, []
     for own, alike in zip(found, kinds, strict=True):
@@ -168,6 +167,8 @@ class MicroBatch(NamedTuple):
     others: dict[str, Number]
     shared: Number = 0.0
     """Seconds for a vocabulary that all stages share."""
+    sent: Number = 0.0
+    """Seconds in which forward sends to other stages, part of ``others``."""
 
     @property
     def passes(self) -> tuple[Number, Number]:
@@ -199,13 +200,14 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     (forward, backward), exchange = exchanged(stage, layout, timing)
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     *gathers, reduces = sharded_seconds(stage, m, timing)
+    sends = [product(stage[f"pp_{phase}"], timing["pipeline_factor"] / m) for phase in PHASES[:2]]
     passed, shared = vocabulary_seconds(stage, m, forward + backward, never)
     work = forward + before, backward + after
     left = exposed(gathers[0], work[0], never), exposed(gathers[1] + reduces, work[1], never)
     beside = work[0] + left[0], work[1] + left[1]  # copies to the host take another link than gathers
     others = {
         "data_parallel": left[0] + left[1],
-        "pipeline_transfer": product(stage["pp"], timing["pipeline_factor"] / m) + passed,
+        "pipeline_transfer": sends[0] + sends[1] + passed,
         "offload": sum(copies_left(stage, m, beside, never)) + waited(stage, m),
         "other": _stalls(stage, layout, timing, forward + backward + before + after),
     }  # fmt: skip
@@ -214,7 +216,7 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
         whole = queued["expert_parallel"]
         hidden = whole - exposed_seconds(whole, forward + backward, 0.0)
         queued["expert_parallel"] = whole - hidden * where(layout["paired"], layout["paired"], 0.0)
-    return MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared)
+    return MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0])
 
 
 def _paced(gpu: Number, host: Number, layout: Mapping[str, Number]) -> Number:

@@ -99,7 +99,7 @@ def content_of(
     gathers, reduces = _hidden(parts["data_parallel"], gather, reduce, forward, batch, timing, flows)
     copies = _copies(parts["offload"], numbers, forward, m, batch, timing, flows)
     sent = dict.fromkeys(("forward", "backward"), 0.0)
-    between = [*flows["pp"], *flows["vocab"], *flows["vocab_beside"]]
+    between = [*flows["pp_forward"], *flows["pp_backward"], *flows["vocab"], *flows["vocab_beside"]]
     for flow, seconds in between:
         sent[flow.phase] += seconds
     total = sum(sent.values())

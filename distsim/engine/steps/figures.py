@@ -162,9 +162,9 @@ def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, fl
     if numbers["offload_waited"]:
         figures.use("blocking copies", scaled_seconds, "of a step, as distsim comm prices them; one micro-batch's",
                     seconds=float(numbers["offload_waited"]), factor=1 / m)  # fmt: skip
-    if numbers["pp"]:
+    if sent := numbers["pp_forward"] + numbers["pp_backward"]:
         sends = float(figures.use("pipeline transfers", scaled_seconds, f"as priced; pipeline_factor ({FITTED})",
-                                  seconds=numbers["pp"] / m, factor=timing["pipeline_factor"]))  # fmt: skip
+                                  seconds=sent / m, factor=timing["pipeline_factor"]))  # fmt: skip
         if passing := float(batch.others["pipeline_transfer"]) - sends:
             figures.note("exposed vocabulary parallel exchanges", passing, "s", "not hidden by overlapping passes")
     if batch.others["other"]:

@@ -88,8 +88,7 @@ class Moved:
 
 
 def _prices(setup: Setup, stages: Sequence[int]) -> dict[tuple[Any, ...], float]:
-    """Seconds of a call of each exchange of some stages, the first stage's before others'. The timeline draws alike
-    stages alike, but of two with a neighbour in the pipeline one may have it on another node."""
+    """Seconds of a call of each exchange of some stages, the first stage's before others'."""
     network, built = network_of(setup), build_stages(setup)
     found: dict[tuple[Any, ...], float] = {}
     for stage in reversed(stages):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from distsim import keywords
-from distsim.engine.exchanges.pipeline import messages
+from distsim.engine.exchanges.all_flows import network_of, price_of
+from distsim.engine.exchanges.pipeline import hop_flows, messages
 from distsim.engine.exchanges.reach import refuse_unjoined
 from distsim.engine.jobs.models import named
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.stages import build_stages, folded
+from distsim.engine.kernels.sums import PHASES
 from distsim.engine.steps.breakdown import timing_of
 from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.content import chunk_shares, weight_seconds
@@ -22,6 +24,9 @@ from distsim.specs.job import Job
 from distsim.specs.model import Model
 from distsim.specs.support_rules import refuse_unsupported
 from distsim.specs.written import as_written
+
+SAME = 1e-9
+"""Links whose hops differ by less are alike: sums are rounded."""
 
 
 def model_setup(
@@ -72,20 +77,20 @@ def model_times(
 def pass_times(setup: Setup) -> dict[str, Any]:
     """Forward, input gradient, weight gradient and full backward, in seconds, of every stage, or where stages hold
     several of every chunk in model order: the first with the embedding, the last with head and loss, whichever stages
-    hold these. And the longest hop."""
+    hold these. And a hop, or where some lie between nodes one of each link."""
     refuse_unjoined(setup, setup.layout.gpus)
     timing, layout = timing_of(setup).model_dump(), layout_numbers(setup)
-    work, hops = work_of(setup), [0.0]
+    work, waits = work_of(setup), [0.0]
     pp = int(layout["pp"])
     chunks = len(setup.chunk_layers) // pp
     place_of = wave_chunk if folded(setup) else looped_chunk
     found: dict[int, tuple[float, float, float]] = {}
     stages = build_stages(setup)
-    kinds = kinds_of(stages)
+    kinds = kinds_of(setup)
     for alike, stage, one_of in zip(kinds, stage_numbers(work), work.stages, strict=True):
         one = micro_batch(stage, layout, timing)
-        hop = float(one.others["pipeline_transfer"])
-        whole = float(one.seconds) - hop
+        moving = float(one.others["pipeline_transfer"])
+        whole = float(one.seconds) - moving
         before, behind = map(float, one.passes)
         share = whole / (before + behind) if before + behind else 0.0  # the rest is spread over both
         weight, after = weight_seconds(setup, stages[one_of.index], stage, timing), behind * share
@@ -94,8 +99,18 @@ def pass_times(setup: Setup) -> dict[str, Any]:
             for turn, (of_forward, of_backward) in enumerate(parts):
                 place = place_of(turn, each.index, pp)
                 found[place] = (before * share * of_forward, (after - weight) * of_backward, weight * of_backward)
-        hops.append(hop / max(messages(setup, one_of.index), 1))
+        sends = sum(one_of.traffic[f"pp_{phase}"] for phase in PHASES[:2]) * timing["pipeline_factor"]
+        waits.append((moving - sends / layout["micro_batches"]) / max(messages(setup, one_of.index), 1))
     forward, inputs, weights = (list(column) for column in zip(*(found[i] for i in sorted(found)), strict=True))
     backward = [first + second for first, second in zip(inputs, weights, strict=True)]
     return {"forward": forward, "backward": backward, "input_gradient": inputs, "weight_gradient": weights,
-            "hop": max(hops)}  # fmt: skip
+            "hop": _hops(setup, timing["pipeline_factor"], max(waits))}  # fmt: skip
+
+
+def _hops(setup: Setup, factor: float, waits: float) -> float | list[float]:
+    """Seconds of a message between stages, with what a stage ``waits`` for others at each: one number, or where links
+    differ one of each."""
+    network = network_of(setup)
+    each = [float(price_of(flow, network).seconds) * factor + waits for flow in hop_flows(setup)]
+    alike = not each or max(each) - min(each) <= SAME * max(each)
+    return max(each, default=0.0) if alike else each

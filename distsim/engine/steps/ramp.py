@@ -30,7 +30,7 @@ def lengths_of(
     """How long the parts of a micro-batch are."""
     counts = [stage["count"] for stage in stages]
     whole = sum(count * one.seconds for count, one in zip(counts, each, strict=True))
-    forward = sum(count * one.passes[0] for count, one in zip(counts, each, strict=True))
+    forward = sum(count * (one.passes[0] + one.sent) for count, one in zip(counts, each, strict=True))
     weights = (
         sum(count * product_seconds(stage, "backward", timing) for count, stage in zip(counts, stages, strict=True))
         * layout["weights"]
@@ -61,7 +61,8 @@ class Slowest(NamedTuple):
 
 def slowest_of(stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch]) -> Slowest:
     """The slowest forward, backward and sum of both over the stages that a layout has, in seconds."""
-    pairs = [(one.passes[0], one.seconds - one.passes[0], one.seconds) for one in each]
+    forwards = [one.passes[0] + one.sent for one in each]  # a stage whose next is on another node may send for long
+    pairs = [(first, one.seconds - first, one.seconds) for first, one in zip(forwards, each, strict=True)]
     counts = [stage["count"] for stage in stages]
     return Slowest(*(
         largest([where(count > 0, pair[i], 0.0) for count, pair in zip(counts, pairs, strict=True)]) for i in range(3)

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 from distsim import catalog
-from distsim.engine.jobs.stages import build_stages
 from distsim.engine.steps.work import kinds_of
 from distsim.engine.timelines.ramps import EVEN
 from distsim.engine.timelines.schedule_shape import ALL_FORWARDS_FIRST, weight_versions
@@ -60,7 +59,7 @@ def _micro_batches(report: StepReport) -> list[float]:
 
     layout, timing = layout_numbers(report.setup, report.correction.state), report.timing.model_dump()
     found: dict[int, float] = {}
-    for alike, numbers in zip(kinds_of(build_stages(report.setup)), stage_numbers(report.work), strict=True):
+    for alike, numbers in zip(kinds_of(report.setup), stage_numbers(report.work), strict=True):
         found |= dict.fromkeys((stage.index for stage in alike), float(micro_batch(numbers, layout, timing).seconds))
     return [found[stage] for stage in sorted(found)]
 

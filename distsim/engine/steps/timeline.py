@@ -17,7 +17,7 @@ from distsim.engine.exchanges.flows import Flow
 from distsim.engine.exchanges.hidden import beside_each
 from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import Stage, build_stages, folded
+from distsim.engine.jobs.stages import Stage, folded
 from distsim.engine.steps.after import AfterLast, Hiding, after_last
 from distsim.engine.steps.compose import layout_numbers, micro_batch, own_numbers, stage_numbers
 from distsim.engine.steps.content import Piece, Priced, content_of, longest_first, pieces_of, priced_blocks
@@ -186,7 +186,7 @@ def timeline_of(report: StepReport) -> StepTimeline:
     chunks = setup.layout.vpp
     parts = []
     slowest = 0.0
-    kinds, devices, stages = kinds_of(build_stages(setup)), stage_numbers(report.work), own_numbers(report.work)
+    kinds, devices, stages = kinds_of(setup), stage_numbers(report.work), own_numbers(report.work)
     for alike, numbers, own in zip(kinds, devices, stages, strict=True):
         stage = alike[0]
         batch, visit = micro_batch(numbers, layout, timing), micro_batch(own, layout, timing)

@@ -11,6 +11,7 @@ from distsim.arrays import Number, plus, product, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow, Role
 from distsim.engine.exchanges.hidden import beside_each
+from distsim.engine.exchanges.pipeline import beyond
 from distsim.engine.jobs.exchange import Exchange, exchange_of
 from distsim.engine.jobs.models import refuse_untimed
 from distsim.engine.jobs.resolve import Setup
@@ -24,7 +25,7 @@ from distsim.engine.steps.vocabulary import shared_part
 
 Link = Literal["tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward",
                "ep_backward", "gather_forward", "gather_once", "gather_backward", "reduce", "reduce_each", "dp_step",
-               "dp_stated", "dp_ahead", "pp", "vocab", "vocab_beside", "offload_forward",
+               "dp_stated", "dp_ahead", "pp_forward", "pp_backward", "vocab", "vocab_beside", "offload_forward",
                "offload_backward", "offload_once", "offload_waited", "offload_step"]  # fmt: skip
 """A kind of traffic, whose seconds are kept apart because work of its own can hide them."""
 LINKS: tuple[Link, ...] = get_args(Link)
@@ -32,7 +33,7 @@ OF_GROUPS: dict[tuple[str, str], Link] = {
     ("tp", "forward"): "tp_forward", ("tp", "backward"): "tp_backward", ("tp", "step"): "tp_step",
     ("cp", "forward"): "cp_forward", ("cp", "backward"): "cp_backward",
     ("ep", "forward"): "ep_forward", ("ep", "backward"): "ep_backward",
-    ("pp", "forward"): "pp", ("pp", "backward"): "pp", ("pp", "step"): "dp_step",
+    ("pp", "forward"): "pp_forward", ("pp", "backward"): "pp_backward", ("pp", "step"): "dp_step",
     ("host", "forward"): "offload_forward", ("host", "backward"): "offload_backward", ("host", "step"): "offload_step",
 }  # fmt: skip
 """Kinds by the group that exchanges and the phase in which it does; a tied table's gradient goes between stages with
@@ -85,27 +86,33 @@ class Known:
     """What of a setup's work no network decides but by which ranks share a domain: kept for the same setup on
     others."""
 
-    stages: list[StageWork] = field(default_factory=list)
-    """Its distinct stages, without traffic."""
+    stages: dict[tuple[Any, ...], list[StageWork]] = field(default_factory=dict)
+    """Its distinct stages, without traffic, by what ranks share a domain: stages are alike whose neighbours are as
+    near."""
     flows: dict[tuple[Any, ...], list[list[Flow]]] = field(default_factory=dict)
     """What a rank of each exchanges, unpriced, by the domains that it is on."""
 
-    def stages_of(self, setup: Setup) -> list[StageWork]:
+    def stages_of(self, setup: Setup, network: Network) -> list[StageWork]:
         """The computation of a setup's stages."""
-        blocks: dict[int, BlockSums] = {}
-        if not self.stages:
-            for stage, count in distinct(build_stages(setup)):
-                found = stage_compute(setup, stage, blocks)
-                shared = shared_part(setup, stage, found)
-                self.stages.append(StageWork(stage.index, count, stage.layer_count, found, {}, shared))
-        return self.stages
+        found = self.stages.setdefault((network.domain, network.node), [])
+        if not found:
+            blocks: dict[int, BlockSums] = {}
+            computed: dict[tuple[Any, ...], tuple[StageCompute, Number]] = {}
+            for stage, count in distinct(setup):
+                same = stage.names, stage.embedding is None, stage.head is None
+                if same not in computed:
+                    whole = stage_compute(setup, stage, blocks)
+                    computed[same] = whole, shared_part(setup, stage, whole)
+                own, shared = computed[same]
+                found.append(StageWork(stage.index, count, stage.layer_count, own, {}, shared))
+        return found
 
     def flows_of(self, setup: Setup, exchange: Exchange, network: Network) -> list[list[Flow]]:
         """Their exchanges, kept where they are collectives of every step."""
         domains = network.domain, network.node, network.bridge, network.torus_axes
         if domains in self.flows:
             return self.flows[domains]
-        found = [stage_flows(setup, exchange, network, stage) for stage, _ in distinct(build_stages(setup))]
+        found = [stage_flows(setup, exchange, network, stage) for stage, _ in distinct(setup)]
         if exchange.plain:
             self.flows[domains] = found
         return found
@@ -115,7 +122,8 @@ class Known:
 def work_of(
     setup: Setup, price: Pricing = price_of, together: Together | None = None, known: Known | None = None
 ) -> Work:
-    """Fold ledger and traffic of a setup; stages that hold the same layers are folded once. ``price`` may remember, and
+    """Fold ledger and traffic of a setup; stages that hold the same layers, as near to their neighbours, are folded
+    once. ``price`` may remember, and
     ``together`` is told all exchanges before it is asked for each. ``known`` is of setups that differ in their network
     alone."""
     refuse_untimed(setup.model, setup.layout.attention, setup.kernels)
@@ -125,22 +133,24 @@ def work_of(
         together([flow for each in flows for flow in each], network)
     return Work(setup, tuple(
         replace(stage, traffic=traffic_seconds(setup, exchange, network, some, price))
-        for stage, some in zip(known.stages_of(setup), flows, strict=True)
+        for stage, some in zip(known.stages_of(setup, network), flows, strict=True)
     ))  # fmt: skip
 
 
-def distinct(stages: list[Stage]) -> list[tuple[Stage, int]]:
+def distinct(setup: Setup) -> list[tuple[Stage, int]]:
     """One of each kind of stages, the earliest, and their number."""
-    return [(alike[0], len(alike)) for alike in kinds_of(stages)]
+    return [(alike[0], len(alike)) for alike in kinds_of(setup)]
 
 
-def kinds_of(stages: list[Stage]) -> list[list[Stage]]:
-    """First stage, those between by what they hold and in which order, last stage."""
+def kinds_of(setup: Setup) -> list[list[Stage]]:
+    """First stage, those between by what they hold and in which order and by which stages they reach on their own node,
+    last stage."""
+    stages = build_stages(setup)
     if len(stages) <= 2:
         return [[stage] for stage in stages]
-    kinds: dict[tuple[str, ...], list[Stage]] = {}
+    kinds: dict[tuple[Any, ...], list[Stage]] = {}
     for stage in stages[1:-1]:
-        kinds.setdefault(stage.names, []).append(stage)
+        kinds.setdefault((stage.names, beyond(setup, stage.index)), []).append(stage)
     return [[stages[0]], *kinds.values(), [stages[-1]]]
 
 
