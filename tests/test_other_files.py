@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,16 @@ def test_a_model_that_is_typed_beside_a_file_is_the_one_that_is_suggested(
     file.write_text(QLORA, encoding="utf-8")
     assert run(["memory", "qwen3-8b", "--job", str(file)]) == 2
     assert "e.g. qwen3-8b --framework axolotl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a/" + "b" * 5000, "a\0b", "job.json"])
+def test_a_models_name_that_is_none_is_left_open(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name too long for the file system, none at all, or the file itself."""
+    monkeypatch.chdir(tmp_path)
+    stated = {"per_device_train_batch_size": 1, "output_dir": "x", "model_name_or_path": name, "optim": name}
+    Path("job.json").write_text(json.dumps(stated), encoding="utf-8")
+    assert run(["memory", "job.json"]) == 2
+    model = "job.json" if name == "job.json" else "MODEL"
+    assert f"e.g. {model} --framework huggingface --micro-batch 1\n" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from distsim.errors import DistsimError
 from distsim.other_names import Here, here
 
 NUMBERS = ("gpus", "tp", "pp", "cp", "ep", "zero", "seq", "micro_batch", "global_batch", "lora_rank")
@@ -122,7 +123,7 @@ def _word(name: str, text: str) -> str | None:
     from distsim import catalog
 
     if name == "optimizer":
-        return text if text and catalog.knows("optimizers", text) else None
+        return text if re.fullmatch(r"[\w.-]{1,64}", text) and catalog.knows("optimizers", text) else None
     if name == "lora_targets":
         return "all-linear" if text in ALL_PRODUCTS else text if re.fullmatch(r"\w+(?:,\w+)*", text) else None
     if name == "quantize":
@@ -134,8 +135,6 @@ def _word(name: str, text: str) -> str | None:
 
 def model_of(stated: Mapping[str, Any]) -> str:
     """The preset that a file's model is; a placeholder where it is none that is known."""
-    from distsim.interop.models import known_model
-
     text = {key: value for key, value in stated.items() if isinstance(value, str)}
     names = [value for key, value in text.items() if _names_model(key)]
     if "model.flavor" in text:  # torchtitan's
@@ -145,9 +144,20 @@ def model_of(stated: Mapping[str, Any]) -> str:
     for name in filter(None, names):
         if os.path.exists(name):  # a folder or file of the user's own, which is not read for a hint
             return shlex.quote(name)
-        if (model := known_model(name)) is not None:
-            return model.name
+        if preset := _preset(name):
+            return preset
     return ANY_MODEL
+
+
+def _preset(name: str) -> str:
+    """The preset that a name means; nothing where it is nobody's, or no name at all."""
+    from distsim.interop.models import known_model
+
+    try:
+        model = known_model(name)
+    except (OSError, ValueError, DistsimError):
+        return ""
+    return model.name if model is not None else ""
 
 
 def _names_model(key: str) -> bool:
