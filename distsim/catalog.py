@@ -130,9 +130,9 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
         from distsim.interop.meant_presets import no_file
 
         raise no_file(name, names(kind), _list_hint(kind) if kind != "links" else PROFILE_HINT)
-    from distsim.interop.meant_presets import meant_hardware, meant_preset
+    from distsim.interop.meant_presets import meant_hardware, meant_preset, undescribed
 
-    other = meant_hardware(name) if kind in ("gpus", "clusters") else ""
+    other = undescribed(plain(name)) or meant_hardware(name) if kind in ("gpus", "clusters") else ""
     near = other or meant_preset(kind, plain(name), {**dict.fromkeys(names(kind)), **aliases(kind)})
     raise DistsimError(f"unknown {SPOKEN.get(kind, kind.removesuffix('s'))} {name!r}", near, _list_hint(kind))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distsim import memory, search, step
+from distsim import comm, memory, search, step
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.runs.setup import setup_of
@@ -139,3 +139,17 @@ def test_a_search_leaves_out_ranks_too_few_for_an_imbalance() -> None:
     assert search(**job, expert_imbalance=3, ep="8").best
     with pytest.raises(DistsimError, match="the other constraints would allow: 1, 4, 8"):
         search(**job, expert_imbalance=3, ep="2")
+
+
+@pytest.mark.parametrize(("framework", "grown"), [("megatron-core", 3), ("nemo", 3), ("torchtitan", 1)])
+def test_ranks_that_share_experts_gather_what_the_busiest_was_sent(framework: str, grown: int) -> None:
+    """Where copies of tokens are gathered behind the all-to-all; torchtitan gathers tokens before they are routed."""
+    zero = 3 if framework == "torchtitan" else 1
+    job = {"model": "mixtral-8x7b", "gpu": "h100-sxm", "gpus": 16, "tp": 2, "ep": 4, "etp": 2, "seq": 4096,
+           "framework": framework, "zero": zero}  # fmt: skip
+    plain, busy = (comm(**job, expert_imbalance=share).collectives for share in (None, 3))
+    ratios: dict[str, set[float]] = {"ep": set(), "tp": set(), "": set()}
+    for one, other in zip(plain, busy, strict=True):
+        routed = one.purpose in ("expert dispatch", "expert combine")
+        ratios[one.group if routed else ""].add(float(other.bytes_per_call / one.bytes_per_call))
+    assert ratios == {"ep": {3}, "tp": {grown}, "": {1}}

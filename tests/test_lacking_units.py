@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import distsim
 from distsim import catalog
 from distsim.engine.exchanges.hidden import compute_seconds
 from distsim.engine.jobs.flops import peak_of
@@ -23,6 +24,8 @@ SETUP = resolve(Job(model="llama-7b", gpus=8))
     [
         ("v100-sxm2-32gb", "tf32", "fp32"), ("h100-sxm", "tf32", "tf32"), ("mi250x", "tf32", "fp32"),
         ("tpu-v5p", "tf32", "bf16"), ("v100-sxm2-32gb", "bf16", "fp32"), ("h100-sxm", "bf16", "bf16"),
+        ("v100-sxm2-32gb", "fp8", "fp32"), ("t4", "fp4", "fp32"), ("a100-sxm4-80gb", "fp8", "bf16"),
+        ("tpu-v4", "int8", "int8"), ("v100-sxm2-32gb", "fp16", "fp16"),
     ],
 )  # fmt: skip
 def test_wide_products(gpu: str, wide: str, units: str) -> None:
@@ -67,12 +70,23 @@ def test_exchanges_hide_beside_products_at_the_rate_that_utilisation_is_counted_
         ("a100-sxm4-80gb", "fp8", "no fp8 units for precision fp8; timed at its bf16 rate"),
         ("v100-sxm2-32gb", "bf16", "no bf16 units for precision bf16; timed at its fp32 rate"),
         ("v100-sxm2-32gb", "tf32", "timed at its fp32 rate"), ("v100-sxm2-32gb", "fp32", ""),
+        ("v100-sxm2-32gb", "fp8", "no fp8 units for precision fp8; timed at its fp32 rate"),
     ],
 )  # fmt: skip
 def test_the_user_is_told(gpu: str, precision: str, words: str) -> None:
     note = lacking_units(catalog.load("gpus", gpu), catalog.load("precisions", precision))
     assert words in note
     assert bool(note) is bool(words)
+
+
+@pytest.mark.parametrize("gpu", ["v100-sxm2-32gb", "t4", "a100-sxm4-80gb"])
+def test_a_narrow_recipe_is_timed_and_counted_at_the_rate_that_its_note_names(gpu: str) -> None:
+    """Before Ampere what such a recipe multiplies is bf16, which no unit multiplies there."""
+    told = {one: distsim.step("llama-7b", gpu=gpu, gpus=8, precision=one, zero=3) for one in ("fp8", "bf16")}
+    units = "fp32" if gpu != "a100-sxm4-80gb" else "bf16"
+    assert any(f"timed at its {units} rate" in note for note in told["fp8"].notes)
+    assert told["fp8"].seconds == pytest.approx(told["bf16"].seconds, rel=0.05)
+    assert told["fp8"].mfu == pytest.approx(told["bf16"].mfu, rel=0.05)
 
 
 def test_more_recomputed_layers_than_a_stage_has() -> None:

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.engine.jobs.kin import kin_of
+from distsim.engine.runs.setup import setup_of
 from distsim.errors import DistsimError
+from distsim.interop.runs import Run
 
 OPTIONS: dict[str, Any] = {"gpu": "h200-sxm", "gpus": 1, "seq": 512, "lora_rank": 8}
 
@@ -71,3 +74,44 @@ def test_fsdp_wraps_the_modules_that_peft_adapts(model: str, each: int) -> None:
         job: dict[str, Any] = {"model": model, "framework": framework, "gpus": 8, "gpu": "h100-sxm"}
         stage = distsim.memory(**job, lora_rank=16, lora_targets="attention").stages[0]
         assert stage.states.dense_parameters == 16 * each, framework
+
+
+EVERY = "q,k,v,o,gate,up,down"
+TRAINERS = [("huggingface", "q,v", "none", True), ("llama-factory", EVERY, "full", False),
+            ("LLaMAFactory", EVERY, "full", False), ("axolotl", EVERY, "full", True), ("ms-swift", EVERY, "full", True),
+            ("trl", "q,v", "full", True)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("framework", "targets", "recompute", "upcast"), TRAINERS)
+def test_trainers_around_transformers_have_their_own_defaults(
+    framework: str, targets: str, recompute: str, upcast: bool
+) -> None:
+    """All had been names of transformers' Trainer, which adapts queries and values and recomputes nothing."""
+    report = distsim.memory("llama-3-8b", framework=framework, quantize="nf4", **OPTIONS)
+    job = report.to_dict()["job"]
+    assert (job["lora_targets"], job["recompute"]) == (targets, recompute)
+    assert report.setup.framework.adapters.others_fp32 == upcast
+    assert kin_of(report.setup.framework).like == "huggingface"
+
+
+def test_a_default_of_a_trainer_gives_way_to_what_is_stated() -> None:
+    plain = distsim.memory("llama-3-8b", framework="huggingface", **OPTIONS)
+    asked = {"lora_targets": "q,v", "recompute": "none"}
+    for framework in ("axolotl", "ms-swift"):
+        assert distsim.memory("llama-3-8b", framework=framework, **asked, **OPTIONS).peak == plain.peak
+    chunks = distsim.memory("llama-3-8b", framework="huggingface", loss="chunked-nll", recompute="full", **OPTIONS)
+    assert distsim.memory("llama-3-8b", framework="trl", **OPTIONS).peak == chunks.peak
+
+
+@pytest.mark.parametrize("name", ["axolotl", "llama-factory", "ms-swift", "trl", "axolotl 0.6", "huggingface"])
+def test_measured_runs_of_trainers_are_replayed_by_their_notes(name: str) -> None:
+    cells = {"model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "1", "seq_len": "2048", "micro_batch": "1",
+             "lora_rank": "16", "finetune_kind": "lora", "year": "2026", "framework": name}  # fmt: skip
+    assert setup_of(Run(cells, 1)).framework.name == "huggingface"
+
+
+def test_a_reference_beside_trl_is_told_that_its_default_loss_is_another_trainers() -> None:
+    job = {**OPTIONS, "model": "llama-3-8b", "framework": "trl", "reference": "base", "micro_batch": 2}
+    assert any("--loss selective" in note for note in distsim.memory(**job).setup.notes)
+    for other in ({"loss": "selective"}, {"reference": None}):
+        assert not any("--loss selective" in note for note in distsim.memory(**{**job, **other}).setup.notes)

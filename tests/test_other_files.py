@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ TRAINER = '{"per_device_train_batch_size": 4, "output_dir": "out", "gradient_acc
 PEFT = '{"peft_type": "LORA", "base_model_name_or_path": "x", "r": 16}'
 FILES = [
     ("ds.json", DEEPSPEED, "a DeepSpeed configuration", "--framework deepspeed --global-batch 16 --zero 3"),
-    ("axolotl.yml", AXOLOTL, "an axolotl configuration", "--framework huggingface --quantize int8 --seq 2048"),
+    ("axolotl.yml", AXOLOTL, "an axolotl configuration", "--framework axolotl --quantize int8 --seq 2048"),
     ("titan.toml", TORCHTITAN, "a torchtitan configuration", "--framework torchtitan --seq 8192 --tp 2"),
     ("nemo.yaml", NEMO, "a Megatron configuration", "--tp 2 --micro-batch 1 --global-batch 64"),
     ("fsdp.yaml", ACCELERATE, "an accelerate configuration", "--framework huggingface --gpus 8"),
@@ -69,3 +70,96 @@ def test_a_job_file_with_another_tools_names_stays_a_job_file(
     assert run(["memory", "--job", str(file)]) == 2
     told = capsys.readouterr().err
     assert "did you mean micro_batch" in told and "looks like" not in told
+
+
+QLORA = """base_model: meta-llama/Meta-Llama-3-8B
+load_in_4bit: true
+adapter: qlora
+lora_r: 32
+lora_target_linear: true
+sequence_len: 4096
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+optimizer: paged_adamw_32bit
+gradient_checkpointing: true
+"""
+LISTED = """base_model: nobody/knows-this
+adapter: lora
+lora_target_modules:
+  - q_proj
+  - v_proj
+sequence_len: 2048
+fp16: true
+"""
+SFT = """model_name_or_path: Qwen/Qwen2.5-7B-Instruct
+finetuning_type: lora
+lora_target: all
+cutoff_len: 2048
+gradient_accumulation_steps: 8
+quantization_bit: 4
+enable_liger_kernel: true
+disable_gradient_checkpointing: true
+"""
+SHARDED = """{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "fp16": {"enabled": true},
+"optimizer": {"type": "AdamW", "params": {"lr": 0.1}}, "zero_optimization": {"stage": 3,
+"offload_optimizer": {"device": "nvme", "nvme_path": "x"}, "offload_param": {"device": "cpu"}}}"""
+LAUNCHED = """compute_environment: LOCAL_MACHINE
+distributed_type: DEEPSPEED
+num_processes: 16
+deepspeed_config:
+  zero_stage: 2
+  offload_optimizer_device: cpu
+  offload_param_device: none
+  gradient_accumulation_steps: 4
+"""
+PER_RANK = "(times the data parallel ranks)"
+SUGGESTED = [
+    ("ax.yml", QLORA, "llama-3-8b --framework axolotl --quantize nf4 --lora-rank 32 --lora-targets all-linear "
+     f"--seq 4096 --micro-batch 2 --optimizer paged_adamw_32bit --recompute full --global-batch 8 {PER_RANK}"),
+    ("listed.yml", LISTED, "MODEL --framework axolotl --lora-targets q_proj,v_proj --seq 2048 --precision amp-fp16 "
+     "--lora-rank 8 --recompute none"),
+    ("sft.yaml", SFT, "qwen2.5-7b --framework llama-factory --lora-targets all-linear --seq 2048 --quantize nf4 "
+     f"--loss liger --recompute none --lora-rank 8 --global-batch 8 {PER_RANK}"),
+    ("ds.json", SHARDED, "MODEL --framework deepspeed --micro-batch 4 --precision fp16 --optimizer AdamW --zero 3 "
+     f"--offload optimizer,parameters --offload-to nvme --global-batch 8 {PER_RANK}"),
+    ("launch.yaml", LAUNCHED, "MODEL --framework huggingface --gpus 16 --zero 2 --offload optimizer --global-batch 64"),
+    ("titan.toml", TORCHTITAN, "llama-3-8b --framework torchtitan --seq 8192 --tp 2"),
+    ("tune.yaml", TORCHTUNE, "llama-3-8b --framework torchtune"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "typed"), SUGGESTED, ids=[one[0] for one in SUGGESTED])
+def test_what_is_suggested_is_the_files_own_job(
+    name: str, text: str, typed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It named another model and left out checkpoints, optimizers, offloading and accumulated batches."""
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    assert run(["memory", str(file)]) == 2
+    told = capsys.readouterr().err.split("e.g. ")[1].strip()
+    assert told == typed
+    words = told.removesuffix(PER_RANK).replace("MODEL", "llama-3-8b").split()
+    gpus = [] if "--gpus" in words else ["--gpus", "1" if PER_RANK in told else "8"]
+    assert run(["memory", *words, "--gpu", "h200-sxm", *gpus]) in (0, 1)
+
+
+def test_a_model_that_is_typed_beside_a_file_is_the_one_that_is_suggested(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "ax.yml"
+    file.write_text(QLORA, encoding="utf-8")
+    assert run(["memory", "qwen3-8b", "--job", str(file)]) == 2
+    assert "e.g. qwen3-8b --framework axolotl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a/" + "b" * 5000, "a\0b", "job.json"])
+def test_a_models_name_that_is_none_is_left_open(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name too long for the file system, none at all, or the file itself."""
+    monkeypatch.chdir(tmp_path)
+    stated = {"per_device_train_batch_size": 1, "output_dir": "x", "model_name_or_path": name, "optim": name}
+    Path("job.json").write_text(json.dumps(stated), encoding="utf-8")
+    assert run(["memory", "job.json"]) == 2
+    model = "job.json" if name == "job.json" else "MODEL"
+    assert f"e.g. {model} --framework huggingface --micro-batch 1\n" in capsys.readouterr().err

@@ -463,6 +463,25 @@ def test_what_limits_are_held_against_is_told() -> None:
     assert answer["options"][answer["cheapest"]]["price"]["term"] == "on-demand"
 
 
+@pytest.mark.parametrize("asked", [
+    ("llama-3-70b", "--tokens", "1T", "--gpu", "h100-sxm", "--gpus", "512", "--provider", "nebius"),
+    ("llama-3-8b", "--tokens", "100B", "--cluster", "gb200-nvl72", "--gpus", "64", "--price", "owned", "--tp", "8"),
+])  # fmt: skip
+def test_utilisation_of_an_option_is_that_of_the_hours_beside_it(asked: tuple[str, ...]) -> None:
+    """Model FLOPs of all tokens over what the GPU-hours could compute; a step's own is higher and has its own name."""
+    option = json.loads(run(*asked, "--json").stdout)["options"][0]
+    text = run(*asked).stdout
+    command = next(line.removeprefix("the step ") for line in text.splitlines() if line.startswith("the step "))
+    step = json.loads(piped(*shlex.split(command)[1:], "--json").stdout)
+    chip = catalog.load("gpus", option["gpu"])
+    tokens = float(asked[2].rstrip("BT")) * (1e9 if asked[2].endswith("B") else 1e12)
+    of_token = step["model_flops_per_second_per_gpu"] * option["gpus"] / step["tokens_per_second"]
+    assert option["mfu"] == pytest.approx(of_token * tokens / (option["gpu_hours"] * 3600 * chip.peak.bf16), rel=1e-3)
+    assert option["step_mfu"] == pytest.approx(step["mfu"], rel=1e-3) and option["step_mfu"] > 1.1 * option["mfu"]
+    if " MFU" in text:
+        assert f"{option['mfu']:.0%}" in next(line for line in text.splitlines() if line.startswith(("●", "*")))
+
+
 def test_days_follow_from_steps_and_spare_nodes_are_priced_apart() -> None:
     asked = ("llama-2-7b", "--tokens", "100B", "--gpu", "h100-sxm", "--gpus", "64", "--provider", "nebius")
     few, many = (json.loads(run(*asked, "--spares", spares, "--json").stdout)["options"][0] for spares in ("1", "3"))

@@ -62,11 +62,21 @@ def test_step_and_comm_agree_that_a_long_ring_hides() -> None:
     assert sum(float(row.exposed_seconds) for row in rows) < 0.1 * priced(**LONG)
 
 
-def test_the_explanation_says_so() -> None:
+def test_the_explanation_has_the_ring_beside_attention() -> None:
+    """What hides, and the share that is lost all the same, are figures of their own: both add up to the step's."""
     from distsim.engine.steps.figures import sections
 
-    told = [figure.source for section in sections(distsim.step(**LONG)) for figure in section.figures]
-    assert any("less what attention hides" in source for source in told)
+    report = distsim.step(**LONG)
+    told = {one.label: one for part in sections(report) for one in part.figures}
+    whole = 0.0
+    for phase in ("forward", "backward"):
+        left, added = (told[f"context parallel, {phase}{more}"] for more in (", left beside the ring's attention", ""))
+        hides = left.arguments
+        assert hides["compute_seconds"] > hides["exchange_seconds"], "attention is longer than the ring"
+        assert left.value == pytest.approx(hides["exchange_seconds"] * hides["exposed_fraction"])
+        assert (added.arguments["priced_seconds"], added.arguments["beside_seconds"]) == (0, left.value)
+        whole += float(added.value)
+    assert whole == pytest.approx(exposed(report), rel=0.01)
 
 
 def test_the_last_step_of_a_ring_hides_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -206,3 +207,16 @@ def test_rates_of_a_node_are_told_as_such(gpu: str, gpus: int, each: int, monkey
     fabric = vary(Request(job, (gpus,), BOUNDS), "fabric.bandwidth", "1,2")
     assert "as fabric.bandwidth per GPU varies" in lines(fabric, Style(200, 0, False))[0]
     assert varied("seq", "1024,2048").to_dict()["per_gpus"] is None
+
+
+def test_sentences_are_folded_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but command lines, which are to copy; a pipe gets each sentence on its line."""
+    report = varied("network.bandwidth", "0.5..2")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    wide = lines(report, Style(80, 0, True))
+    titles = [line for line in wide if line.startswith(("llama-7b on", "Tokens per second"))]
+    assert len(titles) == 2 and min(len(line) for line in titles) > 80
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = lines(report, Style(80, 0, True))
+    assert [line for line in narrow if len(line) > 80 and "distsim search" not in line] == []
+    assert all(title.split() in [(a + b).split() for a, b in pairwise(narrow)] for title in titles)

@@ -52,8 +52,8 @@ def test_a_measured_run_of_8192_keys() -> None:
 
 @pytest.mark.parametrize("framework", ["torch-ddp", "plain-torch", "huggingface", "fsdp", "litgpt"])
 def test_a_compiler_makes_one_kernel_of_scale_mask_and_softmax(framework: str) -> None:
-    """As --framework torch-compile, whose GPT-2 on an A100 is right (tests/test_loss_passes.py). nanoGPT's own attention
-    on an RTX 4070 takes 0.69 s compiled, which had been 1.75 and is 1.04."""
+    """As --framework torch-compile, whose GPT-2 on an A100 is right (tests/test_loss_passes.py). nanoGPT's own
+    attention on an RTX 4070 takes 0.69 s compiled, which had been 1.75 and is 1.04."""
     job = {**JOB, "model": "llama-3.2-1b", "gpu": "rtx-4070", "gpus": 1, "seq": 1024, "micro_batch": 4,
            "precision": "amp-bf16"}  # fmt: skip
     moved: dict[tuple[str, bool | None], float] = {}

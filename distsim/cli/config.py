@@ -39,8 +39,9 @@ def user_file() -> Path:
     return Path(home) / "distsim" / "config.toml"
 
 
-def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Job options of a TOML file, with underscores or hyphens; anything else in it is an error."""
+def read_options(path: Path, known: Mapping[str, Any], model: str | None = None) -> dict[str, Any]:
+    """Job options of a TOML file, with underscores or hyphens; anything else in it is an error. ``model`` is the one
+    that was typed beside it."""
     try:
         data = tomllib.loads(text_of(path))
     except OSError as error:
@@ -48,7 +49,7 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise DistsimError("is not a text file; TOML is expected", where=str(path)) from None
     except tomllib.TOMLDecodeError as error:
-        _refuse_other(path)
+        _refuse_other(path, model)
         raise DistsimError(f"not valid TOML: {error}", where=str(path)) from None
     named: dict[str, Any] = {}
     for spelling, value in data.items():
@@ -60,7 +61,7 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     for name in named:
         if name not in known:
             if not any(one in known and not isinstance(value, dict) for one, value in named.items()):
-                _refuse_other(path)
+                _refuse_other(path, model)
             from distsim.other_names import meant
 
             hint = (
@@ -72,10 +73,10 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _anchored(value, folder) if folder and name in PATHS else value for name, value in named.items()}
 
 
-def _refuse_other(path: Path) -> None:
+def _refuse_other(path: Path, model: str | None) -> None:
     from distsim.interop.other_files import refuse_other
 
-    refuse_other(path)
+    refuse_other(path, model)
 
 
 def _anchored(value: Any, folder: str) -> Any:
@@ -127,9 +128,9 @@ def _value(text: str, kind: Any, variable: str) -> Any:
         raise DistsimError(f"{text!r} is not a {'whole ' * (kind is int)}number", where=variable) from None
 
 
-def places(known: Mapping[str, Any], job_file: Path | None) -> list[Stated]:
-    """Everything stated beside the command line, strongest first."""
-    found = [Stated(f"job file {job_file}", read_options(job_file, known))] if job_file is not None else []
+def places(known: Mapping[str, Any], job_file: Path | None, model: str | None = None) -> list[Stated]:
+    """Everything stated beside the command line, strongest first; ``model`` is the one that was typed there."""
+    found = [Stated(f"job file {job_file}", read_options(job_file, known, model))] if job_file is not None else []
     found.append(Stated("environment", from_environment(known)))
     for label, path in (("project", Path(PROJECT_FILE)), ("user config", user_file())):
         if path.is_file():

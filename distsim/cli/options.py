@@ -92,7 +92,7 @@ def with_places(typed: dict[str, Any], file: Path | None = None) -> tuple[dict[s
     from distsim.cli import config, places
 
     known = {"model": str, **{name: kind for name, (kind, _) in JOB_OPTIONS.items()}}
-    under = config.places(known, file)
+    under = config.places(known, file, typed.get("model"))
     merged, origins = config.merge(typed, under)
     places.remember(merged, origins)
     if file is not None:

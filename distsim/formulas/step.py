@@ -56,7 +56,7 @@ def scaled_seconds(seconds: Number, factor: Number) -> Number:
 @formula(unit="s", source="two queues in series: what the host's pace leaves of exchanges that are queued on the GPU")
 def queued_seconds(priced_seconds: Number, factor: Number, beside_seconds: Number, share_left: Number) -> Number:
     """What an exchange adds to a phase: its price and the fitted factor, and what others that should run beside
-    products leave exposed of themselves; of both the share that neither the host's pace nor attention hides."""
+    products or attention leave exposed of themselves; of both the share that the host's pace does not hide."""
     return (priced_seconds * factor + beside_seconds) * share_left
 
 
@@ -74,7 +74,8 @@ def step_seconds(
     return ((micro_batches + ramp + apart + after) * (1 + jitter) + fixed) * correction
 
 
-@formula(unit="s", source="definition; the fraction that never hides is fitted")
+@formula(unit="s", source="what is too long to hide, and of what hides the share that exchange and computation lose to "
+         "each other, which is fitted")  # fmt: skip
 def exposed_seconds(exchange_seconds: Number, compute_seconds: Number, exposed_fraction: Number) -> Number:
     """Exposed part of an exchange that overlaps computation of ``compute_seconds``."""
     hidden = minimum(exchange_seconds, compute_seconds) * (1 - minimum(exposed_fraction, 1.0))

@@ -25,6 +25,14 @@ SHOWN = 4
 """Fields that tell what a preset is."""
 MOST_TOLD = 3
 _STAGE = re.compile(r"zero-?(?:stage-?)?([0-3])(?![0-9])")
+UNDESCRIBED = (
+    (r"\bapple\b|^m[1-9](-(pro|max|ultra))?(?=-|$)|^(i?mac|macbook|mac-?(studio|mini|pro))\b|^(mps|metal)$",
+     "Apple silicon is not described: no run of training on it is known here"),
+    (r"\bcpus?\b|\b(xeon|epyc|ryzen|threadripper|graviton\d?|cobalt|axion)\b|\bcore-(ultra|i\d)|^(nvidia-)?grace$",
+     "CPUs are not described: a step is that of accelerators, whose hosts clusters state"),
+    (r"^(cuda|rocm|hip|xpu|npu|gpu|xla):?\d*$", "that is what torch calls any such device: name the accelerator"),
+)  # fmt: skip
+"""Names of hardware that has no preset, and of no hardware, with what to say of them."""
 MISTYPED = 0.8
 """How like a preset's a name must be to be taken for a slip of the keys, before it is looked for among other tools'."""
 
@@ -87,6 +95,11 @@ def meant_hardware(name: str) -> str:
         return f"it is a cluster with {each} {chip.gpu} per node: --cluster {chip.cluster}"
     many = chip.many if chip is not None else None
     return f"it is {many} accelerators: --gpu {chip.gpu} --gpus {many}" if chip is not None and many else ""
+
+
+def undescribed(name: str) -> str:
+    """A hint line for a name, written plain, of hardware that has no preset of its own; empty for others."""
+    return next((told for words, told in UNDESCRIBED if re.search(words, name)), "")
 
 
 def no_file(path: str, known: Iterable[str], otherwise: str) -> DistsimError:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.other_names import here
 from distsim.plain_files import text_of
 
 
@@ -23,16 +22,21 @@ class Kind(NamedTuple):
     framework: str
     keys: tuple[str, ...]
     least: int = 2
+    rank: int = 0
+    """Of adapters where a file names none; 0: it must."""
+    silent: tuple[tuple[str, str], ...] = ()
+    """What holds where a key is missing, and the framework's profile has it otherwise."""
 
 
 KINDS = (
     Kind("a torchtitan configuration", "torchtitan",
          ("model.flavor", "training.local_batch_size", "training.seq_len", "job.dump_folder", "metrics.log_freq")),
     Kind("a torchtune recipe", "torchtune", ("model._component_", "tokenizer._component_", "optimizer._component_"), 1),
-    Kind("an axolotl configuration", "huggingface",
-         ("base_model", "adapter", "sequence_len", "sample_packing", "val_set_size", "datasets", "lora_r")),
-    Kind("a LLaMA-Factory configuration", "huggingface",
-         ("finetuning_type", "model_name_or_path", "cutoff_len")),
+    Kind("an axolotl configuration", "axolotl",
+         ("base_model", "adapter", "sequence_len", "sample_packing", "val_set_size", "datasets", "lora_r"), 2, 8,
+         (("gradient_checkpointing", "none"), ("lora_target_modules", "q,v"))),
+    Kind("a LLaMA-Factory configuration", "llama-factory",
+         ("finetuning_type", "model_name_or_path", "cutoff_len"), 2, 8),
     Kind("an adapter's configuration of peft", "huggingface", ("peft_type", "base_model_name_or_path")),
     Kind("an accelerate configuration", "huggingface",
          ("compute_environment", "distributed_type", "fsdp_config", "deepspeed_config", "machine_rank")),
@@ -48,22 +52,24 @@ KINDS = (
           "encoder_seq_length", "language_model")),
 )  # fmt: skip
 """The most telling first; keys as people write them (recalled)."""
-MOST_TOLD = 6
-"""Options that are told."""
-TAKEN = ("gpus", "tp", "pp", "cp", "ep", "zero", "seq", "micro_batch", "global_batch", "lora_rank", "quantize")
-"""Those that a number in such a file says by itself."""
 _YAML = re.compile(r"^( *)([A-Za-z_][\w.-]*):(?:\s+(.*?))?\s*(?:#.*)?$")
 
+_ITEM = re.compile(r"^ *- +([\w.-]+)\s*(?:#.*)?$")
 
-def refuse_other(path: Path) -> None:
-    """Raise for a file of another tool, or in YAML; what is wrong with others is told by whoever reads them."""
+
+def refuse_other(path: Path, model: str | None = None) -> None:
+    """Raise for a file of another tool, or in YAML; what is wrong with others is told by whoever reads them. ``model``
+    is the one that was named beside the file."""
     stated = dict(_stated(path))
     found = next((kind for kind in KINDS if _count(kind, stated) >= kind.least), None)
     if found is not None:
-        options = " ".join([f"--framework {found.framework}", *_options(stated)])
+        from distsim.interop.other_options import model_of, options_of
+
+        options = options_of(stated, found.framework, found.rank, dict(found.silent))
         raise DistsimError(
             f"looks like {found.called}, which is not read",
-            f"name a model and state the rest as options, e.g. llama-7b {options}", where=str(path),
+            f"name a model and state the rest as options, e.g. {model or model_of(stated)} {options}",
+            where=str(path),
         )  # fmt: skip
     if path.suffix.lower() in (".yaml", ".yml") and path.is_file():
         raise DistsimError("is YAML, which is not read", "a model is a preset's name, a TOML of its shape, or a "
@@ -74,20 +80,6 @@ def _count(kind: Kind, stated: dict[str, Any]) -> int:
     """How many of a tool's keys a file has; those without a section also inside of others."""
     inside = {key.rpartition(".")[2] for key in stated} | {key.partition(".")[0] for key in stated}
     return sum(key in stated or key in inside for key in kind.keys)
-
-
-def _options(stated: dict[str, Any]) -> Iterator[str]:
-    """What a file's whole numbers and switches are as options here, each once."""
-    told: set[str] = set()
-    for key, value in stated.items():
-        meant = here(key, TAKEN)
-        if len(meant) != 1 or meant[0].why or meant[0].name in told or len(told) == MOST_TOLD:
-            continue
-        number = str(value) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else ""
-        text = meant[0].value if value is True else "" if meant[0].value else number
-        if text:
-            told.add(meant[0].name)
-            yield meant[0]._replace(value=text).as_option()
 
 
 def _stated(path: Path) -> Iterator[tuple[str, Any]]:
@@ -108,16 +100,29 @@ def _stated(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _flat(table: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
-        yield f"{before}{key}", None if isinstance(value, (dict, list)) else value
+        yield f"{before}{key}", None if isinstance(value, dict) else _joined(value)
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{key}.")
 
 
+def _joined(value: Any) -> Any:
+    """A list of words as one, with commas; nothing of other lists."""
+    if not isinstance(value, list):
+        return value
+    return ",".join(value) if value and all(isinstance(one, str) for one in value) else None
+
+
 def _yaml(text: str) -> Iterator[tuple[str, Any]]:
-    """The plain lines of a YAML file, ``key: value`` with its sections by indentation; enough to know it by."""
+    """The plain lines of a YAML file, ``key: value`` with its sections by indentation and lists of words; enough to
+    know it by."""
     sections: list[tuple[int, str]] = []
+    listed: list[str] = []
     for line in text.splitlines():
-        match = _YAML.match(line)
+        if (item := _ITEM.match(line)) is not None and sections:
+            listed.append(item[1])
+            yield ".".join(name for _, name in sections), ",".join(listed)
+            continue
+        match, listed = _YAML.match(line), []
         if match is None:
             continue
         indent, key, value = len(match[1]), match[2], (match[3] or "").strip("'\"")

@@ -201,7 +201,7 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
             datum(option.gpu_hours, gpu_hours(option)), datum(option.dollars, dollars(option.dollars)),
             *([_owed(option)] if reserved else []),
             datum(option.energy_kwh, number((option.energy_kwh or 0) / KWH_PER_MWH, 0)), f"{one.goodput.fraction:.1%}",
-            "-" if one.mfu is None else f"{one.mfu:.0%}",
+            "-" if option.mfu is None else f"{option.mfu:.0%}",
         ])  # fmt: skip
     caption = (
         f"{len(rows)} of {len(made.options)} options, cheapest first. ★ the option shown below; letters: "

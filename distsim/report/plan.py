@@ -178,7 +178,7 @@ def _cells(made: Plan, option: Option, today: datetime.date) -> dict[str, str]:
         "GPU-hours": gpu_hours(option),
         "dollars": dollars(option.dollars), OWED: owed_whole(option),
         "MWh": "-" if option.energy_kwh is None else number(option.energy_kwh / KWH_PER_MWH, 0),
-        "goodput": f"{one.goodput.fraction:.1%}", "MFU": "-" if one.mfu is None else f"{one.mfu:.0%}",
+        "goodput": f"{one.goodput.fraction:.1%}", "MFU": "-" if option.mfu is None else f"{option.mfu:.0%}",
     }  # fmt: skip
 
 
@@ -257,7 +257,7 @@ def _number(value: Any) -> Any:
 def csv_lines(made: Plan) -> Sequence[str]:
     """The options as CSV, SI units in the headers."""
     keys = ("cluster", "gpu", "gpus", "global_batch", "days", "gpu_hours", "dollars", "energy_kwh", "tonnes_co2e",
-            "goodput", "spare_nodes", "tokens_per_dollar", "step_seconds", "mfu")  # fmt: skip
+            "goodput", "spare_nodes", "tokens_per_dollar", "step_seconds", "step_mfu", "mfu")  # fmt: skip
     layout = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "recompute")
     spread = ("days", "dollars", "energy_kwh", "tokens_per_dollar")
     out = io.StringIO()

@@ -7,6 +7,7 @@ import string
 from itertools import pairwise
 
 from distsim.engine.layouts.vary import Point, VaryReport
+from distsim.report.prose import folded
 from distsim.report.search import command, price_lines
 from distsim.report.search_table import DEGREES, LIMITED, degrees, figures, fitted, limit_cells, recompute_word
 from distsim.report.style import BLUE, VERMILLION, Style
@@ -20,22 +21,24 @@ def lines(report: VaryReport, term: Style) -> list[str]:
     """What was varied, the best layout for each value, the plot, and where the best layout changes."""
     request, base = report.request, report.base
     gpus = "" if report.field == "gpus" else f" on {' or '.join(f'{one:,}' for one in request.gpus)}"
-    made = [
+    made = folded([
         f"{term.bold(base.model.name)}{gpus} x {base.gpu_words} ({base.cluster.name}): "
         f"best by {request.objective} as {term.bold(report.field)}{per(report)} varies",
-    ]  # fmt: skip
+    ], indent=4)  # fmt: skip
     priced = [point.report for point in report.points if point.report is not None and point.report.rents]
     made += [*dict.fromkeys(line for found in priced for line in price_lines(found)), ""]
     names = letters(report)
     made += [*table(report, names, term), ""]
-    made += [f"With {text_of(report, point)}: {point.problem}." for point in report.points if point.problem]
+    problems = [f"With {text_of(report, point)}: {point.problem}." for point in report.points if point.problem]
+    made += folded(problems, indent=4)
     made += [*plot(report, names, term)]
     for before, after in pairwise(point for point in report.points if point.best):
         if names[before.value] != names[after.value]:
-            made.append(
+            changes = (
                 f"Between {text_of(report, before)} and {text_of(report, after)} the best layout changes from "
                 f"{names[before.value]} to {names[after.value]}."
             )
+            made += folded([changes], indent=4)
     found = [point for point in report.points if point.best]
     if len(set(names.values())) == 1 and len(found) > 1:
         made.append("The best layout is the same for all values.")
@@ -112,7 +115,8 @@ def plot(report: VaryReport, names: dict[float, str], term: Style) -> list[str]:
         row = round((high - rate) / (high - low) * (HEIGHT - 1)) if high > low * (1 + SAME) else HEIGHT // 2
         grid[row][column] = names[value]
     wall, floor, corner = term.choose("│", "|"), term.choose("─", "-"), term.choose("└", "+")
-    made = [term.bold(f"Tokens per second against {report.field}{per(report)} (logarithmic); letters: the best layout")]
+    title = f"Tokens per second against {report.field}{per(report)} (logarithmic); letters: the best layout"
+    made = [term.bold(line) for line in folded([title], indent=4)]
     for index, cells in enumerate(grid):
         text = count(high) if index == 0 else count(low) if index == HEIGHT - 1 else ""
         drawn = "".join(term.ink(cell, BLUE) if cell != " " else cell for cell in cells)

@@ -137,7 +137,7 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
     calls = collective.calls * layout.micro_batches
     if rules.input_gradient_per_matrix if collective.op == "all_reduce" else rules.input_per_matrix:
         calls = calls * collective.matrices
-    size = collective.bytes_logical * ((exchange.expert_imbalance or 1) if collective.group == "ep" else 1)
+    size = collective.bytes_logical * _busiest(exchange, layout, collective)
     if part == "embedding" and operation.name != EMBEDDING:
         part = "layers"  # lookups of a second stack's words and of inputs of all layers are told with the layers
     ring = collective.group == "cp" and collective.op == "send_recv"
@@ -154,6 +154,14 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
         priced_as="send_recv" if ring else "",
         where=part,
     )
+
+
+def _busiest(exchange: Exchange, layout: Layout, collective: Collective) -> Number:
+    """The busiest rank's share of what experts exchange, where a job states it: ranks that share experts gather exactly
+    what that rank was sent, and reduce what it sends back. Tokens that are gathered before they are routed are as many
+    everywhere, and a tensor parallel region's."""
+    uneven = exchange.expert_imbalance is not None and collective.group in ("ep", "etp")
+    return where(layout.ep > 1, exchange.expert_imbalance, 1) if uneven else 1
 
 
 def replicated_gradient_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:

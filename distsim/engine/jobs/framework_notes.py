@@ -115,7 +115,7 @@ def _indexer_notes(framework: Framework, model: Model) -> list[str]:
 
 def _transformers(framework: Framework) -> bool:
     """Whether it runs transformers' modules."""
-    return "huggingface" in (framework.name, framework.modules)
+    return "huggingface" in (framework.name, framework.modules, framework.based_on)
 
 
 def _delta_notes(framework: Framework, model: Model, kernels: Kernels) -> list[str]:

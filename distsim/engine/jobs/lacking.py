@@ -26,11 +26,11 @@ STAND_INS = {"int8": "fp8"}
 
 
 def wide_units(peak: Peak, wanted: str) -> str | None:
-    """Units for products of two or four bytes. TF32 and bf16 are made in full precision where no unit multiplies them
-    (cuBLAS on chips before Ampere widens bf16 to fp32), but for chips that state no fp32 rate (TPUs make bf16
-    passes)."""
-    exact = ("fp32",) if wanted in ("tf32", "bf16") else ()
-    return next((name for name in (wanted, *exact, "bf16", "fp16", "fp32") if getattr(peak, name)), None)
+    """Units for products of two or four bytes, and for those of narrow recipes without units of their own: what these
+    multiply is in bf16. TF32 and bf16 are made in full precision where no unit multiplies them (cuBLAS on chips before
+    Ampere widens bf16 to fp32), but for chips that state no fp32 rate (TPUs make bf16 passes)."""
+    instead = {"tf32": ("fp32", "bf16", "fp16"), "fp16": ("bf16", "fp32")}.get(wanted, ("bf16", "fp32", "fp16"))
+    return next((name for name in (wanted, *instead) if getattr(peak, name)), None)
 
 
 def measured_as(chip: Accelerator, precision: Precision) -> str:

@@ -33,11 +33,17 @@ PAIRS = (
     "alone takes single answers)"
 )
 GATHERED = "trainers that gather log-probabilities from the logits (TRL) keep one more fp32 copy: --loss selective"
+CHUNKED = (
+    "the loss in chunks is that of supervised fine-tuning; trainers that compare answers gather log-probabilities from "
+    "whole logits: --loss selective"
+)
 
 
 def gathered_note(job: Job, kernels: Kernels) -> str:
     """A note where the loss is not that of a trainer which compares answers, or nothing."""
     referred = job.reference not in (None, "none")
+    if referred and kernels.loss_chunk_again and job.loss is None:
+        return CHUNKED
     return GATHERED if referred and kernels.loss == "eager" and not kernels.loss_gathered else ""
 
 

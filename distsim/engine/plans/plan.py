@@ -42,6 +42,7 @@ class Candidate:
     breakdown: Mapping[str, float]
     """Seconds of each part of a step."""
     mfu: float | None = None
+    """Of a step as benchmarks measure it, as ``step_seconds`` is."""
     global_batch: int | None = None
     """Sequences per step."""
     checkpoint_bytes: float = 0.0
@@ -140,6 +141,12 @@ class Option:
         return self.candidate.gpus / self.billed_gpus
 
     @property
+    def mfu(self) -> float | None:
+        """Of all hours that are paid: the step's over pace, failures and pauses, of accelerators with ranks."""
+        step = self.candidate.mfu
+        return None if step is None else step / self.candidate.goodput.stretch * self.busy_share
+
+    @property
     def terms(self) -> int | None:
         """How many terms of a reservation the run takes, each paid whole; None for machines paid by the hour."""
         return self.terms_in(self.days)
@@ -228,7 +235,7 @@ class Option:
             "tokens_per_dollar": self.tokens_per_dollar, "tokens_per_dollar_interval": {
                 "level": LEVEL, "low": self.tokens / self.dollars_at(self.days_high),
                 "high": self.tokens / self.dollars_at(self.days_low),
-            }, "step_seconds": one.step_seconds, "mfu": one.mfu,
+            }, "step_seconds": one.step_seconds, "step_mfu": one.mfu, "mfu": self.mfu,
             "memory_fraction": one.memory_fraction,
             "interruptions": self.interruptions,
             "price": self.quote.to_dict(),

@@ -29,6 +29,7 @@ from distsim.interop.runs.names import (
     WHOLE_NUMBERS,
     nearest_profile,
     precision_like,
+    replayed_name,
     rounds_products,
 )
 from distsim.interop.runs.sharding import by_torch
@@ -136,6 +137,7 @@ def _profile_of(run: Run) -> tuple[str, str]:
     name = run_notes.framework_name(run)
     if name is None:
         raise MissingCell("framework is blank")
+    name = replayed_name(name)
     if told := told_software(run):
         return told, ""
     chip = preset_of(run)

@@ -37,12 +37,21 @@ def beside_attention(
     exchanges: Sequence[Number], stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]
 ) -> list[Number]:
     """Exposed seconds of a ring's exchanges: keys and values of the next step travel during the attention of this one,
-    in forward, backward and recomputation."""
-    ring = layout["ring"]
-    if nothing(ring):
+    in forward, backward and recomputation. Attention that is long enough hides all but the fitted share, which both
+    lose to each other: without it, rings that nobody fitted come out 7% too fast, not 4%
+    (docs/findings/exchanges-and-networks.md)."""
+    if nothing(layout["ring"]):
         return list(exchanges)
-    f, b, r = (stage[f"{phase}.attention"] / timing["attention"] * ring for phase in PHASES)
-    return [exposed(one, beside, timing["exposed_fraction"]) for one, beside in zip(exchanges, (f, b + r), strict=True)]
+    hiding = ring_attention(stage, layout, timing)
+    return [exposed(one, beside, timing["exposed_fraction"]) for one, beside in zip(exchanges, hiding, strict=True)]
+
+
+def ring_attention(
+    stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]
+) -> tuple[Number, Number]:
+    """Seconds of attention of a micro-batch that a ring's exchanges run beside, in forward and backward."""
+    f, b, r = (stage[f"{phase}.attention"] / timing["attention"] * layout["ring"] for phase in PHASES)
+    return f, b + r
 
 
 def behind_first(setup: Setup) -> Number:

@@ -15,7 +15,7 @@ from distsim.engine.jobs.flops import active_parameters, attended, model_flops, 
 from distsim.engine.jobs.reference import runs_reference
 from distsim.engine.kernels.sums import PHASES
 from distsim.engine.steps.after import AfterLast, Hiding, after_last
-from distsim.engine.steps.beside import beside_products
+from distsim.engine.steps.beside import beside_products, ring_attention
 from distsim.engine.steps.compose import (
     EXCHANGES,
     MicroBatch,
@@ -127,11 +127,26 @@ def _computation(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, 
     return figures
 
 
-def _left_of(key: str, unhidden: float, layout: Mapping[str, Any]) -> str:
-    """What else than its price makes an exchange's time."""
-    beside = "; what overlapping exchanges leave beside products" if unhidden else ""
-    ring = ", less what attention hides in all but the ring's last step" if key == "cp" and layout["ring"] else ""
-    return f"{beside}{ring}; less where the host sets the pace"
+def _unhidden(
+    figures: Figures, stage: _Stage, key: str, index: int, layout: Mapping[str, Any], timing: Mapping[str, float]
+) -> tuple[float, float, str]:
+    """Of an exchange of one micro-batch in a phase: what is priced and waits whole, what is left of it where it runs
+    beside computation, and what that is called."""  # fmt: skip
+    numbers, m = stage.numbers, layout["micro_batches"]
+    priced = float(numbers[f"{key}_{PHASES[index]}"]) / m
+    if key == "tp" and PHASES[index] == "backward" and numbers["tp_beside"]:
+        left = float(beside_products(numbers, layout, timing))
+        return priced, left, "; what overlapping exchanges leave beside products" if left else ""
+    if key == "cp" and layout["ring"] and priced:
+        ring = figures.use(
+            f"context parallel, {PHASES[index]}, left beside the ring's attention", exposed_seconds,
+            "the ring as distsim comm prices it, times context_factor; attention of all its steps but one",
+            exchange_seconds=priced * timing["context_factor"],
+            compute_seconds=float(ring_attention(numbers, layout, timing)[index]),
+            exposed_fraction=timing["exposed_fraction"],
+        )  # fmt: skip
+        return 0.0, float(ring), "; what is left beside the ring's attention"
+    return priced, 0.0, ""
 
 
 def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
@@ -142,9 +157,8 @@ def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, fl
         for index, phase in enumerate(beside):
             seconds = float(added[name][index])
             if seconds:
-                priced, overlaps = float(numbers[f"{key}_{phase}"]) / m, key == "tp" and phase == "backward"
-                unhidden = float(beside_products(numbers, layout, timing)) if overlaps and numbers["tp_beside"] else 0.0
-                source = f"priced as by distsim comm; {factor} ({FITTED}){_left_of(key, unhidden, layout)}"
+                priced, unhidden, told = _unhidden(figures, stage, key, index, layout, timing)
+                source = f"priced as by distsim comm; {factor} ({FITTED}){told}; less where the host sets the pace"
                 words, whole = f"{name.replace('_', ' ')}, {phase}", priced * timing[factor] + unhidden
                 if whole:
                     figures.use(words, queued_seconds, source, priced_seconds=priced, factor=timing[factor],

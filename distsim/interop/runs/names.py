@@ -53,6 +53,10 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
 """Words of a framework's name, the profile that is nearest, and the one where the run splits its model if that one
 cannot. What trains comes before what it is built of: NeMo before Megatron, JAX and transformers before Transformer
 Engine, which brings fused layers to any of them."""
+TOLD_BY_NOTES = ("axolotl", "llama-factory", "ms-swift", "trl")
+"""Shipped profiles of trainers around transformers that state their defaults alone. Notes of measured runs tell what
+they did (engine/runs/adapters.py), and losses and checkpoints have changed with releases: replays take the profile of
+transformers and peft, which was held against such runs."""
 WAYS = (_TORCH, "torch-ddp")
 """Profiles whose names are ways to spread a model, which many programs take."""
 PRECISIONS = {
@@ -101,6 +105,13 @@ def nearest_profile(name: str, *, split: bool) -> str | None:
     if own and own not in (*WAYS, "deepspeed"):  # litgpt (FSDP): who trains says more than how it is spread
         return own
     return found[2] if split and found[2] else found[1]
+
+
+def replayed_name(name: str) -> str:
+    """The framework of a row as it is replayed: by its own name, but for trainers whose runs notes tell apart."""
+    if not catalog.knows("frameworks", name) or catalog.origin("frameworks", name) != "shipped":
+        return name
+    return "huggingface" if catalog.load("frameworks", name).name in TOLD_BY_NOTES else name
 
 
 def _named_in(name: str) -> str | None:

@@ -1,0 +1,165 @@
+"""What another tool's configuration states, as the command line that means the same."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distsim.errors import DistsimError
+from distsim.other_names import Here, here
+
+NUMBERS = ("gpus", "tp", "pp", "cp", "ep", "zero", "seq", "micro_batch", "global_batch", "lora_rank")
+"""Options that a whole number says by itself."""
+SWITCHES = ("compile", "dora")
+WORDS = ("quantize", "optimizer", "recompute", "offload", "lora_targets", "loss", "attention", "precision")
+TAKEN = (*NUMBERS, *SWITCHES, *WORDS)
+PLACES = ("cpu", "nvme")
+"""Where what is offloaded goes, which configurations state beside or instead of a switch."""
+BITS = {4: "nf4", 8: "int8"}
+"""Quantised weights by the bits that LLaMA-Factory and others ask for (bitsandbytes)."""
+ADAPTERS = ("lora", "qlora", "dora")
+"""Ways to tune that some state in the place of a switch."""
+ALL_PRODUCTS = ("all", "all-linear")
+MOST_TOLD = 14
+"""Options that are told."""
+ANY_MODEL = "MODEL"
+
+
+def options_of(stated: Mapping[str, Any], framework: str, rank: int, silent: Mapping[str, str]) -> str:
+    """The options that a file's keys come to. ``rank`` is the adapters' where the file only says that there are some;
+    ``silent`` has what holds where a key is missing, by the key."""
+    told: dict[str, str] = {}
+    adapts, steps = False, 1
+    for key, value in stated.items():
+        found = _meant(key)
+        if found is None:
+            continue
+        if found.name == "global_batch" and found.why:
+            steps = value if isinstance(value, int) and not isinstance(value, bool) else steps
+        elif found.name == "lora_rank" and isinstance(value, str):
+            adapts = adapts or value.lower() in ADAPTERS
+        elif (text := _text(found, value, framework)) is not None:
+            together = found.name == "offload" and told.get("offload", text) != text
+            told[found.name] = f"{told['offload']},{text}" if together else told.get(found.name, text)
+            if value == "nvme":
+                told["offload_to"] = "nvme"
+    if adapts and rank:
+        told.setdefault("lora_rank", f"{rank}")
+    for key, option in silent.items():
+        meant = _meant(key)
+        adapting = meant is None or meant.name != "lora_targets" or "lora_rank" in told
+        if meant is not None and meant.name not in told and adapting and not _names(stated, meant.name):
+            told[meant.name] = option
+    return " ".join([f"--framework {framework}", *_typed(told), *_accumulated(told, steps)])
+
+
+def _names(stated: Mapping[str, Any], option: str) -> bool:
+    """Whether a file has something to say about an option, if nothing that is understood."""
+    return any(found.name == option for key in stated if stated[key] and (found := _meant(key)) is not None)
+
+
+def _typed(told: Mapping[str, str]) -> Iterator[str]:
+    for name, text in [*told.items()][:MOST_TOLD]:
+        yield Here(name, text).as_option()
+
+
+def _accumulated(told: dict[str, str], steps: int) -> Iterator[str]:
+    """The global batch of so many micro-batches, where the file says on how many ranks; else how it follows."""
+    if steps < 2 or "global_batch" in told:
+        return
+    each = int(told.get("micro_batch", 1)) * steps
+    if "gpus" not in told:
+        yield f"--global-batch {each} (times the data parallel ranks)"
+        return
+    ranks = int(told["gpus"]) / math.prod(int(told.get(name, 1)) for name in ("tp", "pp", "cp"))
+    yield f"--global-batch {math.floor(max(ranks, 1)) * each}"
+
+
+def _meant(key: str) -> Here | None:
+    """The one option that a key is, with the section that switches it on or says where it is put."""
+    plain = key.removesuffix(".enabled").removesuffix(".device")
+    last = plain.rpartition(".")[2].replace("-", "_")
+    if last in WORDS or (last == "type" and plain.endswith("optimizer.type")):
+        return Here("optimizer" if last == "type" else last)
+    found = [one for one in here(plain, TAKEN) if not one.why or one.name == "global_batch"]
+    if not found and last.startswith(("disable_gradient_checkpointing", "peft_use_dora")):
+        return Here("dora") if last.startswith("peft") else Here("recompute", "none")
+    return found[0] if len(found) == 1 else None
+
+
+def _text(found: Here, value: Any, framework: str) -> str | None:
+    """What is typed for an option; None where the value says nothing that is not so anyway."""
+    name = found.name
+    if name in SWITCHES:
+        return "" if value is True else None
+    if name == "precision":
+        return _precision(found.value if value is True else value, framework)
+    if found.value and (value is True or (name == "offload" and value in PLACES)):
+        return None if found.value == "flash" else found.value
+    if name == "recompute" and value is False and found.value == "full":
+        return "none"
+    if isinstance(value, bool) or value is None or found.value:
+        return None
+    if isinstance(value, int):
+        return BITS.get(value) if name == "quantize" else f"{value}" if name in NUMBERS and value > 0 else None
+    return _word(name, f"{value}")
+
+
+def _precision(value: Any, framework: str) -> str | None:
+    """The recipe of 16 or 8 bits that a framework makes of a word; nothing for bf16, which is taken anyway."""
+    from distsim import catalog
+
+    word = f"{value}".lower().replace("float16", "fp16")
+    if word not in ("fp16", "fp8"):
+        return None
+    return f"{catalog.load('frameworks', framework).usual.get(f'precision_{word}', word)}"
+
+
+def _word(name: str, text: str) -> str | None:
+    from distsim import catalog
+
+    if name == "optimizer":
+        return text if re.fullmatch(r"[\w.-]{1,64}", text) and catalog.knows("optimizers", text) else None
+    if name == "lora_targets":
+        return "all-linear" if text in ALL_PRODUCTS else text if re.fullmatch(r"\w+(?:,\w+)*", text) else None
+    if name == "quantize":
+        return text if text in BITS.values() else None
+    if name == "recompute":
+        return text if text in ("full", "selective", "none") else None
+    return None
+
+
+def model_of(stated: Mapping[str, Any]) -> str:
+    """The preset that a file's model is; a placeholder where it is none that is known."""
+    text = {key: value for key, value in stated.items() if isinstance(value, str)}
+    names = [value for key, value in text.items() if _names_model(key)]
+    if "model.flavor" in text:  # torchtitan's
+        names.insert(0, f"{text.get('model.name', '')}-{text['model.flavor']}")
+    if "model._component_" in text:  # torchtune's, which may end in what is adapted
+        names.append(re.sub(r"^q?lora_", "", text["model._component_"].rpartition(".")[2]))
+    for name in filter(None, names):
+        if os.path.exists(name):  # a folder or file of the user's own, which is not read for a hint
+            return shlex.quote(name)
+        if preset := _preset(name):
+            return preset
+    return ANY_MODEL
+
+
+def _preset(name: str) -> str:
+    """The preset that a name means; nothing where it is nobody's, or no name at all."""
+    from distsim.interop.models import known_model
+
+    try:
+        model = known_model(name)
+    except (OSError, ValueError, DistsimError):
+        return ""
+    return model.name if model is not None else ""
+
+
+def _names_model(key: str) -> bool:
+    found = here(key, ("model",))
+    return (bool(found) and found[0].name == "model") or key == "base_model_name_or_path"
