@@ -9,6 +9,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import reduced_in
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES
+from distsim.last import for_last
 from distsim.specs.cuts import traded_heads
 from distsim.specs.flags import flag
 from distsim.specs.layout import Layout
@@ -74,6 +75,7 @@ def _zeropp(setup: Setup) -> frozenset[str]:
     return zeropp_of(setup, setup.job.zeropp)
 
 
+@for_last
 def exchange_of(setup: Setup) -> Exchange:
     """The choices of a resolved job; raises DistsimError for one that makes no sense there."""
     job, rules, layout = setup.job, setup.framework.traffic, setup.layout
