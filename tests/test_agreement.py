@@ -125,7 +125,7 @@ def test_a_plan_has_the_step_of_the_same_layout(job: dict[str, Any]) -> None:
         cells.pop("recompute_layers")
     step = answer("step", cells, *flags)
     assert option["step_seconds"] == pytest.approx(step["seconds"], rel=1e-6)
-    assert option["mfu"] == pytest.approx(step["mfu"], rel=1e-6)
+    assert option["step_mfu"] == pytest.approx(step["mfu"], rel=1e-6)
     hours = option["days"] * 24 * option["gpus"]
     assert option["gpu_hours"] == pytest.approx(hours)
     assert option["dollars"] == pytest.approx(hours * option["price"]["usd_per_gpu_hour"])

@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from distsim import arrays, catalog
 from distsim.arrays import kept, maximum
+from distsim.engine.exchanges import model
+from distsim.engine.exchanges.flows import Flow
 from distsim.engine.footprint.peak_error import peak_error
+from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.flops import active_parameters
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts.money import _known
 from distsim.engine.networks.link_factors import profiled
 from distsim.engine.networks.nccl import tables
@@ -24,6 +30,7 @@ from distsim.formulas.compute import matmul_share
 from distsim.interop.runs.named_presets import preset_named
 from distsim.interop.runs.table import Run
 from distsim.last import for_last, for_parts_of_last, while_same
+from distsim.specs.job import Job
 
 CELLS = {
     "model": "own",
@@ -157,3 +164,24 @@ def test_what_a_program_changes_in_its_presets_holds_at_once(
     assert answer() == shipped
     own.unlink()
     assert answer() == shipped
+
+
+def test_exchanges_of_a_layer_are_made_once_for_all_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages share blocks; their exchanges and gradients that wait were counted anew for each, and for each place."""
+    made: list[str] = []
+    one = model._flow
+
+    def counted(*given: Any) -> Flow:
+        made.append(given[1].name)
+        return one(*given)
+
+    monkeypatch.setattr(model, "_flow", counted)
+    job = {"model": "mixtral-8x7b", "gpu": "h100-sxm", "gpus": 32, "tp": 2, "ep": 4, "global_batch": 32}
+    counts = []
+    for pp in (2, 4, 8):
+        made.clear()
+        setup = resolve(Job.read({**job, "pp": pp, "zero": 1}))
+        for stage in build_stages(setup):
+            model.model_flows(setup, exchange_of(setup), stage)
+        counts.append(len(made))
+    assert counts[0] == counts[1] == counts[2] > 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, nothing, where
 from distsim.engine.exchanges.flows import Flow, Span, Where, dtype_name
 from distsim.engine.jobs.exchange import Exchange, gradients_wait
@@ -10,6 +12,7 @@ from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
 from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies, node_copies_passed_on
+from distsim.last import for_parts_of_last
 from distsim.layers.context_parallel import reads_gathered
 from distsim.layers.ledger import Block, Collective, Operation, Parameter, dropped_by
 from distsim.layers.names import BRANCHES, COMBINE, DISPATCH, EMBEDDING, INDEXER, ROUTER, SCORE_BIAS, UNUSED
@@ -55,27 +58,56 @@ def _block_flows(
     setup: Setup, exchange: Exchange, block: Block, part: Where, count: Number, again: Number
 ) -> list[Flow]:
     """Flows of ``count`` alike blocks, of which ``again`` are fully recomputed in backward."""
-    layout = setup.layout
     flows: list[Flow] = []
-    last = _last_exchange(block) if setup.framework.traffic.recompute_stops_early else None
-    for operation in block.operations:
+    selected = where(setup.layout.selective, count, 0)
+    for operation, exchanges in _of_layers(setup, block) if part == "layers" else _issued(setup, block, part):
         grid: list[Flow] = []
         if exchange.tp_mode != "1d" and operation.kind == "matmul":
             from distsim.engine.exchanges.grids import grid_flows
 
             grid = grid_flows(setup, exchange, operation, count, again)
             flows += grid
-        for collective in operation.collectives:
-            if collective.group == "tp" and grid:
+        for one in exchanges:
+            if one.group == "tp" and grid:
                 continue
-            flow = _flow(setup, exchange, operation, collective, part)
-            issued = [*_counts(setup, operation, flow), flow]
-            flows += [one._replace(calls=one.calls * count) for one in issued]
-            if collective.phase == "forward" and operation is not last:
-                repeated = part == "layers" and _repeated(setup, operation, collective)
-                repeats = again + where(layout.selective, count, 0) * (1 if repeated else 0)
-                flows += [one.again(one.calls * repeats) for one in issued]
+            flows += [flow._replace(calls=flow.calls * count) for flow in one.flows]
+            if one.forward_again:
+                repeats = again + selected * (1 if one.selective else 0)
+                flows += [flow.again(flow.calls * repeats) for flow in one.flows]
     return flows
+
+
+class _Issued(NamedTuple):
+    """What a block issues for one of its collectives, once in a micro-batch."""
+
+    group: str
+    flows: list[Flow]
+    forward_again: bool
+    """Whether a recomputed forward issues it once more,"""
+    selective: bool
+    """and a selectively recomputed one."""
+
+
+def _issued(setup: Setup, block: Block, part: Where) -> list[tuple[Operation, list[_Issued]]]:
+    """The exchanges of a block's operations that have any, or may have some on a grid."""
+    last = _last_exchange(block) if setup.framework.traffic.recompute_stops_early else None
+    found: list[tuple[Operation, list[_Issued]]] = []
+    for operation in block.operations:
+        mine = []
+        for collective in operation.collectives:
+            flow = _flow(setup, operation, collective, part)
+            repeats = collective.phase == "forward" and operation is not last
+            repeated = repeats and part == "layers" and _repeated(setup, operation, collective)
+            mine.append(_Issued(collective.group, [*_counts(setup, operation, flow), flow], repeats, repeated))
+        if mine or operation.kind == "matmul":
+            found.append((operation, mine))
+    return found
+
+
+@for_parts_of_last
+def _of_layers(setup: Setup, block: Block) -> list[tuple[Operation, list[_Issued]]]:
+    """The same of a layer, of which several stages of a pipeline have some."""
+    return _issued(setup, block, "layers")
 
 
 def _counts(setup: Setup, operation: Operation, flow: Flow) -> list[Flow]:
@@ -131,13 +163,13 @@ def _last_exchange(block: Block) -> Operation | None:
     return with_some[-1] if with_some else None
 
 
-def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Collective, part: Where) -> Flow:
+def _flow(setup: Setup, operation: Operation, collective: Collective, part: Where) -> Flow:
     layout, rules = setup.layout, setup.framework.traffic
     each = collective.bytes_each or setup.precision.activation_bytes
     calls = collective.calls * layout.micro_batches
     if rules.input_gradient_per_matrix if collective.op == "all_reduce" else rules.input_per_matrix:
         calls = calls * collective.matrices
-    size = collective.bytes_logical * _busiest(exchange, layout, collective)
+    size = collective.bytes_logical * _busiest(setup, collective)
     if part == "embedding" and operation.name != EMBEDDING:
         part = "layers"  # lookups of a second stack's words and of inputs of all layers are told with the layers
     ring = collective.group == "cp" and collective.op == "send_recv"
@@ -156,12 +188,12 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
     )
 
 
-def _busiest(exchange: Exchange, layout: Layout, collective: Collective) -> Number:
+def _busiest(setup: Setup, collective: Collective) -> Number:
     """The busiest rank's share of what experts exchange, where a job states it: ranks that share experts gather exactly
     what that rank was sent, and reduce what it sends back. Tokens that are gathered before they are routed are as many
     everywhere, and a tensor parallel region's."""
-    uneven = exchange.expert_imbalance is not None and collective.group in ("ep", "etp")
-    return where(layout.ep > 1, exchange.expert_imbalance, 1) if uneven else 1
+    stated = setup.job.expert_imbalance
+    return 1 if stated is None or collective.group not in ("ep", "etp") else where(setup.layout.ep > 1, stated, 1)
 
 
 def replicated_gradient_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:

@@ -29,7 +29,7 @@ from distsim.formulas.buffers import (
 )
 from distsim.formulas.states import parameter_bytes_per_rank
 from distsim.formulas.traffic import DTYPE_BYTES
-from distsim.last import for_parts_of_last
+from distsim.last import for_last, for_parts_of_last
 from distsim.layers.ledger import Block, Parameter, parameters_of
 
 FORWARDS_AHEAD = 0.5
@@ -147,12 +147,14 @@ def resharded_bytes(setup: Setup, stage: Stage) -> Number:
     return where(gathers, 1, 0) * gathered_unit_bytes(**_units_alive(setup, stage))
 
 
+@for_parts_of_last
 def waiting_layer_bytes(setup: Setup, block: Block) -> Number:
     """The same of one layer."""
     each = _waiting_bytes(setup)
     return each * sum(_shared(setup, p) for p in parameters_of(block.operations) if p.trains) if some(each > 0) else 0
 
 
+@for_parts_of_last
 def waiting_bytes(setup: Setup, stage: Stage) -> Number:
     """Bytes of all gradients that wait whole, unreduced, for the last micro-batch."""
     each = _waiting_bytes(setup)
@@ -261,6 +263,7 @@ def _trained(setup: Setup, stage: Stage) -> Number:
     return sum(_shared(setup, p) * times for p, times in stage.held() if p.trains)
 
 
+@for_last
 def _waiting_bytes(setup: Setup) -> Number:
     """Bytes of a gradient that waits for the last micro-batch: in the type that it will be reduced in, or, where FSDP
     has one flat tensor per unit, as backward made it; 0 if none waits."""

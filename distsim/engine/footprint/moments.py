@@ -23,6 +23,7 @@ from distsim.engine.footprint.update import in_backward_bytes, update_bytes
 from distsim.engine.jobs.reference import runs_reference
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
+from distsim.last import for_parts_of_last
 from distsim.layers.given import bias_gradient_bytes
 from distsim.layers.head import TOGETHER
 from distsim.layers.ledger import Block, Operation, parameters_of, saved_bytes, weight_copy_bytes
@@ -34,7 +35,9 @@ def _transit(operation: Operation, forward: bool) -> Number:
     return sum(tensor.size_bytes for tensor in tensors)
 
 
-def _parameters(block: Block | None) -> Number:
+@for_parts_of_last
+def _parameters(setup: Setup, block: Block | None) -> Number:
+    """Elements of a block whose gradients are made; each is asked for at every place of a stage."""
     return 0 if block is None else sum(elements(operation) for operation in block.operations)
 
 
@@ -161,7 +164,7 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     """
     setup, stage, made = step.setup, step.stage, step.gradients.kept
     again = stage.recomputed_layers(setup.layout)
-    layers, copies, gradients = 0, 0, product(_parameters(stage.head), made) + step.tied_gradient()
+    layers, copies, gradients = 0, 0, product(_parameters(setup, stage.head), made) + step.tied_gradient()
     waiting, gone = waiting_bytes(setup, stage), 0
     ahead = stage.layer_count if setup.kernels.residuals == "stacked" else place  # one array holds all layers'
     among_group = layers_ahead(setup, stage, place) if grouped(setup) and isinstance(place, int) else None
@@ -171,10 +174,12 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
         layers = layers + small * layer_saved_bytes(setup, block, 1) + whole * layer_saved_bytes(setup, block, 0)
         copies = plus(copies, product(whole, kept_casts(setup, block)))
         behind = times - take(among, place + 1)
-        gradients = plus(gradients, product(behind * _parameters(block), made))
+        gradients = plus(gradients, product(behind * _parameters(setup, block), made))
         gone = plus(gone, product(behind, waiting_layer_bytes(setup, block)))
     if stage.embedding is not None and kind < len(stage.layers) - 1:  # a second stack's lookup ran before this layer
-        gradients = gradients + product(_parameters(stage.embedding) - _entry(stage), made) + step.second_lookup()
+        gradients = (
+            gradients + product(_parameters(setup, stage.embedding) - _entry(stage), made) + step.second_lookup()
+        )
     block = stage.layers[kind][0]
     others = plus(plus(step.others_at(place), step.saved.embedding), step.offloaded.in_backward(layers))
     made, reduced = reduced_unit_bytes(setup, stage)  # of this layer at its end, of the one before until then
@@ -210,7 +215,7 @@ def _decoder_lookup(step: StageStep) -> None:
     recomputed = where(setup.layout.recompute_layers != 0, 1, 0)
     kept = layer_saved_bytes(setup, encoder, recomputed) * encoders + step.saved.embedding
     copies = where(recomputed, 0, weight_copy_bytes(encoder.operations) * encoders)
-    made = (_parameters(decoder) * decoders + _parameters(stage.head)) * step.gradients.kept
+    made = (_parameters(setup, decoder) * decoders + _parameters(setup, stage.head)) * step.gradients.kept
     step.add("decoder's embedding backward", step.others + kept + copies, made + 3 * step.tied_gradient())
 
 

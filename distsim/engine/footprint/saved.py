@@ -52,6 +52,7 @@ def layer_saved_bytes(setup: Setup, block: Block, recomputed: Number) -> Number:
     return where(recomputed, block.boundary.size_bytes, _all_saved_bytes(setup, block))
 
 
+@for_parts_of_last
 def again_bytes(setup: Setup, block: Block) -> tuple[Number, Number]:
     """What a recomputed layer holds in its backward pass beside what its operations keep, and what before its last
     branch besides.

@@ -16,7 +16,7 @@ from distsim.engine.jobs.exchange import exchange_of, gradients_wait
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.formulas.activations import alive_bytes
-from distsim.last import for_last
+from distsim.last import for_last, for_parts_of_last
 from distsim.layers.ledger import Block, weight_copy_bytes
 
 
@@ -42,6 +42,7 @@ def _weight_copies(setup: Setup, stage: Stage) -> Number:
     )
 
 
+@for_parts_of_last
 def kept_casts(setup: Setup, block: Block) -> Number:
     """Bytes of cast weights that one layer keeps: all of what autocast makes, a rank's shards of what a loop stacks."""
     stacked = loop_casts(setup, block)

@@ -95,14 +95,18 @@ def element_bytes(setup: Setup, precision: Precision, parameter: Parameter, stat
     """Bytes of a state for each element of a parameter; none where it is a counter, factored or projected."""
     if state.shape == "scalar" or state.shape in LOW_RANK:
         return 0
-    rules, layout = setup.framework.buffers, setup.layout
-    each = state.bytes_under(precision)
-    flat = (layout.zero >= 1) & (sharding_group(layout, parameter.group) > 1) & rules.flat_shards
+    rules, each = setup.framework.buffers, state.bytes_under(precision)
     if state.shape == "factored" and parameter.kind != "vector":
-        return where(flat, each, 0) if rules.flat_shards else 0
+        return where(_flat(setup, parameter), each, 0) if rules.flat_shards else 0
     if parameter.kind == "embedding" and setup.optimizer.library in rules.fp32_embedding_states:
-        return where(flat, each, FP32_BYTES)
+        return where(_flat(setup, parameter), each, FP32_BYTES)
     return each
+
+
+def _flat(setup: Setup, parameter: Parameter) -> Number:
+    """Whether ranks share states in flat tensors, in which no parameter has a shape."""
+    layout, flat = setup.layout, setup.framework.buffers.flat_shards
+    return (layout.zero >= 1) & (sharding_group(layout, parameter.group) > 1) & flat
 
 
 def state_bytes(setup: Setup, precision: Precision, parameter: Parameter) -> Number:
