@@ -68,40 +68,14 @@ _FACTORS = Network._fields.index("factors")
 def remembered(op: str, size_bytes: Number, group: Group) -> Priced:
     """``price``, looked up where plain numbers come again: alike stages and layouts, sweeps of runs."""
     ranks, local, nodes, network, sharing, axes, bridged, fewest, bridges, apart = group
-    if not all(
-        isinstance(one, (int, float))
-        for one in (
-            size_bytes,
-            ranks,
-            nodes,
-            sharing,
-            axes,
-            bridged,
-            fewest,
-            bridges,
-            apart,
-            network.nic_rate,
-            network.hop,
-        )
-    ):
+    told = (
+        size_bytes, ranks, nodes, sharing, axes, bridged, fewest, bridges, apart, network.nic_rate, network.hop
+    )  # fmt: skip
+    if not all(isinstance(one, (int, float)) for one in told):
         return price(op, size_bytes, group)
     factors = network.factors  # known by identity: kept with the price, so that no other can take its place
-    key = (
-        op,
-        size_bytes,
-        ranks,
-        local,
-        nodes,
-        sharing,
-        axes,
-        bridged,
-        fewest,
-        bridges,
-        apart,
-        id(factors),
-        *network[:_FACTORS],
-        *network[_FACTORS + 1 :],
-    )
+    key = (op, size_bytes, ranks, local, nodes, sharing, axes, bridged, fewest, bridges, apart, id(factors),
+           *network[:_FACTORS], *network[_FACTORS + 1 :])  # fmt: skip
     found = _PRICES.get(key)
     if found is None:
         if len(_PRICES) >= MOST_PRICES:
