@@ -21,15 +21,19 @@ WIRE: dict[str, Callable[[Number, Number], Number]] = {
 }
 CHAINED = ("broadcast", "reduce")
 """Operations whose ring is a chain: from the root to the last rank, or back."""
-PAIRWISE = ("all_to_all", "scatter", "gather")
+ROOTED = ("scatter", "gather")
+"""Operations in which one rank sends to all others, or receives from them."""
+PAIRWISE = ("all_to_all", *ROOTED)
 """Operations with a message for each pair of ranks, or for each with the root."""
 TREES = ("tree", "nvls_tree", "double_tree", "hierarchical", "torus")
 """Algorithms that join domains like the nodes of a tree: each sends a vector up and down, or that in parts."""
 FAR_FIRST = ("recursive_doubling", "recursive_halving_doubling")
 """Algorithms whose messages are largest, or as large, between ranks that are far apart."""
 SWITCHED = ("sharp_direct", "sharp_chain")
-FREE = 1e30  # a bandwidth that never limits
-LEAST = 1e-12  # of a byte: none leaves a domain
+FREE = 1e30
+"""A bandwidth, in bytes per second, that never limits."""
+LEAST = 1e-12
+"""Of a byte: none leaves a domain."""
 
 
 def crossing_fraction(op: str, algorithm: Any, group: Group) -> Number:

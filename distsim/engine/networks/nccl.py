@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, floor, log2, maximum, minimum, where
-from distsim.engine.networks.crossing import CHAINED, FREE, line_bandwidth
+from distsim.engine.networks.crossing import CHAINED, FREE, PAIRWISE, ROOTED, line_bandwidth
 from distsim.engine.networks.nccl_graph import NEVER, Graph, graph_of, tables
 from distsim.engine.networks.network import NVLS_GENERATION, Group, direct_oversubscription
 from distsim.formulas import nccl as formulas
@@ -12,8 +12,7 @@ from distsim.units import GIGA, MICROSECOND
 LL, LL128, SIMPLE = 0, 1, 2  # places in NCCL's tables
 PROTOCOLS = ("LL", "LL128", "Simple")
 BACKENDS = ("nccl", "rccl")  # RCCL keeps the tuner of the NCCL it was forked from
-DIRECT = ("all_to_all", "scatter", "gather", "send_recv")
-ROOTED = ("scatter", "gather")  # one rank sends to all others, or receives from them
+DIRECT = (*PAIRWISE, "send_recv")
 SIMPLE_POSTS = 3  # posts to a NIC per step of the Simple protocol (tuning.cc)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.arrays import Number, ceil_log2, each, maximum, minimum, where
-from distsim.engine.networks.crossing import FREE
+from distsim.engine.networks.crossing import FREE, ROOTED
 from distsim.engine.networks.nccl import Candidate
 from distsim.engine.networks.network import Group, direct_oversubscription
 from distsim.formulas import collectives as formulas
@@ -37,7 +37,7 @@ ALGORITHMS: dict[str, dict[str, _Seconds]] = {
     "send_recv": {"direct": formulas.send_recv_seconds},
 }
 _LIKE = {"reduce_scatter": "all_gather", "reduce": "broadcast", "scatter": "all_to_all", "gather": "all_to_all"}
-TO_ONE = ("send_recv", "scatter", "gather")  # each rank sends to the next, or one to all, as in a ring
+TO_ONE = ("send_recv", *ROOTED)  # each rank sends to the next, or one to all, as in a ring
 PIPELINED = ("double_tree",)  # NCCL-like pipelining that MPI and Gloo do not have
 
 

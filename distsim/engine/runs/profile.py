@@ -117,8 +117,6 @@ AROUND_FP32 = re.compile(
 """Notes of weights that autocast casts, whatever the framework's scripts load."""
 PACKED = "qlora"
 HALF = re.compile(affirmed(r"weights (?:in )?(?:float16|fp16)|(?:float16|fp16) weights"), re.IGNORECASE)
-
-
 HALF_AROUND = re.compile(
     affirmed(r"(?:torch )?(?:amp )?autocast(?! or not)|torch\.(?:cuda\.)?(?:amp|autocast)|torch amp|GradScaler"),
     re.IGNORECASE,
@@ -240,8 +238,8 @@ def _unsaid_precision(run: Run, framework: Framework, default: str) -> str:
     """The recipe of a row that names none: the first that its software usually runs and its chip has units for, or the
     ``default``, in fp16 where the chip has no bf16."""
     chip = preset_of(run)
-    formats: list[str] = framework.usual.get("unsaid_precisions", []) if chip else []
-    usual = next((one for one in formats if chip and getattr(chip.peak, one) is not None), None)
+    formats: list[str] = framework.usual.get("unsaid_precisions", [])
+    usual = next((one for one in formats if chip is not None and getattr(chip.peak, one) is not None), None)
     return usual or (default if _has_bf16(run) else default.replace("bf16", "fp16"))
 
 

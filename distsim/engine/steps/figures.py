@@ -131,7 +131,7 @@ def _unhidden(
     figures: Figures, stage: _Stage, key: str, index: int, layout: Mapping[str, Any], timing: Mapping[str, float]
 ) -> tuple[float, float, str]:
     """Of an exchange of one micro-batch in a phase: what is priced and waits whole, what is left of it where it runs
-    beside computation, and what that is called."""  # fmt: skip
+    beside computation, and what that is called."""
     numbers, m = stage.numbers, layout["micro_batches"]
     priced = float(numbers[f"{key}_{PHASES[index]}"]) / m
     if key == "tp" and PHASES[index] == "backward" and numbers["tp_beside"]:

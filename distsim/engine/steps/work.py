@@ -123,9 +123,8 @@ def work_of(
     setup: Setup, price: Pricing = price_of, together: Together | None = None, known: Known | None = None
 ) -> Work:
     """Fold ledger and traffic of a setup; stages that hold the same layers, as near to their neighbours, are folded
-    once. ``price`` may remember, and
-    ``together`` is told all exchanges before it is asked for each. ``known`` is of setups that differ in their network
-    alone."""
+    once. ``price`` may remember, and ``together`` is told all exchanges before it is asked for each. ``known`` is of
+    setups that differ in their network alone."""
     refuse_untimed(setup.model, setup.layout.attention, setup.kernels)
     exchange, network, known = exchange_of(setup), network_of(setup), known or Known()
     flows = known.flows_of(setup, exchange, network)
