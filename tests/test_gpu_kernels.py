@@ -19,6 +19,7 @@ from distsim.engine.kernels.attention_rates import MASKED_SHARES
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import BIAS_SUM_SECONDS
 from distsim.engine.kernels.loss_passes import LOSS_AGAIN, LOSS_BYTES
+from distsim.engine.kernels.norm_passes import plain_norm_bytes
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.kernels.plain_costs import (
     EAGER_GATE,
@@ -26,7 +27,6 @@ from distsim.engine.kernels.plain_costs import (
     STRIDED_PACE,
     WIDE_BROADCAST_PACE,
     Pace,
-    plain_norm_bytes,
     slowed,
 )
 from distsim.engine.kernels.softmax_passes import FILLED_PER_CYCLE
@@ -218,9 +218,9 @@ def test_passes(gpu: str, what: str) -> None:
         elements, shape = 8192 * 128256, "8192x128256"
     slower = slowed(EAGER_ROPE.pace, chip)
     moved: dict[str, tuple[Any, Any]] = {
-        "rms_norm composed": plain_norm_bytes("composed", elements, 2 * elements, chip),
-        "layer_norm": plain_norm_bytes("layernorm", elements, 2 * elements, chip),
-        "rms_norm torch": plain_norm_bytes("rmsnorm", elements, 2 * elements, chip),
+        "rms_norm composed": plain_norm_bytes("rmsnorm", "rmsnorm", elements, 2 * elements, chip),
+        "layer_norm": plain_norm_bytes("layernorm", "", elements, 2 * elements, chip),
+        "rms_norm torch": plain_norm_bytes("rmsnorm", "", elements, 2 * elements, chip),
         "silu x up": (6 * elements * EAGER_GATE.forward, 12 * elements * EAGER_GATE.backward),
         "rotation": (4 * elements * EAGER_ROPE.forward * slower, 8 * elements * EAGER_ROPE.backward * slower),
         "cross_entropy widened": (LOSS_BYTES["eager"][0] * elements, LOSS_BYTES["eager"][1] * elements),

@@ -8,6 +8,8 @@ from distsim.layers.names import Role
 from distsim.units import FP32_BYTES
 
 STATISTIC_BYTES = 4  # fp32 mean or reciprocal deviation per row, in every fused kernel
+COMPOSED = ("eager", "written")
+"""Layer norms that are composed of elementary operations: one tensor per row is kept, the root of the variance."""
 SQUARED = 3
 """Tensors in fp32 that the backward of an eager RMSNorm's square has at its highest beside the gradients of the output
 and of the input that it adds to: the mean's gradient, the input to the first power or twice that, their product. The
@@ -36,7 +38,7 @@ def norm(
     model, kernels = ctx.model, ctx.kernels
     affine = affine and model.norm_affine
     rms = model.norm == "rmsnorm" and not (per_head and model.qk_norm_bias)
-    statistics = 1 if rms or kernels.layernorm == "eager" else 2
+    statistics = 1 if rms or kernels.layernorm in COMPOSED else 2
     saved = list(_kept(ctx, name, rows * width, width, source, rms, affine))
     if kernels.norm_statistics:
         saved.append(Tensor(f"{name}.statistics", rows * groups * statistics, STATISTIC_BYTES, "s b"))
@@ -95,6 +97,9 @@ def _kept(
     plain = kernels.layernorm in ("fused", "narrow") and not ctx.precision.autocast
     if kernels.norm == "fused" if rms else plain:
         return (source,)
+    if not rms and kernels.layernorm == "written":
+        centred = source._replace(name=f"{name}.centred")
+        return (source, centred, source._replace(name=f"{name}.normalised")) if affine else (source, centred)
     if not rms and casts_narrow(ctx):
         return (Tensor(f"{name}.input_cast", elements, ctx.activation, "s b h"),)
     if not rms and kernels.layernorm != "eager":  # on an fp32 copy, as autocast makes it

@@ -37,10 +37,10 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """The eager RMSNorm's weight is made anew in fp32 for each call (Gemma's ``1 + weight``)."""
     norm_keeps_input: bool = False
     """The eager RMSNorm multiplies its input in the activation dtype, which it keeps beside the fp32 copy (T5)."""
-    layernorm: Literal["fused", "fp32", "narrow", "eager"] = "fused"
+    layernorm: Literal["fused", "fp32", "narrow", "eager", "written"] = "fused"
     """``fp32`` runs the fused kernel on an fp32 copy of the input (OLMo 1), ``narrow`` under autocast on a 16-bit one
     (Nemotron); ``eager`` composes the norm and keeps the centred input twice and the normalised product, all in fp32
-    (Cohere)."""
+    (Cohere); ``written`` in the format of its input, which it keeps, centred and normalised, too."""
     norm_statistics: bool = True
     """Mean and reciprocal deviation (fp32 per token) are counted."""
     activation: Literal["fused", "gates", "eager"] = "fused"

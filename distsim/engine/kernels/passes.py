@@ -12,6 +12,7 @@ from distsim.engine.kernels.chunk_rule import chunk_rule_bytes
 from distsim.engine.kernels.expert_modules import picked_gradient_bytes
 from distsim.engine.kernels.expert_passes import EXCHANGES, bias_passes, by_indices, exchange_passes
 from distsim.engine.kernels.loss_passes import loss_bytes
+from distsim.engine.kernels.norm_passes import composed_norm, norm_cost, plain_norm_bytes, plain_norms
 from distsim.engine.kernels.plain_costs import (
     ADDING_ADAPTER,
     BACKWARD_BYTES,
@@ -20,7 +21,6 @@ from distsim.engine.kernels.plain_costs import (
     COMPILED_SLICE,
     COMPLEX_ROPE,
     EAGER_GATE,
-    EAGER_NORM,
     EAGER_ROPE,
     EAGER_SCALED_GATE,
     FUSED_ROPE,
@@ -32,7 +32,6 @@ from distsim.engine.kernels.plain_costs import (
     SUMMED_IN_STEPS,
     Cost,
     composed_activation,
-    plain_norm_bytes,
     slowed,
 )
 from distsim.engine.kernels.residual_passes import residual_bytes
@@ -129,7 +128,8 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         return own.forward + bias.forward, own.backward + bias.backward + picked
     if operation.kind == "norm" and plain_norms(setup):
         rows, width = operation.shape[:2]
-        return plain_norm_bytes(_norm_kernel(setup), rows * width, operation.bytes_read, setup.accelerator)
+        read = operation.bytes_read
+        return plain_norm_bytes(setup.model.norm, composed_norm(setup), rows * width, read, setup.accelerator)
     slower = slowed(cost.pace, setup.accelerator, wide)
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
     first, second = size * cost.forward * slower, size * again * cost.backward * slower
@@ -154,20 +154,6 @@ def _packed_gradients(setup: Setup, operation: Operation) -> Number:
         return 0.0
     sizes = [tensor.size_bytes for tensor in operation.saved if tensor.name in PACKED]
     return 2 * sum(sizes)
-
-
-def plain_norms(setup: Setup) -> bool:
-    """Whether norms are those of plain torch: RMSNorm by its kernels or composed of elementary operations, layer norm
-    by its kernels."""
-    own = setup.kernels.norm == "eager" or setup.kernels.norm_kernel == "torch"
-    return own and not fuses_neighbours(setup)
-
-
-def _norm_kernel(setup: Setup) -> str:
-    """Which of plain torch's norms a model has: a key of NORM_PASSES, or ``composed``."""
-    if setup.model.norm != "rmsnorm":
-        return "layernorm"
-    return "composed" if setup.kernels.norm == "eager" else "rmsnorm"
 
 
 def _merged_bytes(setup: Setup, operation: Operation, way: int) -> Number:
@@ -274,8 +260,8 @@ def composed(setup: Setup, operation: Operation) -> Cost:
         if operation.name == SLICE:
             return COMPILED_SLICE
         return FUSED_ROPE if operation.role == "heads" and model.positions == "rotary" else Cost()
-    if operation.kind == "norm" and kernels.norm == "eager" and model.norm == "rmsnorm":
-        return EAGER_NORM
+    if operation.kind == "norm":
+        return norm_cost(setup)
     if operation.name == SLICE:
         return SLICED
     if operation.role == "heads" and model.positions == "rotary":

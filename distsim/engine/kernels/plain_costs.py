@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.architectures import traits_of
-from distsim.arrays import Number, where
 from distsim.layers.mlp import COMPOSED_ACTIVATIONS
 from distsim.specs.accelerator import Accelerator
-from distsim.units import FP32_BYTES
 
 BACKWARD_BYTES = 2.0
 """Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
@@ -46,25 +44,12 @@ WIDE_BROADCAST_PACE = Pace(11.6, 0.6)
 """Of products of fp32 elements with one that is the same for a row or a column: twice the bytes an element of what the
 paces above are of. A sum with a bias in fp32 takes an H100 3.3 ps an element and an H200 3.0, in bf16 2.6 and 2.5
 (tests/oracles/gpu_kernels.csv, "bias")."""
-LAYER_NORM_PACE = Pace(16.0)
 HALVES_PACE = Pace(12.8, each=2)  # as much as an H100's memory gives: its gates were measured there
 SOFTMAX_PER_CYCLE = 1.8
 """Scores of a softmax that a unit of the chip takes a cycle at most, whatever their format, stated as above. Of 512 and
 1,024 keys in 16 bits an A100's take 1.6 (facebookresearch/xformers pull requests 387 and 405, column "vanilla" less its
 products) or 1.25 (fxmarty/efficient-attention-benchmark), at the share that passes reach 1.4 in the mean; small ones on
 an RTX 3090 and a B200 about 1 (linkedin/Liger-Kernel)."""
-# RMSNorm in fp32. Of 2-byte elements: cast (6), square (8), mean (4), product with the root (8), cast (6), weight (4).
-# Backward: weight (4), its gradient (6) and sum (2), cast (6), product with the root (8), the root's gradient (12) and
-# sum (4), the square's (24), sum of both (12), cast (6). Of fp32 elements: without casts, products twice as wide.
-EAGER_RMS_BYTES = {2: (36.0, 84.0), 4: (28.0, 84.0)}
-EAGER_NORM = Cost(kernels=(7, 12))
-# Layer norm as torch's own kernels make it, in passes over its input: forward reads it for its statistics and again for
-# its result; backward reads input and gradient for two sums and again for the result, and another kernel both for the
-# weights' gradients (pytorch/pytorch aten/src/ATen/native/cuda/layer_norm_kernel.cu). Of fp32 rows 2,048 to 16,384 wide
-# 11 to 13 and 26 to 28 bytes an element at 0.8 of the bandwidth on A100 and H100 (the same benchmark).
-# RMSNorm has one statistic less: 2.5 and 6.1 passes over rows 4,096 wide in bf16 and in fp32 at the mean share of the
-# bandwidth (tests/oracles/gpu_kernels.csv, "rms_norm torch").
-NORM_PASSES = {"layernorm": (3.0, 7.0), "rmsnorm": (2.5, 6.0)}
 # A gated activation in two kernels: 10 bytes for 6, 18 for 12.
 EAGER_GATE = Cost(10 / 6, 18 / 12, (2, 3))
 # The same where gate and up are halves of one product's output: kernels on rows with a stride take the slow path of
@@ -148,17 +133,3 @@ def composed_activation(name: str, autocast: bool, gated: bool) -> Cost:
     by_gate = WIDE_GATE_PRODUCT if wide else GATE_PRODUCT
     kernels = alone.kernels[0] + by_gate.kernels[0], alone.kernels[1] + by_gate.kernels[1]
     return Cost((4 * alone.forward + by_gate.forward) / 6, (8 * alone.backward + by_gate.backward) / 12, kernels)
-
-
-def plain_norm_bytes(kind: str, elements: Number, read: Number, chip: Accelerator) -> tuple[Number, Number]:
-    """Bytes, forward and backward, that memory would have moved meanwhile, of a norm of plain torch that reads
-    ``elements`` of ``read`` bytes in all: by kernels of its own, or ``composed``."""
-    if kind != "composed":
-        slower = slowed(LAYER_NORM_PACE, chip)
-        return read * NORM_PASSES[kind][0] * slower, read * NORM_PASSES[kind][1] * slower
-    fp32 = where(read > 2 * elements, 1, 0)
-    forward, backward = (
-        elements * (narrow + fp32 * (wide - narrow)) * slowed(COMPOSED_PACE, chip)
-        for narrow, wide in zip(EAGER_RMS_BYTES[2], EAGER_RMS_BYTES[FP32_BYTES], strict=True)
-    )
-    return forward, backward

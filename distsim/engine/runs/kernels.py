@@ -30,6 +30,7 @@ from distsim.interop.runs.attention import (
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import only_described
+from distsim.interop.runs.own_modules import writes_gelu, writes_norms
 from distsim.interop.runs.recipes import compiles_loss, composes_loss, composes_rotation
 from distsim.interop.runs.remat import unrolls_layers
 from distsim.interop.runs.torch_releases import torch_released
@@ -91,6 +92,8 @@ TOLD_OF_MODULES: Told = (
     (expert_notes.groups_by_torch, {"expert_kernel": "torch", "expert_index": "indexed", "routing": "composed"}),
 )
 """What notes may say of experts that are modules in the framework's profile."""
+TOLD_OF_PLAIN_TORCH: Told = ((writes_norms, {"layernorm": "written"}), (writes_gelu, {"activation": "eager"}))
+"""What notes may say of modules of elementary operations, of which a compiler makes kernels."""
 TOLD_OF_EXPERTS: Told = ((expert_notes.loops_experts, {"expert_products": "modules"}),)
 TOLD_OF_TORCH: Told = (
     (mixer_notes.computes_delta_in_torch, {"delta_rule": "torch"}),
@@ -165,6 +168,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     if framework.family == "torch":
         modules = own.get("expert_products", setup.kernels.expert_products) == "modules"
         own |= _told(run, TOLD_OF_TORCH) | _told(run, TOLD_OF_MODULES if modules else TOLD_OF_EXPERTS)
+        own |= {} if setup.compiled else _told(run, TOLD_OF_PLAIN_TORCH)
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
     if own_softmax(run, framework):

@@ -7,6 +7,7 @@ from typing import Any
 
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
+from distsim.interop.runs.own_modules import writes_gelu
 from distsim.interop.runs.table import Run
 
 _QK_NORM = re.compile(affirmed(r"q[/-]?k[- _]?norm(?:s|ali[sz]ation)?|query[- ]key norms?"), re.IGNORECASE)
@@ -28,6 +29,8 @@ def told_traits(run: Run, traits: dict[str, Any]) -> dict[str, Any]:
         told["norms_per_layer"] = 4
     if _SQUARED_RELU.search(notes):
         told |= {"activation": "relu2", "gated": False}
+    elif traits.get("activation") == "gelu" and writes_gelu(run):
+        told["activation"] = "gelu_new"
     if hit(_RMS_NORM, notes) and not _LAYER_NORM.search(notes):
         told["norm"] = "rmsnorm"
     if hit(_ROTARY, notes) and not hit(_LEARNED, notes):
