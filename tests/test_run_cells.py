@@ -139,6 +139,7 @@ def test_cells_that_contradict_others_are_told(cells: dict[str, str], words: str
     [
         ("60", "reserved", 60), ("60 GiB", "", 60), ("60GB", "", 60), ("61440", "MiB reserved", 60),
         ("61440 MiB", "reserved", 60), ("61440MB", "", 60), ("61440M", "", 60), ("64424509440", "bytes", 60),
+        ("61440.0000000000001 MiB", "", 60),
         ("64424509440 bytes", "allocated", 60), ("64.424509440", "reserved, GB", 60), ("75%", "reserved", 60),
         ("60 GiB peak", "", 60), ("60 GB per GPU", "", 60), ("60 GB / 80 GB", "", 60), ("max 60GB", "", 60),
         ("61440MiB / 81920MiB", "nvidia-smi", 60), ("0.05859375 TiB", "", 60), ("0.06442451 TB", "", 60),

@@ -82,7 +82,7 @@ def sdpa_choice(ctx: Context) -> str:
     grouped = model.kv_heads < model.heads and model.latent_attention is None
     window = masked(ctx)
     unmasked = not _masks_all(ctx) and not (isinstance(window, int) and window)
-    return "math" if grouped and unmasked else "efficient"
+    return "math" if grouped and unmasked and not ctx.kernels.efficient_groups else "efficient"
 
 
 def _masks_all(ctx: Context) -> bool:

@@ -93,7 +93,10 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """A flash kernel knows no sinks: its output is scaled by a sigmoid of its log-sum-exp less them (torchtitan)."""
     sdpa: bool = False
     """``flash`` means torch's scaled_dot_product_attention, which picks the kernel: flash for 2-byte activations, the
-    memory-efficient one for fp32, masks or unlike value widths, plain products for grouped fp32 keys."""
+    memory-efficient one for fp32, masks or unlike value widths."""
+    efficient_groups: bool = False
+    """Its memory-efficient kernel takes grouped keys (from torch 2.14 on, on NVIDIA's chips); without a mask grouped
+    keys in fp32 take plain products else."""
     attention_mask: Literal["none", "window", "always", "bias"] = "none"
     """A dense mask of ``s x s`` per sequence is made in each layer: for sliding windows, or always (Falcon); ``bias``
     has one per head instead (T5)."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
+from distsim.architectures import traits_of
 from distsim.engine.jobs.graphs import GROUPED, ITERATION, fused_experts, graphed
 from distsim.engine.jobs.profile import recipe_kernels, recipes_of, with_kernels
 from distsim.engine.jobs.resolve import Setup
@@ -33,7 +34,7 @@ from distsim.interop.runs.models import only_described
 from distsim.interop.runs.own_modules import writes_gelu, writes_norms
 from distsim.interop.runs.recipes import compiles_loss, composes_loss, composes_rotation
 from distsim.interop.runs.remat import unrolls_layers
-from distsim.interop.runs.torch_releases import torch_released
+from distsim.interop.runs.torch_releases import names_torch, torch_released
 from distsim.specs.framework import Framework
 from distsim.specs.kernels import Kernels
 from distsim.specs.loss import Loss
@@ -59,6 +60,9 @@ _BY_HAND = re.compile(
 )
 _TRANSFORMERS = re.compile(r"hugging ?face|\btransformers\b(?! layer)|\bhf\b", re.IGNORECASE)
 
+EFFICIENT_GROUPS_SINCE = 2, 14
+"""The release of torch whose memory-efficient attention takes grouped keys, on NVIDIA's chips (its documentation of
+scaled_dot_product_attention; 2.13 names flash attention and plain products alone)."""
 FLASH_2_SINCE = 2023.55
 """FlashAttention-2 was published in the middle of July 2023 (Dao, arXiv:2307.08691); what software of before calls
 flash attention is the first generation, but for runs of 2023 whose month nobody says."""
@@ -152,8 +156,11 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["sparse_attention"] = "absorbed"
     if narrow := narrow_attention(run, setup.precision.name):
         own["attention_format"] = narrow
-    if setup.kernels.attention_mask == "window" and names_flash(run):
-        own["attention_mask"] = "none"
+    if names_flash(run):
+        own.pop("keys_expanded", None)  # the package takes them as they are
+        own |= {"attention_mask": "none"} if setup.kernels.attention_mask == "window" else {}
+    if names_torch(run, EFFICIENT_GROUPS_SINCE) and traits_of(setup.accelerator).cuda:
+        own["efficient_groups"] = True
     if forced := expert_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):
         own["router"] = forced
     if share := loss_notes.predicted_share(run):

@@ -49,7 +49,7 @@ MLPERF_BERT = "mlperf-bert"
 """The profile of NVIDIA's BERT for MLPerf."""
 _MLPERF = re.compile(r"mlperf|mlcommons", re.IGNORECASE)
 _ITS_OPTIMIZER = re.compile(
-    affirmed("(?:apex )?Distributed ?Fused ?LAMB|NVIDIA(?:'s)? (?:PyTorch )?code"), re.IGNORECASE
+    affirmed("(?:apex )?Distributed ?Fused ?LAMB|distributed_lamb|NVIDIA(?:'s)? (?:PyTorch )?code"), re.IGNORECASE
 )
 _SUBMITTED = re.compile(r"\btraining_results_v\d", re.IGNORECASE)
 """MLPerf's repositories of results, and copies of them."""

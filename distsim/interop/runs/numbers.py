@@ -34,11 +34,11 @@ _MORE_YES = {"sequence_parallel": ("sp",)}
 _SHARDED = {"fsdp": 3.0, "fsdp1": 3.0, "fsdp2": 3.0, "full_shard": 3.0, "distributed optimizer": 1.0}
 """Stages of ZeRO by what shards as much."""
 _STAGE = re.compile(r"(?:deepspeed[-\s]*)?(?:zero|stage|z)[-_\s]*(?:stage[-_\s]*)?([0-3])(?![\d.])", re.IGNORECASE)
-_SUFFIXED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([km])", re.IGNORECASE)
-_PARAMETERS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([bm])", re.IGNORECASE)
+_SUFFIXED = re.compile(r"(\d{1,9}(?:\.\d{1,17})?)\s*([km])", re.IGNORECASE)
+_PARAMETERS = re.compile(r"(\d{1,9}(?:\.\d{1,17})?)\s*([bm])", re.IGNORECASE)
 _DEVIATION = re.compile(r"\s*(?:±|\+/?-)\s*\d[\d.,]*(?=[^\d.,]|$)")
 """What a mean is followed by."""
-_CLOCK = re.compile(r"(?:(?P<hours>\d{1,3}):)?(?P<minutes>\d{1,3}):(?P<seconds>[0-5]\d(?:\.\d{1,9})?)")
+_CLOCK = re.compile(r"(?:(?P<hours>\d{1,3}):)?(?P<minutes>\d{1,3}):(?P<seconds>[0-5]\d(?:\.\d{1,17})?)")
 POWERS_OF_TWO = ("seq_len", "hidden", "moe_ffn_hidden", "ffn_hidden", "global_batch", "n_gpus")
 """Columns whose k is 1,024: lengths, widths and batches are powers of two; vocabularies and rates count thousands."""
 MOST_SEQUENCES = 64 * KIB
@@ -53,9 +53,9 @@ _SECOND = r"s(?:ec(?:ond)?s?)?"
 _SEQUENCES = r"sequences?|seqs?|samples?|examples?|images?|imgs?"
 _BYTES = r"(?:[gmt]i?b?|bytes?|b|%)"
 _PEAK = re.compile(
-    r"(?:(?:max(?:imum)?|peak)[\s:=]*)?[~≈]?\s*(\d{1,15}(?:\.\d{1,9})?)\s*"
+    r"(?:(?:max(?:imum)?|peak)[\s:=]*)?[~≈]?\s*(\d{1,15}(?:\.\d{1,17})?)\s*"
     rf"{_BYTES}?(?:\s*(?:max(?:imum)?|peak|used))?(?:{_PER}(?:gpu|device|chip|card|rank))?"
-    rf"(?:\s*(?:/|(?:out )?of)\s*\d{{1,15}}(?:\.\d{{1,9}})?\s*{_BYTES})?\s*(?:\([^()]*\))?"
+    rf"(?:\s*(?:/|(?:out )?of)\s*\d{{1,15}}(?:\.\d{{1,17}})?\s*{_BYTES})?\s*(?:\([^()]*\))?"
 )
 """A figure with its unit, which interop/runs/peaks.py reads, or of what there is (60 GB / 80 GB)."""
 _UNITS_OF = {

@@ -16,6 +16,14 @@ TORCH = {
 _NAMED = re.compile(r"(?<![\w-])(?:py)?torch(?: ?[=v:]+ ?| )v?(\d\.\d+)(?!\d)", re.IGNORECASE)
 
 
+def names_torch(run: Run, release: tuple[int, int]) -> bool:
+    """Whether notes name this release of torch or a newer one, and no older one."""
+    named = (
+        [tuple(map(int, found[1].split("."))) for found in _NAMED.finditer(run.notes)] if hit(_NAMED, run.notes) else []
+    )
+    return bool(named) and min(named) >= release
+
+
 def torch_released(run: Run) -> float | None:
     """The year of the torch that notes name; None where they name none, one that is newer than all of these, or
     several."""

@@ -1,0 +1,64 @@
+"""Grouped keys in torch's own attention: what takes them, and who copied them to all heads, by releases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distsim.engine.evidence import Replay, replay
+from distsim.interop.runs import Run
+
+QWEN = {
+    "model": "qwen3-0.6b", "seq_len": 2048, "gpu": "rtx-4090", "n_gpus": 1, "micro_batch": 1, "global_batch": 1,
+    "precision": "fp32", "recompute": "none", "attention": "sdpa", "optimizer": "adamw", "framework": "huggingface",
+    "year": 2026, "step_time_s": 0.4201, "mem_peak_gb_per_gpu": "18345 MiB", "mem_kind": "allocated",
+    "finetune_kind": "full",
+}  # fmt: skip
+"""A report "Day 08, profiling of training on one card" of 2026: fp32 throughout, an own loop, whole logits."""
+LOOP = "own training loop of plain torch; no TF32"
+
+
+def _replay(notes: str, **cells: Any) -> Replay:
+    found = replay(Run({name: str(cell) for name, cell in {**QWEN, **cells, "notes": f"{LOOP}; {notes}"}.items()}, 2))
+    assert found.setup is not None
+    return found
+
+
+def test_torchs_memory_efficient_kernel_takes_them() -> None:
+    found = _replay("torch 2.14")
+    assert found.memory_error == pytest.approx(0, abs=0.01)
+    assert found.error == pytest.approx(0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("notes", "gpu", "takes"),
+    [
+        ("torch 2.14", "rtx-4090", True), ("PyTorch 2.15.1", "rtx-4090", True), ("torch 2.13", "rtx-4090", False),
+        ("torch 2.14, before torch 2.9", "rtx-4090", False), ("", "rtx-4090", False), ("torch 2.14", "mi300x", False),
+    ],
+)  # fmt: skip
+def test_releases_that_take_them(notes: str, gpu: str, takes: bool) -> None:
+    setup = _replay(notes, gpu=gpu).setup
+    assert setup is not None and setup.kernels.efficient_groups is takes
+
+
+@pytest.mark.parametrize(
+    ("year", "attention", "framework", "copied"),
+    [
+        ("2024-06", "sdpa", "huggingface", True), ("2025-06", "sdpa", "deepspeed", True),
+        ("2025-08", "sdpa", "huggingface", False), ("2026", "sdpa", "huggingface", False),
+        ("2024-06", "flash-2", "huggingface", False), ("2024-06", "flash", "huggingface", False),
+        ("2024-06", "sdpa", "torchtitan", False),
+    ],
+)  # fmt: skip
+def test_transformers_copied_them_until_july_2025(year: str, attention: str, framework: str, copied: bool) -> None:
+    setup = _replay("", year=year, attention=attention, framework=framework, precision="bf16", gpu="h100-sxm").setup
+    assert setup is not None and setup.kernels.keys_expanded is copied
+
+
+def test_copies_are_what_they_take() -> None:
+    """Keys and values of 28 layers, once more for each head that shares them (8 of 16), in bf16."""
+    cells = {"precision": "pure-bf16", "gpu": "h100-sxm"}
+    peaks = [_replay("", year=year, **cells).predicted_peak or 0 for year in ("2025-06", "2025-08")]
+    assert peaks[0] - peaks[1] == pytest.approx(28 * 2 * 2048 * 8 * 128 * 2, rel=0.2)
