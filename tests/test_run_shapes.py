@@ -10,6 +10,7 @@ from distsim.engine.evidence import Replay, replay
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.models import model_of
+from distsim.interop.runs.named_presets import preset_named
 from distsim.layers.network import count_parameters
 
 BASE = {
@@ -150,3 +151,16 @@ def test_experts_behind_a_projection_are_as_wide_as_notes_say(notes: str) -> Non
 def test_layers_are_as_notes_say(family: str, notes: str, told: dict[str, Any]) -> None:
     model = model_of(_run(family=family, notes=notes))
     assert {name: getattr(model, name) for name in told} == told
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("DeepSeek-V3 of 16 layers", "deepseek-v3"), ("Qwen2.5-7B cut to 4 layers", "qwen2.5-7b"),
+        ("llama-3-8b, 6 layers", "llama-3-8b"), ("Llama-2-7B with 1 layer", "llama-2-7b"),
+        ("llama-3-70b proxy 4 layers", "llama-3-70b"), ("GPT of 4096 layers", ""),
+    ],
+)  # fmt: skip
+def test_names_that_tell_a_number_of_layers(name: str, preset: str) -> None:
+    found = preset_named(name)
+    assert (found.name if found else "") == preset

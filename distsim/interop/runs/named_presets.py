@@ -13,7 +13,7 @@ from distsim.preset_files import plain
 from distsim.specs.model import Model
 
 KINDS = re.compile(
-    r"-cut-to-\d+-layers$|-(w/o|without|no)-mtp$|-(tokendrop|dropless)$|-(?:w/|with|without)-lddl$"
+    r"(?:-cut|-proxy)?-(?:(?:to|of|with)-)?\d+-layers?$|-(w/o|without|no)-mtp$|-(tokendrop|dropless)$|-(?:w/|with|without)-lddl$"
     r"|(?:-\(?(?:squad|glue)\S*)?-fine-?tun\w*$"
 )
 """Ends of a model's name that say how it was trained or what its row's cells say, not what it is."""
