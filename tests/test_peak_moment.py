@@ -122,6 +122,8 @@ def test_activations_in_the_place_of_gradients_are_told(capsys: pytest.CaptureFi
     peak = next(one for one in stage.moments if one.name == stage.peak_moment)
     assert stage.peak_moment == "loss backward" and stage.categories["activations"] == 0
     assert stage.saved.total < peak.before_gradients < stage.categories["gradients"]
+    sharded = distsim.memory("llama-2-70b", gpus=64, framework="fsdp", zero=3, seq=512).to_dict()["stages"][0]
+    assert all(moment["activations_before_gradients"] >= 0 for moment in sharded["moments"])
     assert run([*words]) == 0
     assert "loss backward (12.18 GiB of activations where gradients will be)" in capsys.readouterr().out
     run([*words, "--explain"])

@@ -39,7 +39,7 @@ class Moment(NamedTuple):
     @property
     def before_gradients(self) -> Number:
         """Activations in the place of gradients that backward has not made yet."""
-        return minimum(self.churning, self.churning - self.activations)
+        return maximum(minimum(self.churning, self.churning - self.activations), 0)  # a step's may be what is freed
 
     def told(self, whole: Number) -> dict[str, Any]:
         """Plain data, with all bytes that a program asks for then, and with the overhead beside them."""
