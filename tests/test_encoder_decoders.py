@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from ledgers import one_gpu
 
+import distsim
 from distsim import catalog
+from distsim.cli.app import run
 from distsim.engine.evidence import replay
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.moments import moments_of
@@ -176,3 +178,16 @@ def test_memory_of_t5_with_long_targets() -> None:
                         year="2025-03", mem_peak_gb_per_gpu="66597 MiB", mem_kind="nvidia-smi",
                         samples_per_s=102.84))  # fmt: skip
     assert found.predicted_peak == pytest.approx(66597 * 2**20, rel=0.1)
+
+
+def test_a_step_says_whose_tokens_are_counted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of T5's encoder, beside which the decoder's are told; where nothing attends, no FLOPs of attention are."""
+    monkeypatch.setenv("COLUMNS", "120")
+    assert run(["step", "t5-3b", "--gpus", "8", "--seq", "512", "--decoder-seq", "114"]) == 0
+    text = capsys.readouterr().out
+    assert "1 x 512 tokens (decoder 114) per rank" in text and " encoder tokens/s, " in text
+    run(["step", "mamba2-130m", "--gpus", "1"])
+    assert "(6 N)" in capsys.readouterr().out
+    assert distsim.step("mamba2-130m", gpus=1).to_dict()["flops_convention"] == "6 N (no input embedding)"

@@ -95,3 +95,12 @@ def test_stages_that_the_default_framework_refuses_are_told(command: str) -> Non
     assert "computed anyway" not in named and "not valid" in named
     own = piped(*words[:-1], "3")  # what the job itself breaks is a note, and no more of its own stage
     assert "ZeRO 3:" not in own.stdout and "computed anyway" in own.stderr
+
+
+def test_degrees_that_do_not_divide_a_sequence_are_tried_without_sequence_parallelism() -> None:
+    """A pod of 6,144 chips needs a factor of three that neither batch nor sequence have: PaLM's own layout had none."""
+    answer = json.loads(piped(*shlex.split(
+        "plan palm-540b --tokens 780B --gpu tpu-v4 --gpus 6144 --price 3 --seq 2048 --global-batch 2048 --json"
+    )).stdout)  # fmt: skip
+    layout = answer["options"][0]["layout"]
+    assert layout["tp"] % 3 == 0 and not layout["sequence_parallel"]

@@ -97,6 +97,28 @@ def test_full_recomputation_is_a_third_more_work() -> None:
     assert report.hfu / report.mfu == pytest.approx(4 / 3, rel=0.02)
 
 
+def test_full_recomputation_of_a_gpt_is_equation_3_of_megatron() -> None:
+    """Narayanan et al. 2021 (arXiv:2104.04473): 96 s l h^2 (1 + s/6h + V/16lh) with recomputation, 72 without, where
+    V/12lh is the output layer's part."""
+    report = distsim.step(model="gpt3-175b", gpus=64, tp=8, pp=8, recompute="full", framework="megatron-lm")
+    layers, hidden, vocab, seq = 96, 12288, 51200, 2048
+    work = 4 / 3 * (1 + seq / 6 / hidden + vocab / 16 / layers / hidden)
+    assert report.hfu / report.mfu == pytest.approx(
+        work / (1 + seq / 6 / hidden + vocab / 12 / layers / hidden), rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_hardware_flops_are_work_and_no_seconds(precision: str) -> None:
+    """Core attention once more is 4 L H S of 6 N + 12 L H S, however much slower than other products it is."""
+    report = distsim.step(
+        model="llama-3-8b", gpu="h100-sxm", gpus=8, tp=2, seq=8192, recompute="selective", precision=precision
+    )
+    attention = 4 * 32 * 4096 * 8192
+    model = 6 * (8_030_261_248 - 128_256 * 4096) + 3 * attention
+    assert report.hfu / report.mfu == pytest.approx(1 + attention / model, rel=1e-4)
+
+
 @pytest.mark.parametrize(("stages", "micro"), [(2, 4), (4, 4), (8, 32)])
 def test_closed_form_and_simulation_agree(stages: int, micro: int) -> None:
     """Within 1% where both apply: alike stages and a slower last one under 1F1B, alike chunks when interleaved."""

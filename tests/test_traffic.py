@@ -362,6 +362,25 @@ def test_megatron_layer_by_hand() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("model", "framework", "forward", "backward"),
+    [("gpt-j-6b", "maxtext", 28, 28), ("gpt-neox-20b", "megatron-lm", 44, 88), ("gpt-neox-20b", "huggingface", 88, 88)],
+)
+def test_branches_of_one_residual_are_reduced_once(model: str, framework: str, forward: int, backward: int) -> None:
+    """Black et al. 2022 (arXiv:2204.06745), section 2: one all-reduce where two branches are added first. Gradients of
+    two norms (GPT-NeoX) are still two, and so is all of a plan that names modules one by one."""
+    report = comm(model=model, gpu="h100-sxm", gpus=4, tp=4, sequence_parallel=False, framework=framework, zero=0)
+    calls = {row.phase: row.calls for row in rows(report, "tensor parallel layers")}
+    assert calls == {"forward": forward, "backward": backward}
+
+
+def test_branches_of_one_norm_gather_its_output_once() -> None:
+    report = comm(model="phi-2", gpus=8, tp=4, cp=2)
+    calls = {(row.op, row.phase): row.calls for row in rows(report, "tensor parallel layers") if row.phase == "forward"}
+    assert calls == {("all_gather", "forward"): 32, ("reduce_scatter", "forward"): 32}
+    assert rows(report, "context parallel")  # nothing of other groups is dropped
+
+
 def test_recomputation_repeats_what_forward_exchanges() -> None:
     plain, full = (comm(gpus=8, tp=8, recompute=how) for how in ("none", "full"))
     again = sent(full, "tensor parallel layers, recomputed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, plus, product
+from distsim.arrays import Number, maximum, plus, product
 from distsim.formula import formula
 
 
@@ -31,6 +31,7 @@ def alive_bytes(
 
 
 @formula(unit="B", source="ledger, operation by operation (distsim/engine/footprint/moments.py)")
-def moment_bytes(alive: Number, made_less_freed: Number) -> Number:
-    """Activations at a moment: what was alive at the end of forward, and what is made since, less what is freed."""
-    return alive + made_less_freed
+def moment_bytes(alive: Number, made_less_freed: Number, gradients_to_come: Number) -> Number:
+    """Activations at a moment: what was alive at the end of forward, and what is made since, less what is freed, and
+    less what lies in the place of gradients that backward has not made yet."""
+    return maximum(alive + made_less_freed - gradients_to_come, 0)

@@ -16,6 +16,7 @@ from distsim.layers.mixers import Mixer, attend, feed, single
 from distsim.layers.names import LAYER_INPUT
 from distsim.layers.norm import norm
 from distsim.layers.own_inputs import own_inputs
+from distsim.layers.parallel_blocks import summed_once
 from distsim.layers.streams import bypass, correct, gather, predict, slice_of_all, spread, stream_count
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
@@ -118,7 +119,9 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
     first = Tensor("attention.input", entering, kept, "s b h")
     second = Tensor("mlp.input", entering, kept, "s b h")
     experts = model.experts if model.is_moe_layer(ctx.layer) else None
-    attending = attend(model, ctx.layer)(ctx, first)
+    attending, feeding = summed_once(
+        ctx, attend(model, ctx.layer)(ctx, first), fed(ctx, first if model.norms_per_layer < 2 else second)
+    )
     attending[0] = attending[0]._replace(parameters=attending[0].parameters + sink_parameters(ctx))
     enriched, entered = _with_ngrams(ctx, boundary)
     mixing, read = read_streams(ctx, "attention", entered)
@@ -144,9 +147,7 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
         operations += mixing
         operations += [] if model.stream_rank else [norm(ctx, "mlp.norm", rows, model.hidden, source)]
         operations += norm_gate(ctx, "mlp.norm") if experts else []
-    else:
-        second = first
-    operations += [*fed(ctx, second), *write_streams(ctx, "mlp")]
+    operations += [*feeding, *write_streams(ctx, "mlp")]
     if model.norms_per_layer == 4 or (experts and experts.output_norm):
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
     return [*predict(ctx), *operations, *bypass(ctx, first), *correct(ctx), *branch(ctx)]

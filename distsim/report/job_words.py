@@ -22,10 +22,12 @@ def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
     times = f"{layout.micro_batches:,} micro-batch{'es' if layout.micro_batches > 1 else ''}"
     on = f" on {layout.gpus:,} x {setup.gpu_words}" + (f" ({setup.cluster.name})" if cluster else "")
     packed = f" (samples of {layout.sample_tokens:,})" if layout.sample_tokens else ""
+    read = f" (decoder {setup.model.decoder_context:,})" if setup.model.encoder_layers else ""
+    also = packed + read + image_words(setup)
     parts = [
         term.bold(setup.model.name) + on,
         ", ".join(_layout_words(setup)),
-        f"{times} of {layout.micro_batch:,} x {layout.seq:,} tokens{packed}{image_words(setup)} per rank and step",
+        f"{times} of {layout.micro_batch:,} x {layout.seq:,} tokens{also} per rank and step",
         ", ".join(_software_words(setup)),
         *trained_words(setup),
     ]

@@ -116,10 +116,14 @@ def verdict(report: MemoryReport, term: Style) -> list[str]:
 
 
 def peak_words(stage: StageMemory) -> str:
-    """The moment of a stage's peak, and what of the activations there are working copies of the optimizer."""
+    """The moment of a stage's peak, what of the activations there are working copies of the optimizer, and what more of
+    them the column of gradients holds."""
     moment = next(one for one in stage.moments if one.name == stage.peak_moment)
     own = min(moment.temporaries, stage.categories["activations"])
-    return f"{moment.name} (of the activations {gib(own)} are its temporaries)" if own >= SHOWN else moment.name
+    if own >= SHOWN:
+        return f"{moment.name} (of the activations {gib(own)} are its temporaries)"
+    before = moment.before_gradients
+    return f"{moment.name} ({gib(before)} of activations where gradients will be)" if before >= SHOWN else moment.name
 
 
 def known_words(report: MemoryReport) -> list[str]:

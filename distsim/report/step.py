@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distsim.engine.advice.faster import Faster
 from distsim.engine.footprint.peak_error import TIGHT
-from distsim.engine.jobs.flops import products_words, reads_less
+from distsim.engine.jobs.flops import attention_words, products_words
 from distsim.engine.steps.compose import PARTS
 from distsim.engine.steps.report import StepReport
 from distsim.report.flag_tables import flag_table
@@ -48,22 +48,22 @@ def figures(report: StepReport, term: Style) -> list[str]:
     images = report.tokens_per_second / layout.seq if report.setup.model.patches else 0
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
     fits = "fits" if report.memory.headroom >= 0 else term.ink("does not fit", VERMILLION)
-    sums = products_words(report.setup)
-    attends = "12 L H K, attention to chosen keys" if reads_less(report.setup) else "12 L H S, dense attention"
-    attends += ", and the vision tower's" if report.setup.model.shown_tower else ""
+    counted = " + ".join(filter(None, (products_words(report.setup), attention_words(report.setup))))
+    counted += ", and the vision tower's" if report.setup.model.shown_tower else ""
+    tokens = "encoder tokens/s" if report.setup.model.encoder_layers else "tokens/s"
     return [
         *_beside(
             f"step time   {term.bold(duration(report.seconds))}   {span}", ", ",
             f"from {interval.basis}", term,
         ),
         *_beside(
-            f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU", "; ",
+            f"throughput  {report.tokens_per_second:,.0f} {tokens}, {each:,.0f} per GPU", "; ",
             f"{rate} per GPU in model FLOPs", term,
         ),
         *([f"images      {images:,.0f} images/s, {images / layout.gpus:,.0f} per GPU"] if images else []),
         *_beside(
             f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}", " ",
-            f"({sums} + {attends})", term,
+            f"({counted})", term,
         ),
         *_host_wait(report),
         *_doubted(f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}", fits, report, term),

@@ -59,6 +59,9 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     product_epilogues: bool = False
     """Products (cublasLt's) add biases, apply a plain MLP's activation, take its derivative and sum the biases'
     gradients as they write; only their time differs."""
+    branch_sums: Literal["together", "apart"] = "together"
+    """Attention and MLP that read one residual are added before tensor parallel ranks sum them, or each is summed by
+    itself (plans that name the modules of a model, one after another)."""
     softmax: Literal["fused", "eager"] = "fused"
     """Eager attention: ``fused`` keeps the probabilities once, in the activation dtype; ``eager`` also in fp32."""
     softmax_kernel: Literal["one", "compiled", "steps"] = "one"

@@ -29,7 +29,8 @@ def activation_figures(setup: Setup, stage: Stage, held: States, saved: Saved, m
                 layers=saved.layers, embedding=saved.embedding, head_and_loss=saved.head_and_loss)  # fmt: skip
     figures.use("alive when the last forward has ended", alive_bytes, **step.parts)
     figures.use(f"activations at the {moment.name}", moment_bytes, _told("made for itself", _in_transit(stage, moment)),
-                alive=step.alive, made_less_freed=moment.activations - step.alive)  # fmt: skip
+                alive=step.alive, made_less_freed=moment.churning - step.alive,
+                gradients_to_come=moment.churning - moment.activations)  # fmt: skip
     return figures
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number, largest, maximum
+from distsim.arrays import Number, largest, maximum, minimum
 
 STEP = "optimizer step"
 AT_LOSS = ("loss", "loss backward")
@@ -36,10 +36,16 @@ class Moment(NamedTuple):
         """Everything but buffers and overhead."""
         return self.states + self.activations
 
+    @property
+    def before_gradients(self) -> Number:
+        """Activations in the place of gradients that backward has not made yet."""
+        return maximum(minimum(self.churning, self.churning - self.activations), 0)  # a step's may be what is freed
+
     def told(self, whole: Number) -> dict[str, Any]:
         """Plain data, with all bytes that a program asks for then, and with the overhead beside them."""
         return {"moment": self.name, "bytes": round(whole), "overhead": round(whole + self.overhead) - round(whole),
-                "whole": round(whole + self.overhead), "temporaries": round(self.temporaries)}  # fmt: skip
+                "whole": round(whole + self.overhead), "temporaries": round(self.temporaries),
+                "activations_before_gradients": round(self.before_gradients)}  # fmt: skip
 
     def lost(self, slack: float, least: Number) -> Number:
         """What an allocator holds beyond it that loses a share ``slack`` of what comes and goes, ``least`` at all

@@ -150,14 +150,19 @@ def products_words(setup: Setup) -> str:
     return words + " + 2 N reference" * runs_reference(setup)
 
 
+def attention_words(setup: Setup) -> str:
+    """How FLOPs of attention are counted, in words; none where no layer attends."""
+    if not attended(setup.model, setup.layout.seq, 1)[0]:
+        return ""
+    return "12 L H K, attention to chosen keys" if reads_less(setup) else "12 L H S, dense attention"
+
+
 def flops_convention(setup: Setup) -> str:
     """What a model FLOP is here, in words."""
-    products = products_words(setup)
-    inside = " inside samples" if setup.layout.sample_tokens else ""
+    attends = attention_words(setup)
+    inside = " inside samples" if setup.layout.sample_tokens and attends else ""
     inside += " + the vision tower's" if setup.model.shown_tower else ""
-    if reads_less(setup):
-        return f"{products} (no input embedding) + 12 L H K, attention to chosen keys{inside}"
-    return f"{products} (no input embedding) + 12 L H S, dense attention{inside}"
+    return f"{products_words(setup)} (no input embedding){' + ' * bool(attends)}{attends}{inside}"
 
 
 def reads_less(setup: Setup) -> bool:

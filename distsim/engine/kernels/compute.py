@@ -32,6 +32,7 @@ from distsim.engine.kernels.weights import optimizer_seconds, weight_work
 from distsim.formulas.caches import cached_share
 from distsim.formulas.compute import CUT_SHARE, stream_seconds
 from distsim.formulas.traffic import boundary_calls
+from distsim.layers.core_attention import FLASH_BACKWARD
 from distsim.layers.ledger import Block, Operation, dropped_by
 from distsim.layers.names import COMBINE, EXPERT_ACTIVATION, EXPERTS, HEAD
 
@@ -169,7 +170,16 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
         kind = "elementwise" if operation.role == "chunk rule" else operation.kind  # its products are of fp32
         forward.memory = _passed(chip, first, operation.flops_forward, kind)
         backward.memory = _passed(chip, second, operation.flops_backward, kind)
+    forward.flops, backward.flops = _counted_flops(operation)
     return forward, backward if operation.backward else Sums()
+
+
+def _counted_flops(operation: Operation) -> tuple[Number, Number]:
+    """Forward and backward work that utilisation counts."""
+    if operation.kind not in ("matmul", "attention", "scan"):
+        return 0, 0
+    repeats = FLASH_BACKWARD / 2 if operation.role == "core" else 1  # its gradients are twice its forward
+    return operation.flops_forward, operation.flops_backward / repeats
 
 
 def _passed(chip: Chip, moved: Number, flops: Number, kind: str) -> Number:

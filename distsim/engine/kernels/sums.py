@@ -15,7 +15,7 @@ CLASSES = (*PRODUCTS, "memory", "kernels", "issued", "waits", "cover")
 
 @dataclass(repr=False)
 class Sums:
-    """Seconds of one micro-batch by kind of kernel, at datasheet rates, and the number of kernels."""
+    """Seconds of one micro-batch by kind of kernel, at datasheet rates, the number of kernels, and their work."""
 
     matmul: Number = 0.0
     matmul8: Number = 0.0
@@ -30,6 +30,9 @@ class Sums:
     """The part of it during which the GPU has nothing to do."""
     cover: Number = 0.0
     """Of the products, those that an exchange of the same operation may run beside."""
+    flops: Number = 0.0
+    """Floating-point operations of products, attention and scans, as utilisation counts them: attention dense, and
+    without the scores that a flash kernel makes again in its own backward."""
 
     def add(self, other: Sums, times: Number = 1) -> None:
         """Add ``times`` times another."""

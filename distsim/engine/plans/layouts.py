@@ -64,7 +64,8 @@ def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bou
     usual_stage = 3 if needs_shards(job) else habits.get("zero", 1)
     stages = [stage for stage in stages_of(job) if stage in framework.supports.zero] or stages_of(job)
     words["zero"] = str(usual_stage) if usual_stage in stages else ",".join(map(str, stages))
-    words["sequence_parallel"] = "off" if habits.get("sequence_parallel") is False else "on"
+    follows = "on,off" if wide else "on"  # off where tensor parallel degrees do not divide a sequence
+    words["sequence_parallel"] = "off" if habits.get("sequence_parallel") is False else follows
     if not wide and cluster.domain < 8:
         words["tp"] = f"1..{cluster.domain}"
     usual = {name: parse_bound(name, text) for name, text in words.items()}

@@ -216,7 +216,6 @@ def recompute_factor(work: Work) -> float:
     plain = again = 0.0
     for stage in work.stages:
         for phase in PHASES:
-            sums = stage.compute.phases[phase]
-            size = (sums.matmul + sums.matmul8 + sums.grouped + sums.grouped8 + sums.attention) * stage.count
+            size = stage.compute.phases[phase].flops * stage.count
             plain, again = (plain, again + size) if phase == "recompute" else (plain + size, again)
     return 1 + again / plain if plain else 1.0
