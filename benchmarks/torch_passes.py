@@ -1,4 +1,4 @@
-"""What plain torch moves through memory in two parts of transformers: python benchmarks/torch_passes.py, with both.
+"""What plain torch moves through memory in parts of transformers: python benchmarks/torch_passes.py, with both.
 
 Runs transformers' own code on meta tensors, forward and backward, and adds up what each operation that is no view reads
 and writes. Of torch_chunk_gated_delta_rule (distsim/formulas/chunk_rule.py) also what autograd keeps; sums that are
@@ -7,6 +7,7 @@ key, of a value, for itself, for each entry of a state over the tokens of a chun
 chunk of a sequence; and the largest error of each fit. Of DeepSeek-V4's hyper-connections (STREAM_PASSES,
 distsim/engine/kernels/passes.py) passes over all residual streams in 16 bits, and those of the weights' products alone;
 of Qwen4-Exp's (GATED_STREAM_PASSES) the same without the norm of the streams, which is told by itself.
+Of DeBERTa's attention (distsim/engine/kernels/distance_passes.py) kernels by name, and passes over all scores.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import numpy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformers.models.deberta_v2.configuration_deberta_v2 import DebertaV2Config
+from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention
 from transformers.models.deepseek_v4.configuration_deepseek_v4 import DeepseekV4Config
 from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4HyperConnection
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
@@ -165,6 +168,48 @@ def gated_streams(tokens: int, channels: int, count: int) -> None:
         print(f"{count} streams of {channels} {name} by gates: forward, backward {told}")
 
 
+class Kernels(Count):
+    """CUDA's kernels by name, and tensors as large as all scores that they read or write. Dropout, of four operations
+    here, is one there, and ``masked_fill`` a copy and what writes into it. Scalars stay on the CPU."""
+
+    def __init__(self, scores: int) -> None:
+        super().__init__()
+        self.scores, self.kernels, self.passes = scores, collections.Counter[str](), collections.Counter[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        name, made = func.__name__.split(".")[0], [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+        if name in VIEWS or not made[0].dim() or name in ("empty_like", "bernoulli_", "div_"):
+            return out
+        self.kernels[name] += 2 if name == "masked_fill" else 1
+        floats = [leaf for leaf in (*tree_leaves((args, kwargs)), *made)
+                  if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]  # fmt: skip
+        written = 1 if name == "new_zeros" else sum(leaf.numel() == self.scores for leaf in floats)
+        self.passes[name] += written if made[0].numel() == self.scores else 0
+        return out
+
+
+def distances(sequences: int, length: int) -> None:
+    """Kernels of DeBERTa-v3's attention, and passes over scores of as many distances as keys."""
+    config = DebertaV2Config(relative_attention=True, position_buckets=length // 2, share_att_key=True,
+                             pos_att_type=["p2c", "c2p"], max_position_embeddings=length)  # fmt: skip
+    with torch.device("meta"):
+        module = DisentangledSelfAttention(config).to(torch.bfloat16)
+        states, table = (
+            torch.empty(*shape, config.hidden_size, dtype=torch.bfloat16, requires_grad=True)
+            for shape in ((sequences, length), (length,))
+        )
+        mask = torch.ones(sequences, 1, length, length, dtype=torch.int64)  # as tokenizers give it
+        pairs = torch.zeros(1, length, length, dtype=torch.int64)
+    scores = sequences * config.num_attention_heads * length**2
+    with Kernels(scores) as forward:
+        out = module(states, mask, relative_pos=pairs, rel_embeddings=table)[0]
+    with Kernels(scores) as backward:
+        out.backward(torch.empty_like(out))
+    for name, way in (("forward", forward), ("backward", backward)):
+        print(f"scores by distance {name}: {way.kernels.total()} kernels, passes {dict(way.passes)}")
+
+
 def main() -> None:
     """Print kernels by length and the three fits, then passes over residual streams."""
     cases = [(key, value, tokens, counted(tokens, key, value)) for key, value in WIDTHS for tokens in LENGTHS]
@@ -176,6 +221,7 @@ def main() -> None:
     rows = [tokens * HEADS for _, _, tokens, _ in cases]
     for name, columns in (("forward", once), ("backward", each), ("kept", once)):
         fitted(name, columns, [getattr(one, name) / size for (*_, one), size in zip(cases, rows, strict=True)])
+    distances(4, 512)
     for tokens, channels in STREAMED:
         streams(tokens, channels)
         for count in (2, 4):

@@ -154,7 +154,7 @@ TRAITS: dict[str, Any] = {
     "context_bytes": "1 GB", "small_workspaces": True, "transposes": True, "full_clock_joules": 2e-12,
     "fp32_joules": 3e-12, "usual_share": 0.5, "batched_share": 0.4, "tf32_weight_share": 0.3, "scan_share": 0.2,
     "wide_passes": 0.7,
-    "lanes": 0.5, "unaligned_by_clock": False, "attention_age": 1, "own_backward_share": 0.6,
+    "lanes": 0.5, "bf16_adds": False, "unaligned_by_clock": False, "attention_age": 1, "own_backward_share": 0.6,
     "torch_attention_forward": 0.9, "torch_attention_backward": 0.8, "flash_attention": "none", "cuda": False,
     "sparse_attention": False, "device_counts": False, "checked_units": False, "own_software": "maxtext",
     "compiled_only": True, "torch_own_width": 64, "triton": False,

@@ -63,7 +63,10 @@ def distance_scores(ctx: Context, key: Tensor, heads: Number) -> list[Operation]
     scaled = key._replace(name="attention.key_scaled")
     pairs = ctx.layout.micro_batch * ctx.layout.seq**2
     mask = Tensor("attention.pair_mask", pairs, MASK_BYTES, "b s s mask")
-    found = [_projection(ctx, heads), Operation("attention.key_scale", "elementwise", saved=(scaled, mask))]
+    scale = Operation(
+        "attention.key_scale", "elementwise", shape=(key.elements,), saved=(scaled, mask), role="scaled keys"
+    )
+    found = [_projection(ctx, heads), scale]
     for name in TERMS[: kind.terms]:
         found += _term(ctx, f"attention.{name}", heads)
     return found
@@ -105,7 +108,7 @@ def _term(ctx: Context, name: str, heads: Number) -> list[Operation]:
         ),
         Operation(
             f"{name}.gather", "elementwise", bytes_read=scores.size_bytes + chosen, bytes_written=chosen,
-            shape=(batch * heads * seq**2,), saved=(scores, picked), transient_backward=(scores, scores),
-            recompute_class="core_attention",
+            shape=(batch * heads * seq**2, scores.elements, repeated.elements), saved=(scores, picked),
+            transient_backward=(scores, scores), recompute_class="core_attention", role="picked scores",
         ),
     ]  # fmt: skip

@@ -102,7 +102,7 @@ class Operation(NamedTuple):
     shape: tuple[Number, ...] = ()
     """Matmul: (m, n, k, batch); attention: (batch, heads, query tokens, key tokens, head_dim, value width); norm:
     (rows, width); loss: (positions, logits of a rank); a ring's exchange: (queries, steps, keys); elementwise:
-    (elements,)."""
+    (elements,), of scores picked by distance also those they are picked of and repeated distances."""
     saved: tuple[Tensor, ...] = ()
     """Kept until backward."""
     output: Tensor | None = None

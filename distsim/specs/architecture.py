@@ -65,6 +65,8 @@ class Architecture(Sourced):
     lanes: MaybePositive = None
     """Threads whose instructions a unit starts in a cycle, over 128; None where kernels of plain torch are not known to
     be limited by their units."""
+    bf16_adds: bool = False
+    """Whether one instruction adds to bf16 numbers in memory, which others do in a loop that compares and swaps."""
     unaligned_by_clock: bool = False
     """Whether products of rows that do not start at whole 16 bytes are limited by the units' clock, not by a share."""
     attention_age: Annotated[int, Once(Field(ge=0, le=2))] = 0

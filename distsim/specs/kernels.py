@@ -81,6 +81,8 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """Masked scores are taken no lower than the least number, which keeps them (torch.max in XGLM)."""
     mask_filled: bool = False
     """Steps of a softmax that write a mask into a copy of the scores (masked_fill), zeros into their gradients'."""
+    half_adds: Literal["pairs", "loop"] = "pairs"
+    """Torch adds to fp16 numbers by an index in pairs, for which chips have an instruction, or one by one in a loop."""
     scores_fp32: bool = False
     """Eager attention multiplies fp32 copies of queries and keys (GPT-J, GPT-Neo)."""
     composed_only: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from distsim.arrays import Number, maximum, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.chunk_rule import chunk_rule_bytes
+from distsim.engine.kernels.distance_passes import DISTANCE_COSTS, distance_bytes, in_plain_torch
 from distsim.engine.kernels.expert_modules import picked_gradient_bytes
 from distsim.engine.kernels.expert_passes import EXCHANGES, bias_passes, by_indices, exchange_passes
 from distsim.engine.kernels.loss_passes import loss_bytes
@@ -107,6 +108,8 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         return operation.shape[0] * HALF_BYTES * passes[0], operation.shape[0] * HALF_BYTES * passes[1]
     if operation.role == "chunk rule":
         return chunk_rule_bytes(setup, operation)
+    if in_plain_torch(setup, operation):
+        return distance_bytes(setup, operation)
     if operation.role == "residual":
         return residual_bytes(setup, operation)
     if operation.kind == "norm" and setup.kernels.norm_adds:
@@ -260,6 +263,8 @@ def composed(setup: Setup, operation: Operation) -> Cost:
         if operation.name == SLICE:
             return COMPILED_SLICE
         return FUSED_ROPE if operation.role == "heads" and model.positions == "rotary" else Cost()
+    if in_plain_torch(setup, operation):
+        return DISTANCE_COSTS[operation.role]
     if operation.kind == "norm":
         return norm_cost(setup)
     if operation.name == SLICE:

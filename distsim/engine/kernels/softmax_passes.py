@@ -91,7 +91,8 @@ def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     narrow, autocast, scores = setup.precision.activation_bytes, setup.precision.autocast, operation.shape[0]
     wide = FP32_BYTES if autocast or setup.kernels.softmax == "eager" else narrow
     masks = setup.model.causal or setup.model.patches is None  # images have no padding
-    fills = setup.kernels.mask_filled and masks
+    by_distance = setup.model.disentangled is not None  # it scales keys instead, and fills its mask in
+    fills = (setup.kernels.mask_filled or by_distance) and masks
     masked = wide if autocast and masks and not fills else narrow
     read = narrow if masked < wide and setup.precision.math == "fp16" else wide
     cast, returned = (masked + read) * (read > masked), (narrow + masked) * (masked > narrow)
@@ -104,9 +105,10 @@ def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     softmax = (read + wide) * slowed(Pace(SOFTMAX_PER_CYCLE * (read + wide)), setup.accelerator)
     relative = setup.model.positions == "relative" and not operation.name.startswith(CROSS)
     biased = relative * (RELATIVE_PASSES * (FP32_BYTES if autocast else narrow) + (narrow + FP32_BYTES) * autocast)
+    scaled = 2 * narrow * (not by_distance)
     capped = [passes * narrow * setup.model.attention_softcap for passes in SOFTCAP_PASSES]
-    forward = capped[0] + 2 * narrow + summed + filled + chosen + cast + softmax + given
-    backward = biased + capped[1] + 2 * narrow + returned + filled + chosen + cast
+    forward = capped[0] + scaled + summed + filled + chosen + cast + softmax + given
+    backward = biased + capped[1] + scaled + returned + filled + chosen + cast
     backward = backward + 3 * wide + 2 * wide + read + given
     return scores * forward + dropped + 2 * besides, scores * backward + dropped + besides
 
