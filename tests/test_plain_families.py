@@ -37,7 +37,7 @@ COUNTS = json.loads((ORACLES / "plain.json").read_text())
 MEMORY = list(csv.DictReader((ORACLES / "torch_plain.csv").open()))
 CONFIGS = json.loads((ORACLES / "torch_plain_configs.json").read_text())
 LAYER, TOTAL = 5e-4, 0.012
-WIDER = {"stablelm": 2.5e-3, "cohere": 1e-3}
+WIDER = {"stablelm": 2.5e-3, "cohere": 1e-3, "museglimmerfull": 1e-3}
 """Families whose norms on queries and keys keep a few statistics besides."""
 SIDES = {side: {"hidden_size": 64, "num_hidden_layers": 2} for side in ("text_config", "vision_config")}
 
@@ -63,7 +63,7 @@ def test_counts(row: dict[str, Any]) -> None:
         ("electra-small-ElectraForMaskedLM", 13_546_682), ("electra-small-ElectraModel", 13_483_008),
         ("eurobert-210m", 310_266_624), ("eurobert-210m-EuroBertForSequenceClassification", 212_358_146),
         ("esmc-6b", 6_352_005_184), ("bitnet-b1.58-2B-4T", 2_412_820_480), ("molmo2-8b", 8_191_259_648),
-        ("kolibri-1", 78_103_055_360), ("flint", 39_785_287_456),
+        ("kolibri-1", 78_103_055_360), ("flint", 39_785_287_456), ("muse-glimmer-30b", 27_854_780_928),
     ],
 )  # fmt: skip
 def test_presets(name: str, parameters: int) -> None:
@@ -117,6 +117,12 @@ def test_every_command_knows_it(name: str) -> None:
         ({"model_type": "hy_v3", "num_hidden_layers": 4, "mlp_bias": True}, 12_386_131_968),
         ({"model_type": "minicpm3", "num_hidden_layers": 4, "mlp_bias": True}, 438_790_656),
         ({"model_type": "nanochat", "num_hidden_layers": 4, "attention_bias": True}, 137_048_064),
+        ({"model_type": "exaone", "num_hidden_layers": 5}, 1_929_424_896),
+        ({"model_type": "exaone", "num_hidden_layers": 5, "attention_bias": True}, 1_929_476_096),
+        ({"model_type": "exaone", "num_hidden_layers": 5, "mlp_bias": True}, 1_929_588_736),
+        ({"model_type": "deepseek_v4", "num_hidden_layers": 5, "mlp_bias": True}, 33_977_437_907),
+        ({"model_type": "bailing_hybrid", "num_hidden_layers": 5, "linear_num_heads": 64}, 10_611_003_840),
+        ({"model_type": "llama4_text", "num_hidden_layers": 5, "moe_layers": []}, 3_641_891_840),
         ({"model_type": "bert", "architectures": ["BertForMaskedLM"], "num_hidden_layers": 4,
           "tie_word_embeddings": False}, 76_282_740),
         ({"model_type": "mpnet", "num_hidden_layers": 4, "tie_word_embeddings": False}, 76_289_278),

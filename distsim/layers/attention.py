@@ -32,8 +32,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     made = model.key_value_projections(ctx.layer)
     given = (kv_heads * width, kv_heads * values)[:made]
     outer = asked + sum(given)
-    biased = asked if model.gate_bias else heads * width
-    parts = (biased, *(given if model.key_bias else given[1:]))
+    parts = (asked, *given[1:])
     matrices = min(ctx.kernels.qkv_matrices, 1 + made)
     qkv = linear(
         ctx,
@@ -42,7 +41,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         model.hidden,
         outer,
         source,
-        bias=model.qkv_bias and Bias(parts=() if model.key_bias and model.gate_bias else parts),
+        bias=model.qkv_bias and Bias(parts=() if model.key_bias else parts),
         weights=Weights(matrices, (asked, *given)),
         cast_input=True,
         collectives=column_collectives(ctx, matrices),

@@ -30,6 +30,8 @@ class LatentAttention(Spec):
     4)."""
     query_scale: bool = False
     """Queries are scaled by a learned line over the logarithm of their position, one a head (Mistral Large 4)."""
+    learned_frequencies: bool = False
+    """Each rotary frequency is scaled by a learned number, the same in all layers (Mistral Large 4)."""
     index_heads: Natural = 0
     """Heads of an indexer that chooses the keys each query attends to (DeepSeek-V3.2); 0 means none."""
     index_dim: Natural = 0

@@ -97,7 +97,7 @@ def dense_layers(fields: Fields, layers: int) -> tuple[int, ...]:
     name, sparse = fields.find("moe_layers", "moe_layers_enum")
     if isinstance(sparse, str):  # Step 3.5 writes "3,4,5"
         sparse = [int(one) if one.strip().isdigit() else one for one in sparse.split(",") if one.strip()]
-    if isinstance(sparse, list) and sparse:
+    if isinstance(sparse, list):  # none of them where it is empty
         chosen = {fields.as_whole(name, one, 0) for one in sparse}
         return tuple(layer for layer in range(layers) if layer not in chosen)
     return tuple(layer for layer in range(layers) if not _is_sparse(fields, layer, layers))

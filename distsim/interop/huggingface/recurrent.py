@@ -119,10 +119,10 @@ def _kimi_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ling_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
-    """Kimi Delta Attention whose gates have full rank (Ling 3); attention's heads are its heads."""
+    """Kimi Delta Attention whose gates have full rank (Ling 3); it has attention's heads where a file says nothing."""
     width = fields.whole("linear_head_dim") or fields.needed("head_dim")
-    fields.settled("head_dim", "linear_num_heads", "kda_safe_gate", "kda_lower_bound")
-    heads = values["heads"]
+    fields.settled("head_dim", "kda_safe_gate", "kda_lower_bound")
+    heads = fields.whole("linear_num_heads") or values["heads"]
     taps = fields.needed("linear_conv_kernel_dim", "short_conv_kernel_size")
     return {
         "key_heads": heads, "value_heads": heads, "key_dim": width, "value_dim": width, "convolution": taps,
