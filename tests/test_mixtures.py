@@ -30,7 +30,7 @@ ORACLES = Path(__file__).parent / "oracles"
 # decoder alone.
 COUNTS = json.loads((ORACLES / "mixtures.json").read_text())
 NAMED = {row["name"]: row["config"] for row in COUNTS if row["name"]}
-# One step of transformers 5.23's modules (Hy4's of 5.24) on torch 2.13 fake tensors, recorded as
+# One step of transformers 5.23's modules (those of Hy4 and GLM-5.3 of 5.24) on torch 2.13 fake tensors, recorded as
 # tests/test_saved_tensors.py says. Loops over experts, whose shapes depend on values, are run with as many tokens for
 # each. MiniMax-M3's indexer runs with gradients that end in it, so that what it kept is gone when it has chosen: what
 # then lives is taken.
@@ -217,7 +217,7 @@ def test_streams_go_from_stage_to_stage() -> None:
         Model.read({**model.model_dump(), "norms_per_layer": 4})
 
 
-STRANGE = {"glm5_next": "pooled keys", "hymba": "hybrid"}
+STRANGE = {"zaya": "compressed and convolved", "hymba": "hybrid"}
 
 
 @pytest.mark.parametrize(("name", "words"), STRANGE.items())

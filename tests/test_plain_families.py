@@ -64,6 +64,7 @@ def test_counts(row: dict[str, Any]) -> None:
         ("eurobert-210m", 310_266_624), ("eurobert-210m-EuroBertForSequenceClassification", 212_358_146),
         ("esmc-6b", 6_352_005_184), ("bitnet-b1.58-2B-4T", 2_412_820_480), ("molmo2-8b", 8_191_259_648),
         ("kolibri-1", 78_103_055_360), ("flint", 39_785_287_456), ("muse-glimmer-30b", 27_854_780_928),
+        ("glm-5.3-flash", 313_326_816_766),
     ],
 )  # fmt: skip
 def test_presets(name: str, parameters: int) -> None:

@@ -32,7 +32,7 @@ def embedding(ctx: Context) -> list[Operation]:
         rows += [_norm(behind, "embedding.decoder")] if model.encoder_layers else []
     width = model.embedding_width or model.hidden
     if width != model.hidden:
-        tokens, bias = ctx.layout.tokens, model.embedding_norm
+        tokens, bias = ctx.layout.tokens, bool(model.embedding_norm)
         source = Tensor("embedding.narrow", tokens * width, ctx.precision.kept_input_bytes, "s b w")
         rows.append(linear(ctx, "embedding.project_in", tokens, width, model.hidden, source, bias=bias, sharded=False))
     if model.text:

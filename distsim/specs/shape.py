@@ -81,6 +81,8 @@ class Shape:
     stream_rank: MaybeCount = None
     """Rank of the product of all normed streams that gates, element by element, what a sublayer reads of them; those
     norms stand for the sublayers' own (Qwen4-Exp). None: one weight for each stream."""
+    streams_averaged: bool = False
+    """Behind the last layer those streams are averaged, not weighed (GLM-5.3)."""
     parallel_blocks: bool = False
     """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
     final_norm: bool = True

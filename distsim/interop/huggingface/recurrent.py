@@ -188,12 +188,21 @@ def _convolution(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     return {"taps": fields.needed("conv_L_cache"), "bias": fields.flag("conv_bias")}
 
 
+def _bounded_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Kimi Delta Attention whose decays have a lower bound (GLM-5.3), unless a file says none."""
+    inner = "linear_attn_config"
+    safe = fields.flag(f"{inner}.safe_gate", default=True) if isinstance(fields.data.get(inner), Mapping) else False
+    bound = fields.find(f"{inner}.gate_lower_bound", "linear_lower_bound")[1]
+    return {**_kimi_delta(fields, values), "bounded_decay": safe or bound is not None}
+
+
 READERS: Mapping[str, tuple[str, Callable[[Fields, dict[str, Any]], dict[str, Any]]]] = {
     "delta": ("delta", _delta),
     "delta split": ("delta", _delta_split),
     "delta apart": ("delta", _delta_apart),
     "ling delta": ("delta", _ling_delta),
     "kimi delta": ("delta", _kimi_delta),
+    "bounded delta": ("delta", _bounded_delta),
     "mamba-2": ("mamba", _mamba2),
     BESIDE: ("mamba", _mamba2_beside),
     "mamba-1": ("mamba", _mamba1),
