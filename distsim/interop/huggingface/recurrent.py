@@ -115,6 +115,7 @@ def _kimi_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
         "key_heads": heads, "value_heads": heads, "key_dim": width, "value_dim": width, "convolution": taps,
         "modules": "apart", "channel_rank": width,
         "gate_rank": None if fields.flag(f"{inner}.use_full_rank_gate") else width,
+        "bounded_decay": fields.find(f"{inner}.gate_lower_bound", "linear_lower_bound")[1] is not None,
     }  # fmt: skip
 
 
@@ -189,11 +190,11 @@ def _convolution(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bounded_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
-    """Kimi Delta Attention whose decays have a lower bound (GLM-5.3), unless a file says none."""
-    inner = "linear_attn_config"
-    safe = fields.flag(f"{inner}.safe_gate", default=True) if isinstance(fields.data.get(inner), Mapping) else False
-    bound = fields.find(f"{inner}.gate_lower_bound", "linear_lower_bound")[1]
-    return {**_kimi_delta(fields, values), "bounded_decay": safe or bound is not None}
+    """Kimi Delta Attention whose decays have a lower bound (GLM-5.3), unless a file says none: in its table of linear
+    attention it must say so by another key."""
+    inner, found = "linear_attn_config", _kimi_delta(fields, values)
+    safe = isinstance(fields.data.get(inner), Mapping) and fields.flag(f"{inner}.safe_gate", default=True)
+    return {**found, "bounded_decay": safe or found["bounded_decay"]}
 
 
 READERS: Mapping[str, tuple[str, Callable[[Fields, dict[str, Any]], dict[str, Any]]]] = {
