@@ -30,10 +30,10 @@ ORACLES = Path(__file__).parent / "oracles"
 # decoder alone. MiMo V2.5's, which transformers has not, are those of the checkpoints' tensors.
 COUNTS = json.loads((ORACLES / "mixtures.json").read_text())
 NAMED = {row["name"]: row["config"] for row in COUNTS if row["name"]}
-# One step of transformers 5.23's modules (those of Hy4 and GLM-5.3 of 5.24) on torch 2.13 fake tensors, recorded as
-# tests/test_saved_tensors.py says. Loops over experts, whose shapes depend on values, are run with as many tokens for
-# each. MiniMax-M3's indexer runs with gradients that end in it, so that what it kept is gone when it has chosen: what
-# then lives is taken.
+# One step of transformers 5.23's modules (those of Hy4, GLM-5.3, Muse Spark of 5.24) on torch 2.13 fake tensors,
+# recorded as tests/test_saved_tensors.py says. Loops over experts, whose shapes depend on values, are run with as many
+# tokens for each. MiniMax-M3's indexer runs with gradients that end in it, so that what it kept is gone when it has
+# chosen: what then lives is taken.
 MEMORY = list(csv.DictReader((ORACLES / "torch_mixtures.csv").open()))
 CONFIGS = json.loads((ORACLES / "torch_mixtures_configs.json").read_text())
 HEAD_FP32 = {"hyv4/s2048/b1/eager/bf16/adamw": 6e-4, "hyv4/s2048/b1/eager/bf16/rc-full/adamw": 0.016}

@@ -103,6 +103,11 @@ class Shape:
     3.5)."""
     gate_function: Literal["sigmoid", "softplus"] = "sigmoid"
     """What makes the gate of that projection's output; a softplus is in fp32 (Laguna)."""
+    head_output_norm: bool = False
+    """Each head's output is scaled to unit length before the gate (Muse Spark)."""
+    gated_residual: bool = False
+    """What a sublayer adds and what it adds to are scaled by learned vectors, and the norm behind attention has no
+    weights (Muse Spark)."""
     inner_norms: bool = False
     """The inputs of the output projections of attention and MLP are normed (BitNet)."""
     causal: bool = True

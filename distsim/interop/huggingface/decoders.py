@@ -30,7 +30,7 @@ def listed_windows(fields: Fields, values: Values) -> Values:
 def muse_glimmer(fields: Fields, values: Values) -> Values:
     """Muse Glimmer: where no list says so, every fourth layer sees all, counted from the last one back. Which layers
     rotate changes neither parameters nor what is kept."""
-    fields.settled("layer_rope_theta")
+    fields.settled("layer_rope_theta", "residual_gate_temperature")
     if fields.row("layer_types") is not None or "window" not in values:
         return {}
     layers = values["layers"]

@@ -57,7 +57,7 @@ def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict
         "count": count,
         "per_token": fields.repeated(*names("experts_per_token"), of="their experts") or 1,
         "ffn": ffn,
-        "latent": fields.whole("moe_latent_size", "routed_expert_hidden_size"),
+        "latent": fields.whole("moe_latent_size", "routed_expert_hidden_size", "moe_hidden_size"),
         "shared": shared,
         "shared_ffn": shared_ffn or shared * ffn,
         "dense_layers": dense,

@@ -16,7 +16,6 @@ _FOR: dict[str, str] = {
     "mllama mllama_text_model": "some of its layers attend to an image in place of the text",
     "idefics evolla": "layers between those of its decoder attend to images or proteins",
     "ernie4_5_vl_moe ernie4_5_vl_moe_text": "images have their own experts, of another width than the text's",
-    "muse_spark_text": "its residual stream is gated, and its experts' narrow projections have norms around them",
     "inkling_text": "its scores have biases computed from the tokens, and each part of its layers is convolved",
     "inkling2_text": "its layers attend to the outputs of earlier ones, and each part of them is convolved",
     "inkling2_loop_text": "half of its layers run three times in a step, and each part of them is convolved",
