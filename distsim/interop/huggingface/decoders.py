@@ -38,6 +38,12 @@ def muse_glimmer(fields: Fields, values: Values) -> Values:
     return {"window_pattern": pattern} if any(pattern) else {"window": None, "window_pattern": ()}
 
 
+def muse_spark(fields: Fields, values: Values) -> Values:
+    """Muse Spark: as Muse Glimmer, but its output layer never shares the embedding's matrix, whatever a file says."""
+    fields.settled("tie_word_embeddings")
+    return {**muse_glimmer(fields, values), "tied_embeddings": False}
+
+
 def pruned_head(fields: Fields, values: Values) -> Values:
     """Apertus 1.5: an output layer for the first words alone, which words of images and sound are not among."""
     rows = fields.whole("output_vocab_size", most=values["vocab"])
@@ -110,6 +116,7 @@ DECODERS: Mapping[str, Callable[[Fields, Values], Values]] = {
     "listed_windows": listed_windows,
     "laguna": laguna,
     "muse_glimmer": muse_glimmer,
+    "muse_spark": muse_spark,
     "pruned_head": pruned_head,
 }
 """By the name that a family's ``special`` gives."""
