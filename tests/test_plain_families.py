@@ -141,6 +141,19 @@ def test_switches(config: dict[str, Any], parameters: int) -> None:
     assert load_model(read_config(config).model).parameters == parameters
 
 
+@pytest.mark.parametrize(
+    ("wrapper", "family"),
+    [
+        ("exaone4_5", "exaone4"), ("kimi_k25", "deepseek_v3"), ("lfm2_vl", "lfm2"), ("minicpmv4_6", "qwen3_5_text"),
+        ("ovis2", "qwen2"), ("qwen3_asr", "qwen3"), ("shieldgemma2", "gemma3_text"), ("step3p7", "step3p5"),
+        ("voxtral", "llama"),
+    ],
+)  # fmt: skip
+def test_a_text_that_names_no_family_is_what_its_wrapper_has(wrapper: str, family: str) -> None:
+    """As transformers 5.24's configuration classes fill it in."""
+    assert read_config({"model_type": wrapper, "text_config": {"num_hidden_layers": 4}}).model.family == family
+
+
 def test_a_wrapper_says_whether_its_output_layer_is_tied() -> None:
     """The class around a text has the output layer; a whole language model inside has its own."""
     text = {"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
