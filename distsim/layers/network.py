@@ -16,7 +16,6 @@ from distsim.layers.mixers import Mixer, attend, feed, single
 from distsim.layers.names import LAYER_INPUT
 from distsim.layers.norm import norm
 from distsim.layers.own_inputs import own_inputs
-from distsim.layers.residual_gates import residual_gate
 from distsim.layers.streams import bypass, correct, gather, predict, slice_of_all, spread, stream_count
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
@@ -134,7 +133,7 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
         branch_source = Tensor("attention.branch", stream, kept, "s b h")
         plain = not model.gated_residual
         operations.append(norm(ctx, "attention.post_norm", rows, model.hidden, branch_source, affine=plain))
-        operations += residual_gate(ctx, "attention", entered)
+        operations += _gated(ctx, "attention", entered)
     if model.is_decoder_layer(ctx.layer):
         from distsim.layers.cross_attention import cross_attention
 
@@ -151,8 +150,17 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
     operations += [*fed(ctx, second), *write_streams(ctx, "mlp")]
     if model.norms_per_layer == 4 or (experts and experts.output_norm):
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
-        operations += residual_gate(ctx, "mlp", boundary._replace(name="layer.middle"))
+        operations += _gated(ctx, "mlp", boundary._replace(name="layer.middle"))
     return [*predict(ctx), *operations, *bypass(ctx, first), *correct(ctx), *branch(ctx)]
+
+
+def _gated(ctx: Context, name: str, stream: Tensor) -> list[Operation]:
+    """Learned vectors between a sublayer's output and the stream, where there are any."""
+    if not ctx.model.gated_residual:
+        return []
+    from distsim.layers.residual_gates import residual_gate
+
+    return [residual_gate(ctx, name, stream)]
 
 
 def _with_ngrams(ctx: Context, boundary: Tensor) -> tuple[list[Operation], Tensor]:

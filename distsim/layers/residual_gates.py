@@ -8,18 +8,13 @@ from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.units import FP32_BYTES
 
 
-def residual_gate(ctx: Context, name: str, stream: Tensor) -> list[Operation]:
-    """Both products and their sum, in fp32 in plain torch; nothing where streams are added as they are. The vector's
-    gradient needs both factors."""
-    if not ctx.model.gated_residual:
-        return []
+def residual_gate(ctx: Context, name: str, stream: Tensor) -> Operation:
+    """Both products and their sum, in fp32 in plain torch. The vector's gradient needs both factors."""
     branch = Tensor(f"{name}.branch_normed", stream.elements, ctx.activation, "s b h")
     read = stream.size_bytes + branch.size_bytes
-    return [
-        Operation(
-            f"{name}.residual_gate", "elementwise", bytes_read=read, bytes_written=stream.size_bytes,
-            shape=(stream.elements,), saved=(stream, branch),
-            transient_backward=(branch._replace(name=f"{name}.gate_gradient", bytes_each=FP32_BYTES),),
-            parameters=(Parameter(f"{name}.residual_gate.weight", ctx.model.hidden, "vector", tensor_parallel=False),),
-        )
-    ]  # fmt: skip
+    return Operation(
+        f"{name}.residual_gate", "elementwise", bytes_read=read, bytes_written=stream.size_bytes,
+        shape=(stream.elements,), saved=(stream, branch),
+        transient_backward=(branch._replace(name=f"{name}.gate_gradient", bytes_each=FP32_BYTES),),
+        parameters=(Parameter(f"{name}.residual_gate.weight", ctx.model.hidden, "vector", tensor_parallel=False),),
+    )  # fmt: skip
