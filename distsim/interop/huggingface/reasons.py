@@ -22,6 +22,8 @@ _FOR: dict[str, str] = {
     "deepseek_v41 deepseek_v41_text": "its layers share compressed keys, and tables of n-grams stand before some",
     "ouro": "its layers run several times in a step",
     "llada llada_moe llada2_moe dream sdar sdar_moe": "it fills in masked tokens, each of which attends to later ones",
+    "diffusion_gemma diffusion_gemma_text": "it fills in blocks of tokens, by a second stack over those before them",
+    "chameleon": "its norms on queries and keys have weights of their own for each head",
     "voxtral_realtime voxtral_realtime_text": "its norms are scaled by the requested delay",
     "blt": "its tokens are patches of bytes, which separate networks make",
     "ctrl": "its code runs attention unfused, with positions from a table of sines",
