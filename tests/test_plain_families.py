@@ -63,7 +63,9 @@ def test_counts(row: dict[str, Any]) -> None:
         ("electra-small-ElectraForMaskedLM", 13_546_682), ("electra-small-ElectraModel", 13_483_008),
         ("eurobert-210m", 310_266_624), ("eurobert-210m-EuroBertForSequenceClassification", 212_358_146),
         ("esmc-6b", 6_352_005_184), ("bitnet-b1.58-2B-4T", 2_412_820_480), ("molmo2-8b", 8_191_259_648),
-        ("kolibri-1", 78_103_055_360), ("flint", 39_785_287_456),
+        ("kolibri-1", 78_103_055_360), ("flint", 39_785_287_456), ("muse-glimmer-30b", 27_854_780_928),
+        ("glm-5.3-flash", 313_326_816_766), ("embeddinggemma-2", 271_002_624),
+        ("muse-spark-816b", 819_990_536_192),
     ],
 )  # fmt: skip
 def test_presets(name: str, parameters: int) -> None:
@@ -101,9 +103,9 @@ def test_every_command_knows_it(name: str) -> None:
     model = read_config(config).model
     options: dict[str, Any] = {"gpu": "h100-sxm", "gpus": 4, "framework": "fsdp", "zero": 3, "micro_batch": 1}
     longer_costs_more(model, 256, **options)
-    tp = 1 if model.kv_heads % 2 else 2
+    tp = 1 if any(kv_heads % 2 for _, kv_heads in model.head_counts) else 2
     options = {"gpu": "h100-sxm", "gpus": 4, "framework": "megatron-core", "tp": tp, "seq": 256, "micro_batch": 1}
-    if not model.encoder_layers:
+    if not (model.encoder_layers or model.layer_inputs):
         options["pp"] = 2
     assert 0 < distsim.memory(model=model, **options).peak < 80e9
 
@@ -117,6 +119,16 @@ def test_every_command_knows_it(name: str) -> None:
         ({"model_type": "hy_v3", "num_hidden_layers": 4, "mlp_bias": True}, 12_386_131_968),
         ({"model_type": "minicpm3", "num_hidden_layers": 4, "mlp_bias": True}, 438_790_656),
         ({"model_type": "nanochat", "num_hidden_layers": 4, "attention_bias": True}, 137_048_064),
+        ({"model_type": "exaone", "num_hidden_layers": 5}, 1_929_424_896),
+        ({"model_type": "exaone", "num_hidden_layers": 5, "attention_bias": True}, 1_929_476_096),
+        ({"model_type": "exaone", "num_hidden_layers": 5, "mlp_bias": True}, 1_929_588_736),
+        ({"model_type": "deepseek_v4", "num_hidden_layers": 5, "mlp_bias": True}, 33_977_437_907),
+        ({"model_type": "bailing_hybrid", "num_hidden_layers": 5, "linear_num_heads": 64}, 10_611_003_840),
+        ({"model_type": "llama4_text", "num_hidden_layers": 5, "moe_layers": []}, 3_641_891_840),
+        ({"model_type": "glm5_next_text", "num_hidden_layers": 4, "tie_word_embeddings": True}, 8_902_771_736),
+        ({"model_type": "muse_spark_text", "num_hidden_layers": 4, "tie_word_embeddings": True}, 55_999_406_080),
+        ({"model_type": "deepseek_ocr2_text", "num_hidden_layers": 4, "mlp_bias": True, "num_experts_per_tok": 4,
+          "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]}, 4_666_705_908),
         ({"model_type": "bert", "architectures": ["BertForMaskedLM"], "num_hidden_layers": 4,
           "tie_word_embeddings": False}, 76_282_740),
         ({"model_type": "mpnet", "num_hidden_layers": 4, "tie_word_embeddings": False}, 76_289_278),
@@ -127,6 +139,19 @@ def test_every_command_knows_it(name: str) -> None:
 def test_switches(config: dict[str, Any], parameters: int) -> None:
     """Keys that are off by default, counted on modules as above."""
     assert load_model(read_config(config).model).parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "family"),
+    [
+        ("exaone4_5", "exaone4"), ("kimi_k25", "deepseek_v3"), ("lfm2_vl", "lfm2"), ("minicpmv4_6", "qwen3_5_text"),
+        ("ovis2", "qwen2"), ("qwen3_asr", "qwen3"), ("shieldgemma2", "gemma3_text"), ("step3p7", "step3p5"),
+        ("voxtral", "llama"),
+    ],
+)  # fmt: skip
+def test_a_text_that_names_no_family_is_what_its_wrapper_has(wrapper: str, family: str) -> None:
+    """As transformers 5.24's configuration classes fill it in."""
+    assert read_config({"model_type": wrapper, "text_config": {"num_hidden_layers": 4}}).model.family == family
 
 
 def test_a_wrapper_says_whether_its_output_layer_is_tied() -> None:

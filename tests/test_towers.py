@@ -91,6 +91,10 @@ CONFIGS: dict[str, Row] = {
     ),
     "llava with Pixtral": ("llava", 5120, PIXTRAL, WHOLE, 434_957_312),
     "llava_next": ("llava_next", 7168, CLIP, {}, 362_249_216),
+    "llava_next_video": ("llava_next_video", 4096, CLIP, {}, 324_491_264),
+    "shieldgemma2": ("shieldgemma2", 2560, {**SIGLIP, "image_size": 896, "vision_use_head": False}, {}, 419_816_304),
+    "lighton_ocr": ("lighton_ocr", 1024, PIXTRAL, {}, 409_782_272),
+    "glmga": ("glmga", 4096, {}, {}, 892_498_432),
     "llava_onevision": (
         "llava_onevision", 3584, {**SIGLIP, "image_size": 384, "num_hidden_layers": 26, "vision_use_head": False}, {},
         414_732_320,

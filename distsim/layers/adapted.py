@@ -19,7 +19,7 @@ from distsim.specs.products import (
     RECURRENCE,
     delta_of,
 )
-from distsim.specs.tuning import BLOCK_INDEXER, NGRAMS, STREAMS, Tuning
+from distsim.specs.tuning import BLOCK_INDEXER, EXPERT_LATENT, NGRAMS, STREAMS, Tuning
 
 Matrix = tuple[str, set[str], Number]
 """Label of one product within its row, the names it goes by, and its output width."""
@@ -31,6 +31,7 @@ _SINGLE = {
     "attention.index.query": {"wq_b"}, "attention.index.key": {"wk"}, "attention.index.weight": {"weights_proj"},
     "attention.index.query_key": {BLOCK_INDEXER}, "attention.gate_projection": {"g_proj"},
     "cross.query": {"q"}, "cross.projection": {"o"}, "mlp.shared.gate": {"shared_expert_gate"},
+    "mlp.latent_in": {EXPERT_LATENT[0]}, "mlp.latent_out": {EXPERT_LATENT[1]},
     "head.transform": {"transform"}, "head": {"head"}, "ngrams.key": {NGRAMS[0]}, "ngrams.value": {NGRAMS[1]},
     **{f"{where}.{row}": {name} for where in ("attention", "mlp", "head")
        for row, name in zip(("stream_down", "stream_up", "stream_weights"), STREAMS, strict=True)},

@@ -32,8 +32,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     made = model.key_value_projections(ctx.layer)
     given = (kv_heads * width, kv_heads * values)[:made]
     outer = asked + sum(given)
-    biased = asked if model.gate_bias else heads * width
-    parts = (biased, *(given if model.key_bias else given[1:]))
+    parts = (asked, *given[1:])
     matrices = min(ctx.kernels.qkv_matrices, 1 + made)
     qkv = linear(
         ctx,
@@ -42,7 +41,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         model.hidden,
         outer,
         source,
-        bias=model.qkv_bias and Bias(parts=() if model.key_bias and model.gate_bias else parts),
+        bias=model.qkv_bias and Bias(parts=() if model.key_bias else parts),
         weights=Weights(matrices, (asked, *given)),
         cast_input=True,
         collectives=column_collectives(ctx, matrices),
@@ -66,6 +65,9 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         operations += distance_scores(ctx, key, heads)
     core = core_attention(ctx, Heads(query, key, value, heads, width, values, tokens * outer))
     operations += beside_gathered(ctx, core, key, value)
+    if model.head_output_norm:
+        raw = Tensor("attention.output_raw", tokens * heads * values, act, "s b a d/t")
+        operations.append(norm(ctx, "attention.output_norm", tokens * heads, values, raw, per_head=True, affine=False))
     if model.attention_gate:
         operations.append(output_gate(ctx, tokens * heads * values, heads))
     operations += output_projection(ctx, heads * values)
@@ -96,6 +98,8 @@ def output_gate(ctx: Context, elements: Number, heads: Number, each: Number | No
 def _output(ctx: Context, elements: Number) -> Tensor:
     """Attention's output as what follows reads it: the kernel's own tensor, or a copy in another layout."""
     kept = Tensor("attention.output", elements, ctx.precision.kept_input_bytes, "s b a d/t")
+    if ctx.model.head_output_norm:
+        return kept._replace(name="attention.output_normed")
     if not flash_kernel(ctx):
         return kept
     copied = 1 if ctx.kernels.attention_output_copy else merges_in_torch(ctx)

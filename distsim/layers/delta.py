@@ -200,11 +200,11 @@ def _scan(ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Nu
 
 def _logits(ctx: Context, mixer: DeltaNet, elements: Number) -> list[Tensor]:
     """What making the decays keeps: the logits, and what the gradient of their rate alone reads. Kimi Linear composes
-    its softplus in transformers: an exponential, one more than it, and where neither is needed."""
+    its softplus in transformers: an exponential, one more than it, and where neither is needed; a sigmoid is enough."""
     shape = "s b k/t fp32" if mixer.by_channel else "s b a/t fp32"
     logits = Tensor("delta.decay_logits", elements, FP32_BYTES, shape)
     kept = [logits, logits._replace(name=f"delta.decay{RATE_GRADIENT_ONLY}")]
-    if mixer.channel_rank and ctx.kernels.norm == "eager":
+    if mixer.channel_rank and not mixer.bounded_decay and ctx.kernels.norm == "eager":
         kept += [logits._replace(name="delta.decay_exponentials"),
                  logits._replace(name="delta.decay_choices", bytes_each=MASK_BYTES)]  # fmt: skip
     return kept

@@ -32,7 +32,7 @@ def embedding(ctx: Context) -> list[Operation]:
         rows += [_norm(behind, "embedding.decoder")] if model.encoder_layers else []
     width = model.embedding_width or model.hidden
     if width != model.hidden:
-        tokens, bias = ctx.layout.tokens, model.embedding_norm
+        tokens, bias = ctx.layout.tokens, bool(model.embedding_norm)
         source = Tensor("embedding.narrow", tokens * width, ctx.precision.kept_input_bytes, "s b w")
         rows.append(linear(ctx, "embedding.project_in", tokens, width, model.hidden, source, bias=bias, sharded=False))
     if model.text:
@@ -58,9 +58,8 @@ def table_width(model: Model) -> int:
 def _norm(ctx: Context, name: str) -> Operation:
     """The norm after an embedding."""
     rows, width = ctx.sharded_tokens, table_width(ctx.model)
-    return norm(
-        ctx, f"{name}.norm", rows, width, Tensor(f"{name}.output", rows * width, ctx.precision.stream_bytes, "s b h")
-    )
+    source = Tensor(f"{name}.output", rows * width, ctx.precision.stream_bytes, "s b h")
+    return norm(ctx, f"{name}.norm", rows, width, source, affine=ctx.model.embedding_norm != "unit")
 
 
 def _lookup(ctx: Context) -> Operation:
@@ -122,6 +121,8 @@ def _positions(ctx: Context) -> list[Parameter]:
         biases = rows * model.heads / ctx.layout.tp
         stacks = 2 if model.encoder_layers else 1
         found.append(Parameter("embedding.relative_bias", stacks * biases, "embedding", rows))
+    if (latent := model.latent_attention) and latent.learned_frequencies:
+        found.append(Parameter("embedding.frequencies", latent.rope_dim // 2, "vector", tensor_parallel=False))
     return found
 
 

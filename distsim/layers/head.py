@@ -96,6 +96,8 @@ def _output(ctx: Context, width: int) -> list[Operation]:
             linear(ctx, HEAD, positions(ctx), width, shard, source, bias=model.head_bias, cast_input=True,
                    collectives=collectives)._replace(role="head")
         ]  # fmt: skip
+    if out.projection:
+        return [linear(ctx, "head.projection", rows, width, out.projection, source, cast_input=True, sharded=False)]
     if not out.classes:
         return []
     row = linear(ctx, HEAD, rows, width, out.classes, source, bias=True, cast_input=True, sharded=False)

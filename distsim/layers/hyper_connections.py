@@ -50,7 +50,7 @@ def write_streams(ctx: Context, name: str) -> list[Operation]:
 
 
 def collected(ctx: Context) -> list[Operation]:
-    """The sum of all streams behind the last layer."""
+    """The sum, or mean, of all streams behind the last layer."""
     if ctx.model.residual_streams == 1:
         return []
     streams = Tensor("head.streams", stream_elements(ctx), ctx.precision.stream_bytes, "s b n h")
@@ -58,6 +58,8 @@ def collected(ctx: Context) -> list[Operation]:
         from distsim.layers.gated_streams import gated_read
 
         return gated_read(ctx, "head", streams, writes=False)
+    if ctx.model.streams_averaged:
+        return [one._replace(saved=()) for one in _sum(ctx, "head", streams)]
     return [_weights(ctx, "head", streams, 1, END_SMALL), *_sum(ctx, "head", streams)]
 
 

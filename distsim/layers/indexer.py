@@ -18,7 +18,8 @@ from distsim.units import FP32_BYTES, INDEX_BYTES
 
 def indexer(ctx: Context, latent: Tensor | None) -> list[Operation]:
     """Operations of one indexer; ``latent`` is the narrow input of the queries, without which it reads a layernorm of
-    the layer's input and scales its queries as attention does (Mistral Large 4)."""
+    the layer's input and scales its queries as attention does (Mistral Large 4). Pooled keys are means of neighbouring
+    tokens', by weights of one more product, channel by channel."""
     mla, tokens, act = ctx.model.latent_attention, ctx.layout.tokens, ctx.activation
     assert mla is not None
     hidden, heads, width = ctx.model.hidden, mla.index_heads, mla.index_dim
@@ -33,10 +34,14 @@ def indexer(ctx: Context, latent: Tensor | None) -> list[Operation]:
         vectors |= {"input_norm.weight": hidden, "input_norm.bias": hidden}
     if mla.query_scale:
         vectors |= {"scale.weight": heads, "scale.bias": heads}
+    pooled = mla.index_pool > 1
+    if pooled:
+        vectors |= {"pool.positions": mla.index_pool * width}
     source = latent or Tensor("attention.index.input", tokens * hidden, act, "s b h")
     gathers = sequence_gathers(ctx, hidden + (mla.q_rank if latent else 0), reduced=False)
     scored = (
-        (samples, heads, rows, seen, width, width), queries.size_bytes + keys.size_bytes,
+        (samples, heads, rows, seen / mla.index_pool, width, width),
+        queries.size_bytes + keys.size_bytes / mla.index_pool,
         Tensor("attention.index.chosen", tokens * chosen, INDEX_BYTES, "s b k"),
     )  # fmt: skip
     operations = [
@@ -44,6 +49,7 @@ def indexer(ctx: Context, latent: Tensor | None) -> list[Operation]:
                collectives=gathers if ctx.kernels.regather_input else ()),
         linear(ctx, "attention.index.key", tokens, hidden, width, None, sharded=False),
         linear(ctx, "attention.index.weight", tokens, hidden, heads, None, sharded=False),
+        *([linear(ctx, "attention.index.pool", tokens, hidden, width, None, sharded=False)] if pooled else []),
         Operation(
             "attention.index.norm", "norm", bytes_read=keys.size_bytes, bytes_written=keys.size_bytes,
             shape=(tokens, width), saved=(queries, keys, weights),

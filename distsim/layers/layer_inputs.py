@@ -19,15 +19,17 @@ SLICE = "layer_input.slice"
 
 
 def _all_layers(ctx: Context) -> Tensor:
-    """One narrow vector per token and layer, alive until the first layer's backward."""
-    model = ctx.model
-    assert model.layer_inputs is not None
-    elements = ctx.sharded_tokens * model.layers * model.layer_inputs.width
-    return Tensor(NAME, elements, ctx.precision.stream_bytes, "s b L w")
+    """One narrow vector per token and layer, alive until the first layer's backward; a product's output is as wide as
+    activations are, which a table's is not under autocast."""
+    inputs = ctx.model.layer_inputs
+    assert inputs is not None
+    each = ctx.precision.stream_bytes if inputs.rows else ctx.activation
+    return Tensor(NAME, ctx.sharded_tokens * ctx.model.layers * inputs.width, each, "s b L w")
 
 
 def lookup_rows(ctx: Context) -> list[Operation]:
-    """The second table's lookup, the projection of the embedding, its norm, and their sum; none in most models.
+    """The second table's lookup, the projection of the embedding, its norm, and their sum, or the projection and its
+    norm alone; none in most models.
 
     The projection's input is that of the first layer too, which keeps it as such unless its norm keeps a wide copy.
     """
@@ -48,10 +50,12 @@ def lookup_rows(ctx: Context) -> list[Operation]:
     stands_alone = 1 if model.streams or ctx.precision.autocast else stands_alone
     source = Tensor(f"{NAME}.source", tokens * model.hidden * stands_alone, ctx.precision.kept_input_bytes, "s b h")
     projected = whole._replace(name=f"{NAME}.projected", bytes_each=ctx.activation)
+    projection = linear(ctx, f"{NAME}.projection", tokens, model.hidden, width, source, sharded=False)
+    normed = norm(ctx, f"{NAME}.norm", tokens * model.layers, inputs.width, projected)
+    if not inputs.rows:
+        return [projection, normed._replace(saved=(*normed.saved, whole))]
     return [
-        table,
-        linear(ctx, f"{NAME}.projection", tokens, model.hidden, width, source, sharded=False),
-        norm(ctx, f"{NAME}.norm", tokens * model.layers, inputs.width, projected),
+        table, projection, normed,
         Operation(f"{NAME}.sum", "elementwise", bytes_read=2 * whole.size_bytes, bytes_written=whole.size_bytes,
                   shape=(whole.elements,), saved=(whole,)),
     ]  # fmt: skip

@@ -11,6 +11,7 @@ from distsim.layers.ledger import Collective, Context, Operation, Parameter, Ten
 from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import mlp, overwrites
 from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS, IDLE, PREACTIVATION
+from distsim.layers.norm import norm
 from distsim.layers.router import ROUTER_BYTES, router, unquantised
 from distsim.layers.tensor_parallel import column_collectives, row_collectives, sequence_gathers
 from distsim.units import FP32_BYTES, INDEX_BYTES
@@ -44,7 +45,8 @@ def moe(ctx: Context, source: Tensor) -> list[Operation]:
         shared.append(_shared_gate(ctx, source))
     routed = expert_operations(ctx)
     if experts.latent is not None:
-        routed = [_latent(ctx, "latent_in", source), *routed, _latent(ctx, "latent_out", None)]
+        entering = [_latent(ctx, "latent_in", source), *_latent_norm(ctx, "latent", ctx.sharded_tokens)]
+        routed = [*entering, *routed, _latent(ctx, "latent_out", None)]
     return [router(ctx, source), *routed, *shared, *residual(ctx, "mlp.residual")]
 
 
@@ -61,6 +63,16 @@ def _latent(ctx: Context, name: str, source: Tensor | None) -> Operation:
     kept = source or Tensor("mlp.experts.combined", tokens * width, ctx.precision.kept_input_bytes, "s b l")
     inner, outer = (hidden, width) if source is not None else (width, hidden)
     return linear(ctx, f"mlp.{name}", tokens, inner, outer, kept, sharded=False)
+
+
+def _latent_norm(ctx: Context, name: str, rows: Number) -> list[Operation]:
+    """A norm at the routed experts' width, where they have one."""
+    experts, width = ctx.model.experts, expert_width(ctx)
+    if experts is None or not experts.latent_norms:
+        return []
+    return [
+        norm(ctx, f"mlp.{name}_norm", rows, width, Tensor(f"mlp.{name}_raw", rows * width, ctx.activation, "s b l"))
+    ]
 
 
 def expert_operations(ctx: Context) -> list[Operation]:
@@ -91,6 +103,7 @@ def expert_operations(ctx: Context) -> list[Operation]:
                 down,
             ],
         ),
+        *_latent_norm(ctx, "experts.output", rows),
         _combine(ctx, rows, _exchanges(ctx, exchange, gather, way="out")),
     ]
     return capacity.with_room(ctx, operations)

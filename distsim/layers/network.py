@@ -133,9 +133,10 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
         *enriched, *mixing, *own, *norm_gate(ctx, "attention.norm"), *attending, *write_streams(ctx, "attention"),
     ]  # fmt: skip
     if model.norms_per_layer == 4:
-        operations.append(
-            norm(ctx, "attention.post_norm", rows, model.hidden, Tensor("attention.branch", stream, kept, "s b h"))
-        )
+        branch_source = Tensor("attention.branch", stream, kept, "s b h")
+        plain = not model.gated_residual
+        operations.append(norm(ctx, "attention.post_norm", rows, model.hidden, branch_source, affine=plain))
+        operations += _gated(ctx, "attention", entered)
     if model.is_decoder_layer(ctx.layer):
         from distsim.layers.cross_attention import cross_attention
 
@@ -150,7 +151,17 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
     operations += [*feeding, *write_streams(ctx, "mlp")]
     if model.norms_per_layer == 4 or (experts and experts.output_norm):
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
+        operations += _gated(ctx, "mlp", boundary._replace(name="layer.middle"))
     return [*predict(ctx), *operations, *bypass(ctx, first), *correct(ctx), *branch(ctx)]
+
+
+def _gated(ctx: Context, name: str, stream: Tensor) -> list[Operation]:
+    """Learned vectors between a sublayer's output and the stream, where there are any."""
+    if not ctx.model.gated_residual:
+        return []
+    from distsim.layers.residual_gates import residual_gate
+
+    return [residual_gate(ctx, name, stream)]
 
 
 def _with_ngrams(ctx: Context, boundary: Tensor) -> tuple[list[Operation], Tensor]:

@@ -38,7 +38,8 @@ def norm(
     model, kernels = ctx.model, ctx.kernels
     affine = affine and model.norm_affine
     rms = model.norm == "rmsnorm" and not (per_head and model.qk_norm_bias)
-    statistics = 1 if rms or kernels.layernorm in COMPOSED else 2
+    powered = kernels.norm_powers == "all" or (kernels.norm_powers == "unweighted" and not affine)
+    statistics = 1 + (powered if rms else kernels.layernorm not in COMPOSED)
     saved = list(_kept(ctx, name, rows * width, width, source, rms, affine))
     if kernels.norm_statistics:
         saved.append(Tensor(f"{name}.statistics", rows * groups * statistics, STATISTIC_BYTES, "s b"))

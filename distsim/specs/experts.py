@@ -19,6 +19,9 @@ class Experts(Spec):
     """Inner width of one routed expert."""
     latent: MaybeCount = None
     """Width to which tokens are projected before they go to routed experts (Nemotron 3 Super); None means none."""
+    latent_norms: bool = False
+    """What routed experts read is normed behind that projection, and what each of them gives before they are summed
+    (Muse Spark)."""
     shared: Natural = 0
     """Shared experts, which every token passes; all of them together have width ``shared_ffn``."""
     shared_ffn: Natural = 0

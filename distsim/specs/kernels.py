@@ -41,6 +41,9 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """``fp32`` runs the fused kernel on an fp32 copy of the input (OLMo 1), ``narrow`` under autocast on a 16-bit one
     (Nemotron); ``eager`` composes the norm and keeps the centred input twice and the normalised product, all in fp32
     (Cohere); ``written`` in the format of its input, which it keeps, centred and normalised, too."""
+    norm_powers: Literal["none", "unweighted", "all"] = "none"
+    """Which eager RMSNorms take their root as a power, which keeps what it is taken of besides itself: those without
+    weights (Muse), or all (Gemma 4)."""
     norm_statistics: bool = True
     """Mean and reciprocal deviation (fp32 per token) are counted."""
     activation: Literal["fused", "gates", "eager"] = "fused"

@@ -16,8 +16,8 @@ class LatentAttention(Spec):
     kv_rank: Count
     nope_dim: Count
     """Width per head without rotary positions."""
-    rope_dim: Count
-    """Width per head with rotary positions (shared by all heads on the key side)."""
+    rope_dim: Natural
+    """Width per head with rotary positions (shared by all heads on the key side); 0: nothing rotates (GLM-5.3)."""
     value_dim: Count
     """Width of a value head."""
     rope_norm: bool = False
@@ -30,12 +30,16 @@ class LatentAttention(Spec):
     4)."""
     query_scale: bool = False
     """Queries are scaled by a learned line over the logarithm of their position, one a head (Mistral Large 4)."""
+    learned_frequencies: bool = False
+    """Each rotary frequency is scaled by a learned number, the same in all layers (Mistral Large 4)."""
     index_heads: Natural = 0
     """Heads of an indexer that chooses the keys each query attends to (DeepSeek-V3.2); 0 means none."""
     index_dim: Natural = 0
     """Width of an indexer's head; its keys have one head for all queries'."""
     index_keys: Natural = 0
     """Keys that it chooses for each query."""
+    index_pool: Count = 1
+    """Neighbouring tokens that share one of the indexer's keys, a weighted mean of theirs (GLM-5.3)."""
     index_layers: tuple[bool, ...] = ()
     """Which layers, repeated over all of them, have an indexer of their own; the others attend to what the last one
     chose. Empty: all."""

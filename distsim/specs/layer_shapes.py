@@ -7,7 +7,7 @@ Gemma 4 and 3n (transformers, models/gemma4, models/gemma3n) have them.
 from pydantic import Field
 
 from distsim.specs.base import Spec
-from distsim.specs.quantity import Count, MaybeCount
+from distsim.specs.quantity import Count, MaybeCount, Natural
 
 
 class GlobalAttention(Spec):
@@ -34,8 +34,8 @@ class LayerInputs(Spec):
 
     width: Count
     """Elements for one layer."""
-    rows: Count
-    """Rows of the table, which has ``width`` columns per layer."""
+    rows: Natural
+    """Rows of the table, which has ``width`` columns per layer; 0: there is the projection alone (EmbeddingGemma 2)."""
 
 
 class Streams(Spec):

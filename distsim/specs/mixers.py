@@ -59,6 +59,8 @@ class DeltaNet(Spec):
     """Rank of the projection to the output's gate; None means full rank."""
     channel_decay: bool = False
     """Every key channel decays by itself, by a projection of full rank (Ling 3)."""
+    bounded_decay: bool = False
+    """Decays are a sigmoid's, above a lower bound, where Kimi Delta Attention has a softplus (GLM-5.3)."""
     sigmoid_gate: bool = False
     """The output's gate is a sigmoid where others take SiLU (Qwen4-Exp by a key); Kimi Delta Attention's always is."""
     modules: Literal["fused", "split", "apart"] = "fused"

@@ -41,6 +41,10 @@ class Model(Shape, Sourced):
             raise ValueError("residual_streams need layers of attention and an MLP, each behind a norm")
         if (self.stream_mixing or self.stream_rank) and self.residual_streams == 1:
             raise ValueError("stream_mixing needs several residual_streams, and so does stream_rank")
+        if self.gated_residual and (self.norms_per_layer != 4 or self.residual_streams > 1):
+            raise ValueError("gated_residual needs norms_per_layer 4 and one residual stream")
+        if self.streams_averaged and not self.stream_mixing:
+            raise ValueError("streams_averaged needs stream_mixing")
         if self.stream_rank and (self.stream_mixing or self.final_norm or self.norm_gate_rank):
             raise ValueError("stream_rank goes without stream_mixing, final_norm and norm_gate_rank")
         if (table := self.ngrams) and (

@@ -26,6 +26,8 @@ class Output(Spec):
     """That dense layer has a bias; by default where the layers' MLPs have them."""
     pooler: bool = False
     """A dense layer and tanh on the first token of each sequence (BERT)."""
+    projection: Natural = 0
+    """Width to which the last states are projected where nothing is predicted (EmbeddingGemma 2); 0: they are not."""
     sentence_classes: Natural = 0
     """Classes of a second output on what the pooler gives: next-sentence prediction has 2."""
     unused: Natural = 0
@@ -35,6 +37,8 @@ class Output(Spec):
     def _consistent(self) -> Self:
         if (self.classes > 0) != (self.predicts in ("classes", "sequence-classes")):
             raise ValueError(f"classes {self.classes} and predicts {self.predicts!r} do not go together")
+        if self.projection and self.predicts != "nothing":
+            raise ValueError(f"projection {self.projection} needs predicts 'nothing'")
         if self.sentence_classes and not self.pooler:
             raise ValueError(f"sentence_classes {self.sentence_classes} needs a pooler")
         return self

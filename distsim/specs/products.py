@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.specs.mixers import DeltaNet
 from distsim.specs.model import Model
-from distsim.specs.tuning import BLOCK_INDEXER, INDEXER, LATENT, NGRAMS, STREAMS
+from distsim.specs.tuning import BLOCK_INDEXER, EXPERT_LATENT, INDEXER, LATENT, NGRAMS, STREAMS
 
 MIXER_IN, MIXER_OUT = "in_proj", "out_proj"
 """What Megatron's modules call the projections of any mixer."""
@@ -84,6 +84,7 @@ def products(model: Model) -> tuple[str, ...]:
         *(("up", "down") if feeds else ()),
         *(("shared_expert_gate",) if model.experts and model.experts.shared_gate else ()),
         *(("router",) if model.experts and model.family in LINEAR_ROUTERS else ()),
+        *(EXPERT_LATENT if model.experts and model.experts.latent else ()),
         *(("transform",) if model.output.transform else ()),
     )
     return tuple(dict.fromkeys(found))

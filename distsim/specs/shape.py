@@ -81,13 +81,15 @@ class Shape:
     stream_rank: MaybeCount = None
     """Rank of the product of all normed streams that gates, element by element, what a sublayer reads of them; those
     norms stand for the sublayers' own (Qwen4-Exp). None: one weight for each stream."""
+    streams_averaged: bool = False
+    """Behind the last layer those streams are averaged, not weighed (GLM-5.3)."""
     parallel_blocks: bool = False
     """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
     final_norm: bool = True
     final_norm_bias: bool = True
     """The last norm has a bias where the others have one (not so in ESM C)."""
-    embedding_norm: bool = False
-    """A norm after the embedding (BLOOM, BERT)."""
+    embedding_norm: bool | Literal["unit"] = False
+    """A norm after the embedding (BLOOM, BERT), or one to ``unit`` length without weights (Muse Glimmer)."""
     qk_norm: QueryKeyNorm = "none"
     """Norm on queries and keys: per ``head`` (``head_dim`` weights; Qwen3) or to ``unit`` length without weights
     (Llama 4), or ``full``, over all heads at once (OLMoE)."""
@@ -96,12 +98,16 @@ class Shape:
     value_norm: bool = False
     """Norm on values, per head and without weights (Gemma 4)."""
     attention_gate: bool | Literal["head", "apart"] = False
-    """Attention's output is scaled by a sigmoid of one more projection, element by element (AFMoE), which is no part of
-    the queries' where it is ``apart`` (Laguna), or each ``head`` by one number (Ling 3, Step 3.5)."""
-    gate_bias: bool = True
-    """The gate's projection has a bias if the queries' does (not so in AFMoE)."""
+    """Attention's output is scaled by a sigmoid of one more projection, element by element (Qwen3-Next), which is no
+    part of the queries' and has no bias where it is ``apart`` (AFMoE), or each ``head`` by one number (Ling 3, Step
+    3.5)."""
     gate_function: Literal["sigmoid", "softplus"] = "sigmoid"
     """What makes the gate of that projection's output; a softplus is in fp32 (Laguna)."""
+    head_output_norm: bool = False
+    """Each head's output is scaled to unit length before the gate (Muse Spark)."""
+    gated_residual: bool = False
+    """What a sublayer adds and what it adds to are scaled by learned vectors, and the norm behind attention has no
+    weights (Muse Spark)."""
     inner_norms: bool = False
     """The inputs of the output projections of attention and MLP are normed (BitNet)."""
     causal: bool = True

@@ -20,15 +20,17 @@ STREAMS = ("input_mix_weight_down", "input_mix_weight_up", "block_inject_weight"
 """Products that gate what is read of residual streams, and give the weights by which they are written (Qwen4-Exp)."""
 NGRAMS = ("ple.key_proj", "ple.value_proj")
 """Products behind a table of n-grams, which peft finds by the ends of their names."""
+EXPERT_LATENT = ("fc1_latent_proj", "fc2_latent_proj")
+"""Projections to the width of routed experts, and back (Nemotron-H); Muse Spark's names are among GROUPS."""
 LETTERS = (*NGRAMS, *STREAMS, "q", "k", "v", *LATENT, *INDEXER, BLOCK_INDEXER, "o", *MIXERS, "gate", "up", "down",
-           "shared_expert_gate", "router", "experts", "transform", "head")  # fmt: skip
+           "shared_expert_gate", "router", *EXPERT_LATENT, "experts", "transform", "head")  # fmt: skip
 """Products that may have an adapter, in the order in which they run."""
 _ATTENTION, _MLP = ("q", "k", "v", "o"), ("gate", "up", "down")
 GROUPS = {"attention": _ATTENTION, "qkv": ("q", "k", "v"), "mlp": _MLP, "mixers": MIXERS,
           "all-linear": tuple(name for name in LETTERS if name not in ("head", "experts", *LATENT)),
           "w1": ("gate",), "w2": ("down",), "w3": ("up",), "input_linear": ("gate", "up"), "output_linear": ("down",),
           "linear_qkv": ("q", "k", "v"), "linear_proj": ("o",), "linear_fc1": ("gate", "up"),
-          "linear_fc2": ("down",),
+          "linear_fc2": ("down",), "pre_expert_proj": EXPERT_LATENT[:1], "post_expert_proj": EXPERT_LATENT[1:],
           **dict.fromkeys(("query_key_value", "c_attn", "wqkv", "w_pack"), ("q", "k", "v")),
           "query": ("q",), "key": ("k",), "value": ("v",), "dense": ("o",), "c_proj": ("o", "down"),
           **dict.fromkeys(("dense_h_to_4h", "gate_up_proj", "gate_up", "fc1", "fc_in", "c_fc"), ("gate", "up")),

@@ -14,6 +14,8 @@ SPARSE, HEAVY = COMPRESSED
 def deepseek_v4(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     """Ratios by layer (its own files), or the kinds of layers with their ratios (transformers)."""
     layers, width = values["layers"], values["head_dim"]
+    if (shared := fields.whole("n_shared_experts")) not in (None, 1):
+        raise fields.wrong("n_shared_experts", shared, "expected 1: its code builds one whatever a file says")
     fields.settled("num_hash_layers", "mlp_layer_types", "compress_rope_parameters", "partial_rotary_factor")
     rates = {SPARSE: fields.whole(f"compress_rates.{SPARSE}", "compress_rate_csa") or 4,
              HEAVY: fields.whole(f"compress_rates.{HEAVY}", "compress_rate_hca") or 128}  # fmt: skip

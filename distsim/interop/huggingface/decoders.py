@@ -14,6 +14,10 @@ Values = dict[str, Any]
 LARA_PERIOD = ("linear_attention", "sliding_attention", "linear_attention", "full_attention", "sliding_attention")
 """Kinds of Lara's layers where a file names none (transformers 5.24, models/lara_mini/configuration_lara_mini.py)."""
 
+GLIMMER_PERIOD = 4
+"""Layers from one of Muse Glimmer's that sees all to the next, where a file names none (transformers 5.24,
+models/muse_glimmer/configuration_muse_glimmer.py)."""
+
 
 def listed_windows(fields: Fields, values: Values) -> Values:
     """Where no list names layers with a window, all see everything (Cohere's North Vision)."""
@@ -21,6 +25,23 @@ def listed_windows(fields: Fields, values: Values) -> Values:
         return {}
     fields.settled("sliding_window")
     return {"window": None, "window_pattern": ()}
+
+
+def muse_glimmer(fields: Fields, values: Values) -> Values:
+    """Muse Glimmer: where no list says so, every fourth layer sees all, counted from the last one back. Which layers
+    rotate changes neither parameters nor what is kept."""
+    fields.settled("layer_rope_theta", "residual_gate_temperature")
+    if fields.row("layer_types") is not None or "window" not in values:
+        return {}
+    layers = values["layers"]
+    pattern = tuple((layers - layer) % GLIMMER_PERIOD != 1 for layer in range(layers))
+    return {"window_pattern": pattern} if any(pattern) else {"window": None, "window_pattern": ()}
+
+
+def muse_spark(fields: Fields, values: Values) -> Values:
+    """Muse Spark: as Muse Glimmer, but its output layer never shares the embedding's matrix, whatever a file says."""
+    fields.settled("tie_word_embeddings")
+    return {**muse_glimmer(fields, values), "tied_embeddings": False}
 
 
 def pruned_head(fields: Fields, values: Values) -> Values:
@@ -94,6 +115,8 @@ DECODERS: Mapping[str, Callable[[Fields, Values], Values]] = {
     "lara": lara,
     "listed_windows": listed_windows,
     "laguna": laguna,
+    "muse_glimmer": muse_glimmer,
+    "muse_spark": muse_spark,
     "pruned_head": pruned_head,
 }
 """By the name that a family's ``special`` gives."""

@@ -57,7 +57,7 @@ def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict
         "count": count,
         "per_token": fields.repeated(*names("experts_per_token"), of="their experts") or 1,
         "ffn": ffn,
-        "latent": fields.whole("moe_latent_size", "routed_expert_hidden_size"),
+        "latent": fields.whole("moe_latent_size", "routed_expert_hidden_size", "moe_hidden_size"),
         "shared": shared,
         "shared_ffn": shared_ffn or shared * ffn,
         "dense_layers": dense,
@@ -97,7 +97,7 @@ def dense_layers(fields: Fields, layers: int) -> tuple[int, ...]:
     name, sparse = fields.find("moe_layers", "moe_layers_enum")
     if isinstance(sparse, str):  # Step 3.5 writes "3,4,5"
         sparse = [int(one) if one.strip().isdigit() else one for one in sparse.split(",") if one.strip()]
-    if isinstance(sparse, list) and sparse:
+    if isinstance(sparse, list):  # none of them where it is empty
         chosen = {fields.as_whole(name, one, 0) for one in sparse}
         return tuple(layer for layer in range(layers) if layer not in chosen)
     return tuple(layer for layer in range(layers) if not _is_sparse(fields, layer, layers))

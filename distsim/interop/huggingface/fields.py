@@ -62,9 +62,9 @@ class Fields:
             return numbers.pop()
         return None if value is None else self.as_whole(name, value, least)
 
-    def needed(self, *names: str, most: int = LARGEST_SIZE) -> int:
+    def needed(self, *names: str, least: int = 1, most: int = LARGEST_SIZE) -> int:
         """A whole number that the model cannot do without."""
-        value = self.whole(*names, most=most)
+        value = self.whole(*names, least=least, most=most)
         if value is None:
             other = f"other names for it: {', '.join(names[1:])}" if names[1:] else ""
             raise DistsimError(f"key {names[0]!r} is missing", other, where=self.where)

@@ -8,14 +8,35 @@ from typing import Any
 
 from distsim.errors import DistsimError
 
-WRAPPED = {
-    **dict.fromkeys(("llava", "llava_next", "llava_next_video", "video_llava", "vipllava"), "llama"),
-    **dict.fromkeys(("idefics3", "smolvlm"), "llama"),
-    **dict.fromkeys(("llava_onevision", "internvl"), "qwen2"), **dict.fromkeys(("idefics2", "mistral3"), "mistral"),
-    "paligemma": "gemma", "emu3": "emu3_text_model",
-}  # fmt: skip
-"""The decoder's family where a wrapper's ``text_config`` names none (the defaults of transformers' configuration
-classes)."""
+_WRAPPED = {
+    "llama": "llava llava_next llava_next_video video_llava vipllava idefics3 smolvlm deepseek_vl deepseek_vl_hybrid "
+    "janus glmasr omniasr voxtral",
+    "qwen2": "llava_onevision internvl audioflamingo3 musicflamingo got_ocr2 ovis2 pp_chart2table qwen2_audio "
+    "vibevoice_asr video_llama_3",
+    "qwen3": "lighton_ocr moss_transcribe_diarize qianfan_ocr qwen3_asr",
+    "qwen3_5_text": "minicpm_ocr minicpmv4_6 minicpmv4_7",
+    "mistral": "idefics2 mistral3",
+    "nemotron_h": "nemo_speechlm nemotron_h_omni",
+    "granite": "granite_speech granite_speech_plus",
+    "glm4v_text": "glm46v glmga",
+    "opt": "instructblip instructblipvideo",
+    "gemma": "paligemma",
+    "gemma3_text": "shieldgemma2",
+    "emu3_text_model": "emu3",
+    "cohere2": "cohere2_vision",
+    "exaone4": "exaone4_5",
+    "deepseek_v3": "kimi_k25",
+    "hyperclovax": "hyperclovax_vision_v2",
+    "lfm2": "lfm2_vl",
+    "lfm3": "lfm3_vl",
+    "step3p5": "step3p7",
+    "qwen2_5_omni_text": "qwen2_5_omni_thinker",
+    "qwen3_omni_moe_text": "qwen3_omni_moe_thinker",
+    "qwen3_vl_text": "cosmos3_omni",
+}
+WRAPPED = {wrapper: family for family, wrappers in _WRAPPED.items() for wrapper in wrappers.split()}
+"""The decoder's family where a wrapper's ``text_config`` names none (the defaults of configuration classes of
+transformers 5.24)."""
 TYPES = {"llava": "llama", "llava_llama": "llama", "llava_mistral": "mistral", "llava_qwen": "qwen2", "phi3_v": "phi3"}
 """Families of decoders by the ``model_type`` of such files, where no class says otherwise."""
 CLASSES = {"LlavaLlamaForCausalLM": "llama", "LlavaMistralForCausalLM": "mistral", "LlavaQwenForCausalLM": "qwen2",

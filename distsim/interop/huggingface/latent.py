@@ -20,11 +20,12 @@ def plain_attention(data: Mapping[str, Any]) -> bool:
 def read_latent_attention(fields: Fields, head_dim: int, layers: int, *, indexed: bool = True) -> dict[str, Any]:
     """Ranks and widths; a query rank of null or 0 means a full query projection. Values are ``head_dim`` wide if
     nothing else is stated."""
-    fields.settled("qk_head_dim", "q_head_dim")  # the sum of two others
+    # the sum of two others; whether tokens behind the last whole pool are chosen, fifteen at most
+    fields.settled("qk_head_dim", "q_head_dim", "index_kpool_always_select_tail")
     heads = fields.whole("index_n_heads", least=0) or 0
     indexer = {} if not heads or not indexed else {
         "index_heads": heads, "index_dim": fields.needed("index_head_dim"), "index_keys": fields.needed("index_topk"),
-        "index_layers": index_layers(fields, layers),
+        "index_layers": index_layers(fields, layers), "index_pool": fields.whole("index_kpool") or 1,
     }  # fmt: skip
     return {
         **indexer,
@@ -32,7 +33,7 @@ def read_latent_attention(fields: Fields, head_dim: int, layers: int, *, indexed
         "q_rank": fields.whole("q_lora_rank", least=0) or 0,
         "kv_rank": fields.needed("kv_lora_rank"),
         "nope_dim": fields.needed("qk_nope_head_dim"),
-        "rope_dim": fields.needed("qk_rope_head_dim"),
+        "rope_dim": fields.needed("qk_rope_head_dim", least=0),
         "value_dim": fields.whole("v_head_dim") or head_dim,
     }
 

@@ -19,9 +19,7 @@ def gemma4(fields: Fields, values: Values) -> Values:
     name, both = fields.find("use_bidirectional_attention")
     if both == "all":
         raise fields.wrong(name, both, "only causal layers are supported")
-    layers = values["layers"]
-    windows = values.get("window_pattern") or (bool(values.get("window")),) * layers
-    windows = (*windows[:-1], False)
+    windows = _windows(values)
     found: Values = {"window_pattern": windows if any(windows) else (), "shared_keys": _shared(fields, values)}
     if not any(windows):
         found["window"] = None
@@ -31,6 +29,28 @@ def gemma4(fields: Fields, values: Values) -> Values:
     if shape != {"head_dim": values["head_dim"], "kv_heads": values["kv_heads"]} or one:
         found["global_attention"] = {**shape, "keys_as_values": one}
     return found
+
+
+def _windows(values: Values) -> tuple[bool, ...]:
+    """Which layers have a window: the last has none."""
+    windows = values.get("window_pattern") or (bool(values.get("window")),) * values["layers"]
+    return (*windows[:-1], False)
+
+
+def embedding_gemma2(fields: Fields, values: Values) -> Values:
+    """EmbeddingGemma 2: Gemma 4's layers, in which each token sees those on both sides; per-layer inputs without a
+    table, and a projection behind the last norm. A file states half of the window."""
+    windows = _windows(values)
+    width = fields.whole("hidden_size_per_layer_input", least=0)
+    return {
+        "causal": False,
+        "window": 2 * values["window"] + 1 if any(windows) else None,
+        "window_pattern": windows if any(windows) else (),
+        "global_attention": _global_shape(fields, values, windows),
+        "layer_inputs": {"width": width, "rows": 0} if width else None,
+        "output": {"predicts": "nothing", "projection": fields.needed("embedding_dim")},
+        "tied_embeddings": False,
+    }
 
 
 def gemma3n(fields: Fields, values: Values) -> Values:

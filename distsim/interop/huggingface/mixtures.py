@@ -20,6 +20,7 @@ def mimo(fields: Fields, values: Values) -> Values:
         "value_dim": fields.whole("v_head_dim"),
         "attention_sinks": fields.flag("add_full_attention_sink_bias"),
     }
+    fields.settled("attention_chunk_size", "attention_projection_layout")  # the window again; how weights are stored
     for name, same in (("swa_head_dim", values["head_dim"]), ("swa_v_head_dim", found["value_dim"])):
         if (width := fields.whole(name)) not in (None, same):
             raise fields.wrong(name, width, f"expected {same}, as in layers without a window")

@@ -217,8 +217,8 @@ def _names(family: Family, what: str) -> tuple[str, ...]:
 def base_values(fields: Fields, family: Family) -> dict[str, Any]:
     """The fields that most families state in the same way."""
 
-    def whole(what: str) -> int | None:
-        return fields.whole(*_names(family, what))
+    def whole(what: str, least: int = 1) -> int | None:
+        return fields.whole(*_names(family, what), least=least)
 
     hidden, heads = fields.needed(*_names(family, "hidden")), fields.needed(*_names(family, "heads"))
     values: dict[str, Any] = {
@@ -227,7 +227,7 @@ def base_values(fields: Fields, family: Family) -> dict[str, Any]:
         "layers": fields.needed(*_names(family, "layers"), most=MOST_LAYERS),
         **({} if family.images else {what: fields.needed(*_names(family, what)) for what in ("vocab", "context")}),
         "kv_heads": _kv_heads(fields, family, heads),
-        "head_dim": whole("head_dim") or _even(fields, hidden, heads),
+        "head_dim": whole("head_dim", 0 if family.latent else 1) or _even(fields, hidden, heads),
         "ffn": fields.repeated(*_names(family, "ffn"), of="their MLPs") or 4 * hidden,
         "activation": fields.text(*_names(family, "activation"), default="silu"),
         "tied_embeddings": fields.flag(*_names(family, "tied")),

@@ -115,14 +115,15 @@ def _kimi_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
         "key_heads": heads, "value_heads": heads, "key_dim": width, "value_dim": width, "convolution": taps,
         "modules": "apart", "channel_rank": width,
         "gate_rank": None if fields.flag(f"{inner}.use_full_rank_gate") else width,
+        "bounded_decay": fields.find(f"{inner}.gate_lower_bound", "linear_lower_bound")[1] is not None,
     }  # fmt: skip
 
 
 def _ling_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
-    """Kimi Delta Attention whose gates have full rank (Ling 3); attention's heads are its heads."""
+    """Kimi Delta Attention whose gates have full rank (Ling 3); it has attention's heads where a file says nothing."""
     width = fields.whole("linear_head_dim") or fields.needed("head_dim")
-    fields.settled("head_dim", "linear_num_heads", "kda_safe_gate", "kda_lower_bound")
-    heads = values["heads"]
+    fields.settled("head_dim", "kda_safe_gate", "kda_lower_bound")
+    heads = fields.whole("linear_num_heads") or values["heads"]
     taps = fields.needed("linear_conv_kernel_dim", "short_conv_kernel_size")
     return {
         "key_heads": heads, "value_heads": heads, "key_dim": width, "value_dim": width, "convolution": taps,
@@ -188,12 +189,21 @@ def _convolution(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     return {"taps": fields.needed("conv_L_cache"), "bias": fields.flag("conv_bias")}
 
 
+def _bounded_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Kimi Delta Attention whose decays have a lower bound (GLM-5.3), unless a file says none: in its table of linear
+    attention it must say so by another key."""
+    inner, found = "linear_attn_config", _kimi_delta(fields, values)
+    safe = isinstance(fields.data.get(inner), Mapping) and fields.flag(f"{inner}.safe_gate", default=True)
+    return {**found, "bounded_decay": safe or found["bounded_decay"]}
+
+
 READERS: Mapping[str, tuple[str, Callable[[Fields, dict[str, Any]], dict[str, Any]]]] = {
     "delta": ("delta", _delta),
     "delta split": ("delta", _delta_split),
     "delta apart": ("delta", _delta_apart),
     "ling delta": ("delta", _ling_delta),
     "kimi delta": ("delta", _kimi_delta),
+    "bounded delta": ("delta", _bounded_delta),
     "mamba-2": ("mamba", _mamba2),
     BESIDE: ("mamba", _mamba2_beside),
     "mamba-1": ("mamba", _mamba1),

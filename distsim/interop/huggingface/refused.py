@@ -10,7 +10,6 @@ _SHARED = "a hybrid of Mamba with attention layers that share their weights"
 _VISION = "a vision network"
 _SPEECH = "a speech network"
 _MULTI = "a multimodal network without a single text configuration"
-_POOLED = "a network of mixing residual streams (hyper-connections) with attention to pooled keys"
 _OTHER = "a decoder whose layers differ from one another in ways that no formula here covers"
 
 _GROUPS: dict[str, str] = {
@@ -25,7 +24,6 @@ _GROUPS: dict[str, str] = {
     "musicgen_melody speech_to_text bark moshi",
     _MULTI: "blip blip-2 flava git trocr align",
     _OTHER: "gemma4_assistant gemma4_unified_assistant",
-    _POOLED: "glm5_next glm5_next_text",
 }
 REFUSED: dict[str, str] = {
     **{name: f"it is {what}" for what, names in _GROUPS.items() for name in names.split()},

@@ -10,7 +10,7 @@ from distsim.interop.huggingface.compressed import deepseek_v4
 from distsim.interop.huggingface.decoders import DECODERS
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields, Words
-from distsim.interop.huggingface.layer_shapes import gemma3n, gemma4
+from distsim.interop.huggingface.layer_shapes import embedding_gemma2, gemma3n, gemma4
 from distsim.interop.huggingface.mixtures import dots3, llama4, longcat, mimo, minimax_m3, mistral_large4, step
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
 from distsim.interop.huggingface.ngrams import qwen4_exp
@@ -236,6 +236,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "deepseek_v4": deepseek_v4,
     "distilbert": distilbert,
     "dots3": dots3,
+    "embedding_gemma2": embedding_gemma2,
     "esm": esm,
     "falcon": falcon,
     "flint": flint,
