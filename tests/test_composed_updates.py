@@ -6,8 +6,13 @@ import pytest
 
 import distsim
 from distsim import catalog
+from distsim.engine.jobs.exchange import exchange_of
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.weights import optimizer_seconds
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
+from distsim.specs.job import Job
 
 TABLE, PARAMETERS = 128_256 * 4096, 8_030_261_248
 """Elements of Llama 3's embedding, as many of its output layer, and of the whole model of 8B."""
@@ -51,25 +56,25 @@ def test_a_shard_of_the_largest_parameter_is_updated() -> None:
 
 @pytest.mark.parametrize(
     ("name", "precision", "moved"),
-    [("adafactor-transformers", "pure-bf16", 104), ("adafactor-transformers", "fp32", 88),
-     ("adafactor", "pure-bf16", 36), ("adafactor", "fp32", 72)],
+    [("adafactor-transformers", "pure-bf16", 102), ("adafactor-transformers", "fp32", 84),
+     ("adafactor", "pure-bf16", 34), ("adafactor", "fp32", 68)],
 )  # fmt: skip
 def test_adafactor_moves_what_its_operations_read_and_write(name: str, precision: str, moved: int) -> None:
-    """Bytes recorded for an element (102 in 16 bits and 84 in fp32, 34 and 68 in torch) and the gradient's norm, at the
-    bandwidth that a fused AdamW of seven accesses and a write of zeros reaches."""
+    """Bytes recorded for an element and three passes that clip the gradient, at the bandwidth that a fused AdamW of
+    seven accesses and these reaches."""
     width = 4 if precision == "fp32" else 2
     job = {**JOB, "precision": precision}
     slow, fused = (distsim.step(**job, optimizer=one).breakdown["optimizer"] for one in (name, "adamw"))
-    assert slow / fused == pytest.approx((moved + width) / (7 * width + width), rel=0.03)
+    assert slow / fused == pytest.approx((moved + 3 * width) / (10 * width), rel=0.03)
 
 
 @pytest.mark.parametrize(("precision", "gradient"), [("bf16", 2), ("bf16-fp32-grads", 4)])
 def test_masters_are_read_from_gradients_and_written_to_parameters(precision: str, gradient: int) -> None:
-    """Beside the 68 bytes of operations in fp32: the gradient is zeroed, read for its norm and once more, an fp32 copy
-    of it written, the master read, the narrow parameter written. In fp32 it is zeroed and read for its norm alone."""
+    """Beside the 68 bytes of operations in fp32: the gradient is clipped in three passes and read once more, an fp32
+    copy of it written, the master read, the narrow parameter written. In fp32 it is clipped alone."""
     job: dict[str, Any] = {**JOB, "framework": "torchtune", "optimizer": "adafactor"}
     found, plain = (distsim.step(**{**job, "precision": one}).breakdown["optimizer"] for one in (precision, "fp32"))
-    assert found / plain == pytest.approx((68 + 3 * gradient + 4 + 4 + 2) / (68 + 4 + 4), rel=1e-3)
+    assert found / plain == pytest.approx((68 + 4 * gradient + 4 + 4 + 2) / (68 + 12), rel=1e-3)
 
 
 @pytest.mark.parametrize("framework", ["megatron-core", "nanotron", "llm-foundry", "torchtitan"])
@@ -87,11 +92,38 @@ def test_lamb_moves_more_than_adam() -> None:
 
 @pytest.mark.parametrize(("optimizer", "moved"), [("adamw", 7), ("adafactor", 17)])
 def test_gradients_that_are_not_clipped_are_not_read_for_their_norm(optimizer: str, moved: int) -> None:
-    """In fp32 Adam moves 6 elements and the norm's one, and one is set to zero."""
+    """torch reads them for the norm, then reads and writes them to scale them, in 12 bytes of fp32: 2.6 TB/s of an
+    H100's 3.35 by tests/oracles/gpu_kernels.csv, as fused AdamW reaches in 28."""
     job: dict[str, Any] = {**JOB, "framework": "torchtune", "precision": "fp32", "optimizer": optimizer}
     clipped, free = (distsim.step(**job, clip=clip).breakdown["optimizer"] for clip in (True, False))
-    whole = moved + (1 if optimizer == "adamw" else 2)
-    assert free / clipped == pytest.approx((whole - 1) / whole, rel=0.01)
+    assert free / clipped == pytest.approx(moved / (moved + 3), rel=1e-3)
+
+
+def test_updates_that_scale_as_they_read_clip_in_one_pass() -> None:
+    job: dict[str, Any] = {**JOB, "gpu": "h100-sxm", "framework": "t5x", "precision": "fp32", "optimizer": "adamw"}
+    clipped, free = (distsim.step(**job, clip=clip).breakdown["optimizer"] for clip in (True, False))
+    assert free / clipped == pytest.approx(7 / 8, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("notes", "clipped"),
+    [("", True), ("own training loop", False), ("own training loop; gradient clipping", True), ("no clipping", False),
+     ("max_grad_norm=1.0; own training loop", True), ("max_grad_norm 0.0", False), ("max_grad_norm=0.5", True)],
+)  # fmt: skip
+def test_loops_of_ones_own_clip_where_notes_say_so(notes: str, clipped: bool) -> None:
+    cells = {"model": "qwen3-0.6b", "gpu": "rtx-4090", "n_gpus": "1", "seq_len": "512", "micro_batch": "2",
+             "global_batch": "2", "framework": "huggingface", "precision": "amp-bf16", "notes": notes}  # fmt: skip
+    assert exchange_of(setup_of(Run(cells, 2))).clip is clipped
+
+
+def test_foreach_adamw_moves_what_a_profiler_saw() -> None:
+    """Qwen3 0.6B in fp32 on an RTX 4090: 28.8% of 181.9 ms of kernels a step, 52.4 ms, at the 0.94 of the bandwidth
+    that the same report reads at. No zeros are written (set_to_none), no norm is taken."""
+    setup = resolve(Job(model="qwen3-0.6b", gpu="rtx-4090", gpus=1, framework="torch-ddp", precision="amp-bf16"))
+    stage = build_stages(setup)[0]
+    seconds = float(optimizer_seconds(setup, stage))
+    assert seconds == pytest.approx(80 * 596_049_920 / 1008e9, rel=2e-3)
+    assert 0.88 < seconds / 0.0524 < 0.94
 
 
 def test_compiled_programs_fuse_adafactor() -> None:

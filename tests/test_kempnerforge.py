@@ -59,8 +59,13 @@ def test_logits_are_gathered_for_a_loss_that_is_not_compiled() -> None:
         ("", "pure-bf16", "gradients reduced in fp32", "pure-bf16"),
         ("FSDP1 FULL_SHARD", "fsdp-bf16", "gradients reduced in bf16", "fsdp-pure"),
         ("FSDP1 FULL_SHARD", "fsdp-bf16", "fp32 gradient reduction", "fsdp-bf16"),
+        ("FSDP1 FULL_SHARD", "fsdp-bf16", "MixedPrecision bf16, wrapped per layer", "fsdp-pure"),
+        ("FSDP1 FULL_SHARD", "fsdp-bf16", "MixedPrecision bf16 of parameters, fp32 of reduction", "fsdp-bf16"),
+        ("FSDP2", "fsdp-bf16", "MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=float32)", "fsdp-bf16"),
+        ("FSDP2", "fsdp-bf16", "MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)", "fsdp-pure"),
     ],
 )
 def test_notes_tell_how_wide_gradients_are_reduced(kind: str, cell: str, notes: str, recipe: str) -> None:
+    """FSDP1's MixedPrecision reduces in the format of parameters unless it is given another (its documentation)."""
     cells = {"framework": "torchtune", "precision": cell, "fsdp_kind": kind, "notes": notes}
     assert precision_of(Run(cells, 1), catalog.load("frameworks", "torchtune")) == recipe

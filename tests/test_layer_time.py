@@ -116,11 +116,13 @@ def test_passes_of_softmax_and_dropout_over_scores() -> None:
 
 def test_passes_of_the_optimizer_over_gradients() -> None:
     """Adam with a master copy: 24 bytes of states, 4 to write parameters from it twice over, gradients twice; a scaled
-    loss in 2 bytes: widened (6), unscaled (8), read in 4 bytes."""
+    loss in 2 bytes: widened (6), unscaled (8), read in 4 bytes. Without one parameters are read, too: seven accesses in
+    all, and 20 of elementary operations, whose clipping is apart."""
     assert optimizer_traffic_bytes(1, 12, 4, 2, 4) == 24 + 8 + 4 + 2
     assert optimizer_traffic_bytes(1, 12, 2, 2, 4, 1) == 24 + 6 + 8 + 8 + 4 + 2
-    assert optimizer_traffic_bytes(1, 8, 2, 2) == 16 + 4 + 2
-    assert optimizer_traffic_bytes(1, 8, 2, 2, clipped=0) == 16 + 2 + 2
+    assert optimizer_traffic_bytes(1, 8, 2, 2) == 16 + 4 + 4
+    assert optimizer_traffic_bytes(1, 8, 4, 4, clip_passes=0) == 7 * 4
+    assert optimizer_traffic_bytes(1, 8, 4, 4, clip_passes=3, passes=20 / 7) == pytest.approx((20 + 3) * 4)
 
 
 def test_a_machine_that_notes_name_gives_the_network() -> None:

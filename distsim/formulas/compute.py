@@ -284,14 +284,16 @@ def optimizer_traffic_bytes(
     parameter_bytes: Number,
     master_bytes: Number = 0.0,
     scaled: int = 0,
-    clipped: int = 1,
+    clip_passes: int = 1,
+    passes: float = 1.0,
 ) -> Number:
-    """Bytes moved by one optimizer step on a shard: states (including the master copy) read and written, gradients read
-    for their norm, where they are clipped by it, and for the step, parameters written from the master copy. Gradients
-    narrower than the master copy are widened first, and those of a scaled loss are unscaled in place."""
+    """Bytes moved by one optimizer step on a shard: states (including the master copy) read and written, gradients
+    read, parameters written from the master copy, or read and written where they have none, all that ``passes`` times
+    where no fused kernel does so (28 bytes an element of fused AdamW in fp32; presets/optimizers). Besides, gradients
+    pass where they are clipped, those narrower than the master copy are widened first, and those of a scaled loss are
+    unscaled in place."""
     narrow = where(master_bytes > gradient_bytes, 1, 0)
     gradients = where(narrow > 0, master_bytes, gradient_bytes)
     widened = narrow * (gradient_bytes + master_bytes)
-    return shard_elements * (
-        2 * state_bytes + (1 + clipped + 2 * scaled) * gradients + widened + master_bytes + parameter_bytes
-    )
+    updated = 2 * state_bytes + gradients + where(master_bytes > 0, master_bytes, parameter_bytes) + parameter_bytes
+    return shard_elements * (updated * passes + (clip_passes + 2 * scaled) * gradients + widened)

@@ -26,6 +26,9 @@ class Adapters(Spec):
     as products write (Unsloth) or by an addition, beside a second one (axolotl)."""
     units: bool = False
     """FSDP wraps each of their matrices as a unit of its own (peft's fsdp_auto_wrap_policy)."""
+    in_flat_units: bool = False
+    """They share flat units with what is frozen, whose gradients are then made and reduced whole (FSDP1 with
+    use_orig_params; torch distributed/fsdp/_flat_param.py: a flat parameter trains where any of its parts does)."""
     splits_fused: bool = False
     """A fused projection of queries, keys and values can have adapters for some of them (litgpt)."""
     keeps_originals: bool = False

@@ -114,7 +114,8 @@ def combined(tables: dict[str, Any], kin: Kin, architecture: str, where: str = "
     own = fitted.get(kin.name) or fitted.get(kin.like, {})
     values.update({name: float(value) for name, value in own.get("set", {}).items()})
     if kin.name not in fitted:
-        values.update({name: prior * _moved(general, name, defaults[name]) for name, prior in kin.differs})
+        stated = kin.differs if kin.like in fitted else kin.prior
+        values.update({name: prior * _moved(general, name, defaults[name]) for name, prior in stated})
     family = tables.get("family", {}).get(kin.family, {})
     chip = tables.get("architecture", {}).get(architecture, {})
     for factors in (chip, family, own, own.get("on", {}).get(architecture, {})):

@@ -61,6 +61,11 @@ class Traffic(Spec):
     """Replicas of shards add up their gradients after the last micro-batch, shards theirs after each (MiCS)."""
     clip: bool = True
     """The gradient norm is computed over all ranks before the step."""
+    clip_passes: Natural = 1
+    """Passes over gradients that this takes: 1 where what updates scales them as it reads (XLA, Apex), or they are only
+    scaled when the norm is too large (Megatron); 3 where all are multiplied in place in every step (torch)."""
+    zeroes_gradients: bool = False
+    """Gradients live in buffers that every step fills with zeros (Megatron), instead of being made anew."""
     norm_per_parameter: bool = False
     """The norms of all parameters are reduced, not one sum (torch on DTensors)."""
     buffer_broadcast: bool = False

@@ -126,8 +126,9 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
     forward, backward, syncs, replicas = (of_copies(often, copies) for often in (forward, backward, syncs, replicas))
     flows: list[Flow] = []
     for unit in units:
-        trained = tuple(tensor for tensor in unit.tensors if tensor.trains)
-        elements = elements_of(trained, ranks, filling)
+        trained = _trained(unit).tensors
+        whole = trained and setup.framework.adapters.in_flat_units
+        elements = elements_of(unit.tensors if whole else trained, ranks, filling)
         once = unit.root and setup.framework.buffers.keep_last_unit
         again = 0 if once or not unit.backward else unit.count * backward
         hides = rules.overlap_parameters

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.footprint.low_rank import low_rank_elements, projects
-from distsim.engine.footprint.states import element_bytes, gradients_in_host, in_buckets, sharding_group, states_of
+from distsim.engine.footprint.states import element_bytes, in_buckets, sharding_group, states_of
 from distsim.engine.jobs.exchange import exchange_of, gathers, gathers_once
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -84,13 +84,12 @@ class _Shared:
 
 def optimizer_seconds(setup: Setup, stage: Stage) -> Number:
     """Traffic of one step at the bandwidth of what takes it: the accelerator, or its share of the host that holds the
-    states; gradients are set to zero where they are."""
+    states; and of buffers of gradients that are set to zero."""
     own: Number = setup.accelerator.bandwidth
     updating: Number = own
     if "optimizer" in setup.offload:
         updating = _host_share(setup)
-    filling = where(gradients_in_host(setup), updating, own)
-    filled = stream_seconds(_gradient_bytes(setup, stage), filling)
+    filled = stream_seconds(_gradient_bytes(setup, stage), own)
     return maximum(stream_seconds(_update_bytes(setup, stage), updating), _computing(setup, stage)) + filled
 
 
@@ -148,7 +147,7 @@ def host_bandwidth(link: HostLink | None) -> float:
 def _update_bytes(setup: Setup, stage: Stage) -> Number:
     """What the optimizer reads and writes of states, gradients and parameters."""
     total: Number = 0
-    of, clipped = _Shared(setup), int(exchange_of(setup).clip)
+    of, clip_passes = _Shared(setup), exchange_of(setup).clip * setup.framework.traffic.clip_passes
     for parameter, count in stage.held():
         if not parameter.trains:
             continue
@@ -159,33 +158,34 @@ def _update_bytes(setup: Setup, stage: Stage) -> Number:
             total = total + (shard * setup.optimizer.projected_accesses + moved * count) * precision.gradient_bytes
             continue
         if setup.optimizer.accesses:
-            total = total + shard * _composed_bytes(setup.optimizer, precision, clipped)
+            total = total + shard * _composed_bytes(setup.optimizer, precision, clip_passes)
             continue
         states = precision.master_bytes + sum(
             element_bytes(setup, precision, parameter, state) for state in states_of(setup, parameter)
         )
-        moved = optimizer_traffic_bytes(
+        total = total + optimizer_traffic_bytes(
             shard, states, precision.gradient_bytes, precision.parameter_bytes, precision.master_bytes,
-            int(precision.math == "fp16"), clipped,
+            int(precision.math == "fp16"), clip_passes, setup.optimizer.passes,
         )  # fmt: skip
-        total = total + moved * setup.optimizer.passes
     return total
 
 
-def _composed_bytes(optimizer: Optimizer, precision: Precision, clipped: int) -> float:
+def _composed_bytes(optimizer: Optimizer, precision: Precision, clip_passes: int) -> float:
     """What an update of elementary operations moves for each element: its operations', in the width that they run in,
-    the norm of a ``clipped`` gradient, and copies to and from that width, of a master copy's narrow parameter too."""
+    what clips a gradient, and copies to and from that width, of a master copy's narrow parameter too."""
     held = precision.master_bytes or precision.parameter_bytes
     width = FP32_BYTES if optimizer.widens else held
-    moved = optimizer.accesses * width + clipped * precision.gradient_bytes
+    moved = optimizer.accesses * width + clip_passes * precision.gradient_bytes
     if precision.master_bytes:
         return moved + precision.gradient_bytes + 2 * precision.master_bytes + precision.parameter_bytes
     return moved + (2 * (held + width) + precision.gradient_bytes + width) * (width > held)
 
 
 def _gradient_bytes(setup: Setup, stage: Stage) -> Number:
-    """The gradients that one rank sets to zero in each step."""
+    """The gradients that one rank sets to zero in each step, where they live in buffers that are filled."""
     total: Number = 0
+    if not setup.framework.traffic.zeroes_gradients:
+        return total
     of = _Shared(setup)
     for parameter, count in stage.held():
         if parameter.trains:

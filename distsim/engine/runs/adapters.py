@@ -11,6 +11,7 @@ from distsim.engine.jobs.tuning_targets import EXPERT_MATRICES, NAMED
 from distsim.interop.runs import Run
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
+from distsim.interop.runs.tuning import has_adapters
 from distsim.specs.framework import Framework
 from distsim.specs.model import Model
 from distsim.specs.products import FUSED_EXPERTS, mixer_products
@@ -32,9 +33,19 @@ CHECKPOINTING = re.compile(r"axolotl|llama-?factory|ms-?swift|unsloth|trl", re.I
 CHECKPOINTS = re.compile(
     affirmed(r"(?:gradient|activation)[ _]checkpointing(?![^;.]*\b(?:not|nor) (?:said|stated|known))"), re.IGNORECASE
 )
-ALL_NARROW = re.compile(affirmed(r"weights and (?:both )?moments (?:in )?bf16"), re.IGNORECASE)
+ALL_NARROW = re.compile(
+    affirmed(r"weights and (?:both )?moments (?:in )?bf16|adapters (?:are )?(?:cast to|in) (?:bf16|bfloat16)\b"),
+    re.IGNORECASE,
+)
 """Notes of trainers that hold all that trains in 16 bits, adapters too, which peft makes fp32 unless told otherwise
 (``autocast_adapter_dtype``)."""
+_NARROW_BASE = re.compile(
+    affirmed(
+        r"base (?:model )?(?:weights )?(?:is |are )?(?:frozen |held |kept )?(?:in )?(?:bf16|bfloat16)\b|"
+        r"(?:bf16|bfloat16) base\b"
+    ),
+    re.IGNORECASE,
+)
 NOT_UPCAST = re.compile(r"(?:base|norms?|embeddings?)[^;.]{0,20}\bnot upcast\b", re.IGNORECASE)
 """Notes of trainers that leave embedding and norms beside quantised weights as they are (fms-acceleration's
 accelerated-peft-bnb), where peft's prepare_model_for_kbit_training makes them fp32."""
@@ -85,6 +96,13 @@ def held_narrow(run: Run, framework: Framework) -> dict[str, bool]:
     if rules.fp32 and hit(ALL_NARROW, run.notes):
         return {"fp32": False, "others_fp32": False}
     return {"others_fp32": False} if rules.others_fp32 and leaves_base(run) else {}
+
+
+def on_narrow_base(run: Run) -> str | None:
+    """The recipe of adapters on frozen weights in bf16, which autocast does not cast; None where notes tell of none."""
+    if not has_adapters(run) or not hit(_NARROW_BASE, run.notes):
+        return None
+    return "pure-bf16" if hit(ALL_NARROW, run.notes) else "bf16"
 
 
 def leaves_base(run: Run) -> bool:

@@ -11,7 +11,7 @@ from distsim import catalog
 from distsim.engine.jobs.dp_overlap import APART, GATHERS_APART
 from distsim.engine.jobs.lacking import only_software, own_software
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.runs.adapters import NOT_UPCAST, held_narrow, summed_in_products
+from distsim.engine.runs.adapters import NOT_UPCAST, held_narrow, on_narrow_base, summed_in_products
 from distsim.engine.runs.hooks import adapters_wrapped, hooks_of
 from distsim.engine.runs.software import preset_of, told_software
 from distsim.engine.runs.years import dated_traffic, recipe_year, run_year
@@ -223,6 +223,8 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
         return "bf16" if wide == "bf16" else "bf16-fp32-grads"
     replayed = {name: real for known in framework.recipes for name, real in known.replayed.items()}
     real = replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
+    if real in FP32_WEIGHTS and (base := on_narrow_base(run)):
+        return base
     if real in FP32_WEIGHTS and run_notes.weighs_16_bits(run) and not run.count("zero_stage"):
         return "pure-bf16"
     if real in NARROW_WEIGHTS and _casts_wide_weights(run, framework):

@@ -38,7 +38,7 @@ from distsim.engine.runs.offload import offload_of, partly_offloaded, to_drives
 from distsim.engine.runs.profile import assumed_profile, framework_of, precision_of, usual_of
 from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
 from distsim.engine.runs.stages import stage_under
-from distsim.engine.runs.trained import checkpointed, trained_whole, unpacked_then, updated_by, with_states
+from distsim.engine.runs.trained import checkpointed, clips, trained_whole, unpacked_then, updated_by, with_states
 from distsim.engine.runs.years import run_year
 from distsim.engine.runs.zeropp import compressed
 from distsim.interop.runs import MissingCell, Run, loss_notes
@@ -202,5 +202,6 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     options["offload"], options["no_sync"] = offload_of(run, framework), reduces_once(run)
     options["offload_modules"] = modules_offloaded(run)
     options["optimizer"] = updated_by(run, framework, framework.usual.get(f"optimizer_{named}", named))
+    options["clip"] = clips(run)
     options |= update_options(run, kind_of(run))
     return {name: value for name, value in options.items() if value is not None}

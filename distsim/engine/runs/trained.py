@@ -18,6 +18,7 @@ from distsim.interop.runs.names import fuses_update, loops_over_tensors
 from distsim.interop.runs.offloads import offloaded
 from distsim.interop.runs.sharding import by_torch
 from distsim.interop.runs.training import fine_tunes
+from distsim.interop.runs.updates import told_clipping
 from distsim.specs.framework import Framework
 
 WIDE_WEIGHTS = re.compile(
@@ -80,6 +81,12 @@ def updated_by(run: Run, framework: Framework, named: str | None) -> str | None:
     if fuses_update(run):
         return f"{name}-fused"
     return f"{name}-forloop" if before_torch_2(run) or loops_over_tensors(run) else own
+
+
+def clips(run: Run) -> bool | None:
+    """Whether gradients are clipped, where notes say so; a loop of one's own does not do by itself what trainers do."""
+    told = told_clipping(run)
+    return False if told is None and run_notes.own_loop(run) else told
 
 
 def checkpointed(run: Run, setup: Setup) -> Setup:

@@ -61,12 +61,15 @@ def _gradients_in(kind: str) -> str:
 
 
 _WIDE_GRADIENTS = re.compile(
-    affirmed(rf"{_gradients_in('fp32')}|(?:grad[-_]reduce|accumulate[-_]allreduce[-_]grads)[-_]in[-_]fp32"),
+    affirmed(
+        rf"{_gradients_in('fp32')}|(?:grad[-_]reduce|accumulate[-_]allreduce[-_]grads)[-_]in[-_]fp32|"
+        r"reduce_dtype[ =:]*(?:torch\.)?(?:fp32|float32)"
+    ),
     re.IGNORECASE,
 )
 _NARROW_GRADIENTS = re.compile(
-    affirmed(_gradients_in("bf16"))
-    + r"|main[-_]grads[-_]dtype[ =:]*bf16|grad[-_]reduce[-_]in[-_]fp32[ =:]*(?:false|0)",
+    affirmed(_gradients_in("bf16")) + r"|main[-_]grads[-_]dtype[ =:]*bf16|grad[-_]reduce[-_]in[-_]fp32[ =:]*(?:false|0)"
+    r"|\bMixedPrecision(?!Policy)[ (]{1,2}bf16\b(?![^;.]*(?:fp32|float32))|reduce_dtype[ =:]*(?:torch\.)?bf(?:loat)?16",
     re.IGNORECASE,
 )
 _NARROW_WEIGHTS = re.compile(
