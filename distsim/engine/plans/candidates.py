@@ -28,7 +28,7 @@ from distsim.engine.layouts.fold import Shared
 from distsim.engine.networks.unknown import unknown_architecture, unknown_links
 from distsim.engine.plans.energy import draw, starved_node
 from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput
-from distsim.engine.plans.layouts import ALIKE, Best, best_layouts, with_options
+from distsim.engine.plans.layouts import ALIKE, best_layouts, with_options
 from distsim.engine.plans.plan import Candidate
 from distsim.engine.step import step_of
 from distsim.engine.steps.report import StepReport
@@ -65,8 +65,8 @@ Place = tuple[str, int]
 class Known:
     """What the clusters of a plan have in common."""
 
-    shortlists: dict[Hardware, list[dict[str, Any]]] = field(default_factory=dict)
-    """Options of the fastest layouts."""
+    chosen: dict[Hardware, StepReport | None] = field(default_factory=dict)
+    """The step of the layout to plan with; None where none fits."""
     inside: dict[Hardware, tuple[Shared, Shared]] = field(default_factory=dict)
     """Computation and memory of the layouts that were searched, on any network."""
 
@@ -104,14 +104,15 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
     spec: Cluster = catalog.load("clusters", cluster)
     job = terms.job_on(model, cluster, gpus)
     felt = _felt(terms, spec)
-    if (felt, gpus) in known.shortlists:
-        found = [Best(options, None) for options in known.shortlists[felt, gpus]]
-    else:
+    if (felt, gpus) not in known.chosen:
         inside = known.inside.setdefault((_within(felt), gpus), ({}, {}))
         found = best_layouts(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin, inside)
-        known.shortlists[felt, gpus] = [one.options for one in found]
-    timed = [one.report or step_of(candidate_setup(terms, model, cluster, gpus, one.options)) for one in found]
-    return _candidate(terms, cluster, sure_to_fit(timed)) if timed else None
+        timed = [one.report or step_of(candidate_setup(terms, model, cluster, gpus, one.options)) for one in found]
+        known.chosen[felt, gpus] = sure_to_fit(timed) if timed else None
+    report = known.chosen[felt, gpus]
+    if report is None:
+        return None
+    return _candidate(terms, cluster, replace(report, setup=replace(report.setup, cluster=spec)))
 
 
 def _felt(terms: Terms, spec: Cluster) -> Cluster:
