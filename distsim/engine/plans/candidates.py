@@ -55,6 +55,8 @@ UNFELT: Mapping[str, Any] = {
 """Fields of a cluster that neither time nor memory of a layout depends on, left blank."""
 UNFELT_ON_CHIP: Mapping[str, Any] = {"host_memory": None, "storage": None}
 """Those that only a job feels which keeps something in host memory or on drives."""
+UNFELT_IN_NODE: Mapping[str, Any] = {"network": None}
+"""That which a job does not feel that no more accelerators run than a node has."""
 Hardware = tuple[Cluster, int]
 """What layouts depend on: nodes, network and number of accelerators."""
 Place = tuple[str, int]
@@ -103,7 +105,7 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
     """The fastest layout that fits on so many accelerators, or None; clusters that are alike are searched once."""
     spec: Cluster = catalog.load("clusters", cluster)
     job = terms.job_on(model, cluster, gpus)
-    felt = _felt(terms, spec)
+    felt = _felt(terms, spec, gpus)
     if (felt, gpus) not in known.chosen:
         inside = known.inside.setdefault((_within(felt), gpus), ({}, {}))
         found = best_layouts(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin, inside)
@@ -115,14 +117,16 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
     return _candidate(terms, cluster, replace(report, setup=replace(report.setup, cluster=spec)))
 
 
-def _felt(terms: Terms, spec: Cluster) -> Cluster:
+def _felt(terms: Terms, spec: Cluster, gpus: int) -> Cluster:
     """The cluster with what no step depends on set alike, so that clusters whose steps are the same compare equal."""
-    return spec.model_copy(update={**UNFELT, **({} if terms.job.offload else UNFELT_ON_CHIP)})
+    on_chip = {} if terms.job.offload else UNFELT_ON_CHIP
+    in_node = UNFELT_IN_NODE if gpus <= spec.gpus_per_node else {}
+    return spec.model_copy(update={**UNFELT, **on_chip, **in_node})
 
 
 def _within(felt: Cluster) -> Cluster:
     """The same without its network: what is felt inside nodes."""
-    return felt.model_copy(update={"network": None})
+    return felt.model_copy(update=UNFELT_IN_NODE)
 
 
 def sure_to_fit(timed: Sequence[StepReport]) -> StepReport:
@@ -250,7 +254,8 @@ def parts(terms: Terms, model: LoadedModel, places: Sequence[Place]) -> list[Par
     """Places by what they share: the inside of nodes."""
     alike: dict[Hardware, list[Place]] = {}
     for cluster, gpus in dict.fromkeys(places):
-        alike.setdefault((_within(_felt(terms, catalog.load("clusters", cluster))), gpus), []).append((cluster, gpus))
+        felt = _felt(terms, catalog.load("clusters", cluster), gpus)
+        alike.setdefault((_within(felt), gpus), []).append((cluster, gpus))
     return [Part(terms, model, tuple(group)) for group in alike.values()]
 
 
