@@ -303,7 +303,9 @@ def test_tables_csv_and_explanations() -> None:
     assert int(rows[0]["tp"]) * int(rows[0]["pp"]) * int(rows[0]["dp"]) == int(rows[0]["gpus"])
 
 
-@pytest.mark.parametrize(("model", "gpus"), [("llama-3-8b", 64), ("mixtral-8x7b", 256), ("llama-2-70b", 512)])
+@pytest.mark.parametrize(
+    ("model", "gpus"), [("llama-3-8b", 8), ("llama-3-8b", 64), ("mixtral-8x7b", 256), ("llama-2-70b", 512)]
+)
 def test_what_a_cluster_takes_does_not_depend_on_the_others(model: str, gpus: int) -> None:
     asked = (model, "--tokens", "1T", "--gpus", str(gpus), "--json")
     together = json.loads(run(*asked, "--gpu", "h100-sxm").stdout)["options"]
@@ -325,10 +327,14 @@ def test_clusters_that_are_alike_are_searched_once(monkeypatch: pytest.MonkeyPat
     names = ("nebius-h100", "lambda-1cc-h100", "p5.48xlarge")  # the first two differ in who rents them out
     run("llama-2-7b", "--tokens", "1T", "--gpus", "64", "--cluster", ",".join(names))
     assert sorted(searched) == ["lambda-1cc-h100", "p5.48xlarge"]
+    searched.clear()
+    run("llama-2-7b", "--tokens", "1B", "--gpus", "8", "--cluster", ",".join(names))  # one node has no network
+    assert len(searched) == 1
 
 
 def test_what_the_search_has_timed_is_not_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a cluster's shortlist only the layout that leaves most memory free is new to the plan."""
+    """Of a cluster's shortlist only the layout that leaves most memory free is new to the plan; another's that is like
+    it takes the same step."""
     timed: list[Setup] = []
 
     def step(setup: Setup) -> StepReport:
@@ -336,7 +342,7 @@ def test_what_the_search_has_timed_is_not_timed_again(monkeypatch: pytest.Monkey
         return step_of(setup)
 
     monkeypatch.setattr("distsim.engine.plans.candidates.step_of", step)
-    run("llama-2-7b", "--tokens", "1T", "--gpus", "64", "--cluster", "nebius-h100,p5.48xlarge")
+    run("llama-2-7b", "--tokens", "1T", "--gpus", "64", "--cluster", "nebius-h100,lambda-1cc-h100,p5.48xlarge")
     assert len(timed) <= 2
 
 

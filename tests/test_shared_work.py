@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -19,11 +20,14 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts import fold as folds
 from distsim.engine.layouts import prices
+from distsim.engine.layouts import search as searches
+from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import Inside, fold
+from distsim.engine.layouts.ranking import Found, Objective
 from distsim.engine.layouts.report import Request
 from distsim.engine.layouts.search import search
-from distsim.engine.layouts.space import AGAIN, MESH, MICRO, ZERO, Group, groups
+from distsim.engine.layouts.space import AGAIN, AXES, MESH, MICRO, ZERO, Group, groups
 from distsim.engine.layouts.variants import base_setup
 from distsim.engine.step import step
 from distsim.engine.steps import content
@@ -38,12 +42,15 @@ def groups_of(model: str, gpus: int, batch: int, **bounds: str) -> list[Group]:
     return list(groups(base_setup(job, gpus), gpus, batch, parse_bounds(dict(bounds), [])))
 
 
-def test_every_micro_batch_of_a_group_is_some_meshs_own() -> None:
+def test_every_choice_of_a_group_is_some_layouts_own() -> None:
+    """Micro-batches that divide the batch on no mesh, and meshes whose experts Megatron does not run, are not
+    folded."""
     found = groups_of("deepseek-v3", 512, 512, pp="1")
     assert len({group.shape[MICRO] for group in found}) > 1
     for group in found:
-        others = tuple(axis for axis in range(group.valid.ndim) if axis != MICRO)
-        assert numpy.broadcast_to(group.valid, group.shape).any(axis=others).all()
+        whole = numpy.broadcast_to(group.valid, group.shape)
+        for axis in range(AXES):
+            assert whole.any(axis=tuple(other for other in range(AXES) if other != axis)).all()
 
 
 @pytest.mark.parametrize("model", ["llama-7b", "deepseek-v3"])
@@ -204,6 +211,26 @@ def test_no_group_is_timed_of_which_nothing_fits(monkeypatch: pytest.MonkeyPatch
     brief = search(Request(job, (16,), bounds, brief=True))
     assert (brief.evaluated, brief.fitting, brief.feasible) == (whole.evaluated, whole.fitting, whole.feasible)
     assert brief.best[0].options == whole.best[0].options and timed[0] == 1 and 1 < len(timed) < len(every)
+
+
+def test_layouts_that_come_after_those_asked_for_are_computed_again_only_where_they_might_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By their own numbers the third, as good as the second, may come before it."""
+    kept = Kept(1e9, Objective("throughput"), float("inf"), 5, 64)
+    group = groups_of("llama-7b", 8, 64, pp="1")[0]
+    found = [Found(key, key, 1.0, group, (number,)) for number, key in enumerate((1.0, 2.0, 2.0 + 1e-9, 3.0, 4.0))]
+    own = {0: 1.0, 1: 2.0 + 2e-9, 2: 2.0 + 1e-9}
+    asked: list[int] = []
+
+    def computed(one: Found, known: Any) -> Any:
+        asked.append(one.place[0])
+        report = SimpleNamespace(seconds=own[one.place[0]], memory=SimpleNamespace(peak=1.0))
+        return SimpleNamespace(found=one, report=report)
+
+    monkeypatch.setattr(searches, "choice", computed)
+    assert [one.found.place[0] for one in searches._ranked(found, 2, kept, {})] == [0, 2]
+    assert asked == [0, 1, 2]
 
 
 def test_nothing_and_once_go_over_no_array() -> None:

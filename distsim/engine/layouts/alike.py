@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy
@@ -12,7 +11,7 @@ from distsim.engine.layouts.fold import fold
 from distsim.engine.layouts.meshes import Mesh
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import ALIKE, OWN, Found, Objective
-from distsim.engine.layouts.space import MESH, Group, fields
+from distsim.engine.layouts.space import MESH, Group
 
 AS_GOOD = 0.02
 """Layouts whose objective is no more than this share worse are as good as the found one."""
@@ -63,15 +62,4 @@ def family(found: Found) -> Group:
             meshes = meshes & (column == column[min(found.place[MESH], len(column) - 1)])
     own: dict[int, Any] = {axis: numpy.array([found.place[axis]]) for axis in OWN}
     own[MESH] = numpy.flatnonzero(numpy.broadcast_to(meshes, group.shape[MESH]))
-
-    def cut(value: Any) -> Any:
-        if not isinstance(value, numpy.ndarray):
-            return value
-        for axis, chosen in own.items():
-            if value.shape[axis] > 1:
-                value = numpy.take(value, chosen, axis=axis)
-        return value
-
-    fewer = layout.with_(**{name: cut(value) for name, value in fields(layout).items()})
-    setup = replace(group.setup, layout=fewer, vocab_padded=cut(group.setup.vocab_padded))
-    return Group(setup, cut(group.valid))
+    return group.part(own)

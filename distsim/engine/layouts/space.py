@@ -8,7 +8,7 @@ each stage) is what the ledger reads as such.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -80,6 +80,28 @@ class Group(NamedTuple):
                 field = field[tuple(min(i, n - 1) for i, n in zip(place, field.shape, strict=True))].item()
             found[name] = field
         return found
+
+    def part(self, chosen: Mapping[int, Array]) -> Group:
+        """Its layouts at some choices along some axes."""
+
+        def cut(value: Any) -> Any:
+            if isinstance(value, numpy.ndarray):
+                for axis, places in chosen.items():
+                    value = numpy.take(value, places, axis=axis) if value.shape[axis] > 1 else value
+            return value
+
+        layout = self.setup.layout.with_(**{name: cut(field) for name, field in fields(self.setup.layout).items()})
+        setup = replace(self.setup, layout=layout, vocab_padded=cut(self.setup.vocab_padded))
+        return Group(setup, cut(self.valid))
+
+    def trimmed(self) -> Group:
+        """Without choices of which no layout is valid: they would be folded for nothing."""
+        chosen = {}
+        for axis, size in enumerate(self.valid.shape):
+            some = numpy.flatnonzero(self.valid.any(axis=tuple(other for other in range(AXES) if other != axis)))
+            if len(some) < size:
+                chosen[axis] = some
+        return self.part(chosen) if chosen else self
 
 
 def fields(layout: Layout) -> dict[str, Any]:
@@ -183,10 +205,7 @@ def _cut(
     parts = int(ceil_div(len(pairs) * len(ways) * len(micros) * len(again), PART))
     size = int(ceil_div(len(pairs), parts))
     for start in range(0, len(pairs), size):
-        part = pairs[start : start + size]
-        if not (own := _divided(micros, part, global_batch)):
-            continue
-        group = _group(setup, ways, own, again, part, global_batch)
+        group = _group(setup, ways, micros, again, pairs[start : start + size], global_batch)
         layout = group.setup.layout
         supports, job = setup.framework.supports, setup.job
         runs = supported(supports, setup.model, layout) & able(job, layout)
@@ -196,7 +215,7 @@ def _cut(
             runs = runs & layers_leave(supports, setup.offload, layout, bool(job.offload_modules))
         group = group._replace(valid=_without(group, bounds) & runs)
         if group.valid.any():
-            yield group
+            yield group.trimmed()
 
 
 def _divided(micros: list[int], pairs: Choices, global_batch: int) -> list[int]:

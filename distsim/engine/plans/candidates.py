@@ -28,7 +28,7 @@ from distsim.engine.layouts.fold import Shared
 from distsim.engine.networks.unknown import unknown_architecture, unknown_links
 from distsim.engine.plans.energy import draw, starved_node
 from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput
-from distsim.engine.plans.layouts import ALIKE, Best, best_layouts, with_options
+from distsim.engine.plans.layouts import ALIKE, best_layouts, with_options
 from distsim.engine.plans.plan import Candidate
 from distsim.engine.step import step_of
 from distsim.engine.steps.report import StepReport
@@ -55,6 +55,8 @@ UNFELT: Mapping[str, Any] = {
 """Fields of a cluster that neither time nor memory of a layout depends on, left blank."""
 UNFELT_ON_CHIP: Mapping[str, Any] = {"host_memory": None, "storage": None}
 """Those that only a job feels which keeps something in host memory or on drives."""
+UNFELT_IN_NODE: Mapping[str, Any] = {"network": None}
+"""That which a job does not feel that no more accelerators run than a node has."""
 Hardware = tuple[Cluster, int]
 """What layouts depend on: nodes, network and number of accelerators."""
 Place = tuple[str, int]
@@ -65,8 +67,8 @@ Place = tuple[str, int]
 class Known:
     """What the clusters of a plan have in common."""
 
-    shortlists: dict[Hardware, list[dict[str, Any]]] = field(default_factory=dict)
-    """Options of the fastest layouts."""
+    chosen: dict[Hardware, StepReport | None] = field(default_factory=dict)
+    """The step of the layout to plan with; None where none fits."""
     inside: dict[Hardware, tuple[Shared, Shared]] = field(default_factory=dict)
     """Computation and memory of the layouts that were searched, on any network."""
 
@@ -103,25 +105,28 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
     """The fastest layout that fits on so many accelerators, or None; clusters that are alike are searched once."""
     spec: Cluster = catalog.load("clusters", cluster)
     job = terms.job_on(model, cluster, gpus)
-    felt = _felt(terms, spec)
-    if (felt, gpus) in known.shortlists:
-        found = [Best(options, None) for options in known.shortlists[felt, gpus]]
-    else:
+    felt = _felt(terms, spec, gpus)
+    if (felt, gpus) not in known.chosen:
         inside = known.inside.setdefault((_within(felt), gpus), ({}, {}))
         found = best_layouts(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin, inside)
-        known.shortlists[felt, gpus] = [one.options for one in found]
-    timed = [one.report or step_of(candidate_setup(terms, model, cluster, gpus, one.options)) for one in found]
-    return _candidate(terms, cluster, sure_to_fit(timed)) if timed else None
+        timed = [one.report or step_of(candidate_setup(terms, model, cluster, gpus, one.options)) for one in found]
+        known.chosen[felt, gpus] = sure_to_fit(timed) if timed else None
+    report = known.chosen[felt, gpus]
+    if report is None:
+        return None
+    return _candidate(terms, cluster, replace(report, setup=replace(report.setup, cluster=spec)))
 
 
-def _felt(terms: Terms, spec: Cluster) -> Cluster:
+def _felt(terms: Terms, spec: Cluster, gpus: int) -> Cluster:
     """The cluster with what no step depends on set alike, so that clusters whose steps are the same compare equal."""
-    return spec.model_copy(update={**UNFELT, **({} if terms.job.offload else UNFELT_ON_CHIP)})
+    on_chip = {} if terms.job.offload else UNFELT_ON_CHIP
+    in_node = UNFELT_IN_NODE if gpus <= spec.gpus_per_node else {}
+    return spec.model_copy(update={**UNFELT, **on_chip, **in_node})
 
 
 def _within(felt: Cluster) -> Cluster:
     """The same without its network: what is felt inside nodes."""
-    return felt.model_copy(update={"network": None})
+    return felt.model_copy(update=UNFELT_IN_NODE)
 
 
 def sure_to_fit(timed: Sequence[StepReport]) -> StepReport:
@@ -249,7 +254,8 @@ def parts(terms: Terms, model: LoadedModel, places: Sequence[Place]) -> list[Par
     """Places by what they share: the inside of nodes."""
     alike: dict[Hardware, list[Place]] = {}
     for cluster, gpus in dict.fromkeys(places):
-        alike.setdefault((_within(_felt(terms, catalog.load("clusters", cluster))), gpus), []).append((cluster, gpus))
+        felt = _felt(terms, catalog.load("clusters", cluster), gpus)
+        alike.setdefault((_within(felt), gpus), []).append((cluster, gpus))
     return [Part(terms, model, tuple(group)) for group in alike.values()]
 
 
