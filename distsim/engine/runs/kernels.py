@@ -156,11 +156,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["sparse_attention"] = "absorbed"
     if narrow := narrow_attention(run, setup.precision.name):
         own["attention_format"] = narrow
-    if names_flash(run):
-        own.pop("keys_expanded", None)  # the package takes them as they are
-        own |= {"attention_mask": "none"} if setup.kernels.attention_mask == "window" else {}
-    if names_torch(run, EFFICIENT_GROUPS_SINCE) and traits_of(setup.accelerator).cuda:
-        own["efficient_groups"] = True
+    own = _with_keys(run, setup, own)
     if forced := expert_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):
         own["router"] = forced
     if share := loss_notes.predicted_share(run):
@@ -186,6 +182,16 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     own |= recomputation_of(run, framework).kernels
     where = f"framework {framework.name}, earlier"
     return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
+
+
+def _with_keys(run: Run, setup: Setup, own: dict[str, Any]) -> dict[str, Any]:
+    """The kernels with what the attention that a row names does with windows and grouped keys."""
+    if names_flash(run):  # the package takes both as they are
+        own = {name: kernel for name, kernel in own.items() if name != "keys_expanded"}
+        own |= {"attention_mask": "none"} if setup.kernels.attention_mask == "window" else {}
+    if names_torch(run, EFFICIENT_GROUPS_SINCE) and traits_of(setup.accelerator).cuda:
+        own["efficient_groups"] = True
+    return own
 
 
 def _of_year(run: Run, setup: Setup, year: float) -> dict[str, Any]:
