@@ -43,11 +43,8 @@ def norm(
     saved = list(_kept(ctx, name, rows * width, width, source, rms, affine))
     if kernels.norm_statistics:
         saved.append(Tensor(f"{name}.statistics", rows * groups * statistics, STATISTIC_BYTES, "s b"))
-    parameters: list[Parameter] = []
-    if affine:
-        parameters.append(Parameter(f"{name}.weight", width, "vector", tensor_parallel=False))
-        if model.qk_norm_bias if per_head else model.norm_has_bias and bias:
-            parameters.append(Parameter(f"{name}.bias", width, "vector", tensor_parallel=False))
+    biased = model.qk_norm_bias if per_head else model.norm_has_bias and bias
+    names = ("weight", "bias")[: affine * (1 + biased)]
     return Operation(
         name,
         "norm",
@@ -57,7 +54,7 @@ def norm(
         shape=(rows, width),
         saved=tuple(saved),
         transient_backward=_gradients(ctx, name, rows * width, source, rms, affine),
-        parameters=tuple(parameters),
+        parameters=tuple(Parameter(f"{name}.{one}", width, "vector", tensor_parallel=False) for one in names),
         recompute_class="norm",
         role=role,
     )

@@ -41,7 +41,7 @@ NORM_PASSES = {"layernorm": (3.0, 7.0), "rmsnorm": (2.5, 6.0)}
 def plain_norms(setup: Setup) -> bool:
     """Whether norms are those of plain torch: by its kernels or composed of elementary operations."""
     compiled = setup.compiled or setup.kernels.compiler != "none"
-    own = setup.kernels.norm == "eager" or setup.kernels.norm_kernel == "torch"
+    own = setup.kernels.norm == "eager" or setup.kernels.norm_kernel == "torch" or composed_norm(setup) != ""
     return own and not compiled
 
 

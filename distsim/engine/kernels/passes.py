@@ -97,25 +97,9 @@ def _stream_passes(setup: Setup, role: str) -> tuple[float, float] | None:
 
 def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Bytes through memory, forward and backward, of an operation that is no matrix product."""
+    if (own := _counted_elsewhere(setup, operation)) is not None:
+        return own
     size = operation.bytes_read + operation.bytes_written
-    if operation.kind == "loss":
-        return loss_bytes(setup, operation)
-    if operation.name == EXCHANGE:
-        return _merged_bytes(setup, operation, 0), _merged_bytes(setup, operation, 1)
-    if operation.role == "softmax":
-        return softmax_bytes(setup, operation)
-    if (passes := _stream_passes(setup, operation.role)) is not None:
-        return operation.shape[0] * HALF_BYTES * passes[0], operation.shape[0] * HALF_BYTES * passes[1]
-    if operation.role == "chunk rule":
-        return chunk_rule_bytes(setup, operation)
-    if in_plain_torch(setup, operation):
-        return distance_bytes(setup, operation)
-    if operation.role == "residual":
-        return residual_bytes(setup, operation)
-    if operation.kind == "norm" and setup.kernels.norm_adds:
-        return 0.0, 0.0
-    if operation.name == MLP_ACTIVATION and setup.kernels.product_epilogues and not setup.model.gated:
-        return operation.bytes_written, operation.bytes_read
     copied: Number = 0.0
     packed: Number = 0.0
     wide = setup.precision.activation_bytes
@@ -137,6 +121,29 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
     first, second = size * cost.forward * slower, size * again * cost.backward * slower
     return first + copied + bias.forward, second + copied + packed + bias.backward
+
+
+def _counted_elsewhere(setup: Setup, operation: Operation) -> tuple[Number, Number] | None:
+    """The same of operations whose passes are counted by themselves; None of all others."""
+    if operation.kind == "loss":
+        return loss_bytes(setup, operation)
+    if operation.name == EXCHANGE:
+        return _merged_bytes(setup, operation, 0), _merged_bytes(setup, operation, 1)
+    if operation.role == "softmax":
+        return softmax_bytes(setup, operation)
+    if (passes := _stream_passes(setup, operation.role)) is not None:
+        return operation.shape[0] * HALF_BYTES * passes[0], operation.shape[0] * HALF_BYTES * passes[1]
+    if operation.role == "chunk rule":
+        return chunk_rule_bytes(setup, operation)
+    if in_plain_torch(setup, operation):
+        return distance_bytes(setup, operation)
+    if operation.role == "residual":
+        return residual_bytes(setup, operation)
+    if operation.kind == "norm" and setup.kernels.norm_adds:
+        return 0.0, 0.0
+    if operation.name == MLP_ACTIVATION and setup.kernels.product_epilogues and not setup.model.gated:
+        return operation.bytes_written, operation.bytes_read
+    return None
 
 
 def table_gradient_bytes(setup: Setup, operation: Operation) -> Number:
