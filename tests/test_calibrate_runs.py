@@ -165,7 +165,8 @@ def test_a_run_never_vouches_for_itself() -> None:
 
 def test_every_run_is_found_in_its_table_and_left_out() -> None:
     """A table that writes fewer digits than a job has would let a run correct itself."""
-    from distsim.engine.corrections.likeness import correction_of, evidence
+    from distsim.engine.corrections.correction import correction_of
+    from distsim.engine.corrections.known_runs import evidence
     from distsim.engine.runs.setup import setup_of
     from distsim.engine.runs.years import run_year
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from distsim import Job, catalog, load_model, memory, step
-from distsim.engine.corrections.likeness import evidence
+from distsim.engine.corrections.known_runs import evidence
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.expert_rates import expert_rates

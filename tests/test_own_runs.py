@@ -12,7 +12,8 @@ import pytest
 
 from distsim import catalog
 from distsim.cli.app import run
-from distsim.engine.corrections.likeness import FARTHEST, Correction, bounded
+from distsim.engine.corrections.correction import Correction
+from distsim.engine.corrections.likeness import FARTHEST, bounded
 from distsim.engine.corrections.own_runs import compared, kind_of_recipe
 from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import resolve

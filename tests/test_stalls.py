@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 from distsim import catalog
-from distsim.engine.corrections.likeness import correction_of
+from distsim.engine.corrections.correction import correction_of
 from distsim.engine.corrections.stalls import Vote, distinct_state, likeliest, state_of
 from distsim.engine.fitting.runs import examples_of
 from distsim.engine.fitting.states import shares_of, voted, votes_of

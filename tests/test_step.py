@@ -11,7 +11,7 @@ import pytest
 import distsim
 from distsim.cli.app import run
 from distsim.engine.advice.faster import faster
-from distsim.engine.corrections.likeness import correction_of
+from distsim.engine.corrections.correction import correction_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.compute import ALONE
 from distsim.engine.kernels.sums import CLASSES

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from distsim import catalog
-from distsim.engine.corrections.documents import has_company
+from distsim.engine.corrections.documents import published_as
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.attention import assumed_kernel
 from distsim.engine.runs.cluster import assumed_node
@@ -92,13 +92,14 @@ class Replay:
 
 
 @catalog.settled()
-def replay(run: Run) -> Replay:
-    """Predict one run. Never raises for what a row says or leaves out."""
-    found = _replayed(run)
-    return (_rounded(found) if found.reason and found.setup is not None else None) or found
+def replay(run: Run, strange: bool = False) -> Replay:
+    """Predict one run, a ``strange`` one as if nobody had measured others of its source but those that are fitted to.
+    Never raises for what a row says or leaves out."""
+    found = _replayed(run, strange)
+    return (_rounded(found, strange) if found.reason and found.setup is not None else None) or found
 
 
-def _rounded(found: Replay) -> Replay | None:
+def _rounded(found: Replay, strange: bool) -> Replay | None:
     """The replay with products on TF32 units of a run that is beyond the chip's peak in fp32 and possible so; None for
     any other, and where a row says that it had none. NVIDIA's containers set TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1, so
     that torch rounds fp32 products there whatever its default."""
@@ -108,18 +109,18 @@ def _rounded(found: Replay) -> Replay | None:
     if rounds_products(run.text("precision"), run.notes) is False:
         return None
     told = f"precision {run.text('precision')!r} would exceed the chip's fp32 peak: timed as tf32"
-    again = _replayed(replace(run, cells={**run.cells, "precision": "tf32"}))
+    again = _replayed(replace(run, cells={**run.cells, "precision": "tf32"}), strange)
     return None if again.reason else replace(again, assumed="; ".join(filter(None, (told, again.assumed))))
 
 
-def _replayed(run: Run) -> Replay:
+def _replayed(run: Run, strange: bool) -> Replay:
     written = run
     try:
         run.refuse_slips()
         run = filled(with_chip(run))
         setup = setup_of(run)
         predicted = None if layer_alone(run) else peak_of_run(run, setup, run_year(run))
-        timed = _timed(setup, run)
+        timed = _timed(setup, run, strange)
     except MissingCell as missing:
         return Replay(run, reason=str(missing))
     except DistsimError as error:
@@ -171,18 +172,23 @@ def _spelt(run: Run, setup: Setup) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
+def _timed(setup: Setup, run: Run, strange: bool) -> tuple[float, dict[str, float]]:
     """Predicted step time and its interval; a shipped run is predicted as if it had not been measured."""
     from distsim.engine.step import timed
 
-    if layer_alone(run) or without_update(run):
-        seconds, around = (timed_layer if layer_alone(run) else timed_passes)(run, setup)
-        return seconds, {"low": around.low, "high": around.high}
-    layout = setup.layout
-    if tokens := slowest_tokens(run, int(layout.micro_batch), int(layout.dp)):
-        setup = replace(setup, layout=layout.with_(seq=tokens))
-    predicted, interval = timed(setup, run.id, run_year(run), run.source, company=has_company(run))
+    published = published_as(run, run_year(run), strange)
+    if layer_alone(run):
+        predicted, interval = timed_layer(run, setup, published)
+    else:
+        setup = as_timed(run, setup)
+        predicted, interval = (timed_passes if without_update(run) else timed)(setup, published)
     return predicted, {"low": interval.low, "high": interval.high}
+
+
+def as_timed(run: Run, setup: Setup) -> Setup:
+    """A setup whose samples are as long as those that a run's step waits for, where these are longer than the mean."""
+    tokens = slowest_tokens(run, int(setup.layout.micro_batch), int(setup.layout.dp))
+    return replace(setup, layout=setup.layout.with_(seq=tokens)) if tokens else setup
 
 
 def quantile(values: Iterable[float], share: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.corrections.likeness import correction_of
+from distsim.engine.corrections.correction import UNPUBLISHED, Publication, correction_of, nearest_of
 from distsim.engine.exchanges.reach import refuse_beyond, refuse_unjoined
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of
@@ -35,19 +35,17 @@ def step_of(setup: Setup) -> StepReport:
     correction = correction_of(setup)
     breakdown = scaled(breakdown_of(work, timing, correction.state), correction)
     interval = interval_of(work, sum(breakdown.values()), correction)
-    return StepReport(setup, work, timing, correction, breakdown, interval, memory_of(setup))
+    near = nearest_of(setup, correction)
+    return StepReport(setup, work, timing, near, breakdown, interval, memory_of(setup))
 
 
 @catalog.settled()
-def timed(
-    setup: Setup, run: str = "", year: float | None = None, source: str = "", *, company: bool = True
-) -> tuple[float, Interval]:
-    """Step time and interval alone; ``run`` names the measured run that is replayed, if any, ``year`` its software,
-    ``source`` who measured it, ``company`` whether other runs of that source are of the same document."""
+def timed(setup: Setup, published: Publication = UNPUBLISHED) -> tuple[float, Interval]:
+    """Step time and interval alone, of a job or of the measured run that is replayed."""
     from distsim.engine.steps.intervals import interval_of
 
     refuse_unjoined(setup, setup.layout.gpus)
-    correction = correction_of(setup, run, year, source).within(company)
+    correction = correction_of(setup, published)
     work = work_of(setup)
     seconds = sum(scaled(breakdown_of(work, timing_of(setup), correction.state), correction).values())
     return seconds, interval_of(work, seconds, correction)

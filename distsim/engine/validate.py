@@ -135,20 +135,21 @@ def validate(runs: str | Path | None = None) -> Validation:
 
 def validate_file(path: Path, show: Show | None = None, pool: Pool | None = None) -> Validation:
     """Replay every run of a file, in a pool's processes if one is given, with the same answer; a user's own as
-    ``distsim calibrate`` fits them. ``show`` hears how many are done."""
-    runs = read_runs(path)
-    if not any(path.samefile(shipped) for shipped in (shipped_runs(), unseen_runs())):
+    ``distsim calibrate`` fits them. Each of the shipped ones that nothing is fitted to is predicted as if its source
+    had no others. ``show`` hears how many are done."""
+    runs, strange = read_runs(path), path.samefile(unseen_runs())
+    if not strange and not path.samefile(shipped_runs()):
         runs = as_one_software(runs)
     if pool is not None:
-        return Validation(_shared(runs, show, pool))
+        return Validation(_shared(runs, strange, show, pool))
     with catalog.settled():
-        return Validation(tuple(replay(run) for run in counted(runs, show)))
+        return Validation(tuple(replay(run, strange) for run in counted(runs, show)))
 
 
-def _shared(runs: Sequence[Run], show: Show | None, pool: Pool) -> tuple[Replay, ...]:
+def _shared(runs: Sequence[Run], strange: bool, show: Show | None, pool: Pool) -> tuple[Replay, ...]:
     """Replays by the workers of a pool, in the order of the runs. Neighbours stay together, as they name the same
     presets."""
-    parts = [tuple(runs[first : first + PART]) for first in range(0, len(runs), PART)]
+    parts = [(tuple(runs[first : first + PART]), strange) for first in range(0, len(runs), PART)]
     made: dict[int, list[Replay]] = {}
     for place, replays in pool.share(replays_of, parts):
         made[place] = replays
@@ -158,9 +159,10 @@ def _shared(runs: Sequence[Run], show: Show | None, pool: Pool) -> tuple[Replay,
 
 
 @catalog.settled()
-def replays_of(runs: Sequence[Run]) -> list[Replay]:
-    """Each of some runs replayed."""
-    return [replay(run) for run in runs]
+def replays_of(part: tuple[Sequence[Run], bool]) -> list[Replay]:
+    """Each of some runs replayed, and whether as strange ones."""
+    runs, strange = part
+    return [replay(run, strange) for run in runs]
 
 
 def group_name(run: Run, group: str) -> str:

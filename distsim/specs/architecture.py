@@ -36,6 +36,9 @@ class Architecture(Sourced):
     """Whether they run CUDA's libraries: cuDNN, and torch's memory-efficient attention in fp32."""
     cuda_graphs: bool = True
     """Whether they run CUDA's graphs, or HIP's."""
+    one_queue: bool = False
+    """Whether kernels run one after another whichever queue they wait in, so that none of an exchange runs beside one
+    that computes; copy engines do."""
     triton: bool = True
     """Whether Triton's kernels run there, which torch.compile writes and some losses are."""
     checked_units: bool = False

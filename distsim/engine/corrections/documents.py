@@ -7,30 +7,39 @@ import functools
 from collections import Counter
 
 from distsim import catalog
+from distsim.engine.corrections.correction import Publication
 from distsim.interop.runs import Run
 
 
-def document_of(run: Run) -> tuple[str, str]:
+def published_as(run: Run, year: float, strange: bool = False) -> Publication:
+    """A run as what others of its source are asked about; of a ``strange`` one those that nothing is fitted to are
+    not."""
+    return Publication(run.id, year, run.source, has_company(run), _stands_beside(run, "unseen"), strange)
+
+
+def document_of(run: Run) -> str:
     """A run's source in short, and what its next word begins with: a folder, a page, or what kind of words follow."""
     return _place(run.text("source") or "?")
 
 
-def _place(words: str) -> tuple[str, str]:
+def _place(words: str) -> str:
     source, _, rest = words.partition(" ")
-    return source, rest.lstrip().partition(" ")[0].partition("/")[0]
+    return f"{source} {rest.lstrip().partition(' ')[0].partition('/')[0]}".rstrip()
 
 
 def has_company(run: Run) -> bool:
-    """Whether another shipped run stands in the document of a run; of a source that has none, nothing is known."""
-    counts, ids = _shipped()
-    source, _ = document = document_of(run)
-    if not any(known == source for known, _ in counts):
-        return True
-    return counts[document] > (run.id in ids)
+    """Whether another run that is fitted to stands in the document of a run."""
+    return _stands_beside(run, "published")
+
+
+def _stands_beside(run: Run, table: str) -> bool:
+    counts, ids = _shipped(table)
+    return counts[document_of(run)] > (run.id in ids)
 
 
 @functools.cache
-def _shipped() -> tuple[Counter[tuple[str, str]], frozenset[str]]:
-    with open(catalog.path("runs", "published"), newline="", encoding="utf-8") as table:
+def _shipped(name: str) -> tuple[Counter[str], frozenset[str]]:
+    """How many runs of a shipped table stand in each document, and their names."""
+    with open(catalog.path("runs", name), newline="", encoding="utf-8") as table:
         rows = list(csv.DictReader(table))
     return Counter(_place(row["source"]) for row in rows), frozenset(row["id"] for row in rows)

@@ -1,24 +1,12 @@
-"""How similar two jobs are, and what measured runs of the same framework say about the prediction error of a job.
+"""How similar two jobs are: by what they are compared, and how far apart that is."""
 
-Step times of measured runs deviate from the fitted model by amounts that similar runs share. Kriging (a Gaussian
-process with an exponential kernel; Rasmussen and Williams 2006, chapter 2) weighs those deviations by likeness; far
-from every run there is no correction. A run is never used to correct itself.
-"""
-
-import csv
 import math
-from collections import Counter
-from pathlib import Path
 from typing import NamedTuple, Self
 
-from distsim import catalog
 from distsim.arrays import Number, exp, maximum, minimum
-from distsim.engine.calibrated import kept_while_fitted
-from distsim.engine.corrections.own_runs import OWN, compared
-from distsim.engine.corrections.stalls import Vote, distinct_state, place_of, state_of
-from distsim.engine.jobs.kin import kin_of
+from distsim.engine.corrections.own_runs import compared
+from distsim.engine.corrections.stalls import place_of
 from distsim.engine.jobs.resolve import Setup
-from distsim.specs.timing import PLAIN, Kin
 
 # Distance of one: a doubling of each, or as many doublings as stated; chosen by cross-validation (docs/step.md).
 DOUBLINGS = {
@@ -39,16 +27,10 @@ NOISES = (0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0)
 """Variance of repeated runs over that of deviations: calibration takes what predicts a framework's runs best."""
 YEARS = 0.25
 """Distance of one in years between releases of the same software."""
-ALIKE, SIMILAR = 0.7, 0.4
-"""Likeness to the nearest run from which a job goes by these words."""
 FARTHEST = 50.0
 """Times that a step may take of what is predicted, or the other way round. Of the shipped runs, each predicted from all
 others, the one that is farthest off takes about 44 times as long (nanotron-1505, which waits); before any fit it is 29
 (mlmci-0171)."""
-REACH, ROUNDED = 4.0, 0.002
-"""GPUs of a job over those of a run from which it may be told how sure the job is, or the other way round; and what
-numbers of tables are rounded by."""
-FOLDER = "evidence"
 
 
 class Likeness(NamedTuple):
@@ -60,45 +42,6 @@ class Likeness(NamedTuple):
     def compared(self) -> Self:
         """This run with the names by which a user's own runs and jobs are compared."""
         return self._replace(names=compared(self.names))
-
-
-class Evidence(NamedTuple):
-    """One measured run: its likeness, its weight in the correction, and the correction that all others give it."""
-
-    run: str
-    likeness: Likeness
-    weight: float
-    alone: float
-    nearest: float
-    """Likeness of the most similar other run."""
-    state: int = PLAIN
-    """Of its software."""
-    alone_state: int = PLAIN
-    """The one that all other runs give it."""
-    vote: Vote | None = None
-
-
-class Correction(NamedTuple):
-    """Deviation (of the logarithm of time) to be expected, likeness of the nearest run, the nearest runs, and the state
-    of the software (specs/timing.py) that runs like the job were in."""
-
-    logarithm: float
-    nearest: float
-    runs: tuple[str, ...]
-    state: int = PLAIN
-    familiar: bool = False
-    """Whether the job is a run of a source whose other runs are known: same cluster, same settings."""
-    own: bool = False
-    """Whether that source is the user."""
-
-    def within(self, document: bool) -> Self:
-        """Familiar only where its source's other runs are of the same document, as all of a user's are."""
-        return self._replace(familiar=self.familiar and (self.own or document))
-
-    @property
-    def word(self) -> str:
-        """How well the job is covered by measured runs."""
-        return "alike" if self.nearest >= ALIKE else "similar" if self.nearest >= SIMILAR else "unlike"
 
 
 def likeness_of(setup: Setup, year: float, source: str = "") -> Likeness:
@@ -145,12 +88,6 @@ def shared(likeness: Number, own: Number) -> Number:
     return likeness + own * OWN_COMMON * (1 - likeness)
 
 
-def own_source(kin: Kin, source: str = "") -> str:
-    """Who measures a job or run: the user, where own runs of the framework are known, unless another is named."""
-    own = own_sources(kin)
-    return OWN if own and (not source or source in own) else source
-
-
 def bounded(logarithm: Number) -> Number:
     """A correction no larger than any run can be off."""
     return minimum(maximum(logarithm, -math.log(FARTHEST)), math.log(FARTHEST))
@@ -162,134 +99,9 @@ def vote_place(likeness: Likeness, fullness: float) -> tuple[float, ...]:
     return place_of(logs, float(likeness.names[list(DIFFERENCES).index("zero")]), fullness)
 
 
-def correction_of(setup: Setup, run: str = "", year: float | None = None, source: str = "") -> Correction:
-    """What measured runs say of a job; ``run`` names the measured run that the job is, if it is one. Software is that
-    of ``year``, in the state that similar runs were in; or the newest measured on the chip, in its plain state."""
-    kin = kin_of(setup.framework)
-    all_known = evidence(kin)
-    source = own_source(kin, source)
-    then = newest_year(all_known, setup.accelerator.name) if year is None else year
-    stated = likeness_of(setup, then, source)
-    here = stated.compared()
-    familiar = any(known.run != run and known.likeness.names[-1] == here.names[-1] for known in all_known)
-    for known in all_known:
-        if known.run == run and known.likeness == here:
-            return Correction(bounded(known.alone), known.nearest, (), known.alone_state, familiar, source == OWN)
-    # who else measured tells nothing of the software that a sweep ran in
-    votes = [one.vote for one in all_known if one.vote and one.likeness.names[-1] == here.names[-1]]
-    state, sure = _state(setup, stated, votes) if votes and year is not None else (PLAIN, 1.0)
-    total = 0.0
-    near: list[tuple[float, str]] = []
-    for known in all_known:
-        if known.state == state:
-            apart, besides = distances(here, known.likeness)
-            total += known.weight * shared(alike(apart), known.likeness.names[-1] == here.names[-1] == OWN)
-            near.append((alike(apart if familiar else besides) * sure, known.run))
-    near.sort(reverse=True)
-    runs = tuple(name for share, name in near[:3] if share >= SIMILAR)
-    return Correction(bounded(total), near[0][0] if near else 0.0, runs, state, familiar, source == OWN)
-
-
 def fullness_of(setup: Setup) -> float:
     """Peak of memory over what a GPU has."""
     from distsim.engine.memory import memory_of
 
     report = memory_of(setup)
     return report.peak / report.capacity
-
-
-def newest_year(known: tuple[Evidence, ...], accelerator: str) -> float:
-    """The year of the newest software that was measured on an accelerator; on any accelerator if this one has no
-    measurements."""
-    place = list(DIFFERENCES).index("gpu")
-    same = [one for one in known if one.likeness.names[place] == accelerator]
-    return max((one.likeness.numbers[-1] * YEARS for one in same or known), default=0.0)
-
-
-def _state(setup: Setup, here: Likeness, votes: list[Vote]) -> tuple[int, float]:
-    """The state of software to expect, and how likely it is."""
-    layout = setup.layout
-    state, sure = state_of(vote_place(here, fullness_of(setup)), votes)
-    nodes = layout.gpus / setup.cluster.gpus_per_node
-    return distinct_state(state, layout.tp, layout.pp, nodes), min(max(sure, 0.0), 1.0)
-
-
-@kept_while_fitted(32)
-def evidence(kin: Kin) -> tuple[Evidence, ...]:
-    """The measured runs of a framework, or of the one that it is timed like; none without measurements."""
-    return tuple(_read(row) for row in _rows(kin))
-
-
-def unlike_own(setup: Setup) -> str:
-    """A note on options that no run of the user's had as the job has them, with what most of them had; nothing where
-    there are none."""
-    kin = kin_of(setup.framework)
-    if not own_sources(kin):
-        return ""
-    rows = [row[_NAMES:] for row in _rows(kin) if row[_SOURCE].startswith(OWN)]
-    here = likeness_of(setup, 0.0).names
-    told = []
-    for place, name in enumerate(DIFFERENCES):
-        had = Counter(row[place].split("+")[0] for row in rows)
-        if name in OPTIONS and here[place].split("+")[0] not in had:
-            told.append(f"--{name} {had.most_common(1)[0][0]}")
-    if not told:
-        return ""
-    whose = kin.name if has_own(kin) else kin.like
-    return f"your measured runs under {whose} used, or are assumed to have used, {' '.join(told)}, unlike this job"
-
-
-@kept_while_fitted(32)
-def own_sources(kin: Kin) -> frozenset[str]:
-    """Sources of the user's own runs of a framework."""
-    found = (row[_SOURCE] for row in _rows(kin))
-    return frozenset(source.removeprefix(OWN) for source in found if source.startswith(OWN))
-
-
-def own_beside(setup: Setup) -> bool:
-    """Whether one of the user's own runs is of a job's accelerator and recipe, on as many GPUs by a factor of ``REACH``
-    at most."""
-    here, place = likeness_of(setup, 0.0, OWN).compared(), list(DOUBLINGS).index("gpus")
-    far = math.log2(REACH) / DOUBLINGS["gpus"] + ROUNDED
-    return any(
-        known.likeness.names[-1] == OWN and known.likeness.names[:2] == here.names[:2]
-        and abs(known.likeness.numbers[place] - here.numbers[place]) <= far
-        for known in evidence(kin_of(setup.framework))
-    )  # fmt: skip
-
-
-def has_own(kin: Kin) -> bool:
-    """Whether runs are known under a framework's own name."""
-    return _table(kin.name).is_file()
-
-
-def _table(framework: str) -> Path:
-    return catalog.path("timing", "fitted").parent / FOLDER / f"{framework}.csv"
-
-
-def _rows(kin: Kin) -> list[list[str]]:
-    file = _table(kin.name if has_own(kin) else kin.like)
-    if not file.is_file():
-        return []
-    with open(file, newline="", encoding="utf-8") as table:
-        return list(csv.reader(table))[1:]
-
-
-_NAMES = 4 + len(DOUBLINGS) + 1
-"""Where names begin in a line of an evidence table."""
-_SOURCE = _NAMES + len(DIFFERENCES) - 1
-"""Where the source stands, the last of them."""
-OPTIONS = ("precision", "recompute", "zero", "attention")
-"""Differences that are options of a job, which may be another's default than that of runs whose cells are blank."""
-
-
-def _read(row: list[str]) -> Evidence:
-    """A line of an evidence table; the last columns are there where software had several states."""
-    states = _NAMES + len(DIFFERENCES)
-    likeness = Likeness(tuple(map(float, row[4:_NAMES])), tuple(row[_NAMES:states]))
-    base = Evidence(row[0], likeness.compared(), float(row[1]), float(row[2]), float(row[3]))
-    if len(row) == states:
-        return base
-    own, alone, fullness, checked, stalled = map(float, row[states:])
-    vote = Vote(vote_place(likeness, fullness), checked, stalled)
-    return base._replace(state=int(own), alone_state=int(alone), vote=vote)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim import catalog
 from distsim.engine.calibrated import FITTED, calibrated
-from distsim.engine.corrections.likeness import has_own
+from distsim.engine.corrections.known_runs import has_own
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import Setup
 

@@ -117,7 +117,8 @@ def _predicted(known: Sequence[Example], known_residuals: Any, new: Sequence[Exa
 
 
 def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any) -> None:
-    """A table per framework: weight of each run, and what the others say of it (Rasmussen and Williams, 5.4.2)."""
+    """A table per framework, and no others: weight of each run, and what the rest say of it (Rasmussen and Williams,
+    5.4.2)."""
     folder.mkdir(parents=True, exist_ok=True)
     frameworks = by_framework(examples)
     for old in folder.glob("*.csv"):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from distsim.engine.fitting.table import Example, Table, nearest_states
+from distsim.engine.steps.breakdown import EXPOSED
 from distsim.specs.timing import NAMES, Timing
 
 ROW = 0.1
@@ -96,7 +97,8 @@ class Factors:
     def timing(self, vector: Any, index: dict[str, Any], examples: Sequence[Example]) -> dict[str, Any]:
         """The numbers of every example."""
         padded = np.append(vector, 0.0)
-        return {name: prior_values(name, examples) * np.exp(padded[index[name]].sum(axis=1)) for name in NAMES}
+        found = {name: prior_values(name, examples) * np.exp(padded[index[name]].sum(axis=1)) for name in NAMES}
+        return {**found, EXPOSED: np.where([e.one_queue for e in examples], 1.0, found[EXPOSED])}
 
 
 def prior_values(name: str, examples: Sequence[Example]) -> Any:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from distsim.engine.corrections.likeness import DIFFERENCES, DOUBLINGS, Correction
+from distsim.engine.corrections.correction import Correction
+from distsim.engine.corrections.likeness import DIFFERENCES, DOUBLINGS
 from distsim.engine.counted import Show, counted
 from distsim.engine.fitting.evidence import corrected
 from distsim.engine.fitting.fit import fit

@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from distsim import catalog
-from distsim.engine.corrections.likeness import FOLDER
+from distsim.engine.corrections.known_runs import FOLDER, OTHERS
 from distsim.engine.counted import Show, counted
 from distsim.engine.evidence import assumed_of
 from distsim.engine.fitting.evidence import corrected, write_evidence
 from distsim.engine.fitting.fit import Factors, Fit, fit, unfitted
 from distsim.engine.fitting.moved import moved_groups
+from distsim.engine.fitting.others import others_of
 from distsim.engine.fitting.table import (
     Example,
     Table,
@@ -199,14 +200,19 @@ def calibrate(
         "whole sources left out": score(examples, far.residuals),
         "sources, corrected by alike runs": score(examples, far.corrected),
     }  # fmt: skip
-    others = _unseen(fitted, examples) if any(map(shipped_runs().samefile, files)) else []
+    shipped = any(map(shipped_runs().samefile, files))
+    strange = _unseen(fitted, examples) if shipped else []
+    others = others_of(read_runs(unseen_runs()), fitted, show) if shipped else None
     if others:
-        scores["runs of sources never fitted"] = score([one for one, _ in others], np.array([r for _, r in others]))
+        scores["runs of sources never fitted"] = score([one for one, _ in strange], np.array([r for _, r in strange]))
+        scores["fifths of these, corrected by alike runs"] = score(others.examples, others.left_out.corrected)
     moved = None if mine else moved_groups(examples_of(read_runs(unseen_runs()), mine=True)[0])
     write(folder, fitted_toml(fitted, priors, ", ".join(file.name for file in files), len(examples), len(set(sources))),
           residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
-                         nearest_states(examples, after) == PLAIN, _unread(others), moved))  # fmt: skip
+                         nearest_states(examples, after) == PLAIN, _unread(strange), moved,
+                         others and (others.examples, others.near)))  # fmt: skip
     write_evidence(folder / FOLDER, marked, after)
+    write_evidence(folder / FOLDER / OTHERS, *(others[:2] if others else ((), np.zeros((1, 0)))))
     return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores,
                        tuple(own.examples) if mine else (), tuple(map(float, far.residuals)))  # fmt: skip
 
@@ -222,11 +228,11 @@ def _unseen(fitted: Fit, examples: Sequence[Example]) -> list[tuple[Example, flo
     return [(example, float(left[len(examples) + place])) for place, example in enumerate(new)]
 
 
-def _unread(others: Sequence[tuple[Example, float]]) -> list[tuple[Example, float]]:
+def _unread(strange: Sequence[tuple[Example, float]]) -> list[tuple[Example, float]]:
     """The same, with the residuals of what was predicted before anybody had read the run where the table has it: what
     runs teach makes them better known than a job of the user's is."""
     first = {run.text("id"): run.positive(FIRST_RATIO) for run in read_runs(unseen_runs())}
-    return [(one, math.log(ratio) if (ratio := first.get(one.id)) else residual) for one, residual in others]
+    return [(one, math.log(ratio) if (ratio := first.get(one.id)) else residual) for one, residual in strange]
 
 
 def by_source(examples: Sequence[Example]) -> dict[str, int]:

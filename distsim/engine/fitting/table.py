@@ -15,6 +15,7 @@ from distsim.engine.corrections.stalls import distinct_state
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.lacking import measured_as
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.steps.breakdown import one_queue
 from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
 from distsim.engine.steps.stage_seconds import products_of
 from distsim.engine.steps.work import work_of
@@ -42,6 +43,8 @@ class Example:
     stages: list[dict[str, float]]
     layout: dict[str, float]
     likeness: Likeness
+    one_queue: bool = False
+    """Whether nothing hides what its chips exchange."""
     fullness: float = 0.0
     """Peak of memory over what a GPU has, where the framework's software had several states."""
     timed_by: str = ""
@@ -70,7 +73,8 @@ def example_of(setup: Setup, seconds: float, id: str, source: str, year: float) 
     return Example(
         id, source, kin, setup.accelerator.generation, measured_as(setup.accelerator, setup.precision), seconds,
         stage_numbers(work_of(setup)),
-        layout_numbers(setup), likeness_of(setup, year, source), fullness_of(setup) if kin.several else 0.0,
+        layout_numbers(setup), likeness_of(setup, year, source), one_queue(setup),
+        fullness_of(setup) if kin.several else 0.0,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from distsim import catalog
 from distsim.engine.calibrated import HALF, LEVEL
-from distsim.engine.corrections.likeness import Correction
+from distsim.engine.corrections.correction import Correction
 from distsim.engine.counted import Show, counted
 from distsim.engine.evidence import quantile
 from distsim.engine.fitting.fit import Fit, fit, unfitted
@@ -40,6 +40,8 @@ from distsim.specs.timing import NAMES, Timing
 
 Groups = Mapping[str, Sequence[tuple[str, float]]]
 """(source, residual) of runs by the name of their group."""
+Near = tuple[Any, Any]
+"""Of runs left out one fifth at a time, residuals and likeness of the nearest run."""
 Priors = dict[str, dict[str, float]]
 """By framework."""
 FOLDS = 5
@@ -146,18 +148,13 @@ def _tables(values: dict[tuple[int, str], dict[str, float]]) -> Iterator[tuple[s
 
 
 def residuals_toml(
-    examples: Sequence[Example], near: tuple[Any, Any], far: Any, plain: Any, unseen: Sequence[tuple[Example, float]],
-    moved: Groups | None,
+    examples: Sequence[Example], near: Near, far: Any, plain: Any, unseen: Sequence[tuple[Example, float]],
+    moved: Groups | None, others: tuple[Sequence[Example], Near] | None,
 ) -> str:  # fmt: skip
-    """The preset of residuals by group: ``near`` (residuals, likeness of the nearest run) from runs left out, ``far``
-    from whole sources left out, which stands for jobs of no known source; of these only runs in the ``plain`` state of
-    their software, as jobs are; runs of ``unseen`` sources with their residuals; and those of sources whose other runs
-    differ (engine/fitting/moved.py), the shipped ones where None were ``moved``."""
-    groups: dict[str, list[int]] = defaultdict(list)
-    for index, example in enumerate(examples):
-        word = Correction(0.0, float(near[1][index]), ()).word
-        for name in group_names(example.kin, example.architecture, word):
-            groups[name].append(index)
+    """The preset of residuals by group: ``near`` from runs left out, ``far`` from whole sources left out, which stands
+    for jobs of no known source; of these only runs in the ``plain`` state of their software, as jobs are; runs of
+    ``unseen`` sources with their residuals; those of sources whose other runs differ (engine/fitting/moved.py), the
+    shipped ones where None were ``moved``; and ``others`` that nothing is fitted to, left out."""
     outside = [(example, float(far[index])) for index, example in enumerate(examples) if plain[index]]
     fitted = {example.chip for example in examples}
     alone = len({example.source for example in examples}) < FEW_SOURCES
@@ -171,11 +168,8 @@ def residuals_toml(
     ]
     if own := setting_counts(examples):
         lines += ["", f"[{OWN_COUNTS}]", *(f"{json.dumps(name)} = {count}" for name, count in sorted(own.items()))]
-    for name in sorted(groups):
-        here = groups[name]
-        settings = [-1 - i if (number := examples[i].setting) is None else number for i in here]
-        lines += ["", f'[groups."{name}"]', f"runs = {len(set(settings))}"]
-        lines += _bounds(near[0][here], settings=settings)
+    lines += _near_groups(examples, near, fitted=True)
+    lines += _near_groups(*others, fitted=False) if others else []
     for name, pairs in sorted({**groups_elsewhere, **(moved or {})}.items()):
         sources, residuals = zip(*pairs, strict=True)
         lines += ["", f'[groups."{name}"]', f"runs = {len(pairs)}", f"sources = {len(set(sources))}"]
@@ -185,6 +179,20 @@ def residuals_toml(
     told = "cross-validation of presets/timing/fitted.toml: runs, or whole sources, left out"
     lines += ["", "[source]", f'other = "{told}"', _checked(), ""]
     return "\n".join(lines)
+
+
+def _near_groups(examples: Sequence[Example], near: Near, fitted: bool) -> Iterator[str]:
+    """Groups of runs whose sources have others, by how near the nearest of these is."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index, example in enumerate(examples):
+        word = Correction(0.0, float(near[1][index]), ()).word
+        for name in group_names(example.kin, example.architecture, word, fitted):
+            groups[name].append(index)
+    for name in sorted(groups):
+        here = groups[name]
+        settings = [-1 - i if (number := examples[i].setting) is None else number for i in here]
+        yield from ("", f'[groups."{name}"]', f"runs = {len(set(settings))}")
+        yield from _bounds(near[0][here], settings=settings)
 
 
 def _shipped_groups(kind: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The correction that measured runs give (engine/corrections/likeness.py), for a group of layouts at once."""
+"""The correction that measured runs give (engine/corrections/correction.py), for a group of layouts at once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy
 
+from distsim.engine.corrections.known_runs import evidence, newest_year, own_source
 from distsim.engine.corrections.likeness import (
     DIFFERENCES,
     DOUBLINGS,
     Likeness,
     alike,
     bounded,
-    evidence,
     likeness_of,
-    newest_year,
-    own_source,
     shared,
 )
 from distsim.engine.corrections.own_runs import OWN, kind_of_stage

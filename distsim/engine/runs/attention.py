@@ -12,6 +12,7 @@ from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.precision_names import PRECISIONS, precision_like
 from distsim.interop.runs.release import stated_year
+from distsim.interop.runs.torch_releases import torch_released
 from distsim.specs.framework import Framework
 
 FLASH_YEAR = 2023
@@ -65,15 +66,22 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
     long = framework.usual.get("flash_tokens", 0)
     if framework.family == "jax" and _wide_on_nvidia(run):
         return "eager"
-    early = (stated_year(run) or first) < first or (run.number("seq_len") or long) < long
+    early = (_year(run, framework) or first) < first or (run.number("seq_len") or long) < long
     return "eager" if early or hit(UNFUSED, run.notes) else None
 
 
 def lacks_kernel(run: Run, framework: Framework) -> bool:
     """Whether a cell calls torch's attention flash of a release that has no such kernel for the chip."""
     first = FLASH_YEARS.get((framework.family, chip_of(run))) if framework.family == "torch" else None
-    early = first is not None and (stated_year(run) or first) < first
+    early = first is not None and (_year(run, framework) or first) < first
     return early and kernel_said(run) is None and hit(_EXTENSION, run.notes) is None
+
+
+def _year(run: Run, framework: Framework) -> float | None:
+    """The year of a run's kernels: where those of a chip came with a release of torch, that of the torch that notes
+    name."""
+    told = torch_released(run) if (framework.family, chip_of(run)) in FLASH_YEARS else None
+    return stated_year(run) if told is None else told
 
 
 def assumed_kernel(run: Run, framework: Framework) -> str:

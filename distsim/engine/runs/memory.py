@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.corrections.likeness import correction_of
+from distsim.engine.corrections.correction import correction_of
+from distsim.engine.corrections.documents import published_as
 from distsim.engine.footprint.moment import AT_LOSS
 from distsim.engine.jobs.placement import by_compute
 from distsim.engine.jobs.profile import with_kernels
@@ -147,7 +148,7 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
     if setup.compiled:
         kernels |= in_force(framework.until, recipe_year(run))
     if framework.states:
-        state = correction_of(setup, run.id, year, run.source).state
+        state = correction_of(setup, published_as(run, year)).state
         own = dict(framework.states.get(STATE_NAMES[state], {}))
         if state == CHECKED and host_ahead(setup, state):
             own.pop("host_ahead", None)

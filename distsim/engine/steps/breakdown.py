@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 
 from distsim import catalog
+from distsim.architectures import traits_of
 from distsim.engine.calibrated import FITTED, KIND, calibrated, kept_while_fitted
-from distsim.engine.corrections.likeness import Correction
+from distsim.engine.corrections.correction import Correction
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.steps.compose import PARTS, compose, layout_numbers, stage_numbers
 from distsim.engine.steps.work import Work
 from distsim.specs.timing import PLAIN, Kin, Timing, combined
+
+EXPOSED = "exposed_fraction"
+"""The number that says how much of an exchange nothing hides (specs/timing.py)."""
 
 
 @kept_while_fitted(256)
@@ -27,8 +31,14 @@ def timing_on(kin: Kin, architecture: str) -> Timing:
 
 
 def timing_of(setup: Setup) -> Timing:
-    """The numbers that hold for a setup's framework on its accelerator."""
-    return timing_on(kin_of(setup.framework), setup.accelerator.generation)
+    """The numbers that hold for a setup's framework on its accelerator: nothing hides where all share one queue."""
+    timing = timing_on(kin_of(setup.framework), setup.accelerator.generation)
+    return timing.model_copy(update={EXPOSED: 1.0}) if one_queue(setup) else timing
+
+
+def one_queue(setup: Setup) -> bool:
+    """Whether no exchange of a setup's runs beside what computes, on chips whose kernels share one queue."""
+    return traits_of(setup.accelerator).one_queue
 
 
 def breakdown_of(work: Work, timing: Timing, state: int = PLAIN) -> dict[str, float]:

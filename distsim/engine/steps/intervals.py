@@ -13,7 +13,8 @@ from typing import Any
 
 from distsim.engine.calibrated import LEVEL as LEVEL
 from distsim.engine.calibrated import calibrated, kept_while_fitted
-from distsim.engine.corrections.likeness import Correction, has_own, own_beside
+from distsim.engine.corrections.correction import Correction
+from distsim.engine.corrections.known_runs import has_own, own_beside
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.lacking import measured_as
 from distsim.engine.steps.compose import stage_numbers
@@ -25,6 +26,7 @@ from distsim.specs.timing import Kin
 RESIDUALS = "residuals"
 ELSEWHERE = "elsewhere"
 MOVED = "moved"
+UNFITTED = "unfitted"
 FEW_RUNS = 12
 """Groups with fewer runs than this say too little about a tenth of them."""
 FEW_OWN = 5
@@ -45,9 +47,12 @@ NEAREST = {"alike": "a close match", "similar": "similar", "unlike": "not simila
 """What an answer says of the nearest measured run, by the word of its likeness."""
 
 
-def group_names(kin: Kin, architecture: str, word: str) -> list[str]:
-    """Groups of comparable runs of known sources, the most similar first; ``word`` says how near the nearest run is."""
+def group_names(kin: Kin, architecture: str, word: str, fitted: bool = True) -> list[str]:
+    """Groups of comparable runs of known sources, the most similar first; ``word`` says how near the nearest run is.
+    Sources that nothing is ``fitted`` to are known less well."""
     name, like = kin.name, kin.like
+    if not fitted:
+        return [f"{kind} {word}" for kind in (f"{UNFITTED} {like}", f"{UNFITTED} {kin.family}", UNFITTED)]
     own = [] if like == name else [f"{name} {architecture} {word}", f"{name} {word}"]
     return [*own, f"{like} {architecture} {word}", f"{like} {word}", f"any {word}"]
 
@@ -96,7 +101,7 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     busy = products_of(stage_numbers(work), setup.layout.micro_batches) / seconds
     pace = pace_name(float(busy))
     beside = not correction.own or own_beside(setup)
-    known = group_names(kin, architecture, correction.word) if correction.familiar and beside else []
+    known = group_names(kin, architecture, correction.word, correction.fitted) if correction.familiar and beside else []
     moved = moved_name(correction.word)
     tables = residuals_of((*known, moved, *elsewhere_names(pace, kin.family, fitted=True)))
     groups = tables["groups"]
@@ -121,7 +126,10 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
 def _of_known(runs: float, name: str) -> str:
     """What an interval rests on: how many runs of a group, which it names."""
     *whose, word = name.split()
-    return f"{runs:,} measured runs ({' on '.join(whose)}; nearest run {NEAREST[word]})"
+    kind, whose = (
+        ("runs of sources like it", whose[1:] or ["any"]) if whose[0] == UNFITTED else ("measured runs", whose)
+    )
+    return f"{runs:,} {kind} ({' on '.join(whose)}; nearest run {NEAREST[word]})"
 
 
 def _of_moved(group: dict[str, float]) -> str:

@@ -7,7 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from distsim.engine.corrections.likeness import Correction, unlike_own
+from distsim.engine.corrections.correction import Correction
+from distsim.engine.corrections.known_runs import unlike_own
 from distsim.engine.corrections.unfitted import unfitted
 from distsim.engine.exchanges.profile_use import unused_by_job
 from distsim.engine.exchanges.reach import straddling

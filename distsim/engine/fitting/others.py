@@ -1,0 +1,62 @@
+"""Runs of sources that nothing is fitted to, as what they say of further runs of the same sources.
+
+No number is fitted to them. What is left of one is expected of others of its source alone, as it is of runs that are
+fitted to; jobs of nobody's have nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from distsim import catalog
+from distsim.engine.corrections.documents import has_company
+from distsim.engine.counted import Show, counted
+from distsim.engine.evidence import as_timed, replay
+from distsim.engine.fitting.evidence import LeftOut, corrected
+from distsim.engine.fitting.fit import Fit
+from distsim.engine.fitting.table import Example, Table, example_of
+from distsim.engine.fitting.write import folds
+from distsim.engine.runs.years import run_year
+from distsim.interop.runs import Run
+from distsim.interop.runs.models import layer_alone
+from distsim.interop.runs.training import without_update
+
+
+class Others(NamedTuple):
+    """Such runs, what the fit leaves of them (one row per state of their software), and what is left of those that were
+    left out a fifth at a time."""
+
+    examples: list[Example]
+    residuals: Any
+    left_out: LeftOut
+
+    @property
+    def near(self) -> tuple[Any, Any]:
+        """Of those left out, what is left, and likeness of the nearest run."""
+        return self.left_out.corrected, self.left_out.nearest
+
+
+def others_of(runs: Sequence[Run], fitted: Fit, show: Show | None = None) -> Others:
+    """Those of the runs in whose documents none stand that numbers are fitted to, and what may be learned from them."""
+    examples = examples_of_others(runs, show)
+    residuals = fitted.residuals(Table.of(examples))
+    parts = folds(examples)
+    return Others(examples, residuals, corrected(examples, parts, dict.fromkeys(parts, residuals)))
+
+
+@catalog.settled()
+def examples_of_others(runs: Sequence[Run], show: Show | None = None) -> list[Example]:
+    """Runs of a whole step as they are replayed: those of which a replay takes something for granted as well, as it
+    does of further runs there."""
+    found = []
+    for run in counted([run for run in runs if not has_company(run) and _whole(run)], show):
+        one = replay(run, strange=True)
+        if one.error is None or one.setup is None or not one.measured_seconds:
+            continue
+        setup = as_timed(one.run, one.setup)
+        found.append(example_of(setup, one.measured_seconds, run.id, run.source, run_year(run)))
+    return found
+
+
+def _whole(run: Run) -> bool:
+    return not layer_alone(run) and not without_update(run)
