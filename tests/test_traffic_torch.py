@@ -138,6 +138,17 @@ def test_collectives_of_torch(name: str) -> None:
     assert found == recorded(name)
 
 
+@pytest.mark.parametrize("name", [name for name in ASKED if CASES[name]["kind"] == "tp" and "full" not in name])
+def test_plans_around_fsdp_are_those_of_dtensors(name: str) -> None:
+    """torch's own tensor parallelism, whoever calls it: each product of columns reduces the gradient of its input."""
+    case = CASES[name]
+    job = job_of(case).model_copy(update={"framework": "fsdp"})
+    framework = overrides_of(case, job)["framework"]
+    kernels = framework.kernels.model_copy(update={"qkv_matrices": 3})  # of the model that was recorded
+    setup = resolve(job, {"framework": framework.model_copy(update={"kernels": kernels})})
+    assert predicted(comm_of(setup)) == recorded(name)
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_collectives_of_small_models(name: str, tmp_path: Path) -> None:
     """Recomputation by operations, norms of the gradient, FSDP without shards, buffers and order of buckets of DDP."""

@@ -22,7 +22,11 @@ def validate(
         Path | None, typer.Argument(help="your own runs.csv [default: the shipped runs]", show_default=False)
     ] = None,
     unseen: Annotated[
-        bool, typer.Option("--unseen", help="replay the shipped runs whose sources were never fitted to")
+        bool,
+        typer.Option(
+            "--unseen",
+            help="replay the shipped runs whose sources were never fitted to, each as if its source had no others",
+        ),
     ] = False,
     by: Annotated[
         str | None, typer.Option("--by", help="also summarise by source, gpu, framework or model", show_default=False)

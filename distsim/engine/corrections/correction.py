@@ -5,7 +5,7 @@ process with an exponential kernel; Rasmussen and Williams 2006, chapter 2) weig
 from every run there is no correction. A run is never used to correct itself.
 """
 
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypedDict
 
 from distsim.engine.corrections.known_runs import Evidence, evidence, newest_year, others, own_source
 from distsim.engine.corrections.likeness import (
@@ -51,13 +51,18 @@ UNPUBLISHED = Publication()
 """A job that nobody is known to have measured."""
 
 
+class _Named(TypedDict):
+    runs: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
 class Correction(NamedTuple):
     """Deviation (of the logarithm of time) to be expected, likeness of the nearest run, the nearest runs, and the state
     of the software (specs/timing.py) that runs like the job were in."""
 
     logarithm: float
     nearest: float
-    runs: tuple[str, ...]
+    runs: tuple[str, ...] = ()
     state: int = PLAIN
     familiar: bool = False
     """Whether the job is a run of a source whose other runs are known: same cluster, same settings."""
@@ -65,6 +70,8 @@ class Correction(NamedTuple):
     """Whether that source is the user."""
     fitted: bool = True
     """Whether numbers are fitted to that source."""
+    sources: tuple[str, ...] = ()
+    """Who measured each of the nearest runs."""
 
     def within(self, document: bool) -> Self:
         """Familiar only where its source's other runs are of the same document, as all of a user's are."""
@@ -95,11 +102,9 @@ def nearest_of(setup: Setup, correction: Correction) -> Correction:
     if correction.familiar or not known:
         return correction
     here = likeness_of(setup, newest_year(known, setup.accelerator.name)).compared()
-    near = [(alike(distances(here, one.likeness)[1]), one.run) for one in known if one.state == PLAIN]
-    best = max(near)[0]
-    if best <= correction.nearest:
-        return correction
-    return correction._replace(nearest=best, runs=_named(near))
+    near = [_Near(alike(distances(here, one.likeness)[1]), one) for one in known if one.state == PLAIN]
+    best = max(near, key=lambda one: one.likeness).likeness
+    return correction if best <= correction.nearest else correction._replace(nearest=best, **_named(near))
 
 
 def _said(setup: Setup, all_known: tuple[Evidence, ...], published: Publication, source: str) -> Correction:
@@ -116,14 +121,14 @@ def _said(setup: Setup, all_known: tuple[Evidence, ...], published: Publication,
     votes = [one.vote for one in all_known if one.vote and one.likeness.names[-1] == here.names[-1]]
     state, sure = _state(setup, stated, votes) if votes and year is not None else (PLAIN, 1.0)
     total = 0.0
-    near: list[tuple[float, str]] = []
+    near: list[_Near] = []
     for known in all_known:
         if known.state == state:
             apart, besides = distances(here, known.likeness)
             total += known.weight * shared(alike(apart), known.likeness.names[-1] == here.names[-1] == OWN)
-            near.append((alike(apart if familiar else besides) * sure, known.run))
-    nearest = max(near)[0] if near else 0.0
-    return Correction(bounded(total), nearest, _named(near), state, familiar, source == OWN)
+            near.append(_Near(alike(apart if familiar else besides) * sure, known))
+    nearest = max((one.likeness for one in near), default=0.0)
+    return Correction(bounded(total), nearest, state=state, familiar=familiar, own=source == OWN, **_named(near))
 
 
 def _of_source(known: tuple[Evidence, ...], source: str, run: str = "") -> bool:
@@ -131,9 +136,15 @@ def _of_source(known: tuple[Evidence, ...], source: str, run: str = "") -> bool:
     return any(one.run != run and one.likeness.names[-1] == source for one in known)
 
 
-def _named(near: list[tuple[float, str]]) -> tuple[str, ...]:
-    """The runs of these (likeness, name) that an answer names, the most similar first."""
-    return tuple(name for share, name in sorted(near, reverse=True)[:TOLD] if share >= SIMILAR)
+class _Near(NamedTuple):
+    likeness: float
+    one: Evidence
+
+
+def _named(near: list[_Near]) -> _Named:
+    """The runs among these that an answer names, the most similar first, and who measured each."""
+    named = [one for share, one in sorted(near, key=lambda one: (-one[0], one[1].run))[:TOLD] if share >= SIMILAR]
+    return {"runs": tuple(one.run for one in named), "sources": tuple(one.likeness.names[-1] for one in named)}
 
 
 def _state(setup: Setup, here: Likeness, votes: list[Vote]) -> tuple[int, float]:

@@ -272,7 +272,8 @@ def _step(
     jitter = float(figures.use("jitter, as a share of all of the above", jitter_share, jitter=timing["jitter"],
                                gpus=sizes["gpus"]))  # fmt: skip
     figures.note("fixed time per step", timing["step_seconds"], "s", f"step_seconds ({FITTED})")
-    nearest = ", ".join(report.correction.runs) or "no similar run"
+    named = zip(report.correction.runs, report.correction.sources, strict=True)
+    nearest = "; ".join(f"{run} of {source.strip()}" for run, source in named) or "no similar run"
     figures.note("correction factor from similar runs", scale, "1", f"presets/timing/evidence; {nearest}")
     source = f"the figures above; interval from {report.interval.basis}"
     parts_of = {"micro_batches": whole * sizes["micro_batches"], "ramp": waits, "apart": apart, "after": after,
