@@ -23,11 +23,13 @@ from typing import Any
 
 from distsim import catalog
 from distsim.engine.evidence import Replay, quantile
+from distsim.engine.fitting.others import strange_replays
 from distsim.engine.ranking import Timed, ranking_of
 from distsim.engine.ranking import timed as ranked_times
 from distsim.engine.single_changes import gains_of, kept_of, summed
 from distsim.engine.steps.intervals import ELSEWHERE, FEW_SOURCES, MOVED, PACES, RESIDUALS, moved_name
 from distsim.engine.validate import Summary, group_name, shipped_runs, summarise, unseen_runs, validate_file
+from distsim.interop.runs import read_runs
 from distsim.units import GIB
 
 ROOT = Path(__file__).parent.parent
@@ -273,13 +275,14 @@ def ends(sizes: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def peaks(replays: Sequence[Replay]) -> str:
-    """Peak memory by source and framework."""
-    some = [one for one in replays if one.memory_error is not None]
+def peaks(strange: Sequence[Replay], replays: Sequence[Replay]) -> str:
+    """Peak memory by source and framework, and what other runs of the sources make of it."""
+    some, told = ([one for one in each if one.memory_error is not None] for each in (strange, replays))
     names = grouped(some, lambda one: (one.run.source, one.setup.framework.name if one.setup else ""))
     rows = [[*name, *_peaks(members)] for name, members in names.items()]
     head = ["source", "framework", "runs", "median", "90th percentile", "bias"]
-    return table(head, [*rows, ["all", "", *_peaks(some)]], 2)
+    every = ["all", "", *_peaks(some)], ["all, corrected by other runs of their source", "", *_peaks(told)]
+    return table(head, [*rows, *every], 2)
 
 
 def _peaks(members: Sequence[Replay]) -> list[str]:
@@ -288,14 +291,14 @@ def _peaks(members: Sequence[Replay]) -> list[str]:
     return [str(one.memory_rows), *figures, percent(one.memory_bias, 1, "+")]
 
 
-def pages(replays: Sequence[Replay], known: Kept) -> dict[str, dict[str, str]]:
-    """By page, its tables by their marks."""
+def pages(replays: Sequence[Replay], strange: Sequence[Replay], known: Kept) -> dict[str, dict[str, str]]:
+    """By page, its tables by their marks; peaks are those of ``strange`` replays, which no other run corrects."""
     return {
         "step": {"fits": fits(known), "replays": replayed(replays, known), "sources": sources(replays, known),
                  "intervals": intervals()},
         "search": {"ranking": layouts(replays, known), "changes": changes(known)},
-        "finetuning": {"adapters": adapters(replays), "mlperf": mlperf(replays)},
-        "evidence": {"peaks": peaks(replays)},
+        "finetuning": {"adapters": adapters(strange), "mlperf": mlperf(strange)},
+        "evidence": {"peaks": peaks(strange, replays)},
     }  # fmt: skip
 
 
@@ -309,12 +312,12 @@ def main(words: Sequence[str]) -> None:
     if "--fits" in words:
         fit()
         return
-    replays = validate_file(shipped_runs()).replays
+    replays, strange = validate_file(shipped_runs()).replays, strange_replays(read_runs(shipped_runs()))
     others = validate_file(unseen_runs()).replays
     unseen = {**scored(others), "ranked": ranked(ranked_times(others)), "changes": changed(others)}
     if "--docs" in words:
         keep(unseen=unseen)
-    for name, tables in pages(replays, {**kept(), "unseen": unseen}).items():
+    for name, tables in pages(replays, strange, {**kept(), "unseen": unseen}).items():
         page = ROOT / "docs" / f"{name}.md"
         if "--docs" in words:
             page.write_text(with_tables(page.read_text(encoding="utf-8"), tables), encoding="utf-8")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from distsim import catalog
 from distsim.engine.campaigns.pace import campaign_pace
+from distsim.engine.corrections.correction import Publication
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.plans.candidates import checkpoint_of
@@ -114,7 +115,7 @@ def whole_run(run: Run) -> WholeRun:
         return WholeRun(run, str(missing))
     except DistsimError as error:
         return WholeRun(run, error.problem)
-    now, interval = timed(setup, run.id, run_year(run))
+    now, interval = timed(setup, Publication(run.id, run_year(run)))
     seconds = now * campaign_pace()
     hours = float(gpu_hours(y.gpus, steps * seconds))
     report = step_of(setup)

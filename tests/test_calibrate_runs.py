@@ -13,6 +13,7 @@ import pytest
 
 from distsim import catalog
 from distsim.cli.app import run
+from distsim.engine.corrections.correction import Publication
 from distsim.engine.evidence import replay
 from distsim.engine.fitting import fit as calibrate
 from distsim.engine.fitting.moved import moved_groups
@@ -131,7 +132,7 @@ def test_sources_weigh_alike_in_the_spread_of_unknown_ones() -> None:
 def test_jobs_of_users_are_as_unsure_as_runs_of_unknown_sources() -> None:
     job = {"model": "llama-2-7b", "gpu": "a100-sxm4-80gb", "gpus": 8, "zero": 3, "framework": "llm-foundry"}
     setup = resolve(Job.read(job))
-    known, unknown = (timed(setup, source=name)[1] for name in ("mosaicml/llm-foundry", "nobody"))
+    known, unknown = (timed(setup, Publication(source=name))[1] for name in ("mosaicml/llm-foundry", "nobody"))
     assert known.low > unknown.low and known.high < unknown.high
     assert "sources, each predicted from the others" in unknown.basis and "(llm-foundry; " in known.basis
 
@@ -166,6 +167,7 @@ def test_a_run_never_vouches_for_itself() -> None:
 def test_every_run_is_found_in_its_table_and_left_out() -> None:
     """A table that writes fewer digits than a job has would let a run correct itself."""
     from distsim.engine.corrections.correction import correction_of
+    from distsim.engine.corrections.documents import published_as
     from distsim.engine.corrections.known_runs import evidence
     from distsim.engine.runs.setup import setup_of
     from distsim.engine.runs.years import run_year
@@ -176,7 +178,7 @@ def test_every_run_is_found_in_its_table_and_left_out() -> None:
     for row in seen.values():
         setup = setup_of(row)
         known = next(one for one in evidence(kin_of(setup.framework)) if one.run == row.id)
-        assert correction_of(setup, row.id, run_year(row), row.source).logarithm == known.alone, row.id
+        assert correction_of(setup, published_as(row, run_year(row))).logarithm == known.alone, row.id
 
 
 def test_rows_that_contradict_themselves_are_skipped() -> None:

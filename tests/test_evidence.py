@@ -180,7 +180,7 @@ def test_samples_of_varying_length_leave_blocks_that_fit_none() -> None:
     for model in ("qwen-1_8b-chat", "qwen-7b-chat", "qwen-14b-chat", "yi-6b-chat", "yi-34b-chat"):
         rows = [r for r in RUNS if r.source == "modelscope/ms-swift" and r.text("model") == model]
         rows = [r for r in rows if r.text("finetune_kind") == "lora"]
-        errors = [abs(e) for r in rows if (e := replay(r).memory_error) is not None]
+        errors = [abs(e) for r in rows if (e := replay(r, strange=True).memory_error) is not None]
         assert statistics.median(errors) < 0.12, model
 
 
@@ -230,7 +230,7 @@ def test_fsdp2_keeps_shards_beside_what_it_gathers() -> None:
 def test_notes_name_the_software_and_the_micro_batch_of_a_run() -> None:
     """torchao's table, and torchtitan's pipelines, whose memory no other reading explains."""
     for name, bar in (("titan-0060", 0.1), ("titan-0013", 0.15), ("titan-0015", 0.05), ("titan-0017", 0.05)):
-        error = replay(next(run for run in RUNS if run.id == name)).memory_error
+        error = replay(next(run for run in RUNS if run.id == name), strange=True).memory_error
         assert error is not None and abs(error) < bar, name
 
 
@@ -356,13 +356,12 @@ def test_an_interval_reaches_below_by_what_was_predicted_too_slow() -> None:
 
 
 def test_a_publisher_is_a_cluster_only_within_a_document() -> None:
-    """Its functional tests and pull requests are as uncertain as anybody's runs; its tables are not."""
+    """What it publishes where nothing was measured yet is as uncertain as anybody's runs; its tables are not."""
     row = next(run for run in RUNS if (run.text("source") or "").startswith("NVIDIA-NeMo/Megatron-Bridge docs/"))
     widths = {}
-    for source in (f"{row.source} docs/performance.md", f"{row.source} pull 1", f"{row.source} examples/card.yaml",
-                   "somebody notes"):  # fmt: skip
+    for source in (f"{row.source} docs/performance.md", f"{row.source} elsewhere/card.yaml", "somebody notes"):
         found = replay(replace(row, cells={**row.cells, "id": "new", "source": source})).interval
         assert found is not None
         widths[source.split()[1]] = found["high"] / found["low"]
-    assert widths["docs/performance.md"] < 0.8 * widths["pull"]
-    assert [widths["examples/card.yaml"], widths["notes"]] == pytest.approx([widths["pull"]] * 2, rel=1e-12)
+    assert widths["docs/performance.md"] < 0.8 * widths["notes"]
+    assert widths["elsewhere/card.yaml"] == pytest.approx(widths["notes"], rel=1e-12)

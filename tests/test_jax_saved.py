@@ -88,7 +88,7 @@ def measured() -> dict[str, Run]:
 @pytest.mark.parametrize("row", ["own-0073", "own-0076", "own-0077", "own-0078", "own-0079", "own-0080"])
 def test_peaks_of_an_h100(row: str, measured: dict[str, Run]) -> None:
     """Stacked whole, under a policy or computed again; with gradients there before backward they were 5% higher."""
-    assert abs(replay(measured[row]).memory_error or 1) < 0.02
+    assert abs(replay(measured[row], strange=True).memory_error or 1) < 0.02
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_ddp_holds_every_gradient_twice(zero: int, precision: str, buckets: int)
 )  # fmt: skip
 def test_runs_without_tensor_parallelism_are_what_the_allocator_reserves(name: str) -> None:
     """Of models of 1.3 to 9 billion parameters, 2 to 256 replicas, 1 to 32 stages; none of it fitted to these runs."""
-    error = replay(RUNS[f"nanotron-{name}"]).memory_error
+    error = replay(RUNS[f"nanotron-{name}"], strange=True).memory_error
     assert error is not None
     assert abs(error) < 0.055
 

@@ -1,4 +1,4 @@
-"""What runs that nothing is fitted to say of one another: much of runs of their own source, nothing of anybody's jobs."""
+"""What runs say of further ones of their source, times of such as nothing is fitted to and peaks: nothing of jobs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 
 from distsim.engine import validate
 from distsim.engine.corrections import correction
-from distsim.engine.corrections.correction import Publication, correction_of
+from distsim.engine.corrections.correction import Publication, correction_of, peak_correction_of
 from distsim.engine.corrections.documents import document_of, published_as
 from distsim.engine.corrections.known_runs import evidence, others
 from distsim.engine.evidence import replay
-from distsim.engine.fitting.others import examples_of_others
+from distsim.engine.fitting.others import examples_of_others, strange_replays
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.runs.memory import peak_of_run
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.years import run_year
 from distsim.engine.step import seconds_of, step_of, timed
@@ -120,7 +121,30 @@ def test_the_shipped_table_is_replayed_as_of_strangers_and_a_copy_is_not(
 def test_what_is_less_than_a_step_corrects_none() -> None:
     run = next(run for run in _with_company() if not replay(run).reason)
     parts = Run({**run.cells, "id": "parts", "notes": "forward and backward alone, without an optimizer step"}, 2)
-    assert [one.id for one in examples_of_others([run, parts])] == [run.id]
+    assert [one.id for one in examples_of_others(strange_replays([run, parts]))] == [run.id]
+
+
+def test_other_peaks_of_a_source_say_what_to_expect_of_one() -> None:
+    some = [run for run in _with_company() if run.text("mem_peak_gb_per_gpu")]
+    pairs = [(replay(run), replay(run, strange=True)) for run in some]
+    errors = [(a.memory_error, b.memory_error) for a, b in pairs]
+    told, alone = zip(*[(abs(a), abs(b)) for a, b in errors if a is not None and b is not None], strict=True)
+    assert len(told) > 10
+    assert statistics.median(told) < 0.8 * statistics.median(alone)
+
+
+def test_a_run_does_not_vouch_for_its_own_peak() -> None:
+    run = next(run for run in _with_company() if replay(run).memory_error is not None)
+    more = Run({**run.cells, "mem_peak_gb_per_gpu": str(1.1 * float(run.cells["mem_peak_gb_per_gpu"]))}, run.line)
+    assert replay(more).predicted_peak == replay(run).predicted_peak
+
+
+def test_peaks_of_strangers_are_the_ledgers() -> None:
+    """No other run moves them, and none moves those of jobs."""
+    run = next(run for run in _with_company() if replay(run).memory_error is not None)
+    setup = setup_of(run)
+    assert peak_correction_of(setup).logarithm == 0
+    assert replay(run, strange=True).predicted_peak == peak_of_run(run, setup, run_year(run))
 
 
 def test_fitted_runs_are_asked_first() -> None:

@@ -59,7 +59,7 @@ def test_a_renamed_copy_is_timed_like_its_original(name: str, presets: Path) -> 
     theirs, ours = step_of(under(name)), step_of(under("ours"))
     assert ours.setup.framework.name == "ours"
     assert (ours.breakdown, ours.memory.peak) == (theirs.breakdown, theirs.memory.peak)
-    assert (ours.interval, ours.correction) == (theirs.interval, theirs.correction)
+    assert (ours.interval, ours.correction.logarithm) == (theirs.interval, theirs.correction.logarithm)
     like = kin_of(theirs.setup.framework).like
     assert told(ours) == f"nothing was fitted to runs of framework 'ours': timed like {like}, as its preset says"
 

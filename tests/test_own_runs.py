@@ -26,6 +26,7 @@ from distsim.engine.runs.profile import as_one_software, assumed_profile
 from distsim.engine.runs.time_units import unit_of
 from distsim.engine.step import seconds_of, step_of
 from distsim.engine.steps.intervals import interval_of
+from distsim.engine.validate import validate_file
 from distsim.interop.runs import Run, read_runs
 from distsim.specs.job import Job
 
@@ -269,3 +270,27 @@ def test_only_rows_of_one_source_and_software_share_a_profile() -> None:
     others = [{**cells, "tp": "2"}, cells, {**cells, "source": "b"}, {**cells, "framework": "megatron-core"}]
     marked = as_one_software([Run(row, line) for line, row in enumerate(others, 2)])
     assert [assumed_profile(one).rpartition(" ")[2] for one in marked] == ["megatron-lm", "megatron-lm", "fsdp", ""]
+
+
+def test_own_peaks_are_told_of_jobs_like_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Peaks of a user's runs are no part of the ledger, which stays as it is: a note says what they held."""
+    peaks = [1.08 * (replay(Run(row, 2)).predicted_peak or 0) / 2**30 for row in _rows()]
+    rows = [{**row, "mem_peak_gb_per_gpu": f"{peak:.4f}"} for row, peak in zip(_rows(), peaks, strict=True)]
+    runs = _write(tmp_path / "mine.csv", rows)
+    job = ["memory", "llama-3-8b", "--gpu", "h100-sxm", "--gpus", "16", "--tp", "2", "--zero", "1", "--json",
+           "--global-batch", "128", "--framework", "megatron-core"]  # fmt: skip
+    assert run(job) == 0
+    before = json.loads(capsys.readouterr().out)
+    monkeypatch.chdir(tmp_path)
+    assert run(["calibrate", str(runs), "--alone"]) == 0
+    capsys.readouterr()
+    assert run(job) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["peak"] == before["peak"]
+    assert "your measured runs like this one held 1.0" in told.err and "GiB here" in told.err
+    assert run(["memory", "llama-3-8b", "--framework", "fsdp", "--gpus", "32", "--zero", "3"]) == 0
+    assert "your measured runs" not in capsys.readouterr().err
+    errors = [one.memory_error or 1.0 for one in validate_file(runs).replays]
+    assert max(map(abs, errors)) < 0.03

@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 from distsim.cli.app import run
-from distsim.engine.fitting.evidence import solved
+from distsim.engine.fitting.evidence import restless, solved
 from distsim.engine.fitting.runs import examples_of
 from distsim.engine.fitting.table import Example, by_setting, repeats, setting_counts
 from distsim.engine.fitting.write import folds, quantiles
@@ -122,7 +122,7 @@ def test_what_others_say_of_a_run_is_said_without_its_repeats(tmp_path: Path) ->
     found = _numbered(tmp_path, [*ROWS[:3], _again(ROWS[0], 1.01)])
     near = 0.5 + 0.5 * repeats(found)
     deviations = numpy.array([0.1, 0.2, -0.1, 0.12])
-    _, alone = solved(near, deviations, found)
+    _, alone = solved(near, deviations, restless(found), repeats(found))
     said = set()
     for noise in (0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0):
         spread = numpy.array([0.5 / max(one.busy_fraction, 0.05) for one in found[1:3]])

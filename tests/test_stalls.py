@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 from distsim import catalog
-from distsim.engine.corrections.correction import correction_of
+from distsim.engine.corrections.correction import Publication, correction_of
 from distsim.engine.corrections.stalls import Vote, distinct_state, likeliest, state_of
 from distsim.engine.fitting.runs import examples_of
 from distsim.engine.fitting.states import shares_of, voted, votes_of
@@ -129,8 +129,8 @@ def test_who_else_measured_ran_other_software(sweep: list[Example]) -> None:
     stalled = max(sweep, key=lambda one: one.layout["nodes"])
     run = next(one for one in read_runs(catalog.path("runs", "published")) if one.id == stalled.id)
     setup = setup_of(run)
-    assert correction_of(setup, "", 2024.0, run.source).state != PLAIN
-    assert correction_of(setup, "", 2024.0, "somebody's own sweep").state == PLAIN
+    assert correction_of(setup, Publication("", 2024.0, run.source)).state != PLAIN
+    assert correction_of(setup, Publication("", 2024.0, "somebody's own sweep")).state == PLAIN
 
 
 def test_only_frameworks_of_several_states_vote() -> None:

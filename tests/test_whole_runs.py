@@ -13,6 +13,7 @@ from scripts import load
 from whole_hours import WholeRun, median_error, shipped, whole_run, whole_runs
 
 from distsim.engine.campaigns.pace import campaign_ends, campaign_pace
+from distsim.engine.corrections.correction import Publication
 from distsim.engine.runs.years import run_year
 from distsim.engine.step import timed
 from distsim.interop.runs import Run, read_runs
@@ -136,5 +137,5 @@ def test_context_parallel_ranks_read_one_sequence_together() -> None:
     assert found.setup is not None, found.reason
     y = found.setup.layout
     steps = (plain.number("tokens") or 0) / (plain.need("global_batch") * y.seq)
-    seconds, _ = timed(found.setup, plain.id, run_year(plain))
+    seconds, _ = timed(found.setup, Publication(plain.id, run_year(plain)))
     assert found.of_steps == pytest.approx(steps * seconds * campaign_pace() * y.gpus / HOUR)

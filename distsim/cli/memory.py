@@ -40,12 +40,13 @@ def memory(
     Example: distsim memory llama-7b --gpu h100-sxm --gpus 16 --zero 2
     """
     from distsim.engine.advice.offered import unread_notes
+    from distsim.engine.corrections.own_peaks import own_peak_note
     from distsim.engine.jobs.resolve import resolve
     from distsim.engine.memory import memory_of
 
     report = memory_of(resolve(job))
     _check_stage(stage, explain, all_stages, len(report.stages))
-    for note in [*report.notes, *unread_notes(report)]:
+    for note in filter(None, [*report.notes, *unread_notes(report), own_peak_note(report.setup, report.peak)]):
         talk.note(note)
     if json:
         _print_json(report, explain, stage)

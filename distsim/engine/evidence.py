@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from distsim import catalog
+from distsim.engine.corrections.correction import Publication, peak_correction_of
 from distsim.engine.corrections.documents import published_as
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.attention import assumed_kernel
@@ -119,8 +120,9 @@ def _replayed(run: Run, strange: bool) -> Replay:
         run.refuse_slips()
         run = filled(with_chip(run))
         setup = setup_of(run)
-        predicted = None if layer_alone(run) else peak_of_run(run, setup, run_year(run))
-        timed = _timed(setup, run, strange)
+        published = published_as(run, run_year(run), strange)
+        peak = None if layer_alone(run) else peak_of_run(run, setup, run_year(run))
+        timed = _timed(setup, run, published)
     except MissingCell as missing:
         return Replay(run, reason=str(missing))
     except DistsimError as error:
@@ -133,10 +135,11 @@ def _replayed(run: Run, strange: bool) -> Replay:
     except MissingCell as contradiction:
         return Replay(run, str(contradiction), setup, seconds, predicted_seconds=timed[0])
     measured = believed_peak(run, setup)
+    predicted = None if peak is None else peak * math.exp(peak_correction_of(setup, published).logarithm)
     odd_time = beyond(time_cell(run), seconds / timed[0]) if seconds else ""
     said = (assumed_of(run, setup), told_evaluation(run, setup),
             idle_degrees(run, setup.model, setup.layout.pp), overruled(run, setup),
-            small_share(run, setup), assumed_unit(run, setup.accelerator.capacity), too_large(setup, predicted or 0.0),
+            small_share(run, setup), assumed_unit(run, setup.accelerator.capacity), too_large(setup, peak or 0.0),
             odd_time)  # fmt: skip
     told = "; ".join(words for words in said if words)
     return Replay(run, "", setup, seconds, measured, predicted, *timed, told)
@@ -172,11 +175,10 @@ def _spelt(run: Run, setup: Setup) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _timed(setup: Setup, run: Run, strange: bool) -> tuple[float, dict[str, float]]:
+def _timed(setup: Setup, run: Run, published: Publication) -> tuple[float, dict[str, float]]:
     """Predicted step time and its interval; a shipped run is predicted as if it had not been measured."""
     from distsim.engine.step import timed
 
-    published = published_as(run, run_year(run), strange)
     if layer_alone(run):
         predicted, interval = timed_layer(run, setup, published)
     else:

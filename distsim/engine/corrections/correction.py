@@ -7,7 +7,7 @@ from every run there is no correction. A run is never used to correct itself.
 
 from typing import NamedTuple, Self, TypedDict
 
-from distsim.engine.corrections.known_runs import Evidence, evidence, newest_year, others, own_source
+from distsim.engine.corrections.known_runs import Evidence, evidence, newest_year, others, own_source, peaks
 from distsim.engine.corrections.likeness import (
     Likeness,
     alike,
@@ -93,6 +93,16 @@ def correction_of(setup: Setup, published: Publication = UNPUBLISHED) -> Correct
         if said.familiar and (published.beside or not _of_source(known, source)):
             return said._replace(fitted=False).within(published.beside)
     return _said(setup, known, published, source).within(published.company)
+
+
+def peak_correction_of(setup: Setup, published: Publication = UNPUBLISHED) -> Correction:
+    """What runs of the same source say of a job's peak of memory: the logarithm of what it takes over what is
+    predicted. Nothing is fitted to peaks, and other people's say nothing."""
+    nothing, kin = Correction(0.0, 0.0), kin_of(setup.framework)
+    if published.strange:
+        return nothing
+    source, known = own_source(kin, published.source), peaks(kin)
+    return _said(setup, known, published, source) if _of_source(known, source, published.run) else nothing
 
 
 def nearest_of(setup: Setup, correction: Correction) -> Correction:

@@ -16,8 +16,9 @@ from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.specs.timing import PLAIN, Kin
 
-FOLDER, OTHERS = "evidence", "others"
-"""Where the tables of a fit stand beside its numbers, and in there those of sources that it did not see."""
+FOLDER, OTHERS, PEAKS = "evidence", "others", "peaks"
+"""Where the tables of a fit stand beside its numbers, and in there those of sources that it did not see, and those of
+peaks of memory."""
 REACH, ROUNDED = 4.0, 0.002
 """GPUs of a job over those of a run from which it may be told how sure the job is, or the other way round; and what
 numbers of tables are rounded by."""
@@ -62,8 +63,17 @@ def evidence(kin: Kin) -> tuple[Evidence, ...]:
 @kept_while_fitted(32)
 def others(kin: Kin) -> tuple[Evidence, ...]:
     """The measured runs of a framework, or of the one that it is timed like, of sources that nothing is fitted to."""
-    folder = _folder() / OTHERS
-    own, like = (folder / f"{name}.csv" for name in (kin.name, kin.like))
+    return _beside(OTHERS, kin)
+
+
+@kept_while_fitted(32)
+def peaks(kin: Kin) -> tuple[Evidence, ...]:
+    """The runs of a framework, or of the one that it is timed like, whose peak of memory was measured."""
+    return _beside(PEAKS, kin)
+
+
+def _beside(folder: str, kin: Kin) -> tuple[Evidence, ...]:
+    own, like = (_folder() / folder / f"{name}.csv" for name in (kin.name, kin.like))
     return tuple(_read(row) for row in _lines(own if own.is_file() else like))
 
 

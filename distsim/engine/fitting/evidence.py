@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from distsim.engine.corrections.likeness import DIFFERENCES, DOUBLINGS, NOISES, RANGE, shared
+from distsim.engine.corrections.likeness import DIFFERENCES, DOUBLINGS, NOISES, RANGE, Likeness, shared
 from distsim.engine.corrections.own_runs import OWN, compared
 from distsim.engine.fitting.states import shares_of, voted, votes_of
 from distsim.engine.fitting.table import Example, in_state, nearest_states, repeats
@@ -19,12 +19,26 @@ HALF_BUSY, LEAST_BUSY = 0.5, 0.05
 apart. Assumed."""
 LARGEST_ERROR = 0.35
 """An error beyond this is as bad as this when the noise of a framework is chosen."""
+COLUMNS = ("run", "weight", "alone", "nearest", *DOUBLINGS, "year", *DIFFERENCES)
+"""Of a table of evidence."""
 STATE_COLUMNS = ("state", "alone_state", "fullness", "checked", "stalled")
 """A run's state, the one that all others give it, what votes weigh it by, its own two votes (see
 engine/corrections/stalls.py)."""
 
 
-def kernel(one: Sequence[Example], other: Sequence[Example]) -> Any:
+class Placed(Protocol):
+    """A run by what it is compared by."""
+
+    @property
+    def likeness(self) -> Likeness:
+        """Its place among others."""
+
+    @property
+    def framework(self) -> str:
+        """Its name."""
+
+
+def kernel(one: Sequence[Placed], other: Sequence[Placed]) -> Any:
     """Likeness of every pair."""
     named = [[compared(e.likeness.names) for e in examples] for examples in (one, other)]
     a, b = (np.array([e.likeness.numbers for e in examples]) for examples in (one, other))
@@ -35,7 +49,7 @@ def kernel(one: Sequence[Example], other: Sequence[Example]) -> Any:
     return np.exp(-np.sqrt(squared) / RANGE)
 
 
-def related(near: Any, one: Sequence[Example], other: Sequence[Example]) -> Any:
+def related(near: Any, one: Sequence[Placed], other: Sequence[Placed]) -> Any:
     """Likeness of every pair as far as deviations go: a user's own runs share a part whatever they are."""
     left, right = (np.array([e.likeness.names[-1].startswith(OWN) for e in runs], float) for runs in (one, other))
     return shared(near, left[:, None] * right[None, :])
@@ -46,12 +60,11 @@ def restless(own: Sequence[Example]) -> Any:
     return np.array([HALF_BUSY / max(e.busy_fraction, LEAST_BUSY) for e in own])
 
 
-def solved(alike: Any, deviations: Any, own: Sequence[Example]) -> tuple[Any, Any]:
-    """Weights of runs, and what all others say of each, at the noise at which the others say it best. Repeats of a
-    setting are no others."""
-    found, same = [], repeats(own)
+def solved(alike: Any, deviations: Any, spread: Any, same: Any) -> tuple[Any, Any]:
+    """Weights of runs, and what all others say of each, at the noise at which the others say it best; ``spread`` is the
+    variance of each beside others'. Repeats of a setting, pairs that are the ``same``, are no others."""
+    found = []
     several = {tuple(np.flatnonzero(row)) for row in same if row.sum() > 1}
-    spread = restless(own)
     heard = np.minimum(1 / spread, 1)
     for noise in NOISES:
         inverse = np.linalg.inv(alike + noise * np.diag(spread))
@@ -65,7 +78,7 @@ def solved(alike: Any, deviations: Any, own: Sequence[Example]) -> tuple[Any, An
     return weights, alone
 
 
-def by_framework(examples: Sequence[Example]) -> dict[str, list[int]]:
+def by_framework(examples: Sequence[Placed]) -> dict[str, list[int]]:
     """Positions of the examples of each framework."""
     found: dict[str, list[int]] = defaultdict(list)
     for index, example in enumerate(examples):
@@ -110,7 +123,7 @@ def _predicted(known: Sequence[Example], known_residuals: Any, new: Sequence[Exa
     if known[0].kin.several:
         theirs, sure = voted(known, shares_of(known, known_residuals), new)
     among = related(kernel(known, known), known, known) * (states[:, None] == states)
-    weights, _ = solved(among, -in_state(known_residuals, states), known)
+    weights, _ = solved(among, -in_state(known_residuals, states), restless(known), repeats(known))
     near, same = kernel(new, known), theirs[:, None] == states
     rest = in_state(new_residuals, theirs)
     return LeftOut(rest, rest + (related(near, new, known) * same) @ weights, (near * same).max(axis=1) * sure)
@@ -119,17 +132,28 @@ def _predicted(known: Sequence[Example], known_residuals: Any, new: Sequence[Exa
 def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any) -> None:
     """A table per framework, and no others: weight of each run, and what the rest say of it (Rasmussen and Williams,
     5.4.2)."""
-    folder.mkdir(parents=True, exist_ok=True)
-    frameworks = by_framework(examples)
-    for old in folder.glob("*.csv"):
-        if old.stem not in frameworks:
-            old.unlink()
-    head = ["run", "weight", "alone", "nearest", *DOUBLINGS, "year", *DIFFERENCES]
-    for framework, positions in frameworks.items():
+    tables = {}
+    for framework, positions in by_framework(examples).items():
         several = examples[positions[0]].kin.several
-        lines = [",".join([*head, *STATE_COLUMNS] if several else head)]
-        lines += _lines([examples[i] for i in positions], residuals[:, np.array(positions)], several)
+        lines = [",".join([*COLUMNS, *STATE_COLUMNS] if several else COLUMNS)]
+        tables[framework] = [*lines, *_lines([examples[i] for i in positions], residuals[:, positions], several)]
+    write_tables(folder, tables)
+
+
+def write_tables(folder: Path, tables: Mapping[str, Sequence[str]]) -> None:
+    """Lines of a table per framework into a folder that has no others afterwards."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.csv"):
+        if old.stem not in tables:
+            old.unlink()
+    for framework, lines in tables.items():
         (folder / f"{framework}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def cells_of(run: str, weight: float, alone: float, nearest: float, likeness: Likeness) -> list[str]:
+    """A line of such a table: a run's weight, what all others say of it, likeness of the nearest, and its own place."""
+    said = [run, f"{weight:.4g}", f"{alone:.4g}", f"{max(nearest, 0):.3g}"]
+    return [*said, *(f"{value:g}" for value in likeness.numbers), *likeness.names]
 
 
 def _lines(runs: Sequence[Example], residuals: Any, several: bool) -> Iterator[str]:
@@ -140,13 +164,12 @@ def _lines(runs: Sequence[Example], residuals: Any, several: bool) -> Iterator[s
         votes, theirs, sure = votes_of(runs, shares_of(runs, residuals))
     near, deviations = kernel(runs, runs), -in_state(residuals, states)
     among = related(near, runs, runs)
-    weights, alone = solved(among * (states[:, None] == states), deviations, runs)
+    weights, alone = solved(among * (states[:, None] == states), deviations, restless(runs), repeats(runs))
     elsewhere, others = theirs != states, (theirs[:, None] == states) & ~repeats(runs)
     alone = np.where(elsewhere, (among * others) @ weights, alone)
     nearest = (near * others).max(axis=1) * sure
     for i, e in enumerate(runs):
-        cells = [e.id, f"{weights[i]:.4g}", f"{alone[i]:.4g}", f"{max(nearest[i], 0):.3g}"]
-        cells += [*(f"{value:g}" for value in e.likeness.numbers), *e.likeness.names]
+        cells = cells_of(e.id, weights[i], alone[i], nearest[i], e.likeness)
         if several:
             cells += [f"{states[i]}", f"{theirs[i]}", f"{e.fullness:.4g}", *(f"{vote:.4g}" for vote in votes[i])]
         yield ",".join(cells)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from distsim import catalog
 from distsim.engine.corrections.documents import has_company
 from distsim.engine.counted import Show, counted
-from distsim.engine.evidence import as_timed, replay
+from distsim.engine.evidence import Replay, as_timed, replay
 from distsim.engine.fitting.evidence import LeftOut, corrected
 from distsim.engine.fitting.fit import Fit
 from distsim.engine.fitting.table import Example, Table, example_of
@@ -36,25 +36,30 @@ class Others(NamedTuple):
         return self.left_out.corrected, self.left_out.nearest
 
 
-def others_of(runs: Sequence[Run], fitted: Fit, show: Show | None = None) -> Others:
+def others_of(replays: Sequence[Replay], fitted: Fit) -> Others:
     """Those of the runs in whose documents none stand that numbers are fitted to, and what may be learned from them."""
-    examples = examples_of_others(runs, show)
+    examples = examples_of_others(replays)
     residuals = fitted.residuals(Table.of(examples))
     parts = folds(examples)
     return Others(examples, residuals, corrected(examples, parts, dict.fromkeys(parts, residuals)))
 
 
 @catalog.settled()
-def examples_of_others(runs: Sequence[Run], show: Show | None = None) -> list[Example]:
+def strange_replays(runs: Sequence[Run], show: Show | None = None) -> list[Replay]:
+    """Runs replayed as if nobody had measured others of their sources."""
+    return [replay(run, strange=True) for run in counted(runs, show)]
+
+
+@catalog.settled()
+def examples_of_others(replays: Sequence[Replay]) -> list[Example]:
     """Runs of a whole step as they are replayed: those of which a replay takes something for granted as well, as it
     does of further runs there."""
     found = []
-    for run in counted([run for run in runs if not has_company(run) and _whole(run)], show):
-        one = replay(run, strange=True)
-        if one.error is None or one.setup is None or not one.measured_seconds:
+    for one in replays:
+        run, setup, seconds = one.run, one.setup, one.measured_seconds
+        if one.error is None or setup is None or not seconds or has_company(run) or not _whole(run):
             continue
-        setup = as_timed(one.run, one.setup)
-        found.append(example_of(setup, one.measured_seconds, run.id, run.source, run_year(run)))
+        found.append(example_of(as_timed(run, setup), seconds, run.id, run.source, run_year(run)))
     return found
 
 

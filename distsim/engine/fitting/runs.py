@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from distsim import catalog
-from distsim.engine.corrections.known_runs import FOLDER, OTHERS
+from distsim.engine.corrections.known_runs import FOLDER, OTHERS, PEAKS
 from distsim.engine.counted import Show, counted
-from distsim.engine.evidence import assumed_of
+from distsim.engine.evidence import Replay, assumed_of
 from distsim.engine.fitting.evidence import corrected, write_evidence
 from distsim.engine.fitting.fit import Factors, Fit, fit, unfitted
 from distsim.engine.fitting.moved import moved_groups
-from distsim.engine.fitting.others import others_of
+from distsim.engine.fitting.others import others_of, strange_replays
+from distsim.engine.fitting.peaks import peaks_of, write_peaks
 from distsim.engine.fitting.table import (
     Example,
     Table,
@@ -202,19 +203,30 @@ def calibrate(
     }  # fmt: skip
     shipped = any(map(shipped_runs().samefile, files))
     strange = _unseen(fitted, examples) if shipped else []
-    others = others_of(read_runs(unseen_runs()), fitted, show) if shipped else None
+    beside = strange_replays(read_runs(unseen_runs()), show) if shipped else []
+    others = others_of(beside, fitted) if beside else None
     if others:
         scores["runs of sources never fitted"] = score([one for one, _ in strange], np.array([r for _, r in strange]))
         scores["fifths of these, corrected by alike runs"] = score(others.examples, others.left_out.corrected)
     moved = None if mine else moved_groups(examples_of(read_runs(unseen_runs()), mine=True)[0])
+    peaks = peaks_of([*_replays(files, mine, show), *beside], frozenset(theirs))
     write(folder, fitted_toml(fitted, priors, ", ".join(file.name for file in files), len(examples), len(set(sources))),
           residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
                          nearest_states(examples, after) == PLAIN, _unread(strange), moved,
                          others and (others.examples, others.near)))  # fmt: skip
     write_evidence(folder / FOLDER, marked, after)
     write_evidence(folder / FOLDER / OTHERS, *(others[:2] if others else ((), np.zeros((1, 0)))))
+    write_peaks(folder / FOLDER / PEAKS, peaks)
     return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores,
                        tuple(own.examples) if mine else (), tuple(map(float, far.residuals)))  # fmt: skip
+
+
+def _replays(files: Sequence[Path], mine: bool, show: Show | None) -> list[Replay]:
+    """All runs of the files as if nobody had measured others of their sources; of the last one as the user's."""
+    runs = [read_runs(file) for file in files]
+    if mine:
+        runs[-1] = as_one_software(runs[-1])
+    return strange_replays([run for some in runs for run in some], show)
 
 
 def _unseen(fitted: Fit, examples: Sequence[Example]) -> list[tuple[Example, float]]:

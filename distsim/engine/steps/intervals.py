@@ -95,7 +95,8 @@ def residuals_of(names: tuple[str, ...]) -> dict[str, Any]:
 
 def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     """The 90% interval around a prediction. A user's job is compared with the user's own runs, with runs of sources
-    that have no others with a setting of theirs, and with runs of unknown sources; the narrowest interval is given."""
+    that have no others with a setting of theirs, and with runs of unknown sources; the narrowest interval is given. So
+    is the narrower one for a run of a source that others stand in, but none that numbers are fitted to."""
     setup = work.setup
     architecture, kin = setup.accelerator.generation, kin_of(setup.framework)
     busy = products_of(stage_numbers(work), setup.layout.micro_batches) / seconds
@@ -109,7 +110,7 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     if correction.own and own_count(kin) < FEW_OWN:
         enough = []
     found = [_around(seconds, groups[name], _of_known(groups[name]["runs"], name)) for name in enough]
-    if found and not correction.own:
+    if found and not correction.own and correction.fitted:
         return found[0]
     if correction.own and moved in groups and own_count(kin) >= FEW_MOVED and beside:
         found.append(_around(seconds, groups[moved], _of_moved(groups[moved])))

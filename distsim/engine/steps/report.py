@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from distsim.engine.corrections.correction import Correction
 from distsim.engine.corrections.known_runs import unlike_own
+from distsim.engine.corrections.own_peaks import own_peak_note
 from distsim.engine.corrections.unfitted import unfitted
 from distsim.engine.exchanges.profile_use import unused_by_job
 from distsim.engine.exchanges.reach import straddling
@@ -132,6 +133,7 @@ class StepReport:
             odd_vocabulary(self.setup),
             self.beyond_peak(),
             unlike_own(self.setup),
+            own_peak_note(self.setup, self.memory.peak),
             few_threads(self.setup),
             self.decomposing(),
             overlap_note(self.setup),
