@@ -148,7 +148,7 @@ TYPED = [
      "--precision fp8"),
     ("sft.sh", LAUNCHED, "arguments of transformers' Trainer", "qwen3-8b --framework huggingface --gpus 16 --seq 4096 "
      "--micro-batch 4 --recompute full --zero 3 --global-batch 512"),
-    ("nemo.yaml", NEMO, "a Megatron configuration", "MODEL --framework megatron-core --gpus 64 --tp 4 --pp 4 --vpp 5 "
+    ("nemo.yaml", NEMO, "a configuration of NeMo", "MODEL --framework nemo --gpus 64 --tp 4 --pp 4 --vpp 5 "
      "--micro-batch 1 --global-batch 128 --no-sequence-parallel"),
     ("bridge.py", BRIDGE, "a recipe of Megatron-Bridge", "llama-3-70b --framework megatron-bridge --tp 2 --pp 4 "
      "--global-batch 128 --micro-batch 1 --precision mxfp8-parameters"),

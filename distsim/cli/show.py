@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -188,18 +189,20 @@ def _show_table(kind: str, name: str, json: bool) -> None:
 
 
 def _config_of(name: str) -> str | None:
-    """A Hugging Face configuration by its path, its folder or its name on the Hub; None for a preset."""
+    """A Hugging Face configuration by its path, its folder or its name on the Hub, or another tool's file; None for a
+    preset."""
     from distsim.interop.models import config_file, refuse_bare_folder
+    from distsim.interop.other_files import is_others
 
     found = config_file(name)
     if found is None:
         refuse_bare_folder(name)
-    return str(found) if found else None
+    return str(found) if found else name if Path(name).is_file() and is_others(Path(name)) else None
 
 
 def _show_config(name: str, file: str, json: bool) -> None:
     """A model as it is read from its configuration: what that states, and what the family adds."""
-    from distsim.interop.models import read_model
+    from distsim.interop.models import config_file, read_model
 
     _tell_reading("models", name)
     spec, counted = read_model(name), _counted(name)
@@ -209,7 +212,8 @@ def _show_config(name: str, file: str, json: bool) -> None:
     from distsim.report import show as report
 
     figures = spec.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
-    origin = "a configuration, with its family's defaults"
+    whose = "its family's" if config_file(name) else "its tool's"
+    origin = f"a configuration, with {whose} defaults"
     return _print(report.preset(spec.name, origin, file, figures, report.counted_words(counted)))
 
 

@@ -32,6 +32,19 @@ _NARROW = ("nvfp4", "mxfp8", "fp8", "float8")
 _SWITCHED_OFF = ("none", "false", "no", "null", "~", "")
 
 
+_SUMMED = (
+    "num_nodes nnodes n_nodes dp data_parallel_size num_layers_per_virtual_pipeline_stage "
+    "num_distributed_optimizer_instances data_parallel_sharding_strategy recompute_num_layers recompute_method "
+    "recompute_modules decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers "
+    "pipeline_model_parallel_layout bf16 fp16 fp8_format fp8_recipe precision overlap_grad_reduce "
+    "overlap_param_gather grad_reduce_in_bf16 sequence_parallel use_distributed_optimizer "
+    "moe_token_dispatcher_type moe_enable_deepep moe_flex_dispatcher_backend fp8_param_gather "
+    "activations_checkpoint_num_layers activations_checkpoint_method trainer model"
+)
+CONSUMED = frozenset((*PER_NODE, *_SUMMED.split()))
+"""Keys of Megatron and NeMo that the functions below read, beside those that are options by themselves."""
+
+
 class Stated(NamedTuple):
     """A configuration's keys, and where it stands."""
 
@@ -70,6 +83,7 @@ def add_sums(told: dict[str, str], stated: Stated) -> None:
         _meshes(told, stated)
     _accelerators(told, stated)
     _chunks(told, stated)
+    _uneven(told, stated)
     if adapters := stated.of("lora_alpha", "peft_type", "target_modules") and stated.number("r"):
         told.setdefault("lora_rank", f"{adapters}")
     _shards(told, stated)
@@ -133,6 +147,20 @@ def _chunks(told: dict[str, str], stated: Stated) -> None:
     stages = int(told.get("pp", 1))
     if "vpp" not in told and each and layers % (stages * each) == 0 and layers > stages * each:
         told["vpp"] = f"{layers // (stages * each)}"
+
+
+def _uneven(told: dict[str, str], stated: Stated) -> None:
+    """Layers of each stage, where the first or the last one has its own number or Megatron's layout is given."""
+    layout = stated.of("pipeline_model_parallel_layout")
+    if isinstance(layout, str) and "|" in layout:
+        told["stage_layers"] = layout
+        return
+    first, last = (stated.number(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
+    stages, layers = int(told.get("pp", 1)), stated.number("num_layers", "num_hidden_layers")
+    between, rest = stages - (first > 0) - (last > 0), layers - first - last
+    if (first or last) and "vpp" not in told and between > 0 and rest > 0 and rest % between == 0:
+        each = [*[first] * (first > 0), *[rest // between] * between, *[last] * (last > 0)]
+        told["stage_layers"] = ",".join(f"{one}" for one in each)
 
 
 def each_rank(told: dict[str, str], stated: Stated, steps: int) -> int:
@@ -210,7 +238,11 @@ def _beside(stated: Stated) -> Iterator[tuple[str, str]]:
 
 
 def _recomputed(told: dict[str, str], stated: Stated) -> None:
-    layers, method = stated.number("recompute_num_layers"), f"{stated.of('recompute_method')}".lower()
+    layers = stated.number("recompute_num_layers", "activations_checkpoint_num_layers")
+    method = f"{stated.of('recompute_method', 'activations_checkpoint_method')}".lower()
+    modules = stated.of("recompute_modules")
+    if isinstance(modules, str) and told.get("recompute") == "selective" and stated.framework.startswith("megatron"):
+        told["recompute_modules"] = ",".join(re.findall(r"\w+", modules))
     if stated.of("cpu_checkpointing") is True:
         told.setdefault("recompute", "full")
     if f"{stated.of('selective_ac_option')}".isdigit() and told.get("recompute") == "selective":
@@ -244,6 +276,14 @@ def _megatron(told: dict[str, str], stated: Stated) -> None:
     off = stated.of("sequence_parallel")
     if int(told.get("tp", 1)) > 1 and (off is False or (stated.arguments and off is None)):
         told["no_sequence_parallel"] = ""
+    if f"{stated.of('name')}".lower() == "distributed_fused_adam":  # NeMo's optim.name
+        told.setdefault("zero", "1")
+    if f"{stated.of('moe_token_dispatcher_type')}" == "flex":
+        backend = f"{stated.of('moe_flex_dispatcher_backend') or 'deepep'}".lower()
+        told.setdefault("expert_dispatcher", "hybridep" if backend == "hybridep" else "deepep")
+    narrow, half = told.get("precision"), stated.of("grad_reduce_in_bf16") is True
+    if stated.of("fp8_param_gather") is True and narrow in ("fp8", "mxfp8") and (half or narrow == "fp8"):
+        told["precision"] = f"{narrow}-parameters{'' if half else '-fp32-grads'}"
     if not stated.arguments:
         return
     if ranks_of(told) > 1 and stated.of("overlap_grad_reduce", "use_megatron_fsdp") is None:

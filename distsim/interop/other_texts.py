@@ -12,7 +12,13 @@ from typing import Any
 
 _YAML = re.compile(r"^( *)([A-Za-z_][\w.-]*):(?:\s+(.*?))?\s*(?:#.*)?$")
 _ITEM = re.compile(r"^ *- +([\w.-]+)\s*(?:#.*)?$")
-_ARGUMENT = re.compile(r"(?<![\w-])(--[A-Za-z][\w.-]*)(?:(?:[ \t]+|=)(?!--)([^\s\\)]+))?")
+_ARGUMENT = re.compile(
+    r"""(?<![\w-])(--[A-Za-z][\w.-]*)(?:(?:[ \t]+|=)(?!--)("[^"\n]*"|'[^'\n]*'|(?:\\?[(\[\])*+])+[^\s]*|[^\s\\)]+))?"""
+)
+"""``--name value`` and ``--name=value``; a value may be quoted, or a list of layers with or without backslashes."""
+_LISTED = re.compile(r"--(?:recompute|offload)-modules[ \t]+((?:[a-z_]\w*[ \t]*)+)")
+"""Arguments of several words."""
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
 _OVERRIDE = re.compile(r"(?<=\s)([a-z]\w*(?:\.\w+)*)=([\w./-]+)(?=\s|$)")
 """``trainer.devices=8`` behind a command, as Hydra, NeMo and MaxText have it; a line of its own is a variable."""
 _LAUNCHED = re.compile(r"(?<!\S)(NPROC_PER_NODE|GPUS_PER_NODE|NNODES|NUM_NODES)=(\d+)(?!\S)")
@@ -80,11 +86,12 @@ def _yaml(text: str) -> Iterator[tuple[str, Any]]:
 
 def _arguments(text: str) -> Iterator[tuple[str, Any]]:
     """``--name value`` and ``--name`` of a script, its own plain variables filled in; comments left out."""
-    lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    lines = _COMMENT.sub("", text)
     variables = dict(_VARIABLE.findall(lines))
     for match in _ARGUMENT.finditer(lines):
         value = _NAMED.sub(lambda one: variables.get(one[1], one[2] or one[0]), match[2] or "").strip("'\"")
-        yield match[1], _scalar(value) if value else True
+        listed = _LISTED.match(lines, match.start())
+        yield match[1], ",".join(listed[1].split()) if listed else _scalar(value) if value else True
     yield from ((name, _scalar(value)) for name, value in _OVERRIDE.findall(lines) if name not in variables)
     yield from ((name.lower(), _scalar(value)) for name, value in _LAUNCHED.findall(lines))
 
