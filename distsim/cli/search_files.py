@@ -94,7 +94,7 @@ class EveryLayout:
         self.told, written = True, self.scratch.stat().st_size
         size = written / rows * layouts
         free = shutil.disk_usage(self.scratch.parent).free
-        smaller = "" if self.path.suffix.lower() == ".parquet" else ", or name it .parquet, some five times smaller"
+        smaller = "" if self.path.suffix.lower() == ".parquet" else "; named .parquet it has a fifth of that"
         if size - written > free:
             raise DistsimError(
                 f"{self.path} would have about {decimal_bytes(size)} for {layouts:,} layouts, "

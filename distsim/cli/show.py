@@ -35,6 +35,10 @@ def show(
     from distsim import preset_kinds
     from distsim.cli.families import WORDS, show_families
 
+    if name is not None and not name.strip():
+        from distsim.errors import DistsimError
+
+        raise DistsimError("the name is empty", f"list all names with: distsim show {kind}")
     if kind in WORDS:
         show_families(name, json)
     elif nccl_log is not None or kind == "topology":

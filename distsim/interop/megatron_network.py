@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
 from distsim.interop.layer_lists import layer_list
-from distsim.interop.other_sums import Stated, last_of
+from distsim.interop.other_stated import Stated, last_of
 from distsim.specs.model import Model
 
 NEEDED = ("num_layers", "hidden_size", "num_attention_heads")

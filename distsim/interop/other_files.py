@@ -100,7 +100,7 @@ def refuse_other(path: Path, model: str | None = None) -> None:
     if found is not None:
         from distsim.interop.megatron_network import NEEDED, lacks
         from distsim.interop.other_options import model_of, options_of
-        from distsim.interop.other_sums import Stated
+        from distsim.interop.other_stated import Stated
 
         name = model or model_of(stated, text if found.mark else "")
         keys = Stated(stated, found.framework, path.parent)

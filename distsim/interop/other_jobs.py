@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from distsim.interop.megatron_network import Network, lacks, read_network
 from distsim.interop.other_files import READ, Kind, found_kind, keys_and_text, stated_twice
+from distsim.interop.other_megatron import CONSUMED
 from distsim.interop.other_options import left_of, meant_by, whole_of
-from distsim.interop.other_sums import CONSUMED, Stated, last_of, ranks_of
+from distsim.interop.other_stated import Stated, last_of, ranks_of
 from distsim.other_names import Here, without_effect
 
 MOST_NAMED = 12

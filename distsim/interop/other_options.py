@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distsim.errors import DistsimError
-from distsim.interop.other_sums import Stated, add_sums, each_rank, last_of, ranks_of, shards_by_fsdp
+from distsim.interop.other_stated import Stated, last_of, ranks_of
+from distsim.interop.other_sums import add_sums, each_rank, shards_by_fsdp
 from distsim.other_names import Here, here
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp", "vpp")
 NUMBERS = ("gpus", *DEGREES, "zero", "seq", "micro_batch", "global_batch", "lora_rank", "mtp")
 """Options that a whole number says by itself."""
-SWITCHES = ("compile", "dora")
-WORDS = ("quantize", "optimizer", "recompute", "offload", "lora_targets", "loss", "attention", "precision")
+SWITCHES = ("compile", "dora", "tp_comm_overlap")
+WORDS = ("quantize", "optimizer", "recompute", "offload", "lora_targets", "loss", "attention", "precision", "schedule")
 TAKEN = (*NUMBERS, *SWITCHES, *WORDS, "vision")
 PLACES = ("cpu", "nvme")
 """Where what is offloaded goes, which configurations state beside or instead of a switch."""
@@ -152,9 +153,13 @@ def _precision(value: Any, framework: str) -> str | None:
 
 def _word(name: str, text: str) -> str | None:
     from distsim import catalog
+    from distsim.schedules.names import plain
+    from distsim.schedules.registry import SCHEDULES
 
     if name == "optimizer":
         return text if re.fullmatch(r"[\w.-]{1,64}", text) and catalog.knows("optimizers", text) else None
+    if name == "schedule":
+        return plain(text) if plain(text) in SCHEDULES else None
     if name == "lora_targets":
         return "all-linear" if text in ALL_PRODUCTS else text if re.fullmatch(r"\w+(?:,\w+)*", text) else None
     if name == "quantize":

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from distsim.errors import DistsimError
+from distsim.interop.other_megatron import megatron
+from distsim.interop.other_pipelines import chunks, schedule, stages
+from distsim.interop.other_stated import PER_NODE, Stated, degrees_of, last_of, ranks_of
 
 if TYPE_CHECKING:
     from distsim.specs.support import Supports
 
-ARGUMENTS = ("--tensor-model-parallel-size", "--micro-batch-size", "--num-layers")
-"""Keys of Megatron's command line."""
-PER_NODE = ("devices", "nproc_per_node", "gpus_per_node", "num_gpus_per_node", "num_gpus")
 _STRATEGIES = {
     3: ("full_shard", "hybrid_shard", "optim_grads_params", "1", "4"),
     2: ("shard_grad_op", "optim_grads", "2"),
@@ -32,46 +32,6 @@ _NARROW = ("nvfp4", "mxfp8", "fp8", "float8")
 _SWITCHED_OFF = ("none", "false", "no", "null", "~", "")
 
 
-_SUMMED = (
-    "num_nodes nnodes n_nodes dp data_parallel_size num_layers_per_virtual_pipeline_stage "
-    "num_distributed_optimizer_instances data_parallel_sharding_strategy recompute_num_layers recompute_method "
-    "recompute_modules decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers "
-    "pipeline_model_parallel_layout bf16 fp16 fp8_format fp8_recipe precision overlap_grad_reduce "
-    "overlap_param_gather grad_reduce_in_bf16 sequence_parallel use_distributed_optimizer "
-    "moe_token_dispatcher_type moe_enable_deepep moe_flex_dispatcher_backend fp8_param_gather "
-    "activations_checkpoint_num_layers activations_checkpoint_method trainer model"
-)
-CONSUMED = frozenset((*PER_NODE, *_SUMMED.split()))
-"""Keys of Megatron and NeMo that the functions below read, beside those that are options by themselves."""
-
-
-class Stated(NamedTuple):
-    """A configuration's keys, and where it stands."""
-
-    keys: Mapping[str, Any]
-    framework: str
-    folder: Path = Path()
-
-    def of(self, *names: str) -> Any:
-        """The value of the first key whose last part is one of the names."""
-        return next((value for key, value in self.keys.items() if last_of(key) in names and value is not None), None)
-
-    def number(self, *names: str) -> int:
-        """A whole number of one of the keys; 0 where there is none above 0."""
-        numbers = (v for k, v in self.keys.items() if last_of(k) in names and type(v) is int and v > 0)
-        return next(numbers, 0)
-
-    @property
-    def arguments(self) -> bool:
-        """Whether it is a command line of Megatron, on which what is not said is off."""
-        return any(key in self.keys for key in ARGUMENTS)
-
-
-def last_of(key: str) -> str:
-    """A key without its section and hyphens."""
-    return key.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
-
-
 def shards_by_fsdp(stated: Stated) -> bool:
     """Whether accelerate or the Trainer wrap the model in FSDP."""
     return f"{stated.of('distributed_type')}".upper() == "FSDP" or bool(stated.of("fsdp", "fsdp_version", "use_fsdp"))
@@ -82,25 +42,21 @@ def add_sums(told: dict[str, str], stated: Stated) -> None:
     if stated.framework == "maxtext":
         _meshes(told, stated)
     _accelerators(told, stated)
-    _chunks(told, stated)
-    _uneven(told, stated)
+    chunks(told, stated)
+    stages(told, stated)
+    schedule(told)
     if adapters := stated.of("lora_alpha", "peft_type", "target_modules") and stated.number("r"):
         told.setdefault("lora_rank", f"{adapters}")
     _shards(told, stated)
     _recomputed(told, stated)
     if (narrow := _narrow(stated)) and "precision" not in told:
         told["precision"] = narrow
+    if stated.framework == "nanotron" and f"{stated.of('tp_mode')}".upper() == "ALL_REDUCE" and "tp" in told:
+        told["no_sequence_parallel"] = ""
+    if stated.framework == "nanotron" and stated.of("recompute_layer") is True:
+        told["recompute"] = "full"
     if stated.framework.startswith(("megatron", "nemo")):
-        _megatron(told, stated)
-
-
-def _degrees(told: Mapping[str, str]) -> int:
-    return math.prod(int(told.get(name, 1)) for name in ("tp", "pp", "cp"))
-
-
-def ranks_of(told: Mapping[str, str]) -> int:
-    """Data parallel ranks; 0 where nobody says how many accelerators there are."""
-    return max(int(told["gpus"]) // _degrees(told), 1) if "gpus" in told else 0
+        megatron(told, stated)
 
 
 def _accelerators(told: dict[str, str], stated: Stated) -> None:
@@ -109,7 +65,7 @@ def _accelerators(told: dict[str, str], stated: Stated) -> None:
     if each and (nodes or launched):
         told["gpus"] = f"{max(nodes, 1) * each}"
     elif "gpus" not in told and (replicas := stated.number("dp", "data_parallel_size")):
-        told["gpus"] = f"{replicas * _degrees(told)}"
+        told["gpus"] = f"{replicas * degrees_of(told)}"
 
 
 _AXES = {"tp": ("tensor", "tensor_sequence", "tensor_transpose"), "pp": ("pipeline",), "ep": ("expert",),
@@ -139,28 +95,6 @@ def _meshes(told: dict[str, str], stated: Stated) -> None:
     if each := stated.number("per_device_batch_size"):
         rank = math.prod(size for name, size in degrees.items() if name != "ep")
         told["micro_batch"] = f"{each * rank}"
-
-
-def _chunks(told: dict[str, str], stated: Stated) -> None:
-    layers = stated.number("num_layers", "num_hidden_layers")
-    each = stated.number("num_layers_per_virtual_pipeline_stage")
-    stages = int(told.get("pp", 1))
-    if "vpp" not in told and each and layers % (stages * each) == 0 and layers > stages * each:
-        told["vpp"] = f"{layers // (stages * each)}"
-
-
-def _uneven(told: dict[str, str], stated: Stated) -> None:
-    """Layers of each stage, where the first or the last one has its own number or Megatron's layout is given."""
-    layout = stated.of("pipeline_model_parallel_layout")
-    if isinstance(layout, str) and "|" in layout:
-        told["stage_layers"] = layout
-        return
-    first, last = (stated.number(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
-    stages, layers = int(told.get("pp", 1)), stated.number("num_layers", "num_hidden_layers")
-    between, rest = stages - (first > 0) - (last > 0), layers - first - last
-    if (first or last) and "vpp" not in told and between > 0 and rest > 0 and rest % between == 0:
-        each = [*[first] * (first > 0), *[rest // between] * between, *[last] * (last > 0)]
-        told["stage_layers"] = ",".join(f"{one}" for one in each)
 
 
 def each_rank(told: dict[str, str], stated: Stated, steps: int) -> int:
@@ -269,24 +203,3 @@ def _narrow(stated: Stated) -> str:
     usual = catalog.load("frameworks", stated.framework).usual
     rows = f"{stated.of('recipe_name') or ''}".lower()
     return f"{usual.get(f'precision_{word}_{rows}') or usual.get(f'precision_{word}', word)}"
-
-
-def _megatron(told: dict[str, str], stated: Stated) -> None:
-    """Switches that are on here where nothing is said, and off on Megatron's command line."""
-    off = stated.of("sequence_parallel")
-    if int(told.get("tp", 1)) > 1 and (off is False or (stated.arguments and off is None)):
-        told["no_sequence_parallel"] = ""
-    if f"{stated.of('name')}".lower() == "distributed_fused_adam":  # NeMo's optim.name
-        told.setdefault("zero", "1")
-    if f"{stated.of('moe_token_dispatcher_type')}" == "flex":
-        backend = f"{stated.of('moe_flex_dispatcher_backend') or 'deepep'}".lower()
-        told.setdefault("expert_dispatcher", "hybridep" if backend == "hybridep" else "deepep")
-    narrow, half = told.get("precision"), stated.of("grad_reduce_in_bf16") is True
-    if stated.of("fp8_param_gather") is True and narrow in ("fp8", "mxfp8") and (half or narrow == "fp8"):
-        told["precision"] = f"{narrow}-parameters{'' if half else '-fp32-grads'}"
-    if not stated.arguments:
-        return
-    if ranks_of(told) > 1 and stated.of("overlap_grad_reduce", "use_megatron_fsdp") is None:
-        told["no_dp_comm_overlap"] = ""
-    if stated.of("bf16") is True and stated.of("grad_reduce_in_bf16") is None:
-        told.setdefault("precision", "bf16-fp32-grads")
