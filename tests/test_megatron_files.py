@@ -64,6 +64,37 @@ model:
 """
 
 
+NANOTRON = """model:
+  model_config:
+    hidden_act: silu
+    hidden_size: 2048
+    intermediate_size: 8192
+    is_llama_config: true
+    max_position_embeddings: 4096
+    num_attention_heads: 32
+    num_hidden_layers: 24
+    num_key_value_heads: 32
+    pad_token_id: null
+    rms_norm_eps: 1.0e-05
+    tie_word_embeddings: true
+    vocab_size: 49152
+optimizer:
+  accumulate_grad_in_fp32: false
+  zero_stage: 1
+parallelism:
+  dp: 16
+  pp: 2
+  pp_engine: afab
+  recompute_layer: true
+  tp: 4
+  tp_mode: ALL_REDUCE
+tokens:
+  batch_accumulation_per_replica: 2
+  micro_batch_size: 4
+  sequence_length: 4096
+"""
+
+
 def _parameters(text: str, tmp_path: Path, name: str = "run.sh") -> int:
     file = tmp_path / name
     file.write_text(text, encoding="utf-8")
@@ -139,6 +170,17 @@ def test_a_yaml_of_nemo_is_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[s
     want = {"tp": 4, "pp": 4, "gpus": 128, "zero": 1, "seq": 4096, "recompute": "full", "recompute_layers": 2}
     assert {name: found["job"][name] for name in want} == want
     assert found["job"]["framework"] == "nemo" and "not read" not in told
+
+
+def test_a_yaml_of_nanotron_is_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    h = 2048
+    layers = 24 * (4 * h * h + 3 * h * 8192 + 2 * h)
+    assert _parameters(NANOTRON, tmp_path, "tiny.yaml") == layers + h + 49152 * h
+    found, told = _read(NANOTRON, "tiny.yaml", tmp_path, capsys)
+    want = {"tp": 4, "pp": 2, "gpus": 128, "zero": 1, "schedule": "gpipe", "recompute": "full", "precision": "bf16",
+            "sequence_parallel": False, "micro_batch": 4, "global_batch": 128, "framework": "nanotron"}  # fmt: skip
+    assert {name: found["job"][name] for name in want} == want
+    assert "not read" not in told
 
 
 def test_modules_that_recompute_and_predictions_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ MODEL = inspect.Parameter(
 JOB_FILE = _own(
     "job", "--job", Path | None,
     "TOML file of MODEL and job options, one value each, as distsim step takes them, or a script of Megatron or YAML "
-    "of NeMo with the model's sizes; the command line wins",
+    "of NeMo or nanotron with the model's sizes; the command line wins",
 )  # fmt: skip
 SHOW_CONFIG = _own("show_config", "--show-config", bool, "print every option and where it comes from, then exit")
 

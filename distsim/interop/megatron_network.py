@@ -16,6 +16,8 @@ from distsim.specs.model import Model
 
 NEEDED = ("num_layers", "hidden_size", "num_attention_heads")
 """Sizes without which there is no network; all others have defaults."""
+NEEDED_AS_TRANSFORMERS = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+"""The same in nanotron's YAML."""
 ELSEWHERE = ("hybrid_override_pattern", "hybrid_layer_pattern", "hybrid_attention_ratio", "is_hybrid_model",
              "encoder_num_layers", "decoder_num_layers", "bert_binary_head", "linear_attention_freq",
              "experimental_attention_variant", "use_checkpoint_args", "heterogeneous_layers_config_path",
@@ -98,7 +100,8 @@ def lacks(stated: Stated) -> list[str]:
     """What of a network's needed sizes a file does not state, as it would be spelt; all of them where it is about no
     network at all."""
     have = {last_of(key) for key, value in stated.keys.items() if value is not None}
-    return [f"--{name.replace('_', '-')}" if stated.arguments else name for name in NEEDED if name not in have]
+    needed = NEEDED_AS_TRANSFORMERS if stated.framework == "nanotron" else NEEDED
+    return [f"--{name.replace('_', '-')}" if stated.arguments else name for name in needed if name not in have]
 
 
 def read_network(stated: Stated, path: Path) -> Network:

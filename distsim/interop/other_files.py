@@ -86,7 +86,7 @@ KINDS = (
           "encoder_seq_length", "language_model")),
 )  # fmt: skip
 """The most telling first; keys as people write them (recalled)."""
-READ = ("megatron", "nemo")
+READ = ("megatron", "nemo", "nanotron")
 """How the frameworks begin whose files are read where they state a network's sizes."""
 MOST_LEFT = 4
 """Keys that are told to need a look."""

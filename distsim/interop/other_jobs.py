@@ -1,5 +1,5 @@
-"""Files of Megatron and NeMo that state a network by its sizes, which is enough to read them: as a model, and as a job
-of that model and of the options that the file comes to."""
+"""Files of Megatron, NeMo and nanotron that state a network by its sizes, which is enough to read them: as a model, and
+as a job of that model and of the options that the file comes to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.interop.megatron_network import Network, lacks, read_network
+from distsim.interop.nanotron_network import nanotron_network
 from distsim.interop.other_files import READ, Kind, found_kind, keys_and_text, stated_twice
 from distsim.interop.other_megatron import CONSUMED
 from distsim.interop.other_options import left_of, meant_by, whole_of
@@ -30,10 +31,14 @@ _HARMLESS = (
     "dependency data_cache_path no_create_attention_mask_in_dataloader no_mmap_bin_files log_params_norm "
     "log_num_zeros_in_grad log_timers_to_tensorboard log_memory_to_tensorboard log_validation_ppl_to_tensorboard "
     "log_progress eval_global_batch_size distributed_timeout_minutes override_opt_param_scheduler group_name "
-    "init_method init_method_std model_type moe_router_load_balancing_type moe_aux_loss_coeff test_mode"
+    "init_method init_method_std model_type moe_router_load_balancing_type moe_aux_loss_coeff test_mode "
+    "torch_adam_is_fused tokenizer_name_or_path tokenizer_revision tokenizer_max_length tp_linear_async_communication"
 )
 HARMLESS = frozenset(_HARMLESS.split())
 """Keys that change neither memory nor time, or that only head a section (recalled)."""
+_SECTIONS = "checkpoints general logging exp_manager data data_stages profiler s3_upload lighteval init_method"
+SECTIONS = frozenset((*_SECTIONS.split(), "learning_rate_scheduler"))
+"""Sections of YAML files that change neither."""
 UNSAID = {"gpus": "how many accelerators there are", "seq": "the length of a sequence"}
 """Options that a job of such a file needs, and what they say."""
 
@@ -48,7 +53,7 @@ class Read(NamedTuple):
 def network_in(path: Path) -> Network | None:
     """The network whose sizes a file states; None where it is no such file."""
     found = _network_file(path)
-    return read_network(found[1], path) if found is not None else None
+    return _network(found[1], path) if found is not None else None
 
 
 def network_notes(path: Path) -> Iterator[str]:
@@ -57,7 +62,7 @@ def network_notes(path: Path) -> Iterator[str]:
     if found is None:
         return
     kind, stated = found
-    network = read_network(stated, path)
+    network = _network(stated, path)
     if network.assumed:
         yield f"{path}: the model is that of {kind.called}; not stated and assumed: {'; '.join(network.assumed)}"
     if twice := [key for key in stated_twice(path) if last_of(key) in network.used]:
@@ -84,7 +89,7 @@ def job_in(path: Path, kinds: Mapping[str, Any]) -> Read | None:
               for name, what in UNSAID.items() if name not in told]  # fmt: skip
     if notes:
         lines.append(f"{path}: to be stated besides: {'; '.join(notes)}")
-    unread = _unread(stated.keys, read_network(stated, path).used)
+    unread = _unread(stated.keys, _network(stated, path).used)
     if unread:
         more = f" and {len(unread) - MOST_NAMED} more" if len(unread) > MOST_NAMED else ""
         lines.append(f"{path}: not read: {', '.join(unread[:MOST_NAMED])}{more}")
@@ -101,6 +106,10 @@ def _network_file(path: Path) -> tuple[Kind, Stated] | None:
         return None
     stated = Stated(keys, kind.framework, path.parent)
     return None if lacks(stated) else (kind, stated)
+
+
+def _network(stated: Stated, path: Path) -> Network:
+    return nanotron_network(stated, path) if stated.framework == "nanotron" else read_network(stated, path)
 
 
 def _defaults(told: dict[str, str], stated: Stated) -> None:
@@ -125,7 +134,12 @@ def _typed(told: Mapping[str, str], kinds: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def _unread(keys: Iterable[str], used: frozenset[str]) -> list[str]:
-    """Keys that nothing here read and that may change an answer."""
-    known = used | CONSUMED | HARMLESS
+    """Keys that nothing here read and that may change an answer; not those that head others."""
+    known, heads = used | CONSUMED | HARMLESS, {key[:place] for key in keys for place in _dots(key)}
     return [key for key in keys
-            if last_of(key) not in known and meant_by(key) is None and not without_effect(last_of(key))]  # fmt: skip
+            if last_of(key) not in known and key not in heads and not SECTIONS & set(key.split("."))
+            and meant_by(key) is None and not without_effect(last_of(key))]  # fmt: skip
+
+
+def _dots(key: str) -> Iterator[int]:
+    return (place for place, letter in enumerate(key) if letter == ".")

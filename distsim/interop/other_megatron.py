@@ -12,7 +12,8 @@ _SUMMED = (
     "pipeline_model_parallel_layout bf16 fp16 fp8_format fp8_recipe precision overlap_grad_reduce "
     "overlap_param_gather grad_reduce_in_bf16 sequence_parallel use_distributed_optimizer "
     "moe_token_dispatcher_type moe_enable_deepep moe_flex_dispatcher_backend fp8_param_gather "
-    "activations_checkpoint_num_layers activations_checkpoint_method trainer model"
+    "activations_checkpoint_num_layers activations_checkpoint_method recompute_layer tp_mode pp_engine "
+    "accumulate_grad_in_fp32 dtype"
 )
 CONSUMED = frozenset((*PER_NODE, *_SUMMED.split()))
 """Keys of Megatron and NeMo that are read together with others, beside those that are options by themselves."""

@@ -45,16 +45,16 @@ def add_sums(told: dict[str, str], stated: Stated) -> None:
     chunks(told, stated)
     stages(told, stated)
     schedule(told)
+    if "tp" not in told:
+        told.pop("tp_comm_overlap", None)
     if adapters := stated.of("lora_alpha", "peft_type", "target_modules") and stated.number("r"):
         told.setdefault("lora_rank", f"{adapters}")
     _shards(told, stated)
     _recomputed(told, stated)
     if (narrow := _narrow(stated)) and "precision" not in told:
         told["precision"] = narrow
-    if stated.framework == "nanotron" and f"{stated.of('tp_mode')}".upper() == "ALL_REDUCE" and "tp" in told:
-        told["no_sequence_parallel"] = ""
-    if stated.framework == "nanotron" and stated.of("recompute_layer") is True:
-        told["recompute"] = "full"
+    if stated.framework == "nanotron":
+        _nanotron(told, stated)
     if stated.framework.startswith(("megatron", "nemo")):
         megatron(told, stated)
 
@@ -203,3 +203,13 @@ def _narrow(stated: Stated) -> str:
     usual = catalog.load("frameworks", stated.framework).usual
     rows = f"{stated.of('recipe_name') or ''}".lower()
     return f"{usual.get(f'precision_{word}_{rows}') or usual.get(f'precision_{word}', word)}"
+
+
+def _nanotron(told: dict[str, str], stated: Stated) -> None:
+    """Modes that nanotron has keys of its own for."""
+    if f"{stated.of('tp_mode')}".upper() == "ALL_REDUCE" and "tp" in told:
+        told["no_sequence_parallel"] = ""
+    if stated.of("recompute_layer") is True:
+        told["recompute"] = "full"
+    if stated.of("accumulate_grad_in_fp32") is False:
+        told.setdefault("precision", "bf16")
