@@ -164,8 +164,8 @@ TYPED = [
      'pipeline_parallel_schedule = "Interleaved1F1B"\n', "torchtitan",
      f"llama-3-70b --framework torchtitan --seq 8192 --pp 2 --schedule interleaved-1f1b --global-batch 8 {PER_RANK}"),
     ("async.toml", f"{TITAN}[parallelism]\ntensor_parallel_degree = 8\nenable_async_tensor_parallel = true\n"
-     'pipeline_parallel_schedule = "1F1B"\n', "torchtitan",
-     "llama-3-70b --framework torchtitan --seq 8192 --tp 8 --tp-comm-overlap --micro-batch 8"),
+     'pipeline_parallel_schedule = "1F1B"\n[compile]\nenable = true\n', "torchtitan",
+     "llama-3-70b --framework torchtitan --seq 8192 --tp 8 --tp-comm-overlap --compile --micro-batch 8"),
     ("nanotron.yaml", NANOTRON, "nanotron", "MODEL --framework nanotron --tp 4 --pp 2 --micro-batch 2 --gpus 64"),
     ("fsdp.yaml", FSDP, "accelerate", "MODEL --framework fsdp --offload optimizer,parameters --gpus 16 --zero 3"),
     ("grads.yaml", GRADIENTS, "accelerate", "MODEL --framework fsdp --gpus 16 --zero 2"),
