@@ -172,6 +172,35 @@ def test_a_yaml_of_nemo_is_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert found["job"]["framework"] == "nemo" and "not read" not in told
 
 
+def test_a_log_with_all_arguments_is_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Megatron prints all of them, defaults too, which say nothing where what they belong to is off."""
+    said = {"num_layers": 32, "hidden_size": 4096, "ffn_hidden_size": 14336, "num_attention_heads": 32, "bf16": True,
+            "group_query_attention": True, "num_query_groups": 8, "max_position_embeddings": 8192, "swiglu": True,
+            "position_embedding_type": "rope", "normalization": "RMSNorm", "vocab_size": None, "add_bias_linear": False,
+            "untie_embeddings_and_output_weights": True, "padded_vocab_size": 128256, "seq_length": 8192,
+            "attention_dropout": 0.0, "hidden_dropout": 0.0, "micro_batch_size": 1, "global_batch_size": 64,
+            "tensor_model_parallel_size": 2, "world_size": 16, "use_distributed_optimizer": True, "num_experts": None,
+            "sequence_parallel": True, "expert_tensor_parallel_size": 2, "data_parallel_sharding_strategy": "no_shard",
+            "use_megatron_fsdp": False, "encoder_num_layers": 32, "bert_binary_head": True, "fp8_recipe": "delayed",
+            "is_hybrid_model": False, "hybrid_attention_ratio": 0.0, "overlap_grad_reduce": True,
+            "grad_reduce_in_bf16": False, "use_checkpoint_args": False, "moe_layer_freq": 1}  # fmt: skip
+    lines = [f"[default0]:  {name} {'.' * (48 - len(name))} {value}" for name, value in said.items()]
+    text = "\n".join(["---- arguments ----", *lines, "---- end of arguments ----", "building GPT model ..."])
+    assert _parameters(text, tmp_path, "train.log") == load_model("llama-3-8b").parameters
+    found, told = _read(text, "train.log", tmp_path, capsys)
+    want = {"tp": 2, "gpus": 16, "zero": 1, "global_batch": 64, "sequence_parallel": True,
+            "precision": "bf16-fp32-grads", "dp_comm_overlap": True}  # fmt: skip
+    assert {name: found["job"][name] for name in want} == want
+    assert "not read" not in told and "assumed" not in told
+
+
+def test_scripts_that_train_no_decoder_are_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(f"pretrain_bert.py {GPT3}")
+    assert run(["memory", str(file)]) == 2
+    assert "which are not read" in capsys.readouterr().err
+
+
 def test_a_yaml_of_nanotron_is_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     h = 2048
     layers = 24 * (4 * h * h + 3 * h * 8192 + 2 * h)

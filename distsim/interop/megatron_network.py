@@ -19,7 +19,7 @@ NEEDED = ("num_layers", "hidden_size", "num_attention_heads")
 NEEDED_AS_TRANSFORMERS = ("num_hidden_layers", "hidden_size", "num_attention_heads")
 """The same in nanotron's YAML."""
 ELSEWHERE = ("hybrid_override_pattern", "hybrid_layer_pattern", "hybrid_attention_ratio", "is_hybrid_model",
-             "encoder_num_layers", "decoder_num_layers", "bert_binary_head", "linear_attention_freq",
+             "decoder_num_layers", "linear_attention_freq",
              "experimental_attention_variant", "use_checkpoint_args", "heterogeneous_layers_config_path",
              "window_size", "window_attn_skip_freq")  # fmt: skip
 """Keys of networks that these sizes alone do not describe."""
@@ -107,7 +107,7 @@ def lacks(stated: Stated) -> list[str]:
 def read_network(stated: Stated, path: Path) -> Network:
     """The network of a file that states the needed sizes."""
     sizes = Sizes(stated, str(path))
-    other = next((key for key in ELSEWHERE if sizes.keys.get(key) not in (None, False, 0)), None)
+    other = next((key for key in ELSEWHERE if sizes.keys.get(key) not in (None, False, 0, "0.0")), None)
     if other is not None:
         raise DistsimError(f"{sizes.typed(other)} makes a network that its sizes alone do not describe",
                            "name the model, or describe it in a TOML (docs/models.md)", where=str(path))  # fmt: skip
@@ -189,7 +189,7 @@ def _attention(sizes: Sizes, hidden: int, heads: int) -> Iterator[tuple[str, Any
         yield from {"latent_attention": latent, "kv_heads": heads, "head_dim": nope + rope}.items()
         return
     groups, asked = sizes.whole("num_query_groups"), sizes.on("group_query_attention", default=not sizes.arguments)
-    if groups and not asked:
+    if groups and groups > 1 and not asked:
         sizes.assume(f"{heads} key-value heads: --num-query-groups has no effect without --group-query-attention")
     yield "kv_heads", (groups or (1 if sizes.arguments else heads)) if asked else heads
     yield "head_dim", sizes.whole("kv_channels") or hidden // max(heads, 1)

@@ -3,11 +3,12 @@ as a job of that model and of the options that the file comes to."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distsim.interop.megatron_network import Network, lacks, read_network
+from distsim.interop.megatron_network import ELSEWHERE, Network, lacks, read_network
 from distsim.interop.nanotron_network import nanotron_network
 from distsim.interop.other_files import READ, Kind, found_kind, keys_and_text, stated_twice
 from distsim.interop.other_megatron import CONSUMED
@@ -17,6 +18,10 @@ from distsim.other_names import Here, without_effect
 
 MOST_NAMED = 12
 """Keys of a file that are named one by one as not read."""
+MOST_UNREAD = 60
+"""Beyond so many they are only counted."""
+ELSE = re.compile(r"\bpretrain_(?:bert|t5|ict|mamba|vision\w*|vlm|hybrid)\b")
+"""Scripts of Megatron that train no decoder of these sizes."""
 _HARMLESS = (
     "master_addr master_port node_rank rdzv_id rdzv_endpoint vocab_file merge_file split mock_data manual_gc "
     "manual_gc_interval accelerator mcore_gpt layernorm_epsilon tokenizer optim data log_throughput timing_log_level "
@@ -32,7 +37,8 @@ _HARMLESS = (
     "log_num_zeros_in_grad log_timers_to_tensorboard log_memory_to_tensorboard log_validation_ppl_to_tensorboard "
     "log_progress eval_global_batch_size distributed_timeout_minutes override_opt_param_scheduler group_name "
     "init_method init_method_std model_type moe_router_load_balancing_type moe_aux_loss_coeff test_mode "
-    "torch_adam_is_fused tokenizer_name_or_path tokenizer_revision tokenizer_max_length tp_linear_async_communication"
+    "torch_adam_is_fused tokenizer_name_or_path tokenizer_revision tokenizer_max_length tp_linear_async_communication "
+    "accumulate_allreduce_grads_in_fp32 bert_binary_head encoder_num_layers add_position_embedding moe_layer_freq"
 )
 HARMLESS = frozenset(_HARMLESS.split())
 """Keys that change neither memory nor time, or that only head a section (recalled)."""
@@ -90,7 +96,9 @@ def job_in(path: Path, kinds: Mapping[str, Any]) -> Read | None:
     if notes:
         lines.append(f"{path}: to be stated besides: {'; '.join(notes)}")
     unread = _unread(stated.keys, _network(stated, path).used)
-    if unread:
+    if len(unread) > MOST_UNREAD:  # a log has all arguments, most as they are by default
+        lines.append(f"{path}: {len(unread)} other arguments are not read")
+    elif unread:
         more = f" and {len(unread) - MOST_NAMED} more" if len(unread) > MOST_NAMED else ""
         lines.append(f"{path}: not read: {', '.join(unread[:MOST_NAMED])}{more}")
     return Read({"model": str(path), "framework": framework, **options}, tuple(lines))
@@ -102,7 +110,7 @@ def _network_file(path: Path) -> tuple[Kind, Stated] | None:
         return None  # recipes name their models
     keys, text = keys_and_text(path)
     kind = found_kind(keys, text)
-    if kind is None or not kind.framework.startswith(READ):
+    if kind is None or not kind.framework.startswith(READ) or ELSE.search(text):
         return None
     stated = Stated(keys, kind.framework, path.parent)
     return None if lacks(stated) else (kind, stated)
@@ -118,7 +126,9 @@ def _defaults(told: dict[str, str], stated: Stated) -> None:
         return
     if "precision" not in told and not any(stated.of(name) for name in ("bf16", "fp16", "fp8_format", "fp8")):
         told["precision"] = "fp32"
-    if stated.number("num_experts") and "tp" in told:
+    if not stated.number("num_experts"):
+        told.pop("etp", None)
+    elif "tp" in told:
         told["etp"] = f"{stated.number('expert_tensor_parallel_size') or told['tp']}"
 
 
@@ -135,7 +145,7 @@ def _typed(told: Mapping[str, str], kinds: Mapping[str, Any]) -> Iterator[tuple[
 
 def _unread(keys: Iterable[str], used: frozenset[str]) -> list[str]:
     """Keys that nothing here read and that may change an answer; not those that head others."""
-    known, heads = used | CONSUMED | HARMLESS, {key[:place] for key in keys for place in _dots(key)}
+    known, heads = used | CONSUMED | HARMLESS | {*ELSEWHERE}, {key[:place] for key in keys for place in _dots(key)}
     return [key for key in keys
             if last_of(key) not in known and key not in heads and not SECTIONS & set(key.split("."))
             and meant_by(key) is None and not without_effect(last_of(key))]  # fmt: skip

@@ -34,7 +34,7 @@ def megatron(told: dict[str, str], stated: Stated) -> None:
         told["precision"] = f"{narrow}-parameters{'' if half else '-fp32-grads'}"
     if not stated.arguments:
         return
-    if ranks_of(told) > 1 and stated.of("overlap_grad_reduce", "use_megatron_fsdp") is None:
+    if ranks_of(told) > 1 and not any(map(stated.of, ("overlap_grad_reduce", "use_megatron_fsdp"))):
         told["no_dp_comm_overlap"] = ""
-    if stated.of("bf16") is True and stated.of("grad_reduce_in_bf16") is None:
+    if stated.of("bf16") is True and not stated.of("grad_reduce_in_bf16"):
         told.setdefault("precision", "bf16-fp32-grads")

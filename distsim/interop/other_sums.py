@@ -116,7 +116,10 @@ def each_rank(told: dict[str, str], stated: Stated, steps: int) -> int:
 
 
 def _shards(told: dict[str, str], stated: Stated) -> None:
-    strategy = f"{stated.of('fsdp_sharding_strategy', 'sharding_strategy', 'data_parallel_sharding_strategy') or ''}"
+    named = ["fsdp_sharding_strategy", "sharding_strategy"]
+    if not stated.arguments or stated.of("use_megatron_fsdp") or stated.of("use_custom_fsdp"):  # has a default
+        named.append("data_parallel_sharding_strategy")
+    strategy = f"{stated.of(*named) or ''}"
     words = {*re.split(r"[ ,]+", f"{stated.of('fsdp') or ''} {strategy}".lower())}
     kept = f"{stated.of('fsdp_reshard_after_forward', 'reshard_after_forward')}".lower() in ("false", "never")
     stage = next((stage for stage, names in _STRATEGIES.items() if words & set(names)), None)
