@@ -273,6 +273,38 @@ def test_what_is_no_network_is_one_error(
     assert problem in told and hint in told and "Traceback" not in told
 
 
+@pytest.mark.parametrize(
+    ("nodes", "tp", "gpus", "said"),
+    [("NNODES=${SLURM_NNODES:-\"4\"}", "TP=${TP_SIZE:-2}", 32, {"tp": 2, "zero": 1}),
+     ("export NNODES='2'", "TP=4", 16, {"tp": 4}), ("NNODES=${NNODES-3}", "TP=1", 24, {"tp": 1})],
+)  # fmt: skip
+def test_variables_have_their_usual_values(
+    nodes: str, tp: str, gpus: int, said: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"{nodes}\n{tp}\n{LLAMA} --nproc_per_node 8 --nnodes $NNODES --tensor-model-parallel-size ${{TP}} "
+    found, told = _read(text + "--use-distributed-optimizer\n", "run.sh", tmp_path, capsys, "--gpu", "h200-sxm")
+    assert {name: found["job"][name] for name in said} == said and found["job"]["gpus"] == gpus
+    assert "to be stated" not in told
+
+
+def test_variables_that_nothing_sets_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown number of nodes was one node, and a degree was left out without a word."""
+    text = f"TP=$1\n{LLAMA} --nproc_per_node 8 --nnodes $SLURM_NNODES --tensor-model-parallel-size $TP\n"
+    _, told = _read(text, "run.sh", tmp_path, capsys, "--gpus", "16", "--gpu", "h200-sxm")
+    assert "--nnodes is $SLURM_NNODES, which the file does not set" in told and "--gpus 8" not in told
+    assert "--tensor-model-parallel-size is $TP, which the file does not set" in told
+    assert "how many accelerators there are is not stated there" in told
+
+
+def test_a_file_that_is_taken_as_a_model_alone_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(LLAMA)
+    assert run(["memory", str(file), "--gpu", "h200-sxm", "--seq", "2048"]) in (0, 1)
+    assert f"--job {file} also takes its degrees" in capsys.readouterr().err
+    assert run(["memory", "--job", str(file), "--gpus", "8"]) in (0, 1)
+    assert "also takes its degrees" not in capsys.readouterr().err
+
+
 def test_arguments_that_are_stated_twice_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "run.sh"
     file.write_text(LLAMA + "--num-layers 16\n")

@@ -90,6 +90,17 @@ def _other_job(path: Path, known: Mapping[str, Any]) -> dict[str, Any] | None:
     return read.options
 
 
+def tell_job(model: Any, job_file: Path | None) -> None:
+    """Note that a file which is named as a model states a whole job, too."""
+    if not isinstance(model, str) or not os.path.isfile(model) or model.lower().endswith((".toml", ".json")):
+        return
+    from distsim.interop.other_jobs import states_network
+    from distsim.report import talk
+
+    if (job_file is None or not os.path.samefile(model, job_file)) and states_network(Path(model)):
+        talk.note(f"{model} is taken as a model alone: --job {model} also takes its degrees, batch and precision")
+
+
 def _refuse_other(path: Path, model: str | None) -> None:
     from distsim.interop.other_files import refuse_other
 

@@ -96,6 +96,7 @@ def with_places(typed: dict[str, Any], file: Path | None = None) -> tuple[dict[s
     under = config.places(known, file, typed.get("model"))
     merged, origins = config.merge(typed, under)
     places.remember(merged, origins)
+    config.tell_job(typed.get("model"), file)
     if file is not None:
         _tell_replaced(under[0].options, merged, file)
     return merged, origins

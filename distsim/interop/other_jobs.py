@@ -56,6 +56,11 @@ class Read(NamedTuple):
     notes: tuple[str, ...]
 
 
+def states_network(path: Path) -> bool:
+    """Whether a file states a network by its sizes."""
+    return _network_file(path) is not None
+
+
 def network_in(path: Path) -> Network | None:
     """The network whose sizes a file states; None where it is no such file."""
     found = _network_file(path)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distsim.errors import DistsimError
-from distsim.interop.other_stated import Stated, last_of, ranks_of
+from distsim.interop.other_stated import NODES, PER_NODE, Stated, last_of, ranks_of
 from distsim.interop.other_sums import add_sums, each_rank, shards_by_fsdp
 from distsim.other_names import Here, here
 
@@ -84,6 +84,13 @@ def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
 def left_of(stated: Mapping[str, Any], told: Mapping[str, str]) -> Iterator[str]:
     """Keys that change a job in a way that somebody has to say, with the option that does."""
     for key, value in stated.items():
+        if (
+            isinstance(value, str)
+            and "$" in value
+            and (meant_by(key) is not None or last_of(key) in (*NODES, *PER_NODE))
+        ):
+            yield f"{key} is {value}, which the file does not set"
+            continue
         found = next((one for one in here(key.removesuffix(".enabled"), LOOKED_AT) if one.why), None)
         said = value is True or value not in (None, False, "", "none", "null", "auto", 0, 1, -1)
         if found is not None and said and found.name not in told:

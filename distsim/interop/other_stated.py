@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 ARGUMENTS = ("--tensor-model-parallel-size", "--micro-batch-size", "--num-layers")
 """Keys of Megatron's command line."""
+NODES = ("num_nodes", "nnodes", "n_nodes")
 PER_NODE = ("devices", "nproc_per_node", "gpus_per_node", "num_gpus_per_node", "num_gpus")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from distsim.errors import DistsimError
 from distsim.interop.other_megatron import megatron
 from distsim.interop.other_pipelines import chunks, schedule, stages
-from distsim.interop.other_stated import PER_NODE, Stated, degrees_of, last_of, ranks_of
+from distsim.interop.other_stated import NODES, PER_NODE, Stated, degrees_of, last_of, ranks_of
 
 if TYPE_CHECKING:
     from distsim.specs.support import Supports
@@ -60,7 +60,9 @@ def add_sums(told: dict[str, str], stated: Stated) -> None:
 
 
 def _accelerators(told: dict[str, str], stated: Stated) -> None:
-    nodes, each = stated.number("num_nodes", "nnodes", "n_nodes"), stated.number(*PER_NODE)
+    nodes, each = stated.number(*NODES), stated.number(*PER_NODE)
+    if not nodes and "$" in f"{stated.of(*NODES)}":
+        return  # somebody's who starts the script
     launched = stated.number("nproc_per_node", "gpus_per_node", "num_gpus_per_node")
     if each and (nodes or launched):
         told["gpus"] = f"{max(nodes, 1) * each}"

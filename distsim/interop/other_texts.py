@@ -25,7 +25,11 @@ _OVERRIDE = re.compile(r"(?<=\s)([a-z]\w*(?:\.\w+)*)=([\w./-]+)(?=\s|$)")
 """``trainer.devices=8`` behind a command, as Hydra, NeMo and MaxText have it; a line of its own is a variable."""
 _LAUNCHED = re.compile(r"(?<!\S)(NPROC_PER_NODE|GPUS_PER_NODE|NNODES|NUM_NODES)=(\d+)(?!\S)")
 """Variables that launchers read."""
-_VARIABLE = re.compile(r"^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=[\"']?([\w./-]+)[\"']?\s*(?:#.*)?$", re.MULTILINE)
+_VARIABLE = re.compile(
+    r"""^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=["']?(?:\$\{\w+:?[-=])?["']?([\w./-]+)["']?\}?["']?\s*$""",
+    re.MULTILINE,
+)
+"""``TP=2``, and ``TP=${TP_SIZE:-2}``, which is 2 unless somebody says otherwise."""
 _NAMED = re.compile(r"\$\{?([A-Za-z_]\w*)(?::[-=]([\w./-]+))?\}?")
 """A variable of a shell, with what it is where it is not set."""
 LEAST_ARGUMENTS = 3
