@@ -66,12 +66,12 @@ def read_options(path: Path, known: Mapping[str, Any], model: str | None = None)
                 if (read := _other_job(path, known)) is not None:
                     return read
                 _refuse_other(path, model)
-            from distsim.other_names import meant
+            from distsim.cli.misuse import OF_MODELS, SHAPE
+            from distsim.other_names import here, meant
 
             hint = (
-                meant(name, known)
-                or "such a file holds MODEL and job options, named as distsim step has them, e.g. gpu, gpus, tp, zero"
-            )
+                OF_MODELS if name in SHAPE or (here(name, SHAPE) and not here(name, known)) else meant(name, known)
+            ) or "such a file holds MODEL and job options, named as distsim step has them, e.g. gpu, gpus, tp, zero"
             raise DistsimError(f"unknown option {name!r}", hint, where=str(path))
     folder = "" if handed_over(path) else os.path.dirname(path)
     return {name: _anchored(value, folder) if folder and name in PATHS else value for name, value in named.items()}

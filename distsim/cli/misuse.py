@@ -17,6 +17,7 @@ KINDS = {"valid integer": "a whole number", "valid number": "a number"}
 SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "per_token", "gated", "norm",
          "activation", "tied_embeddings")  # fmt: skip
 """What other tools take as options and a model states."""
+OF_MODELS = "a model's shape comes from its preset, TOML or config.json: distsim show models"
 ZERO_STAGES = ("0", "1", "2", "3")
 OPEN = ("auto", "max", "best", "optimal")
 """What somebody writes who leaves a number to the program."""
@@ -114,7 +115,7 @@ def _instead(name: str, flags: Sequence[str], command: str) -> str:
     if name == "--model" or (here(name, ("model",)) and "model" not in known):
         return f"the model is a plain argument: distsim {command} llama-7b"
     if here(name, SHAPE) and not here(name, known):
-        return "a model's shape comes from its preset, TOML or config.json: distsim show models"
+        return OF_MODELS
     return meant(name, known, option=True)
 
 

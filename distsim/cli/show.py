@@ -196,12 +196,15 @@ def _config_of(name: str) -> str | None:
     """A Hugging Face configuration by its path, its folder or its name on the Hub, or another tool's file; None for a
     preset."""
     from distsim.interop.models import config_file, refuse_bare_folder
+
+    if (found := config_file(name)) is not None:
+        return str(found)
+    refuse_bare_folder(name)
+    if not Path(name).is_file():
+        return None
     from distsim.interop.other_files import is_others
 
-    found = config_file(name)
-    if found is None:
-        refuse_bare_folder(name)
-    return str(found) if found else name if Path(name).is_file() and is_others(Path(name)) else None
+    return name if is_others(Path(name)) else None
 
 
 def _show_config(name: str, file: str, json: bool) -> None:
