@@ -66,21 +66,21 @@ _NAMES: dict[str, str] = {
     "sequence_parallel": "sp sequence-parallelism enable-sequence-parallel",
     "seq": "seq-len seqlen seq-length sequence-length sequence-len max-seq-len max-seq-length max-sequence-length "
     "max-length model-max-length cutoff-len context context-length context-len max-context-length block-size n-ctx "
-    "max-position-embeddings tokens-per-sequence max-target-length",
+    "max-position-embeddings tokens-per-sequence max-target-length encoder-seq-length",
     "micro_batch": f"{_BATCH} micro-batch-size mbs train-micro-batch-size-per-gpu per-device-train-batch-size "
     "per-device-batch-size device-train-microbatch-size microbatch microbatch-size pipeline-parallel-microbatch-size",
     "global_batch": f"{_BATCH} global-batch-size gbs train-batch-size global-train-batch-size total-batch-size",
     "zero": "zero-stage zero-optimization zero-optimization-stage deepspeed-stage",
     "zero_group": "dp-shard dp-shard-size data-parallel-shard-degree data-parallel-shard-dim mics-shard-size hsdp-size "
     "parallelism-config-dp-shard-size",
-    "recompute": "recompute-granularity recomputation remat activation-checkpoint-mode ac-mode",
+    "recompute": "recompute-granularity activations-checkpoint-granularity recomputation remat ac-mode "
+    "activation-checkpoint-mode",
     "precision": "dtype torch-dtype param-dtype data-type mixed-precision mixed-precision-param amp fp8-format "
     "fp8-recipe weight-dtype",
     "optimizer": "optim optimizer-type optimizer-name opt-type", "optimizer_rank": "galore-rank apollo-rank",
-    "lora_rank": "lora-r lora-dim rank",
+    "lora_rank": "lora-r lora-dim rank", "dora": "use-dora lora-use-dora",
     "lora_targets": "target-modules lora-target-modules lora-target lora-attn-modules",
     "reference": "ref-model ref-model-path reference-model ref-policy",
-    "dora": "use-dora lora-use-dora",
     "lora_whole": "modules-to-save lora-modules-to-save additional-target",
     "quantize": "quantization quantization-bit bnb-4bit-quant-type",
     "loss": "cross-entropy-loss-fusion cross-entropy-fusion-impl",

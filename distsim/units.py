@@ -100,7 +100,13 @@ def parse_time(text: Any, where: str, units: tuple[str, ...] = ("d", "h", "min")
     if isinstance(text, str) and text.strip().lstrip("+-").replace(".", "", 1).isdigit():
         *first, last = (f"{text if float(text) else 1}{unit}" for unit in units)
         raise DistsimError(f"{where} {text} has no unit", f"write e.g. {', '.join(first)} or {last}")
-    return parse(text, "s", where)
+    try:
+        return parse(text, "s", where)
+    except DistsimError as error:
+        examples = ", ".join(f"{number}{unit}" for number, unit in zip((30, 12, 90), units, strict=False))
+        raise DistsimError(
+            error.problem.replace("a quantity in s", "a time"), f"write a number and a unit, e.g. {examples}"
+        ) from None
 
 
 def parse(value: Any, dimension: str, what: str = "value") -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -361,6 +362,38 @@ def test_an_interrupt_tells_what_there_is_and_writes_no_file(
     out, err = capsys.readouterr()
     assert "until interrupted" in out and "all.csv is not written" in err and not list(tmp_path.iterdir())
     assert ("Best: distsim step" if blocks else "Interrupted before") in out
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_large_file_is_told_before_it_is_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    """A file of gigabytes came without a word, and filled its drive."""
+    from distsim.cli import search_files
+    from distsim.engine.layouts import parquet
+
+    monkeypatch.setattr(search_files, "LARGE", 1000)
+    monkeypatch.setattr(parquet, "ROWS", 4096)
+    file = tmp_path / f"all.{kind}"
+    assert run(["search", *SMALL, "--all", str(file)]) == 0
+    out, err = capsys.readouterr()
+    found = re.search(r"will have about ([\d.]+) ([kM])B for ([\d,]+) layouts", err)
+    assert found is not None
+    size, prefix, layouts = found.groups()
+    assert f"{layouts} layouts in" in out and err.count("will have") == 1
+    assert float(size) * {"k": 1e3, "M": 1e6}[prefix] == pytest.approx(
+        file.stat().st_size, rel=0.1 if kind == "csv" else 1
+    )
+
+
+def test_a_file_that_its_drive_has_no_room_for_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import shutil
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 0, 0))  # type: ignore[attr-defined]
+    told = answer(capsys, *SMALL, "--all", "all.csv", code=2)
+    assert "its drive has 0 B left" in told and ".parquet" in told and not list(tmp_path.iterdir())
 
 
 def test_the_command_states_what_was_stated(capsys: pytest.CaptureFixture[str]) -> None:

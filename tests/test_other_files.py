@@ -72,6 +72,16 @@ def test_a_job_file_with_another_tools_names_stays_a_job_file(
     assert "did you mean micro_batch" in told and "looks like" not in told
 
 
+@pytest.mark.parametrize("line", ["hidden_size = 4096", "layers = 2", "num_experts = 8"])
+def test_a_models_sizes_are_no_options_of_a_job(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A hidden size was an image's."""
+    file = tmp_path / "job.toml"
+    file.write_text(f'model = "llama-7b"\n{line}\n')
+    assert run(["memory", "--job", str(file)]) == 2
+    told = capsys.readouterr().err
+    assert "a model's shape comes from its preset" in told and "did you mean" not in told
+
+
 QLORA = """base_model: meta-llama/Meta-Llama-3-8B
 load_in_4bit: true
 adapter: qlora

@@ -148,7 +148,7 @@ TYPED = [
      "--precision fp8"),
     ("sft.sh", LAUNCHED, "arguments of transformers' Trainer", "qwen3-8b --framework huggingface --gpus 16 --seq 4096 "
      "--micro-batch 4 --recompute full --zero 3 --global-batch 512"),
-    ("nemo.yaml", NEMO, "a Megatron configuration", "MODEL --framework megatron-core --gpus 64 --tp 4 --pp 4 --vpp 5 "
+    ("nemo.yaml", NEMO, "a configuration of NeMo", "MODEL --framework nemo --gpus 64 --tp 4 --pp 4 --vpp 5 "
      "--micro-batch 1 --global-batch 128 --no-sequence-parallel"),
     ("bridge.py", BRIDGE, "a recipe of Megatron-Bridge", "llama-3-70b --framework megatron-bridge --tp 2 --pp 4 "
      "--global-batch 128 --micro-batch 1 --precision mxfp8-parameters"),
@@ -160,6 +160,12 @@ TYPED = [
      f"llama-3-70b --framework torchtitan --seq 8192 --pp 2 --global-batch 8 {PER_RANK}"),
     ("head.toml", HEAD, "torchtitan", "llama-3-8b --framework torchtitan --seq 4096 --compile --micro-batch 2 "
      "--global-batch 256"),
+    ("interleaved.toml", f"{TITAN}[parallelism]\npipeline_parallel_degree = 2\nenable_async_tensor_parallel = true\n"
+     'pipeline_parallel_schedule = "Interleaved1F1B"\n', "torchtitan",
+     f"llama-3-70b --framework torchtitan --seq 8192 --pp 2 --schedule interleaved-1f1b --global-batch 8 {PER_RANK}"),
+    ("async.toml", f"{TITAN}[parallelism]\ntensor_parallel_degree = 8\nenable_async_tensor_parallel = true\n"
+     'pipeline_parallel_schedule = "1F1B"\n[compile]\nenable = true\n', "torchtitan",
+     "llama-3-70b --framework torchtitan --seq 8192 --tp 8 --tp-comm-overlap --compile --micro-batch 8"),
     ("nanotron.yaml", NANOTRON, "nanotron", "MODEL --framework nanotron --tp 4 --pp 2 --micro-batch 2 --gpus 64"),
     ("fsdp.yaml", FSDP, "accelerate", "MODEL --framework fsdp --offload optimizer,parameters --gpus 16 --zero 3"),
     ("grads.yaml", GRADIENTS, "accelerate", "MODEL --framework fsdp --gpus 16 --zero 2"),

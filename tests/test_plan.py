@@ -634,7 +634,7 @@ def test_your_own_prices(tmp_path: Path) -> None:
         (["llama-2-7b", "--tokens", "1000"], "fewer than one step"),
         (["llama-2-7b", "--tokens", "2T", "--deadline", "0d"], "a deadline of 0 days"),
         (["llama-2-7b", "--tokens", "2T", "--budget", "-3"], "a budget of -3 USD"),
-        (["llama-2-7b", "--tokens", "2T", "--deadline", "soon"], "'soon' is not a quantity"),
+        (["llama-2-7b", "--tokens", "2T", "--deadline", "soon"], "'soon' is not a time"),
         (["llama-2-7b", "--tokens", "2T", "--gpu", "h100sxm9"], "unknown gpu"),
         (["llama-2-7b", "--tokens", "2T", "--gpus", "8,x"], "'x' is neither a whole number nor a range"),
         (["llama-2-7b", "--tokens", "2T", "--price", "free"], "unknown price term"),

@@ -273,6 +273,8 @@ def test_the_command_draws_and_writes(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--stage", "0"], "--stage 0 has no effect without --gantt"),
         (["--gantt", "--stage", "1"], "there is no stage 1: the job has 1 stage"),
         (["--gantt", "--from", "1h"], "--from 1h is outside the step"),
+        (["--gantt", "--from", "9000"], "9000 is 2.5 h, which is outside the step"),
+        (["--gantt", "--from", "9000"], "seconds; did you mean --from 9000ms?"),
         (["--gantt", "--from", "2ms", "--to", "1ms"], "--from 2ms is not before --to 1ms"),
         (["--gantt", "--to", "soon"], "--to 'soon' is not a quantity in s"),
     ],

@@ -35,6 +35,10 @@ ERRORS = [
     ("comm llama-7b --profile nosuch.toml", "no file 'nosuch.toml'\n  write a network profile with", "links"),
     ("comm llama-7b --profile ib-ndr", "there is no network profile 'ib-ndr'", "show links"),
     ("search llama-3-8b --gpus 8 --within 20", "--within 20 has no unit\n  write e.g. 20s or 20ms", "20d"),
+    ("search llama-3-8b --gpus 8 --within soon", "is not a time\n  write a number and a unit, e.g. 30s", "quantity"),
+    ("plan llama-3-8b --tokens 1T --gpus 8 --deadline 2026-13-45", "e.g. 30d, 12h, 90min", "5 us"),
+    ("search llama-3-8b --gpus 8 --vary seq=1,2", "takes 2 words, with a blank between\n  write --vary seq 1,2", ""),
+    ("pipeline --stages 4 --micro 8 --forward 0 --backward 0", "there is nothing to time", ""),
 ]
 
 
@@ -46,6 +50,13 @@ def test_what_is_wrong_and_what_would_be_right(
     out, err = capsys.readouterr()
     assert told in err and not out
     assert not not_told or not_told not in err
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_name_that_is_empty_is_told(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was a folder without a configuration."""
+    assert run(["show", "models", name]) == 2
+    assert "the name is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [one[0] for one in ERRORS[:4]])

@@ -49,6 +49,8 @@ def read_options(path: Path, known: Mapping[str, Any], model: str | None = None)
     except UnicodeDecodeError:
         raise DistsimError("is not a text file; TOML is expected", where=str(path)) from None
     except tomllib.TOMLDecodeError as error:
+        if (read := _other_job(path, known)) is not None:
+            return read
         _refuse_other(path, model)
         raise DistsimError(f"not valid TOML: {error}", where=str(path)) from None
     named: dict[str, Any] = {}
@@ -61,16 +63,42 @@ def read_options(path: Path, known: Mapping[str, Any], model: str | None = None)
     for name in named:
         if name not in known:
             if not any(one in known and not isinstance(value, dict) for one, value in named.items()):
+                if (read := _other_job(path, known)) is not None:
+                    return read
                 _refuse_other(path, model)
-            from distsim.other_names import meant
+            from distsim.cli.misuse import OF_MODELS, SHAPE
+            from distsim.other_names import here, meant
 
             hint = (
-                meant(name, known)
-                or "such a file holds MODEL and job options, named as distsim step has them, e.g. gpu, gpus, tp, zero"
-            )
+                OF_MODELS if name in SHAPE or (here(name, SHAPE) and not here(name, known)) else meant(name, known)
+            ) or "such a file holds MODEL and job options, named as distsim step has them, e.g. gpu, gpus, tp, zero"
             raise DistsimError(f"unknown option {name!r}", hint, where=str(path))
     folder = "" if handed_over(path) else os.path.dirname(path)
     return {name: _anchored(value, folder) if folder and name in PATHS else value for name, value in named.items()}
+
+
+def _other_job(path: Path, known: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The options of another tool's file that states a network by its sizes, with notes on how it was read."""
+    from distsim.interop.other_jobs import job_in
+    from distsim.report import talk
+
+    read = job_in(path, known)
+    if read is None:
+        return None
+    for note in read.notes:
+        talk.note(note)
+    return read.options
+
+
+def tell_job(model: Any, job_file: Path | None) -> None:
+    """Note that a file which is named as a model states a whole job, too."""
+    if not isinstance(model, str) or not os.path.isfile(model) or model.lower().endswith((".toml", ".json")):
+        return
+    from distsim.interop.other_jobs import states_network
+    from distsim.report import talk
+
+    if (job_file is None or not os.path.samefile(model, job_file)) and states_network(Path(model)):
+        talk.note(f"{model} is taken as a model alone: --job {model} also takes its degrees, batch and precision")
 
 
 def _refuse_other(path: Path, model: str | None) -> None:

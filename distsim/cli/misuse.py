@@ -17,11 +17,14 @@ KINDS = {"valid integer": "a whole number", "valid number": "a number"}
 SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "per_token", "gated", "norm",
          "activation", "tied_embeddings")  # fmt: skip
 """What other tools take as options and a model states."""
+OF_MODELS = "a model's shape comes from its preset, TOML or config.json: distsim show models"
 ZERO_STAGES = ("0", "1", "2", "3")
 OPEN = ("auto", "max", "best", "optimal")
 """What somebody writes who leaves a number to the program."""
 SEVERAL = re.compile(r"\d+(,\d+)+|\d+(\.\.|-)\d+")
 """Several numbers, or a range of them."""
+SEVERAL_WORDS = " arguments."
+"""How the parser ends when an option lacks some of its words."""
 SURPLUS = "Got unexpected extra argument"
 LIMITS = (("should be greater than or equal to ", "too small", "least"),
           ("should be less than or equal to ", "too large", "most"))  # fmt: skip
@@ -43,6 +46,8 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     for limit, wrong, right in LIMITS:
         if (bound := parser_says.partition(limit)[2].rstrip(".")) and given is not None:
             return DistsimError(f"{flag} {given} is {wrong}", f"it must be at {right} {bound}", hint)
+    if parser_says.endswith(SEVERAL_WORDS):
+        return _apart(parser_says, flag, given or "", hint)
     if kind is None or given is None:
         return DistsimError(parser_says.rstrip("."), hint)
     example = _written_out(given) if kind == KINDS["valid integer"] else ""
@@ -56,6 +61,13 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     if flag == "--zero":
         example = choice_meant(given, ZERO_STAGES) or example
     return DistsimError(f"{flag} {given!r} is not {kind}", example, hint)
+
+
+def _apart(parser_says: str, flag: str, given: str, hint: str) -> DistsimError:
+    """That an option takes several words, with those that one was made of."""
+    count = parser_says.removesuffix(SEVERAL_WORDS).rpartition(" ")[2]
+    example = f"write {flag} {given.replace('=', ' ', 1)}" if "=" in given else ""
+    return DistsimError(f"{flag} takes {count} words, with a blank between", example, hint)
 
 
 def _as_search(command: str, arguments: Sequence[str], flag: str, given: str) -> str:
@@ -103,7 +115,7 @@ def _instead(name: str, flags: Sequence[str], command: str) -> str:
     if name == "--model" or (here(name, ("model",)) and "model" not in known):
         return f"the model is a plain argument: distsim {command} llama-7b"
     if here(name, SHAPE) and not here(name, known):
-        return "a model's shape comes from its preset, TOML or config.json: distsim show models"
+        return OF_MODELS
     return meant(name, known, option=True)
 
 

@@ -37,7 +37,8 @@ MODEL = inspect.Parameter(
 )  # fmt: skip
 JOB_FILE = _own(
     "job", "--job", Path | None,
-    "TOML file of MODEL and job options, one value each, as distsim step takes them; the command line wins",
+    "TOML file of MODEL and job options, one value each, as distsim step takes them, or a script of Megatron or YAML "
+    "of NeMo or nanotron with the model's sizes; the command line wins",
 )  # fmt: skip
 SHOW_CONFIG = _own("show_config", "--show-config", bool, "print every option and where it comes from, then exit")
 
@@ -95,6 +96,7 @@ def with_places(typed: dict[str, Any], file: Path | None = None) -> tuple[dict[s
     under = config.places(known, file, typed.get("model"))
     merged, origins = config.merge(typed, under)
     places.remember(merged, origins)
+    config.tell_job(typed.get("model"), file)
     if file is not None:
         _tell_replaced(under[0].options, merged, file)
     return merged, origins

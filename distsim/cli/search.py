@@ -91,7 +91,7 @@ def search(
     Example: distsim search llama-70b --gpu h100-sxm --gpus 512 --tp 1..8
     """
     from distsim.cli.progress import Progress
-    from distsim.cli.search_files import check, every_layout, write_ranked
+    from distsim.cli.search_files import check, every_layout, watching, write_ranked
     from distsim.engine.layouts.search import search as run
     from distsim.engine.search import price_wish, training
 
@@ -111,7 +111,7 @@ def search(
     check(all_file, "--all")
     progress = Progress()
     with pool(jobs, dask) as workers, every_layout(all_file, request) as every:
-        report = run(request, progress.show, every.add if every else None, workers, partly=True)
+        report = run(request, watching(progress.show, every), every.add if every else None, workers, partly=True)
         if every:
             every.dropped = report.interrupted
     progress.clear()

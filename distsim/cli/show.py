@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,6 +35,10 @@ def show(
     from distsim import preset_kinds
     from distsim.cli.families import WORDS, show_families
 
+    if name is not None and not name.strip():
+        from distsim.errors import DistsimError
+
+        raise DistsimError("the name is empty", f"list all names with: distsim show {kind}")
     if kind in WORDS:
         show_families(name, json)
     elif nccl_log is not None or kind == "topology":
@@ -188,18 +193,23 @@ def _show_table(kind: str, name: str, json: bool) -> None:
 
 
 def _config_of(name: str) -> str | None:
-    """A Hugging Face configuration by its path, its folder or its name on the Hub; None for a preset."""
+    """A Hugging Face configuration by its path, its folder or its name on the Hub, or another tool's file; None for a
+    preset."""
     from distsim.interop.models import config_file, refuse_bare_folder
 
-    found = config_file(name)
-    if found is None:
-        refuse_bare_folder(name)
-    return str(found) if found else None
+    if (found := config_file(name)) is not None:
+        return str(found)
+    refuse_bare_folder(name)
+    if not Path(name).is_file():
+        return None
+    from distsim.interop.other_files import is_others
+
+    return name if is_others(Path(name)) else None
 
 
 def _show_config(name: str, file: str, json: bool) -> None:
     """A model as it is read from its configuration: what that states, and what the family adds."""
-    from distsim.interop.models import read_model
+    from distsim.interop.models import config_file, read_model
 
     _tell_reading("models", name)
     spec, counted = read_model(name), _counted(name)
@@ -209,7 +219,8 @@ def _show_config(name: str, file: str, json: bool) -> None:
     from distsim.report import show as report
 
     figures = spec.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
-    origin = "a configuration, with its family's defaults"
+    whose = "its family's" if config_file(name) else "its tool's"
+    origin = f"a configuration, with {whose} defaults"
     return _print(report.preset(spec.name, origin, file, figures, report.counted_words(counted)))
 
 

@@ -62,15 +62,20 @@ class Drawing(NamedTuple):
 
     def _window(self, seconds: float) -> tuple[float, float]:
         """The part of the step that is wanted."""
-        from distsim.units import duration, parse
+        from distsim.units import duration, parse, stated
 
         begin = 0.0 if self.begin is None else parse(self.begin, "s", "--from")
         end = seconds if self.end is None else parse(self.end, "s", "--to")
         if self.begin is not None and self.end is not None and begin >= end:
             raise DistsimError(f"--from {self.begin} is not before --to {self.end}", "give the earlier time to --from")
         if not 0 <= begin < min(end, seconds):
-            wrong = f"--to {self.end}" if 0 <= begin < seconds else f"--from {self.begin}"
-            raise DistsimError(f"{wrong} is outside the step", f"the step lasts {duration(seconds)}")
+            flag, typed, time = ("--to", self.end, end) if 0 <= begin < seconds else ("--from", self.begin, begin)
+            bare = not f"{typed}".strip()[-1:].isalpha()
+            meant = f" is {stated(duration(time))}, which" if bare else ""
+            unit = f"a bare number is in seconds; did you mean {flag} {typed}ms?" if bare and time > 0 else ""
+            raise DistsimError(
+                f"{flag} {typed}{meant} is outside the step", f"the step lasts {duration(seconds)}", unit
+            )
         return begin, min(end, seconds)
 
     def show(self, lines: list[Line]) -> None:

@@ -34,6 +34,10 @@ def read_model(name: str) -> Model:
     except DistsimError:
         if os.path.isfile(text):
             from distsim.interop.other_files import refuse_other
+            from distsim.interop.other_jobs import network_in
+
+            if (network := network_in(Path(text))) is not None:
+                return network.model
 
             refuse_other(Path(text))
         raise
@@ -63,7 +67,7 @@ def reading_notes(name: str) -> list[str]:
 def _reading_notes(name: str) -> list[str]:
     file = config_file(name)
     if file is None:
-        return _preset_notes(name)
+        return _preset_notes(name) or _sizes_notes(name)
     from distsim.interop.huggingface import read_config_file
     from distsim.interop.huggingface.aliases import NAMES
     from distsim.interop.huggingface.families import LIKE
@@ -92,6 +96,15 @@ def _reading_notes(name: str) -> list[str]:
         *narrow,
         *spare,
     ]
+
+
+def _sizes_notes(name: str) -> list[str]:
+    """Notes on a model whose sizes a file of Megatron or NeMo states."""
+    if not os.path.isfile(name):
+        return []
+    from distsim.interop.other_jobs import network_notes
+
+    return [*network_notes(Path(name))]
 
 
 def _said_by(key: str, file: Path, reading: Reading) -> str:

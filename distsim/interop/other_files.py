@@ -78,11 +78,16 @@ KINDS = (
     Kind("a configuration of transformers' Trainer", "huggingface", _TRAINER[:4]),
     Kind("a nanotron configuration", "nanotron",
          ("parallelism.dp", "parallelism.tp", "parallelism.pp", "tokens.sequence_length", "tokens.micro_batch_size")),
+    Kind("a configuration of NeMo", "nemo",
+         ("trainer.num_nodes", "trainer.devices", "model.tensor_model_parallel_size",
+          "model.pipeline_model_parallel_size", "model.micro_batch_size", "exp_manager"), 3),
     Kind("a Megatron configuration", "megatron-core",
          ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "global_batch_size",
           "encoder_seq_length", "language_model")),
 )  # fmt: skip
 """The most telling first; keys as people write them (recalled)."""
+READ = ("megatron", "nemo", "nanotron")
+"""How the frameworks begin whose files are read where they state a network's sizes."""
 MOST_LEFT = 4
 """Keys that are told to need a look."""
 
@@ -90,22 +95,37 @@ MOST_LEFT = 4
 def refuse_other(path: Path, model: str | None = None) -> None:
     """Raise for a file of another tool, or in YAML; what is wrong with others is told by whoever reads them. ``model``
     is the one that was named beside the file."""
-    stated, text = _stated(path)
-    found = next((kind for kind in KINDS if kind.mark in text and _count(kind, stated) >= kind.least), None)
+    stated, text = keys_and_text(path)
+    found = found_kind(stated, text)
     if found is not None:
+        from distsim.interop.megatron_network import NEEDED, lacks
         from distsim.interop.other_options import model_of, options_of
-        from distsim.interop.other_sums import Stated
+        from distsim.interop.other_stated import Stated
 
         name = model or model_of(stated, text if found.mark else "")
-        options, left = options_of(Stated(stated, found.framework, path.parent), found.rank, dict(found.silent))
+        keys = Stated(stated, found.framework, path.parent)
+        options, left = options_of(keys, found.rank, dict(found.silent))
+        missing = lacks(keys)
+        sizes = f"a network's sizes would be read; {', '.join(missing)} is missing"
         raise DistsimError(
             f"looks like {found.called}, which {'are' if found.many else 'is'} not read",
             f"name a model and state the rest as options, e.g. {name} {options}",
-            f"to be stated besides: {'; '.join(left[:MOST_LEFT])}" if left else "", where=str(path),
+            f"to be stated besides: {'; '.join(left[:MOST_LEFT])}" if left else "",
+            sizes if len(missing) < len(NEEDED) and found.framework.startswith(READ) else "", where=str(path),
         )  # fmt: skip
     if path.suffix.lower() in (".yaml", ".yml") and path.is_file():
         raise DistsimError("is YAML, which is not read", "a model is a preset's name, a TOML of its shape, or a "
                            "config.json; a job file is a TOML of options", where=str(path))  # fmt: skip
+
+
+def found_kind(stated: dict[str, Any], text: str) -> Kind | None:
+    """What a file of these keys and this text is; None where it is nobody's that is known."""
+    return next((kind for kind in KINDS if kind.mark in text and _count(kind, stated) >= kind.least), None)
+
+
+def is_others(path: Path) -> bool:
+    """Whether a file is another tool's."""
+    return found_kind(*keys_and_text(path)) is not None
 
 
 def _count(kind: Kind, stated: dict[str, Any]) -> int:
@@ -114,10 +134,18 @@ def _count(kind: Kind, stated: dict[str, Any]) -> int:
     return sum(key in stated or key in inside for key in kind.keys)
 
 
-def _stated(path: Path) -> tuple[dict[str, Any], str]:
+def keys_and_text(path: Path) -> tuple[dict[str, Any], str]:
     """Keys of a file with their sections, their values, and its text; nothing of one that cannot be read."""
     try:
         text = text_of(path)
     except (OSError, UnicodeDecodeError, DistsimError):
         return {}, ""
     return dict(stated_in(text, path.suffix.lower())), text
+
+
+def stated_twice(path: Path) -> list[str]:
+    """Keys that a file states more than once, with different values."""
+    values: dict[str, Any] = {}
+    pairs = [*stated_in(text_of(path), path.suffix.lower())]
+    twice = [key for key, value in pairs if values.setdefault(key, value) != value]
+    return [*dict.fromkeys(twice)]

@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distsim.errors import DistsimError
-from distsim.interop.other_sums import Stated, add_sums, each_rank, last_of, ranks_of, shards_by_fsdp
+from distsim.interop.other_stated import NODES, PER_NODE, Stated, last_of, ranks_of
+from distsim.interop.other_sums import add_sums, each_rank, shards_by_fsdp
 from distsim.other_names import Here, here
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp", "vpp")
-NUMBERS = ("gpus", *DEGREES, "zero", "seq", "micro_batch", "global_batch", "lora_rank")
+NUMBERS = ("gpus", *DEGREES, "zero", "seq", "micro_batch", "global_batch", "lora_rank", "mtp")
 """Options that a whole number says by itself."""
-SWITCHES = ("compile", "dora")
-WORDS = ("quantize", "optimizer", "recompute", "offload", "lora_targets", "loss", "attention", "precision")
+SWITCHES = ("compile", "dora", "tp_comm_overlap")
+WORDS = ("quantize", "optimizer", "recompute", "offload", "lora_targets", "loss", "attention", "precision", "schedule")
 TAKEN = (*NUMBERS, *SWITCHES, *WORDS, "vision")
 PLACES = ("cpu", "nvme")
 """Where what is offloaded goes, which configurations state beside or instead of a switch."""
@@ -36,21 +37,27 @@ _RECIPE = re.compile(r"(?<![a-z0-9])[a-z][a-z0-9_]*?_\d+(?:x\d+)?b(?:_a\d+b)?(?!
 
 
 def options_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[str, list[str]]:
-    """The options that a file's keys come to, and those of its keys that need a look. ``rank`` is the adapters' where
-    the file only says that there are some; ``silent`` has what holds where a key is missing, by the key."""
+    """The options that a file's keys come to as they are typed, and those of its keys that need a look."""
+    told, each, framework = whole_of(stated, rank, silent)
+    options = " ".join([f"--framework {framework}", *_typed(told), *_accumulated(told, each)])
+    return options, [*left_of(stated.keys, told)]
+
+
+def whole_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[dict[str, str], int, str]:
+    """Options and their texts, sequences of one rank in a step (0: one micro-batch, or stated otherwise), and the
+    framework. ``rank`` is the adapters' where the file only says that there are some; ``silent`` has what holds where
+    a key is missing, by the key."""
     by_fsdp = stated.framework == "huggingface" and shards_by_fsdp(stated)
     stated = stated._replace(framework="fsdp") if by_fsdp else stated
     told, adapts, steps = told_of(stated)
     if adapts and rank:
         told.setdefault("lora_rank", f"{rank}")
     for key, option in silent.items():
-        meant = _meant(key)
+        meant = meant_by(key)
         adapting = meant is None or meant.name != "lora_targets" or "lora_rank" in told
         if meant is not None and meant.name not in told and adapting and not _names(stated.keys, meant.name):
             told[meant.name] = option
-    each = each_rank(told, stated, steps)
-    options = " ".join([f"--framework {stated.framework}", *_typed(told), *_accumulated(told, each)])
-    return options, [*_left(stated.keys, told)]
+    return told, each_rank(told, stated, steps), stated.framework
 
 
 def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
@@ -58,7 +65,7 @@ def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
     told: dict[str, str] = {}
     adapts, steps = False, 1
     for key, value in stated.keys.items():
-        found = _meant(key)
+        found = meant_by(key)
         if found is None:
             continue
         if found.name == "global_batch" and found.why:
@@ -74,9 +81,16 @@ def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
     return told, adapts, steps
 
 
-def _left(stated: Mapping[str, Any], told: Mapping[str, str]) -> Iterator[str]:
+def left_of(stated: Mapping[str, Any], told: Mapping[str, str]) -> Iterator[str]:
     """Keys that change a job in a way that somebody has to say, with the option that does."""
     for key, value in stated.items():
+        if (
+            isinstance(value, str)
+            and "$" in value
+            and (meant_by(key) is not None or last_of(key) in (*NODES, *PER_NODE))
+        ):
+            yield f"{key} is {value}, which the file does not set"
+            continue
         found = next((one for one in here(key.removesuffix(".enabled"), LOOKED_AT) if one.why), None)
         said = value is True or value not in (None, False, "", "none", "null", "auto", 0, 1, -1)
         if found is not None and said and found.name not in told:
@@ -85,7 +99,7 @@ def _left(stated: Mapping[str, Any], told: Mapping[str, str]) -> Iterator[str]:
 
 def _names(stated: Mapping[str, Any], option: str) -> bool:
     """Whether a file has something to say about an option, if nothing that is understood."""
-    return any(found.name == option for key in stated if stated[key] and (found := _meant(key)) is not None)
+    return any(found.name == option for key in stated if stated[key] and (found := meant_by(key)) is not None)
 
 
 def _typed(told: Mapping[str, str]) -> Iterator[str]:
@@ -101,7 +115,7 @@ def _accumulated(told: Mapping[str, str], each: int) -> Iterator[str]:
     yield f"--global-batch {ranks * each}" if ranks else f"--global-batch {each} (times the data parallel ranks)"
 
 
-def _meant(key: str) -> Here | None:
+def meant_by(key: str) -> Here | None:
     """The one option that a key is, with the section that switches it on or says where it is put."""
     plain = re.sub(r"\.(?:enabled?|device)$", "", key)
     last = last_of(plain)
@@ -146,9 +160,13 @@ def _precision(value: Any, framework: str) -> str | None:
 
 def _word(name: str, text: str) -> str | None:
     from distsim import catalog
+    from distsim.schedules.names import plain
+    from distsim.schedules.registry import SCHEDULES
 
     if name == "optimizer":
         return text if re.fullmatch(r"[\w.-]{1,64}", text) and catalog.knows("optimizers", text) else None
+    if name == "schedule":
+        return plain(text) if plain(text) in SCHEDULES else None
     if name == "lora_targets":
         return "all-linear" if text in ALL_PRODUCTS else text if re.fullmatch(r"\w+(?:,\w+)*", text) else None
     if name == "quantize":

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from distsim.errors import DistsimError
+from distsim.interop.other_megatron import megatron
+from distsim.interop.other_pipelines import chunks, schedule, stages
+from distsim.interop.other_stated import NODES, PER_NODE, Stated, degrees_of, last_of, ranks_of
 
 if TYPE_CHECKING:
     from distsim.specs.support import Supports
 
-ARGUMENTS = ("--tensor-model-parallel-size", "--micro-batch-size", "--num-layers")
-"""Keys of Megatron's command line."""
-PER_NODE = ("devices", "nproc_per_node", "gpus_per_node", "num_gpus_per_node", "num_gpus")
 _STRATEGIES = {
     3: ("full_shard", "hybrid_shard", "optim_grads_params", "1", "4"),
     2: ("shard_grad_op", "optim_grads", "2"),
@@ -32,33 +32,6 @@ _NARROW = ("nvfp4", "mxfp8", "fp8", "float8")
 _SWITCHED_OFF = ("none", "false", "no", "null", "~", "")
 
 
-class Stated(NamedTuple):
-    """A configuration's keys, and where it stands."""
-
-    keys: Mapping[str, Any]
-    framework: str
-    folder: Path = Path()
-
-    def of(self, *names: str) -> Any:
-        """The value of the first key whose last part is one of the names."""
-        return next((value for key, value in self.keys.items() if last_of(key) in names and value is not None), None)
-
-    def number(self, *names: str) -> int:
-        """A whole number of one of the keys; 0 where there is none above 0."""
-        numbers = (v for k, v in self.keys.items() if last_of(k) in names and type(v) is int and v > 0)
-        return next(numbers, 0)
-
-    @property
-    def arguments(self) -> bool:
-        """Whether it is a command line of Megatron, on which what is not said is off."""
-        return any(key in self.keys for key in ARGUMENTS)
-
-
-def last_of(key: str) -> str:
-    """A key without its section and hyphens."""
-    return key.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
-
-
 def shards_by_fsdp(stated: Stated) -> bool:
     """Whether accelerate or the Trainer wrap the model in FSDP."""
     return f"{stated.of('distributed_type')}".upper() == "FSDP" or bool(stated.of("fsdp", "fsdp_version", "use_fsdp"))
@@ -69,33 +42,32 @@ def add_sums(told: dict[str, str], stated: Stated) -> None:
     if stated.framework == "maxtext":
         _meshes(told, stated)
     _accelerators(told, stated)
-    _chunks(told, stated)
+    chunks(told, stated)
+    stages(told, stated)
+    schedule(told)
+    if "tp" not in told:
+        told.pop("tp_comm_overlap", None)
     if adapters := stated.of("lora_alpha", "peft_type", "target_modules") and stated.number("r"):
         told.setdefault("lora_rank", f"{adapters}")
     _shards(told, stated)
     _recomputed(told, stated)
     if (narrow := _narrow(stated)) and "precision" not in told:
         told["precision"] = narrow
+    if stated.framework == "nanotron":
+        _nanotron(told, stated)
     if stated.framework.startswith(("megatron", "nemo")):
-        _megatron(told, stated)
-
-
-def _degrees(told: Mapping[str, str]) -> int:
-    return math.prod(int(told.get(name, 1)) for name in ("tp", "pp", "cp"))
-
-
-def ranks_of(told: Mapping[str, str]) -> int:
-    """Data parallel ranks; 0 where nobody says how many accelerators there are."""
-    return max(int(told["gpus"]) // _degrees(told), 1) if "gpus" in told else 0
+        megatron(told, stated)
 
 
 def _accelerators(told: dict[str, str], stated: Stated) -> None:
-    nodes, each = stated.number("num_nodes", "nnodes", "n_nodes"), stated.number(*PER_NODE)
+    nodes, each = stated.number(*NODES), stated.number(*PER_NODE)
+    if not nodes and "$" in f"{stated.of(*NODES)}":
+        return  # somebody's who starts the script
     launched = stated.number("nproc_per_node", "gpus_per_node", "num_gpus_per_node")
     if each and (nodes or launched):
         told["gpus"] = f"{max(nodes, 1) * each}"
     elif "gpus" not in told and (replicas := stated.number("dp", "data_parallel_size")):
-        told["gpus"] = f"{replicas * _degrees(told)}"
+        told["gpus"] = f"{replicas * degrees_of(told)}"
 
 
 _AXES = {"tp": ("tensor", "tensor_sequence", "tensor_transpose"), "pp": ("pipeline",), "ep": ("expert",),
@@ -127,14 +99,6 @@ def _meshes(told: dict[str, str], stated: Stated) -> None:
         told["micro_batch"] = f"{each * rank}"
 
 
-def _chunks(told: dict[str, str], stated: Stated) -> None:
-    layers = stated.number("num_layers", "num_hidden_layers")
-    each = stated.number("num_layers_per_virtual_pipeline_stage")
-    stages = int(told.get("pp", 1))
-    if "vpp" not in told and each and layers % (stages * each) == 0 and layers > stages * each:
-        told["vpp"] = f"{layers // (stages * each)}"
-
-
 def each_rank(told: dict[str, str], stated: Stated, steps: int) -> int:
     """Sequences of one rank in a step, after accumulation; 0 where a step is one micro-batch. Puts the micro-batch
     into ``told`` where it is stated in torchtitan's words or in tokens."""
@@ -154,7 +118,10 @@ def each_rank(told: dict[str, str], stated: Stated, steps: int) -> int:
 
 
 def _shards(told: dict[str, str], stated: Stated) -> None:
-    strategy = f"{stated.of('fsdp_sharding_strategy', 'sharding_strategy', 'data_parallel_sharding_strategy') or ''}"
+    named = ["fsdp_sharding_strategy", "sharding_strategy"]
+    if not stated.arguments or stated.of("use_megatron_fsdp") or stated.of("use_custom_fsdp"):  # has a default
+        named.append("data_parallel_sharding_strategy")
+    strategy = f"{stated.of(*named) or ''}"
     words = {*re.split(r"[ ,]+", f"{stated.of('fsdp') or ''} {strategy}".lower())}
     kept = f"{stated.of('fsdp_reshard_after_forward', 'reshard_after_forward')}".lower() in ("false", "never")
     stage = next((stage for stage, names in _STRATEGIES.items() if words & set(names)), None)
@@ -210,7 +177,11 @@ def _beside(stated: Stated) -> Iterator[tuple[str, str]]:
 
 
 def _recomputed(told: dict[str, str], stated: Stated) -> None:
-    layers, method = stated.number("recompute_num_layers"), f"{stated.of('recompute_method')}".lower()
+    layers = stated.number("recompute_num_layers", "activations_checkpoint_num_layers")
+    method = f"{stated.of('recompute_method', 'activations_checkpoint_method')}".lower()
+    modules = stated.of("recompute_modules")
+    if isinstance(modules, str) and told.get("recompute") == "selective" and stated.framework.startswith("megatron"):
+        told["recompute_modules"] = ",".join(re.findall(r"\w+", modules))
     if stated.of("cpu_checkpointing") is True:
         told.setdefault("recompute", "full")
     if f"{stated.of('selective_ac_option')}".isdigit() and told.get("recompute") == "selective":
@@ -239,14 +210,11 @@ def _narrow(stated: Stated) -> str:
     return f"{usual.get(f'precision_{word}_{rows}') or usual.get(f'precision_{word}', word)}"
 
 
-def _megatron(told: dict[str, str], stated: Stated) -> None:
-    """Switches that are on here where nothing is said, and off on Megatron's command line."""
-    off = stated.of("sequence_parallel")
-    if int(told.get("tp", 1)) > 1 and (off is False or (stated.arguments and off is None)):
+def _nanotron(told: dict[str, str], stated: Stated) -> None:
+    """Modes that nanotron has keys of its own for."""
+    if f"{stated.of('tp_mode')}".upper() == "ALL_REDUCE" and "tp" in told:
         told["no_sequence_parallel"] = ""
-    if not stated.arguments:
-        return
-    if ranks_of(told) > 1 and stated.of("overlap_grad_reduce", "use_megatron_fsdp") is None:
-        told["no_dp_comm_overlap"] = ""
-    if stated.of("bf16") is True and stated.of("grad_reduce_in_bf16") is None:
-        told.setdefault("precision", "bf16-fp32-grads")
+    if stated.of("recompute_layer") is True:
+        told["recompute"] = "full"
+    if stated.of("accumulate_grad_in_fp32") is False:
+        told.setdefault("precision", "bf16")

@@ -12,16 +12,30 @@ from typing import Any
 
 _YAML = re.compile(r"^( *)([A-Za-z_][\w.-]*):(?:\s+(.*?))?\s*(?:#.*)?$")
 _ITEM = re.compile(r"^ *- +([\w.-]+)\s*(?:#.*)?$")
-_ARGUMENT = re.compile(r"(?<![\w-])(--[A-Za-z][\w.-]*)(?:(?:[ \t]+|=)(?!--)([^\s\\)]+))?")
+_ARGUMENT = re.compile(
+    r"""(?<![\w-])(--[A-Za-z][\w.-]*)(?:(?:[ \t]+|=)(?!--)("[^"\n]*"|'[^'\n]*'|(?:\\?[(\[\])*+])+[^\s]*|[^\s\\)]+))?"""
+)
+"""``--name value`` and ``--name=value``; a value may be quoted, or a list of layers with or without backslashes."""
+_LISTED = re.compile(r"--(?:recompute|offload)-modules[ \t]+((?:[a-z_]\w*[ \t]*)+)")
+"""Arguments of several words."""
+_PRINTED = re.compile(r"^(?:\S+:)?[ \t]*([a-z]\w*) \.{2,} (\S.*?)\s*$", re.MULTILINE)
+"""``hidden_size ..... 4096``, as Megatron prints all its arguments at the start of a log, also behind a rank's mark."""
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
 _OVERRIDE = re.compile(r"(?<=\s)([a-z]\w*(?:\.\w+)*)=([\w./-]+)(?=\s|$)")
 """``trainer.devices=8`` behind a command, as Hydra, NeMo and MaxText have it; a line of its own is a variable."""
 _LAUNCHED = re.compile(r"(?<!\S)(NPROC_PER_NODE|GPUS_PER_NODE|NNODES|NUM_NODES)=(\d+)(?!\S)")
 """Variables that launchers read."""
-_VARIABLE = re.compile(r"^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=[\"']?([\w./-]+)[\"']?\s*(?:#.*)?$", re.MULTILINE)
+_VARIABLE = re.compile(
+    r"""^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=["']?(?:\$\{\w+:?[-=])?["']?([\w./-]+)["']?\}?["']?\s*$""",
+    re.MULTILINE,
+)
+"""``TP=2``, and ``TP=${TP_SIZE:-2}``, which is 2 unless somebody says otherwise."""
 _NAMED = re.compile(r"\$\{?([A-Za-z_]\w*)(?::[-=]([\w./-]+))?\}?")
 """A variable of a shell, with what it is where it is not set."""
 LEAST_ARGUMENTS = 3
 """Arguments that make a text a command line."""
+LEAST_PRINTED = 20
+"""Arguments with dots behind them that make a text a log."""
 PRETRAINED = "from_pretrained"
 """Method of transformers and others, whose first argument is a model's name."""
 
@@ -37,10 +51,11 @@ def stated_in(text: str, suffix: str = "") -> Iterator[tuple[str, Any]]:
         return
     if suffix == ".py":
         yield from _python(text)
-    elif len(found := [*_arguments(text)]) >= LEAST_ARGUMENTS and suffix not in (".yaml", ".yml"):
-        yield from found
     else:
-        yield from _yaml(text)
+        printed = [*_printed(text)]
+        found = printed if len(printed) >= LEAST_PRINTED else [*_arguments(text)]
+        typed = len(found) >= LEAST_ARGUMENTS and suffix not in (".yaml", ".yml")
+        yield from found if typed else _yaml(text)
 
 
 def _flat(table: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -80,13 +95,21 @@ def _yaml(text: str) -> Iterator[tuple[str, Any]]:
 
 def _arguments(text: str) -> Iterator[tuple[str, Any]]:
     """``--name value`` and ``--name`` of a script, its own plain variables filled in; comments left out."""
-    lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    lines = _COMMENT.sub("", text)
     variables = dict(_VARIABLE.findall(lines))
     for match in _ARGUMENT.finditer(lines):
         value = _NAMED.sub(lambda one: variables.get(one[1], one[2] or one[0]), match[2] or "").strip("'\"")
-        yield match[1], _scalar(value) if value else True
+        listed = _LISTED.match(lines, match.start())
+        yield match[1], ",".join(listed[1].split()) if listed else _scalar(value) if value else True
     yield from ((name, _scalar(value)) for name, value in _OVERRIDE.findall(lines) if name not in variables)
     yield from ((name.lower(), _scalar(value)) for name, value in _LAUNCHED.findall(lines))
+
+
+def _printed(text: str) -> Iterator[tuple[str, Any]]:
+    """Arguments as a log of Megatron prints them, spelt as on its command line; those that are None left out."""
+    for name, value in _PRINTED.findall(text):
+        if value != "None":
+            yield f"--{name.replace('_', '-')}", _scalar(value)
 
 
 def _python(text: str) -> Iterator[tuple[str, Any]]:

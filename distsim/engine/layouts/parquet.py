@@ -26,7 +26,7 @@ class ParquetFile:
         self.about = {"distsim.search": json.dumps(dict(about))}
         self.parts: dict[str, list[Array]] = {name: [] for name in described}
         self.words: dict[str, dict[str, int]] = {}
-        self.held = 0
+        self.held = self.written = 0
         self.writer: Any = None
 
     def add(self, made: Mapping[str, Any]) -> None:
@@ -74,6 +74,7 @@ class ParquetFile:
             self.schema = self.arrow.schema(fields, metadata=self.about)
             self.writer = self.parquet.ParquetWriter(self.path, self.schema, compression="zstd")
         self.writer.write_table(self.arrow.Table.from_arrays(arrays, schema=self.schema), row_group_size=max(count, 1))
+        self.written += count
 
     def _arrow(self, name: str, values: Array) -> Any:
         if name in self.words:

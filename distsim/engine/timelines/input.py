@@ -143,6 +143,9 @@ def costs(
     _check_time(loss, "loss")
     for chain in schedule.chains:
         ahead[chain[-1]] += float(loss)
+    if not any(ahead) and not any(whole):
+        raise DistsimError("forward and backward are 0 on every stage: there is nothing to time",
+                           "leave them out for 1 and 2, or give a time")  # fmt: skip
     fused = None if fused_time is None else per_chunk(fused_time, schedule, "fused time")
     return Costs(ahead, whole, first, second, fused)
 

@@ -1,0 +1,40 @@
+"""What the arguments of Megatron and the YAML of NeMo come to beyond their degrees. Keys and defaults as in
+NVIDIA/Megatron-LM megatron/training/arguments.py and NVIDIA/NeMo megatron_gpt_config.yaml (recalled)."""
+
+from __future__ import annotations
+
+from distsim.interop.other_stated import PER_NODE, Stated, ranks_of
+
+_SUMMED = (
+    "num_nodes nnodes n_nodes dp data_parallel_size num_layers_per_virtual_pipeline_stage "
+    "num_distributed_optimizer_instances data_parallel_sharding_strategy recompute_num_layers recompute_method "
+    "recompute_modules decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers "
+    "pipeline_model_parallel_layout bf16 fp16 fp8_format fp8_recipe precision overlap_grad_reduce "
+    "overlap_param_gather grad_reduce_in_bf16 sequence_parallel use_distributed_optimizer "
+    "moe_token_dispatcher_type moe_enable_deepep moe_flex_dispatcher_backend fp8_param_gather "
+    "activations_checkpoint_num_layers activations_checkpoint_method recompute_layer tp_mode pp_engine "
+    "accumulate_grad_in_fp32 dtype"
+)
+CONSUMED = frozenset((*PER_NODE, *_SUMMED.split()))
+"""Keys of Megatron and NeMo that are read together with others, beside those that are options by themselves."""
+
+
+def megatron(told: dict[str, str], stated: Stated) -> None:
+    """Switches that are on here where nothing is said, and off on Megatron's command line."""
+    off = stated.of("sequence_parallel")
+    if int(told.get("tp", 1)) > 1 and (off is False or (stated.arguments and off is None)):
+        told["no_sequence_parallel"] = ""
+    if f"{stated.of('name')}".lower() == "distributed_fused_adam":  # NeMo's optim.name
+        told.setdefault("zero", "1")
+    if f"{stated.of('moe_token_dispatcher_type')}" == "flex":
+        backend = f"{stated.of('moe_flex_dispatcher_backend') or 'deepep'}".lower()
+        told.setdefault("expert_dispatcher", "hybridep" if backend == "hybridep" else "deepep")
+    narrow, half = told.get("precision"), stated.of("grad_reduce_in_bf16") is True
+    if stated.of("fp8_param_gather") is True and narrow in ("fp8", "mxfp8") and (half or narrow == "fp8"):
+        told["precision"] = f"{narrow}-parameters{'' if half else '-fp32-grads'}"
+    if not stated.arguments:
+        return
+    if ranks_of(told) > 1 and not any(map(stated.of, ("overlap_grad_reduce", "use_megatron_fsdp"))):
+        told["no_dp_comm_overlap"] = ""
+    if stated.of("bf16") is True and not stated.of("grad_reduce_in_bf16"):
+        told.setdefault("precision", "bf16-fp32-grads")

@@ -1,0 +1,50 @@
+"""The keys that another tool's configuration states, by their last parts, and what its degrees come to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ARGUMENTS = ("--tensor-model-parallel-size", "--micro-batch-size", "--num-layers")
+"""Keys of Megatron's command line."""
+NODES = ("num_nodes", "nnodes", "n_nodes")
+PER_NODE = ("devices", "nproc_per_node", "gpus_per_node", "num_gpus_per_node", "num_gpus")
+
+
+class Stated(NamedTuple):
+    """A configuration's keys, and where it stands."""
+
+    keys: Mapping[str, Any]
+    framework: str
+    folder: Path = Path()
+
+    def of(self, *names: str) -> Any:
+        """The value of the first key whose last part is one of the names."""
+        return next((value for key, value in self.keys.items() if last_of(key) in names and value is not None), None)
+
+    def number(self, *names: str) -> int:
+        """A whole number of one of the keys; 0 where there is none above 0."""
+        numbers = (v for k, v in self.keys.items() if last_of(k) in names and type(v) is int and v > 0)
+        return next(numbers, 0)
+
+    @property
+    def arguments(self) -> bool:
+        """Whether it is a command line of Megatron, on which what is not said is off."""
+        return any(key in self.keys for key in ARGUMENTS)
+
+
+def last_of(key: str) -> str:
+    """A key without its section and hyphens."""
+    return key.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
+
+
+def degrees_of(told: Mapping[str, str]) -> int:
+    """Accelerators of one data parallel rank."""
+    return math.prod(int(told.get(name, 1)) for name in ("tp", "pp", "cp"))
+
+
+def ranks_of(told: Mapping[str, str]) -> int:
+    """Data parallel ranks; 0 where nobody says how many accelerators there are."""
+    return max(int(told["gpus"]) // degrees_of(told), 1) if "gpus" in told else 0
