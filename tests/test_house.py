@@ -306,6 +306,16 @@ def test_no_name_of_a_preset_decides(path: Path) -> None:
         assert not tells_by_name(node), f"{path}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
 
 
+WORDS_READ_BY = ("re", "distsim.interop.runs.hits", "distsim.interop.runs.denials")
+
+
+@law([path for path in ENGINE if path.is_relative_to(PACKAGE / "engine" / "runs")])
+def test_what_rows_say_is_read_in_one_room(path: Path) -> None:
+    """The engine asks what a row tells; what words tell it is known to ``interop/runs`` alone."""
+    read = [module for module, _ in imports(path) if module in WORDS_READ_BY]
+    assert not read, f"{path} reads words with {', '.join(read)}"
+
+
 def untold(path: Path) -> list[str]:
     """Constants of a module that hold numbers with no word of what these are: no sentence beneath, no comment on the
     line, none above it and those that stand with it."""

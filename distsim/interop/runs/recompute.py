@@ -257,3 +257,16 @@ def _split(parts: list[str]) -> list[str]:
             found.append(name)
             left = left[len(name) + 1 :]
     return found
+
+
+_POLICY = re.compile(r"^remat[-_ ]policy\s*[=:]?\s*")
+
+
+def policy_in(words: str) -> str:
+    """A policy without the words that say that it is one."""
+    return _POLICY.sub("", words)
+
+
+def policy_name(words: str) -> str:
+    """A policy as presets of frameworks name it."""
+    return re.sub(r"[\s-]+", "_", words)
