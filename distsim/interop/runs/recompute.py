@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from distsim.interop.runs.table import MissingCell, Run
+from distsim.preset_files import plain
 from distsim.specs.modules import recomputed
 
 
@@ -90,7 +91,7 @@ def said_by(cell: str, layers: int, chunks: int = 1, has: Collection[str] = ()) 
     """What the words of a cell mean of ``layers`` on a stage in so many ``chunks``, of a model that ``has`` experts,
     latent attention or shared experts; None where they are of another kind. Raises MissingCell where they leave open
     what is computed again."""
-    word = re.sub(r"[\s_]+", "-", cell.strip().lower()).removesuffix("-only")
+    word = plain(cell).removesuffix("-only")
     flat = re.sub(r"(?<!\d)/+|/+(?!\d)|[-\s,;:()\[\]=+&]+", "-", word).strip("-")
     return (
         _whole(cell, word)
