@@ -32,6 +32,15 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def plain_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder of its own to work in, without configuration, and a wide terminal without colours."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+
 LONG = (
     "test_replays", "test_search_parallel", "test_packaging", "test_plan_report", "test_calibrate_runs",
     "test_search_dimensions", "test_own_runs", "test_shared_work", "test_repeated_runs", "test_collective_accuracy",

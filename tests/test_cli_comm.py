@@ -13,13 +13,7 @@ import distsim
 from distsim.cli.app import run
 from distsim.formula import REGISTRY
 
-
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("plain_terminal")
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:

@@ -9,7 +9,8 @@ import pytest
 import distsim
 from distsim import catalog
 from distsim.engine.advice.changes import changes
-from distsim.engine.advice.mend import Search, mend
+from distsim.engine.advice.mend import mend
+from distsim.engine.advice.trials import Trials
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.memory import memory_of, memory_unless
 from distsim.specs.job import Job
@@ -156,14 +157,14 @@ def test_more_gpus_share_the_states_of_a_job_on_one() -> None:
 def test_where_nothing_fits_the_nearest_is_the_best_of_all_that_was_tried() -> None:
     """Those that lack least at best are asked first, and the rest not at all."""
     report = distsim.memory("gpt3-175b", gpu="t4", gpus=1, seq=1_000_000)
-    search, pool = Search(report.setup, 0.0), list(changes(report.setup))
+    trials, pool = Trials(report.setup, 0.0), list(changes(report.setup))
     for change in pool:
-        search.try_((change,))
-    assert not search.fitting and len(search.missed) > 10
-    near = search.nearest()
-    every = [memory_of(one.setup).headroom for one in search.missed]
+        trials.try_((change,))
+    assert not trials.fitting and len(trials.missed) > 10
+    near = trials.nearest()
+    every = [memory_of(trials.setup_with(one.combined)).headroom for one in trials.missed]
     assert near is not None and near.report.headroom == max(every)
-    assert near.changes == search.missed[every.index(max(every))].combined
+    assert near.changes == trials.missed[every.index(max(every))].combined
 
 
 def test_layers_are_counted_on_the_stages_that_a_mend_has() -> None:
@@ -175,7 +176,7 @@ def test_layers_are_counted_on_the_stages_that_a_mend_has() -> None:
     for count in (10, 30):
         again = next(one for one in pool if one.shown.get("recompute_layers") == count)
         assert again.words == f"recompute {count} of 40 layers per stage"
-        made = Search(report.setup, 0.0).computed((again, stages))
+        made = Trials(report.setup, 0.0).computed((again, stages))
         assert made is not None
         words.append(made.words)
     assert words == [

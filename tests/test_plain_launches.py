@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from own_network import NETWORK
 
 from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import Setup
@@ -16,13 +17,6 @@ from distsim.engine.kernels.passes import moved_bytes
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
 
-NETWORK = {
-    "id": "own", "family": "llama", "layers": "24", "hidden": "1024", "heads": "16", "ffn_hidden": "4096",
-    "gated_mlp": "1", "vocab": "10000", "tied_embeddings": "0", "seq_len": "512", "gpu": "a100-sxm4-40gb",
-    "n_gpus": "1", "micro_batch": "4", "global_batch": "4", "precision": "bf16", "recompute": "none",
-    "attention": "eager", "optimizer": "adamw", "compile": "0", "framework": "plain-torch", "year": "2025",
-    "step_time_s": "0.195",
-}  # fmt: skip
 GPT = {"family": "gpt", "gated_mlp": "0", "attention": "sdpa"}
 ELEMENTS = 4 * 512 * 1024
 

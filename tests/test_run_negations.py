@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
 from distsim.engine.evidence import Replay, replay
-from distsim.engine.runs.flop_conventions import NARAYANAN
 from distsim.interop.runs import Run
 from distsim.interop.runs.attention import attention_said
 from distsim.interop.runs.context import context_mode
 from distsim.interop.runs.expert_routing import sends_once
+from distsim.interop.runs.flop_words import flop_count
 from distsim.interop.runs.graphs import graphs_of
 from distsim.interop.runs.loss_notes import loss_of
 from distsim.interop.runs.peaks import measured_peak_bytes
@@ -97,7 +96,8 @@ def test_hosts_without_a_known_link_are_told() -> None:
 
 
 def test_ninety_six_gpus_are_no_formula() -> None:
-    assert not re.search(NARAYANAN, "model, 96 B200") and re.search(NARAYANAN, "96Bslh^2(1+s/6h)")
+    cards, formula = map(flop_count, ("model, 96 B200", "96Bslh^2(1+s/6h)"))
+    assert cards is not None and not cards.narayanan and formula is not None and formula.narayanan
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,7 @@ from distsim.formulas.collectives import all_reduce_wire_bytes, nvls_link_bytes
 NARROW = "--precision not given: using bf16, with 2-byte gradients; megatron-core usually accumulates them in 4 bytes"
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("plain_terminal")
 
 
 def told(capsys: pytest.CaptureFixture[str], line: str, code: int) -> str:

@@ -12,36 +12,33 @@ from distsim.report import talk
 from distsim.specs.flags import flag
 
 Text = str | None
+Runs = Annotated[
+    Path | None, typer.Argument(help="a runs.csv of measured training runs (docs/runs.md)", show_default=False)
+]
+Folder = Annotated[
+    Path | None, option("--folder", "with RUNS: folder to write the presets to [default: presets/timing]")
+]
+Alone = Annotated[bool, typer.Option("--alone", help="with RUNS: fit without the shipped runs (takes seconds)")]
+NcclTests = Annotated[Text, option("--nccl-tests", "output of nccl-tests, text or JSON")]
+Gpu = Annotated[Text, option("--gpu", "accelerator the test ran on, in its usual node and network")]
+Cluster = Annotated[Text, option("--cluster", "cluster the test ran on, instead of --gpu")]
+GpusPerNode = Annotated[
+    int | None, option("--gpus-per-node", "GPUs per node [default: from the ranks in the file, else the usual node]")
+]
+Rate = Annotated[float | None, option("--internode-gbps-per-gpu", "network bandwidth per GPU in Gb/s")]
+Links = Annotated[Text, option("--network", "link class between nodes, e.g. ib-ndr [default: usual one]")]
+Collective = Annotated[Text, option("--collective", "collective, if the file does not name it, e.g. all_reduce")]
+Ranks = Annotated[int | None, option("--ranks", "number of ranks, if the file does not list them")]
+Output = Annotated[Text, option("--output", "network profile to write (TOML), for --profile")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON to stdout")]
 
 
 def calibrate(
-    runs: Annotated[
-        Path | None, typer.Argument(help="a runs.csv of measured training runs (docs/runs.md)", show_default=False)
-    ] = None,
-    folder: Annotated[
-        Path | None, option("--folder", "with RUNS: folder to write the presets to [default: presets/timing]")
-    ] = None,
-    alone: Annotated[
-        bool, typer.Option("--alone", help="with RUNS: fit without the shipped runs (takes seconds)")
-    ] = False,
-    nccl_tests: Annotated[Text, option("--nccl-tests", "output of nccl-tests, text or JSON")] = None,
-    gpu: Annotated[Text, option("--gpu", "accelerator the test ran on, in its usual node and network")] = None,
-    cluster: Annotated[Text, option("--cluster", "cluster the test ran on, instead of --gpu")] = None,
-    gpus_per_node: Annotated[
-        int | None,
-        option("--gpus-per-node", "GPUs per node [default: from the ranks in the file, else the usual node]"),
-    ] = None,
-    internode_gbps_per_gpu: Annotated[
-        float | None, option("--internode-gbps-per-gpu", "network bandwidth per GPU in Gb/s")
-    ] = None,
-    network: Annotated[Text, option("--network", "link class between nodes, e.g. ib-ndr [default: usual one]")] = None,
-    collective: Annotated[
-        Text, option("--collective", "collective, if the file does not name it, e.g. all_reduce")
-    ] = None,
-    ranks: Annotated[int | None, option("--ranks", "number of ranks, if the file does not list them")] = None,
-    output: Annotated[Text, option("--output", "network profile to write (TOML), for --profile")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print JSON to stdout")] = False,
-) -> None:
+    runs: Runs = None, folder: Folder = None, alone: Alone = False, nccl_tests: NcclTests = None, gpu: Gpu = None,
+    cluster: Cluster = None, gpus_per_node: GpusPerNode = None, internode_gbps_per_gpu: Rate = None,
+    network: Links = None, collective: Collective = None, ranks: Ranks = None, output: Output = None,
+    json: Json = False,
+) -> None:  # fmt: skip
     """Fit the step-time model to measured runs, or a network profile to the output of nccl-tests.
 
     RUNS are fitted together with the shipped runs, which takes minutes; --alone leaves the shipped ones out. Writes

@@ -38,6 +38,24 @@ Facility = Annotated[
     str, option("--facility", "PUE, power price, grid (distsim show facilities) [default: the preset named default]")
 ]
 
+Tokens = Annotated[Text, option("--tokens", "tokens to train on, e.g. 2T or 300B")]
+Deadline = Annotated[Text, option("--deadline", "longest time the run may take, e.g. 30d")]
+Budget = Annotated[Text, option("--budget", "most it may cost in US dollars, e.g. 5M; reservations count in full")]
+Gpu = Annotated[Text, option("--gpu", "accelerators to try, e.g. h100-sxm,h200-sxm [default: all GPUs]")]
+Gpus = Annotated[
+    Text, option("--gpus", "how many: 512,1024; 64..512 doubles up to its end [default: sized for the deadline]")
+]
+Cluster = Annotated[Text, option("--cluster", "clusters to try, instead of --gpu")]
+Provider = Annotated[Text, option("--provider", "price lists to use: names or TOML files [default: all]")]
+PriceAge = Annotated[
+    Text, option("--price-age", "how much older than the newest price others may be [default: 1y, for rents only]")
+]
+Batch = Annotated[int | None, option("--global-batch", "sequences per step [default: grows with the cluster]")]
+Seed = Annotated[int, _flag("--seed", "seed of the simulated campaigns")]
+Top = Annotated[int, _flag("--top", "how many options to list")]
+Report = Annotated[Text, option("--report", "also write the plan as one HTML page to this file")]
+Json = Annotated[bool, _flag("--json", "print JSON instead of tables")]
+Csv = Annotated[bool, _flag("--csv", "print the options as CSV instead of tables")]
 Model = Annotated[
     Text, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json", show_default=False)
 ]
@@ -61,46 +79,20 @@ Blocking = Annotated[bool, _flag("--blocking-checkpoints", "training waits while
 
 @with_layouts
 def plan(
-    stated: dict[str, Any],
-    model: Model = None,
-    tokens: Annotated[Text, option("--tokens", "tokens to train on, e.g. 2T or 300B")] = None,
-    compute_optimal: Optimal = False,
-    deadline: Annotated[Text, option("--deadline", "longest time the run may take, e.g. 30d")] = None,
-    confidence: Confidence = None,
-    budget: Annotated[
-        Text, option("--budget", "most it may cost in US dollars, e.g. 5M; reservations count in full")
-    ] = None,
-    gpu: Annotated[Text, option("--gpu", "accelerators to try, e.g. h100-sxm,h200-sxm [default: all GPUs]")] = None,
-    gpus: Annotated[
-        Text, option("--gpus", "how many: 512,1024; 64..512 doubles up to its end [default: sized for the deadline]")
-    ] = None,
-    cluster: Annotated[Text, option("--cluster", "clusters to try, instead of --gpu")] = None,
-    provider: Annotated[Text, option("--provider", "price lists to use: names or TOML files [default: all]")] = None,
-    price: Price = "on-demand",
-    price_age: Annotated[
-        Text, option("--price-age", "how much older than the newest price others may be [default: 1y, for rents only]")
-    ] = None,
-    global_batch: Annotated[
-        int | None, option("--global-batch", "sequences per step [default: grows with the cluster]")
-    ] = None,
-    failures: Failures = "default",
-    storage: Storage = "default",
-    facility: Facility = "default",
-    blocking_checkpoints: Blocking = False,
-    seed: Annotated[int, _flag("--seed", "seed of the simulated campaigns")] = 0,
-    jobs: UsualJobs = None,
-    top: Annotated[int, _flag("--top", "how many options to list")] = 12,
-    explain: Explain = False,
-    report: Annotated[Text, option("--report", "also write the plan as one HTML page to this file")] = None,
-    json: Annotated[bool, _flag("--json", "print JSON instead of tables")] = False,
-    csv: Annotated[bool, _flag("--csv", "print the options as CSV instead of tables")] = False,
-) -> None:
+    stated: dict[str, Any], model: Model = None, tokens: Tokens = None, compute_optimal: Optimal = False,
+    deadline: Deadline = None, confidence: Confidence = None, budget: Budget = None, gpu: Gpu = None,
+    gpus: Gpus = None, cluster: Cluster = None, provider: Provider = None, price: Price = "on-demand",
+    price_age: PriceAge = None, global_batch: Batch = None, failures: Failures = "default",
+    storage: Storage = "default", facility: Facility = "default", blocking_checkpoints: Blocking = False,
+    seed: Seed = 0, jobs: UsualJobs = None, top: Top = 12, explain: Explain = False, report: Report = None,
+    json: Json = False, csv: Csv = False,
+) -> None:  # fmt: skip
     """Show which GPUs to rent or buy for a training run, from whom, for how long, and what they cost and consume.
 
     Exit code 0: an option meets deadline and budget; 1: none does (the nearest are shown); 2: wrong input.
 
     Example: distsim plan llama-2-70b --tokens 2T --deadline 30d --gpu h100-sxm
-    """  # fmt: skip
+    """
     given = {**locals(), **stated}
     from distsim.cli import plan_report
 

@@ -23,6 +23,10 @@ from distsim.report.style import style
 from distsim.specs.flags import flag
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from distsim.engine.counted import Pool
     from distsim.engine.layouts.money import Wish
     from distsim.engine.layouts.report import Request, SearchReport
     from distsim.specs.job import Job
@@ -65,34 +69,19 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
 
 @_command
 def search(
-    stated: dict[str, Any],
-    objective: own.Objective = "throughput",
-    within: own.Within = None,
-    tokens: own.Tokens = None,
-    deadline: own.Deadline = None,
-    margin: own.Margin = "0",
-    exclude: own.Exclude = None,
-    top: own.Top = 10,
-    all_ranks: own.AllRanks = False,
-    diff: own.Diff = None,
-    price: own.Price = None,
-    provider: own.Provider = None,
-    csv: own.Csv = None,
-    all_file: own.All = None,
-    vary: Vary = None,
-    jobs: Jobs = 1,
-    dask: Dask = None,
-    json: own.Json = False,
-) -> None:
+    stated: dict[str, Any], objective: own.Objective = "throughput", within: own.Within = None,
+    tokens: own.Tokens = None, deadline: own.Deadline = None, margin: own.Margin = "0", exclude: own.Exclude = None,
+    top: own.Top = 10, all_ranks: own.AllRanks = False, diff: own.Diff = None, price: own.Price = None,
+    provider: own.Provider = None, csv: own.Csv = None, all_file: own.All = None, vary: Vary = None, jobs: Jobs = 1,
+    dask: Dask = None, json: own.Json = False,
+) -> None:  # fmt: skip
     """Find the best layouts for a number of GPUs: all that rules and bounds allow, evaluated as by distsim step.
 
     Exit code 0: found; 1: nothing is feasible (the nearest misses are shown); 2: the input is wrong.
 
     Example: distsim search llama-70b --gpu h100-sxm --gpus 512 --tp 1..8
     """
-    from distsim.cli.progress import Progress
-    from distsim.cli.search_files import check, every_layout, watching, write_ranked
-    from distsim.engine.layouts.search import search as run
+    from distsim.cli.search_files import check, write_ranked
     from distsim.engine.search import price_wish, training
 
     asked = stated.get("gpus")
@@ -109,8 +98,22 @@ def search(
         )
     check(csv, "--csv", (".csv",))
     check(all_file, "--all")
+    report = _found(request, pool(jobs, dask), all_file)
+    if csv is not None:
+        write_ranked(csv, report)
+    _print(report, json, ranks)
+    if not report.best:
+        raise typer.Exit(1)
+
+
+def _found(request: Request, sharing: AbstractContextManager[Pool | None], all_file: Path | None) -> SearchReport:
+    """The search, its progress and its notes told, and every layout written where a file is named for that."""
+    from distsim.cli.progress import Progress
+    from distsim.cli.search_files import every_layout, watching
+    from distsim.engine.layouts.search import search as run
+
     progress = Progress()
-    with pool(jobs, dask) as workers, every_layout(all_file, request) as every:
+    with sharing as workers, every_layout(all_file, request) as every:
         report = run(request, watching(progress.show, every), every.add if every else None, workers, partly=True)
         if every:
             every.dropped = report.interrupted
@@ -119,11 +122,7 @@ def search(
         talk.note(f"{all_file} is not written: it would be incomplete")
     for note in report.notes:
         talk.note(note)
-    if csv is not None:
-        write_ranked(csv, report)
-    _print(report, json, ranks)
-    if not report.best:
-        raise typer.Exit(1)
+    return report
 
 
 def _request(

@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from distsim.cli import step_timeline as drawn_by
 from distsim.cli.options import job_command
 from distsim.report import talk
 from distsim.report.style import style
 
 NO_ARGS_IS_HELP = False
+Json = Annotated[bool, typer.Option("--json", help="print JSON (seconds, bytes) instead of tables")]
+Explain = Annotated[bool, typer.Option("--explain", help="also print every part with its formula, numbers and source")]
 
 
 @job_command
 def step(
     job: Any,
     origins: dict[str, str],
-    json: Annotated[bool, typer.Option("--json", help="print JSON (seconds, bytes) instead of tables")] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="also print every part with its formula, numbers and source")
-    ] = False,
-    gantt: Annotated[
-        bool, typer.Option("--gantt", help="draw a timeline of the step: all stages, and the streams of one")
-    ] = False,
-    trace: Annotated[
-        Path | None, typer.Option("--trace", help="write a trace of the step for Perfetto", show_default=False)
-    ] = None,
-    begin: Annotated[
-        str | None, typer.Option("--from", help="start of the part to draw or write, e.g. 200ms", show_default=False)
-    ] = None,
-    end: Annotated[
-        str | None, typer.Option("--to", help="end of the part to draw or write, e.g. 1.5s", show_default=False)
-    ] = None,
-    stage: Annotated[
-        int | None, typer.Option("--stage", help="stage whose streams to draw [default: slowest]", show_default=False)
-    ] = None,
+    json: Json = False,
+    explain: Explain = False,
+    gantt: drawn_by.Gantt = False,
+    trace: drawn_by.Trace = None,
+    begin: drawn_by.Begin = None,
+    end: drawn_by.End = None,
+    stage: drawn_by.Stage = None,
 ) -> None:
     """Predict how long one optimizer step takes, with a 90% interval, where the time goes, and what would be faster.
 
@@ -46,35 +36,38 @@ def step(
 
     Example: distsim step llama-70b --gpu h100-sxm --gpus 64 --tp 8 --pp 4 --global-batch 64 --gantt
     """
-    from distsim.cli.step_timeline import Drawing
     from distsim.engine.advice.offered import unread_notes
     from distsim.engine.jobs.resolve import resolve
     from distsim.engine.step import step_of
 
-    drawing = Drawing(gantt, trace, begin, end, stage)
+    drawing = drawn_by.Drawing(gantt, trace, begin, end, stage)
     drawing.check(json)
     report = step_of(resolve(job))
     for note in [*report.notes, *unread_notes(report.memory)]:
         talk.note(note)
     drawn = drawing.lines_of(report)
     if json:
-        import json as jsonlib
-
-        from distsim.engine.advice.faster import advise
-
-        advice = [one.to_dict() for one in advise(report)]
-        answer = {**report.to_dict(), "faster" if report.memory.fits else "fitting": advice}
-        if explain:
-            from distsim.report.step_explain import as_data
-
-            answer["timing"] = report.timing.model_dump()
-            answer["figures"] = as_data(report)
-        typer.echo(jsonlib.dumps(answer, indent=1))
+        _print_json(report, explain)
     else:
         _print(report, explain, origins)
         drawing.show(drawn)
     if not report.memory.fits:
         raise typer.Exit(1)
+
+
+def _print_json(report: Any, explain: bool) -> None:
+    import json
+
+    from distsim.engine.advice.faster import advise
+
+    advice = [one.to_dict() for one in advise(report)]
+    answer = {**report.to_dict(), "faster" if report.memory.fits else "fitting": advice}
+    if explain:
+        from distsim.report.step_explain import as_data
+
+        answer["timing"] = report.timing.model_dump()
+        answer["figures"] = as_data(report)
+    typer.echo(json.dumps(answer, indent=1))
 
 
 def _print(report: Any, explain: bool, origins: dict[str, str]) -> None:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import typer
+
+from distsim.cli.signatures import option
 from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
     from distsim.engine.steps.report import StepReport
     from distsim.report.gantt import Line
+
+Gantt = Annotated[bool, typer.Option("--gantt", help="draw a timeline of the step: all stages, and the streams of one")]
+Trace = Annotated[Path | None, option("--trace", "write a trace of the step for Perfetto")]
+Begin = Annotated[str | None, option("--from", "start of the part to draw or write, e.g. 200ms")]
+End = Annotated[str | None, option("--to", "end of the part to draw or write, e.g. 1.5s")]
+Stage = Annotated[int | None, option("--stage", "stage whose streams to draw [default: slowest]")]
 
 
 class Drawing(NamedTuple):

@@ -8,35 +8,30 @@ from typing import Annotated, Any
 
 import typer
 
+from distsim.cli.signatures import option
 from distsim.cli.workers import UsualJobs, processes
 from distsim.report import talk
 
 
 def _median_option(flag: str, what: str) -> Any:
     text = f"exit 1 when the median {what} is above this, e.g. 0.05 or 5%"
-    return typer.Option(flag, help=text, show_default=False)
+    return option(flag, text)
+
+
+Runs = Annotated[Path | None, typer.Argument(help="your own runs.csv [default: the shipped runs]", show_default=False)]
+_UNSEEN = "replay the shipped runs whose sources were never fitted to, each as if its source had no others"
+Unseen = Annotated[bool, typer.Option("--unseen", help=_UNSEEN)]
+By = Annotated[str | None, option("--by", "also summarise by source, gpu, framework or model")]
+Worst = Annotated[int, typer.Option("--worst", help="number of worst rows to list")]
+MemoryMedian = Annotated[str | None, _median_option("--memory-median", "peak-memory error")]
+Median = Annotated[str | None, _median_option("--median", "step-time error")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON to stdout")]
 
 
 def validate(
-    runs: Annotated[
-        Path | None, typer.Argument(help="your own runs.csv [default: the shipped runs]", show_default=False)
-    ] = None,
-    unseen: Annotated[
-        bool,
-        typer.Option(
-            "--unseen",
-            help="replay the shipped runs whose sources were never fitted to, each as if its source had no others",
-        ),
-    ] = False,
-    by: Annotated[
-        str | None, typer.Option("--by", help="also summarise by source, gpu, framework or model", show_default=False)
-    ] = None,
-    worst: Annotated[int, typer.Option("--worst", help="number of worst rows to list")] = 10,
-    memory_median: Annotated[str | None, _median_option("--memory-median", "peak-memory error")] = None,
-    median: Annotated[str | None, _median_option("--median", "step-time error")] = None,
-    jobs: UsualJobs = None,
-    json: Annotated[bool, typer.Option("--json", help="print JSON to stdout")] = False,
-) -> None:
+    runs: Runs = None, unseen: Unseen = False, by: By = None, worst: Worst = 10, memory_median: MemoryMedian = None,
+    median: Median = None, jobs: UsualJobs = None, json: Json = False,
+) -> None:  # fmt: skip
     """Replay measured runs and compare predicted with measured step time and peak memory.
 
     A row is skipped only when its cells do not say enough to simulate it; the reason names the cell.

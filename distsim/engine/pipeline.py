@@ -12,7 +12,7 @@ from distsim.engine.timelines.balanced import PASSES, balanced
 from distsim.engine.timelines.input import Time
 from distsim.engine.timelines.simulation import PassTimes, Pipeline, named_order, summarise, whole_number_given
 from distsim.engine.timelines.timeline import Timeline, simulate
-from distsim.engine.timelines.wiring import Transfers
+from distsim.engine.timelines.wiring import Costs, Transfers
 from distsim.errors import DistsimError
 from distsim.keywords import refuse_unknown
 from distsim.schedules import registry, text
@@ -30,6 +30,8 @@ INSTEAD = {
     "vpp": "here it is chunks",
 }
 """What options of the command line, and of jobs, are called in a program that simulates a schedule by itself."""
+Programs = list[list[rendezvous.Step]] | None
+"""Actions and messages of each stage, where a given order names its messages."""
 OF_THE_PIPELINE = ("pp", "vpp", "gpus", "dp", "global_batch")
 """Job options that a pipeline's stages, micro-batches and chunks set."""
 
@@ -59,33 +61,33 @@ def pipeline(
     times: PassTimes = (forward, backward, input_gradient, weight_gradient)
     setup = split = None
     if balance is not None:
-        excluded = {"model": model, "order": order}
-        given.refuse("balance takes no {}", "leave one of them out", **excluded)
+        given.refuse("balance takes no {}", "leave one of them out", model=model, order=order)
         split, times = balanced(balance, stages, name, chunks, times)
     if model is not None or job:
         each = given.stated_chunks(chunks, placement, stages)
         named = None if order is not None else name
         setup, times, hop = _of_model(model, stages, micro, each, named, (*times, hop or None, loss or None), job)
-    programs = None
+    placed = {"placement": placement, "chains": chains}
+    bounds = {"memory_limit": memory_limit, "group": group, "weight_memory": weight_memory}
     if order is None:
-        given.refuse("a named schedule takes no {}", "only a given order does", placement=placement, chains=chains)
-        parts, total = named_order(stages, micro, name, chunks, times, hop, memory_limit, group, weight_memory)
+        parts, total, programs = _named(name, stages, micro, chunks, times, hop, bounds, placed)
     else:
-        only_named = {"schedule": schedule, "memory_limit": memory_limit, "group": group,
-                      "weight_memory": weight_memory}  # fmt: skip
-        given.refuse("a given order takes no {}", "only a named schedule does", **only_named)
-        parts, total, programs = _given(order, stages, micro, chunks, placement, chains)
+        parts, total, programs = _given(order, stages, micro, chunks, placed, {"schedule": schedule, **bounds})
     parts = _fusion(parts, fused, fused_time, programs is not None)
     costs = given.costs(parts, *times, fused_time, loss)
     delays = given.hops(hop, len(parts.orders), given.wraps_around(parts))
     transfers = Transfers(delays, p2p == "rendezvous", not overlap, contention)
-    if programs is None:
-        timeline = simulate(parts, total, costs, transfers)
-    else:
-        timeline = rendezvous.replay(parts, programs, costs, transfers)
+    timeline = _run(parts, total, programs, costs, transfers)
     steps = _optimizer(timeline, optimizer, optimizer_sync)
     stated = None if setup is None else _written(setup, parts.name)
     return summarise(parts, total, costs, timeline, transfers, steps, stated, split)
+
+
+def _run(parts: Schedule, total: int, programs: Programs, costs: Costs, transfers: Transfers) -> Timeline:
+    """The timeline of a schedule, or of programs of actions and messages."""
+    if programs is None:
+        return simulate(parts, total, costs, transfers)
+    return rendezvous.replay(parts, programs, costs, transfers)
 
 
 def _written(setup: Setup, schedule: str) -> dict[str, Any]:
@@ -94,17 +96,28 @@ def _written(setup: Setup, schedule: str) -> dict[str, Any]:
     return job_written(setup, schedule)
 
 
+def _named(
+    name: str, stages: int | None, micro: int | None, chunks: int | None, times: PassTimes, hop: Time,
+    bounds: dict[str, Any], others: dict[str, Any],
+) -> tuple[Schedule, int, Programs]:  # fmt: skip
+    """A named schedule under bounds; ``others`` are options that only a given order takes."""
+    given.refuse("a named schedule takes no {}", "only a given order does", **others)
+    return *named_order(stages, micro, name, chunks, times, hop, **bounds), None
+
+
 def _given(
     order: str | Sequence[str], stages: int | None, micro: int | None, chunks: int | None,
-    placement: Sequence[int] | None, chains: Sequence[Sequence[int]] | None,
-) -> tuple[Schedule, int, list[list[rendezvous.Step]] | None]:  # fmt: skip
-    """A schedule that the user wrote, checked, and its messages if it names them."""
+    placed: dict[str, Any], others: dict[str, Any],
+) -> tuple[Schedule, int, Programs]:  # fmt: skip
+    """A schedule that the user wrote, checked, and its messages if it names them; ``others`` are options that only a
+    named one takes."""
+    given.refuse("a given order takes no {}", "only a named schedule does", **others)
     lines = given.lines(order)
     programs = None
     micro = None if micro is None else given.whole_number(micro, "micro-batches", "--micro 8")
     if rendezvous.is_program(lines):
         lines, programs = rendezvous.split(lines)
-    parts = given.given_order(text.parse(lines), stages, chunks, placement, chains)
+    parts = given.given_order(text.parse(lines), stages, chunks, **placed)
     return parts, order_check.check_complete(parts, micro), programs
 
 

@@ -27,26 +27,9 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     model, layout = ctx.model, ctx.layout
     tokens, width, values = layout.tokens, model.head_dim, model.value_width
     heads, kv_heads = heads_per_rank(ctx)
-    act = ctx.activation
-    asked = heads * (width + (values if model.attention_gate is True else 0))
-    made = model.key_value_projections(ctx.layer)
-    given = (kv_heads * width, kv_heads * values)[:made]
-    outer = asked + sum(given)
-    parts = (asked, *given[1:])
-    matrices = min(ctx.kernels.qkv_matrices, 1 + made)
-    qkv = linear(
-        ctx,
-        QKV,
-        tokens,
-        model.hidden,
-        outer,
-        source,
-        bias=model.qkv_bias and Bias(parts=() if model.key_bias else parts),
-        weights=Weights(matrices, (asked, *given)),
-        cast_input=True,
-        collectives=column_collectives(ctx, matrices),
-    )
-    operations = [qkv]
+    act, widths = ctx.activation, _projected(ctx, heads, kv_heads)
+    outer, made = widths[0] + sum(widths[1:]), len(widths) - 1
+    operations = [_projection(ctx, widths, outer, source)]
     if model.attention_gate in ("head", "apart"):
         operations.append(gate_projection(ctx, heads * (values if model.attention_gate == "apart" else 1), source))
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
@@ -72,6 +55,24 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         operations.append(output_gate(ctx, tokens * heads * values, heads))
     operations += output_projection(ctx, heads * values)
     return operations
+
+
+def _projected(ctx: Context, heads: Number, kv_heads: Number) -> tuple[Number, ...]:
+    """Columns of the projections of queries, with their gates, of keys and of values, as far as a layer has them."""
+    model = ctx.model
+    asked = heads * (model.head_dim + (model.value_width if model.attention_gate is True else 0))
+    return asked, *(kv_heads * model.head_dim, kv_heads * model.value_width)[: model.key_value_projections(ctx.layer)]
+
+
+def _projection(ctx: Context, widths: tuple[Number, ...], outer: Number, source: Tensor) -> Operation:
+    """The product that makes queries, keys and values, of as many matrices as the kernels have for it."""
+    model, parts = ctx.model, (widths[0], *widths[2:])
+    matrices = min(ctx.kernels.qkv_matrices, len(widths))
+    return linear(
+        ctx, QKV, ctx.layout.tokens, model.hidden, outer, source,
+        bias=model.qkv_bias and Bias(parts=() if model.key_bias else parts), weights=Weights(matrices, widths),
+        cast_input=True, collectives=column_collectives(ctx, matrices),
+    )  # fmt: skip
 
 
 def gate_projection(ctx: Context, outer: Number, source: Tensor) -> Operation:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from distsim.engine.advice.mend import Mend, Mended
+from distsim.engine.advice.mend import Mended
+from distsim.engine.advice.trials import Mend
 from distsim.engine.jobs.framework_notes import beyond_default_at
 from distsim.engine.memory import CATEGORIES, MemoryReport, StageMemory
 from distsim.report.bars import bar, legend

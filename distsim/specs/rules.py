@@ -73,6 +73,17 @@ def _tp_divides(name: str, count: Callable[[Model], int], what: Callable[[Model]
     )
 
 
+def _tp_divides_stack(stack: str, heads: Callable[[Model], int]) -> Rule:
+    """The rule that tensor parallel ranks have whole heads of a second stack, 0 where a model has none, as of the
+    first."""
+    return Rule(
+        f"tp divides the {stack}",
+        lambda m, y: heads(m) % y.tp == 0,
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {heads(m)} heads of {m.name}'s {stack}",
+        lambda m, y: f"valid degrees: {listed([d for d in divisors(heads(m)) if m.heads % d == 0])}",
+    )
+
+
 SHARED_VOCABULARY = ("1f1b", "v-half")
 """Schedules that passes of a vocabulary that all stages share were worked into (Yeung et al. 2024, arXiv:2411.05288).
 """
@@ -128,18 +139,8 @@ RULES: tuple[Rule, ...] = (
         ),
         lambda m, y: f"{m.name} reads {m.context} tokens per image",
     ),
-    Rule(
-        "tp divides the text's stack",
-        lambda m, y: (m.text is None) | (text_heads(m) % y.tp == 0),
-        lambda m, y: f"tensor parallel degree {y.tp} does not divide {text_heads(m)} heads of {m.name}'s text stack",
-        lambda m, y: f"valid degrees: {listed([d for d in divisors(text_heads(m)) if m.heads % d == 0])}",
-    ),
-    Rule(
-        "tp divides the vision tower",
-        lambda m, y: tower_heads(m) % y.tp == 0,
-        lambda m, y: f"tensor parallel degree {y.tp} does not divide {tower_heads(m)} heads of {m.name}'s vision tower",
-        lambda m, y: f"valid degrees: {listed([d for d in divisors(tower_heads(m)) if m.heads % d == 0])}",
-    ),
+    _tp_divides_stack("text stack", text_heads),
+    _tp_divides_stack("vision tower", tower_heads),
     Rule(
         "tp splits mixers",
         lambda m, y: (y.tp == 1) | (not single_scans(m)),

@@ -29,7 +29,7 @@ from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
 
 if TYPE_CHECKING:
-    from distsim.engine.advice.mend import Mend
+    from distsim.engine.advice.trials import Mend
     from distsim.engine.layouts.report import Choice, SearchReport
 
 INTERLEAVED = "interleaved-1f1b"

@@ -12,10 +12,11 @@ def runs(before: Setup, after: Setup) -> bool:
     """Whether its framework runs a changed job. What it does not run of the job as stated, which was computed all the
     same as nobody named it, it need not run afterwards."""
     framework = after.framework
-    known = _broken(framework, before)
-    return all(rule in known for rule in _broken(framework, after)) and (
-        not _kept(framework, after) or _kept(framework, before)
-    )
+    if now := _broken(framework, after):
+        known = _broken(framework, before)
+        if not all(rule in known for rule in now):
+            return False
+    return not _kept(framework, after) or _kept(framework, before)
 
 
 def _broken(framework: Framework, setup: Setup) -> list[SupportRule]:

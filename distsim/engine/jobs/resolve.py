@@ -10,6 +10,7 @@ from distsim.engine.jobs.attention import settle_attention
 from distsim.engine.jobs.dispatch import dispatcher_named, dispatcher_of, refuse_long_queues, with_dispatcher
 from distsim.engine.jobs.dp_overlap import with_data_overlap
 from distsim.engine.jobs.drives import DRIVEN, refuse_drives
+from distsim.engine.jobs.filled import fill, refuse_options
 from distsim.engine.jobs.foreign_losses import refuse_foreign_loss
 from distsim.engine.jobs.framework_notes import framework_notes
 from distsim.engine.jobs.graphs import settled
@@ -19,7 +20,7 @@ from distsim.engine.jobs.lacking import refuse_missing_units, refuse_without_tri
 from distsim.engine.jobs.layout import check_capacity, layout_of, needs_replicas, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.modules import modules_of, with_modules
-from distsim.engine.jobs.offloading import kept_where_it_is, refuse_offload
+from distsim.engine.jobs.offloading import kept_where_it_is
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import (
     as_stored,
@@ -31,8 +32,7 @@ from distsim.engine.jobs.profile import (
     usual_precision,
 )
 from distsim.engine.jobs.projected import rank_told, update_notes, with_rank
-from distsim.engine.jobs.recomputed import refuse_recompute
-from distsim.engine.jobs.reference import gathered_note, refuse_reference
+from distsim.engine.jobs.reference import gathered_note
 from distsim.engine.jobs.remat import settle_policy
 from distsim.engine.jobs.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.jobs.software import framework_of
@@ -177,24 +177,17 @@ class Setup:
 @catalog.settled()
 def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     """Fill what the job leaves open; raises DistsimError for what does not exist or does not fit together.
-
     ``overrides`` replaces loaded specs by name (accelerator, cluster, framework …), for replaying measured runs.
     """
     given = dict(overrides or {})
     framework: Framework = given.get("framework") or framework_of(job)
-    filled, origins = _fill(job, framework)
+    replayed = bool(given.get("framework"))
+    filled, origins = fill(job, framework)
     chunks_of_stages(filled, origins)
     policy = settle_policy(filled, origins, framework)
-    _refuse_unsupported(filled, framework)
-    framework = whole_weights(filled, framework, job.names_framework and not given.get("framework"))
-    model, stored = as_stored(load_model(job.model).spec, framework)
-    attention_notes = settle_attention(filled, origins, framework, model, replayed=bool(given.get("framework")))
-    check_capacity(filled, model)
-    model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
-    model = with_images(model, filled)
-    chunk_notes = settle_chunks(filled, origins, model, framework)
-    if origins.get("cp_mode") == "default":
-        filled["cp_mode"] = context_modes(framework.supports, model)[0]
+    refuse_options(filled, framework)
+    framework = whole_weights(filled, framework, job.names_framework and not replayed)
+    model, model_notes = _network(job, filled, origins, framework, replayed)
     accelerator, cluster, limit_notes = hardware(filled, given)
     kept_where_it_is(filled, origins, accelerator)
     refuse_drives(filled, framework if job.names_framework else None, cluster)
@@ -202,30 +195,22 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     precision, precision_notes = usual_precision(filled, origins, accelerator, framework)
     least = 0 if needs_replicas(filled) else least_zero(framework, precision.name)
     layout, notes = layout_of(filled, origins, model, cluster, least)
-    notes += [*precision_notes, *limit_notes, *chunk_notes, *reading_notes(job.model), *stored, *attention_notes]
+    notes += [*precision_notes, *limit_notes, *model_notes]
     check_images(model, layout)
     notes += tile_notes(filled, model, layout)
     _refuse_broken(model, layout)
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
-    if job.names_framework and not given.get("framework"):
-        refuse_unsupported(framework, model, layout, offload, job)
-        refuse_missing_units(accelerator, precision, framework)
-        refuse_foreign_loss(framework, filled["loss"])
+    if job.names_framework and not replayed:
+        _refuse_unrun(job, filled["loss"], framework, model, layout, offload, accelerator, precision)
     refuse_without_triton(accelerator, job)
-    framework = with_data_overlap(job, with_overlap(job, framework, bool(filled["compile"])))
-    kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
-    kernels = with_modules(job, kernels, framework, model, policy, replayed=bool(given.get("framework")))
-    framework, kernels = with_dispatcher(job, framework, kernels, model, accelerator)
-    if model.experts is not None and not given.get("framework"):
+    framework, kernels = _exchanged(job, filled, framework, model, accelerator, precision, policy, replayed)
+    if model.experts is not None and not replayed:
         refuse_long_queues(dispatcher_named(job, framework, kernels, cluster), layout, cluster)
     kernels, left_out = settled(job, kernels, framework, model, accelerator, precision, layout, offload)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
-    notes += [*left_out, *framework_notes(framework, model, layout, kernels, origins, precision, job, tuning is None)]
-    notes += tuning_notes(tuning, model, kernels, framework, precision, job)
     optimizer = with_rank(optimizer_of(framework, filled["optimizer"], "optimizer" in offload), filled, layout)
-    notes += update_notes(optimizer, layout)
-    notes += image_notes(model, filled["image_size"], tuning is not None)
-    notes += [*filter(None, [gathered_note(job, kernels)]), *without_effect(model, job, kernels)]
+    notes += [*left_out, *framework_notes(framework, model, layout, kernels, origins, precision, job, tuning is None)]
+    notes += _training_notes(job, filled, framework, model, kernels, precision, optimizer, layout, tuning)
     model = as_tuned(model, tuning)
     chunks, layout, placed = _placed(filled["stage_layers"], model, layout, framework)
     notes += placed
@@ -235,6 +220,56 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         padded_vocab(framework, model, layout.vocab_ranks), origins, tuple(notes),
         offload, tuning, tower_kernels(framework, model, bool(filled["compile"])),
     )  # fmt: skip
+
+
+def _network(
+    job: Job, filled: dict[str, Any], origins: dict[str, str], framework: Framework, replayed: bool
+) -> tuple[Model, list[str]]:
+    """The model as the job asks for it and its framework stores it, with notes; and what of the options it settles:
+    attention, chunks, and how context parallel ranks exchange."""
+    model, stored = as_stored(load_model(job.model).spec, framework)
+    attention_notes = settle_attention(filled, origins, framework, model, replayed=replayed)
+    check_capacity(filled, model)
+    model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
+    model = with_images(model, filled)
+    chunk_notes = settle_chunks(filled, origins, model, framework)
+    if origins.get("cp_mode") == "default":
+        filled["cp_mode"] = context_modes(framework.supports, model)[0]
+    return model, [*chunk_notes, *reading_notes(job.model), *stored, *attention_notes]
+
+
+def _refuse_unrun(
+    job: Job, loss: str | None, framework: Framework, model: Model, layout: Layout, offload: tuple[str, ...],
+    accelerator: Accelerator, precision: Precision,
+) -> None:  # fmt: skip
+    """Raise what the framework that somebody named does not run."""
+    refuse_unsupported(framework, model, layout, offload, job)
+    refuse_missing_units(accelerator, precision, framework)
+    refuse_foreign_loss(framework, loss)
+
+
+def _exchanged(
+    job: Job, filled: Mapping[str, Any], framework: Framework, model: Model, accelerator: Accelerator,
+    precision: Precision, policy: Mapping[str, Any], replayed: bool,
+) -> tuple[Framework, Kernels]:  # fmt: skip
+    """The framework as the job has it exchange, and the kernels that this means."""
+    compiles = bool(filled["compile"])
+    framework = with_data_overlap(job, with_overlap(job, framework, compiles))
+    kernels = job_kernels(framework, model, accelerator, precision.name, compiles, filled["loss"])
+    kernels = with_modules(job, kernels, framework, model, policy, replayed=replayed)
+    return with_dispatcher(job, framework, kernels, model, accelerator)
+
+
+def _training_notes(
+    job: Job, filled: Mapping[str, Any], framework: Framework, model: Model, kernels: Kernels, precision: Precision,
+    optimizer: Optimizer, layout: Layout, tuning: Tuning | None,
+) -> list[str]:  # fmt: skip
+    """Notes on what trains and how it is updated, and on options that change nothing of that."""
+    return [
+        *tuning_notes(tuning, model, kernels, framework, precision, job), *update_notes(optimizer, layout),
+        *image_notes(model, filled["image_size"], tuning is not None),
+        *filter(None, [gathered_note(job, kernels)]), *without_effect(model, job, kernels),
+    ]  # fmt: skip
 
 
 def _refuse_broken(model: Model, layout: Layout) -> None:
@@ -260,41 +295,3 @@ def _placed(
         notes.append(f"--recompute-group {group}: a checkpoint covers {most} layers, all of a stage's chunk")
         layout = layout._replace(recompute_group=most)
     return chunks, layout, notes
-
-
-_DEFAULTS: dict[str, Any] = {
-    "tp": 1, "cp": 1, "pp": 1, "ep": 1, "vpp": 1, "zero": 0, "micro_batch": 1, "recompute": "none",
-    "attention": "flash", "precision": "bf16", "optimizer": "adamw", "offload": "none", "quantize": "none",
-    "cp_mode": "ring", "loss_parallel": True,
-}  # fmt: skip
-
-
-def _fill(job: Job, framework: Framework) -> tuple[dict[str, Any], dict[str, str]]:
-    """Options from the job, then the framework's defaults, then distsim's; and where each came from."""
-    filled, origins = dict[str, Any](), dict[str, str]()
-    usual = f"framework {framework.name}"
-    for name in Job.model_fields:
-        if (value := getattr(job, name)) is not None:
-            origins[name] = "you"
-        elif (value := framework.defaults.get(name)) is not None:
-            origins[name] = usual
-        elif (value := _DEFAULTS.get(name)) is not None:
-            origins[name] = "default"
-        filled[name] = value
-    if origins.get("offload") == usual and (filled["recompute"] != "full" or filled["recompute_layers"]):
-        filled["offload"], origins["offload"] = _DEFAULTS["offload"], "default"
-    if needs_replicas(filled) and origins.get("zero", "").startswith("framework"):
-        filled["zero"], origins["zero"] = 0, "default"
-    return filled, origins
-
-
-def _refuse_unsupported(filled: Mapping[str, Any], framework: Framework) -> None:
-    """Options of the contract whose physics is not there yet are refused, never ignored."""
-    refuse_offload(filled)
-    if filled["compile"] and not framework.compiled:
-        raise DistsimError(
-            f"--compile has no effect with framework {framework.name}: its profile does not state what it fuses",
-            "leave --compile out",
-        )
-    refuse_recompute(filled, framework)
-    refuse_reference(filled)

@@ -221,7 +221,7 @@ class _Builder:
         if index not in self.known:
             layout = self.setup.layout
             schedule, micro_batches = layout.schedule, layout.micro_batches
-            embedding, head = _ends(self.ctx, index == 0, index == self.last)
+            embedding, head = _ends(self.ctx, self.rows, index == 0, index == self.last)
             seen = [] if index else tower_blocks(self.rows)
             before = () if index or embedding is None else (embedding, *seen[:1])
             layers, order = _counted(seen + _with_first(self.ctx, before, self.layers_of(index)))
@@ -270,10 +270,10 @@ def _with_vocabulary(layout: Layout, found: Flights) -> Flights:
     )
 
 
-def _ends(ctx: Context, first: bool, last: bool) -> tuple[Block | None, Block | None]:
+def _ends(ctx: Context, rows: Context, first: bool, last: bool) -> tuple[Block | None, Block | None]:
     """Embedding and head of a stage; stages between the ends have none, or share the vocabulary's rows."""
-    embedding = _block(embedding_block, in_rows(ctx)) if first or ctx.layout.vocab_parallel else None
-    head = _block(head_block, in_rows(ctx)) if last or ctx.layout.vocab_parallel else None
+    embedding = _block(embedding_block, rows) if first or ctx.layout.vocab_parallel else None
+    head = _block(head_block, rows) if last or ctx.layout.vocab_parallel else None
     if embedding is not None and not first:
         embedding = embedding._replace(operations=shared_rows(embedding.operations))
     if head is not None and not last:

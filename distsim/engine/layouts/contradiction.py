@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,16 +41,7 @@ def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> Dist
             f"host memory of a {base.cluster.name} node{further}",
             "use more GPUs, offload less, or name a --cluster whose nodes have more",
         )
-    hints = []
-    for name, bound in bounds.given.items():
-        others = {key: value for key, value in bounds.given.items() if key != name}
-        found = allowed_by(Bounds(others, bounds.excluded))
-        allowed = values_of(found, name)
-        if found and not allowed:
-            hints.append(f"without {flag(name)} {bound.text} there would be layouts")
-        if allowed:
-            shown = ", ".join(map(str, allowed[:12])) + (", …" if len(allowed) > 12 else "")
-            hints.append(f"instead of {flag(name)} {bound.text}, the other constraints would allow: {shown}")
+    hints = _others_allow(bounds, allowed_by)
     if bounds.excluded and allowed_by(Bounds(bounds.given)):
         hints.append("without --exclude there would be layouts")
     for name in ("expert_overlap", "cuda_graphs"):
@@ -71,6 +62,21 @@ def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> Dist
     return DistsimError(
         f"no layout of {base.model.name} on {gpus} GPUs with a global batch of {batch} satisfies {constraints}", *hints
     )
+
+
+def _others_allow(bounds: Bounds, allowed_by: Callable[[Bounds], list[Group]]) -> list[str]:
+    """What the other constraints would allow in place of each one."""
+    hints = []
+    for name, bound in bounds.given.items():
+        others = {key: value for key, value in bounds.given.items() if key != name}
+        found = allowed_by(Bounds(others, bounds.excluded))
+        allowed = values_of(found, name)
+        if found and not allowed:
+            hints.append(f"without {flag(name)} {bound.text} there would be layouts")
+        if allowed:
+            shown = ", ".join(map(str, allowed[:12])) + (", …" if len(allowed) > 12 else "")
+            hints.append(f"instead of {flag(name)} {bound.text}, the other constraints would allow: {shown}")
+    return hints
 
 
 def lacking(base: Setup, group: Group) -> str:

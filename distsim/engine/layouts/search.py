@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from distsim import catalog
@@ -70,15 +70,9 @@ def search(
     base = base_setup(request.job, max(request.gpus), request.overrides)
     refuse_beyond(base, max(request.gpus))
     batches = request.batches or (request.job.global_batch or usual_batch(base, request.gpus, notes),)
-    limit = base.accelerator.limit(request.margin)
     rents = rents_of(request)
-    notes += dict.fromkeys(rent.note for rent in rents.values() if rent.note)
-    notes += high_rents((one.quote.whose if one.quote else "--price", one.usd_per_gpu_hour) for one in rents.values())
-    hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
-    objective = Objective(request.objective, hourly)
-    brief = request.brief and not request.all_ranks and pool is None and not search_schedules.asked(request.bounds)
-    most = request.top + SPARE if brief else max(LEAST_KEPT, 2 * request.top)
-    kept = Kept(limit, objective, request.within, most, batches[0], pace_of(request, base), brief)
+    notes += _rent_notes(rents)
+    kept = _nothing_yet(request, base, batches[0], rents, pool is None)
     interrupted = False
     try:
         _walk(request, batches, kept, watch, every, pool, shared)
@@ -93,7 +87,7 @@ def search(
     known: Steps = {}
     best = _ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept, known)
     return SearchReport(
-        request, base, batches, kept.evaluated, kept.fitting, kept.feasible, time.perf_counter() - began, limit,
+        request, base, batches, kept.evaluated, kept.fitting, kept.feasible, time.perf_counter() - began, kept.limit,
         best,
         () if request.brief else tuple(choice(one, known) for one in thinned(kept.front.found)),
         () if request.brief else tuple(choice(one, known) for one in _almost(kept)),
@@ -103,6 +97,23 @@ def search(
         kept, rents, interrupted, _notes(request, base, [*notes, *unread_options(request, batches, best)], best,
                                          bool(rents)),
     )  # fmt: skip
+
+
+def _rent_notes(rents: Mapping[int, search_money.Rent]) -> list[str]:
+    """What is told of rents, and those that are suspiciously high."""
+    stated = ((one.quote.whose if one.quote else "--price", one.usd_per_gpu_hour) for one in rents.values())
+    return [*dict.fromkeys(rent.note for rent in rents.values() if rent.note), *high_rents(stated)]
+
+
+def _nothing_yet(
+    request: Request, base: Setup, batch: int, rents: Mapping[int, search_money.Rent], alone: bool
+) -> Kept:
+    """What a search begins with; one that runs ``alone``, in this process, may keep no more than what is shown."""
+    hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
+    brief = request.brief and not request.all_ranks and alone and not search_schedules.asked(request.bounds)
+    most = request.top + SPARE if brief else max(LEAST_KEPT, 2 * request.top)
+    limit, objective = base.accelerator.limit(request.margin), Objective(request.objective, hourly)
+    return Kept(limit, objective, request.within, most, batch, pace_of(request, base), brief)
 
 
 def _check(request: Request) -> None:

@@ -122,39 +122,48 @@ def network_for(
     rate = _nic_rate(usual, internode_gbps_per_gpu)
     domain = _ranks_of_domain(gpus_per_node, usual, cluster is not None)
     usually = _class_of(accelerator, usual, per_node, rate, internode_gbps_per_gpu, cluster is not None)
-    name = stated_network(network) if network else usually
-    name, known = network_class(with_nics(network_class(name)[0], rate))
-    intra, intra_rate, switch = scale_up(accelerator, usual)
+    links = _between(stated_network(network) if network else usually, rate, cluster)
+    links |= _inside(accelerator, usual, per_node)
     library = _library(backend, traits.collectives)
-    rack = bool(usual) and usual.domain > usual.gpus_per_node
-    pair = _pair_rate(accelerator, usual)
-    mesh = tuple(fabrics()["cube_mesh"]["rings"]) if intra == "nvlink-2" and per_node <= 8 and not pair else ()
-    measured_hop = usual.network.hop if cluster is not None and usual.network is not None else None
     return Network(
         backend=library,
         generation=traits.tuning_row,
-        intra=f"{intra}-rack" if rack else intra,
-        intra_rate=intra_rate,
-        switch=switch,
         domain=domain,
-        inter=name,
-        nic_rate=rate * known.get("share", 1.0),
-        hop=measured_hop if measured_hop is not None else known["hop"] * MICROSECOND,
-        factors=_factors(intra, profile) if library in ("nccl", "rccl") else {},
-        rings=mesh,
-        pair_rate=pair,
-        mesh_links=_mesh_links(intra, per_node, intra_rate, pair),
-        two_node_tree=known.get("two_node_tree", True),
-        far_nics=known.get("far_nics", False),
-        taper=known.get("taper", 0.0),
+        factors=_factors(scale_up(accelerator, usual)[0], profile) if library in ("nccl", "rccl") else {},
         sharp=sharp,
         torus_axes=_axes(usual) if library == "ici" else 0,
         torus_wrap=usual.fabric.wrap if usual is not None else RING,
         tiers=() if cluster is None else _tiers(cluster),
-        bridge=bridge_of(accelerator, usual),
         nic_gpus=_nic_gpus(usual),
         node=per_node,
-    )  # fmt: skip
+        **links,
+    )
+
+
+def _inside(accelerator: Any, usual: Any, per_node: int) -> dict[str, Any]:
+    """Fields of a network on the links within a domain."""
+    intra, rate, switch = scale_up(accelerator, usual)
+    rack = bool(usual) and usual.domain > usual.gpus_per_node
+    pair = _pair_rate(accelerator, usual)
+    mesh = tuple(fabrics()["cube_mesh"]["rings"]) if intra == "nvlink-2" and per_node <= 8 and not pair else ()
+    return {
+        "intra": f"{intra}-rack" if rack else intra, "intra_rate": rate, "switch": switch, "rings": mesh,
+        "pair_rate": pair, "mesh_links": _mesh_links(intra, per_node, rate, pair),
+        "bridge": bridge_of(accelerator, usual),
+    }  # fmt: skip
+
+
+def _between(name: str, rate: float, cluster: Any) -> dict[str, Any]:
+    """Fields of a network on the links between domains, of a class at a rate; the hop is a cluster's where it was
+    measured there."""
+    name, known = network_class(with_nics(network_class(name)[0], rate))
+    measured = cluster.network.hop if cluster is not None and cluster.network is not None else None
+    return {
+        "inter": name, "nic_rate": rate * known.get("share", 1.0),
+        "hop": measured if measured is not None else known["hop"] * MICROSECOND,
+        "two_node_tree": known.get("two_node_tree", True), "far_nics": known.get("far_nics", False),
+        "taper": known.get("taper", 0.0),
+    }  # fmt: skip
 
 
 def _refuse_slips(gpus_per_node: int | None, gbps: float | None) -> None:

@@ -193,25 +193,9 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequ
         notes.append(request.terms.batch.words(one.candidate.global_batch or 0 for one in found))
     if request.terms.job.seq is not None and request.terms.job.seq < model.spec.context:
         notes.append(f"sequences have {request.terms.job.seq:,} tokens; the model's context is {model.spec.context:,}")
-    if left_out and request.price_days is None:
-        rents = "1 rent" if left_out == 1 else f"{left_out} rents"
-        notes.append(f"{rents} left out: more than {STALE_DAYS} days older than the newest")
-    elif left_out:
-        prices = "1 price" if left_out == 1 else f"{left_out} prices"
-        notes.append(f"{prices} left out: more than {request.price_days:g} days older than the newest")
-    if OWNED in request.price_terms and request.price_days is None:
-        notes.append("purchase prices are few and used whatever their age; --price-age sets a limit for them too")
+    notes += _age_notes(request, left_out)
     if request.compute_optimal:
-        notes.append(
-            f"{count(request.tokens)} tokens are compute-optimal for {count(model.parameters)} parameters "
-            "(Chinchilla: about 20 per parameter); models that will be served for long are trained on more"
-        )
-        if model.spec.experts is not None:
-            active = active_parameters(resolve(Job(model=model.spec)))
-            notes.append(
-                f"that rule was measured on dense models: by the {count(active)} parameters that a token passes it "
-                f"would be {count(scaling.optimal_tokens(active))} tokens"
-            )
+        notes += _optimum_notes(request, model)
     if request.wish.dollars is not None and (bound := [term for term in request.price_terms if term in RESERVED_YEARS]):
         notes.append(
             f"the budget is compared with what must be paid: full terms for {' and '.join(bound)}, the run's rent for "
@@ -228,5 +212,34 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequ
         notes.append(
             "spot preemptions, which come on top of failures, are not counted: price lists do not state how often they "
             "happen; --preempted-every 180d is what AWS reported for its H100 nodes in 2025"
+        )
+    return notes
+
+
+def _age_notes(request: Request, left_out: int) -> list[str]:
+    """How many prices were too old, and that those of purchases are used whatever their age."""
+    notes = list[str]()
+    if left_out and request.price_days is None:
+        rents = "1 rent" if left_out == 1 else f"{left_out} rents"
+        notes.append(f"{rents} left out: more than {STALE_DAYS} days older than the newest")
+    elif left_out:
+        prices = "1 price" if left_out == 1 else f"{left_out} prices"
+        notes.append(f"{prices} left out: more than {request.price_days:g} days older than the newest")
+    if OWNED in request.price_terms and request.price_days is None:
+        notes.append("purchase prices are few and used whatever their age; --price-age sets a limit for them too")
+    return notes
+
+
+def _optimum_notes(request: Request, model: LoadedModel) -> list[str]:
+    """What the compute-optimal number of tokens rests on."""
+    notes = [
+        f"{count(request.tokens)} tokens are compute-optimal for {count(model.parameters)} parameters "
+        "(Chinchilla: about 20 per parameter); models that will be served for long are trained on more"
+    ]
+    if model.spec.experts is not None:
+        active = active_parameters(resolve(Job(model=model.spec)))
+        notes.append(
+            f"that rule was measured on dense models: by the {count(active)} parameters that a token passes it "
+            f"would be {count(scaling.optimal_tokens(active))} tokens"
         )
     return notes

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 from distsim.architectures import traits_of
 from distsim.engine.runs.software import chip_of, preset_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.attention import attention_said, kernel_said
-from distsim.interop.runs.denials import affirmed
-from distsim.interop.runs.hits import hit
+from distsim.interop.runs.attention_notes import (
+    composes_attention,
+    has_own_softmax,
+    has_torch_extension,
+    is_megatron,
+    names_levanters,
+)
 from distsim.interop.runs.precision_names import PRECISIONS, precision_like
 from distsim.interop.runs.release import stated_year
 from distsim.interop.runs.torch_releases import torch_released
@@ -23,9 +26,6 @@ same layouts in JAX-Toolbox's tables, those of 2023 on H100 take longer by what 
 Intel's GPT-3 for MLPerf v3.0 of June 2023 composes it (its run_gpt.sh). torch on Intel's GPUs has kernels that train
 since 2.11 (intel/torch-xpu-ops issue 2232; released in March 2026, recalled): until then scaled_dot_product_attention
 composed it wherever a gradient was needed (issues 1749 and 2489)."""
-_EXTENSION = re.compile(r"\bipex\b|intel[-_ ]extension", re.IGNORECASE)
-"""Intel's extension of torch, which brings kernels of its own (recalled: XeTLA's)."""
-MEGATRON = re.compile(r"megatron(?:[-_ ]?lm)?", re.IGNORECASE)
 MEGATRON_FLASH_YEAR = 2024
 """Megatron-LM itself, not its relatives, composed attention unless told --use-flash-attn, until Transformer Engine
 became its usual implementation (--transformer-impl, arguments.py, early in 2024). Recalled; the peaks of twelve runs of
@@ -36,20 +36,6 @@ until 4.41 (its release notes, May 2024)."""
 RELATIVE_FLASH_YEAR = 2026.5
 """Where a bias of distances is added to scores: T5Attention of transformers composed it until the middle of 2026
 (huggingface/transformers pull request 47014)."""
-UNFUSED = re.compile(
-    r"\bplain xla\b|(?<!takes )(?<!has )\b(?:no|without) flash[- ]?attention\b(?! flag)"
-    r"(?![^;.,]{0,40}\b(?:took|takes|gave|gives|would|needs?|ran|runs|reached)\b)",
-    re.IGNORECASE,
-)
-"""What notes call attention that is composed of products and a softmax, where they do not tell of another run."""
-OWN_SOFTMAX = re.compile(affirmed("transformer engine|deepspeed transformer kernel"), re.IGNORECASE)
-"""Who brings a kernel for the softmax between those products, in 16 bits, where frameworks have none (the former's JAX
-layers, transformer_engine/jax/flax/transformer.py, _UnfusedDotProductAttention; the latter's
-csrc/transformer/softmax_kernels.cu)."""
-LEVANTERS = re.compile(r"\b(?:jax_flash|vanilla)\b", re.IGNORECASE)
-"""Levanter's backends that compose attention (layers/attention.py, AttentionBackend): softmax in the format of queries
-unless upcast_attn is set, in one kernel where XLA fuses what is along a row (its Triton softmax on GPUs). Its mixtures
-of experts (Grug) have attention of their own."""
 
 
 def attention_of(run: Run, framework: Framework, causal: bool = True, relative: bool = False) -> str | None:
@@ -60,21 +46,21 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
     usual: float = framework.usual.get(f"{kind}_flash_year", first_year)
     if relative and framework.family == "torch":
         usual = RELATIVE_FLASH_YEAR
-    if MEGATRON.fullmatch(run.text("framework") or ""):
+    if is_megatron(run):
         usual = MEGATRON_FLASH_YEAR
     first = FLASH_YEARS.get((framework.family, chip_of(run)), usual)
     long = framework.usual.get("flash_tokens", 0)
     if framework.family == "jax" and _wide_on_nvidia(run):
         return "eager"
     early = (_year(run, framework) or first) < first or (run.number("seq_len") or long) < long
-    return "eager" if early or hit(UNFUSED, run.notes) else None
+    return "eager" if early or composes_attention(run) else None
 
 
 def lacks_kernel(run: Run, framework: Framework) -> bool:
     """Whether a cell calls torch's attention flash of a release that has no such kernel for the chip."""
     first = FLASH_YEARS.get((framework.family, chip_of(run))) if framework.family == "torch" else None
     early = first is not None and (_year(run, framework) or first) < first
-    return early and kernel_said(run) is None and hit(_EXTENSION, run.notes) is None
+    return early and kernel_said(run) is None and not has_torch_extension(run)
 
 
 def _year(run: Run, framework: Framework) -> float | None:
@@ -101,7 +87,4 @@ def _wide_on_nvidia(run: Run) -> bool:
 
 def own_softmax(run: Run, framework: Framework) -> bool:
     """Whether notes name software that has a kernel for a softmax by itself."""
-    levanters = (
-        "composed_softmax" in framework.usual and hit(LEVANTERS, f"{run.text('attention')}; {run.notes}") is not None
-    )
-    return levanters or hit(OWN_SOFTMAX, run.notes) is not None
+    return ("composed_softmax" in framework.usual and names_levanters(run)) or has_own_softmax(run)

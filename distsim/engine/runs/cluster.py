@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 
 from distsim import catalog
 from distsim.engine.networks.network_classes import fabrics
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.chips import cluster_in
-from distsim.interop.runs.hits import hit
+from distsim.interop.runs.machine_notes import machine_said, machine_words, slot_generation
 from distsim.last import while_same
 from distsim.specs.cluster import Cluster
 from distsim.units import GIGA, parse
 
-NAMED: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
-    (re.compile("/node, EFA"), {"h100-sxm": "p5.48xlarge"}),
-    (re.compile("Jean[- ]Zay"), {"a100-sxm4-80gb": "jean-zay-a100", "v100-sxm2-32gb": "jean-zay-v100-32gb",
-                                 "v100-sxm2-16gb": "jean-zay-v100-16gb"}),
-)  # fmt: skip
-"""What notes say of a machine or its network where it is no preset's name, and the presets of it by GPU."""
-_NAMES = re.compile(r"[a-z][a-z0-9]*(?:[-._][a-z0-9]+)*", re.IGNORECASE)
-"""Words of notes that may be a preset's name."""
-_NO_MACHINE = re.compile(
-    r"\b(?:eos|sophia)[-_ ]?(?:g\b|h\b|tokens?|ids?|optimi[sz]er|padding)|\bbos\W+(?:(?:and|or)\W+)?eos\b|"
-    r"\b(?:end|ends|ended|separated|followed|optimizer) (?:in|by|with|is) (?:eos|sophia)\b",
-    re.IGNORECASE,
-)
-"""A token that ends documents, and an optimizer, whose names machines have."""
-_SLOTS = re.compile(r"\bpci-?e[- ](?:gen(?:eration)?[- ]?([3-6])\b|([3-6])\.0)", re.IGNORECASE)
-"""How notes and descriptions of systems (accelerator_host_interconnect of MLPerf) name what slots carry."""
 ROUNDING = 0.01
 """Of link rates as presets print them."""
 LARGEST_NODE = 16
 """Cards that one host has at most: NVIDIA's DGX-2, Google's a2-megagpu-16g."""
-HOMES = {"bigscience-workshop/": "Jean Zay"}
-"""Publishers that measured on one machine."""
 
 
 def cluster_of(run: Run) -> Cluster | None:
@@ -49,9 +31,7 @@ def _machine(run: Run) -> Cluster | None:
     """One node of a row and its network, if it has one."""
     name = run.text("gpu")
     assert name is not None
-    told = " ".join((run.notes, *(home for who, home in HOMES.items() if run.source.startswith(who))))
-    said = next((nodes[name] for words, nodes in NAMED if name in nodes and words.search(told)), None)
-    named = said or cluster_in(run) or _by_name(told, name)
+    named = machine_said(run, name) or cluster_in(run) or _by_name(machine_words(run), name)
     try:
         usual: Cluster = catalog.load("clusters", named) if named else catalog.usual_cluster(name)
     except DistsimError:
@@ -86,10 +66,10 @@ def assumed_node(run: Run) -> str:
     return f"gpus_per_node is blank: assumed one node of {run.count('n_gpus')}" if grown else ""
 
 
-def _by_name(told: str, gpu: str) -> str | None:
+def _by_name(words: Iterable[str], gpu: str) -> str | None:
     """The first preset with this GPU whose name is among the words; machines are named with GPUs that others have."""
     machines = _machines()
-    found = (machines.get(word.lower()) for word in _NAMES.findall(_NO_MACHINE.sub("", told)))
+    found = (machines.get(word.lower()) for word in words)
     return next((name for name in found if name is not None and catalog.load("clusters", name).gpu == gpu), None)
 
 
@@ -101,10 +81,10 @@ def _machines() -> dict[str, str]:
 
 def _in_slots(run: Run, cluster: Cluster) -> Cluster:
     """A node whose cards meet over PCIe, in slots of an older generation than theirs where notes say so."""
-    found = hit(_SLOTS, run.notes) if cluster.fabric.kind == "pcie" else None
-    if found is None or cluster.fabric.rate is None:
+    generation = slot_generation(run) if cluster.fabric.kind == "pcie" else None
+    if generation is None or cluster.fabric.rate is None:
         return cluster
-    flow = fabrics()["pcie"]["generation"][found[1] or found[2]] * GIGA
+    flow = fabrics()["pcie"]["generation"][generation] * GIGA
     rate = min(cluster.fabric.rate, flow)
     return cluster.model_copy(update={"fabric": cluster.fabric.model_copy(update={"rate": rate})})
 

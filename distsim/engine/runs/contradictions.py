@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.measured import PRINTED_RATE, rates_of, seconds_at
-from distsim.engine.runs.memory import OWN_SUM
 from distsim.interop.runs import TIMES, Run
+from distsim.interop.runs.peak_notes import summed_by_source
 from distsim.interop.runs.peaks import measured_peak_bytes
 from distsim.interop.runs.sharding import contradicted_sharding
 from distsim.units import GIB, GIGA
@@ -109,7 +109,7 @@ def believed_peak(run: Run, setup: Setup) -> float | None:
     """The measured peak in bytes; None where there is none, or none that the card can hold, unless its source added it
     up itself."""
     peak = _read_peak(run, setup)
-    summed = OWN_SUM in (run.text("mem_kind") or "")
+    summed = summed_by_source(run)
     return peak if peak is not None and (summed or peak <= setup.accelerator.memory * LABELS) else None
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from distsim.arrays import ceil_div
 from distsim.engine.jobs.resolve import Setup
 from distsim.interop.runs import Run
-from distsim.interop.runs.evaluation import Evaluation, evaluation_said, timed_by_blocks
+from distsim.interop.runs.evaluation import Evaluation, evaluation_said, mlperf_gpt3, timed_by_blocks
 
 MLPERF_GPT3 = Evaluation(5_662, 24_576)
 """Google's runs of MLPerf's GPT-3: MaxText logs block_stop, eval_accuracy and the next block_start one after another
@@ -17,7 +16,6 @@ gave), after every 24,576 sequences. What the logs call eval_samples are 24,567 
 and cut into 5,662 sequences (input_pipeline/_tfds_data_processing_c4_mlperf.py: the split
 validation_tokenized_5662seqs of c4/en:3.0.5, or validation_24567exp grouped to the same), filled up to whole
 batches."""
-_GPT3 = re.compile(r"\bmlcommons/training_results.*\bgpt-?3\b|\bmlperf\b.*\bgpt-?3\b", re.IGNORECASE)
 
 
 def evaluating(run: Run, setup: Setup) -> Setup:
@@ -41,5 +39,4 @@ def told_evaluation(run: Run, setup: Setup) -> str:
 
 def _evaluation(run: Run, setup: Setup) -> Evaluation | None:
     blocks = setup.framework.family == "jax" and timed_by_blocks(run)
-    known = blocks and _GPT3.search(f"{run.source} {run.text('model') or ''}") is not None
-    return MLPERF_GPT3 if known else evaluation_said(run, int(setup.layout.global_batch))
+    return MLPERF_GPT3 if blocks and mlperf_gpt3(run) else evaluation_said(run, int(setup.layout.global_batch))

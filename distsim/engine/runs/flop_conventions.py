@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from distsim.arrays import Number
@@ -10,23 +9,7 @@ from distsim.engine.jobs.flops import active_parameters, attended, peak_of, reac
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.steps.work import recompute_factor, work_of
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
-
-NARAYANAN = r"(?i)96 ?\*? ?b(?!\d)|\bsc.?21\b|bigscience|megatron\S* formula"
-"""How sources name the count of Narayanan et al. 2021: a GPT with plain MLPs, every layer computed twice."""
-COUNTED = r"(?i)\b(?:(?P<hardware>hardware|hw|hfu)|model|mfu|causal|palm|6 ?n(?= ?\+))\b"
-CAUSAL = r"(?i)(?<!non-)(?<!non )(?<!not )\bcausal"
-"""Words of a convention: who counts, and whether attention counts half."""
-PARAMETERS_ALONE = (
-    r"(?i)\b(?:no|without|w/o|excluding|excl\.?|not counting|ignor\w+) (?:the )?(?:self-?)?attention(?! re)|"
-    r"\b6 ?[*x·]? ?[np](?: ?[*x·]? ?d)?\b(?! ?\+)"
-)
-"""Those of six FLOPs for a parameter and token (Kaplan et al. 2020, section 2.1), in which attention counts nothing;
-what is added to them is mostly attention."""
-
-
-def understood(convention: str) -> bool:
-    """Whether words tell how a source counts."""
-    return any(re.search(words, convention) for words in (NARAYANAN, COUNTED, PARAMETERS_ALONE))
+from distsim.interop.runs.flop_words import flop_count
 
 
 def stated_flops(setup: Setup, convention: str) -> Number | None:
@@ -34,16 +17,16 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
     Hardware FLOPs are the model's with what the setup computes again, layers counted whole wherever repeating them
     stops, but for those who name another formula."""
     model, seq = setup.model, setup.layout.seq
-    if re.search(NARAYANAN, convention):
-        return hardware_flops_per_token(model.layers, model.hidden, model.vocab, seq)
-    counted, alone = (re.search(words, convention) for words in (COUNTED, PARAMETERS_ALONE))
-    if counted is None and alone is None:
+    counted = flop_count(convention)
+    if counted is None:
         return None
+    if counted.narayanan:
+        return hardware_flops_per_token(model.layers, model.hidden, model.vocab, seq)
     seen = reach_of(setup) if reads_less(setup) else seq
-    layers, keys = attended(model, seq, seen / 2 if re.search(CAUSAL, convention) and model.causal else seen)
-    keys = 0 if alone else keys
+    layers, keys = attended(model, seq, seen / 2 if counted.half and model.causal else seen)
+    keys = 0 if counted.parameters_alone else keys
     once = model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
-    if counted is None or not counted["hardware"]:
+    if not counted.hardware:
         return once
     whole = setup.kernels.model_copy(update={"recompute_stops_early": False})
     return once * recompute_factor(work_of(replace(setup, kernels=whole)))

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from distsim import catalog
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.years import in_force
 from distsim.interop.runs import Run
-from distsim.interop.runs.denials import affirmed
-from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import only_described
+from distsim.interop.runs.whose_modules import names_transformers, writes_network
 from distsim.specs.framework import Framework
 from distsim.specs.kernels import Kernels
 
 BY_HAND = "plain-torch"
 """The profile of networks that somebody wrote for plain torch."""
-_BY_HAND = re.compile(
-    affirmed(
-        r"(?:network|model)s? (?:is |was )?(?:written by hand|of its own)|own (?:network|model|layers) (?:in|of) plain|"
-        r"in (?:the (?:repository|author)'s|their|its) own code|written out in the (?:script|kernel|notebook)|"
-        r"(?:own|hand-?written) (?:[\w-]+ )?(?:gpt|llama|transformer|modules)"
-    ),
-    re.IGNORECASE,
-)
-_TRANSFORMERS = re.compile(r"hugging ?face|\btransformers\b(?! layer)|\bhf\b", re.IGNORECASE)
 
 
 def hand_written(run: Run, framework: Framework) -> bool:
     """Whether somebody's own network stands where a wrapper's profile has transformers' modules: one
     that notes call written by hand, or that only cells describe and nothing calls theirs."""
-    theirs = hit(_TRANSFORMERS, f"{run.text('framework')} {run.source} {run.notes}") is not None
-    told = hit(_BY_HAND, run.notes) is not None
-    return framework.modules == "huggingface" and (told or (only_described(run) and not theirs))
+    own = writes_network(run) or (only_described(run) and not names_transformers(run))
+    return framework.modules == "huggingface" and own
 
 
 def written_kernels(setup: Setup, year: float) -> dict[str, Any]:

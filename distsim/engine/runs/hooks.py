@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from distsim import catalog
 from distsim.interop.runs import Run
-from distsim.interop.runs.denials import affirmed
-from distsim.interop.runs.hits import hit
-from distsim.interop.runs.sharding import by_torch
+from distsim.interop.runs.sharding import by_torch, by_torchs_second, wraps_layers
 from distsim.specs.framework import Framework
 
 TORCHS = "fsdp"
 """The profile that has torch's figures."""
-_SECOND = re.compile(r"fsdp[\s-]?2|fully_shard", re.IGNORECASE)
-"""FSDP2, under which peft has no policy that wraps adapters (accelerate's utils/fsdp_utils.py,
-fsdp2_prepare_auto_wrap_policy, knows layers' classes and sizes)."""
-_LAYERS = re.compile(
-    affirmed(r"wrap(?:s|ped|ping)? (?:per|by|each|every) (?:decoder |transformer )?(?:layer|block)"), re.IGNORECASE
-)
-"""Notes of units that are layers and nothing else."""
 
 
 def hooks_of(run: Run, framework: Framework) -> dict[str, float]:
@@ -33,7 +22,7 @@ def adapters_wrapped(run: Run, framework: Framework) -> dict[str, bool]:
     """Whether each adapter's matrix is a unit of FSDP, where a run's own cells and notes tell it."""
     if not by_torch(run) or not (framework.traffic.module_hooks or framework.adapters.units):
         return {}
-    second = any(_SECOND.search(run.text(name) or "") for name in ("fsdp_kind", "framework"))
-    if second or not hit(_LAYERS, run.notes):
+    second = by_torchs_second(run)
+    if second or not wraps_layers(run):
         return {"units": not second}
     return {"units": False, "in_flat_units": True}

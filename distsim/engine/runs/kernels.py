@@ -17,7 +17,7 @@ from distsim.engine.runs.noted_kernels import (
     told_kernels,
     told_of_software,
 )
-from distsim.engine.runs.software import layers_from, recomputation_of
+from distsim.engine.runs.software import recomputation_of
 from distsim.engine.runs.years import in_force, recipe_year, run_year, year_ended
 from distsim.formulas.compute import APART_PRODUCTS, BACKWARD_PRODUCTS
 from distsim.interop.runs import Run, expert_routing, fusions, loss_notes
@@ -29,6 +29,7 @@ from distsim.interop.runs.attention import (
     narrow_attention,
     reads_chosen_keys,
 )
+from distsim.interop.runs.told_software import layers_from
 from distsim.interop.runs.torch_releases import names_torch, torch_released
 from distsim.specs.framework import Framework
 from distsim.specs.loss import Loss

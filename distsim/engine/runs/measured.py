@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from distsim import catalog
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.runs.flop_conventions import stated_flops, stated_peak, understood
+from distsim.engine.runs.flop_conventions import stated_flops, stated_peak
 from distsim.engine.runs.profile import framework_of
 from distsim.engine.runs.years import run_year
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run, measured_step_seconds
+from distsim.interop.runs.flop_words import flop_count
 from distsim.interop.runs.software_names import nearest_profile
 from distsim.interop.runs.software_notes import framework_name
 from distsim.specs.framework import Framework
@@ -55,7 +56,7 @@ def rates_of(run: Run, setup: Setup) -> Iterator[Rate]:
     for name, counts in SHARES.items():
         share = run.positive(name)
         if share and peak:
-            said = understood(kind) and (name == "mfu_pct" or "model" not in kind.lower())
+            said = flop_count(kind) is not None and (name == "mfu_pct" or "model" not in kind.lower())
             closer = kind if name == "mfu_pct" else f"{counts}, {kind}"
             yield Rate(name, share / 100 * peak, closer if said else counts)
 
@@ -75,7 +76,7 @@ def told_counts(run: Run) -> str:
         counts = rate_counts(run, framework_of(run))
     except (MissingCell, DistsimError):
         counts = run.text("flops_kind") or ""
-    return counts if understood(counts) else ""
+    return counts if flop_count(counts) else ""
 
 
 def assumed_counts(run: Run, setup: Setup) -> str:

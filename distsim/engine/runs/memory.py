@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -16,34 +15,31 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import StageMemory, memory_of
 from distsim.engine.runs.years import before_torch_2, in_force, recipe_year
 from distsim.interop.runs import Run
-from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.fusions import compiles_loss
-from distsim.interop.runs.hits import hit
 from distsim.interop.runs.loss_notes import keeps_loss_alone
+from distsim.interop.runs.peak_notes import (
+    adds_techniques,
+    chunks_loss,
+    clears_late,
+    composes_asked_flash,
+    counter_told,
+    pages_states,
+    rank_told,
+    reads_narrow_gradients,
+    returns_loss_alone,
+    steps_in_backward,
+    summed_by_source,
+    takes_loss_at_once,
+)
 from distsim.interop.runs.sample_lengths import lengths_of
 from distsim.interop.runs.software_notes import deterministic, on_deepspeed, own_loop, qlora_on_deepspeed
 from distsim.interop.runs.training import fine_tunes, without_update
 from distsim.layers.head import head
 from distsim.specs.timing import CHECKED, PLAIN, STATE_NAMES
 
-STEPWISE = "sequential technique:"
-"""Notes of torchtune's README, which adds one technique after another; a chunked loss follows the first three."""
-CHUNKED = re.compile(rf"{STEPWISE} \+ (?!packed|compile)|(?<!{STEPWISE} \+ )chunked cross entropy")
-IN_BACKWARD = re.compile(rf"{STEPWISE} \+ (fuse|optimizer|activation offload|8-bit)")
-"""Those of its rows whose optimizer steps in backward."""
 COMPILED_TRANSIT_BYTES = 6.0
 """Per logit in transit through a loss that torch compiles step by step: one in bf16, one in fp32 (NVIDIA/Megatron-LM
 core/fusions/fused_cross_entropy.py, on in-place semantics under torch.compile)."""
-OWN_KERNELS, ASKED_FOR_FLASH = ("qwen", "baichuan"), "flash_attn 2.3.4"
-"""Models whose own code of 2023 calls a flash kernel, and notes of runs that asked transformers for one; what other
-models took grows with the square of the length, as scores in memory do."""
-LOGGED = re.compile(r"max over logged steps", re.IGNORECASE)
-"""Notes of peaks from Megatron-LM's own logs, which its last rank prints; others measured all ranks."""
-OF_FIRST = re.compile(r"(?<!out of )(?:peak|memory|allocated|reserved)\b[^;|]{0,40} (?:of|on|from) rank 0\b|"
-                      r"\brank 0(?:'s)? (?:peak|memory|allocated|reserved)", re.IGNORECASE)  # fmt: skip
-"""Notes of peaks that the first rank alone counted, which stands on a pipeline's first stage."""
-READS_NARROW = re.compile(affirmed("precision[- _]aware"), re.IGNORECASE)
-"""Notes of Megatron's optimizer that reads gradients as they are kept, instead of fp32 copies of its shard."""
 HIDDEN = 0.18
 """Share of a step that a host's checks may add and still be called hidden, since near balance both show
 (formulas/step.py): of nanotron's runs those up to 0.17 hold exchanges, those from 0.28 on do not
@@ -51,38 +47,12 @@ HIDDEN = 0.18
 DETERMINISTIC_WORKSPACE_BYTES = 71.3e6
 """Workspaces before Hopper of runs with CUBLAS_WORKSPACE_CONFIG=:4096:8, as deterministic ones have it: 32 MiB for each
 of two handles of cuBLAS, which newer chips have anyway, and 4 MiB of Transformer Engine."""
-RESERVED = ("modelscope/ms-swift",)
-"""Sources that print torch.cuda.max_memory_reserved, whatever their rows say (swift/trainers/mixin.py)."""
-SMI = r"(?:nvidia|rocm|amd)-smi|\b(?:py)?nvml\b|\bnvtop\b|\bnvitop\b|system\.gpu"
-_USED = r"^(?!.*(?:reserved|alloc|active)).*\bused\b"
-"""What nvidia-smi calls its figure, where no counter of torch is named beside it."""
-COUNTERS = {"device": re.compile(rf"{SMI}|\bdevice\b|\bdriver\b|{_USED}"), "reserved": re.compile("reserved"),
-            "allocated": re.compile("allocated|active")}  # fmt: skip
-"""What the words of a row's mem_kind mean: the driver's figure, or one of torch's two counters."""
-COUNTERS_IN_NOTES = {
-    "device": re.compile(SMI),
-    "reserved": re.compile(r"max_memory_reserved|(?:max|peak)(?:imum)? (?:memory )?reserved|mem_reserved"),
-    "allocated": re.compile(r"max_memory_allocated|(?:max|peak)(?:imum)? (?:memory )?allocated|peak active"),
-}
-"""The same in notes, which tell of other things, too."""
 LOADED_WHOLE_UNTIL, LOADED_WHOLE_BYTES = 2024.0, 1.0e9
 """Software before this year has all kernels of its libraries in a larger context: 1.5 GB on an A100, of which the chip
 takes 0.5, as nvidia-smi showed in 52 runs of BLOOM's layout scan (presets/frameworks/megatron-deepspeed.toml)."""
 QLORA_BUCKETS_BYTES = 2 * 2e8 * 2
 """Two buckets of QwenLM/Qwen's ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as
 well."""
-CLEARS_LATE = re.compile(affirmed(r"(?:Pytorch[- ])?Lightning(?:'s)? Trainer|pl\.Trainer|L\.Trainer"), re.IGNORECASE)
-"""Notes of Lightning's Trainer, which lets gradients go between a step's forward and backward pass (Lightning-AI/
-pytorch-lightning loops/optimization/automatic.py, Closure.closure), so that the loss finds those of the last step."""
-AT_ONCE = "benchmark_litgpt.py"
-"""Notes of runs of Lightning-AI/lightning-thunder's script around litgpt's models, which takes cross entropy of all
-logits at once; litgpt's own recipes take it of a few rows at a time."""
-RETURNS_LOSS = "nanochat"
-"""Models of scripts whose compiled module gives the loss alone (karpathy/nanochat gpt.py), not the logits beside it."""
-PAGED = re.compile(r"paged", re.IGNORECASE)
-"""Optimizers of bitsandbytes whose states are in unified memory (its documentation, explanations/optimizers: paged)."""
-OWN_SUM = "params+grads+optimizer + activations"
-"""What a source adds up itself."""
 
 
 def peak_of_run(run: Run, setup: Setup, year: float) -> float:
@@ -91,8 +61,8 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
     counts = counts_of(run, setup)
     held = held_by(run, _as_counted(run, replace(setup, layout=longest), counts), year)
-    rank = "last" if hit(LOGGED, run.notes) else "first" if hit(OF_FIRST, run.notes) else setup.framework.memory_rank
-    summed, ends = OWN_SUM in (run.text("mem_kind") or ""), {"first": 0, "last": setup.layout.pp - 1}
+    rank = rank_told(run) or setup.framework.memory_rank
+    summed, ends = summed_by_source(run), {"first": 0, "last": setup.layout.pp - 1}
     report = memory_of(held, None if summed or rank not in ends else (ends[rank],))
     if summed:
         return max(_states_and_activations(stage) for stage in report.stages)
@@ -109,7 +79,7 @@ def _as_counted(run: Run, setup: Setup, counts: str) -> Setup:
     stateless = replace(setup, optimizer=setup.optimizer.model_copy(update={"states": ()}))
     if without_update(run):
         return replace(stateless, precision=setup.precision.model_copy(update={"master_bytes": 0}))
-    return setup if counts == "device" or not hit(PAGED, run.text("optimizer") or "") else stateless
+    return setup if counts == "device" or not pages_states(run) else stateless
 
 
 def _with_kept_samples(setup: Setup, last: StageMemory, mean: int, counts: str) -> float:
@@ -130,13 +100,7 @@ def _states_and_activations(stage: StageMemory) -> float:
 
 def counts_of(run: Run, setup: Setup) -> str:
     """What the run's figure counts: as its row says, else its notes, else as its framework prints it."""
-    kind, cell, notes = ((run.text(name) or "").lower() for name in ("mem_kind", "mem_peak_gb_per_gpu", "notes"))
-    kind = kind or cell
-    said = next((count for count, words in COUNTERS.items() if hit(words, kind)), None)
-    if said is None and run.source.startswith(RESERVED):
-        return "reserved"
-    told = said or next((count for count, words in COUNTERS_IN_NOTES.items() if hit(words, notes)), None)
-    return told or setup.framework.memory_counts
+    return counter_told(run) or setup.framework.memory_counts
 
 
 def held_by(run: Run, setup: Setup, year: float) -> Setup:
@@ -156,7 +120,7 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
             setup = replace(setup, chunk_layers=by_compute(setup.model, setup.layout.pp, closes_ties=False))
         kernels |= own
     kernels |= _loss_of(run, setup)
-    if ASKED_FOR_FLASH in run.notes and not (run.text("model") or "").startswith(OWN_KERNELS):
+    if composes_asked_flash(run):
         setup = replace(setup, layout=setup.layout.with_(attention="eager"))
     if kernels:
         where = f"framework {framework.name}, states and until"
@@ -177,19 +141,19 @@ def host_ahead(setup: Setup, state: int) -> bool:
 
 def _beside(run: Run, setup: Setup, year: float) -> Setup:
     """The setup with the workspaces, buckets and context that its notes and year tell of."""
-    notes, framework = run.notes, setup.framework
+    framework = setup.framework
     buffers: dict[str, Any] = {}
     if deterministic(run) and framework.buffers.older_workspace_bytes is not None:
         buffers["older_workspace_bytes"] = DETERMINISTIC_WORKSPACE_BYTES
     if qlora_on_deepspeed(run):
         buffers["workspace_bytes"] = framework.buffers.workspace_bytes + QLORA_BUCKETS_BYTES
     context = LOADED_WHOLE_BYTES if year < LOADED_WHOLE_UNTIL else 0.0
-    if hit(IN_BACKWARD, notes.lower()):
+    if steps_in_backward(run):
         buffers["steps_in_backward"] = True
     # zero_grad filled gradients with zeros before torch 2.0; Lightning's Trainer calls it behind the next forward pass
-    if before_torch_2(run) or hit(CLEARS_LATE, notes):
+    if before_torch_2(run) or clears_late(run):
         buffers["gradients_grow"] = False
-    if hit(READS_NARROW, notes):
+    if reads_narrow_gradients(run):
         buffers["shard_gradients"] = False
     overhead = {"context_bytes": max(framework.overhead.context_bytes, context)}
     update = {
@@ -201,11 +165,11 @@ def _beside(run: Run, setup: Setup, year: float) -> Setup:
 
 def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     """Kernels of a loss in chunks or of one that is compiled, where the notes tell of it; only memory sees these."""
-    notes, framework = run.notes.lower(), setup.framework
+    framework = setup.framework
     scripts = framework.usual.get("loss_alone") and framework.kernels.compiler != "none"
-    if scripts and (run.text("model") or "").lower().startswith(RETURNS_LOSS):
+    if scripts and returns_loss_alone(run):
         return {"loss_transit_bytes": None}
-    if AT_ONCE in notes:
+    if takes_loss_at_once(run):
         return {"loss_sliced": False}
     if keeps_loss_alone(run):
         alone = {"loss_transit_bytes": 0.0} if framework.usual.get("loss_alone") else {}
@@ -216,8 +180,8 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
         return {"loss_upcast": False}
     if setup.framework.family == "megatron" and compiles_loss(run):
         return {"loss_transit_bytes": COMPILED_TRANSIT_BYTES}
-    recipe = setup.framework.usual_loss_chunks and STEPWISE not in notes
-    if recipe or hit(CHUNKED, notes):
+    recipe = setup.framework.usual_loss_chunks and not adds_techniques(run)
+    if recipe or chunks_loss(run):
         chunked = catalog.load("losses", "chunked")
         return {**chunked.kernels, **(chunked.compiled if setup.compiled else {})}
     return {}

@@ -7,7 +7,6 @@ from typing import Any
 
 from distsim.engine.jobs.graphs import GROUPED, ITERATION, fused_experts, graphed
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.runs.adapters import mlp_in_one
 from distsim.interop.runs import (
     Run,
     expert_kernels,
@@ -18,6 +17,7 @@ from distsim.interop.runs import (
     software_notes,
 )
 from distsim.interop.runs import graphs as run_graphs
+from distsim.interop.runs.adapter_notes import mlp_in_one
 from distsim.interop.runs.attention import masks_densely
 from distsim.interop.runs.fusions import compiles_loss, composes_loss, composes_rotation
 from distsim.interop.runs.own_modules import (

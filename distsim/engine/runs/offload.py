@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.years import run_year
 from distsim.interop.runs import Run
-from distsim.interop.runs.hits import hit
-from distsim.interop.runs.offloads import LAYERS, offloaded, offloaded_share, on_drives
+from distsim.interop.runs.offloads import layers_offloaded, noted_share, offloaded, offloaded_share, on_drives
 from distsim.specs.framework import Framework
-
-_SHARE = re.compile(
-    r"\boffload(?:ing|ed)?[-_ ](?:activations?[-_ ])?(?:ratio|share|fraction)[ =:]*"
-    r"(?P<part>0?\.\d{1,4}|[01](?:\.0+)?)\b|"
-    r"\b(?P<percent>\d{1,3}(?:\.\d+)?) ?% of (?:the |its )?activations (?:is |are |were |go(?:es)? )?(?:offloaded|to)",
-    re.IGNORECASE,
-)
 
 
 def offload_of(run: Run, framework: Framework) -> str | None:
@@ -35,11 +26,11 @@ def partly_offloaded(run: Run, setup: Setup) -> Setup:
     """The setup with the share of activations that the cell or the notes say is offloaded."""
     if "activations" not in setup.offload:
         return setup
-    share = offloaded_share(run) or 1.0
-    if found := hit(_SHARE, run.notes):
-        share = float(found["part"]) if found["part"] else float(found["percent"]) / 100
-    elif found := hit(LAYERS, f"{run.text('offload') or ''}; {run.notes}"):
-        share = int(found["count"] or found["told"]) / max(setup.stage_layers)
+    share = noted_share(run)
+    if share is None and (layers := layers_offloaded(run)) is not None:
+        share = layers / max(setup.stage_layers)
+    elif share is None:
+        share = offloaded_share(run) or 1.0
     return replace(setup, offload_share=min(share, 1.0))
 
 

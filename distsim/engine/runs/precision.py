@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from distsim import catalog
-from distsim.engine.runs.adapters import leaves_norms_narrow, on_narrow_base
+from distsim.engine.runs.adapters import on_narrow_base
 from distsim.engine.runs.software import preset_of
 from distsim.engine.runs.years import recipe_year
 from distsim.interop.runs import Run, precision_notes
+from distsim.interop.runs.adapter_notes import leaves_norms_narrow
 from distsim.interop.runs.precision_names import (
     HALF_AUTOCAST,
     MIXED,
@@ -20,6 +19,7 @@ from distsim.interop.runs.precision_names import (
 from distsim.interop.runs.sharding import by_torch
 from distsim.interop.runs.software_notes import zero_stage
 from distsim.interop.runs.tuning import has_adapters
+from distsim.preset_files import plain
 from distsim.specs.framework import Framework
 
 TF32_UNTIL = 2022.5
@@ -131,7 +131,7 @@ def assumed_precision(run: Run, framework: Framework) -> str:
 
 def recipe_named(run: Run, framework: Framework) -> tuple[str | None, str]:
     """The recipe that a cell names, None where it names none; and what was assumed where it is not that name."""
-    cell = re.sub(r"[\s_]+", "-", (run.text("precision") or "").lower())
+    cell = plain(run.text("precision") or "")
     if not cell or f"precision_{cell}" in framework.usual:
         return cell or None, ""
     if (NARROW_IN_MEMORY.search(cell) or cell in WHOLE_NUMBERS) and has_adapters(run):

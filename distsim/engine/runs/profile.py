@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,11 +23,10 @@ from distsim.interop.runs import (
     overlap_notes,
     software_notes,
 )
-from distsim.interop.runs.denials import affirmed
-from distsim.interop.runs.hits import hit
 from distsim.interop.runs.recipes import of_library
 from distsim.interop.runs.sharding import by_torch
 from distsim.interop.runs.software_names import nearest_profile, replayed_name
+from distsim.interop.runs.whose_modules import has_transformers_modules
 from distsim.specs.framework import Framework
 from distsim.specs.recipes import Recipe
 
@@ -110,10 +108,6 @@ def _names_newer(run: Run) -> bool:
 
 PLAIN, WITH_TRANSFORMERS = "plain-torch", "torch-ddp"
 """The profile of networks written for plain torch, and that of the same loops around transformers' modules."""
-_TRANSFORMERS_MODEL = re.compile(
-    affirmed(r"(?:hugging ?face|transformers|hf)(?:/timm)?(?:'s?)? (?:[\w.-]+ )?(?:models?|modules|implementation)"),
-    re.IGNORECASE,
-)
 
 
 def _profile_of(run: Run) -> tuple[str, str]:
@@ -130,7 +124,7 @@ def _profile_of(run: Run) -> tuple[str, str]:
         if _family(name) == _family(own):
             return name, ""
         return own, f"{name} compiles graphs on {run.text('gpu')}: timed like {own}"
-    if name == PLAIN and hit(_TRANSFORMERS_MODEL, run.notes):
+    if name == PLAIN and has_transformers_modules(run):
         return WITH_TRANSFORMERS, f"its modules are transformers': timed like {WITH_TRANSFORMERS}, which has those"
     if catalog.knows("frameworks", name):
         if only is None or _family(name) == _family(only):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.software import gpu_name
 from distsim.interop.runs import Run
 from distsim.interop.runs.training import fine_tunes
+from distsim.preset_files import plain
 from distsim.specs.framework import Framework
 from distsim.specs.model import Model
 
@@ -34,7 +34,7 @@ def unsaid_micro_batch(run: Run, framework: Framework) -> int | None:
 
 def preset_name(model: Model) -> str:
     """A model's name as framework presets list it."""
-    return re.sub(r"[\s_]+", "-", model.name.lower())
+    return plain(model.name)
 
 
 def scripted(run: Run, framework: Framework, model: Model) -> Run:

@@ -3,69 +3,33 @@ shards; how it attends is in attention.py."""
 
 from __future__ import annotations
 
-import re
-
 from distsim import catalog
 from distsim.architectures import traits_of
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run, recompute
-from distsim.interop.runs.denials import affirmed
-from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import model_of
-from distsim.interop.runs.recompute import WHOLE, Said, said_by, unknown
+from distsim.interop.runs.recompute import WHOLE, Said, policy_in, policy_name, said_by, unknown
 from distsim.interop.runs.recompute_notes import told_modules, told_together
 from distsim.interop.runs.remat import CUSTOM, Custom, custom_of, names_another
-from distsim.interop.runs.sharding_groups import hybrid_group
+from distsim.interop.runs.sharding_groups import fsdp_axis, hybrid_group, names_copies, shards_twice, stays_in_slice
+from distsim.interop.runs.told_software import (
+    noted_software,
+    publishers_software,
+    runs_mlperf_bert,
+    submitted_to_mlperf,
+)
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.modules import parts_of
 
-TOLD = ((re.compile(r"\bpaxml (?:on |\()jax", re.I), "paxml"),
-        (re.compile(r"\bmaxtext(?: \(jax|;| args)", re.I), "maxtext"),
-        (re.compile(r"\baxlearn(?: \(jax|;)", re.I), "axlearn"),
-        (re.compile(r"\blevanter(?: \(jax|;)", re.I), "levanter"),
-        (re.compile(r"\bautocast:bf16\+sr\b", re.I), "neuronx-nemo"))  # fmt: skip
-"""How notes name the software where the cell names its relative, or the container that it came in; bf16 with stochastic
-rounding all through is what NeMo Megatron for Neuron runs, its successor keeps fp32 in the optimizer."""
-FSDP = re.compile(r"\bici_fsdp_parallelism=(\d+)|\bFSDP=(\d+)", re.IGNORECASE)
-INSTANCES = "multi_dist_optimizer_instances"
-"""Tests of Megatron-LM whose optimizer is sharded twice over (--num-distributed-optimizer-instances 2)."""
-WITHIN_SLICE = ("within slice", "ici_fsdp_parallelism=-1")
-"""How sources say that shards stay in one domain of fast links (a TPU slice), with replicas across."""
 OTHER = "other:"
-POLICY = re.compile(r"^remat[-_ ]policy\s*[=:]?\s*")
 SIMPLE = ("selective", "minimal")
 """Words for what software's own selective recomputation is."""
-PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama", "foundation-model-stack/fms-fsdp": "fms-fsdp",
-              "VIA-Research/vTrain data/ground_truth_single": "vtrain",
-              "Dao-AILab/flash-attention training": "flash-attn", "openai/parameter-golf": "torch-compile"}  # fmt: skip
-"""Sources whose runs are of their own software, or composed as no software runs (presets/frameworks/vtrain.toml); all
-of openai/parameter-golf's are of train_gpt.py, after modded-nanogpt, whole models and updates of which are compiled."""
-_HYBRID = re.compile(r"\bhsdp\b|hybrid|replica", re.IGNORECASE)
-LAYERS = {"DeepSpeed on Azure post": "megatron-deepspeed"}
-"""Sources whose models under DeepSpeed are those of another profile: GPT of 175B to 1T are Megatron-DeepSpeed's
-(deepspeedai/Megatron-DeepSpeed examples/azure)."""
 MLPERF_BERT = "mlperf-bert"
 """The profile of NVIDIA's BERT for MLPerf."""
-_MLPERF = re.compile(r"mlperf|mlcommons", re.IGNORECASE)
-_ITS_OPTIMIZER = re.compile(
-    affirmed("(?:apex )?Distributed ?Fused ?LAMB|distributed_lamb|NVIDIA(?:'s)? (?:PyTorch )?code"), re.IGNORECASE
-)
-_SUBMITTED = re.compile(r"\btraining_results_v\d", re.IGNORECASE)
-"""MLPerf's repositories of results, and copies of them."""
 SUBMITTED_AS = {"nemo": "nemo-mlperf", "megatron-bridge": "nemo-mlperf"}
 """Whose code NVIDIA's submissions of decoders are, and the profile of it with what they set; those on AMD's chips are
 AMD's."""
-
-
-def runs_mlperf_bert(run: Run) -> bool:
-    """Whether BERT trained for MLPerf by NVIDIA's PyTorch code, as the notes say or its optimizer tells, or by Baidu's
-    in Paddle, which does the same (training_results_v2.0 Baidu XMan4.0_1_node_8_A100_PaddlePaddle: external_ops/fmhalib
-    and acc_merge, bert_padding.py)."""
-    if "bert" not in (run.text("model") or "").lower() or _MLPERF.search(f"{run.source} {run.notes}") is None:
-        return False
-    framework = (run.text("framework") or "").lower()
-    return "paddle" in framework or ("torch" in framework and hit(_ITS_OPTIMIZER, run.notes) is not None)
 
 
 def compiled_zero(run: Run, framework: Framework) -> int:
@@ -73,32 +37,26 @@ def compiled_zero(run: Run, framework: Framework) -> int:
     return int(framework.usual.get("compiled_zero", {}).get(chip_of(run), 0))
 
 
-def layers_from(run: Run) -> str | None:
-    """The profile whose layers ran, where it is not that of what trained them."""
-    source = run.text("source") or ""
-    return next((known for who, known in LAYERS.items() if source.startswith(who)), None)
-
-
 def told_software(run: Run) -> str | None:
     """The framework that the notes or the publisher name, if they name one."""
-    own = next((known for who, known in PUBLISHERS.items() if (run.text("source") or "").startswith(who)), None)
+    own = publishers_software(run)
     if own is None and runs_mlperf_bert(run):
         return MLPERF_BERT
-    if own is None and _SUBMITTED.search(run.source) and (chip := preset_of(run)) and traits_of(chip).cuda:
+    if own is None and submitted_to_mlperf(run) and (chip := preset_of(run)) and traits_of(chip).cuda:
         own = SUBMITTED_AS.get((run.text("framework") or "").lower())
-    return own or next((known for pattern, known in TOLD if hit(pattern, run.notes)), None)
+    return own or noted_software(run)
 
 
 def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     """What the cell says: one of the framework's own policies, or what it means of ``layers`` on a stage. Raises
     MissingCell where it does not say what is computed again."""
     cell = (run.text("recompute") or "").lower()
-    plain = POLICY.sub("", cell.removeprefix(OTHER))
+    plain = policy_in(cell.removeprefix(OTHER))
     if plain == "selective" and framework.supports.modules and (modules := told_modules(run.notes)):
         plain = modules
     if CUSTOM in framework.remat and (custom := custom_of(run)):
         return _custom(custom, f"recompute {cell!r}: " if names_another(run) else "")
-    policy = framework.remat.get(re.sub(r"[\s-]+", "_", plain))
+    policy = framework.remat.get(policy_name(plain))
     if policy is not None:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
         return Said(options, policy.kernels(run.count("seq_len") or 0))
@@ -167,13 +125,11 @@ def preset_of(run: Run) -> Accelerator | None:
 def sharding_group(run: Run, dp: int, domain: int, node: int) -> int | None:
     """Ranks that share one sharded copy, where the row says that they are fewer than all; ``domain`` is how many fast
     links join, ``node`` how many a node has."""
-    said = f"{run.text('fsdp_kind') or ''} {run.notes}"
-    if any(words in said.lower() for words in WITHIN_SLICE) and dp > domain and dp % domain == 0:
+    if stays_in_slice(run) and dp > domain and dp % domain == 0:
         return domain
-    if INSTANCES in (run.text("model") or ""):
+    if shards_twice(run):
         return max(dp // 2, 1)
-    found = hit(FSDP, said)
-    size = int(next(filter(None, found.groups()))) if found else 0
-    if size * (run.count("ep") or 1) == dp and not hit(_HYBRID, said):
+    size = fsdp_axis(run)
+    if size * (run.count("ep") or 1) == dp and not names_copies(run):
         size = dp  # ranks that share an expert, as torchtitan's meshes count them beside expert parallelism
     return size if 1 < size < dp and dp % size == 0 else hybrid_group(run, dp, node)

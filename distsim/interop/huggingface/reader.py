@@ -99,6 +99,17 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     if wrapped is data and not any(look(wrapped, key)[0] for key in shape):
         problem = "states neither a hidden size nor a number of layers"
         raise DistsimError(problem, "is it a model's config.json?", where=where)
+    values = _values_of(fields, family)
+    others, unused, tower = _others(data, wrapped, fields, family, flat, values["hidden"])
+    source = {"other": f"{where}; keys left out as in {family.source}"}
+    named = {"name": name or family.name, "family": family.name, "source": source, "beside": others}
+    model = Model.read({**named, **values, **tower}, where)
+    other = other_output(model, (wrapped if _wraps_whole(data) else data).get("architectures"))
+    return Reading(model, family, unused, dict(fields.assumed), others, other, derived)
+
+
+def _values_of(fields: Fields, family: Family) -> dict[str, Any]:
+    """The fields of a model that a configuration states, or its family fills in."""
     if family.experts is None:
         refuse_experts(fields, family)
     if fields.flag("add_cross_attention"):
@@ -124,19 +135,24 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
             values[key] = _switched(fields, family, key, switch)
     if values["positions"] == "learned":
         values.setdefault("position_rows", values["context"])
+    return values
+
+
+def _others(
+    data: Mapping[str, Any], wrapped: Mapping[str, Any], fields: Fields, family: Family, flat: str, hidden: int
+) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]:
+    """Networks beside the decoder that are left out, keys that nobody used and that could matter, and the vision tower
+    that is read."""
+    tower: dict[str, Any] = {}
     others = () if family.name in WHOLE else beside(data) if wrapped is not data else _senses(data)
     unused = tuple(key for key in fields.unused() if matters(key) and key.split(".")[0] not in others)
-    if TOWER in others and (seen := read_tower(data, WRAPPERS, values["hidden"], where)):
-        values["tower"], unused = seen.tower, (*unused, *seen.unused)
+    if TOWER in others and (seen := read_tower(data, WRAPPERS, hidden, fields.where)):
+        tower, unused = {"tower": seen.tower}, (*unused, *seen.unused)
         others = tuple(key for key in others if key != TOWER)
     if flat:
         others += flat_networks(data)
         unused = tuple(key for key in unused if not OTHERS.fullmatch(key))
-    source = {"other": f"{where}; keys left out as in {family.source}"}
-    named = {"name": name or family.name, "family": family.name, "source": source, "beside": others}
-    model = Model.read({**named, **values}, where)
-    other = other_output(model, (wrapped if _wraps_whole(data) else data).get("architectures"))
-    return Reading(model, family, unused, dict(fields.assumed), others, other, derived)
+    return others, unused, tower
 
 
 def unwrap(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:

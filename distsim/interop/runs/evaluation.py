@@ -24,6 +24,8 @@ _BLOCK = re.compile(rf"\bblocks? of (?:about )?{_COUNT}\b(?! steps)", re.IGNOREC
 _STEPS = re.compile(r"\bblocks? of (?:about )?(\d+) steps\b", re.IGNORECASE)
 _BY_BLOCKS = re.compile(r"\bblock(?:s|_start|_stop|[- ](?:times?|intervals?))\b", re.IGNORECASE)
 
+_GPT3 = re.compile(r"\bmlcommons/training_results.*\bgpt-?3\b|\bmlperf\b.*\bgpt-?3\b", re.IGNORECASE)
+
 
 class Evaluation(NamedTuple):
     """How many sequences are evaluated after how many that train."""
@@ -50,6 +52,11 @@ def evaluation_said(run: Run, batch: int) -> Evaluation | None:
 def timed_by_blocks(run: Run) -> bool:
     """Whether the measured time is that of MLPerf's blocks, and no notes say that evaluations were taken off."""
     return hit(_BY_BLOCKS, run.notes) is not None and hit(_APART, run.notes) is None
+
+
+def mlperf_gpt3(run: Run) -> bool:
+    """Whether source and model name MLPerf's GPT-3."""
+    return _GPT3.search(f"{run.source} {run.text('model') or ''}") is not None
 
 
 def _number(text: str) -> int:

@@ -11,6 +11,7 @@ from distsim.interop.huggingface import read_config
 from distsim.interop.huggingface.families import supported
 from distsim.interop.huggingface.refused import REFUSED
 from distsim.interop.runs.table import MissingCell
+from distsim.preset_files import plain
 from distsim.specs.model import Model
 
 Traits = dict[str, Any]
@@ -169,7 +170,7 @@ def known_family(family: str) -> str | None:
 
 def _plain(family: str) -> str:
     """A family's name in lower case with hyphens, by the one of its spellings that the tables have."""
-    lower = re.sub(r"[\s_]+", "-", family.strip().lower())
+    lower = plain(family)
     lower = "llama" if _LLAMA_VERSION.fullmatch(lower) else _NAMES.get(lower, lower)
     whole = lower.replace(".", "-")  # as configurations write a version: qwen3.5 is qwen3_5
     return whole if whole.replace("-", "") in _configurations() else lower

@@ -36,13 +36,19 @@ _OFFLOADERS = (
 _FINE = re.compile(r"fine[-_ ]?grained")
 _MODULE = re.compile(rf"\b(?:{'|'.join(OFFLOADABLE)})\b")
 """Megatron's modules whose tensors alone leave (fine_grained_activation_offloading)."""
-LAYERS = re.compile(
+_LAYERS = re.compile(
     r"\bcpu[-_ ]offloading[-_ ]num[-_ ]layers[ =:]*(?P<count>\d{1,4})\b|"
     r"\bactivations? (?:of|in) (?P<told>\d{1,4}) layers\b",
     re.IGNORECASE,
 )
 """Megatron's layers whose activations Transformer Engine copies to the host, of those of a stage."""
 _PART = re.compile(r"(?<![\d.])(?P<percent>\d{1,3}(?:\.\d+)?) ?%|(?<![\d.\w])(?P<part>0?\.\d{1,4})(?!\d)")
+_NOTED_SHARE = re.compile(
+    r"\boffload(?:ing|ed)?[-_ ](?:activations?[-_ ])?(?:ratio|share|fraction)[ =:]*"
+    r"(?P<part>0?\.\d{1,4}|[01](?:\.0+)?)\b|"
+    r"\b(?P<percent>\d{1,3}(?:\.\d+)?) ?% of (?:the |its )?activations (?:is |are |were |go(?:es)? )?(?:offloaded|to)",
+    re.IGNORECASE,
+)
 _ALL_OF_IT = 1.0
 
 
@@ -79,7 +85,7 @@ def _kinds_in(run: Run, cell: str) -> Sequence[str]:
     words = cell if _OPEN.search(cell) else _AROUND.sub("", cell)
     if " ".join(re.sub(r"[_\s-]+", " ", words).split()) in _SHARDS:
         return ("optimizer", "parameters") if zero_stage(run) == SHARDS_ALL else ("optimizer",)
-    inside = hit(LAYERS, cell) or modules_offloaded(run) or offloads_tensors(run)
+    inside = hit(_LAYERS, cell) or modules_offloaded(run) or offloads_tensors(run)
     return ("activations",) if inside else ()
 
 
@@ -93,10 +99,24 @@ def modules_offloaded(run: Run) -> str | None:
 def offloaded_share(run: Run) -> float | None:
     """The share that the cell gives of what leaves; None where it gives none."""
     found = _PART.search(_cell(run))
-    if found is None:
-        return None
-    share = float(found["part"]) if found["part"] else float(found["percent"]) / 100
+    share = _share_in(found) if found else 0.0
     return share if 0 < share <= _ALL_OF_IT else None
+
+
+def noted_share(run: Run) -> float | None:
+    """The share of activations that notes say leaves; None where they tell none."""
+    found = hit(_NOTED_SHARE, run.notes)
+    return _share_in(found) if found else None
+
+
+def _share_in(found: re.Match[str]) -> float:
+    return float(found["part"]) if found["part"] else float(found["percent"]) / 100
+
+
+def layers_offloaded(run: Run) -> int | None:
+    """Layers of a stage whose activations leave, as cell or notes tell them; None where they do not."""
+    found = hit(_LAYERS, f"{run.text('offload') or ''}; {run.notes}")
+    return int(found["count"] or found["told"]) if found else None
 
 
 def on_drives(run: Run) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from distsim.interop.runs.table import MissingCell, Run
+from distsim.preset_files import plain
 from distsim.specs.modules import recomputed
 
 
@@ -90,7 +91,7 @@ def said_by(cell: str, layers: int, chunks: int = 1, has: Collection[str] = ()) 
     """What the words of a cell mean of ``layers`` on a stage in so many ``chunks``, of a model that ``has`` experts,
     latent attention or shared experts; None where they are of another kind. Raises MissingCell where they leave open
     what is computed again."""
-    word = re.sub(r"[\s_]+", "-", cell.strip().lower()).removesuffix("-only")
+    word = plain(cell).removesuffix("-only")
     flat = re.sub(r"(?<!\d)/+|/+(?!\d)|[-\s,;:()\[\]=+&]+", "-", word).strip("-")
     return (
         _whole(cell, word)
@@ -257,3 +258,16 @@ def _split(parts: list[str]) -> list[str]:
             found.append(name)
             left = left[len(name) + 1 :]
     return found
+
+
+_POLICY = re.compile(r"^remat[-_ ]policy\s*[=:]?\s*")
+
+
+def policy_in(words: str) -> str:
+    """A policy without the words that say that it is one."""
+    return _POLICY.sub("", words)
+
+
+def policy_name(words: str) -> str:
+    """A policy as presets of frameworks name it."""
+    return re.sub(r"[\s-]+", "_", words)

@@ -81,6 +81,15 @@ def zeropp_parts(run: Run) -> str:
     return ",".join(named or ([name for name, _ in _PARTS] if _ZEROPP.search(words) else []))
 
 
+_SECOND = re.compile(r"fsdp[\s-]?2|fully_shard", re.IGNORECASE)
+"""FSDP2, under which peft has no policy that wraps adapters (accelerate's utils/fsdp_utils.py,
+fsdp2_prepare_auto_wrap_policy, knows layers' classes and sizes)."""
+_WRAPS = re.compile(
+    affirmed(r"wrap(?:s|ped|ping)? (?:per|by|each|every) (?:decoder |transformer )?(?:layer|block)"), re.IGNORECASE
+)
+"""Notes of units that are layers and nothing else."""
+
+
 def stage_in(words: str) -> int | None:
     """The ZeRO stage that words name or shard as much as; None where they name none."""
     if found := _NUMBERED.search(words):
@@ -111,6 +120,16 @@ def stated_stage(run: Run) -> int | None:
 def by_torch(run: Run) -> bool:
     """Whether a run's cells name torch's FSDP as what shards."""
     return any(_TORCH.search(run.text(name) or "") for name in ("fsdp_kind", "framework"))
+
+
+def by_torchs_second(run: Run) -> bool:
+    """Whether they name FSDP2."""
+    return any(_SECOND.search(run.text(name) or "") for name in ("fsdp_kind", "framework"))
+
+
+def wraps_layers(run: Run) -> bool:
+    """Whether notes tell of units that are layers and nothing else."""
+    return hit(_WRAPS, run.notes) is not None
 
 
 def assumed_sharding(run: Run, zero: int, group: int, sharers: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
 HYBRID = re.compile(r"\bhsdp|hybrid[ _-]shard|\bdp_(?:shard|replicate)|\bmics(?![a-z])", re.IGNORECASE)
@@ -36,6 +37,13 @@ _MESH = re.compile(
     re.IGNORECASE,
 )
 """torch's mesh of two axes: copies, then shards (init_device_mesh of ("dp_replicate", "dp_shard"))."""
+
+_AXIS = re.compile(r"\bici_fsdp_parallelism=(\d+)|\bFSDP=(\d+)", re.IGNORECASE)
+_INSTANCES = "multi_dist_optimizer_instances"
+"""Tests of Megatron-LM whose optimizer is sharded twice over (--num-distributed-optimizer-instances 2)."""
+_WITHIN_SLICE = ("within slice", "ici_fsdp_parallelism=-1")
+"""How sources say that shards stay in one domain of fast links (a TPU slice), with replicas across."""
+_COPIES_NAMED = re.compile(r"\bhsdp\b|hybrid|replica", re.IGNORECASE)
 
 
 class Groups(NamedTuple):
@@ -92,3 +100,28 @@ def assumed_groups(words: str, group: int, sharers: int) -> str:
     if group >= sharers and (told.size < sharers if told.size else told.copies > 1):
         return f"{words[:40]!r} does not divide {sharers} ranks: sharded over all"
     return f"{words[:40]!r}: read as {told.copies} copies of {group} shards" if told.mesh else ""
+
+
+def _said(run: Run) -> str:
+    return f"{run.text('fsdp_kind') or ''} {run.notes}"
+
+
+def stays_in_slice(run: Run) -> bool:
+    """Whether cell or notes say that shards stay in one domain of fast links."""
+    return any(words in _said(run).lower() for words in _WITHIN_SLICE)
+
+
+def shards_twice(run: Run) -> bool:
+    """Whether the model's name is that of a test whose optimizer is sharded twice over."""
+    return _INSTANCES in (run.text("model") or "")
+
+
+def fsdp_axis(run: Run) -> int:
+    """Ranks along an axis of shards that cell or notes name; 0 where they name none."""
+    found = hit(_AXIS, _said(run))
+    return int(next(filter(None, found.groups()))) if found else 0
+
+
+def names_copies(run: Run) -> bool:
+    """Whether cell or notes tell of copies beside shards."""
+    return hit(_COPIES_NAMED, _said(run)) is not None

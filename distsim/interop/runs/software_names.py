@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from distsim import catalog
+from distsim.preset_files import plain
 
 _XLA, _MEGATRON, _TORCH = "maxtext", "megatron-core", "fsdp"
 NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
@@ -75,8 +76,8 @@ def replayed_name(name: str) -> str:
 
 def _named_in(name: str) -> str | None:
     """The preset whose name or alias stands in a longer name (``axolotl 0.6``), the longest first."""
-    plain = re.sub(r"[\s_]+", "-", name.strip().lower())
+    told = plain(name)
     presets = {**catalog.aliases("frameworks"), **{one: one for one in catalog.names("frameworks")}}
-    words = (one for one in presets if re.search(rf"(?<![a-z0-9]){re.escape(one)}(?![a-z0-9])", plain))
+    words = (one for one in presets if re.search(rf"(?<![a-z0-9]){re.escape(one)}(?![a-z0-9])", told))
     longest = max(words, key=len, default=None)
     return presets[longest] if longest else None
