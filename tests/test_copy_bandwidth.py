@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from distsim import catalog
-from distsim.engine.evidence import replay
+from distsim.engine.fitting.others import strange_replays
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.steps.compose import stage_numbers
 from distsim.engine.steps.work import work_of
@@ -41,9 +41,9 @@ def test_passes_and_updates_take_as_much_longer_as_copies_do() -> None:
 
 
 def test_runs_on_max_1550_are_told_as_their_memory_is() -> None:
-    """BERT by TensorFlow, Llama by torchtitan and by Megatron-DeepSpeed, of four publishers, which nothing is fitted
-    to: 22 to 40% too fast while their memory had the datasheet's bandwidth."""
+    """BERT by TensorFlow, Llama by torchtitan and by Megatron-DeepSpeed, of five publishers, which nothing is fitted
+    to: 22 to 51% too fast while their memory had the datasheet's bandwidth and their exchanges hid behind products."""
     runs = [run for run in read_runs(unseen_runs()) if "max-1550" in (run.text("gpu") or "")]
-    errors = [found.error for found in map(replay, runs) if found.error is not None]
-    assert len(errors) == 8 and max(map(abs, errors)) < 0.31
-    assert sorted(map(abs, errors))[4] < 0.24
+    errors = [found.error for found in strange_replays(runs) if found.error is not None]
+    assert len(errors) == 16 and max(map(abs, errors)) < 0.33
+    assert sorted(map(abs, errors))[8] < 0.22

@@ -57,8 +57,8 @@ def test_comments_of_its_recipe(micro_batch: str, gpu: str, seconds: float) -> N
     cells = {"model": "gpt2-xl", "gpu": gpu, "n_gpus": "8", "zero_stage": "1", "seq_len": "1024", "precision": "fp16",
              "micro_batch": micro_batch, "global_batch": "512", "framework": "flash-attn", "year": "2022",
              "attention": "flash-1", "step_time_s": str(seconds)}  # fmt: skip
-    found = replay(Run(cells, 1))
+    found = replay(Run(cells, 1), strange=True)
     assert found.error == pytest.approx(0, abs=0.12)
     by_publisher = replay(Run({**cells, "framework": "pytorch-lightning ddp",
-                               "source": "Dao-AILab/flash-attention training/README.md"}, 1))  # fmt: skip
+                               "source": "Dao-AILab/flash-attention training/README.md"}, 1), strange=True)  # fmt: skip
     assert by_publisher.predicted_seconds == pytest.approx(found.predicted_seconds)

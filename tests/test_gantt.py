@@ -105,9 +105,10 @@ def test_the_closed_form_stands_beside_the_simulation() -> None:
 
 
 def test_zero_times_and_single_stages_still_draw() -> None:
-    assert lines(distsim.pipeline(2, 2, forward=0, backward=0), 60)
+    assert lines(distsim.pipeline(2, 2, forward=1, backward=0), 60)
     assert lines(distsim.pipeline(1, 1), 60)
-    assert run(["pipeline", "--stages", "4", "--micro", "8", "--forward", "0", "--backward", "0", "--compare"]) == 0
+    assert run(["pipeline", "--stages", "4", "--micro", "8", "--forward", "0", "--backward", "1", "--compare"]) == 0
+    assert run(["pipeline", "--stages", "4", "--micro", "8", "--forward", "0", "--backward", "0"]) == 2
     assert chart(distsim.pipeline(1, 3, forward=1e-9, backward=3e-9), 60)
 
 

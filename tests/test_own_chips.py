@@ -157,7 +157,7 @@ TRAITS: dict[str, Any] = {
     "lanes": 0.5, "bf16_adds": False, "unaligned_by_clock": False, "attention_age": 1, "own_backward_share": 0.6,
     "torch_attention_forward": 0.9, "torch_attention_backward": 0.8, "flash_attention": "none", "cuda": False,
     "sparse_attention": False, "device_counts": False, "checked_units": False, "own_software": "maxtext",
-    "compiled_only": True, "torch_own_width": 64, "triton": False,
+    "compiled_only": True, "one_queue": True, "torch_own_width": 64, "triton": False,
 }  # fmt: skip
 
 
