@@ -25,6 +25,8 @@ from distsim.interop.runs.own_modules import (
     rotates_pairs,
     writes_gelu,
     writes_norms,
+    writes_rms_norms,
+    writes_silu,
     writes_softmax,
 )
 from distsim.interop.runs.remat import unrolls_layers
@@ -58,7 +60,9 @@ TOLD_OF_MODULES: Told = (
 """What notes may say of experts that are modules in the framework's profile."""
 TOLD_OF_PLAIN_TORCH: Told = (
     (writes_norms, {"layernorm": "written"}),
+    (writes_rms_norms, {"norm": "eager", "norm_weight_fp32": True}),
     (writes_gelu, {"activation": "eager"}),
+    (writes_silu, {"gate_tensors": 2}),
     (writes_softmax, {"softmax_written": True}),
     (multiplies_by_einsum, {"linears": "einsum"}),
     (rotates_pairs, {"rope_pairs": True}),

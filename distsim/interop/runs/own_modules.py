@@ -10,8 +10,9 @@ from distsim.interop.runs.table import Run
 
 _BEFORE = r"(?:own|hand-?written|composed) "
 _AFTER = r"(?: (?:are|is))? (?:written (?:out|by hand)|composed)"
-_NORMS, _GELU, _SOFTMAX, _UPDATE = r"layer[- _]?norms?", r"gelus?", r"softmax(?:es)?", r"adamw"
-_ANY = rf"(?:{_NORMS}|{_GELU}|{_SOFTMAX}|{_UPDATE})"
+_NORMS, _RMS, _GELU, _SILU = r"layer[- _]?norms?", r"rms[- _]?norms?", r"gelus?", r"(?:silus?|swiglus?)"
+_SOFTMAX, _UPDATE = r"softmax(?:es)?", r"adamw"
+_ANY = rf"(?:{_NORMS}|{_RMS}|{_GELU}|{_SILU}|{_SOFTMAX}|{_UPDATE})"
 
 
 def _said(words: str) -> re.Pattern[str]:
@@ -23,12 +24,13 @@ def _said(words: str) -> re.Pattern[str]:
     return re.compile(affirmed(f"{before}|{after}"), re.IGNORECASE)
 
 
-_OWN_NORM, _OWN_GELU, _OWN_SOFTMAX, _OWN_UPDATE = _said(_NORMS), _said(_GELU), _said(_SOFTMAX), _said(_UPDATE)
+_OWN_NORM, _OWN_RMS, _OWN_GELU, _OWN_SILU = _said(_NORMS), _said(_RMS), _said(_GELU), _said(_SILU)
+_OWN_SOFTMAX, _OWN_UPDATE = _said(_SOFTMAX), _said(_UPDATE)
 
 
-_COURSE = re.compile(affirmed(r"BasicsTransformerLM"), re.IGNORECASE)
+_COURSE = re.compile(affirmed(r"BasicsTransformerLM|cs336(?:[-_ ]basics)?"), re.IGNORECASE)
 """The network of a course (stanford-cs336/assignment2-systems, cs336-basics), whose products are einsum and whose
-softmax and rotation are of elementary operations; its AdamW is, too, but who times it may take torch's."""
+norms, softmax, rotation and SiLU are of elementary operations; its AdamW is, too, but who times it may take torch's."""
 _EINSUM = re.compile(
     affirmed(r"einsum (?:linears?|linear layers|products|projections)|(?:linears?|linear layers|products) by einsum"),
     re.IGNORECASE,
@@ -39,6 +41,16 @@ _PAIRS = re.compile(affirmed(r"(?:rotation|rotary embeddings?|rope) (?:of|by) pa
 def writes_norms(run: Run) -> bool:
     """Whether notes tell of layer norms of elementary operations: ``own LayerNorm``, ``LayerNorm written out``."""
     return hit(_OWN_NORM, run.notes) is not None
+
+
+def writes_rms_norms(run: Run) -> bool:
+    """Whether notes tell of an RMSNorm of elementary operations in fp32: ``own RMSNorm``."""
+    return hit(_OWN_RMS, run.notes) is not None or _course(run)
+
+
+def writes_silu(run: Run) -> bool:
+    """Whether notes tell of a SiLU of a sigmoid and a product: ``own SwiGLU``."""
+    return hit(_OWN_SILU, run.notes) is not None or _course(run)
 
 
 def writes_gelu(run: Run) -> bool:
@@ -67,4 +79,4 @@ def rotates_pairs(run: Run) -> bool:
 
 
 def _course(run: Run) -> bool:
-    return hit(_COURSE, run.notes) is not None
+    return hit(_COURSE, f"{run.text('source') or ''}; {run.notes}") is not None
