@@ -48,11 +48,31 @@ def test_runs_that_name_a_librarys_recipe_lack_its_fusions(words: str, kernels: 
     assert (found.activation, found.loss_kernel) == kernels
 
 
+@pytest.mark.parametrize(
+    ("words", "precision", "recipe"),
+    [
+        ("NVIDIA Qwen3 recipes as starting point", "bf16", "bf16-fp32-grads"),
+        ("Megatron-Bridge 0.1.0 recipes", "fp8", "fp8-parameters-fp32-grads"),
+        ("Megatron-Bridge recipes; grad_reduce_in_fp32 off (bf16 gradients)", "bf16", "bf16"),
+        ("NVIDIA's performance recipes, scripts/performance", "bf16", "bf16"),
+        ("", "fp8", "fp8-parameters"),
+    ],
+)
+def test_gradients_are_summed_in_fp32_but_by_performance_scripts(words: str, precision: str, recipe: str) -> None:
+    """training/mixed_precision.py, bf16_mixed: grad_reduce_in_fp32 = True."""
+    assert _setup(notes=words, precision=precision).precision.name == recipe
+
+
 def test_a_routers_kernels_are_fused_by_performance_scripts_alone() -> None:
     cells = {"model": "qwen3-30b-a3b", "ep": "8"}
     assert _setup(**cells).kernels.routing == "composed"
     assert _setup(**cells, notes="").kernels.routing == "fused"
     assert _setup(model="llama-3-8b").kernels.activation == "fused"
+
+
+def test_jobs_of_ones_own_are_told_of_its_recipes_gradients() -> None:
+    told = resolve(Job(model="qwen3-8b", gpu="h100-sxm", gpus=8, seq=4096, framework="megatron-bridge")).notes
+    assert any("megatron-bridge usually accumulates them in 4 bytes" in note for note in told)
 
 
 def test_jobs_of_ones_own_have_what_performance_scripts_set() -> None:

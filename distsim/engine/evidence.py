@@ -27,6 +27,7 @@ from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.software import assumed_recompute
 from distsim.engine.runs.time_units import beyond, time_cell
 from distsim.engine.runs.too_fast import check_possible
+from distsim.engine.runs.weights_to_fit import assumed_weights
 from distsim.engine.runs.years import run_year
 from distsim.engine.runs.zero_stage import assumed_stage
 from distsim.engine.runs.zeropp import assumed_zeropp
@@ -163,6 +164,7 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
         assumed_zeropp(run, setup), assumed_context(run, setup.layout.cp, setup.layout.cp_mode),
         assumed_batch(run, setup), assumed_to_fit(run, setup), assumed_loss(setup),
+        assumed_weights(run, setup),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
 

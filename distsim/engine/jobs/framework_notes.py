@@ -208,13 +208,19 @@ def checkpoints_alone(setup: Setup) -> list[str]:
 
 def usual_gradient_bytes(framework: Framework, precision: Precision) -> float:
     """Bytes of a gradient by the recipe that a framework makes of this precision."""
-    usual = framework.usual.get(f"precision_{precision.name}")
-    return catalog.load("precisions", str(usual)).gradient_bytes if usual is not None else precision.gradient_bytes
+    usual = _usual_recipe(framework, precision.name)
+    return catalog.load("precisions", usual).gradient_bytes if usual is not None else precision.gradient_bytes
+
+
+def _usual_recipe(framework: Framework, name: str) -> str | None:
+    """What the recipes that a framework gives its users make of a precision, or what it usually makes of it."""
+    given = (one.replayed[name] for one in framework.recipes if one.library and name in one.replayed)
+    return next(given, framework.usual.get(f"precision_{name}"))
 
 
 def _wider(framework: Framework, precision: Precision, job: Job) -> list[str]:
     wide = usual_gradient_bytes(framework, precision)
-    usual = framework.usual.get(f"precision_{precision.name}")
+    usual = _usual_recipe(framework, precision.name)
     if (
         job.precision is not None
         or job.lora_rank is not None

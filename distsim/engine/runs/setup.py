@@ -37,6 +37,7 @@ from distsim.engine.runs.recompute_to_fit import as_it_ran, fitting, recomputes_
 from distsim.engine.runs.scripts import scripted, unsaid_micro_batch, usual_length
 from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
 from distsim.engine.runs.trained import checkpointed, clips, trained_whole, unpacked_then, updated_by, with_states
+from distsim.engine.runs.weights_to_fit import with_narrow_weights
 from distsim.engine.runs.years import run_year
 from distsim.engine.runs.zero_stage import stage_under
 from distsim.engine.runs.zeropp import compressed
@@ -72,7 +73,11 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
     run = filled(with_chip(run))
-    return evaluating(run, as_it_ran(run, _laid_out(run, more)))
+    setup = as_it_ran(run, _laid_out(run, more))
+    if (narrow := with_narrow_weights(run, setup)) is not None:
+        held = as_it_ran(narrow, _laid_out(narrow, more))
+        setup = held if memory_of(held).fits else setup
+    return evaluating(run, setup)
 
 
 def _laid_out(run: Run, more: Mapping[str, Any] | None) -> Setup:

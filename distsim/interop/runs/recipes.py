@@ -10,6 +10,7 @@ from distsim.interop.runs.table import Run
 _LIBRARY = re.compile(
     r"\b(?:library|public|stock|unmodified) recipes?\b|\bMegatron-Bridge(?: v?\d[\w.]*)?(?:'s)?,?(?: own)? recipes?\b|"
     r"(?<!scripts/performance/)\brecipes?[ /:]+(?:\w+/)*\w+_(?:pretrain|sft|peft|finetune)_(?:\w+_)?config\b|"
+    r"\bNVIDIA(?:'s)? (?:[\w.-]+ )?recipes?\b|\brecipes? as (?:a )?starting point\b|"
     r"\bmegatron\.bridge\.recipes\.|\brun_recipe\.py\b",
     re.IGNORECASE,
 )
