@@ -17,12 +17,11 @@ from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import step_of
 from distsim.engine.steps.after import after_last
 from distsim.engine.steps.compose import (
-    BACKWARD_ISSUE,
-    host_seconds,
     layout_numbers,
     micro_batch,
     stage_numbers,
 )
+from distsim.engine.steps.stage_seconds import BACKWARD_ISSUE, host_seconds
 from distsim.engine.steps.work import work_of
 from distsim.engine.traffic import comm_of
 from distsim.formulas.traffic import boundary_calls

@@ -309,7 +309,7 @@ def test_units_of_fsdp_cost_the_host_where_fsdp_shards(cells: dict[str, str], ho
 def test_each_adapters_matrix_is_a_unit_of_fsdp() -> None:
     """Two for each of seven products, and the layer itself, whose hooks run in forward, again, and twice in backward
     (0.7 of the time each): a short step with adapters waits for them, all else equal; a long one does not."""
-    from distsim.engine.steps.compose import BACKWARD_ISSUE
+    from distsim.engine.steps.stage_seconds import BACKWARD_ISSUE
 
     job: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "gpus": 8, "framework": "fsdp",
                            "micro_batch": 1, "global_batch": 8, "recompute": "full", "lora_rank": 16,

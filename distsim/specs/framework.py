@@ -79,6 +79,8 @@ class Framework(Sourced):
     replays of measured runs use them."""
     earlier_families: dict[int, dict[str, dict[str, Any]]] = Field(default_factory=dict)
     """The same of single families, of this framework or of that whose modules it runs."""
+    laid_end_to_end: bool = False
+    """Its times are sums of operators that were timed by themselves: none hides what another waits for."""
     recipes_loss: str = ""
     """The loss of its own recipes, by its preset, where a job that names none has another; a note names it."""
     usual_loss_chunks: bool = False

@@ -125,10 +125,10 @@ class Table:
     @classmethod
     def of(cls, examples: Sequence[Example]) -> Table:
         """Stages that an example lacks have count 0."""
-        names = list(examples[0].stages[0])
+        names = max((list(e.stages[0]) for e in examples), key=len)
         stages = [
             {
-                name: np.array([e.stages[slot][name] if slot < len(e.stages) else 0.0 for e in examples])
+                name: np.array([e.stages[slot].get(name, 0.0) if slot < len(e.stages) else 0.0 for e in examples])
                 for name in names
             }
             for slot in range(max(len(e.stages) for e in examples))

@@ -61,8 +61,10 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
         if block is not None:
             for operation in block.operations:
                 forward, backward = operation_sums(setup_of_row(setup, operation.name), chip, operation)
-                found.phases["forward"].add(forward, 1 + (referred and of_reference(operation)))
-                found.phases["backward"].add(backward)
+                found.ends["forward"].add(forward, 1 + (referred and of_reference(operation)))
+                found.ends["backward"].add(backward)
+    for phase, sums in found.ends.items():
+        found.phases[phase].add(sums)
     for (block, count), again in zip(stage.layers, stage.recomputed(layout), strict=True):
         if id(block) not in known:
             known[id(block)] = _block_sums(setup_of_row(setup, block.name), chip, block)

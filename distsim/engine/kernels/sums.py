@@ -47,6 +47,8 @@ class StageCompute:
     """One stage's computation per micro-batch, and that of its optimizer step."""
 
     phases: dict[str, Sums] = field(default_factory=lambda: {phase: Sums() for phase in PHASES})
+    ends: dict[str, Sums] = field(default_factory=lambda: {phase: Sums() for phase in PHASES})
+    """The part of them that embedding and output layer are; nothing of those is computed again."""
     optimizer: Number = 0.0
     update: UpdateWork = field(default_factory=UpdateWork)
     decomposing: Number = 0.0

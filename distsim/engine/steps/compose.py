@@ -11,15 +11,15 @@ from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.after import after_last
 from distsim.engine.steps.beside import behind_first, beside_attention, beside_products, exposed, hidden_share
 from distsim.engine.steps.copies import copies_left, loses_to_copies, waited
+from distsim.engine.steps.laid import end_numbers, ends_apart
 from distsim.engine.steps.ramp import ramp_of, waits_apart
-from distsim.engine.steps.stage_seconds import gpu_seconds
+from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds, phase_seconds
 from distsim.engine.steps.vocabulary import passing_seconds, vocabulary_seconds
 from distsim.engine.steps.weight_gradients import whole_share
 from distsim.engine.steps.work import Work, kinds_of
 from distsim.engine.timelines.ramps import even_ramp, uneven_number
 from distsim.engine.timelines.schedule_shape import both_ways, forwards_first, interleaved_share, paired
 from distsim.formulas.step import (
-    BLOCKING_SECONDS,
     LEAST_SECONDS,
     check_seconds,
     evaluation_seconds,
@@ -39,9 +39,6 @@ EXCHANGES = (
     ("expert_parallel", "ep", "expert_factor"),
     ("context_parallel", "cp", "context_factor"),
 )
-BACKWARD_ISSUE = 0.7
-"""Host time per kernel in backward over forward: autograd issues from C++; what is computed again is forward's code
-(assumed)."""
 
 
 def stage_numbers(work: Work) -> list[dict[str, Number]]:
@@ -66,7 +63,7 @@ def own_numbers(work: Work) -> list[dict[str, Number]]:
         for phase in PHASES:
             for name in CLASSES:
                 flat[f"{phase}.{name}"] = getattr(stage.compute.phases[phase], name)
-        found.append({**flat, **stage.traffic})
+        found.append({**flat, **end_numbers(work.setup, stage.compute), **stage.traffic})
     return found
 
 
@@ -92,6 +89,7 @@ def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
     beside = product(interleaved_share(layout) if overlaps else paired(layout.schedule, layout.pp), hidden_share(setup))
     return {"tp": layout.tp, "pp": layout.pp, "vpp": layout.vpp, "micro_batches": layout.micro_batches, "state": state,
             "blocking": int(setup.kernels.launches == "blocking"),
+            "end_to_end": int(setup.framework.laid_end_to_end),
             "gpus": layout.gpus, "nodes": layout.gpus / setup.cluster.gpus_per_node,
             "node_size": setup.cluster.gpus_per_node,
             "ramp": even_ramp(layout.schedule, layout.pp, layout.micro_batches, layout.vpp),
@@ -219,23 +217,6 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     return MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0])
 
 
-def _paced(gpu: Number, host: Number, layout: Mapping[str, Number]) -> Number:
-    """Seconds of a phase that the GPU works for so long and the host issues for so long."""
-    paced = paced_seconds(gpu, host)
-    return paced if nothing(layout["blocking"]) else where(layout["blocking"], gpu + host, paced)
-
-
-def host_seconds(
-    stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]
-) -> tuple[Number, Number]:
-    """What the host takes to issue forward, and backward with what is computed again; and to wait for each kernel,
-    where it does."""
-    issue, wait = timing["kernel_issue_seconds"], layout["blocking"] * BLOCKING_SECONDS
-    issued = stage["forward.issued"], stage["backward.issued"] * BACKWARD_ISSUE + stage["recompute.issued"]
-    run = stage["forward.kernels"], stage["backward.kernels"] + stage["recompute.kernels"]
-    return issued[0] * issue + run[0] * wait, issued[1] * issue + run[1] * wait
-
-
 def exchanged(
     stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]
 ) -> tuple[tuple[Number, Number], dict[str, tuple[Number, Number]]]:
@@ -244,7 +225,8 @@ def exchanged(
     m = layout["micro_batches"]
     f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
     gpu, host = (f, b + r), host_seconds(stage, layout, timing)
-    alone = _paced(gpu[0], host[0], layout), _paced(gpu[1], host[1], layout)
+    (gpu, host), ends = ends_apart(stage, layout, timing, (gpu, host))
+    alone = phase_seconds(gpu[0], host[0], layout), phase_seconds(gpu[1], host[1], layout)
     queued = {
         name: [product(stage[f"{key}_{phase}"], timing[factor] / m) for phase in PHASES[:2]]
         for name, key, factor in EXCHANGES
@@ -254,9 +236,10 @@ def exchanged(
     shares = []
     for index in (0, 1):
         waits = sum(pair[index] for pair in queued.values())
-        longer = 0.0 if nothing(waits) else _paced(gpu[index] + waits, host[index], layout) - alone[index]
+        longer = 0.0 if nothing(waits) else phase_seconds(gpu[index] + waits, host[index], layout) - alone[index]
         shares.append(longer / maximum(waits, LEAST_SECONDS))
-    return alone, {name: (pair[0] * shares[0], pair[1] * shares[1]) for name, pair in queued.items()}
+    queued_waits = {name: (pair[0] * shares[0], pair[1] * shares[1]) for name, pair in queued.items()}
+    return (alone[0] + ends[0], alone[1] + ends[1]), queued_waits
 
 
 def _stalls(

@@ -14,10 +14,10 @@ from distsim.engine.jobs.stages import Stage, chunk_sizes
 from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.beside import beside_products
-from distsim.engine.steps.compose import EXCHANGES, MicroBatch, host_seconds, layout_numbers, sharded_seconds
+from distsim.engine.steps.compose import EXCHANGES, MicroBatch, layout_numbers, sharded_seconds
 from distsim.engine.steps.copies import copied, copies_left, loses_to_copies
 from distsim.engine.steps.passes import Beside, Content, Unit
-from distsim.engine.steps.stage_seconds import gpu_seconds, product_seconds
+from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds, product_seconds
 from distsim.engine.steps.weight_gradients import share_of
 from distsim.formulas.step import exposed_seconds, paced_seconds
 

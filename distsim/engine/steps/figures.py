@@ -18,7 +18,6 @@ from distsim.engine.steps.compose import (
     EXCHANGES,
     MicroBatch,
     exchanged,
-    host_seconds,
     layout_numbers,
     micro_batch,
     sharded_seconds,
@@ -29,7 +28,7 @@ from distsim.engine.steps.flop_figures import utilisation_figures
 from distsim.engine.steps.kernel_figures import product_figures
 from distsim.engine.steps.ramp import lengths_of, ramp_of, slowest_of
 from distsim.engine.steps.report import StepReport
-from distsim.engine.steps.stage_seconds import gpu_seconds
+from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds
 from distsim.formulas.step import (
     apart_seconds,
     at_share_seconds,

@@ -1,12 +1,18 @@
-"""Seconds of a stage's work on the GPU, from its flat numbers and what is fitted of each kind."""
+"""Seconds of a stage's work on the GPU and of the host that issues it, from its flat numbers and what is fitted of each
+kind."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from distsim.arrays import Number, maximum
+from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.kernels.sums import PHASES, PRODUCTS
-from distsim.formulas.step import at_share_seconds, scaled_seconds
+from distsim.formulas.step import BLOCKING_SECONDS, at_share_seconds, paced_seconds, scaled_seconds
+
+BACKWARD_ISSUE = 0.7
+"""Host time per kernel in backward over forward: autograd issues from C++; what is computed again is forward's code
+(assumed)."""
+
 
 PRODUCT_KINDS = tuple(f"{phase}.{name}" for phase in PHASES for name in PRODUCTS)
 
@@ -32,3 +38,19 @@ def gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Nu
         + scaled_seconds(timing["kernel_gap_seconds"], stage[f"{phase}.kernels"])
         + scaled_seconds(timing["kernel_issue_seconds"], stage[f"{phase}.waits"])
     )  # fmt: skip
+
+
+def phase_seconds(gpu: Number, host: Number, layout: Mapping[str, Number]) -> Number:
+    """Seconds of a phase that the GPU works for so long and the host issues for so long."""
+    paced = paced_seconds(gpu, host)
+    return paced if nothing(layout["blocking"]) else where(layout["blocking"], gpu + host, paced)
+
+
+def host_seconds(
+    stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number], part: str = ""
+) -> tuple[Number, Number]:
+    """What the host takes to issue forward, and backward with what is computed again; and to wait for each kernel,
+    where it does. Of all of a stage, or of a ``part`` of its numbers."""
+    issue, wait = timing["kernel_issue_seconds"], layout["blocking"] * BLOCKING_SECONDS
+    (first, back, again), run = ([stage[f"{phase}{part}.{name}"] for phase in PHASES] for name in ("issued", "kernels"))
+    return first * issue + run[0] * wait, (back * BACKWARD_ISSUE + again) * issue + (run[1] + run[2]) * wait
