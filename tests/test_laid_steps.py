@@ -13,7 +13,7 @@ from distsim.engine.fitting.table import Table, example_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.kernels.sums import PHASES
 from distsim.engine.steps.breakdown import timing_of
-from distsim.engine.steps.compose import MicroBatch, layout_numbers, micro_batch, stage_numbers
+from distsim.engine.steps.compose import MicroBatch, compose, layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.laid import PART
 from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds, phase_seconds
 from distsim.engine.steps.work import work_of
@@ -77,3 +77,12 @@ def test_a_table_holds_both_kinds() -> None:
         stages = Table.of(order).stages[0]
         sums = stages[f"forward{PART}.matmul"]
         assert np.count_nonzero(sums) == 1 and sums[int(order[0].id != "0")] > 0
+
+
+def test_a_table_of_real_steps_alone_lacks_them() -> None:
+    examples = [example_of(_setup(laid=False), 0.1, str(place), "nobody", 2023.0) for place in range(2)]
+    table = Table.of(examples)
+    timing = timing_of(_setup(laid=False)).model_dump()
+    together = compose(table.stages, table.layout, timing)["compute"]
+    alone = compose(examples[0].stages, examples[0].layout, timing)["compute"]
+    assert together == pytest.approx([alone, alone])

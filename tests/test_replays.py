@@ -70,6 +70,12 @@ def test_peak_memory_against_measured_runs(framework: str, strange: Sequence[Rep
 
 
 @pytest.mark.slow
+def test_no_shipped_run_is_in_doubt_over_its_weights(replays: Sequence[Replay]) -> None:
+    """What is taken for granted is no evidence to fit to."""
+    assert not [one.run.id for one in replays if "fp32 weights" in one.assumed]
+
+
+@pytest.mark.slow
 def test_every_skip_has_a_reason(replays: Sequence[Replay]) -> None:
     for one in replays:
         assert one.reason or layer_alone(one.run) or one.predicted_peak is not None, one.run.id

@@ -164,7 +164,7 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
         assumed_zeropp(run, setup), assumed_context(run, setup.layout.cp, setup.layout.cp_mode),
         assumed_batch(run, setup), assumed_to_fit(run, setup), assumed_loss(setup),
-        assumed_weights(run, setup),
+        assumed_weights(setup),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
 

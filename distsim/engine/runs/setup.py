@@ -37,7 +37,7 @@ from distsim.engine.runs.recompute_to_fit import as_it_ran, fitting, recomputes_
 from distsim.engine.runs.scripts import scripted, unsaid_micro_batch, usual_length
 from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
 from distsim.engine.runs.trained import checkpointed, clips, trained_whole, unpacked_then, updated_by, with_states
-from distsim.engine.runs.weights_to_fit import with_narrow_weights
+from distsim.engine.runs.weights_to_fit import as_taken, with_narrow_weights
 from distsim.engine.runs.years import run_year
 from distsim.engine.runs.zero_stage import stage_under
 from distsim.engine.runs.zeropp import compressed
@@ -75,7 +75,7 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     run = filled(with_chip(run))
     setup = as_it_ran(run, _laid_out(run, more))
     if (narrow := with_narrow_weights(run, setup)) is not None:
-        held = as_it_ran(narrow, _laid_out(narrow, more))
+        held = as_taken(as_it_ran(narrow, _laid_out(narrow, more)))
         setup = held if memory_of(held).fits else setup
     return evaluating(run, setup)
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.contradictions import too_large
-from distsim.engine.runs.precision import FP32_WEIGHTS, precision_of
+from distsim.engine.runs.precision import FP32_WEIGHTS
+from distsim.engine.runs.recompute_to_fit import TAKEN
 from distsim.interop.runs import Run, precision_notes
 
 PLAIN, NARROW = "bf16", "pure-bf16"
@@ -42,7 +43,12 @@ def _said_wide(run: Run) -> bool:
     return precision_notes.casts_wide_weights(run) or precision_notes.weighs_32_bits(run)
 
 
-def assumed_weights(run: Run, setup: Setup) -> str:
+def as_taken(setup: Setup) -> Setup:
+    """The setup of such a row, which says that nobody named its format."""
+    return replace(setup, origins={**setup.origins, "precision": TAKEN})
+
+
+def assumed_weights(setup: Setup) -> str:
     """What is taken for granted of weights that nobody names the format of."""
-    taken = setup.precision.name == NARROW != precision_of(run, setup.framework)
+    taken = setup.origins.get("precision") == TAKEN
     return "fp32 weights would not fit: assumed weights, gradients and moments in bf16" if taken else ""

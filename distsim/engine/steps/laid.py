@@ -12,6 +12,8 @@ from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds, phase_
 
 PART = ".ends"
 """What their numbers are called, beside those of the whole stage."""
+FIRST = f"forward{PART}.{CLASSES[0]}"
+"""One of them, which only tables of real steps alone lack."""
 Pair = tuple[Number, Number]
 """Seconds of forward, and of backward with what is computed again."""
 
@@ -28,7 +30,7 @@ def ends_apart(
 ) -> tuple[tuple[Pair, Pair], Pair]:
     """The seconds of GPU and host (``work``) without embedding and output layer, and what these take by themselves;
     all and nothing where steps are real ones."""
-    if nothing(layout["end_to_end"]):
+    if nothing(layout["end_to_end"]) or FIRST not in stage:
         return work, (0.0, 0.0)
     run = gpu_seconds(stage, f"forward{PART}", timing), gpu_seconds(stage, f"backward{PART}", timing)
     issued = host_seconds(stage, layout, timing, PART)
