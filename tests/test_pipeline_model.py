@@ -242,7 +242,8 @@ def test_an_output_layer_in_one_chunk_of_a_v_is_told() -> None:
     """42 layers in 16 chunks leave the first stage embedding and output layer: one short chunk and one that is long."""
     job = {"model": "gemma-2-9b", "gpu": "h100-sxm", "gpus": 8, "pp": 8, "seq": 4096, "global_batch": 32}
     notes = distsim.step(**job, schedule="1f1b-v").notes
-    assert any("event simulation of 1f1b-v" in note and "(+30%)" in note for note in notes)
+    (note,) = (note for note in notes if "event simulation of 1f1b-v" in note)
+    assert 25 < int(note.partition("(+")[2].partition("%)")[0]) < 35
 
 
 @pytest.mark.parametrize(("stages", "gpu", "where"), [

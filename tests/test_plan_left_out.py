@@ -22,8 +22,8 @@ FAST: dict[str, Any] = {"tp": 1, "pp": 1, "zero": 1, "recompute": "none", "micro
     [
         ({"gpus": "12,16"}, "left out: 12 accelerators, which nobody rents out in whole nodes of 8"),
         (
-            {"gpus": "16,4000000", "tp": None, "pp": None},
-            "left out: 4,000,000 accelerators, which would take more than 10 years, or fail",
+            {"gpus": "16,8000000", "tp": None, "pp": None},
+            "left out: 8,000,000 accelerators, which would take more than 10 years, or fail",
         ),
         (
             {"gpus": "16", "cluster": "nebius-h100", "gpu": "h100,b200"},
