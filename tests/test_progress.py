@@ -28,3 +28,16 @@ def test_a_long_search_says_something_where_nobody_watches(
 def test_help_says_what_a_calibration_takes(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["calibrate", "--help"]) == 0
     assert "which takes minutes; --alone leaves" in " ".join(capsys.readouterr().out.split())
+
+
+def test_each_file_that_is_read_has_a_clock_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second file begun a minute after the first is not told to take days."""
+    clock = iter([0.0, 1.0, 60.0, 61.0, 72.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with progress.shown("runs read") as show:
+        show(10, 10)
+        show(1, 3000)
+        show(1200, 3000)
+    assert capsys.readouterr().err.splitlines() == ["note: 1,200 of 3,000 runs read, 100 per second, 18 s left"]

@@ -55,18 +55,19 @@ class Progress:
 
 @contextlib.contextmanager
 def shown(what: str) -> Iterator[Callable[[int, int], None]]:
-    """What tells how many are done while a command works; its clock starts when the first is."""
-    made: list[Progress] = []
+    """What tells how many are done while a command works; its clock starts when the first is, and anew with each
+    further whole."""
+    made: dict[int, Progress] = {}
 
     def show(done: int, whole: int) -> None:
-        if not made:
-            made.append(Progress(what))
-        made[0].show(done, whole)
+        if whole not in made:
+            made[whole] = Progress(what)
+        made[whole].show(done, whole)
 
     try:
         yield show
     finally:
-        for one in made:
+        for one in made.values():
             one.clear()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distsim.engine.fitting.runs import Calibration, by_source
 from distsim.engine.steps.intervals import FEW_MOVED
+from distsim.report.prose import folded
 from distsim.report.style import columns
 
 MOST_SOURCES = 6
@@ -14,6 +15,7 @@ LABELS = {
     "whole sources left out": "left-out source",
     "sources, corrected by alike runs": "left-out source, corrected",
     "runs of sources never fitted": "sources never fitted to",
+    "fifths of these, corrected by alike runs": "these, 5-fold, corrected",
 }
 """What the table calls the scores, by their keys in the JSON."""
 MEANINGS = "5-fold and left-out: by fits without those runs; corrected: by similar runs"
@@ -36,7 +38,7 @@ def lines(found: Calibration, folder: str) -> list[str]:
         made += [f"  {count}  {reason}" for reason, count in list(found.skipped.items())[:6]]
     if found.assumed:
         made += ["assumed for your runs:", *(f"  {count}  {words}" for words, count in found.assumed.items())]
-    return [*made, *_own(found), f"written: {folder}/fitted.toml, residuals.toml, evidence/"]
+    return folded([*made, *_own(found), f"written: {folder}/fitted.toml, residuals.toml, evidence/"], indent=2)
 
 
 def _own(found: Calibration) -> list[str]:
