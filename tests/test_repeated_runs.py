@@ -151,7 +151,7 @@ def test_the_command_says_how_many_more_settings_narrow_intervals(
     """Per framework: nine runs under two of them had left every interval as wide as it was, and nothing said why."""
     _write(Path("mine.csv"), _twice())
     assert run(["calibrate", "mine.csv", "--alone"]) == 0
-    told = capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
     assert "--framework torchtitan (6), --framework megatron-core (3)" in told
     assert "18 runs of yours measure 9 settings; repeats of one count once" in told
     assert (
