@@ -354,3 +354,19 @@ def test_what_is_exposed_is_a_rough_figure_that_names_step(capsys: pytest.Captur
         rough = distsim.comm("llama-7b", **job).to_dict()["exposed_seconds"]
         ratios.append(distsim.step("llama-7b", **job).breakdown["data_parallel"] / rough if rough else 9)
     assert ratios[0] < 1 < ratios[1]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_levels_with_bridges_go_on_below_inside_the_tree(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    wide = answer(capsys, "llama-7b", "--gpu", "h200-nvl", "--gpus", "128")
+    monkeypatch.setenv("COLUMNS", str(width))
+    told = answer(capsys, "llama-7b", "--gpu", "h200-nvl", "--gpus", "128")
+    tree, whole = (text.partition("each level in a step:\n")[2].partition("\n\n")[0] for text in (told, wide))
+    assert max(map(len, tree.splitlines())) <= width < max(map(len, whole.splitlines()))
+    assert re.search(r"\n[│|] {4}.*inside\n", tree), "the level goes on beside the branch that comes after it"
+    glyphs = "│├└─+|-` "
+    assert [word for word in re.split(f"[{re.escape(glyphs)}\n]+", tree) if word] == [
+        word for word in re.split(f"[{re.escape(glyphs)}\n]+", whole) if word
+    ]

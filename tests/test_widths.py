@@ -23,10 +23,12 @@ STEP = (
     "llama-2-70b --gpu h100-sxm --gpus 32 --tp 8 --pp 4 --global-batch 16",
     "bert-large --gpu a100-sxm4-80gb --gpus 8 --micro-batch 8 --framework mlperf-bert",
     "mixtral-8x7b --gpu h100-sxm --gpus 64 --ep 8 --tp 2 --pp 2 --vpp 4 --global-batch 256",
+    "deepseek-v4-flash --gpus 8 --cp 2 --global-batch 1024",  # hundreds of days
 )
 OTHERS = (
     "--help", "pipeline --stages 4 --micro 8 --schedule zb-v", "pipeline --model llama-7b --stages 8 --micro 16",
     "comm mixtral-8x7b --gpus 64 --ep 8 --explain", "comm llama-7b --gpus 16 --zero 3",
+    "comm llama-7b --gpu h200-nvl --gpus 128",
     "comm --collective all_reduce --gpus 16 --bytes 1GiB", "search llama-7b --gpu h100-sxm --gpus 8 --tp 1 --pp 1",
     "show losses", "show gpu h100-sxm", "show framework huggingface", "show model llama-7b",
 )  # fmt: skip

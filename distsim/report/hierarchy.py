@@ -8,6 +8,8 @@ from distsim.engine.exchanges.offloading import DRIVES, host_rate
 from distsim.engine.exchanges.reach import domain_gpus
 from distsim.engine.traffic import DRIVE_OPS, GPU_OPS, HOST_OPS, Row, TrafficReport
 from distsim.formulas.collectives import nvls_link_bytes
+from distsim.report import terminal
+from distsim.report.prose import folded_to
 from distsim.report.style import Style
 from distsim.units import decimal_bytes
 
@@ -112,10 +114,13 @@ def _gpu(report: TrafficReport) -> str:
 def _nested(levels: list[str], term: Style) -> list[str]:
     """Each level below the one before it, twice where there are two or more of it."""
     tee, corner, bar = ("├─ ", "└─ ", "│") if term.unicode else ("+- ", "`- ", "|")
-    made = [levels[0]]
+    room = terminal.width()
+    made = folded_to(room, levels[:1], 4)
     indent = ""
     for text in levels[1:]:
-        made += [f"{indent}{bar}", f"{indent}{tee}{text}", f"{indent}{corner}…"]
+        first, *rest = folded_to(room and room - len(indent) - len(tee), [text], 2)
+        made += [f"{indent}{bar}", f"{indent}{tee}{first}", *(f"{indent}{bar}  {line}" for line in rest)]
+        made += [f"{indent}{corner}…"]
         indent += f"{bar}  "
     return _straight(made)
 

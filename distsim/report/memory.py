@@ -108,7 +108,7 @@ def chart(groups: Sequence[Group], capacity: float, term: Style) -> list[str]:
 def verdict(report: MemoryReport, term: Style) -> list[str]:
     """Whether it fits, by how much, and what decides."""
     worst = report.worst
-    share = f"{abs(report.headroom) / report.capacity:.0%}"
+    share = f"{abs(report.headroom) / report.capacity:,.0%}"
     where = f"stage {worst.stage}, {peak_words(worst)}" if len(report.stages) > 1 else peak_words(worst)
     need = f"{gib(report.peak)} of {gib(report.capacity)} on {report.setup.accelerator.name}"
     spare = f"{gib(abs(report.headroom))} ({share}) {'to spare' if report.headroom >= 0 else 'over'}"

@@ -106,7 +106,7 @@ def _beside(told: str, joint: str, origin: str, term: Style) -> list[str]:
     """A figure and its basis, which goes below it on a narrow terminal."""
     if len(bare(told + joint + origin)) <= term.width:
         return [told + joint + origin]
-    return [told, *folded([" " * 12 + origin])]
+    return folded([told, " " * 12 + origin])
 
 
 def breakdown(report: StepReport, term: Style) -> list[str]:

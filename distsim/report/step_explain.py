@@ -35,13 +35,14 @@ def _figures(section: Section, term: Style) -> list[str]:
 def _kernels(name: str, found: list[Kernel], term: Style) -> list[str]:
     title = f"Kernels of a {name} layer, one micro-batch on one rank, gaps included"
     told: list[str] = []
-    for times, each in ((" x ", ","), ("x", ","), ("x", "")):  # the first that is as narrow as the terminal
+    # the first that is as narrow as the terminal
+    for times, each, gap in ((" x ", ",", 2), ("x", ",", 2), ("x", "", 2), ("x", "", 1)):
         shapes = [times.join(_sizes(one, each)) or "-" for one in found]
         rows = [
             [one.name, shape, duration(one.forward), duration(one.backward)]
             for one, shape in zip(found, shapes, strict=True)
         ]
-        told = columns(["operation", "shape", "forward", "backward"], rows, left=(0, 1))
+        told = columns(["operation", "shape", "forward", "backward"], rows, left=(0, 1), gap=gap)
         if max(map(len, told)) <= term.width:
             break
     return [*_title(title, term), *told]
