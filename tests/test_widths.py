@@ -17,6 +17,7 @@ MEMORY = (
     "deepseek-v3 --gpus 64 --gpu h100-sxm --ep 8 --seq 4096",
     "llama-2-70b --gpu h100-sxm --gpus 24 --framework huggingface --offload optimizer --seq 8192",
     "llama-3-8b --gpus 8 --framework unsloth --lora-rank 16 --quantize nf4",
+    "deepseek-v4-flash --gpus 64 --framework megatron-deepspeed",  # millions of GiB
 )
 STEP = (
     "llama-7b --gpu h100-sxm --gpus 16 --zero 3 --framework torchtitan --global-batch 32",
@@ -24,6 +25,7 @@ STEP = (
     "bert-large --gpu a100-sxm4-80gb --gpus 8 --micro-batch 8 --framework mlperf-bert",
     "mixtral-8x7b --gpu h100-sxm --gpus 64 --ep 8 --tp 2 --pp 2 --vpp 4 --global-batch 256",
     "deepseek-v4-flash --gpus 8 --cp 2 --global-batch 1024",  # hundreds of days
+    "recurrentgemma-9b --gpus 8 --lora-rank 16",  # 32 products side by side, a dozen targets
 )
 OTHERS = (
     "--help", "pipeline --stages 4 --micro 8 --schedule zb-v", "pipeline --model llama-7b --stages 8 --micro 16",

@@ -27,6 +27,9 @@ from distsim.report.style import Style, columns
 from distsim.specs.modules import IMPLIED
 from distsim.units import duration, gib
 
+VALUE_ROOM = 32
+"""Columns for the values of options; longer lists go on below."""
+
 
 def steps_of(name: str) -> list[tuple[str, ast.expr]]:
     """(what is computed, expression) of each assignment of a registered formula, and of what it returns last."""
@@ -258,9 +261,16 @@ def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
         shown = _counts(value) if name == "stage_layers" else shown
         shown = ",".join(value) if name == "zeropp" and value else shown
         shown = "all" if name == "recompute_layers" and value < 0 else shown
-        rows.append([name, shown, origin_of(setup, origins, name)])
+        first, *rest = _lists(shown) if terminal.width() else [shown]
+        rows += [[name, first, origin_of(setup, origins, name)], *(["", more, ""] for more in rest)]
     made = columns(["option", "value", "from"], rows, left=(0, 1, 2))
     return folded(made, made[0].rindex("from"))
+
+
+def _lists(value: str) -> list[str]:
+    """A value, a long list in parts that end in commas, so that it pushes no column beyond the terminal."""
+    spaced = textwrap.wrap(value.replace(",", ", "), VALUE_ROOM, break_long_words=False, break_on_hyphens=False)
+    return [part.replace(", ", ",") for part in spaced] if len(value) > VALUE_ROOM and "," in value else [value]
 
 
 def options_data(setup: Setup, origins: Mapping[str, str]) -> dict[str, Any]:

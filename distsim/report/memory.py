@@ -20,6 +20,8 @@ from distsim.units import GIB, gib
 WIDEST_BAR = 100
 SHOWN = 0.005 * GIB
 """Bytes that a column of GiB does not round to nothing."""
+LONG = len("1,000.00")
+"""Letters of a number whose decimals say little."""
 SHARDED = ("nothing", "optimizer", "+ gradients", "+ parameters")
 REFUSED = ", refused"
 """Marks a stage that the default framework would refuse if somebody named it; a line below tells why."""
@@ -78,14 +80,15 @@ def lines(report: MemoryReport, term: Style, every: bool = False) -> list[str]:
 
 
 def table(groups: Sequence[Group], width: int) -> list[str]:
-    """GiB by category, a row per group of stages."""
+    """GiB by category, a row per group of stages; numbers that are too wide together lose their decimals."""
     header = ["stage", *CATEGORIES, "peak"]
     rows = [["", *["GiB"] * (len(CATEGORIES) + 1)]]
     for group in groups:
         sizes = [*(group.memory.categories[name] for name in CATEGORIES), group.memory.peak]
         rows.append([group.label, *(number(size) for size in sizes)])
-    made = columns(header, rows)
-    return made if max(map(len, made)) <= width else columns(header, rows, gap=1)
+    whole = [[cell.partition(".")[0] if len(cell) >= LONG else cell for cell in row] for row in rows]
+    tried = (columns(header, rows), columns(header, rows, gap=1), columns(header, whole, gap=1))
+    return next((made for made in tried if max(map(len, made)) <= width), tried[-1])
 
 
 def chart(groups: Sequence[Group], capacity: float, term: Style) -> list[str]:

@@ -49,9 +49,9 @@ def _kernels(name: str, found: list[Kernel], term: Style) -> list[str]:
 
 
 def _sizes(one: Kernel, each: str) -> list[str]:
-    """The sizes of a kernel's shape; widths of separate products as a sum."""
+    """The sizes of a kernel's shape; widths of separate products as a sum, unless the last size counts them."""
     told = [f"{size:{each}.0f}" for size in one.shape]
-    if one.apart:
+    if one.apart and len(one.apart) != one.shape[-1]:
         told[1] = "+".join(f"{width:{each}.0f}" for width in one.apart)
     return told
 
