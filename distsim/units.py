@@ -191,11 +191,17 @@ def stated(text: str) -> str:
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number}{blank}{unit}"
 
 
+LEAST_SECONDS = 0.5e-9
+"""What is left of a sum of rounded floats, not a time."""
+
+
 def duration(seconds: float) -> str:
     """Seconds in the unit a person would choose: ``12.3 us``, ``1.42 s``, ``54.0 days``."""
     size = abs(seconds)
     if not size:
         return "0 s"
+    if size < LEAST_SECONDS:
+        return "<0.001 us"
     for limit, factor, unit in ((0.9995e-3, 1e6, "us"), (0.9995, 1e3, "ms"), (119.5, 1, "s")):
         if size < limit:
             return f"{_three_digits(seconds * factor)} {unit}"

@@ -111,7 +111,8 @@ def _print_json(report: TrafficReport, explain: bool) -> None:
 
 def _print_explained(report: TrafficReport, origins: dict[str, str]) -> None:
     from distsim.report.comm_explain import lines
-    from distsim.report.explain import option_lines, wrapped
+    from distsim.report.explain import wrapped
+    from distsim.report.options import option_lines
 
     term = style()
     for line in [*lines(report, term), "", *option_lines(report.setup, origins)]:

@@ -85,8 +85,9 @@ def _print_json(report: MemoryReport, explain: bool, chosen: int | None) -> None
 
 
 def _print_explained(report: MemoryReport, stage: int | None, every: bool, origins: dict[str, str]) -> None:
-    from distsim.report.explain import memory_lines, option_lines
+    from distsim.report.explain import memory_lines
     from distsim.report.memory import verdict
+    from distsim.report.options import option_lines
 
     term = style()
     chosen = report.stages if every else [report.worst if stage is None else report.stages[stage]]

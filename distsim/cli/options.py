@@ -170,13 +170,13 @@ def as_typed(error: DistsimError, typed: dict[str, Any]) -> DistsimError:
 
 def _show_config(job: Any, origins: dict[str, str], json: bool) -> None:
     from distsim.engine.jobs.resolve import resolve
-    from distsim.report import explain
+    from distsim.report.options import option_lines, options_data
 
     setup = resolve(job)
     if json:
         import json as jsonlib
 
-        typer.echo(jsonlib.dumps(explain.options_data(setup, origins)))
+        typer.echo(jsonlib.dumps(options_data(setup, origins)))
         return
-    for line in explain.option_lines(setup, origins):
+    for line in option_lines(setup, origins):
         typer.echo(line)

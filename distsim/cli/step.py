@@ -77,7 +77,7 @@ def _print(report: Any, explain: bool, origins: dict[str, str]) -> None:
     term = style()
     made = lines(report, advise(report), term)
     if explain:
-        from distsim.report.explain import option_lines
+        from distsim.report.options import option_lines
         from distsim.report.step_explain import lines as explained
 
         made += ["", *explained(report, term), "", *option_lines(report.setup, origins)]

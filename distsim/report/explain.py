@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
-import itertools
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from distsim import arrays
@@ -22,13 +21,8 @@ from distsim.layers.ledger import Block, distinct_saved, dropped_by
 from distsim.layers.recompute import named_saved, op_level_saved
 from distsim.layers.stacked import stacked_saved
 from distsim.report import terminal
-from distsim.report.prose import folded
 from distsim.report.style import Style, columns
-from distsim.specs.modules import IMPLIED
 from distsim.units import duration, gib
-
-VALUE_ROOM = 32
-"""Columns for the values of options; longer lists go on below."""
 
 
 def steps_of(name: str) -> list[tuple[str, ast.expr]]:
@@ -223,66 +217,6 @@ def _saved_rows(block: Block, setup: Setup) -> Iterator[tuple[str, str, str, Any
                 continue
             seen.add(tensor.name)
             yield operation.name, tensor.name, tensor.shape, sizes.get(tensor.name, tensor.size_bytes)
-
-
-# What a value follows from where nobody states the option.
-_FOLLOWS = {
-    "gpu": "default, or the cluster's", "cluster": "the GPU's usual one", "gpus": "one node, or what the degrees need",
-    "gpu_power": "the cluster, or the GPU's preset", "framework": "default, or the GPU's own",
-    "dp": "gpus / (tp * pp * cp)", "etp": "tp and ep", "schedule": "pp and vpp", "stage_layers": "layers / pp",
-    "mtp": "stage_layers", "decoder_seq": "the model",
-    "zero_group": "dp * cp", "sequence_parallel": "tp > 1", "seq": "the model's context", "dropout": "the model",
-    "global_batch": "micro_batch * micro_batches * dp", "micro_batches": "global_batch / (micro_batch * dp)",
-    "clip": "the framework", "no_sync": "the framework", "cuda_graphs": "the framework's recipe",
-    "expert_overlap": "the framework's recipe", "expert_imbalance": "1.2 for step time with ep > 1, else 1",
-    "tp_comm_overlap": "the framework's recipe", "dp_comm_overlap": "the framework",
-    "expert_dispatcher": "the framework's recipe",
-    "recompute_layers": "recompute", "recompute_group": "recompute", "vocab_padded": "the framework's padding",
-}  # fmt: skip
-
-
-def origin_of(setup: Setup, origins: Mapping[str, str], name: str) -> str:
-    """Where an option's value comes from, in words."""
-    if name in origins:
-        return origins[name]
-    told = setup.origins.get(name, "")
-    if name == "stage_layers" and len(set(setup.chunk_layers)) > 1 and told != "you":
-        return f"framework {setup.framework.name}'s placement"
-    if by := next((option for option, (needed, _) in IMPLIED.items() if needed == name and option in origins), ""):
-        return by
-    return told if told and told != "you" else _FOLLOWS.get(name, "default")
-
-
-def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
-    """Every resolved option with its value and origin."""
-    rows = []
-    for name, value in setup.to_dict().items():
-        shown = "none" if value in (None, []) else f"{value}"
-        shown = _counts(value) if name == "stage_layers" else shown
-        shown = ",".join(value) if name == "zeropp" and value else shown
-        shown = "all" if name == "recompute_layers" and value < 0 else shown
-        first, *rest = _lists(shown) if terminal.width() else [shown]
-        rows += [[name, first, origin_of(setup, origins, name)], *(["", more, ""] for more in rest)]
-    made = columns(["option", "value", "from"], rows, left=(0, 1, 2))
-    return folded(made, made[0].rindex("from"))
-
-
-def _lists(value: str) -> list[str]:
-    """A value, a long list in parts that end in commas, so that it pushes no column beyond the terminal."""
-    spaced = textwrap.wrap(value.replace(",", ", "), VALUE_ROOM, break_long_words=False, break_on_hyphens=False)
-    return [part.replace(", ", ",") for part in spaced] if len(value) > VALUE_ROOM and "," in value else [value]
-
-
-def options_data(setup: Setup, origins: Mapping[str, str]) -> dict[str, Any]:
-    """The same as plain data, for JSON."""
-    told = {name: origin_of(setup, origins, name) for name in setup.to_dict()}
-    return {"schema": "distsim.config/1", "job": setup.written(), "origins": told}
-
-
-def _counts(layers: Sequence[int]) -> str:
-    """``7,8*14,7``, as ``--stage-layers`` takes it."""
-    runs = [(number, len(list(alike))) for number, alike in itertools.groupby(layers)]
-    return ",".join(str(number) if times == 1 else f"{number}*{times}" for number, times in runs)
 
 
 def as_data(report: MemoryReport, stage: StageMemory) -> list[dict[str, Any]]:
