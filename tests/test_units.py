@@ -55,3 +55,9 @@ def test_counts_round_into_the_next_unit() -> None:
 def test_bits_and_weeks() -> None:
     assert parse("8 Gbit/s", "B/s") == parse("8 Gb/s", "B/s") == 1e9
     assert parse("1w", "s") == parse("1 week", "s") == 7 * DAY
+
+
+def test_what_rounding_leaves_is_no_time() -> None:
+    """A part of a step whose exposed time is the difference of two sums showed 7.16e-05 us."""
+    assert duration(7.16e-11) == "<0.001 us"
+    assert duration(5e-9) == "0.00500 us"
