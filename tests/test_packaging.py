@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -17,7 +18,10 @@ pytestmark = pytest.mark.slow
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # it would hide what is installed
+    done = subprocess.run(
+        [str(word) for word in command], cwd=cwd, env=own, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
