@@ -12,11 +12,14 @@ from distsim import catalog
 from distsim.engine.fitting.table import Table, example_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.kernels.sums import PHASES
+from distsim.engine.step import step_of
 from distsim.engine.steps.breakdown import timing_of
 from distsim.engine.steps.compose import MicroBatch, compose, layout_numbers, micro_batch, stage_numbers
+from distsim.engine.steps.figures import PASSES
 from distsim.engine.steps.laid import PART
 from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds, phase_seconds
 from distsim.engine.steps.work import work_of
+from distsim.report.step_explain import as_data
 from distsim.specs.job import Job
 from distsim.specs.model import Model
 
@@ -86,3 +89,13 @@ def test_a_table_of_real_steps_alone_lacks_them() -> None:
     together = compose(table.stages, table.layout, timing)["compute"]
     alone = compose(examples[0].stages, examples[0].layout, timing)["compute"]
     assert together == pytest.approx([alone, alone])
+
+
+def test_an_explanation_tells_layers_and_ends_apart_and_sums_them() -> None:
+    figures = {one["label"]: one for one in as_data(step_of(_setup()))}
+    for words in PASSES:
+        layers, ends, whole = (figures[f"{words}{part}"] for part in (", layers", ", embedding and output layer", ""))
+        assert layers["formula"] == "paced_seconds"
+        assert layers["value"] + ends["value"] == pytest.approx(whole["value"]) and ends["value"] > 0
+    real = {one["label"]: one for one in as_data(step_of(_setup(laid=False)))}
+    assert all(real[words]["formula"] == "paced_seconds" and f"{words}, layers" not in real for words in PASSES)

@@ -26,6 +26,8 @@ ELSEWHERE = ("hybrid_override_pattern", "hybrid_layer_pattern", "hybrid_attentio
 TOKENIZERS = {"gpt2bpetokenizer": 50_257, "llama2tokenizer": 32_000, "llama3tokenizer": 128_256,
               "megatron": 50_257}  # fmt: skip
 """Words of a tokenizer by its type: those of GPT-2, Llama 2 and Llama 3 (their config.json on the Hub, recalled)."""
+DROPOUT = 0.1
+"""Rate of either dropout where none is stated (arguments.py; megatron_gpt_config.yaml of NeMo)."""
 GATED = {"swiglu": "silu", "fast-swiglu": "silu", "geglu": "gelu", "fast-geglu": "gelu", "reglu": "relu",
          "quick-geglu": "gelu"}  # fmt: skip
 PLAIN = {"gelu": "gelu", "squared-relu": "relu2", "relu": "relu", "openai-gelu": "gelu"}
@@ -202,11 +204,11 @@ def _norms_and_biases(sizes: Sizes) -> Iterator[tuple[str, Any]]:
     biases = sizes.on("bias", "add_bias_linear", default=True) and not sizes.on("disable_bias_linear")
     yield "qkv_bias", biases or sizes.on("add_qkv_bias", "qkv_bias")
     yield from dict.fromkeys(("attention_output_bias", "mlp_bias"), biases).items()
-    for name, rate in (("attention_dropout", "attention_dropout"), ("hidden_dropout", "hidden_dropout")):
+    for rate in ("attention_dropout", "hidden_dropout"):
         if sizes.get(rate) is None:
-            sizes.assume(f"{sizes.typed(rate)} 0.1")
-        yield name, sizes.number(0.1, rate)
-    yield "embedding_dropout", sizes.number(0.1, "hidden_dropout")
+            sizes.assume(f"{sizes.typed(rate)} {DROPOUT}")
+        yield rate, sizes.number(DROPOUT, rate)
+    yield "embedding_dropout", sizes.number(DROPOUT, "hidden_dropout")
 
 
 def _positions(sizes: Sizes) -> Iterator[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,8 +21,8 @@ from distsim.units import GIB, gib
 WIDEST_BAR = 100
 SHOWN = 0.005 * GIB
 """Bytes that a column of GiB does not round to nothing."""
-LONG = len("1,000.00")
-"""Letters of a number whose decimals say little."""
+LARGE = 1000 * GIB
+"""Bytes from which on decimals of GiB say little."""
 SHARDED = ("nothing", "optimizer", "+ gradients", "+ parameters")
 REFUSED = ", refused"
 """Marks a stage that the default framework would refuse if somebody named it; a line below tells why."""
@@ -58,11 +59,12 @@ def _look(stage: StageMemory) -> tuple[str, ...]:
     return (*(number(stage.categories[name]) for name in CATEGORIES), number(stage.peak), stage.peak_moment)
 
 
-def number(size_bytes: float) -> str:
-    """GiB without the word, for a column that has it in its heading."""
+def number(size_bytes: float, whole_from: float = math.inf) -> str:
+    """GiB without the word, for a column that has it in its heading; sizes from ``whole_from`` on without decimals."""
     if size_bytes == 0:
         return "0"
-    return f"{size_bytes / GIB:,.2f}" if size_bytes >= SHOWN else "<0.01"
+    digits = 0 if size_bytes >= whole_from else 2
+    return f"{size_bytes / GIB:,.{digits}f}" if size_bytes >= SHOWN else "<0.01"
 
 
 def lines(report: MemoryReport, term: Style, every: bool = False) -> list[str]:
@@ -82,13 +84,16 @@ def lines(report: MemoryReport, term: Style, every: bool = False) -> list[str]:
 def table(groups: Sequence[Group], width: int) -> list[str]:
     """GiB by category, a row per group of stages; numbers that are too wide together lose their decimals."""
     header = ["stage", *CATEGORIES, "peak"]
-    rows = [["", *["GiB"] * (len(CATEGORIES) + 1)]]
-    for group in groups:
-        sizes = [*(group.memory.categories[name] for name in CATEGORIES), group.memory.peak]
-        rows.append([group.label, *(number(size) for size in sizes)])
-    whole = [[cell.partition(".")[0] if len(cell) >= LONG else cell for cell in row] for row in rows]
-    tried = (columns(header, rows), columns(header, rows, gap=1), columns(header, whole, gap=1))
-    return next((made for made in tried if max(map(len, made)) <= width), tried[-1])
+    made: list[str] = []
+    for gap, whole_from in ((2, math.inf), (1, math.inf), (1, LARGE)):  # the first that is as narrow
+        rows = [["", *["GiB"] * (len(CATEGORIES) + 1)]]
+        for group in groups:
+            sizes = [*(group.memory.categories[name] for name in CATEGORIES), group.memory.peak]
+            rows.append([group.label, *(number(size, whole_from) for size in sizes)])
+        made = columns(header, rows, gap=gap)
+        if max(map(len, made)) <= width:
+            break
+    return made
 
 
 def chart(groups: Sequence[Group], capacity: float, term: Style) -> list[str]:

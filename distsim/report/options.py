@@ -15,7 +15,6 @@ from distsim.specs.modules import IMPLIED
 
 VALUE_ROOM = 32
 """Columns for the values of options; longer lists go on below."""
-# What a value follows from where nobody states the option.
 _FOLLOWS = {
     "gpu": "default, or the cluster's", "cluster": "the GPU's usual one", "gpus": "one node, or what the degrees need",
     "gpu_power": "the cluster, or the GPU's preset", "framework": "default, or the GPU's own",
@@ -29,6 +28,7 @@ _FOLLOWS = {
     "expert_dispatcher": "the framework's recipe",
     "recompute_layers": "recompute", "recompute_group": "recompute", "vocab_padded": "the framework's padding",
 }  # fmt: skip
+"""What a value follows from where nobody states the option."""
 
 
 def origin_of(setup: Setup, origins: Mapping[str, str], name: str) -> str:

@@ -125,7 +125,7 @@ class Table:
     @classmethod
     def of(cls, examples: Sequence[Example]) -> Table:
         """Stages that an example lacks have count 0."""
-        names = max((list(e.stages[0]) for e in examples), key=len)
+        names = max((list(e.stages[0]) for e in examples), key=len)  # steps laid end to end have some more
         stages = [
             {
                 name: np.array([e.stages[slot].get(name, 0.0) if slot < len(e.stages) else 0.0 for e in examples])

@@ -72,9 +72,9 @@ def unasked_recompute(run: Run, framework: Framework, options: Mapping[str, Any]
     and no word tells of any."""
     if not framework.usual.get("trainer_or_loop") or checkpoints_itself(run):
         return {}
-    return (
-        {} if told_to_checkpoint(run) or "quantize" in options or "lora_rank" not in options else {"recompute": "none"}
-    )
+    if told_to_checkpoint(run) or "quantize" in options or "lora_rank" not in options:
+        return {}
+    return {"recompute": "none"}
 
 
 def counted_targets(run: Run, model: Model, options: Mapping[str, Any]) -> dict[str, str]:

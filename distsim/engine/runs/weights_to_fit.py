@@ -16,8 +16,6 @@ PLAIN, NARROW = "bf16", "pure-bf16"
 BY_HAND = "torch"
 """The family of frameworks whose jobs load a model in the format that their author names (``torch_dtype`` of
 transformers' from_pretrained, ``model.to``)."""
-
-
 LEAST_SHARE = 2 / 3
 """Share of a card's memory that states take at least where they are what does not fit; else activations may be counted
 too high. Assumed."""

@@ -26,6 +26,7 @@ from distsim.engine.steps.compose import (
 from distsim.engine.steps.copies import copied, copies_left
 from distsim.engine.steps.flop_figures import utilisation_figures
 from distsim.engine.steps.kernel_figures import product_figures
+from distsim.engine.steps.laid import ends_apart
 from distsim.engine.steps.ramp import lengths_of, ramp_of, slowest_of
 from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds
@@ -45,6 +46,7 @@ from distsim.specs.layout import Layout
 
 FITTED = "presets/timing/fitted.toml"
 COMPOSED = "distsim/engine/steps/compose.py"
+PASSES = ("forward", "backward and recomputation")
 KINDS = (
     ("matmul", ("matmul",), "matrix products in 16 bits or more"),
     ("matmul8", ("matmul", "matmul_narrow"), "matrix products in 8 bits or fewer"),
@@ -118,10 +120,16 @@ def _computation(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, 
             figures.use(words, scaled_seconds, f"operations; kernel_issue_seconds ({FITTED})",
                         seconds=timing["kernel_issue_seconds"], factor=waits)  # fmt: skip
     f, b, r = (float(gpu_seconds(numbers, phase, timing)) for phase in PHASES)
-    hosts = host_seconds(numbers, layout, timing)
-    _formula(figures, "forward", stage.batch.forward, paced_seconds, gpu_seconds=f, host_seconds=hosts[0])
-    _formula(figures, "backward and recomputation", stage.batch.backward, paced_seconds, gpu_seconds=b + r,
-             host_seconds=hosts[1])  # fmt: skip
+    paced, ends = ends_apart(numbers, layout, timing, ((f, b + r), host_seconds(numbers, layout, timing)))
+    composed = float(stage.batch.forward), float(stage.batch.backward)
+    for words, whole, gpu, host, apart in zip(PASSES, composed, *paced, ends, strict=True):
+        layers = f"{words}, layers" if apart else words
+        _formula(figures, layers, whole - float(apart), paced_seconds, gpu_seconds=gpu, host_seconds=host)
+        if apart:
+            figures.note(
+                f"{words}, embedding and output layer", float(apart), "s", "as the layers, of their own seconds"
+            )
+            figures.note(words, whole, "s", "both of them: operators laid end to end")
     return figures
 
 

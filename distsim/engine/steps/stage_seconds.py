@@ -12,8 +12,6 @@ from distsim.formulas.step import BLOCKING_SECONDS, at_share_seconds, paced_seco
 BACKWARD_ISSUE = 0.7
 """Host time per kernel in backward over forward: autograd issues from C++; what is computed again is forward's code
 (assumed)."""
-
-
 PRODUCT_KINDS = tuple(f"{phase}.{name}" for phase in PHASES for name in PRODUCTS)
 
 
