@@ -29,11 +29,10 @@ def _own(name: str, typed: str, kind: Any, text: str) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
 
 
+MODEL_HELP = "preset (distsim show models), TOML, Hugging Face config.json, Megatron script, NeMo or nanotron YAML"
 MODEL = inspect.Parameter(
     "model", inspect.Parameter.KEYWORD_ONLY, default=None,
-    annotation=Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json", show_default=False)
-    ],
+    annotation=Annotated[str | None, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)],
 )  # fmt: skip
 JOB_FILE = _own(
     "job", "--job", Path | None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from distsim.cli.options import MODEL_HELP
 from distsim.cli.plan_request import complete, request_of, with_layouts
 from distsim.cli.signatures import option
 from distsim.cli.workers import UsualJobs, processes
@@ -56,9 +57,7 @@ Top = Annotated[int, _flag("--top", "how many options to list")]
 Report = Annotated[Text, option("--report", "also write the plan as one HTML page to this file")]
 Json = Annotated[bool, _flag("--json", "print JSON instead of tables")]
 Csv = Annotated[bool, _flag("--csv", "print the options as CSV instead of tables")]
-Model = Annotated[
-    Text, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json", show_default=False)
-]
+Model = Annotated[Text, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)]
 Price = Annotated[
     str,
     _flag(

@@ -130,5 +130,7 @@ class Traffic(Spec):
     torchrun gives each one unless OMP_NUM_THREADS says otherwise (torch/distributed/run.py)."""
     module_hooks: Amount = 0.0
     """Host work of gathering and releasing one module's parameters under ZeRO 3, in kernels; twice that in backward."""
+    expert_hooks: Amount | None = None
+    """The same of a module of one expert, where experts are modules of their own; None: as of any other."""
     unit_hooks: Amount = 0.0
     """The same of a unit from ZeRO 2 on: a layer, all else together, or an adapter's matrix (FSDP)."""

@@ -266,7 +266,7 @@ def _hooks(setup: Setup, stage: Stage) -> Number:
         shards = (layout.zero >= 2) & (layout.zero_group > 1)
         hooks = where(shards, _units(setup, stage) * traffic.unit_hooks, 0)
     if traffic.module_hooks:
-        hooks = hooks + where(layout.zero >= 3, _modules(setup, stage) * traffic.module_hooks, 0)
+        hooks = hooks + where(layout.zero >= 3, _module_hooks(setup, stage), 0)
     return hooks
 
 
@@ -276,10 +276,16 @@ def _units(setup: Setup, stage: Stage) -> Number:
     return stage.layer_count + 1 + adapters * int(setup.framework.adapters.units)
 
 
-def _modules(setup: Setup, stage: Stage) -> Number:
-    """Modules with parameters of their own."""
-    together = setup.kernels.expert_modules == "one"
-    return sum(
-        (1 if together and one.group == "expert" else one.copies) * count
-        for one, count in stage.parameters if not (one.is_bias or one.name.endswith((SCORE_BIAS, POSITION_BIAS)))
-    )  # fmt: skip
+def _module_hooks(setup: Setup, stage: Stage) -> Number:
+    """Hooks of all modules with parameters of their own, in kernels."""
+    traffic, together = setup.framework.traffic, setup.kernels.expert_modules == "one"
+    of_expert = traffic.module_hooks if traffic.expert_hooks is None or together else traffic.expert_hooks
+    hooks: Number = 0
+    for one, count in stage.parameters:
+        if one.is_bias or one.name.endswith((SCORE_BIAS, POSITION_BIAS)):
+            continue
+        if one.group == "expert":
+            hooks = hooks + (1 if together else one.copies) * count * of_expert
+        else:
+            hooks = hooks + one.copies * count * traffic.module_hooks
+    return hooks

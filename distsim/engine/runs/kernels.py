@@ -18,6 +18,7 @@ from distsim.engine.runs.noted_kernels import (
     told_of_software,
 )
 from distsim.engine.runs.software import recomputation_of
+from distsim.engine.runs.transformers_kernels import earlier_kernels, modules_year
 from distsim.engine.runs.years import in_force, recipe_year, run_year, year_ended
 from distsim.formulas.compute import APART_PRODUCTS, BACKWARD_PRODUCTS
 from distsim.interop.runs import Run, expert_routing, fusions, loss_notes
@@ -133,8 +134,8 @@ def _of_year(run: Run, setup: Setup, year: float) -> dict[str, Any]:
     """What the software of a year had, where no recipe and no compiler takes its place."""
     framework = setup.framework
     own = {
-        **in_force(framework.earlier, year),
-        **in_force(earlier_families(framework, setup.model.family), year),
+        **earlier_kernels(run, framework, year),
+        **in_force(earlier_families(framework, setup.model.family), modules_year(run, framework, year)),
         **_of_torch(run, framework, year),
     }
     replaced = recipe_kernels(framework, setup.model, setup.accelerator, setup.precision.name)
