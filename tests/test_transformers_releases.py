@@ -1,4 +1,4 @@
-"""Releases of transformers that a run's notes name: what its modules did then, and what loops over experts cost there."""
+"""Releases of transformers that a run's notes name: what its modules did then, what loops over experts cost there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def _run(**cells: Any) -> Run:
 @pytest.mark.parametrize(
     ("notes", "year"),
     [("transformers 4.57.6, a loop", 2025.76), ("transformers v5", 2026.07), ("transformers==4.45.2", 2024.73),
-     ("transformers 5.6.0.dev0", 2026.07), ("sentence-transformers 4.1", None), ("transformers 4.45, later transformers 4.57", None),
+     ("transformers 5.6.0.dev0", 2026.07), ("sentence-transformers 4.1", None),
+     ("transformers 4.45, later transformers 4.57", None),
      ("24 transformers", None), ("transformers 48 layers deep", None)],
 )  # fmt: skip
 def test_release_in_notes(notes: str, year: float | None) -> None:
@@ -31,7 +32,8 @@ def test_release_in_notes(notes: str, year: float | None) -> None:
 
 @pytest.mark.parametrize(
     ("year", "notes", "modules"),
-    [(2026.4, "", "one"), (2026.4, "transformers 4.57.6", "each"), (2025.3, "", "each"), (2025.3, "transformers 5.0", "one")],
+    [(2026.4, "", "one"), (2026.4, "transformers 4.57.6", "each"), (2025.3, "", "each"),
+     (2025.3, "transformers 5.0", "one")],
 )  # fmt: skip
 def test_release_says_more_than_the_year(year: float, notes: str, modules: str) -> None:
     """TRL's Qwen3-30B-A3B of April 2026 ran on 4.57.6, whose experts are modules: 80% too fast by its year."""
@@ -41,8 +43,9 @@ def test_release_says_more_than_the_year(year: float, notes: str, modules: str) 
 
 
 def test_other_software_keeps_its_year() -> None:
-    named = _run(framework="megatron-core", zero_stage=1, year=2025.3, notes="converted with transformers 4.57.6")
-    assert replay(named).setup.kernels == replay(_run(framework="megatron-core", zero_stage=1, year=2025.3)).setup.kernels
+    cells = {"framework": "megatron-core", "zero_stage": 1, "year": 2025.3}
+    named, plain = _run(**cells, notes="converted with transformers 4.57.6"), _run(**cells)
+    assert replay(named).setup.kernels == replay(plain).setup.kernels
 
 
 def test_experts_are_gathered_one_by_one() -> None:

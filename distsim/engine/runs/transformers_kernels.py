@@ -15,7 +15,7 @@ OF_MODULES = (
     "expert_modules", "expert_products", "keys_expanded", "loss_frees_narrow", "loss_shifted", "recompute_holds",
     "recompute_reaches_inputs",
 )  # fmt: skip
-"""Kernels of those that frameworks had otherwise (``Framework.earlier``) which are code of transformers, not torch's."""
+"""Kernels that frameworks had otherwise (``Framework.earlier``) and that are code of transformers, not of torch."""
 
 
 def modules_year(run: Run, framework: Framework, year: float) -> float:
