@@ -42,11 +42,14 @@ def test_composed_loss_reads_wide_rows_from_memory() -> None:
     assert short < long < LOSS_BYTES["eager"][0]
 
 
-def test_soft_caps_pass_over_logits() -> None:
-    """Quotient, tanh, product, two passes each; backward product and quotient, and of tanh three."""
+@pytest.mark.parametrize("flag", ["logit_softcap", "attention_softcap"])
+def test_soft_caps_pass_over_logits(flag: str) -> None:
+    """Quotient, tanh, product, two passes each; backward product and quotient, and of tanh three. Logits are capped
+    where scores are, as Gemma 2's preset says it: its configuration file, which says both, had a longer step."""
     model, found = catalog.load("models", "gemma-2-2b"), []
     for capped in (True, False):
-        setup = resolve(Job(model=model.model_copy(update={"logit_softcap": capped}), framework="huggingface"))
+        caps = {"logit_softcap": False, "attention_softcap": False} | {flag: capped}
+        setup = resolve(Job(model=model.model_copy(update=caps), framework="huggingface"))
         head = build_stages(setup)[0].head
         assert head is not None
         loss = next(one for one in head.operations if one.kind == "loss")

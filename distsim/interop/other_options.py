@@ -152,7 +152,7 @@ def _precision(value: Any, framework: str) -> str | None:
     """The recipe of 16 or 8 bits that a framework makes of a word; nothing for bf16, which is taken anyway."""
     from distsim import catalog
 
-    word = re.sub(r"^float(?=16$|32$)", "fp", f"{value}".lower())
+    word = re.sub(r"^(?:float|fp)?(16|32)(?:-mixed|-true)?$", r"fp\1", f"{value}".lower())
     if word not in ("fp16", "fp8", "fp32", "pure-bf16"):
         return None
     return f"{catalog.load('frameworks', framework).usual.get(f'precision_{word}', word)}"

@@ -188,7 +188,7 @@ def _loss_saved(ctx: Context, of: _Logits, everywhere: Number) -> tuple[Tensor, 
         saved.append(Tensor("loss.narrow_log_softmax", of.whole, act, "s b v/t"))
     if eager:
         saved += [Tensor("loss.targets", everywhere, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, of.wide, "1")]
-    if (ctx.model.attention_softcap or ctx.model.logit_softcap) and (eager or kernels.compiler == "none"):
+    if ctx.model.caps_logits and (eager or kernels.compiler == "none"):
         saved.append(Tensor(f"{LOSS}{SOFTCAP}", of.chunk, act, "s b v/t"))
     return tuple(saved)
 

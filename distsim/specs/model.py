@@ -135,6 +135,11 @@ class Model(Shape, Sourced):
         return self.value_dim or self.head_dim
 
     @property
+    def caps_logits(self) -> bool:
+        """Whether logits are soft-capped, by themselves or as those are whose attention scores are (Gemma 2)."""
+        return self.logit_softcap or self.attention_softcap
+
+    @property
     def activation_parameters(self) -> int:
         """Learned scalars of one activation function: xIELU has two (Apertus, arXiv:2411.13010)."""
         return 2 if self.activation == "xielu" else 0

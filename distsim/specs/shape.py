@@ -171,7 +171,7 @@ class Shape:
     attention_softcap: bool = False
     """Attention scores are soft-capped (Gemma 2), which flash kernels of that time could not do."""
     logit_softcap: bool = False
-    """Logits are soft-capped; they always are if attention scores are."""
+    """Logits are soft-capped; they always are if attention scores are (``caps_logits``)."""
     attention_sinks: bool = False
     """One learned sink logit per head (GPT-OSS)."""
     attention_dropout: Fraction = 0.0

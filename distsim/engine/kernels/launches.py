@@ -116,7 +116,6 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     before, after = _single(setup, operation)
     (more, later), (more_issued, later_issued) = _each_expert(setup, operation)
     again, looped = expert_modules.launched(setup, operation, KERNELS[operation.kind])
-    kernels = before + more + again[0], after + later + again[1]
     plain, (gaps, ring) = _plain(setup, operation), _ring_steps(setup, operation)
     for way in (beside_products(setup, operation), beside_attention(setup, operation)):
         before, after = before + way[0], after + way[1]

@@ -51,7 +51,7 @@ def loss_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         each = FP32_BYTES if setup.kernels.loss_upcast is True else setup.precision.activation_bytes
         forward = forward + where(setup.layout.micro_batch > 1, SHIFTED[0] * each, 0)
         backward = backward + SHIFTED[1] * each
-    if setup.model.logit_softcap and kernel in LOSS_AGAIN:
+    if setup.model.caps_logits and kernel in LOSS_AGAIN:
         each = setup.precision.activation_bytes
         forward, backward = forward + SOFTCAP_PASSES[0] * each, backward + SOFTCAP_PASSES[1] * each
     return tokens * words * forward, tokens * words * backward

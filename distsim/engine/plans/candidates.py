@@ -214,8 +214,9 @@ def plain_host(setup: Setup) -> str:
 
 
 def _campaign_utilisation(report: StepReport, kept: Goodput) -> float | None:
-    """Utilisation at the pace of campaigns and stragglers, which the power follows; None for a chip without a peak."""
-    return None if report.mfu is None else report.mfu / kept.slow_steps
+    """Utilisation at the pace of campaigns and stragglers, which the power follows: with operations that run once more,
+    which draw what others do. None for a chip without a peak."""
+    return None if report.hfu is None else report.hfu / kept.slow_steps
 
 
 Answer = Candidate | DistsimError | None

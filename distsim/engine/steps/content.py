@@ -124,7 +124,7 @@ def _hidden(
         float(exposed_seconds(gather[1] + reduce, forward * share, timing["exposed_fraction"])),
     ]
     scale = exposed / sum(alone) if sum(alone) else 0.0
-    before, after = min(alone[0] * scale, gather[0]), 0.0
+    before = min(alone[0] * scale, gather[0])
     after = exposed - before
     back = gather[1] + reduce
     part = gather[1] / back if back else 0.0
