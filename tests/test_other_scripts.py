@@ -154,7 +154,7 @@ TYPED = [
        f"MODEL --framework nemo --gpus 64{typed} --tp 4 --pp 4 --vpp 5 --micro-batch 1 --global-batch 128 "
        "--no-sequence-parallel")
       for word, typed in [("16", " --precision fp16"), ("16-mixed", " --precision fp16"), ("32", " --precision fp32"),
-                          ("32-true", " --precision fp32"), ("bf16-mixed", ""), ("bf16", "")]),
+                          ("32-true", " --precision fp32")]),
     ("bridge.py", BRIDGE, "a recipe of Megatron-Bridge", "llama-3-70b --framework megatron-bridge --tp 2 --pp 4 "
      "--global-batch 128 --micro-batch 1 --precision mxfp8-parameters"),
     ("recipe.py", RECIPE, "a recipe of NeMo", "llama-3-70b --framework nemo --tp 4 --micro-batch 1 --gpus 32"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
+from distsim.interop.other_stated import Stated, referred
 from distsim.interop.other_texts import stated_in
 from distsim.plain_files import text_of
 
@@ -99,18 +100,20 @@ def refuse_other(path: Path, model: str | None = None) -> None:
     found = found_kind(stated, text)
     if found is not None:
         from distsim.interop.megatron_network import NEEDED, lacks
-        from distsim.interop.other_options import model_of, options_of
-        from distsim.interop.other_stated import Stated
+        from distsim.interop.other_options import model_of, options_of, whole_of
+        from distsim.interop.other_unread import not_understood
 
         name = model or model_of(stated, text if found.mark else "")
         keys = Stated(stated, found.framework, path.parent)
         options, left = options_of(keys, found.rank, dict(found.silent))
+        odd = [*not_understood(keys, whole_of(keys, found.rank, dict(found.silent))[0])]
         missing = lacks(keys)
         sizes = f"a network's sizes would be read; {', '.join(missing)} is missing"
         raise DistsimError(
             f"looks like {found.called}, which {'are' if found.many else 'is'} not read",
             f"name a model and state the rest as options, e.g. {name} {options}",
             f"to be stated besides: {'; '.join(left[:MOST_LEFT])}" if left else "",
+            f"not understood: {', '.join(odd[:MOST_LEFT])}" if odd else "",
             sizes if len(missing) < len(NEEDED) and found.framework.startswith(READ) else "", where=str(path),
         )  # fmt: skip
     if path.suffix.lower() in (".yaml", ".yml") and path.is_file():
@@ -140,7 +143,7 @@ def keys_and_text(path: Path) -> tuple[dict[str, Any], str]:
         text = text_of(path)
     except (OSError, UnicodeDecodeError, DistsimError):
         return {}, ""
-    return dict(stated_in(text, path.suffix.lower())), text
+    return referred(dict(stated_in(text, path.suffix.lower()))), text
 
 
 def stated_twice(path: Path) -> list[str]:

@@ -14,6 +14,7 @@ from distsim.interop.other_files import READ, Kind, found_kind, keys_and_text, s
 from distsim.interop.other_megatron import CONSUMED
 from distsim.interop.other_options import left_of, meant_by, whole_of
 from distsim.interop.other_stated import Stated, last_of, ranks_of
+from distsim.interop.other_unread import not_understood
 from distsim.other_names import Here, without_effect
 
 MOST_NAMED = 12
@@ -100,7 +101,7 @@ def job_in(path: Path, kinds: Mapping[str, Any]) -> Read | None:
               for name, what in UNSAID.items() if name not in told]  # fmt: skip
     if notes:
         lines.append(f"{path}: to be stated besides: {'; '.join(notes)}")
-    unread = _unread(stated.keys, _network(stated, path).used)
+    unread = [*_unread(stated.keys, _network(stated, path).used), *not_understood(stated, told)]
     if len(unread) > MOST_UNREAD:  # a log has all arguments, most as they are by default
         lines.append(f"{path}: {len(unread)} other arguments are not read")
     elif unread:

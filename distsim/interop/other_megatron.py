@@ -3,7 +3,8 @@ NVIDIA/Megatron-LM megatron/training/arguments.py and NVIDIA/NeMo megatron_gpt_c
 
 from __future__ import annotations
 
-from distsim.interop.other_stated import PER_NODE, Stated, ranks_of
+from distsim.interop.other_precisions import nemo_bf16
+from distsim.interop.other_stated import PER_NODE, Stated, last_of, ranks_of
 
 _SUMMED = (
     "num_nodes nnodes n_nodes dp data_parallel_size num_layers_per_virtual_pipeline_stage "
@@ -13,8 +14,12 @@ _SUMMED = (
     "overlap_param_gather grad_reduce_in_bf16 sequence_parallel use_distributed_optimizer "
     "moe_token_dispatcher_type moe_enable_deepep moe_flex_dispatcher_backend fp8_param_gather "
     "activations_checkpoint_num_layers activations_checkpoint_method recompute_layer tp_mode pp_engine "
-    "accumulate_grad_in_fp32 dtype"
+    "accumulate_grad_in_fp32 dtype grad_sync_dtype grad_reduce_in_fp32 megatron_amp_o2 overlap_grad_sync"
 )
+SHARDED = ("distributed_fused_adam", "distributed_adam", "mcore_distributed_optim")
+"""Optimizers of apex and NeMo whose states are sharded."""
+ADAMS = (*SHARDED, "fused_adam", "adam", "adamw")
+"""Optimizers that are what is taken anyway."""
 CONSUMED = frozenset((*PER_NODE, *_SUMMED.split()))
 """Keys of Megatron and NeMo that are read together with others, beside those that are options by themselves."""
 
@@ -24,8 +29,10 @@ def megatron(told: dict[str, str], stated: Stated) -> None:
     off = stated.of("sequence_parallel")
     if int(told.get("tp", 1)) > 1 and (off is False or (stated.arguments and off is None)):
         told["no_sequence_parallel"] = ""
-    if f"{stated.of('name')}".lower() == "distributed_fused_adam":  # NeMo's optim.name
+    named = nemo_optimizer(stated)
+    if named in SHARDED:
         told.setdefault("zero", "1")
+    other_optimizer(told, named)
     if f"{stated.of('moe_token_dispatcher_type')}" == "flex":
         backend = f"{stated.of('moe_flex_dispatcher_backend') or 'deepep'}".lower()
         told.setdefault("expert_dispatcher", "hybridep" if backend == "hybridep" else "deepep")
@@ -33,8 +40,31 @@ def megatron(told: dict[str, str], stated: Stated) -> None:
     if stated.of("fp8_param_gather") is True and narrow in ("fp8", "mxfp8") and (half or narrow == "fp8"):
         told["precision"] = f"{narrow}-parameters{'' if half else '-fp32-grads'}"
     if not stated.arguments:
+        nemo_bf16(told, stated)
+        if stated.of("overlap_grad_reduce", "overlap_grad_sync") is False:
+            told["no_dp_comm_overlap"] = ""
         return
     if ranks_of(told) > 1 and not any(map(stated.of, ("overlap_grad_reduce", "use_megatron_fsdp"))):
         told["no_dp_comm_overlap"] = ""
-    if stated.of("bf16") is True and not stated.of("grad_reduce_in_bf16"):
-        told.setdefault("precision", "bf16-fp32-grads")
+    if stated.of("bf16") is True:
+        told.setdefault("precision", "bf16" if half else "bf16-fp32-grads")
+
+
+def nemo_optimizer(stated: Stated) -> str:
+    """The optimizer that a YAML of NeMo or nanotron names in a section of its own, in small letters; empty where it
+    names none."""
+    named = (value for key, value in stated.keys.items() if names_optimizer(key) and isinstance(value, str))
+    return next(named, "").lower()
+
+
+def names_optimizer(key: str) -> bool:
+    """Whether a key's value is an optimizer's name (optim.name, optimizer_factory.name)."""
+    return last_of(key) == "name" and key.lower().split(".")[-2:-1] in (["optim"], ["optimizer_factory"])
+
+
+def other_optimizer(told: dict[str, str], named: str) -> None:
+    """Put an optimizer into ``told`` that is known and not what is taken anyway."""
+    from distsim import catalog
+
+    if named and named not in ADAMS and catalog.knows("optimizers", named):
+        told.setdefault("optimizer", named)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distsim.errors import DistsimError
+from distsim.interop.other_precisions import precision_recipe
 from distsim.interop.other_stated import NODES, PER_NODE, Stated, last_of, ranks_of
 from distsim.interop.other_sums import add_sums, each_rank, shards_by_fsdp
 from distsim.other_names import Here, here
@@ -26,6 +27,9 @@ BITS = {4: "nf4", 8: "int8"}
 ADAPTERS = ("lora", "qlora", "dora")
 """Ways to tune that some state in the place of a switch."""
 ALL_PRODUCTS = ("all", "all-linear")
+COMPOSED, FUSED = ("eager", "unfused", "local", "math"), ("flash", "fused", "sdpa", "auto", "flash_attention_2",
+                                                        "flash_attention_3", "kernels")  # fmt: skip
+"""Kernels of attention by the words of Megatron and transformers: of plain operations, and of one."""
 MOST_TOLD = 20
 """Options that are told."""
 LOOKED_AT = ("sample_tokens", "stage_layers", "cp", "zero_group", "images", "image_size", "vision", "recompute")
@@ -72,7 +76,7 @@ def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
             steps = value if type(value) is int and found.why == ACCUMULATED else steps
         elif found.name == "lora_rank" and isinstance(value, str):
             adapts = adapts or value.lower() in ADAPTERS
-        elif (text := _text(found, value, stated.framework)) is not None:
+        elif (text := text_of(key, found, value, stated.framework)) is not None:
             together = found.name == "offload" and told.get("offload", text) != text
             told[found.name] = f"{told['offload']},{text}" if together else told.get(found.name, text)
             if value == "nvme":
@@ -129,13 +133,13 @@ def meant_by(key: str) -> Here | None:
     return found[0] if len(found) == 1 else None
 
 
-def _text(found: Here, value: Any, framework: str) -> str | None:
-    """What is typed for an option; None where the value says nothing that is not so anyway."""
+def text_of(key: str, found: Here, value: Any, framework: str) -> str | None:
+    """What is typed for an option; None where the value says nothing that is not so anyway, or is not understood."""
     name = found.name
     if name in SWITCHES:
         return "" if value is True else None
     if name == "precision":
-        return _precision(found.value if value is True else value, framework)
+        return precision_recipe(key, found.value if value is True else value, framework)
     if found.value and (value is True or (name == "offload" and value in PLACES)):
         return None if found.value == "flash" else found.value
     if name == "recompute" and value is False and found.value == "full":
@@ -146,16 +150,6 @@ def _text(found: Here, value: Any, framework: str) -> str | None:
         least = 2 if name in DEGREES else 0 if name == "zero" else 1
         return BITS.get(value) if name == "quantize" else f"{value}" if name in NUMBERS and value >= least else None
     return _word(name, f"{value}")
-
-
-def _precision(value: Any, framework: str) -> str | None:
-    """The recipe of 16 or 8 bits that a framework makes of a word; nothing for bf16, which is taken anyway."""
-    from distsim import catalog
-
-    word = re.sub(r"^(?:float|fp)?(16|32)(?:-mixed|-true)?$", r"fp\1", f"{value}".lower())
-    if word not in ("fp16", "fp8", "fp32", "pure-bf16"):
-        return None
-    return f"{catalog.load('frameworks', framework).usual.get(f'precision_{word}', word)}"
 
 
 def _word(name: str, text: str) -> str | None:
@@ -169,6 +163,8 @@ def _word(name: str, text: str) -> str | None:
         return plain(text) if plain(text) in SCHEDULES else None
     if name == "lora_targets":
         return "all-linear" if text in ALL_PRODUCTS else text if re.fullmatch(r"\w+(?:,\w+)*", text) else None
+    if name == "attention":
+        return "eager" if text.lower() in COMPOSED else None
     if name == "quantize":
         return text if text in BITS.values() else None
     if name == "recompute":

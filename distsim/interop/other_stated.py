@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ ARGUMENTS = ("--tensor-model-parallel-size", "--micro-batch-size", "--num-layers
 """Keys of Megatron's command line."""
 NODES = ("num_nodes", "nnodes", "n_nodes")
 PER_NODE = ("devices", "nproc_per_node", "gpus_per_node", "num_gpus_per_node", "num_gpus")
+_REFERENCE = re.compile(r"\$\{[\w.]*?(\w+)\}")
 
 
 class Stated(NamedTuple):
@@ -33,6 +35,15 @@ class Stated(NamedTuple):
     def arguments(self) -> bool:
         """Whether it is a command line of Megatron, on which what is not said is off."""
         return any(key in self.keys for key in ARGUMENTS)
+
+
+def referred(keys: dict[str, Any]) -> dict[str, Any]:
+    """Keys of a YAML with the values of others that they refer to (``${trainer.precision}``), where those are
+    stated."""
+    values = {last_of(key): value for key, value in keys.items() if value is not None and "$" not in f"{value}"}
+    whole = {key: _REFERENCE.fullmatch(value) for key, value in keys.items()
+             if isinstance(value, str) and not key.startswith("--")}  # fmt: skip
+    return {**keys, **{key: values[one[1].lower()] for key, one in whole.items() if one and one[1].lower() in values}}
 
 
 def last_of(key: str) -> str:

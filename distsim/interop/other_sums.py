@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distsim.errors import DistsimError
-from distsim.interop.other_megatron import megatron
+from distsim.interop.other_megatron import megatron, nemo_optimizer, other_optimizer
 from distsim.interop.other_pipelines import chunks, schedule, stages
+from distsim.interop.other_precisions import NARROW
 from distsim.interop.other_stated import NODES, PER_NODE, Stated, degrees_of, last_of, ranks_of
 
 if TYPE_CHECKING:
     from distsim.specs.support import Supports
 
-_STRATEGIES = {
+STRATEGIES = {
     3: ("full_shard", "hybrid_shard", "optim_grads_params", "1", "4"),
     2: ("shard_grad_op", "optim_grads", "2"),
     1: ("optim",),
@@ -28,7 +29,6 @@ _STRATEGIES = {
 _FILES_STAGE = re.compile(r"z(?:ero)?[-_]?(?:stage)?[-_]?([0-3])(?!\d)", re.IGNORECASE)
 """The stage in the name of a file that DeepSpeed reads, such as zero3_bf16.json or ds_z2_config.json."""
 _FLOAT8 = ("converters", "enable_float8_linear", "fp8", "fp8_format")
-_NARROW = ("nvfp4", "mxfp8", "fp8", "float8")
 _SWITCHED_OFF = ("none", "false", "no", "null", "~", "")
 
 
@@ -124,7 +124,7 @@ def _shards(told: dict[str, str], stated: Stated) -> None:
     strategy = f"{stated.of(*named) or ''}"
     words = {*re.split(r"[ ,]+", f"{stated.of('fsdp') or ''} {strategy}".lower())}
     kept = f"{stated.of('fsdp_reshard_after_forward', 'reshard_after_forward')}".lower() in ("false", "never")
-    stage = next((stage for stage, names in _STRATEGIES.items() if words & set(names)), None)
+    stage = next((stage for stage, names in STRATEGIES.items() if words & set(names)), None)
     if stage is None and kept:
         stage = 2
     if stage is None and shards_by_fsdp(stated):
@@ -180,7 +180,7 @@ def _recomputed(told: dict[str, str], stated: Stated) -> None:
     layers = stated.number("recompute_num_layers", "activations_checkpoint_num_layers")
     method = f"{stated.of('recompute_method', 'activations_checkpoint_method')}".lower()
     modules = stated.of("recompute_modules")
-    if isinstance(modules, str) and told.get("recompute") == "selective" and stated.framework.startswith("megatron"):
+    if isinstance(modules, str) and told.get("recompute") == "selective" and _names_modules(stated):
         told["recompute_modules"] = ",".join(re.findall(r"\w+", modules))
     if stated.of("cpu_checkpointing") is True:
         told.setdefault("recompute", "full")
@@ -192,6 +192,10 @@ def _recomputed(told: dict[str, str], stated: Stated) -> None:
         told["recompute_group"] = f"{layers}"
 
 
+def _names_modules(stated: Stated) -> bool:
+    return stated.framework.startswith("megatron") or (stated.framework == "nemo" and not stated.arguments)
+
+
 def _narrow(stated: Stated) -> str:
     """The framework's recipe of 8 or 4 bits, where a recipe's name or a switch asks for one."""
     from distsim import catalog
@@ -199,7 +203,7 @@ def _narrow(stated: Stated) -> str:
     said = [f"{value}".lower() for key, value in stated.keys.items()
             if last_of(key) in ("mixed_precision", "precision", "fp8_recipe", "converters")]  # fmt: skip
     switched = any(f"{stated.of(name)}".lower() not in _SWITCHED_OFF for name in _FLOAT8 if name != "converters")
-    found = next((word for word in _NARROW if any(word in one for one in said)), "")
+    found = next((word for word in NARROW if any(word in one for one in said)), "")
     if not found and any(".mx" in one for one in said):
         found = "mxfp8"
     if not found and not switched:
@@ -216,5 +220,6 @@ def _nanotron(told: dict[str, str], stated: Stated) -> None:
         told["no_sequence_parallel"] = ""
     if stated.of("recompute_layer") is True:
         told["recompute"] = "full"
+    other_optimizer(told, nemo_optimizer(stated))
     if stated.of("accumulate_grad_in_fp32") is False:
         told.setdefault("precision", "bf16")
