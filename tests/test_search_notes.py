@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import distsim
+from distsim.cli.app import run
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.variants import base_setup
 from distsim.engine.layouts.ways import without_stages
@@ -40,3 +42,20 @@ def test_the_event_simulation_is_told_of_pipelines_alone() -> None:
     assert simulated_lines(plain) == []
     assert simulated_lines(one) == simulated_lines(replace(one, best=(*plain.best, *one.best)))
     assert " to " in simulated_lines(staged)[0] and " to " not in simulated_lines(one)[0]
+
+
+@pytest.mark.parametrize("words", [["search", "--gpus", "8"], ["plan", "--gpus", "8", "--tokens", "1B"]])
+def test_what_a_file_keeps_at_one_value_is_told(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A search looked at one layout out of thousands, and said nothing."""
+    file = tmp_path / "job.toml"
+    file.write_text(
+        'model = "llama-7b"\ngpu = "h100-sxm"\ntp = 2\nmicro_batch = 1\nzero = 1\nsequence_parallel = true\n'
+    )
+    assert run([*words, "--job", str(file)]) == 0
+    told = capsys.readouterr().err
+    free = "--tp 1.. --zero 0..3 --micro-batch 1.. --sequence-parallel on,off"
+    assert f"tp, zero, micro-batch, sequence-parallel are fixed by {file}; to search them: {free}\n" in told
+    assert run([*words, "--job", str(file), *free.split()]) == 0
+    assert "fixed by" not in capsys.readouterr().err

@@ -10,6 +10,7 @@ import typer
 
 from distsim.cli.job_options import JOB_OPTIONS
 from distsim.cli.options import JOB_FILE, as_typed, refuse_others, unnamed, with_places
+from distsim.cli.pinned import tell_pinned
 from distsim.cli.signatures import splitting
 from distsim.engine.plans.options import JOB as OF_JOB
 from distsim.errors import DistsimError
@@ -85,6 +86,7 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
         raise unnamed()
     under = {name: value for name, value in merged.items() if typed.get(name) is None}
     Job.read({"model": merged["model"], **under})
+    tell_pinned(origins, BOUNDED)
     refuse_others({name: origins[name] for name in sorted(under.keys() - typed.keys())}, "plan")
     under = {name: value for name, value in under.items() if name in TAKEN}
     plain = (int, bool)

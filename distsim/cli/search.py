@@ -12,6 +12,7 @@ import typer
 from distsim.cli import options as shared
 from distsim.cli import search_options as own
 from distsim.cli.job_options import JOB_OPTIONS
+from distsim.cli.pinned import tell_pinned
 from distsim.cli.search_pool import Dask, pool
 from distsim.cli.search_varied import Vary, run_varied
 from distsim.cli.signatures import splitting
@@ -132,7 +133,9 @@ def _request(
     from distsim.engine.search import request_of
 
     limits = {name: stated.pop(name) for name in BOUNDED}
-    job = _without_others(*shared.stated_job(stated))
+    job, origins = shared.stated_job(stated)
+    job = _without_others(job, origins)
+    tell_pinned(origins, [name for name in BOUNDED if limits[name] is None])
     asked = request_of(job, limits, objective=objective, within=within, margin=margin, exclude=exclude)
     return replace(asked, top=top, all_ranks=all_ranks, price=price)
 
