@@ -14,7 +14,7 @@ from shell import piped
 import distsim
 from distsim import catalog
 from distsim.engine.advice.changes import changes
-from distsim.engine.advice.faster import changes as quicker
+from distsim.engine.advice.quicker import changes as quicker
 from distsim.engine.jobs.resolve import resolve
 from distsim.errors import DistsimError
 from distsim.specs.job import Job

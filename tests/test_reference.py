@@ -157,7 +157,7 @@ def test_searches_and_plans_try_whole_pairs_unless_asked_otherwise() -> None:
 
 def test_advice_keeps_pairs_whole() -> None:
     from distsim.engine.advice.changes import changes
-    from distsim.engine.advice.faster import changes as quicker
+    from distsim.engine.advice.quicker import changes as quicker
 
     setup = resolve(distsim.Job(**PAIRED, reference="copy", micro_batch=6, global_batch=96))
     sizes = {one.shown["micro_batch"] for one in changes(setup) if one.family == "micro_batch"}

@@ -10,7 +10,7 @@ import distsim
 from distsim import catalog
 from distsim.architectures import traits_of
 from distsim.engine.advice.changes import changes
-from distsim.engine.advice.faster import changes as quicker
+from distsim.engine.advice.quicker import changes as quicker
 from distsim.engine.jobs.resolve import resolve
 from distsim.errors import DistsimError
 from distsim.specs.job import Job

@@ -31,7 +31,8 @@ def _folded(line: str, flags: str, width: int) -> list[str]:
     if len(bare(line)) <= width:
         return [line]
     made = [line.removesuffix(flags).rstrip(), ""]
-    for option in flags.replace(" --", "\n--").split("\n"):
+    parted = f" {flags}".replace(" --", "\n--").replace(" without\n", "\nwithout ")
+    for option in parted.strip().split("\n"):
         longer = f"{made[-1]} {option}" if made[-1] else " " * INDENT + option
         if made[-1] and len(longer) > width:
             made.append(" " * INDENT + option)

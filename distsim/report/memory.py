@@ -16,6 +16,7 @@ from distsim.report.host_memory import host_lines
 from distsim.report.job_words import batch_words, flowed, job_lines
 from distsim.report.prose import folded as folded_lines
 from distsim.report.style import GREEN, VERMILLION, Style, bare, columns
+from distsim.specs.flags import to_type
 from distsim.units import GIB, gib
 
 WIDEST_BAR = 100
@@ -190,7 +191,8 @@ def mend_lines(mended: Mended, term: Style) -> list[str]:
 
 
 def _mend_row(found: Mend) -> list[str]:
-    return [found.words, number(found.report.peak), number(found.limit), f"{found.likely:.0%}", found.flags]
+    return [found.words, number(found.report.peak), number(found.limit), f"{found.likely:.0%}",
+            to_type(found.flags, found.without)]  # fmt: skip
 
 
 def _nothing_fits(mended: Mended, term: Style) -> list[str]:
@@ -201,5 +203,5 @@ def _nothing_fits(mended: Mended, term: Style) -> list[str]:
     over = near.report.headroom < 0
     host = f"which needs too much host memory, {gib(near.report.node_bytes)} per node"
     beyond = f"{gib(-near.report.headroom)} over" if over else host
-    short = f"Nearest: {near.flags} with {gib(near.report.peak)}, {beyond}"
+    short = f"Nearest: {to_type(near.flags, near.without)} with {gib(near.report.peak)}, {beyond}"
     return [text, *folded_lines([term.plain(short)], 2)]

@@ -13,7 +13,7 @@ from distsim.report.flag_tables import flag_table
 from distsim.report.job_words import batch_words, job_lines
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, bare, columns
-from distsim.specs.flags import typed
+from distsim.specs.flags import to_type, typed
 from distsim.units import decimal_bytes, duration, gib
 
 INKS: dict[str, tuple[str, Colour]] = {
@@ -139,7 +139,7 @@ def quicker_lines(report: StepReport, quicker: Sequence[Faster], term: Style) ->
     rows = [
         [one.words, duration(one.seconds),
          *([f"{-one.gain:+.1%}"] if fits else [f"{one.tokens_per_second:,.0f}", f"{one.likely:.0%}"]),
-         typed(one.options)]
+         to_type(typed(one.options), one.without)]
         for one in quicker
     ]  # fmt: skip
     head = ["step", *([""] if fits else ["tokens/s", "would fit"]), ""]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 NEGATIVE = {"no_sync": "--sync-every-micro-batch"}
@@ -38,3 +38,8 @@ def typed(options: Mapping[str, Any]) -> str:
     from shlex import join
 
     return join(word for name, value in options.items() for word in words(name, value))
+
+
+def to_type(options: str, without: Sequence[str]) -> str:
+    """Typed options to add to a command, and those to leave out of it: ``--offload none without --offload-to``."""
+    return " ".join(filter(None, (options, *(f"without {flag(name)}" for name in without))))

@@ -7,6 +7,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.arrays import ceil_div
+from distsim.engine.advice.change import Change
 from distsim.engine.advice.offered import offered
 from distsim.engine.advice.recomputation import (
     cheap_again,
@@ -30,16 +31,6 @@ from distsim.specs.offloads import layers_leave, leaves
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
 
-# Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
-# Products in 16 bits are what most jobs run, and save time too. Assumed: they say what is tried and shown
-# first; what a change saves is computed.
-EFFORTS = {
-    "sequence parallel": 1.0, "zero": 1.0, "loss": 1.0, "update": 1.0, "micro_batch": 1.0, "sixteen bits": 1.5,
-    "mlp_tiles": 1.7, "recompute": 2.0, "ep": 2.1, "tp": 2.2, "pp": 2.4, "cp": 2.6, "offload": 3.0, "optimizer": 4.0,
-    "precision": 4.1, "quantize": 4.2, "adapters": 4.5, "gpus": 5.0, "gpu": 6.0,
-}  # fmt: skip
-PER_STEP = {"gpus": 1.0, "offload": 0.3}
-"""Further effort for each value of a family beyond its first; a tenth where not stated. Assumed."""
 SMALL_STATES = ("adamw-8bit", "lion", "adafactor")
 PURE = "pure-bf16"
 USUAL_RANK, USUAL_QUANTIZATION = 16, "nf4"
@@ -48,40 +39,24 @@ LARGEST_CP, LARGEST_FACTOR = 16, 1024
 """Context parallel degrees and multiples of other values beyond these are not proposed."""
 
 
-class Change:
-    """New values for a job's fields; ``shown`` are those a user must type."""
-
-    __slots__ = ("effort", "family", "fields", "shown", "words")
-
-    def __init__(self, family: str, step: int, words: str, shown: dict[str, Any], hidden: dict[str, Any] | None = None):
-        self.family = family
-        self.words = words
-        self.shown = shown
-        self.fields = {**(hidden or {}), **shown}
-        self.effort = EFFORTS[family] + PER_STEP.get(family, 0.1) * step
-
-    def __repr__(self) -> str:
-        return f"Change({self.words}: {self.shown})"
-
-
 def changes(setup: Setup) -> Iterator[Change]:
     """All single changes worth computing, mildest of each family first."""
-    yield from _sharding(setup)
+    yield from sharding(setup)
     yield from _losses(setup)
     if fused := fused_instead(setup.framework, setup.job):
         yield Change("update", 0, "a fused update", {"optimizer": fused})
     yield from _micro_batch(setup)
     yield from _tiles(setup)
-    yield from _recompute(setup)
+    yield from recomputing(setup)
     yield from _experts(setup)
-    yield from _degrees(setup)
+    yield from degrees(setup)
     yield from _offloading(setup)
     yield from _optimizers(setup)
     yield from _training(setup)
     yield from _hardware(setup)
 
 
-def _sharding(setup: Setup) -> Iterator[Change]:
+def sharding(setup: Setup) -> Iterator[Change]:
     layout = setup.layout
     if layout.tp > 1 and not layout.sequence_parallel:
         yield Change("sequence parallel", 0, "sequence parallelism", {"sequence_parallel": True})
@@ -113,7 +88,7 @@ def _micro_batch(setup: Setup) -> Iterator[Change]:
         yield Change("micro_batch", step, "smaller micro-batches", shown)
 
 
-def _recompute(setup: Setup) -> Iterator[Change]:
+def recomputing(setup: Setup) -> Iterator[Change]:
     """Cheap modules, attention, then full for a quarter, half and three quarters of a stage's layers, then for all."""
     if setup.recompute == "full" and setup.layout.recompute_layers < 0:
         yield from (Change("recompute", 0, words, {"recompute_group": size}) for words, size in groups(setup))
@@ -156,7 +131,7 @@ def _experts(setup: Setup) -> Iterator[Change]:
         yield Change("ep", step, f"expert parallelism {size}", {"ep": size})
 
 
-def _degrees(setup: Setup) -> Iterator[Change]:
+def degrees(setup: Setup) -> Iterator[Change]:
     """More tensor, pipeline or context parallelism on the same GPUs, with the same global batch."""
     layout = setup.layout
     most = {"tp": setup.cluster.gpus_per_node, "pp": setup.model.layers, "cp": LARGEST_CP}
@@ -169,10 +144,8 @@ def _degrees(setup: Setup) -> Iterator[Change]:
         old = getattr(layout, name)
         wider = [size for size in divisors(layout.gpus) if size > old and size % old == 0 and size <= limit]
         for step, size in enumerate(wider):
-            words, unplaced = f"{names[name]} {size}", {}
-            if placed and name == "pp":
-                words, unplaced = f"{words} (without --stage-layers)", {"stage_layers": None}
-            yield Change(name, step, words, {name: size, **batch}, hidden | unplaced)
+            unplaced = ["stage_layers"] if placed and name == "pp" else []
+            yield Change(name, step, f"{names[name]} {size}", {name: size, **batch}, hidden, unplaced)
 
 
 def _optimizers(setup: Setup) -> Iterator[Change]:

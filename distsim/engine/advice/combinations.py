@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator
 
-from distsim.engine.advice.changes import Change
+from distsim.engine.advice.change import Change
 
 DOUBLINGS = 3
 """Doublings of the GPUs that one change or two may ask for; more only where nothing milder fits."""

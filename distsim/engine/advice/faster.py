@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from distsim import catalog
-from distsim.architectures import traits_of
-from distsim.arrays import ceil_div
-from distsim.engine.advice.recomputation import less_recomputation
+from distsim.engine.advice.quicker import changes
+from distsim.engine.advice.restored import restored
 from distsim.engine.advice.runnable import runs
 from distsim.engine.exchanges.reach import refuse_beyond
-from distsim.engine.jobs.dispatch import can_send_once, sends_once, usual_once
-from distsim.engine.jobs.graphs import captures
-from distsim.engine.jobs.lacking import sixteen_bits, without_flash
-from distsim.engine.jobs.profile import fused_instead, other_losses
-from distsim.engine.jobs.reference import whole_pairs
 from distsim.engine.jobs.resolve import Setup, resolve
-from distsim.engine.jobs.tp_overlap import overlapped
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.step import seconds_of
 from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
-from distsim.specs.context_modes import context_modes
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
-from distsim.specs.rules import divisors
-from distsim.specs.stage_layers import BALANCED
+from distsim.specs.stage_layers import parse
 
 if TYPE_CHECKING:
     from distsim.engine.advice.trials import Mend
     from distsim.engine.layouts.report import Choice, SearchReport
 
-INTERLEAVED = "interleaved-1f1b"
 LEAST_GAIN = 0.005
 """Gains below half a per cent are within the noise of any run."""
 GROWING = ("micro-batch", "vpp")
 """Changes by more and more of the same, as long as each gains on the one before."""
+OF_FRAMEWORK = {"tp_comm_overlap", "dp_comm_overlap", "expert_dispatcher"}
+"""Settings that a framework is loaded again for: that of a resolved job exchanges as the job states it."""
+WORTH_A_PAIR = 0.05
+"""Share of the best change's time that one which does not fit must save beyond it to be tried together with another,
+which costs some of it."""
+
+
+class _Tried(NamedTuple):
+    """A change and the time that a step then takes, whether or not it fits."""
+
+    seconds: float
+    kind: str
+    words: str
+    options: dict[str, Any]
+    setup: Setup
 
 
 class Faster(NamedTuple):
@@ -52,6 +58,8 @@ class Faster(NamedTuple):
     tokens_per_second: float
     likely: float
     """Share of measured runs with such a peak that would fit."""
+    without: tuple[str, ...] = ()
+    """Options of the command line that are to be left out of it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -94,35 +102,86 @@ def _against(report: StepReport, setup: Setup, seconds: float) -> tuple[float, f
 
 
 def faster(report: StepReport, most: int = 3) -> list[Faster]:
-    """The changes that save most among those that fit memory, best first, at most one of each kind."""
-    tried: list[tuple[float, str, str, dict[str, Any], Setup]] = []
+    """The changes that save most among those that fit memory, at most one of each kind; and beside them a pair, where
+    one that would save more fits with another. Best first."""
+    found: dict[str, Faster] = {}
+    too_big: list[_Tried] = []
+    for one in sorted(_quicker(report), key=lambda one: one.seconds):
+        if len(found) == most:
+            break
+        if one.kind in found:
+            continue
+        memory = memory_of(one.setup)
+        if memory.fits:
+            found[one.kind] = _told(report, one, memory)
+        else:
+            too_big.append(one)
+    best = min((one.seconds for one in found.values()), default=report.seconds)
+    hopeful = [one for one in too_big if one.seconds <= (1 - WORTH_A_PAIR) * best]
+    both = _paired(report, hopeful, best) if hopeful else []
+    return sorted([*found.values(), *both], key=lambda one: one.seconds)
+
+
+def _quicker(report: StepReport) -> Iterator[_Tried]:
+    """Single changes that make a step faster, whether or not they fit; among them what the user stated, put back."""
     reached = dict.fromkeys(GROWING, report.seconds)
-    same = {name: getattr(report.setup, name) for name in ("accelerator", "cluster", "framework")}
-    for kind, words, options in changes(report.setup):
+    for kind, words, options in (*changes(report.setup), *_put_back(report.setup)):
         if kind in reached and not reached[kind]:
             continue
-        try:
-            setup = resolve(changed(report.setup, options), same)
-            if not runs(report.setup, setup) or setup.layout.zero != options.get("zero", setup.layout.zero):
-                continue  # the framework does not run it, or at another stage than asked for
-            seconds = seconds_of(setup)
-        except DistsimError:
+        if (setup := _resolved(report.setup, options)) is None or (seconds := _seconds(setup)) is None:
             continue
         if kind in reached:
             reached[kind] = seconds if 1 - seconds / reached[kind] >= LEAST_GAIN else 0.0
         if 1 - seconds / report.seconds >= LEAST_GAIN:
-            tried.append((seconds, kind, words, typed(report.setup, setup, options), setup))
-    found: dict[str, Faster] = {}
-    for seconds, kind, words, shown, setup in sorted(tried, key=lambda entry: entry[0]):
-        if len(found) == most:
-            break
-        if kind in found:
-            continue
-        memory = memory_of(setup)
-        if memory.fits:
-            gain, rate = _against(report, setup, seconds)
-            found[kind] = Faster(words, shown, seconds, gain, memory.peak, rate, memory.known.fitting)
-    return list(found.values())
+            yield _Tried(seconds, kind, words, options, setup)
+
+
+def _put_back(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What the user stated, put back: kinds, words and options as of ``changes``."""
+    for one in restored(setup):
+        yield "fewer chunks" if one.name == "vpp" else one.name.replace("_", " "), one.words, one.options
+
+
+def _resolved(before: Setup, options: dict[str, Any]) -> Setup | None:
+    """The job with other options; None where it is no valid layout, or its framework does not run it, or not at the
+    ZeRO stage asked for."""
+    same: dict[str, Any] = {"accelerator": before.accelerator, "cluster": before.cluster}
+    if OF_FRAMEWORK.isdisjoint(options):
+        same["framework"] = before.framework
+    try:
+        setup = resolve(changed(before, options), same)
+    except DistsimError:
+        return None
+    asked = options.get("zero", setup.layout.zero)
+    return setup if runs(before, setup) and setup.layout.zero == asked else None
+
+
+def _seconds(setup: Setup) -> float | None:
+    """The step time; None where nothing joins the ranks as they lie, or they exchange what they cannot."""
+    try:
+        return seconds_of(setup)
+    except DistsimError:
+        return None
+
+
+def _told(report: StepReport, one: _Tried, memory: MemoryReport) -> Faster:
+    """A change that fits, as it is told."""
+    gain, rate = _against(report, one.setup, one.seconds)
+    without = tuple(name for name, value in one.options.items() if value is None)
+    shown = typed(report.setup, one.setup, one.options)
+    return Faster(one.words, shown, one.seconds, gain, memory.peak, rate, memory.known.fitting, without)
+
+
+def _paired(report: StepReport, hopeful: list[_Tried], best: float) -> list[Faster]:
+    """The fastest pair of a change that does not fit and one that frees memory, if it is faster than the ``best`` one
+    alone."""
+    from distsim.engine.advice.pairs import pairs  # few jobs have any
+
+    found: list[tuple[_Tried, MemoryReport]] = []
+    for one, words, options, memory in pairs(report.setup, hopeful, partial(_resolved, report.setup)):
+        if (seconds := _seconds(memory.setup)) and seconds <= (1 - LEAST_GAIN) * best:
+            found.append((_Tried(seconds, one.kind, words, options, memory.setup), memory))
+    return [_told(report, *min(found, key=lambda entry: entry[0].seconds))] if found else []
 
 
 def fitting(report: StepReport, most: int = 6) -> list[Faster]:
@@ -138,7 +197,7 @@ def fitting(report: StepReport, most: int = 6) -> list[Faster]:
         except DistsimError:  # it has the memory, and nothing that joins it
             continue
         gain, rate = _against(report, setup, seconds)
-        found.append(Faster(one.words, one.shown, seconds, gain, one.report.peak, rate, one.likely))
+        found.append(Faster(one.words, one.shown, seconds, gain, one.report.peak, rate, one.likely, one.without))
     return sorted(found, key=lambda one: -one.tokens_per_second)
 
 
@@ -164,103 +223,6 @@ def typed(old: Setup, new: Setup, options: dict[str, Any]) -> dict[str, Any]:
 def changed(setup: Setup, options: dict[str, Any]) -> Job:
     """The job with other options, the GPUs and the tokens of a step as they are."""
     layout, job = setup.layout, setup.job
-    layers = BALANCED if "stage_layers" in options else job.stage_layers
+    layers = parse(options["stage_layers"]) if "stage_layers" in options else job.stage_layers
     kept = {"gpus": layout.gpus, "global_batch": batch_of(layout), "dp": None}
     return job.model_copy(update={**kept, **options, "stage_layers": layers})
-
-
-def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(kind, words, options) of every change worth computing."""
-    layout, job = setup.layout, setup.job
-    yield from less_recomputation(setup)
-    for kind, size in _micro_batches(layout.micro_batch, layout.micro_batches):
-        if whole_pairs(job, size):
-            yield kind, f"micro-batches of {size}", {"micro_batch": size}
-    yield from _divided(setup)
-    if recipe := sixteen_bits(setup):
-        yield "precision", "16-bit matrix products", {"precision": recipe}
-    if setup.precision.math == "fp32" and setup.accelerator.peak.tf32:
-        yield "tf32", "TF32 matrix products", {"precision": "tf32"}
-    kernels = setup.kernels
-    if layout.attention == "eager" and not (
-        kernels.composed_only or without_flash(setup.accelerator, "flash", kernels.attention_kernel)
-    ):
-        yield "attention", "flash attention", {"attention": "flash"}
-    if layout.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
-        yield "stage-layers", "stages of equal compute", {"stage_layers": "balanced"}
-    for name in other_losses(setup.framework, setup.model, job, setup.accelerator):
-        yield "loss", f"{name} loss", {"loss": name}
-    yield from _graphed(setup)
-    if fused := fused_instead(setup.framework, job):
-        yield "update", "fused optimizer", {"optimizer": fused}
-    if setup.framework.compiled and not setup.compiled and traits_of(setup.accelerator).triton:
-        yield "compile", "torch.compile", {"compile": True}
-
-
-def _divided(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Other degrees of parallelism, chunks, and ways to share states."""
-    layout, job = setup.layout, setup.job
-    for name, words in (("tp", "tensor parallelism"), ("pp", "pipeline stages"), ("cp", "context parallelism")):
-        old = getattr(layout, name)
-        for size in (old // 4, old // 2, old * 2):
-            if size >= 1 and layout.gpus % size == 0:
-                yield name, f"{words} {size}", {name: size, **(_unpiped(job) if name == "pp" and size == 1 else {})}
-    if layout.cp > 1:
-        for mode in context_modes(setup.framework.supports, setup.model):
-            if mode in setup.framework.supports.cp_modes and mode != layout.cp_mode:
-                words = f"context parallelism by {mode.replace('_', '-')}"
-                yield "cp mode", words, {"cp_mode": mode}
-    for size in (layout.ep // 8, layout.ep // 4, layout.ep // 2, layout.ep * 2, layout.ep * 4, layout.ep * 8):
-        if setup.model.experts is not None and size >= 1 and setup.model.experts.count % size == 0:
-            yield "ep", f"expert parallelism {size}", {"ep": size}
-    if layout.pp > 1:
-        for chunks in divisors(int(ceil_div(setup.model.layers, layout.pp))):
-            if chunks > layout.vpp:
-                schedule = {} if job.schedule is None else {"schedule": INTERLEAVED}
-                yield "vpp", f"{chunks} model chunks per stage", {"vpp": chunks, **schedule}
-    for zero in range(4):
-        if zero != layout.zero and layout.dp * layout.cp > 1:
-            yield "zero", f"ZeRO {zero}", {"zero": zero}
-    if layout.zero and job.sync != "local-sgd":  # whose groups are replicas
-        for size in _sharding_groups(layout.zero_group):
-            yield "zero group", f"states sharded over {size} ranks", {"zero_group": size}
-
-
-def _graphed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """CUDA graphs of as much as the chip can capture, and communication overlapped with computation."""
-    supports, kernels, experts = setup.framework.supports, setup.kernels, setup.model.experts
-    whole = experts is None or traits_of(setup.accelerator).device_counts
-    kind = "iteration" if whole else "modules"
-    if kind in supports.cuda_graphs and captures(setup.accelerator) and kernels.graphs not in (kind, "iteration"):
-        yield "cuda graphs", f"CUDA graphs of {'whole steps' if whole else 'modules'}", {"cuda_graphs": kind}
-    if experts is not None and supports.expert_overlap and not kernels.expert_overlap:
-        yield "expert overlap", "expert all-to-all overlapped", {"expert_overlap": True}
-    if experts is not None and setup.layout.ep > 1 and not sends_once(setup.framework, kernels):
-        name = usual_once(setup.cluster)
-        if name in supports.dispatchers and can_send_once(setup.accelerator):
-            yield "expert dispatcher", f"experts' tokens sent once per node ({name})", {"expert_dispatcher": name}
-    if supports.tp_pieces and setup.compiled and setup.layout.sequence_parallel and not overlapped(setup):
-        yield "tp overlap", "asynchronous tensor parallelism", {"tp_comm_overlap": True}
-
-
-def _micro_batches(size: int, count: int) -> Iterator[tuple[str, int]]:
-    """Kinds of change and sizes: half as large, and twice, four times and so on."""
-    if size > 1 and size * count % (size // 2) == 0:
-        yield "smaller micro-batch", size // 2
-    while count % 2 == 0:
-        size, count = size * 2, count // 2
-        yield "micro-batch", size
-
-
-def _sharding_groups(ranks: int) -> Iterator[int]:
-    """Fewer ranks that share one copy of the states: a fourth or less of those before, down to two."""
-    for size in reversed(divisors(ranks)):
-        if 1 < size <= ranks // 4:
-            ranks = size
-            yield size
-
-
-def _unpiped(job: Job) -> dict[str, Any]:
-    """What a job says of its pipeline and must not say without one."""
-    plain = {"vpp": 1, "schedule": "1f1b"}
-    return {name: value for name, value in plain.items() if getattr(job, name) not in (None, value)}

@@ -4,7 +4,7 @@ so beside changes that leave them as they are, or only move them from GPU to GPU
 from collections.abc import Callable, Iterable
 
 from distsim.arrays import Number
-from distsim.engine.advice.changes import Change
+from distsim.engine.advice.change import Change
 from distsim.engine.footprint.one_copy import least_states
 from distsim.engine.jobs.resolve import Setup
 from distsim.formulas.schedule_forms import VERSIONS

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from distsim import catalog
-from distsim.engine.advice.faster import LEAST_GAIN, changed, changes
+from distsim.engine.advice.faster import LEAST_GAIN, changed
+from distsim.engine.advice.quicker import changes
 from distsim.engine.advice.runnable import runs
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number
-from distsim.engine.advice.changes import Change, grows, together
+from distsim.engine.advice.change import Change
+from distsim.engine.advice.changes import grows, together
 from distsim.engine.advice.combinations import by_family
 from distsim.engine.advice.hopeless import Hopeless
 from distsim.engine.advice.recomputation import some_layers
@@ -57,6 +58,11 @@ class Mend(NamedTuple):
         return typed(self.shown)
 
     @property
+    def without(self) -> tuple[str, ...]:
+        """Options of the command line that are to be left out of it."""
+        return tuple(dict.fromkeys(name for change in self.changes for name in change.without))
+
+    @property
     def words(self) -> str:
         """Its changes in words."""
         same = ", same global batch" if "global_batch" in self.shown and not self.other_batch else ""
@@ -83,8 +89,9 @@ class Mend(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         report = self.report
-        return {"flags": self.flags, "words": self.words, "peak": report.peak, "capacity": round(self.limit),
-                "fits": self.fits, "likely": round(self.likely, 3), "gpus": report.setup.layout.gpus,
+        return {"flags": self.flags, "without": list(self.without), "words": self.words,
+                "peak": report.peak, "capacity": round(self.limit), "fits": self.fits,
+                "likely": round(self.likely, 3), "gpus": report.setup.layout.gpus,
                 "global_batch": self.global_batch}  # fmt: skip
 
 
