@@ -113,7 +113,8 @@ def test_experts_that_are_tensors_of_one_module_are_not_quantised() -> None:
 
 
 def test_hooks_of_zero_3_count_modules_not_experts() -> None:
-    """Experts in one module are fetched by one set of hooks, a list of MLPs by one for each of their two weights."""
+    """Experts in one module are fetched by one set of hooks, a list of MLPs by one for each of their two weights, which
+    cost more, since no trace of the last step fetches ahead of them."""
 
     def hooks(modules: str) -> float:
         setup = resolve(Job.read({**PLAIN, "model": "qwen3-30b-a3b", "zero": 3}))
@@ -121,7 +122,7 @@ def test_hooks_of_zero_3_count_modules_not_experts() -> None:
         setup = replace(setup, kernels=kernels)
         return float(weight_work(setup, build_stages(setup)[0]).hooks)
 
-    assert hooks("each") - hooks("one") == 48 * (128 * 2 - 2) * 9
+    assert hooks("each") - hooks("one") == 48 * 2 * (128 * 25 - 9)
 
 
 def test_only_adapters_are_reduced_and_all_weights_gathered() -> None:
