@@ -59,8 +59,20 @@ def model_words(setup: Setup, times: Mapping[str, Any], stages: int) -> list[str
     return [
         f"{setup.model.name} on {setup.gpu_words}{tensor}, "
         f"{layout.micro_batch} x {layout.seq:,} tokens per micro-batch, {software}",
-        f"{which}: forward {forward}, backward {backward}; {_transfer(setup, times['hop'])}",
+        f"{which}: forward {forward}, backward {backward}{_launches(setup, times)}; {_transfer(setup, times['hop'])}",
     ]
+
+
+def _launches(setup: Setup, times: Mapping[str, Any]) -> str:
+    """How much of the passes is the host's pace, not the GPU's, if enough to matter."""
+    from distsim.engine.steps.pass_times import launch_waits
+    from distsim.report.step import HOST_SHARE
+
+    waits = launch_waits(setup, times)
+    if sum(waits) < HOST_SHARE * (max(times["forward"]) + max(times["backward"])):
+        return ""
+    forward, backward = map(duration, waits)
+    return f" (of it {forward} and {backward} waiting for the host's kernel launches)"
 
 
 def _transfer(setup: Setup, hop: float | list[float]) -> str:

@@ -10,7 +10,7 @@ from distsim.engine.layouts.report import Choice, SearchReport
 from distsim.report import terminal
 from distsim.report.memory import number
 from distsim.report.prose import folded
-from distsim.report.step import percent
+from distsim.report.step import HOST_SHARE, percent
 from distsim.report.style import VERMILLION, Style, bare, columns
 from distsim.units import DAY, duration
 from distsim.units import dollars as money
@@ -46,7 +46,7 @@ LEAST_SHARE, LEAST_OTHER = 0.02, 0.1
 """Parts of a step below this are not named as limits; ``other`` is what every layout waits for (the slowest GPU, what a
 step costs whatever its size)."""
 BRIEF = {"tensor_parallel": "tp", "data_parallel": "dp", "pipeline_bubble": "bubble", "pipeline_transfer": "pp",
-         "expert_parallel": "ep", "context_parallel": "cp"}  # fmt: skip
+         "expert_parallel": "ep", "context_parallel": "cp", "kernel_launches": "launches"}  # fmt: skip
 Row = dict[str, str]
 
 
@@ -174,9 +174,12 @@ def recompute_word(one: Choice) -> str:
 
 
 def limits(one: Choice, full: bool, most: int, brief: dict[str, str]) -> str:
-    """What keeps a layout from being faster: the largest parts of its step beside computation, and full memory."""
+    """What keeps a layout from being faster: the largest parts of its step beside computation, what of that waits for the
+    host, and full memory."""
     report = one.report
     shares = {name: seconds / report.seconds for name, seconds in report.breakdown.items() if name != "compute"}
+    if (waits := report.host_wait_seconds / report.seconds) >= HOST_SHARE:
+        shares["kernel_launches"] = waits
     parts = sorted((share, name) for name, share in shares.items()
                    if share >= (LEAST_OTHER if name == "other" else LEAST_SHARE))  # fmt: skip
     told = [f"{brief.get(name, name.replace('_', ' '))} {share:.0%}" for share, name in reversed(parts)]

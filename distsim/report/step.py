@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from distsim.engine.advice.faster import Faster
 from distsim.engine.footprint.peak_error import TIGHT
 from distsim.engine.jobs.flops import attention_words, products_words
+from distsim.engine.jobs.resolve import Setup
 from distsim.engine.steps.compose import PARTS
 from distsim.engine.steps.report import StepReport
 from distsim.report.flag_tables import flag_table
@@ -25,6 +27,9 @@ INKS: dict[str, tuple[str, Colour]] = {
 WIDEST_BAR = 96
 HOST_SHARE = 0.05
 """Share of a step spent waiting for the host, from which it is reported."""
+MANY_GPUS = 64
+"""GPUs from which on layouts far from the job's own are pointed to: eight nodes of eight, where each degree can be
+several numbers. Assumed."""
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -35,7 +40,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 def lines(report: StepReport, quicker: Sequence[Faster], term: Style) -> list[str]:
     """The job, the time with its interval, rates, the breakdown and what would be faster."""
     made = [*job_lines(report.setup, term), "", *figures(report, term), "", *breakdown(report, term), ""]
-    return [*made, *quicker_lines(report, quicker, term)]
+    return [*made, *quicker_lines(report, quicker, term), *searched(report.setup, term)]
 
 
 def figures(report: StepReport, term: Style) -> list[str]:
@@ -119,13 +124,28 @@ def breakdown(report: StepReport, term: Style) -> list[str]:
         done += report.breakdown[name]
         cells += [name] * (round(done / total * width) - len(cells))
     bar = "".join(term.ground(INKS[name][0], INKS[name][1]) for name in cells)
+    waits = _waits(report)
     rows = [
         [term.ground(INKS[name][0], INKS[name][1]), name.replace("_", " "), duration(report.breakdown[name]),
-         percent(report.breakdown[name] / total)]
+         percent(report.breakdown[name] / total), waits.get(name, "")]
         for name in INKS if report.breakdown[name] >= 5e-4 * total
     ]  # fmt: skip
     assert set(INKS) == set(PARTS)
-    return [bar, "", *columns(["", "exposed time", "", ""], rows, left=(0, 1))]
+    return [bar, "", *columns(["", "exposed time", "", "", ""], rows, left=(0, 1, 4))]
+
+
+def _waits(report: StepReport) -> dict[str, str]:
+    """By part, how much of it the GPU waits for the host, if long enough to matter; together no more than a step would
+    save, as exchanges hide in some of it."""
+    left, least, told = report.host_wait_seconds, HOST_SHARE * report.seconds, dict[str, str]()
+    if left < least:
+        return told
+    for name in ("compute", "recompute"):
+        waits = min(report.host_waits[name], left)
+        left -= max(waits, 0.0)
+        if waits >= least:
+            told[name] = f"of it {duration(waits)} waiting for kernel launches"
+    return told
 
 
 def quicker_lines(report: StepReport, quicker: Sequence[Faster], term: Style) -> list[str]:
@@ -147,3 +167,17 @@ def quicker_lines(report: StepReport, quicker: Sequence[Faster], term: Style) ->
     batch = int(report.setup.layout.global_batch)
     batches = [] if fits else [one.options.get("global_batch", batch) for one in quicker]
     return [term.bold(title), *made, *folded([term.plain(line) for line in batch_words(batch, batches)], 2)]
+
+
+def searched(setup: Setup, term: Style) -> list[str]:
+    """The command that ranks all layouts of many GPUs: advice changes one thing or two."""
+    job, layout = setup.job, setup.layout
+    if layout.gpus < MANY_GPUS or not isinstance(job.model, str):
+        return []
+    from distsim.engine.layouts.searchable import FIXED
+
+    kept = {name: getattr(job, name) for name in (*FIXED, "precision") if name in job.model_fields_set}
+    options = {**kept, "gpus": layout.gpus, "global_batch": int(layout.global_batch)}
+    ordered = {name: options[name] for name in type(job).model_fields if name in options}
+    command = f"distsim search {shlex.quote(job.model)} {typed(ordered)}"
+    return folded([f"All layouts, ranked: {term.plain(command)}"], 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from distsim import keywords
@@ -74,12 +75,21 @@ def model_times(
     return pass_times(model_setup(model, stages, micro, chunks, schedule, **options))
 
 
-def pass_times(setup: Setup) -> dict[str, Any]:
+def launch_waits(setup: Setup, times: Mapping[str, Any]) -> tuple[float, float]:
+    """By how much the longest forward and the longest backward pass of ``pass_times`` are longer, in seconds, because
+    the GPU waits for a host that issues kernels."""
+    free = pass_times(setup, kernel_issue_seconds=0.0)
+    forward, backward = (max(max(times[name]) - max(free[name]), 0.0) for name in ("forward", "backward"))
+    return forward, backward
+
+
+def pass_times(setup: Setup, **instead: float) -> dict[str, Any]:
     """Forward, input gradient, weight gradient and full backward, in seconds, of every stage, or where stages hold
     several of every chunk in model order: the first with the embedding, the last with head and loss, whichever stages
-    hold these. And a hop, or where some lie between nodes one of each link."""
+    hold these. And a hop, or where some lie between nodes one of each link. ``instead`` are numbers that replace those of
+    the job's timing."""
     refuse_unjoined(setup, setup.layout.gpus)
-    timing, layout = timing_of(setup).model_dump(), layout_numbers(setup)
+    timing, layout = {**timing_of(setup).model_dump(), **instead}, layout_numbers(setup)
     work, waits = work_of(setup), [0.0]
     pp = int(layout["pp"])
     chunks = len(setup.chunk_layers) // pp

@@ -119,12 +119,17 @@ class StepReport:
         return None if self.mfu is None else self.mfu * recompute_factor(self.work)
 
     @functools.cached_property
-    def host_wait_seconds(self) -> float:
-        """Seconds of a step in which the GPU waits for a host that issues kernels: what it would save if issuing took
-        none."""
+    def host_waits(self) -> dict[str, float]:
+        """Seconds by which each part of a step is longer because the GPU waits for a host that issues kernels: what it
+        would save if issuing took none; negative where something is hidden less by shorter computation."""
         free = self.timing.model_copy(update={"kernel_issue_seconds": 0.0})
         computed = scaled(breakdown_of(self.work, free, self.correction.state), self.correction)
-        return max(self.seconds - sum(computed.values()), 0.0)
+        return {name: seconds - computed[name] for name, seconds in self.breakdown.items()}
+
+    @functools.cached_property
+    def host_wait_seconds(self) -> float:
+        """Seconds of a step in which the GPU waits for a host that issues kernels."""
+        return max(sum(self.host_waits.values()), 0.0)
 
     @functools.cached_property
     def notes(self) -> tuple[str, ...]:
