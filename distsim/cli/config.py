@@ -67,6 +67,9 @@ def read_options(path: Path, known: Mapping[str, Any], model: str | None = None)
                     return read
                 _refuse_other(path, model)
             from distsim.cli.misuse import OF_MODELS, SHAPE
+
+            if named.keys() >= {"layers", "hidden", "heads"}:
+                raise DistsimError("is a model, not a job", f"give it as MODEL: distsim step {path}", where=str(path))
             from distsim.other_names import here, meant
 
             hint = (
@@ -104,7 +107,7 @@ def tell_job(model: Any, job_file: Path | None) -> None:
 def _refuse_other(path: Path, model: str | None) -> None:
     from distsim.interop.other_files import refuse_other
 
-    refuse_other(path, model)
+    refuse_other(path, model, as_job=True)
 
 
 def _anchored(value: Any, folder: str) -> Any:

@@ -3,12 +3,14 @@ states is told in the options that it would be here."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
 from distsim.interop.other_stated import Stated, referred
-from distsim.interop.other_texts import stated_in
+from distsim.interop.other_structure import refuse_json, yaml_fault
+from distsim.interop.other_texts import arguments, stated_in
 from distsim.plain_files import text_of
 
 
@@ -93,11 +95,15 @@ MOST_LEFT = 4
 """Keys that are told to need a look."""
 
 
-def refuse_other(path: Path, model: str | None = None) -> None:
-    """Raise for a file of another tool, or in YAML; what is wrong with others is told by whoever reads them. ``model``
-    is the one that was named beside the file."""
+def refuse_other(path: Path, model: str | None = None, as_job: bool = False) -> None:
+    """Raise for a file of another tool, in YAML, or with an answer of distsim; what is wrong with others is told by
+    whoever reads them. ``model`` is the one that was named beside the file, ``as_job`` whether it was named as a
+    job."""
     stated, text = keys_and_text(path)
     found = found_kind(stated, text)
+    if found is None and path.suffix.lower() not in (".toml", ".json", ".yaml", ".yml", ".py"):
+        stated = dict(arguments(text))  # so few that they make no command line of others
+        found = found_kind(stated, text)
     if found is not None:
         from distsim.interop.megatron_network import NEEDED, lacks
         from distsim.interop.other_options import model_of, options_of, whole_of
@@ -108,7 +114,7 @@ def refuse_other(path: Path, model: str | None = None) -> None:
         options, left = options_of(keys, found.rank, dict(found.silent))
         odd = [*not_understood(keys, whole_of(keys, found.rank, dict(found.silent))[0])]
         missing = lacks(keys)
-        sizes = f"a network's sizes would be read; {', '.join(missing)} is missing"
+        sizes = f"a network's sizes would be read; {_lacking(missing)}"
         raise DistsimError(
             f"looks like {found.called}, which {'are' if found.many else 'is'} not read",
             f"name a model and state the rest as options, e.g. {name} {options}",
@@ -117,8 +123,27 @@ def refuse_other(path: Path, model: str | None = None) -> None:
             sizes if len(missing) < len(NEEDED) and found.framework.startswith(READ) else "", where=str(path),
         )  # fmt: skip
     if path.suffix.lower() in (".yaml", ".yml") and path.is_file():
-        raise DistsimError("is YAML, which is not read", "a model is a preset's name, a TOML of its shape, or a "
-                           "config.json; a job file is a TOML of options", where=str(path))  # fmt: skip
+        raise _yaml_error(path, stated, text)
+    refuse_json(path, as_job)
+
+
+def _lacking(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing"
+
+
+def _yaml_error(path: Path, stated: dict[str, Any], text: str) -> DistsimError:
+    """What is wrong with YAML that is nobody's who is known."""
+    from distsim.interop.megatron_network import NEEDED, lacks
+
+    if fault := yaml_fault(text):
+        return DistsimError(f"is malformed YAML: {fault}", where=str(path))
+    missing = lacks(Stated(stated, READ[0]))
+    return DistsimError(
+        f"is YAML, which is not read: of NeMo, Megatron or nanotron it would have {', '.join(NEEDED)} and a layout",
+        f"of a network's sizes {_lacking(missing)}" if len(missing) < len(NEEDED) else "",
+        "a model is a preset's name, a TOML of its shape, or a config.json; a job file is a TOML of options",
+        where=str(path),
+    )
 
 
 def found_kind(stated: dict[str, Any], text: str) -> Kind | None:

@@ -14,8 +14,10 @@ from distsim.interop.other_files import READ, Kind, found_kind, keys_and_text, s
 from distsim.interop.other_megatron import CONSUMED
 from distsim.interop.other_options import left_of, meant_by, whole_of
 from distsim.interop.other_stated import Stated, last_of, ranks_of
+from distsim.interop.other_structure import yaml_fault
 from distsim.interop.other_unread import not_understood
 from distsim.other_names import Here, without_effect
+from distsim.plain_files import text_of
 
 MOST_NAMED = 12
 """Keys of a file that are named one by one as not read."""
@@ -99,6 +101,8 @@ def job_in(path: Path, kinds: Mapping[str, Any]) -> Read | None:
     lines = [f"{path}: read as {kind.called}: --framework {framework} {typed}"]
     lines += [f"{path}: {what} is not stated there: {Here(name).as_option()} says it"
               for name, what in UNSAID.items() if name not in told]  # fmt: skip
+    if path.suffix.lower() in (".yaml", ".yml") and (fault := yaml_fault(text_of(path))):
+        lines.append(f"{path}: malformed YAML, read line by line all the same: {fault}")
     if notes:
         lines.append(f"{path}: to be stated besides: {'; '.join(notes)}")
     unread = [*_unread(stated.keys, _network(stated, path).used), *not_understood(stated, told)]

@@ -53,7 +53,7 @@ def stated_in(text: str, suffix: str = "") -> Iterator[tuple[str, Any]]:
         yield from _python(text)
     else:
         printed = [*_printed(text)]
-        found = printed if len(printed) >= LEAST_PRINTED else [*_arguments(text)]
+        found = printed if len(printed) >= LEAST_PRINTED else [*arguments(text)]
         typed = len(found) >= LEAST_ARGUMENTS and suffix not in (".yaml", ".yml")
         yield from found if typed else _yaml(text)
 
@@ -93,7 +93,7 @@ def _yaml(text: str) -> Iterator[tuple[str, Any]]:
             sections.append((indent, key))
 
 
-def _arguments(text: str) -> Iterator[tuple[str, Any]]:
+def arguments(text: str) -> Iterator[tuple[str, Any]]:
     """``--name value`` and ``--name`` of a script, its own plain variables filled in; comments left out."""
     lines = _COMMENT.sub("", text)
     variables = dict(_VARIABLE.findall(lines))
