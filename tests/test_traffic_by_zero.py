@@ -60,3 +60,20 @@ def test_putting_off_saves_what_variants_send() -> None:
     """Signs after each of four micro-batches are four times the signs."""
     cost = sync_cost(job(compress="1bit", no_sync=True))
     assert cost is not None and cost.each_bytes == pytest.approx(4 * cost.once_bytes)
+
+
+def test_stages_are_held_against_an_all_reduce_that_the_framework_does_not_run() -> None:
+    """DeepSpeed all-reduces the buckets of ZeRO 1 and 2 and gathers parameters after the step, 3 M in all, against
+    which ZeRO 3 had looked free."""
+    report = distsim.comm("t5-11b", gpus=16, zero=2, framework="deepspeed")
+    found = zero_traffic(report)
+    assert found[0].problem and not found[0].elements
+    moved = [one.elements / found[0].unsharded for one in found[1:]]
+    assert moved == pytest.approx([1.5, 1.5, 1.5], rel=0.01)
+    told = zero_lines(found, 2, forward=False, stays=False)
+    assert "elements relative to ZeRO 0" in told[0]
+    assert [line.split()[:6] for line in told if line.startswith("2 *")] == [
+        ["2", "*", "after", "the", "step", "all-reduced"]
+    ]
+    assert ["to owners" in line for line in told if line[:2] in ("1 ", "2 ", "3 ")] == [False, False, True]
+    assert sum("1.50x" in line for line in told) == 3

@@ -38,6 +38,10 @@ class ZeroTraffic(NamedTuple):
     """Options of the job, as they are typed, that do not go with the stage."""
     beyond: str = ""
     """What the framework would refuse of the stage if somebody named it."""
+    all_reduced: bool = False
+    """Whether gradients are all-reduced, as without ZeRO, though not all ranks need them."""
+    unsharded: float = 0
+    """Of a stage that is not valid: elements that a rank would send there."""
 
 
 def data_rows(rows: Iterable[Row]) -> list[Row]:
@@ -70,7 +74,21 @@ def _at(report: TrafficReport, zero: int) -> ZeroTraffic:
         told = tuple(" ".join(words(names[0], getattr(job, names[0]))) for names in left)
         beyond = beyond_default_at(other, setup)
         return _volume(found, report.stage, zero)._replace(without=told, beyond=beyond)
-    return ZeroTraffic(zero, float(zero_volume_parameters(zero)), 0, 0, 0, problem)
+    whole = _unsharded(report) if zero == 0 else 0
+    return ZeroTraffic(zero, float(zero_volume_parameters(zero)), 0, 0, 0, problem, unsharded=whole)
+
+
+def _unsharded(report: TrafficReport) -> float:
+    """Elements that a rank would send without ZeRO, which the framework does not run here: what the law counts the
+    other stages in."""
+    setup = report.setup
+    layout = setup.layout._replace(zero=0, zero_group=setup.layout.dp * setup.layout.cp)
+    try:
+        return _volume(
+            comm_of(replace(setup, layout=layout, job=setup.job.model_copy(update={"zeropp": None}))), report.stage, 0
+        ).elements
+    except DistsimError:
+        return 0
 
 
 def _fewest(stated: list[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], ...]]:
@@ -85,6 +103,7 @@ def _volume(report: TrafficReport, stage: int, zero: int) -> ZeroTraffic:
         zero, float(zero_volume_parameters(zero)),
         sum(row.wire_bytes_per_rank / DTYPE_BYTES[row.dtype] for row in rows),
         sum(row.wire_bytes_per_rank for row in rows), sum(row.seconds for row in rows),
+        all_reduced=any(row.role == "gradients" and row.op == "all_reduce" for row in rows),
     )  # fmt: skip
 
 

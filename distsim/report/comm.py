@@ -62,18 +62,19 @@ def zero_lines(found: Sequence[ZeroTraffic], current: int, forward: bool, stays:
     words = (("nothing", "all-reduced"), ("after the step", "to owners"), (second, "to owners"),
              ("once, by layer" if stays else "twice, by layer", "to owners"))  # fmt: skip
     base = next((one for one in found if not one.problem and one.elements), None)
+    whole = found[0].elements or found[0].unsharded
     rows, invalid = [], []
     for one in found:
         name = f"{one.zero} *" if one.zero == current else str(one.zero)
-        law = f"{one.law / found[0].law:.1f}x"
+        law, reduced = f"{one.law / found[0].law:.1f}x", "all-reduced" if one.all_reduced else words[one.zero][1]
         if one.problem or base is None:
             rows.append([name, *words[one.zero], law, "-", "not valid" if one.problem else "-", "-"])
             invalid += [f"ZeRO {one.zero}: {one.problem}"] if one.problem else []
             continue
-        rows.append([name, *words[one.zero], law, f"{one.elements / base.elements:.2f}x",
+        rows.append([name, words[one.zero][0], reduced, law, f"{one.elements / (whole or base.elements):.2f}x",
                      decimal_bytes(one.wire_bytes), duration(one.seconds)])  # fmt: skip
         invalid += [f"ZeRO {one.zero}: {one.beyond}"] if one.beyond else []
-    against = "ZeRO 0" if base is None or base.zero == 0 else f"ZeRO {base.zero}"
+    against = "ZeRO 0" if base is None or whole else f"ZeRO {base.zero}"
     title = f"Data parallel traffic by ZeRO stage, elements relative to {against} (* this job):"
     return [title, *columns(header, rows, (0, 1, 2)), *_left_out(found), *folded(invalid, 2)]
 
