@@ -140,6 +140,23 @@ def test_a_yaml_of_nemo_is_read_with_its_references(tmp_path: Path) -> None:
     assert _parameters(NEMO, tmp_path, "nemo.yaml") == 32 * layer + 2 * 256000 * h + 2 * h
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("nemo.yaml", NEMO.replace("  override_vocab_size: 256000\n", "  tokenizer:\n    library: huggingface\n"
+                                "    type: meta-llama/Meta-Llama-3-8B\n")),
+     ("run.sh", LLAMA.replace("--vocab-size 128256", "--tokenizer-type HuggingFaceTokenizer "
+                              "--tokenizer-model meta-llama/Meta-Llama-3-8B"))],
+)  # fmt: skip
+def test_a_tokenizer_that_is_named_after_a_model_has_its_words(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It had GPT-2's 50,257."""
+    (tmp_path / name).write_text(text)
+    assert load_model(str(tmp_path / name)).spec.vocab == 128256
+    _, told = _read(text, name, tmp_path, capsys)
+    assert "128,256, as llama-3-8b has" in told and "not read" not in told
+
+
 def _read(text: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict, str]:
     file = tmp_path / name
     file.write_text(text, encoding="utf-8")

@@ -50,6 +50,7 @@ class Sizes:
     def __init__(self, stated: Stated, where: str) -> None:
         self.where, self.arguments = where, stated.arguments
         self.keys: dict[str, Any] = {}
+        self.named = {key: value for key, value in stated.keys.items() if _names_words(key) and isinstance(value, str)}
         for key, value in stated.keys.items():
             if value is not None and value not in ("null", "~", "None", ""):
                 self.keys[last_of(key)] = value
@@ -171,11 +172,36 @@ def _vocabulary(sizes: Sizes) -> int:
     stated = sizes.whole("vocab_size", "override_vocab_size", "padded_vocab_size")
     if stated is not None:
         return stated
+    if (found := _words_of(sizes)) is not None:
+        name, words = found
+        sizes.assume(f"{sizes.typed('vocab_size')} {words:,}, as {name} has")
+        return words
     kind = f"{sizes.get('tokenizer_type', 'library') or ''}"
     words = TOKENIZERS.get(kind.lower(), TOKENIZERS["gpt2bpetokenizer"])
     whose = f"as {kind} has" if kind.lower() in TOKENIZERS else "as GPT-2 has"
     sizes.assume(f"{sizes.typed('vocab_size')} {words:,}, {whose}")
     return words
+
+
+def _names_words(key: str) -> bool:
+    """Whether a key names a tokenizer, as a model of the Hub does."""
+    name = key.lower().lstrip("-").replace("-", "_")
+    return name.endswith(("tokenizer.type", "tokenizer.model", "tokenizer_model", "tokenizer_name_or_path"))
+
+
+def _words_of(sizes: Sizes) -> tuple[str, int] | None:
+    """A known model whose tokenizer a file names, and its words; None where it names none that is known."""
+    from distsim.interop.models import known_model
+
+    for key, name in sizes.named.items():
+        try:
+            model = known_model(name)
+        except (OSError, ValueError, DistsimError):
+            continue
+        if model is not None:
+            sizes.used |= {key, "tokenizer_type", "library"}
+            return model.name, model.vocab
+    return None
 
 
 def _attention(sizes: Sizes, hidden: int, heads: int) -> Iterator[tuple[str, Any]]:

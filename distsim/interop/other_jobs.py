@@ -154,10 +154,11 @@ def _typed(told: Mapping[str, str], kinds: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def _unread(keys: Iterable[str], used: frozenset[str]) -> list[str]:
-    """Keys that nothing here read and that may change an answer; not those that head others."""
+    """Keys that nothing here read, by themselves or their last parts, and that may change an answer; not those that
+    head others."""
     known, heads = used | CONSUMED | HARMLESS | {*ELSEWHERE}, {key[:place] for key in keys for place in _dots(key)}
     return [key for key in keys
-            if last_of(key) not in known and key not in heads and not SECTIONS & set(key.split("."))
+            if not {key, last_of(key)} & known and key not in heads and not SECTIONS & set(key.split("."))
             and meant_by(key) is None and not without_effect(last_of(key))]  # fmt: skip
 
 
