@@ -37,6 +37,15 @@ def test_what_changes_nothing_is_told_by_traffic_and_step(
     assert not told(job, "has no effect")
 
 
+def test_replicas_that_average_after_every_step_are_told() -> None:
+    """They are slower than those that reduce gradients, which backward hides."""
+    job = {**DENSE, "gpus": 16, "sync": "local-sgd"}
+    assert told(job, "--sync-every not given: replicas average parameters after every step")
+    assert not told({**job, "sync_every": 1}, "--sync-every not given")
+    assert distsim.step(**job).seconds == distsim.step(**job, sync_every=1).seconds
+    assert distsim.step(**job, sync_every=500).seconds < distsim.step(**DENSE, gpus=16).seconds
+
+
 def test_a_choice_of_sharded_logits_on_one_rank_is_told_by_memory_too() -> None:
     assert "--no-loss-parallel has no effect with tp 1" in distsim.memory(**DENSE, gpus=8, loss_parallel=False).notes
 

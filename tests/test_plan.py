@@ -749,6 +749,10 @@ def test_the_batch_grows_with_the_cluster() -> None:
     told = StepBatch(8192, most_tokens=23.4e6, sparse=True).words([2048])
     assert "2,048 sequences (16.8M tokens) per step: " in told and "the 23.4M tokens" in told
     assert "1,024 to 4,096 sequences (4.19M to 16.8M tokens) per step" in grows.words([4096, 1024, 1024])
+    assert "odd factor" not in told and "odd factor" not in StepBatch(4096, most_tokens=7.2e6).words([2048])
+    odd = StepBatch(4096, most_tokens=7.2e6)
+    assert odd.sequences(100_000) == 3125  # 2^5 times that
+    assert "divide the batch; 3,125 is more: an odd factor of the accelerators" in odd.words([1000, 3125])
 
 
 def test_spot_machines_that_are_taken_away() -> None:

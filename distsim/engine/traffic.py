@@ -19,7 +19,7 @@ from distsim.engine.footprint.states import filled_experts
 from distsim.engine.jobs.exchange import Exchange, exchange_of
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
-from distsim.engine.jobs.no_effect import loss_note, sync_note
+from distsim.engine.jobs.no_effect import average_note, loss_note, sync_note
 from distsim.engine.jobs.reference import pair_note
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import Stage, build_stages
@@ -176,8 +176,8 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
 
 def _notes(setup: Setup, exchange: Exchange) -> list[str]:
     layout, job = setup.layout, setup.job
-    notes = [*timed_notes(job, "traffic"), *filter(None, (sync_note(setup), loss_note(job, layout),
-             pair_note(job, layout.micro_batch)))]  # fmt: skip
+    notes = [*timed_notes(job, "traffic"), *filter(None, (sync_note(setup), average_note(job),
+             loss_note(job, layout), pair_note(job, layout.micro_batch)))]  # fmt: skip
     if (
         job.clip is None
         and not exchange.clip

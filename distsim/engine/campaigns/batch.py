@@ -15,6 +15,8 @@ USUAL_STEP_TOKENS = 4_000_000
 TOKENS_PER_ACCELERATOR = 2048
 """Below this many tokens of a step on each accelerator, more of them hardly help: Llama 2 on 2,000 GPUs has so many
 (arXiv:2307.09288, section 2.2), Llama 3 on 16,384 half of it (arXiv:2407.21783, table 4)."""
+ROUNDED = 2**0.5 * (1 + 1e-9)
+"""By how much rounding to a power of two times an odd factor exceeds what was wanted, at most."""
 ADAPTED_SEQUENCES = 64
 """Sequences per optimizer step with which adapters are tuned: 16 for 7B and 13B and 64 for 33B and 65B (QLoRA,
 arXiv:2305.14314, table 9), 128 (tloen/alpaca-lora README)."""
@@ -70,7 +72,18 @@ class StepBatch:
         tokens = " to ".join(dict.fromkeys(count(size * self.seq) for size in (sizes[0], sizes[-1])))
         return (
             f"--global-batch not given: using {least_to_most(sizes)} sequences ({tokens} tokens) per step: "
-            f"{self._rule}, rounded so that ranks divide the batch"
+            f"{self._rule}, rounded so that ranks divide the batch{self._beyond(sizes)}"
+        )
+
+    def _beyond(self, sizes: Iterable[int]) -> str:
+        """Which of these sequences per step are more than the rule allows, and why; empty where none are."""
+        most = ROUNDED * max(self.most_tokens, USUAL_STEP_TOKENS)
+        odd = [size for size in sizes if size * self.seq > most and not self.adapted]
+        if not odd:
+            return ""
+        return (
+            f"; {least_to_most(odd)} is more: an odd factor of the accelerators, which tensor parallel ranks and "
+            "stages of powers of two leave to data parallelism"
         )
 
     @property

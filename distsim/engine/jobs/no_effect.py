@@ -13,6 +13,18 @@ if TYPE_CHECKING:
     from distsim.specs.layout import Layout
 
 
+OUTER_STEPS = 500
+"""Steps between two synchronisations in Douillard et al. 2023, DiLoCo (arXiv:2311.08105), section 3."""
+
+
+def average_note(job: Job) -> str:
+    """Where replicas that take steps of their own are to synchronise nobody knows how often."""
+    if job.sync != "local-sgd" or job.sync_every is not None:
+        return ""
+    return (f"--sync-every not given: replicas average parameters after every step, which sends no less than reducing "
+            f"gradients; DiLoCo did after {OUTER_STEPS}: --sync-every {OUTER_STEPS}")  # fmt: skip
+
+
 def loss_note(job: Job, layout: Layout) -> str:
     """Where a choice of sharded logits has no effect."""
     unread = job.loss_parallel is not None and layout.tp == 1

@@ -19,7 +19,7 @@ from distsim.engine.jobs.dp_overlap import data_overlap_note
 from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of
 from distsim.engine.jobs.framework_notes import beyond_default, narrow_alone
 from distsim.engine.jobs.lacking import lacking
-from distsim.engine.jobs.no_effect import loss_note, sync_note
+from distsim.engine.jobs.no_effect import average_note, loss_note, sync_note
 from distsim.engine.jobs.reference import pair_note, unmeasured_note
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tp_overlap import overlap_note
@@ -145,6 +145,7 @@ class StepReport:
             dispatcher_note(self.setup.job, self.setup.layout),
             data_overlap_note(self.setup.job, self.setup.model, self.setup.layout),
             sync_note(self.setup),
+            average_note(self.setup.job),
             loss_note(self.setup.job, self.setup.layout),
             unmeasured_note(self.setup.job),
             pair_note(self.setup.job, self.setup.layout.micro_batch),
