@@ -8,6 +8,7 @@ import numpy
 import pytest
 
 import distsim
+from distsim.cli.app import run
 from distsim.engine.timelines.in_flight import flights_of
 from distsim.engine.timelines.schedule_shape import flights, in_flight, weight_versions
 from distsim.errors import DistsimError
@@ -81,6 +82,36 @@ def test_the_first_stage_holds_what_1f1b_does_and_the_others_as_many() -> None:
         assert waits.flight == (4 - stage, stage)
         more = split[stage].categories["activations"] - plain[stage].categories["activations"]
         assert more == pytest.approx(stage * waits.each)
+
+
+@pytest.mark.parametrize(
+    ("tp", "shared", "plain", "split"),
+    [(1, False, [25.4, 19.1, 12.8, 12.4], [25.4, 25.4, 25.4, 26.8]),
+     (8, False, [8.7, 6.5, 4.4, 2.3], [8.7, 8.7, 8.7, 9.0]), (8, True, [3.2, 2.4, 1.6, 1.6], [3.8, 4.5, 5.2, 6.0])],
+)  # fmt: skip
+def test_gradients_that_wait_whole_fill_later_stages(
+    tp: int, shared: bool, plain: list[float], split: list[float]
+) -> None:
+    """What docs/memory.md tells: only with sequence parallelism do later stages need more than the first."""
+    job = {"gpu": "h100-sxm", "tp": tp, "pp": 4, "gpus": 8 * tp, "global_batch": 16, "seq": 4096}
+    for name, want in (("1f1b", plain), ("zb-h1", split)):
+        stages = distsim.memory("llama-2-13b", **job, schedule=name, sequence_parallel=shared).stages
+        assert [round(stage.categories["activations"] / 2**30, 1) for stage in stages] == want
+
+
+def test_what_waits_is_listed_and_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "memory gpt3-13b --tp 8 --pp 4 --gpus 32 --global-batch 16 --gpu h100-sxm --explain --schedule"
+    assert run([*words.split(), "zb-h1"]) in (0, 1)
+    table = capsys.readouterr().out.partition("Waits for weight gradients of a dense layer")[2].partition("\n\n")[0]
+    rows = [line.split() for line in table.splitlines()[2:]]
+    sizes = [int(row[-3].replace(",", "")) for row in rows]
+    assert sum(sizes[:-1]) == sizes[-1] and rows[-1][0] == "total"
+    report = distsim.memory("gpt3-13b", tp=8, pp=4, gpus=32, global_batch=16, gpu="h100-sxm", schedule="zb-h1")
+    assert sizes[-1] * report.stages[0].layers == report.stages[0].waiting.each
+    whole = [int(row[-3].replace(",", "")) for row in rows if row[1] == "mlp.down.output_gradient"]
+    assert whole == [2 * report.setup.layout.seq * report.setup.model.hidden]  # of all ranks' tokens
+    assert run([*words.split(), "1f1b"]) in (0, 1)
+    assert "Waits for weight gradients" not in capsys.readouterr().out
 
 
 def test_autograd_keeps_the_graph_until_weight_gradients_are_made() -> None:

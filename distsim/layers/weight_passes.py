@@ -19,7 +19,12 @@ WIDE_INPUT = ".input_fp32"
 def later_bytes(operations: Iterable[Operation], *, keeps_graph: bool = False) -> Number:
     """Bytes of one micro-batch that wait for weight gradients, those that recomputation made again too; with
     ``keeps_graph`` all that forward kept waits beside the gradients of outputs."""
-    return saved_bytes([_later(operation, keeps_graph) for operation in operations])
+    return saved_bytes(later_rows(operations, keeps_graph=keeps_graph))
+
+
+def later_rows(operations: Iterable[Operation], *, keeps_graph: bool = False) -> list[Operation]:
+    """The same rows with what waits instead of what they save."""
+    return [_later(operation, keeps_graph) for operation in operations]
 
 
 def _later(operation: Operation, keeps_graph: bool) -> Operation:

@@ -20,6 +20,7 @@ from distsim.formula import REGISTRY
 from distsim.layers.ledger import Block, distinct_saved, dropped_by
 from distsim.layers.recompute import named_saved, op_level_saved
 from distsim.layers.stacked import stacked_saved
+from distsim.layers.weight_passes import later_rows
 from distsim.report import terminal
 from distsim.report.style import Style, columns
 from distsim.units import duration, gib
@@ -127,6 +128,8 @@ def memory_lines(report: MemoryReport, stage: StageMemory, term: Style) -> list[
     for figure in _all_figures(report, stage):
         made += figure_lines(figure)
     made += ["", *moment_lines(stage, term), "", *_kept(stage, term), "", *_ledger(report.setup, stage.stage, term), ""]
+    if stage.waiting.flight.waiting:
+        made += [*_later(report.setup, stage.stage, term), ""]
     return [part for line in made for part in wrapped(term.plain(line))]
 
 
@@ -189,6 +192,23 @@ def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
         for parameter in operation.parameters
     ]
     yield from columns(["operation", "parameter", "kind", "elements"], owned, (0, 1, 2))
+
+
+def _later(setup: Setup, stage: int, term: Style) -> Iterator[str]:
+    """What of a usual layer waits for weight gradients: inputs of products and gradients of their outputs, and with
+    autograd's graph all else."""
+    built = build_stages(setup)[stage]
+    if not built.layers:
+        return
+    block, _ = built.usual_layer
+    rows = later_rows(block.operations, keeps_graph=setup.framework.buffers.weight_passes_keep_graph)
+    sizes = distinct_saved(rows)
+    owners = {tensor.name: (row.name, tensor.shape) for row in reversed(rows) for tensor in row.saved}
+    cells = [[owners[name][0], name, owners[name][1], amount(one), gib(one)] for name, one in sizes.items() if one]
+    total = sum(sizes.values())
+    yield term.bold(f"Waits for weight gradients of a {block.name} layer, one micro-batch on one rank")
+    table = [*cells, ["total", "", "", amount(total), gib(total)]]
+    yield from columns(["operation", "tensor", "shape", "bytes", "size"], table, (0, 1, 2))
 
 
 def _saved_rows(block: Block, setup: Setup) -> Iterator[tuple[str, str, str, Any]]:
