@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
 
 import distsim
+from distsim.cli.app import run
 from distsim.engine.advice.pairs import MOST_PAIRS, pairs
 from distsim.engine.advice.restored import OFFLOADING, restored
 from distsim.engine.jobs.resolve import Setup, resolve
-from distsim.report.step import quicker_lines
+from distsim.report.step import quicker_lines, searched
 from distsim.report.style import style
 from distsim.specs.job import Job
 
@@ -147,3 +149,12 @@ def test_few_pairs_are_computed() -> None:
     many = [Chunks(count) for count in range(2, 20)]
     assert not list(pairs(resolve(Job.read(GIANT)), many, resolved))
     assert len(asked) == MOST_PAIRS and all(len(options) > 1 for options in asked)
+
+
+def test_many_gpus_end_with_the_search_of_all_layouts(capsys: pytest.CaptureFixture[str]) -> None:
+    job = {"model": "llama-2-7b", "gpu": "h100-sxm", "gpus": 64, "tp": 8, "pp": 2, "dp_comm_overlap": False}
+    last = "".join(searched(resolve(Job.read(job)), style()))
+    expected = "distsim search llama-2-7b --gpu h100-sxm --gpus 64 --global-batch 4 --no-dp-comm-overlap"
+    assert last == f"All layouts, ranked: {expected}"
+    assert run(shlex.split(expected)[1:]) == 0 and "best by throughput" in capsys.readouterr().out
+    assert not searched(resolve(Job.read({**job, "gpus": 16})), style())

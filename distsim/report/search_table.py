@@ -174,8 +174,8 @@ def recompute_word(one: Choice) -> str:
 
 
 def limits(one: Choice, full: bool, most: int, brief: dict[str, str]) -> str:
-    """What keeps a layout from being faster: the largest parts of its step beside computation, what of that waits for the
-    host, and full memory."""
+    """What keeps a layout from being faster: the largest parts of its step beside computation, waiting for the host in
+    it, and full memory."""
     report = one.report
     shares = {name: seconds / report.seconds for name, seconds in report.breakdown.items() if name != "compute"}
     if (waits := report.host_wait_seconds / report.seconds) >= HOST_SHARE:

@@ -27,6 +27,8 @@ INKS: dict[str, tuple[str, Colour]] = {
 WIDEST_BAR = 96
 HOST_SHARE = 0.05
 """Share of a step spent waiting for the host, from which it is reported."""
+PART_SHARE = 0.01
+"""Share of a step that a part must have of that to say so."""
 MANY_GPUS = 64
 """GPUs from which on layouts far from the job's own are pointed to: eight nodes of eight, where each degree can be
 several numbers. Assumed."""
@@ -135,17 +137,14 @@ def breakdown(report: StepReport, term: Style) -> list[str]:
 
 
 def _waits(report: StepReport) -> dict[str, str]:
-    """By part, how much of it the GPU waits for the host, if long enough to matter; together no more than a step would
-    save, as exchanges hide in some of it."""
-    left, least, told = report.host_wait_seconds, HOST_SHARE * report.seconds, dict[str, str]()
-    if left < least:
-        return told
-    for name in ("compute", "recompute"):
-        waits = min(report.host_waits[name], left)
-        left -= max(waits, 0.0)
-        if waits >= least:
-            told[name] = f"of it {duration(waits)} waiting for kernel launches"
-    return told
+    """By part, how much of it the GPU waits for the host, where that is long enough to matter; together no more than
+    the step would save, as exchanges hide in some of it."""
+    if report.host_wait_seconds < HOST_SHARE * report.seconds:
+        return {}
+    waits = {name: max(report.host_waits[name], 0.0) for name in ("compute", "recompute")}
+    part = min(1.0, report.host_wait_seconds / (sum(waits.values()) or 1.0))
+    return {name: f"of it {duration(part * seconds)} waiting for kernel launches"
+            for name, seconds in waits.items() if part * seconds >= PART_SHARE * report.seconds}  # fmt: skip
 
 
 def quicker_lines(report: StepReport, quicker: Sequence[Faster], term: Style) -> list[str]:

@@ -86,8 +86,8 @@ def launch_waits(setup: Setup, times: Mapping[str, Any]) -> tuple[float, float]:
 def pass_times(setup: Setup, **instead: float) -> dict[str, Any]:
     """Forward, input gradient, weight gradient and full backward, in seconds, of every stage, or where stages hold
     several of every chunk in model order: the first with the embedding, the last with head and loss, whichever stages
-    hold these. And a hop, or where some lie between nodes one of each link. ``instead`` are numbers that replace those of
-    the job's timing."""
+    hold these. And a hop, or where some lie between nodes one of each link. ``instead`` are numbers of another
+    timing than the job's."""
     refuse_unjoined(setup, setup.layout.gpus)
     timing, layout = {**timing_of(setup).model_dump(), **instead}, layout_numbers(setup)
     work, waits = work_of(setup), [0.0]
