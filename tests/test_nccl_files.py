@@ -204,6 +204,9 @@ def test_a_calibrated_profile_changes_the_jobs_that_name_it(tmp_path: Path, caps
     log, profile = tmp_path / "all_reduce.log", tmp_path / "mine.toml"
     log.write_text(HEAD.format(op="all_reduce", ranks=ranks) + "\n".join(lines) + "\n")
     assert run(["calibrate", "--nccl-tests", str(log), "--gpu", "h100-sxm", "--output", str(profile)]) == 0
+    assert "nothing is kept" not in capsys.readouterr().err
+    assert run(["calibrate", "--nccl-tests", str(log), "--gpu", "h100-sxm"]) == 0
+    assert "nothing is kept: --output FILE writes a network profile" in capsys.readouterr().err
     job = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 8}
     usual, mine = (distsim.comm(**job, profile=one).collectives for one in (None, str(profile)))
     assert sum(row.seconds for row in mine) > 2 * sum(row.seconds for row in usual)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from shell import piped
 
 import distsim
 
@@ -44,6 +45,12 @@ def test_replicas_that_average_after_every_step_are_told() -> None:
     assert not told({**job, "sync_every": 1}, "--sync-every not given")
     assert distsim.step(**job).seconds == distsim.step(**job, sync_every=1).seconds
     assert distsim.step(**job, sync_every=500).seconds < distsim.step(**DENSE, gpus=16).seconds
+
+
+@pytest.mark.parametrize(("group", "told"), [(1, "ZeRO 3 over 1 rank;"), (2, "ZeRO 3 over 2 ranks;")])
+def test_groups_of_one_are_one_rank(group: int, told: str) -> None:
+    words = ("memory", "gpt2", "--gpu", "h100-sxm", "--gpus", "8", "--zero", "3", "--zero-group", str(group))
+    assert told in piped(*words).stdout
 
 
 def test_a_choice_of_sharded_logits_on_one_rank_is_told_by_memory_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from distsim.cli.app import run
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.variants import base_setup
 from distsim.engine.layouts.ways import without_stages
-from distsim.report.search import simulated_lines
+from distsim.report.search import lines, simulated_lines
+from distsim.report.style import Style
 from distsim.specs.job import Job
 
 
@@ -59,3 +61,11 @@ def test_what_a_file_keeps_at_one_value_is_told(
     assert f"tp, zero, micro-batch, sequence-parallel are fixed by {file}; to search them: {free}\n" in told
     assert run([*words, "--job", str(file), *free.split()]) == 0
     assert "fixed by" not in capsys.readouterr().err
+
+
+def test_one_layout_draws_nothing_and_leaves_no_gap() -> None:
+    report = distsim.search("llama-7b", gpu="h100-sxm", gpus=8, tp=8, zero=0, micro_batch=1, recompute="none",
+                            global_batch=8, sequence_parallel="on")  # fmt: skip
+    told = lines(report, Style(120, 0, unicode=True))
+    assert len(report.front) == 1 and not any("Pareto" in line for line in told)
+    assert all(one or other for one, other in itertools.pairwise(told))

@@ -14,6 +14,7 @@ import pytest
 
 from distsim import catalog, preset_kinds
 from distsim.cli.app import run
+from distsim.report.console import trimmed
 from distsim.report.prices import SPARE
 from tests.shell import Done, piped
 
@@ -257,3 +258,17 @@ def test_prices_of_one_accelerator_over_all_lists() -> None:
 def test_schedules_are_listed_elsewhere() -> None:
     done = show("schedules")
     assert (done.returncode, "distsim pipeline --list" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("words", [["show", "gpus"], ["show", "gpus", "h100-sxm"], ["show", "families"]])
+@pytest.mark.parametrize("colour", ["", "1"])
+def test_no_line_ends_in_blanks(words: list[str], colour: str) -> None:
+    """Every cell of the last column was padded to its width."""
+    told = piped(*words, COLUMNS="140", **({"NO_COLOR": "", "FORCE_COLOR": "1"} if colour else {})).stdout
+    assert ("\x1b[" in told) is bool(colour)
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in told.splitlines()]
+    assert len(plain) > 10 and not any(line.endswith(" ") for line in plain)
+
+
+def test_blanks_before_the_end_of_a_colour_go_too() -> None:
+    assert trimmed("a \x1b[1mb  \x1b[0m  ") == "a \x1b[1mb\x1b[0m" and trimmed("  ") == ""

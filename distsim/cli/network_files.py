@@ -40,7 +40,9 @@ def calibrate_nccl_tests(
     profile = engine.fit(found, name, gpus_per_node, internode_gbps_per_gpu, network, spec)
     for note in profile.notes:
         talk.note(note)
-    if output is not None:
+    if output is None:
+        talk.note("nothing is kept: --output FILE writes a network profile, which jobs take as --profile FILE")
+    else:
         _write(output, engine.toml(profile, f"{len(found.samples)} measurements of {Path(file).name}"))
     if json:
         print(json_module.dumps(engine.to_dict(profile), indent=1))

@@ -119,11 +119,11 @@ def _answer(made: Plan, chosen: Option, setup: Setup, seed: int, today: datetime
         ))  # fmt: skip
     dates = finish_dates(chosen, seed)
     p10, p50, p90 = (days(dates.quantile(share) / DAY) for share in (0.1, 0.5, 0.9))
-    share = "" if wish.days is None else f"; {kept(made, dates.share_within(wish.days * DAY))}"
+    share = "" if wish.days is None else f"; {kept(made, chosen)}"
     told += [_tiles(chosen), paragraph(
-        f"Median finish after {p50}; one run in ten finishes before {p10}, one in ten after {p90}{share} "
+        f"Median finish after {p50}; one run in ten finishes before {p10}, one in ten after {p90} "
         f"({len(dates.seconds):,} simulated campaigns with uncertain step time, {dates.failures.mean():,.1f} failures "
-        f"each on average, seed {seed})."
+        f"each on average, seed {seed}){share}."
     )]  # fmt: skip
     told += [paragraph(f"Deadline: {words}.") for words in (unsure(made),) if words]
     told += [paragraph(f"Extra costs: {words}.") for words in (besides(made, chosen, today),) if words]

@@ -64,7 +64,8 @@ def _layout_words(setup: Setup) -> list[str]:
     degrees += (
         [SEQUENCES[bool(layout.sequence_parallel)]] if asked.sequence_parallel is not None and layout.tp > 1 else []
     )
-    group = f" over {layout.zero_group:,} ranks" if layout.zero and layout.zero_group != layout.dp * layout.cp else ""
+    shards = f" over {layout.zero_group:,} rank{'s' * (layout.zero_group != 1)}"
+    group = shards if layout.zero and layout.zero_group != layout.dp * layout.cp else ""
     schedule = [f"schedule {layout.schedule}"] if layout.pp > 1 and layout.schedule not in USUAL_SCHEDULES else []
     shared = [f"{layout.vocab_parallel} over the stages"] if layout.vocab_parallel else []
     return [*degrees, *schedule, *shared, f"ZeRO {layout.zero}{group}"]

@@ -86,7 +86,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
     dates = finish_dates(chosen, seed)
     p10, p50, p90 = (days(dates.quantile(share) / DAY) for share in (0.1, 0.5, 0.9))
     wish = made.request.wish.days
-    within = "" if wish is None else f"; {kept(made, dates.share_within(wish * DAY))}"
+    within = f"; {kept(made, chosen)}" if wish is not None else ""
     terms, mean = chosen.candidate.goodput, chosen.interruptions
     few, idle = number(mean, 0 if mean >= 10 else 1), rented_whole(chosen)
     bound = [f"{'bought  ' if chosen.quote.owned else 'reserved'}    {owed(chosen)}"] if owed(chosen) else []
@@ -94,8 +94,8 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
     return [
         *told, "",
         f"{term.bold('cheapest in detail')}: {layout_words(chosen)}; {software(made, chosen)}",
-        f"finish      median {p50}, 10th percentile {p10}, 90th {p90}{within} "
-        f"({len(dates.seconds):,} simulated campaigns with uncertain step time, seed {seed})",
+        f"finish      median {p50}, 10th percentile {p10}, 90th {p90} "
+        f"({len(dates.seconds):,} simulated campaigns with uncertain step time, seed {seed}){within}",
         *(f"deadline    {words}" for words in (unsure(made),) if words),
         f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {gpu_hours(chosen)} GPU-hours",
         *(f"extra       {words}" for words in (besides(made, chosen, today),) if words),

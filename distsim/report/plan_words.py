@@ -78,10 +78,10 @@ def interval(option: Option) -> str:
     return f"{dollars(option.dollars_at(option.days_low))} to {dollars(option.dollars_at(option.days_high))}"
 
 
-def kept(made: Plan, share: float) -> str:
-    """How many of the simulated campaigns keep to the deadline."""
+def kept(made: Plan, option: Option) -> str:
+    """How many runs of an option keep to the deadline, as its row of the table has it."""
     wish = made.request.wish.days
-    return "" if wish is None else f"{share:.0%} within {days_words(wish)}"
+    return "" if wish is None else f"{punctual(made, option)} within {days_words(wish)}"
 
 
 def within(wish: Wish) -> str:

@@ -30,9 +30,8 @@ def lines(report: SearchReport, term: Style) -> list[str]:
             *simulated_lines(report),
             *tight_lines(report),
             "",
-            *plot(report, term),
-            "",
         ]
+        made += [*drawn, ""] if (drawn := plot(report, term)) else []
         made += almost_lines(report, term)
         made.append(f"Best: {command(report.best[0])}")
         return made
