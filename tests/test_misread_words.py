@@ -98,7 +98,10 @@ def test_an_overlap_that_a_yaml_turns_off_is_off(tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize(
     ("words", "option", "value", "unread"),
-    [("--attention-backend unfused", "attention", "eager", ""), ("--attention-backend fused", "attention", "flash", ""),
+    [("--attention-backend unfused", "attention", "eager", ""),
+     ("--attention-backend AttnBackend.local", "attention", "eager", ""),
+     ("--attention-backend AttnBackend.auto --cross-entropy-fusion-impl native", "attention", "flash", ""),
+     ("--attention-backend fused", "attention", "flash", ""),
      ("--attention-backend odd", "attention", "flash", "--attention-backend (odd)"),
      ("--optimizer dist_odd", "optimizer", "adamw", "--optimizer (dist_odd)"),
      ("--optimizer sgd", "optimizer", "sgd", ""),

@@ -152,6 +152,11 @@ def text_of(key: str, found: Here, value: Any, framework: str) -> str | None:
     return _word(name, f"{value}")
 
 
+def kernel_word(text: str) -> str:
+    """A kernel of attention without the class that logs of Megatron print before it (``AttnBackend.auto``)."""
+    return text.lower().rpartition(".")[2]
+
+
 def _word(name: str, text: str) -> str | None:
     from distsim import catalog
     from distsim.schedules.names import plain
@@ -164,7 +169,7 @@ def _word(name: str, text: str) -> str | None:
     if name == "lora_targets":
         return "all-linear" if text in ALL_PRODUCTS else text if re.fullmatch(r"\w+(?:,\w+)*", text) else None
     if name == "attention":
-        return "eager" if text.lower() in COMPOSED else None
+        return "eager" if kernel_word(text) in COMPOSED else None
     if name == "quantize":
         return text if text in BITS.values() else None
     if name == "recompute":

@@ -6,13 +6,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from distsim.interop.other_megatron import ADAMS, names_optimizer
-from distsim.interop.other_options import ACCUMULATED, ADAPTERS, COMPOSED, DEGREES, FUSED, NUMBERS, meant_by, text_of
+from distsim.interop.other_options import (
+    ACCUMULATED,
+    ADAPTERS,
+    COMPOSED,
+    DEGREES,
+    FUSED,
+    NUMBERS,
+    kernel_word,
+    meant_by,
+    text_of,
+)
 from distsim.interop.other_precisions import understood
 from distsim.interop.other_stated import NODES, PER_NODE, Stated, last_of
 from distsim.interop.other_sums import STRATEGIES
 from distsim.other_names import Here
 
-_NOTHING = ("", "none", "null", "~", "auto", "no", "false", "default")
+_NOTHING = ("", "none", "null", "~", "auto", "no", "false", "default", "native")
 """Words that leave a setting as it is."""
 _WHOLE = ("full", "freeze")
 """Ways to tune that adapters are not."""
@@ -65,7 +75,7 @@ def _as_it_is(key: str, found: Here, value: Any) -> bool:
     if name == "precision":
         return understood(key, value)
     if name == "attention":
-        return value is True or word in (*FUSED, *COMPOSED)
+        return value is True or kernel_word(word) in (*FUSED, *COMPOSED)
     if name == "lora_rank" and isinstance(value, str):
         return word in (*ADAPTERS, *_WHOLE)
     if name in DEGREES or name in NUMBERS:
