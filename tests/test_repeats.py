@@ -18,10 +18,11 @@ from distsim.engine.steps.timeline import timeline_of
 from distsim.engine.timelines.simulation import Pipeline
 from distsim.report import pipeline_text
 from distsim.report.gantt import Scale, Shares, spread
-from distsim.schedules import repeats, zb_auto
+from distsim.schedules import repeats, split_passes
 from distsim.schedules.registry import SCHEDULES, build
 from distsim.schedules.repeats import Repeats, further
-from distsim.schedules.zb_auto import Times, order
+from distsim.schedules.split_passes import Times
+from distsim.schedules.zb_auto import order
 
 ALL_FORWARDS_FIRST = ("gpipe", "looped-bfs")
 NEVER = 10**12
@@ -32,7 +33,8 @@ def told(monkeypatch: MonkeyPatch, least: int) -> Iterator[None]:
     """Orders of so many actions are told by what repeats in them."""
     with monkeypatch.context() as patch:
         patch.setattr(repeats, "MANY_ACTIONS", least)
-        patch.setattr(zb_auto, "MANY", zb_auto.MANY if least < NEVER else NEVER)
+        for name in ("MANY", "FEWER"):
+            patch.setattr(split_passes, name, getattr(split_passes, name) if least < NEVER else NEVER)
         yield
 
 

@@ -70,7 +70,7 @@ def pipeline(
     placed = {"placement": placement, "chains": chains}
     bounds = {"memory_limit": memory_limit, "group": group, "weight_memory": weight_memory}
     if order is None:
-        parts, total, programs = _named(name, stages, micro, chunks, times, hop, bounds, placed)
+        parts, total, programs = _named(name, stages, micro, chunks, times, hop, {**bounds, "loss": loss}, placed)
     else:
         parts, total, programs = _given(order, stages, micro, chunks, placed, {"schedule": schedule, **bounds})
     parts = _fusion(parts, fused, fused_time, programs is not None)
@@ -100,7 +100,7 @@ def _named(
     name: str, stages: int | None, micro: int | None, chunks: int | None, times: PassTimes, hop: Time,
     bounds: dict[str, Any], others: dict[str, Any],
 ) -> tuple[Schedule, int, Programs]:  # fmt: skip
-    """A named schedule under bounds; ``others`` are options that only a given order takes."""
+    """A named schedule, found for its bounds and loss; ``others`` are options that only a given order takes."""
     given.refuse("a named schedule takes no {}", "only a given order does", **others)
     return *named_order(stages, micro, name, chunks, times, hop, **bounds), None
 

@@ -1,40 +1,30 @@
-"""ZB-p: a zero-bubble order found for the given times under a memory limit (Qi et al. 2023, Zero bubble pipeline
-parallelism, section 4). The greedy heuristic of the paper is tried with its three switches in all eight settings."""
+"""A zero-bubble order found for the given times under a memory limit (the aim of ZB-p: Qi et al. 2023, Zero bubble
+pipeline parallelism, section 4): the shortest of those that several heuristics find."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from itertools import product
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from distsim.errors import DistsimError
-from distsim.schedules.action import Action, Orders
-from distsim.schedules.repeats import Repeats, further
+from distsim.schedules import repeats, zb_h1, zb_h2, zb_paper, zb_ready
+from distsim.schedules.action import Action
+from distsim.schedules.split_passes import Found, Times, Way, timed
 
-MANY = 16
-"""Micro-batches per stage from which on the order is searched for repeats; a stage may hold no more than so many, as
-all that it holds are compared."""
-NOTHING = 1e-9
-"""Share of the longest pass below which a difference in times is only rounding."""
-
-
-class Times(NamedTuple):
-    """Seconds per stage of the three passes, and of a hop."""
-
-    forward: Sequence[float]
-    input_gradient: Sequence[float]
-    weight_gradient: Sequence[float]
-    hop: float = 0.0
+ALIKE = 1e-3
+"""Share of a makespan by which an order may be longer than another and still be as good; the longest span of a stage
+then decides, which is what stages pay that begin their next step as soon as they are done."""
+COMPARED = 2**14
+"""Micro-batches, over all stages, that heuristics are compared by where there are more; the best one then orders all.
+Of many the fewer tell which it is, as what it takes to fill and to drain weighs little."""
 
 
 def order(
     stages: int, micro: int, chunks: int = 1, limit: int | None = None, times: Times | None = None, kept: float = 1.0
 ) -> Sequence[Sequence[Action]]:
-    """The order with the shortest longest stage. A stage holds at most the memory of ``limit`` micro-batches (default 2
-    stages, the paper's ZB-2p): all of one from its forward to its input gradient, then the share ``kept`` that its
-    weight gradient reads (the paper's M_W over M_B). Where a micro-batch leaves all stages as the one before did, as it
-    soon does where they are alike, further ones do the same; they are counted instead of being walked through."""
+    """The order with the smallest makespan, of those alike the one with the shortest longest stage. A stage holds at
+    most the memory of ``limit`` micro-batches (default 2 stages, the paper's ZB-2p): all of one from its forward to its
+    input gradient, then the share ``kept`` that its weight gradient reads (the paper's M_W over M_B)."""
     limit = 2 * stages if limit is None else limit
     if limit < 1:
         raise DistsimError(f"a memory limit of {limit} micro-batches per stage allows none", "give at least 1")
@@ -43,210 +33,44 @@ def order(
             f"the share of memory kept for weight gradients is {kept:g}", "give more than 0 and at most 1"
         )
     times = times or Times([1] * stages, [1] * stages, [1] * stages)
-    tries = (
-        _Greedy(stages, micro, limit, times, switches, kept).run() for switches in product((True, False), repeat=3)
-    )
-    return min(tries, key=lambda greedy: greedy.longest()).found()
+    few = min(micro, max(COMPARED // stages, stages))
+    return _shortest(stages, few, limit, times, kept)(micro).orders
 
 
-class _State(NamedTuple):
-    """Where all stages are after a micro-batch."""
-
-    counts: Sequence[int]
-    times: Sequence[float]
-    now: float
-    bubble: Sequence[float]
-    places: Sequence[int]
-
-
-class _Loop(NamedTuple):
-    """What repeats: where it begins and ends in each stage's order, how often more, and how long it takes."""
-
-    begin: Sequence[int]
-    end: Sequence[int]
-    times: int
-    seconds: float
+def _shortest(stages: int, micro: int, limit: int, times: Times, kept: float) -> Way:
+    """The heuristic that finds the shortest order. Those of the paper go first: where one of them is as short as any
+    order can be, no more are tried."""
+    asked = stages, limit, times, kept
+    tried = [(way, way(micro).seconds) for way in zb_paper.ways(*asked)]
+    tried += [(way, way(micro).seconds) for way in _fixed(stages, limit, times)]
+    if min(seconds.whole for _, seconds in tried) > least(stages, micro, limit, times) * (1 + ALIKE):
+        tried += [(way, way(micro).seconds) for way in zb_ready.ways(stages, micro, *asked[1:])]
+    most = min(seconds.whole for _, seconds in tried) * (1 + ALIKE)
+    way, _ = min((one for one in tried if one[1].whole <= most), key=lambda one: (one[1].span, one[1].whole))
+    return way
 
 
-class _Greedy:
-    """Builds all stages' orders micro-batch by micro-batch: forwards down the stages, input gradients back up."""
+def _fixed(stages: int, limit: int, times: Times) -> Iterator[Way]:
+    """The orders that are the same for all times, as far as their memory is allowed."""
+    for make, needed in ((zb_h1.order, stages), (zb_h2.order, 2 * stages - 1)):
+        if limit >= needed:
+            yield partial(_as_made, partial(make, stages), stages, times)
 
-    def __init__(
-        self, stages: int, micro: int, limit: int, times: Times, switches: tuple[bool, ...], kept: float
-    ) -> None:
-        self.stages, self.micro, self.limit, self.times, self.kept = stages, micro, limit, times, kept
-        self.bubble_before_first, self.prefer_backward, self.fill_early = switches
-        self.orders: Orders = [[] for _ in range(stages)]
-        self.count = {kind: [0] * stages for kind in "FIW"}
-        self.ends: dict[str, list[list[float]]] = {kind: [[] for _ in range(stages)] for kind in "FI"}
-        self.now = [0.0] * stages
-        self.begin = [0.0] * stages
-        self.bubble = [0.0] * stages
-        self.cost = {"F": times.forward, "I": times.input_gradient, "W": times.weight_gradient}
-        self.loop: _Loop | None = None
-        self.over: set[int] = set()
-        """Stages that did something with this micro-batch because their slack is no greater."""
 
-    def longest(self) -> float:
-        """Span of the slowest stage, from its first start to its last end."""
-        repeated = self.loop.times * self.loop.seconds if self.loop else 0.0
-        return repeated + max(end - begin for end, begin in zip(self.now, self.begin, strict=True))
+def _as_made(make: Callable[[int], Sequence[Sequence[Action]]], stages: int, times: Times, micro: int) -> Found:
+    orders = (repeats.by_rounds(make, stages, micro, 1) if micro > COMPARED // stages else None) or make(micro)
+    return Found(orders, timed(orders, times))
 
-    def found(self) -> Sequence[Sequence[Action]]:
-        """The orders, with repeating parts given once."""
-        if self.loop is None:
-            return self.orders
-        places = zip(self.orders, self.loop.begin, self.loop.end, strict=True)
-        times = self.loop.times
-        return [Repeats(one[:end], one[begin:end], times, one[end:], 1, further) for one, begin, end in places]
 
-    def run(self) -> _Greedy:
-        last = self.stages - 1
-        for s in range(self.stages):
-            self._put(s, "F")
-        for s, extra in enumerate(self._warmup()):
-            for _ in range(extra):
-                self._put(s, "F")
-        for s in range(last, -1, -1):
-            self._put(s, "I")
-        before = self._state() if self.micro > MANY * self.stages >= self.limit else None
-        done = 1
-        while done < self.micro:
-            done += 1
-            for s in self._forwards_wanted():
-                self._make_room(s)
-                self._fill(s, self.ends["F"][s - 1][self.count["F"][s]] + self.times.hop if s else None)
-                self._put(s, "F")
-            for s in range(last, -1, -1):
-                ready = self.ends["I"][s + 1][self.count["I"][s]] + self.times.hop if s < last else None
-                self._fill(s, ready)
-                if s == 0 and self.count["F"][0] == self.micro:
-                    self._weights(0, self.count["I"][0])
-                self._put(s, "I")
-            if before is not None and self.loop is None:
-                before = self._looked(before)
-        for s in range(self.stages):
-            self._weights(s, self.micro)
-        return self
-
-    def _state(self) -> _State:
-        """How the stages stand to each other. Counts are over the first stage's input gradients, times over when it is
-        done."""
-        base, done = self.now[0], self.count["I"][0]
-        times = [now - base for now in self.now]
-        for s in range(1, self.stages):
-            times += [end - base for end in self.ends["F"][s - 1][self.count["F"][s] :]]
-        counts = [count - done for each in self.count.values() for count in each]
-        return _State(counts, times, base, list(self.bubble), [len(order) for order in self.orders])
-
-    def _looked(self, before: _State) -> _State:
-        """The state after a micro-batch; where all further ones do as this one did, all but the last few are taken as
-        done."""
-        state = self._state()
-        times = self.micro - self.count["F"][0] - 1
-        if times > 0 and state.counts == before.counts and self._goes_on(before, state):
-            self.micro -= times
-            self.bubble = [one + times * (one - other) for one, other in zip(self.bubble, before.bubble, strict=True)]
-            self.loop = _Loop(before.places, state.places, times, state.now - before.now)
-        self.over.clear()
-        return state
-
-    def _goes_on(self, before: _State, state: _State) -> bool:
-        """Whether nothing changes from one micro-batch to the next but how much stages have idled, and that no more
-        decides anything: those that idle less than others do already what they would with any more slack."""
-        near = NOTHING * max(map(max, self.cost.values()))
-        if any(abs(one - other) > near for one, other in zip(state.times, before.times, strict=True)):
-            return False
-        rates = [one - other for one, other in zip(state.bubble, before.bubble, strict=True)]
-        least = max(state.bubble) - max(rates)
-        behind = [s for s, rate in enumerate(rates) if max(rates) - rate > near]
-        return all(s not in self.over and state.bubble[s] < least for s in behind)
-
-    def _beyond_slack(self, s: int, wait: float) -> bool:
-        """Whether a wait is longer than what stage s has idled less than the one that idled most."""
-        beyond = wait > max(0.0, *self.bubble) - self.bubble[s]
-        if beyond:
-            self.over.add(s)
-        return beyond
-
-    def _due(self, s: int) -> int:
-        """Weight gradients that must go before another forward fits."""
-        ahead, waiting = self.count["F"][s] - self.count["I"][s], self.count["I"][s] - self.count["W"][s]
-        over = (ahead + 1 - self.limit) / self.kept + waiting
-        return max(0, min(math.ceil(over - NOTHING), waiting))
-
-    def _weights(self, s: int, until: int) -> None:
-        while self.count["W"][s] < until:
-            self._put(s, "W")
-
-    def _put(self, s: int, kind: str) -> None:
-        i = self.count[kind][s]
-        start = self.now[s]
-        if kind == "F" and s > 0:
-            start = max(start, self.ends["F"][s - 1][i] + self.times.hop)
-        if kind == "I" and s < self.stages - 1:
-            start = max(start, self.ends["I"][s + 1][i] + self.times.hop)
-        if self.count["F"][s]:
-            self.bubble[s] += start - self.now[s]
-        else:
-            self.begin[s] = start
-        self.now[s] = start + self.cost[kind][s]
-        if kind != "W":
-            self.ends[kind][s].append(self.now[s])
-        self.count[kind][s] += 1
-        action: Action = (kind, s, i)
-        self.orders[s].append(action)
-
-    def _warmup(self) -> list[int]:
-        """Further forwards per stage before its first backward: as many as fit into the wait and the memory."""
-        last = self.stages - 1
-        extra = [0] * self.stages
-        back = self.now[last] + self.cost["I"][last]
-        for s in range(last - 1, -1, -1):
-            cost = self.now[s]
-            arrival = back + self.times.hop
-            while 1 + extra[s] < min(self.micro, self.limit):
-                beyond = cost + self.cost["F"][s] > arrival if self.bubble_before_first else cost >= arrival
-                if beyond:
-                    break
-                cost += self.cost["F"][s]
-                extra[s] += 1
-            back = max(cost, arrival) + self.cost["I"][s]
-        for s in range(1, self.stages):
-            while extra[s] > 0 and extra[s] >= extra[s - 1] and 1 + extra[s] < self.micro:
-                extra[s] -= 1
-            extra[s] = min(extra[s], extra[s - 1])  # with all of them run ahead, none before the stage above has
-        return extra
-
-    def _forwards_wanted(self) -> list[int]:
-        """Stages that run one more forward now: no stage runs ahead of one that pauses behind it."""
-        wanted = [self.count["F"][s] < self.micro and not self._pause(s) for s in range(self.stages)]
-        for s in range(self.stages - 2, -1, -1):
-            wanted[s] = wanted[s] and wanted[s + 1]
-        return [s for s in range(self.stages) if wanted[s]]
-
-    def _pause(self, s: int) -> bool:
-        """Whether stage s should rather wait for a backward than run another forward."""
-        forward = self.count["F"]
-        if not self.prefer_backward or s + 1 >= self.stages or forward[s] < forward[s + 1] + 2:
-            return False
-        after = self.now[s + 1] + self.cost["F"][s + 1] + self.cost["I"][s + 1] + self.times.hop
-        if self.now[s] >= after:
-            return True
-        if self.now[s] + self.cost["F"][s] + self._due(s) * self.cost["W"][s] <= after:
-            return False
-        return not self._beyond_slack(s, after - self.now[s])
-
-    def _make_room(self, s: int) -> None:
-        self._weights(s, self.count["W"][s] + self._due(s))
-
-    def _fill(self, s: int, ready: float | None) -> None:
-        """Weight gradients in the wait for ``ready``; one more that overruns it where the wait is worth it."""
-        if ready is None:
-            return
-        count, cost = self.count, self.cost["W"][s]
-        while count["W"][s] < count["I"][s] and self.now[s] + cost <= ready:
-            self._put(s, "W")
-        open_gap = count["W"][s] < count["I"][s] and self.now[s] < ready
-        if open_gap and (self.fill_early or self._beyond_slack(s, ready - self.now[s])):
-            self._put(s, "W")
+def least(stages: int, micro: int, limit: int, times: Times) -> float:
+    """Seconds that no order can undercut: a stage begins when the first forward reaches it, has forwards within the
+    limit for the first round trip to the last stage, works, and lets the last input gradient reach the first stage."""
+    trips = zb_ready.round_trips(stages, times)
+    seconds = head = tail = 0.0
+    for forward, gradient, weights, trip in zip(*times[:3], trips, strict=True):
+        wait = max(0.0, trip - forward * min(micro, limit))
+        after = max(micro * weights, tail + times.weight_gradient[0])
+        seconds = max(seconds, head + wait + micro * (forward + gradient) + after)
+        head += forward + times.hop
+        tail += gradient + times.hop
+    return seconds

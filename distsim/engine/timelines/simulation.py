@@ -19,7 +19,7 @@ from distsim.formulas.bubbles import bubble_fraction
 from distsim.schedules import registry
 from distsim.schedules.action import Schedule
 from distsim.schedules.repeats import short
-from distsim.schedules.zb_auto import Times
+from distsim.schedules.split_passes import Times
 
 PassTimes = tuple[Time | None, Time | None, Time | None, Time | None]
 
@@ -129,7 +129,7 @@ def simulated(
 def named_order(
     stages: int | None, micro: int | None, name: str, chunks: int | None,
     times: PassTimes, hop: Time,
-    memory_limit: int | None = None, group: int | None = None, weight_memory: float | None = None,
+    memory_limit: int | None = None, group: int | None = None, weight_memory: float | None = None, loss: float = 0.0,
 ) -> tuple[Schedule, int]:  # fmt: skip
     """The actions of a named schedule, and its micro-batches."""
     p = whole_number_given(stages, "stages", "--stages 4")
@@ -150,7 +150,7 @@ def named_order(
     options: dict[str, Any] = {"limit": memory_limit, "group": group, "kept": weight_memory}
     if "times" in kind.options:
         empty = Schedule(name, [[] for _ in range(p)], list(range(p)), [list(range(p))], 1, [1] * p)
-        costs = given.costs(empty, *times)
+        costs = given.costs(empty, *times, loss=loss)
         slowest = hop if isinstance(hop, (int, float)) else max(hop, default=0.0)
         options["times"] = Times(costs.forward, costs.input_gradient, costs.weight_gradient, slowest)
     return registry.build(name, p, m, count, **options), m
