@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from itertools import accumulate, product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +64,15 @@ def found(stages: int, micro: int, limit: int, **times: Any) -> float:
 def test_orders_are_nearly_the_shortest(stages: int, micro: int, limit: int, least: int) -> None:
     """The paper's heuristic alone, which warms up less than it may, took up to 2.1 times as long."""
     assert least <= found(stages, micro, limit) <= 1.05 * least
+
+
+def test_the_table_of_the_page_on_pipelines() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    for name, makespans in (
+        ("found", [found(8, 32, limit) for limit in range(2, 9)]),
+        ("shortest", [least for stages, micro, _, least in SHORTEST if (stages, micro) == (8, 32)]),
+    ):
+        assert f"| {name} | {' | '.join(f'{one:.0f}' for one in makespans)} |" in page
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
