@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy
 import pytest
 
+import distsim
 from distsim import catalog
 from distsim.engine.jobs.hardware import profile_of
 from distsim.engine.plans.energy import draw
@@ -94,6 +95,16 @@ def test_measured_watts_of_h100() -> None:
 def test_carbon_of_a_run() -> None:
     """OLMo 2 7B: 131 MWh at PUE 1.2 and 0.332 kg/kWh are its 52 t."""
     assert energy.emitted_tonnes(131e3 * 1.2, 0.332) == pytest.approx(52, rel=0.01)
+
+
+def test_what_runs_once_more_draws_what_it_drew() -> None:
+    """Its products keep a chip as busy: watts had followed MFU, and fell by 3% where all layers are recomputed."""
+    layout = {"gpu": ["h100-sxm"], "gpus": [256], "tp": [8], "pp": [4], "zero": [1], "micro_batch": [1]}
+    once, again = (
+        distsim.plan("llama-3-70b", "1T", recompute=how, recompute_layers=layers, **layout).options[0]
+        for how, layers in (("none", None), ("full", [20]))
+    )
+    assert again.mfu < 0.8 * once.mfu and again.watts == pytest.approx(once.watts, rel=0.005)
 
 
 def test_watts_rise_with_utilisation_up_to_the_label() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from distsim.engine.jobs.resolve import Setup
@@ -12,6 +11,7 @@ from distsim.report import terminal
 from distsim.report.prose import folded
 from distsim.report.style import columns
 from distsim.specs.modules import IMPLIED
+from distsim.specs.stage_layers import written
 
 VALUE_ROOM = 32
 """Columns for the values of options; longer lists go on below."""
@@ -48,7 +48,7 @@ def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
     rows = []
     for name, value in setup.to_dict().items():
         shown = "none" if value in (None, []) else f"{value}"
-        shown = _counts(value) if name == "stage_layers" else shown
+        shown = written(value) if name == "stage_layers" else shown
         shown = ",".join(value) if name == "zeropp" and value else shown
         shown = "all" if name == "recompute_layers" and value < 0 else shown
         first, *rest = _lists(shown) if terminal.width() else [shown]
@@ -67,9 +67,3 @@ def options_data(setup: Setup, origins: Mapping[str, str]) -> dict[str, Any]:
     """The same as plain data, for JSON."""
     told = {name: origin_of(setup, origins, name) for name in setup.to_dict()}
     return {"schema": "distsim.config/1", "job": setup.written(), "origins": told}
-
-
-def _counts(layers: Sequence[int]) -> str:
-    """``7,8*14,7``, as ``--stage-layers`` takes it."""
-    runs = [(number, len(list(alike))) for number, alike in itertools.groupby(layers)]
-    return ",".join(str(number) if times == 1 else f"{number}*{times}" for number, times in runs)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import groupby
 
 REST = -1
 """Stands for the stages between those that are named, which share the rest of the layers equally."""
@@ -27,6 +29,12 @@ def parse(text: str) -> tuple[int, ...]:
     if len(found) > MOST or sum(found) > MOST:
         raise ValueError(f"{text!r} names more than {MOST} stages or layers")
     return found
+
+
+def written(layers: Sequence[int]) -> str:
+    """``7,8*14,7``: counts as ``parse`` takes them, alike neighbours together."""
+    runs = [(count, len(list(alike))) for count, alike in groupby(layers)]
+    return ",".join(str(count) if times == 1 else f"{count}*{times}" for count, times in runs)
 
 
 def predictions(text: str) -> int:

@@ -23,8 +23,6 @@ HARDWARE = {"gpus", "gpu"}
 """Families that cost money."""
 FREE_UNTIL = 3
 """Changes at once that are tried before a mend that costs money may end the search."""
-
-
 LEAST_FREED = 0.005
 """Share of a job's memory that a setting put back must free to be tried together with others."""
 

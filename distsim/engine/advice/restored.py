@@ -6,13 +6,13 @@ Which were stated the job itself tells, and what it has without one of them is c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from distsim.engine.jobs.drives import DRIVEN
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.errors import DistsimError
 from distsim.specs.rules import divisors
+from distsim.specs.stage_layers import written
 
 SETTINGS = {
     "schedule": "schedule {}", "vpp": "{} model chunks per stage", "stage_layers": "layers placed as by default",
@@ -77,10 +77,8 @@ def _defaults(setup: Setup, name: str) -> dict[str, Any]:
 def _typed(setup: Setup, name: str) -> Any:
     """The value of an option in a resolved job, as it is typed."""
     if name == "stage_layers":
-        if len(setup.chunk_layers) <= FEW_CHUNKS:
-            return ",".join(map(str, setup.chunk_layers))
-        runs = ((count, len(list(same))) for count, same in groupby(setup.chunk_layers))
-        return ",".join(f"{count}*{times}" if times > 1 else f"{count}" for count, times in runs)
+        few = len(setup.chunk_layers) <= FEW_CHUNKS
+        return ",".join(map(str, setup.chunk_layers)) if few else written(setup.chunk_layers)
     return setup.to_dict()[name]
 
 

@@ -32,6 +32,11 @@ class _Heard:
 _heard = functools.lru_cache(maxsize=KEPT_TEXTS)(_Heard)
 
 
+def told(pattern: re.Pattern[str], text: str) -> set[str]:
+    """What the first group of a pattern is wherever it fits in a text."""
+    return {found[1] for found in pattern.finditer(text)} if hit(pattern, text) else set()
+
+
 def hit(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     """The first place in a text that a pattern fits. Remembered by the pattern itself, not by what it says: some say so
     much that it takes as long to compare them as to search."""

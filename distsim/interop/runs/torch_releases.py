@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from distsim.interop.runs.hits import hit
+from distsim.interop.runs.hits import told
 from distsim.interop.runs.table import Run
 
 TORCH = {
@@ -18,17 +18,12 @@ _NAMED = re.compile(r"(?<![\w-])(?:py)?torch(?: ?[=v:]+ ?| )v?(\d\.\d+)(?!\d)", 
 
 def names_torch(run: Run, release: tuple[int, int]) -> bool:
     """Whether notes name this release of torch or a newer one, and no older one."""
-    named = [tuple(map(int, one.split("."))) for one in _releases(run)]
+    named = [tuple(map(int, one.split("."))) for one in told(_NAMED, run.notes)]
     return bool(named) and min(named) >= release
 
 
 def torch_released(run: Run) -> float | None:
     """The year of the torch that notes name; None where they name none, one that is newer than all of these, or
     several."""
-    named = _releases(run)
+    named = told(_NAMED, run.notes)
     return TORCH.get(named.pop()) if len(named) == 1 else None
-
-
-def _releases(run: Run) -> set[str]:
-    """All releases that notes name."""
-    return {found[1] for found in _NAMED.finditer(run.notes)} if hit(_NAMED, run.notes) else set()

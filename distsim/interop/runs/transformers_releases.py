@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from distsim.interop.runs.hits import hit
+from distsim.interop.runs.hits import told
 from distsim.interop.runs.table import Run
 
 TRANSFORMERS = {
@@ -27,7 +27,7 @@ _NAMED = re.compile(r"(?<![\w-])transformers(?: ?[=v:]+ ?| v?)(4\.\d+|5)(?!\d)",
 
 def transformers_released(run: Run) -> float | None:
     """The year of the transformers that notes name; None where they name none, or several."""
-    named = {found[1] for found in _NAMED.finditer(run.notes)} if hit(_NAMED, run.notes) else set()
+    named = told(_NAMED, run.notes)
     if len(named) != 1:
         return None
     (release,) = named
