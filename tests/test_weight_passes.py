@@ -99,7 +99,8 @@ def test_gradients_that_wait_whole_fill_later_stages(
         assert [round(stage.categories["activations"] / 2**30, 1) for stage in stages] == want
 
 
-def test_what_waits_is_listed_and_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_waits_is_listed_and_adds_up(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # rows in one line each
     words = "memory gpt3-13b --tp 8 --pp 4 --gpus 32 --global-batch 16 --gpu h100-sxm --explain --schedule"
     assert run([*words.split(), "zb-h1"]) in (0, 1)
     table = capsys.readouterr().out.partition("Waits for weight gradients of a dense layer")[2].partition("\n\n")[0]
