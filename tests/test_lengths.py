@@ -31,3 +31,10 @@ def test_no_length_is_beyond_the_cap_or_no_number(shape: float, mean: float, cap
     )  # fmt: skip
     assert 0 <= gamma_share(shape, cap * shape / mean) <= 1 + 1e-9
     assert all(0 <= length <= cap * (1 + 1e-9) for length in (kept, cut, dropped))
+
+
+def test_a_cap_far_beyond_all_lengths_changes_nothing() -> None:
+    """Steps as wide as the whole distribution would find no sample in it."""
+    assert longest_tokens(4884.4, 2017.75, 946398.0, 1) == pytest.approx(2017.75, rel=2e-3)
+    near, far = (longest_tokens(2.0, 100.0, cap, 8) for cap in (4e3, 1e6))
+    assert far == pytest.approx(near, rel=5e-3)

@@ -31,7 +31,7 @@ def gamma_share(shape: Number, value: Number) -> Number:
 
 
 def _gamma_series(shape: float, value: float) -> float:
-    if value > shape + FAR * math.sqrt(shape) + FAR:
+    if value > _far(shape):
         return 1.0
     term = total = 1 / shape
     count = shape
@@ -53,8 +53,14 @@ def kept_tokens(shape: Number, mean: Number, cap: Number) -> Number:
 def longest_tokens(shape: Number, mean: Number, cap: Number, samples: Number, kept: Number = 1.0) -> Number:
     """Mean length of the longest of some samples that are cut off at ``cap``; or, with the share of them that is
     ``kept``, where longer ones are dropped."""
-    shares = [gamma_share(shape, cap * shape / mean * (step + 0.5) / LENGTHS) / kept for step in range(LENGTHS)]
-    return cap * (1 - sum(share**samples for share in shares) / LENGTHS)
+    reach = minimum(cap * shape / mean, _far(shape))
+    shares = [minimum(gamma_share(shape, reach * (step + 0.5) / LENGTHS) / kept, 1.0) for step in range(LENGTHS)]
+    return reach * mean / shape * (1 - sum(share**samples for share in shares) / LENGTHS)
+
+
+def _far(shape: Number) -> Number:
+    """Units of scale above which a gamma distribution has nothing left: midpoints up to a far cap would miss it all."""
+    return shape + FAR * shape**0.5 + FAR
 
 
 @formula(unit="tokens", source=f"{_LONGEST}; dropped samples leave the distribution below the cap")
