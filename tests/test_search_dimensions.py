@@ -10,6 +10,7 @@ import numpy
 import pytest
 
 from distsim import catalog
+from distsim.engine.corrections.correction import correction_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.layouts.bounds import CLOSED, SIMULATED, USUAL, Bounds, parse_bounds
 from distsim.engine.layouts.fold import Block, fold, setup_at
@@ -22,6 +23,10 @@ from distsim.engine.layouts.space import AXES, Group, groups
 from distsim.engine.layouts.variants import FIXED, parse_batches, parse_offloads, parse_precisions, variants
 from distsim.engine.memory import memory_of
 from distsim.engine.step import seconds_of
+from distsim.engine.steps.breakdown import timing_of
+from distsim.engine.steps.composed import composed
+from distsim.engine.steps.simulated import ALWAYS_EXACT, LEARNED, simulated_seconds
+from distsim.engine.steps.work import work_of
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 from distsim.specs.support import Supports
@@ -46,7 +51,10 @@ def same(block: Block, chance: random.Random) -> None:
     update: dict[str, Any] = {**dict.fromkeys(FIXED), **setup_at(base, layout)}
     job = base.job.model_copy(update=update)
     setup = resolve(job, {"accelerator": base.accelerator, "cluster": base.cluster, "framework": base.framework})
-    assert float(block.seconds[inside]) == pytest.approx(seconds_of(setup), rel=1e-9), layout
+    closed = composed(work_of(setup), timing_of(setup), correction_of(setup))
+    assert float(block.seconds[inside]) == pytest.approx(closed.seconds, rel=1e-9), layout
+    if setup.layout.schedule in (*LEARNED, *ALWAYS_EXACT):
+        assert seconds_of(setup) == closed.seconds
     assert float(block.peak[inside]) == pytest.approx(memory_of(setup).worst.peak, rel=1e-9), layout
 
 
@@ -154,7 +162,9 @@ def test_schedules_without_closed_form_are_simulated_for_the_best() -> None:
     for one in report.kept.every.found:
         if one.layout["schedule"] in SIMULATED:
             again = choice(one, {}).report
-            assert again.seconds == pytest.approx(one.seconds, rel=1e-9)
+            closed = composed(again.work, again.timing, again.correction)
+            assert closed.seconds == pytest.approx(one.seconds, rel=1e-9)
+            assert again.seconds == pytest.approx(simulated_seconds(closed), rel=1e-9)
             assert again.memory.worst.peak == pytest.approx(one.peak, rel=1e-9)
 
 

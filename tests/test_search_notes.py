@@ -39,7 +39,7 @@ def test_layers_that_no_pipeline_divides(model: str, framework: str, bounds: dic
 def test_the_event_simulation_is_told_of_pipelines_alone() -> None:
     """Beside layouts without stages the one with a pipeline is as far off as by itself."""
     job: dict[str, Any] = {"model": "mathstral-7b", "gpu": "h100-sxm", "gpus": 8, "global_batch": 16, "seq": 2048}
-    plain, staged = distsim.search(**job, top=3, pp=1), distsim.search(**job, top=3, pp=8, schedule="zb-v")
+    plain, staged = distsim.search(**job, top=3, pp=1), distsim.search(**job, top=3, pp=8, vpp=2)
     one = replace(staged, best=staged.best[:1])
     assert simulated_lines(plain) == []
     assert simulated_lines(one) == simulated_lines(replace(one, best=(*plain.best, *one.best)))

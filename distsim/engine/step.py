@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.corrections.correction import UNPUBLISHED, Publication, correction_of, nearest_of
+from distsim.engine.corrections.correction import UNPUBLISHED, Correction, Publication, correction_of, nearest_of
 from distsim.engine.exchanges.reach import refuse_beyond, refuse_unjoined
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of
-from distsim.engine.steps.breakdown import breakdown_of, scaled, timing_of
+from distsim.engine.steps.breakdown import timing_of
+from distsim.engine.steps.composed import ComposedStep, composed
 from distsim.engine.steps.report import Interval, StepReport
+from distsim.engine.steps.simulated import as_simulated
 from distsim.engine.steps.work import work_of
 from distsim.specs.job import Job
 from distsim.specs.named import Named, job_of
@@ -30,13 +32,15 @@ def step_of(setup: Setup) -> StepReport:
     from distsim.engine.steps.intervals import interval_of
 
     refuse_beyond(setup, setup.layout.gpus)
-    work = work_of(setup)
-    timing = timing_of(setup)
-    correction = correction_of(setup)
-    breakdown = scaled(breakdown_of(work, timing, correction.state), correction)
-    interval = interval_of(work, sum(breakdown.values()), correction)
-    near = nearest_of(setup, correction)
-    return StepReport(setup, work, timing, near, breakdown, interval, memory_of(setup))
+    made = predicted(setup, correction_of(setup))
+    interval = interval_of(made.work, made.seconds, made.correction)
+    near = nearest_of(setup, made.correction)
+    return StepReport(setup, made.work, made.timing, near, made.breakdown, interval, memory_of(setup))
+
+
+def predicted(setup: Setup, correction: Correction) -> ComposedStep:
+    """The time of one optimizer step at the numbers that hold for a setup, as similar runs correct it."""
+    return as_simulated(composed(work_of(setup), timing_of(setup), correction))
 
 
 @catalog.settled()
@@ -45,15 +49,12 @@ def timed(setup: Setup, published: Publication = UNPUBLISHED) -> tuple[float, In
     from distsim.engine.steps.intervals import interval_of
 
     refuse_unjoined(setup, setup.layout.gpus)
-    correction = correction_of(setup, published)
-    work = work_of(setup)
-    seconds = sum(scaled(breakdown_of(work, timing_of(setup), correction.state), correction).values())
-    return seconds, interval_of(work, seconds, correction)
+    made = predicted(setup, correction_of(setup, published))
+    return made.seconds, interval_of(made.work, made.seconds, made.correction)
 
 
 @catalog.settled()
 def seconds_of(setup: Setup) -> float:
     """The step time alone."""
     refuse_unjoined(setup, setup.layout.gpus)
-    correction = correction_of(setup)
-    return sum(scaled(breakdown_of(work_of(setup), timing_of(setup), correction.state), correction).values())
+    return predicted(setup, correction_of(setup)).seconds

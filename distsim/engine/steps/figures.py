@@ -27,22 +27,19 @@ from distsim.engine.steps.copies import copied, copies_left
 from distsim.engine.steps.flop_figures import utilisation_figures
 from distsim.engine.steps.kernel_figures import product_figures
 from distsim.engine.steps.laid import ends_apart
-from distsim.engine.steps.ramp import lengths_of, ramp_of, slowest_of
+from distsim.engine.steps.pipeline_figures import pipeline_figures, simulation_figure
 from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds
 from distsim.formulas.step import (
-    apart_seconds,
     at_share_seconds,
     exposed_seconds,
     jitter_share,
     micro_batch_seconds,
     paced_seconds,
     queued_seconds,
-    ramp_seconds,
     scaled_seconds,
     step_seconds,
 )
-from distsim.specs.layout import Layout
 
 FITTED = "presets/timing/fitted.toml"
 COMPOSED = "distsim/engine/steps/compose.py"
@@ -244,32 +241,6 @@ def _hiding(figures: Figures, label: str, one: Hiding, timing: Mapping[str, floa
              compute_seconds=float(one.beside), exposed_fraction=timing["exposed_fraction"])  # fmt: skip
 
 
-def _pipelined(
-    figures: Figures, stages: list[_Stage], sizes: Mapping[str, Any], timing: Mapping[str, float], layout: Layout
-) -> tuple[float, float]:
-    """Seconds that a pipeline idles while it fills and drains, and that its forwards and backwards take for being paced
-    apart."""
-    passes = [float(stage.batch.seconds - stage.batch.shared) for stage in stages]
-    summed = sum(stage.numbers["count"] * one for stage, one in zip(stages, passes, strict=True))
-    if layout.vocab_parallel:
-        words = "one micro-batch without vocabulary parallelism"
-        figures.note(words, max(passes), "s", "no stage computes logits while the pipeline fills and drains")
-    parts = [stage.numbers for stage in stages], [stage.batch for stage in stages], sizes, timing
-    ramp = float(ramp_of(*parts))
-    if sizes["uneven"]:
-        lengths = lengths_of(*parts)
-        words = f"idle time of {layout.schedule} relative to 1F1B with as many chunks"
-        figures.note(words, ramp, "1", f"forward {lengths.forward:.3f} and weight gradients {lengths.weights:.3f} "
-                     "of a micro-batch; docs/pipeline.md, passes of any length")  # fmt: skip
-    waits = ramp * float(figures.use(f"pipeline ramp (x {ramp:.4g} for {layout.schedule})", ramp_seconds,
-                         sum_of_stages=summed, slowest_stage=max(passes), chunks=sizes["vpp"]))  # fmt: skip
-    if not sizes["forwards_first"]:
-        return waits, 0.0
-    apart = float(figures.use("forwards and backwards paced apart", apart_seconds, **slowest_of(*parts[:2])._asdict(),
-                              micro_batches=sizes["micro_batches"], chunks=sizes["vpp"]))  # fmt: skip
-    return waits, apart
-
-
 def _step(
     report: StepReport, stages: list[_Stage], slowest: _Stage, sizes: Mapping[str, Any], timing: Mapping[str, float]
 ) -> Figures:
@@ -281,7 +252,8 @@ def _step(
                 communication=whole - forward - backward)  # fmt: skip
     figures.use("all micro-batches", scaled_seconds, seconds=whole, factor=sizes["micro_batches"])
     after = max(float(stage.after.seconds) for stage in stages)
-    waits, apart = _pipelined(figures, stages, sizes, timing, layout) if layout.pp > 1 else (0.0, 0.0)
+    each = [stage.numbers for stage in stages], [stage.batch for stage in stages]
+    waits, apart = pipeline_figures(figures, *each, sizes, timing, layout) if layout.pp > 1 else (0.0, 0.0)
     jitter = float(figures.use("jitter, as a share of all of the above", jitter_share, jitter=timing["jitter"],
                                gpus=sizes["gpus"]))  # fmt: skip
     figures.note("fixed time per step", timing["step_seconds"], "s", f"step_seconds ({FITTED})")
@@ -294,6 +266,7 @@ def _step(
     if math.isclose(step_seconds(**parts_of), report.seconds, rel_tol=1e-9):
         figures.use("step", step_seconds, source, **parts_of)
     else:
+        simulation_figure(figures, report)
         figures.note("step", report.seconds, "s", source)
     utilisation_figures(figures, report)
     return figures

@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from distsim.engine.corrections.correction import Correction
 from distsim.engine.corrections.known_runs import unlike_own
 from distsim.engine.corrections.own_peaks import own_peak_note
 from distsim.engine.corrections.unfitted import unfitted
@@ -21,18 +20,16 @@ from distsim.engine.jobs.framework_notes import beyond_default, narrow_alone
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.no_effect import average_note, loss_note, sync_note
 from distsim.engine.jobs.reference import pair_note, unmeasured_note
-from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tp_overlap import overlap_note
 from distsim.engine.jobs.words import few
 from distsim.engine.kernels.alignment import odd_vocabulary
 from distsim.engine.kernels.weights import few_threads
 from distsim.engine.memory import MemoryReport
 from distsim.engine.networks.unknown import unknown_links
-from distsim.engine.steps.breakdown import breakdown_of, scaled
-from distsim.engine.steps.simulated import asynchronous_note, simulated_note
-from distsim.engine.steps.work import Work, recompute_factor
+from distsim.engine.steps.composed import ComposedStep, composed
+from distsim.engine.steps.simulated import as_simulated, asynchronous_note, simulated_note
+from distsim.engine.steps.work import recompute_factor
 from distsim.formulas.flops import flops_utilisation
-from distsim.specs.timing import Timing
 from distsim.units import duration
 
 UNLIKELY_MFU = 0.75
@@ -57,14 +54,9 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class StepReport:
+class StepReport(ComposedStep):
     """The answer of ``distsim step``."""
 
-    setup: Setup
-    work: Work
-    timing: Timing
-    correction: Correction
-    breakdown: dict[str, float]
     interval: Interval
     memory: MemoryReport
 
@@ -81,11 +73,6 @@ class StepReport:
     def peak_memory(self) -> int:
         """Bytes on the fullest GPU."""
         return self.memory.peak
-
-    @property
-    def seconds(self) -> float:
-        """Time of one optimizer step."""
-        return sum(self.breakdown.values())
 
     @property
     def tokens_per_second(self) -> float:
@@ -123,7 +110,7 @@ class StepReport:
         """Seconds by which each part of a step is longer because the GPU waits for a host that issues kernels: what it
         would save if issuing took none; negative where something is hidden less by shorter computation."""
         free = self.timing.model_copy(update={"kernel_issue_seconds": 0.0})
-        computed = scaled(breakdown_of(self.work, free, self.correction.state), self.correction)
+        computed = as_simulated(composed(self.work, free, self.correction)).breakdown
         return {name: seconds - computed[name] for name, seconds in self.breakdown.items()}
 
     @functools.cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distsim import catalog
@@ -13,7 +14,7 @@ from distsim.formulas.bubbles import least_makespan
 from distsim.units import duration
 
 if TYPE_CHECKING:
-    from distsim.engine.steps.report import StepReport
+    from distsim.engine.steps.composed import ComposedStep
 
 MOST_ACTIONS = 50_000
 """Passes of a pipeline that are simulated within some tens of milliseconds."""
@@ -21,10 +22,13 @@ ALWAYS_EXACT = ("naive", "gpipe")
 """Schedules whose closed form holds for stages of any lengths."""
 WORTH_TELLING = 0.02
 """How far a simulated step is from a composed one before that is reported: what repeated runs differ by."""
+LEARNED = ("1f1b", "interleaved-1f1b")
+"""Schedules of nearly all measured runs. Corrections by similar runs were learned of their closed form and hold what it
+is off by, so that a simulated bubble would count that twice (docs/findings/layouts-and-settings.md)."""
 
 
 @catalog.settled()
-def simulated_seconds(report: StepReport) -> float | None:
+def simulated_seconds(report: ComposedStep) -> float | None:
     """The step with its pipeline run by the event simulation, each stage in its own time; None without a pipeline, or
     where it has too many passes."""
     from distsim.engine.steps.timeline import timeline_of
@@ -35,7 +39,19 @@ def simulated_seconds(report: StepReport) -> float | None:
     return report.seconds - timeline_of(report).slack
 
 
-def in_doubt(report: StepReport) -> bool:
+def as_simulated(step: ComposedStep) -> ComposedStep:
+    """The step with the bubble that the event simulation gives, where the closed form's is in doubt and no measured
+    runs tell by how much."""
+    if step.setup.layout.schedule in LEARNED or not in_doubt(step):
+        return step
+    seconds = simulated_seconds(step)
+    if seconds is None:
+        return step
+    bubble = max(step.breakdown["pipeline_bubble"] + seconds - step.seconds, 0.0)
+    return replace(step, breakdown={**step.breakdown, "pipeline_bubble": bubble})
+
+
+def in_doubt(report: ComposedStep) -> bool:
     """Whether the closed form's bubble may be inexact for these stages, so that the step is simulated: uneven stages
     under split backwards, V shapes and two directions; chunks, of which one has the output layer; under 1F1B a slowest
     stage that is not the last."""
@@ -53,7 +69,7 @@ def in_doubt(report: StepReport) -> bool:
     return bool((composed - least) * scale > WORTH_TELLING * report.seconds)
 
 
-def _micro_batches(report: StepReport) -> list[float]:
+def _micro_batches(report: ComposedStep) -> list[float]:
     """Seconds of one micro-batch on each stage."""
     from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
 
@@ -64,7 +80,7 @@ def _micro_batches(report: StepReport) -> list[float]:
     return [found[stage] for stage in sorted(found)]
 
 
-def asynchronous_note(report: StepReport) -> str:
+def asynchronous_note(report: ComposedStep) -> str:
     """What a bubble means under schedules that do not empty their pipeline before weights are updated."""
     layout, bubble = report.setup.layout, report.breakdown["pipeline_bubble"]
     if (
@@ -79,7 +95,7 @@ def asynchronous_note(report: StepReport) -> str:
     )
 
 
-def simulated_note(report: StepReport) -> str:
+def simulated_note(report: ComposedStep) -> str:
     """A note with the event simulation's step time where the closed form is in doubt and the two differ."""
     seconds = simulated_seconds(report) if in_doubt(report) else None
     off = 0.0 if seconds is None else seconds / report.seconds - 1

@@ -20,6 +20,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, folded
 from distsim.engine.steps.after import AfterLast, Hiding, after_last
 from distsim.engine.steps.compose import layout_numbers, micro_batch, own_numbers, stage_numbers
+from distsim.engine.steps.composed import ComposedStep
 from distsim.engine.steps.content import Piece, Priced, content_of, longest_first, pieces_of, priced_blocks
 from distsim.engine.steps.passes import (
     REDUCE,
@@ -32,7 +33,6 @@ from distsim.engine.steps.passes import (
     forward_pass,
     weight_pass,
 )
-from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.work import LINKS, ONCE, kind_of, kinds_of, share_counted
 from distsim.engine.timelines.simulation import Pipeline, simulated
 from distsim.formulas.bubbles import interleaved_group
@@ -67,7 +67,7 @@ class Part:
 class StepTimeline:
     """A step's streams. Times of ``run`` and ``parts`` are the model's; ``scale`` corrects them by similar runs."""
 
-    report: StepReport
+    report: ComposedStep
     parts: tuple[Part, ...]
     run: Pipeline
     drained: float
@@ -178,7 +178,7 @@ def _within(segments: Iterator[Segment], begin: float, end: float) -> Iterator[S
     return (one for one in segments if one.end > begin and one.start < end)
 
 
-def timeline_of(report: StepReport) -> StepTimeline:
+def timeline_of(report: ComposedStep) -> StepTimeline:
     """Lay a predicted step out in time."""
     setup = report.setup
     layout, timing = layout_numbers(setup, report.correction.state), report.timing.model_dump()
