@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import seconds_of
 from distsim.engine.steps.after import after_last
 from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
+from distsim.engine.steps.timeline import AHEAD, timeline_of
 from distsim.engine.steps.work import work_of
+from distsim.engine.timelines.simulation import simulated
 from distsim.engine.traffic_compare import sync_cost
 from distsim.interop.runs import Run
 from tests.test_host import TIMING
@@ -137,8 +140,6 @@ def test_traffic_lets_one_pass_hide_what_comes_once_in_a_step() -> None:
 
 
 def test_a_pipeline_that_gathers_once_is_drawn_as_long_as_it_takes() -> None:
-    from distsim.engine.steps.timeline import AHEAD, timeline_of
-
     step = timeline_of(distsim.step(**SLOW, global_batch=128))
     gathers = [one for one in step.segments(step.slowest) if one.name == AHEAD]
     assert {one.exposed for one in gathers} == {True, False}
@@ -166,3 +167,35 @@ def test_the_table_of_stages_tells_how_often_parameters_are_gathered(
     job = ["llama-3-8b", "--gpus", "16", "--tp", "2", "--pp", str(pp), "--zero", "3", "--framework", "torchtitan"]
     assert run(["comm", *job, "--global-batch", "64"]) == 0
     assert words in next(line for line in capsys.readouterr().out.splitlines() if line.startswith("3 *"))
+
+
+EACH: dict[str, Any] = {"model": "megatron-145.6b", "gpu": "h100-sxm", "gpus": 64, "tp": 2, "pp": 4}
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+@pytest.mark.parametrize(
+    ("framework", "schedule"),
+    [("maxtext", "gpipe"), ("alpa", "1f1b"), ("alpa", "zb-h1"), ("levanter", "gpipe"), ("paxml", "looped-bfs")],
+)
+def test_gradients_of_each_micro_batch_keep_no_other_stage_waiting(framework: str, schedule: str, zero: int) -> None:
+    """Twice the batch takes at most twice as long, and closed form and event simulation agree on what remains."""
+    job = {**EACH, "framework": framework, "schedule": schedule, "zero": zero}
+    steps = [distsim.step(**job, global_batch=8 << times, vpp=2 if schedule == "looped-bfs" else 1)
+             for times in range(4)]  # fmt: skip
+    for few, many in pairwise(steps):
+        assert few.seconds < many.seconds < 2 * few.seconds
+    for step in steps[1:]:
+        stage = micro_batch(
+            stage_numbers(step.work)[0], layout_numbers(step.setup, step.correction.state), step.timing.model_dump()
+        )
+        assert 0 < stage.trailing < stage.others["data_parallel"] + 1e-9
+        assert stage.passed_on == pytest.approx(stage.seconds - stage.trailing)
+        assert abs(timeline_of(step).slack) < 0.05 * step.seconds
+
+
+def test_a_trailing_reduction_keeps_its_stage_alone() -> None:
+    """Two stages, two micro-batches: 2 s each of forward and backward, and 1 s that trails behind each backward."""
+    plain, longer = simulated(2, 2, "1f1b", None, 2.0, 2.0), simulated(2, 2, "1f1b", None, 2.0, 3.0)
+    trailing = simulated(2, 2, "1f1b", None, 2.0, 3.0, trailing=[1.0, 1.0])
+    assert (plain.makespan, trailing.makespan, longer.makespan) == (12.0, 14.0, 15.0)
+    assert trailing.busy == longer.busy

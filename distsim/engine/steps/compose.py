@@ -167,6 +167,8 @@ class MicroBatch(NamedTuple):
     """Seconds for a vocabulary that all stages share."""
     sent: Number = 0.0
     """Seconds in which forward sends to other stages, part of ``others``."""
+    trailing: Number = 0.0
+    """Seconds of reduced gradients at the end of backward, part of ``others``: other stages have what they wait for."""
 
     @property
     def passes(self) -> tuple[Number, Number]:
@@ -178,6 +180,11 @@ class MicroBatch(NamedTuple):
     def seconds(self) -> Number:
         """All parts."""
         return total(self.forward, self.backward, *self.exchange.values(), *self.others.values())
+
+    @property
+    def passed_on(self) -> Number:
+        """What the other stages wait for while a pipeline fills and drains."""
+        return self.seconds - self.shared - self.trailing
 
     def parts(self) -> dict[str, Number]:
         """Computation apart from recomputation, and all that is exposed beside them."""
@@ -202,6 +209,7 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     passed, shared = vocabulary_seconds(stage, m, forward + backward, never)
     work = forward + before, backward + after
     left = exposed(gathers[0], work[0], never), exposed(gathers[1] + reduces, work[1], never)
+    trailing = 0.0 if nothing(reduces) else left[1] - exposed(gathers[1], work[1], never)
     beside = work[0] + left[0], work[1] + left[1]  # copies to the host take another link than gathers
     others = {
         "data_parallel": left[0] + left[1],
@@ -214,7 +222,7 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
         whole = queued["expert_parallel"]
         hidden = whole - exposed_seconds(whole, forward + backward, 0.0)
         queued["expert_parallel"] = whole - hidden * where(layout["paired"], layout["paired"], 0.0)
-    return MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0])
+    return MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0], trailing)
 
 
 def exchanged(

@@ -126,8 +126,8 @@ def _hidden(
     scale = exposed / sum(alone) if sum(alone) else 0.0
     before = min(alone[0] * scale, gather[0])
     after = exposed - before
-    back = gather[1] + reduce
-    part = gather[1] / back if back else 0.0
+    alone_gather = float(exposed_seconds(gather[1], forward * share, timing["exposed_fraction"]))
+    part = alone_gather / alone[1] if alone[1] else 0.0  # reductions trail behind what is gathered
     return (
         (Beside(before, gather[0] - before, longest_first(flows["gather_forward"])),
          Beside(after * part, max(0.0, gather[1] - after * part), longest_first(flows["gather_backward"]))),

@@ -92,10 +92,10 @@ class Beside(NamedTuple):
 
 
 class Track:
-    """Segments in the making; ``now`` is where the stage is."""
+    """Segments in the making; ``now`` is where the stage is, ``trailing`` how much of that no other stage waits for."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now = self.trailing = 0.0
         self.segments: list[Segment] = []
 
     def run(self, stream: str, kind: str, name: str, seconds: float, flows: tuple[Flow, ...] = ()) -> None:
@@ -174,10 +174,11 @@ def backward_pass(content: Content, weights: bool = True) -> Track:
         for stream, flow, seconds in unit.exchanges["backward"]:
             track.run(stream, "exchange", flow.purpose, seconds, (flow,))
         track.before("dp", "gather", GATHER, gather.hidden * beside, gather.flows)
-        track.run("dp", "reduce", REDUCE, reduce.exposed * share, reduce.flows)
-    _copy(track, content.copies[1])
     _send(track, content.sends[1])
     track.run("other", "stall", "stall", content.stall)
+    track.run("dp", "reduce", REDUCE, reduce.exposed, reduce.flows)
+    _copy(track, content.copies[1])
+    track.trailing = reduce.exposed
     return track
 
 

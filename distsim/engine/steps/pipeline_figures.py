@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from distsim.arrays import nothing
 from distsim.engine.figures import Figures
 from distsim.engine.steps.compose import MicroBatch
 from distsim.engine.steps.composed import composed
@@ -20,11 +21,14 @@ def pipeline_figures(
 ) -> tuple[float, float]:  # fmt: skip
     """Seconds that a pipeline idles while it fills and drains, and that its forwards and backwards take for being paced
     apart."""
-    passes = [float(one.seconds - one.shared) for one in each]
+    passes = [float(one.passed_on) for one in each]
     summed = sum(stage["count"] * one for stage, one in zip(stages, passes, strict=True))
     if layout.vocab_parallel:
         words = "one micro-batch without vocabulary parallelism"
         figures.note(words, max(passes), "s", "no stage computes logits while the pipeline fills and drains")
+    if any(not nothing(one.trailing) for one in each):
+        words = "one micro-batch without the gradients that it reduces"
+        figures.note(words, max(passes), "s", "other stages have what they wait for before that")
     ramp = float(ramp_of(stages, each, sizes, timing))
     if sizes["uneven"]:
         lengths = lengths_of(stages, each, sizes, timing)

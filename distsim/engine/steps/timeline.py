@@ -244,17 +244,17 @@ def _run(setup: Setup, name: str, chunks: int, parts: list[Part]) -> Pipeline:
     each = {stage: part.passes for part in parts for stage in part.stages}
     rounds = max(map(len, each.values()))
     scale = chunks / rounds
+    chunked = [each[stage][turn] for turn in range(rounds) for stage in _in_turn(setup, turn, rounds)]
     times: dict[str, Any] = {
-        field: [
-            each[stage][turn][kind].now * scale for turn in range(rounds) for stage in _in_turn(setup, turn, rounds)
-        ]
+        field: [passes[kind].now * scale for passes in chunked]
         for field, kind in (("forward", "F"), ("backward", "B"), ("input_gradient", "I"), ("weight_gradient", "W"))
     }
+    trailing = [passes["B"].trailing * scale for passes in chunked]
     shape: dict[str, Any] = {"stages": layout.pp, "micro": layout.micro_batches, "schedule": name, "chunks": chunks}
     if name == INTERLEAVED and layout.micro_batches > layout.pp and layout.micro_batches % layout.pp:
         group = int(interleaved_group(layout.pp, layout.micro_batches))
         shape |= {"schedule": f"{INTERLEAVED}-megatron", "group": group}
-    return simulated(**shape, **times)
+    return simulated(**shape, **times, trailing=trailing if any(trailing) else None)
 
 
 def _in_turn(setup: Setup, turn: int, rounds: int) -> range:

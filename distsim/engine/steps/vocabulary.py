@@ -47,8 +47,8 @@ def passing_seconds(
     stages: Sequence[Mapping[str, Number]], totals: Sequence[Number], slowest: Number, each: Sequence[Any]
 ) -> tuple[Number, Number]:
     """Seconds of a micro-batch on all stages together, and on the slowest, as far as they fill and drain a pipeline."""
-    if not all(nothing(one.shared) for one in each):
-        totals = [where(seconds > 0, seconds - one.shared, 0.0) for seconds, one in zip(totals, each, strict=True)]
+    if not all(nothing(one.shared) and nothing(one.trailing) for one in each):
+        totals = [where(seconds > 0, one.passed_on, 0.0) for seconds, one in zip(totals, each, strict=True)]
         slowest = maximum(0.0, *totals)
     summed = sum(one if _once(stage) else stage["count"] * one for stage, one in zip(stages, totals, strict=True))
     return summed, slowest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -116,12 +116,14 @@ class Pipeline:
 def simulated(
     stages: int, micro: int, schedule: str | None, chunks: int | None = None, forward: Time | None = None,
     backward: Time | None = None, input_gradient: Time | None = None, weight_gradient: Time | None = None,
-    hop: Time = 0.0, group: int | None = None,
+    hop: Time = 0.0, group: int | None = None, trailing: Sequence[float] | None = None,
 ) -> Pipeline:  # fmt: skip
-    """A named schedule with messages that run beside passes; times are as those of ``distsim.pipeline``."""
+    """A named schedule with messages that run beside passes; times are as those of ``distsim.pipeline``. ``trailing``
+    seconds at the end of each chunk's backward keep its stage, not the one before."""
     times = (forward, backward, input_gradient, weight_gradient)
     parts, total = named_order(stages, micro, schedule or registry.usual(chunks), chunks, times, hop, group=group)
-    costs = given.costs(parts, *times)
+    behind = None if trailing is None else given.per_chunk(trailing, parts, "trailing")
+    costs = given.costs(parts, *times)._replace(trailing=behind)
     transfers = Transfers(given.hops(hop, len(parts.orders), given.wraps_around(parts)), False, False, False)
     return summarise(parts, total, costs, simulate(parts, total, costs, transfers), transfers)
 

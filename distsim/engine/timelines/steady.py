@@ -112,8 +112,8 @@ def _in_ticks(costs: Costs, transfers: Transfers, actions: int) -> tuple[Costs, 
     whole = _rounded(2.0**bits)
     moved = whole(hops) if isinstance(transfers.hops, Sequence) else whole(hops)[0]
     forward, backward, first, second = map(whole, costs[:4])
-    fused = None if costs.fused is None else whole(costs.fused)
-    return Costs(forward, backward, first, second, fused), transfers._replace(hops=moved)
+    fused, trailing = (None if one is None else whole(one) for one in (costs.fused, costs.trailing))
+    return Costs(forward, backward, first, second, fused, trailing), transfers._replace(hops=moved)
 
 
 def _rounded(scale: float) -> Callable[[Sequence[float]], list[float]]:

@@ -9,13 +9,15 @@ from distsim.schedules.action import Schedule
 
 
 class Costs(NamedTuple):
-    """Seconds per chunk of every kind of action; ``fused`` (per forward chunk) replaces the sum in a fused block."""
+    """Seconds per chunk of every kind of action; ``fused`` (per forward chunk) replaces the sum in a fused block.
+    ``trailing`` is the end of a backward, or of its input gradient, that the stage before does not wait for."""
 
     forward: Sequence[float]
     backward: Sequence[float]
     input_gradient: Sequence[float]
     weight_gradient: Sequence[float]
     fused: Sequence[float] | None = None
+    trailing: Sequence[float] | None = None
 
     def duration(self, action: tuple[Any, ...]) -> float:
         """How long one action keeps its stage."""
@@ -106,6 +108,8 @@ class Wiring:
             outputs = self.arrivals.setdefault((family, target), [None] * self.micro)
             there = self.placement[target]
             push = 0.0 if self.transfers.rendezvous else self.transfers.delay(here, there, self.stages)
+            if family == "B" and self.costs.trailing is not None:
+                push -= self.costs.trailing[chunk]
             if push and self.transfers.exclusive:
                 link = self.links.setdefault((here, there), [0.0])
         return Way(inputs, pull, self.costs.duration((kind, chunk)), outputs, push, link), owner
