@@ -3,10 +3,11 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help test types all-tests quick demo bench docs calibrate calibrate-links clean
+.PHONY: help test types all-tests explore quick demo bench docs calibrate calibrate-links clean
 
 help:
 	@echo "make test    ruff, mypy --strict and all tests"
+	@echo "make explore   the tests of drawn input with new draws each time"
 	@echo "make quick   the tests without the slow ones"
 	@echo "make demo    where every gigabyte of LLaMA-7B goes, and what mends a job that is too big"
 	@echo "make bench   start-up and speed"
@@ -31,6 +32,9 @@ types: $(STAMP)
 
 all-tests: $(STAMP)
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2
+
+explore: $(STAMP)
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --hypothesis-profile=explore $$(grep -rl hypothesis tests --include='test_*.py')
 
 quick: $(STAMP)
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 -m "not slow"

@@ -7,7 +7,13 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# `make test` says the same of the same code, whatever else the machine does; `make explore` draws anew each time.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("explore", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("repeatable")
 
 # Before anything loads numpy, and for processes that tests start: each test process would take as many threads for
 # small matrices as there are processors, which wait for one another in a loop and double the time of fits.
