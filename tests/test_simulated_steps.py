@@ -168,6 +168,29 @@ def test_layers_paced_by_the_host_take_as_long_beside_the_head() -> None:
     assert not told(**job)
 
 
+def test_gradients_go_to_the_host_while_parameters_come_from_it() -> None:
+    """Both directions of a link: a step whose copies of parameters take longer than it computes is no longer for its
+    gradients where it computes less."""
+    job = {"model": "chatglm3-6b", "gpu": "gaudi2", "gpus": 1, "zero": 3, "global_batch": 2, "framework": "habana",
+           "offload": "optimizer,parameters"}  # fmt: skip
+    times = [distsim.step(**job, seq=seq).seconds for seq in (512, 1024, 2048, 4096)]
+    assert times == pytest.approx([times[0]] * 4, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["zb-h1", "v-half", "v-min", "dualpipe-v"])
+def test_shorter_samples_take_as_long_where_the_host_sets_the_pace(name: str) -> None:
+    """Weight gradients wait for the host as the rest of backward does, so that they fill bubbles as well; their part of
+    it is that of what the GPU computes, which changes somewhat."""
+    job = {"model": "olmo-1b-0724", "gpu": "h100-nvl", "gpus": 32, "pp": 8, "global_batch": 64, "schedule": name}
+    times = [distsim.step(**job, seq=seq).seconds for seq in (256, 512, 1024)]
+    assert times == pytest.approx([times[0]] * 3, rel=0.03)
+    shares = []
+    for seq in (256, 4096):
+        costs = timeline_of(distsim.step(**job, seq=seq)).run.costs
+        shares.append(costs.weight_gradient[2] / costs.backward[2])
+    assert shares[0] == pytest.approx(shares[1], rel=0.4)
+
+
 @pytest.mark.parametrize("framework", ["maxtext", "torchtitan"])
 def test_more_tokens_never_shorten_a_step_with_states_on_the_host(framework: str) -> None:
     """Gathers and copies take different links: what one leaves exposed hides the other."""

@@ -33,7 +33,8 @@ class AfterLast(NamedTuple):
     reduce: Hiding
     """Gradients that are reduced once, overlapping the last backward."""
     copied: Hiding
-    """Gradients that go to host memory once, over another link: they overlap that and the exposed reduction."""
+    """Gradients that go to host memory once: they overlap that, what it waits for and the exposed reduction, since
+    gathers take another link, and copies from host memory its other direction."""
     replicated: Number
     """Gradients of what tensor parallel ranks hold whole."""
     step: Number
@@ -69,9 +70,10 @@ def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], batch:
     gather = gather + product(stage["gather_once"], timing["gather_factor"])
     backward = _backward(batch)
     left = exposed(reduce, backward, never)
+    whole = backward + batch.waits + left
     return AfterLast(
         Hiding(reduce, backward, left),
-        Hiding(stage["offload_once"], backward + left, exposed(stage["offload_once"], backward + left, never)),
+        Hiding(stage["offload_once"], whole, exposed(stage["offload_once"], whole, never)),
         stage["tp_step"],
         stage["dp_step"] * data,
         stage["dp_stated"],

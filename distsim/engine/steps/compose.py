@@ -169,6 +169,8 @@ class MicroBatch(NamedTuple):
     """Seconds in which forward sends to other stages, part of ``others``."""
     trailing: Number = 0.0
     """Seconds of reduced gradients at the end of backward, part of ``others``: other stages have what they wait for."""
+    waits: Number = 0.0
+    """Seconds in which backward waits for what it gathers, or copies from host memory, part of ``others``."""
 
     @property
     def passes(self) -> tuple[Number, Number]:
@@ -211,10 +213,11 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     left = exposed(gathers[0], work[0], never), exposed(gathers[1] + reduces, work[1], never)
     trailing = 0.0 if nothing(reduces) else left[1] - exposed(gathers[1], work[1], never)
     beside = work[0] + left[0], work[1] + left[1]  # copies to the host take another link than gathers
+    copies = copies_left(stage, m, beside, never * layout["copies_lost"])
     others = {
         "data_parallel": left[0] + left[1],
         "pipeline_transfer": sends[0] + sends[1] + passed,
-        "offload": sum(copies_left(stage, m, beside, never * layout["copies_lost"])) + waited(stage, m),
+        "offload": sum(copies) + waited(stage, m),
         "other": _stalls(stage, layout, timing, forward + backward + before + after),
     }  # fmt: skip
     queued = {name: sum(pair) for name, pair in exchange.items()}
@@ -222,7 +225,8 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
         whole = queued["expert_parallel"]
         hidden = whole - exposed_seconds(whole, forward + backward, 0.0)
         queued["expert_parallel"] = whole - hidden * where(layout["paired"], layout["paired"], 0.0)
-    return MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0], trailing)
+    waits = left[1] + copies[1]
+    return MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0], trailing, waits)
 
 
 def exchanged(

@@ -17,8 +17,8 @@ from distsim.engine.steps.beside import beside_products
 from distsim.engine.steps.compose import EXCHANGES, MicroBatch, layout_numbers, sharded_seconds
 from distsim.engine.steps.copies import copied, copies_left, loses_to_copies
 from distsim.engine.steps.passes import Beside, Content, Unit
-from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds, product_seconds
-from distsim.engine.steps.weight_gradients import share_of
+from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds
+from distsim.engine.steps.weight_gradients import share_of, weight_seconds
 from distsim.formulas.step import exposed_seconds, paced_seconds
 
 MOST_UNITS = 64
@@ -81,7 +81,7 @@ def content_of(
     layout = setup.layout
     parts = {name: float(seconds) for name, seconds in batch.parts().items()}
     forward = float(batch.forward)
-    weight = weight_seconds(setup, stage, numbers, timing)
+    weight = float(weight_seconds(numbers, batch, layout_numbers(setup), timing, share_of(setup, [stage])))
     names, shares = _shares(stage, priced, piece)
     exchanges = _exchanges(names, parts, batch, _queued(numbers, layout.micro_batches, timing, flows), piece)
     whole = _whole(names, timing, layout.micro_batches, flows, piece)
@@ -159,11 +159,6 @@ def longest_first(flows: Iterable[Priced], phase: str = "") -> tuple[Flow, ...]:
     """Exchanges, of one phase where it is named, the longest first."""
     found = [priced for priced in flows if not phase or priced[0].phase == phase]
     return tuple(flow for flow, _ in sorted(found, key=lambda priced: -priced[1]))
-
-
-def weight_seconds(setup: Setup, stage: Stage, numbers: Mapping[str, Any], timing: Mapping[str, float]) -> float:
-    """Gradients of weights: products alone, so that a host that is late delays the rest of backward."""
-    return float(product_seconds(numbers, "backward", timing) * share_of(setup, [stage]))
 
 
 def priced_blocks(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> dict[str, Seconds]:

@@ -16,7 +16,8 @@ from distsim.engine.jobs.stages import build_stages, folded
 from distsim.engine.kernels.sums import PHASES
 from distsim.engine.steps.breakdown import timing_of
 from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
-from distsim.engine.steps.content import chunk_shares, weight_seconds
+from distsim.engine.steps.content import chunk_shares
+from distsim.engine.steps.weight_gradients import share_of, weight_seconds
 from distsim.engine.steps.work import kinds_of, work_of
 from distsim.schedules.action import looped_chunk, wave_chunk
 from distsim.schedules.names import plain
@@ -103,7 +104,8 @@ def pass_times(setup: Setup, **instead: float) -> dict[str, Any]:
         whole = float(one.seconds) - moving
         before, behind = map(float, one.passes)
         share = whole / (before + behind) if before + behind else 0.0  # the rest is spread over both
-        weight, after = weight_seconds(setup, stages[one_of.index], stage, timing), behind * share
+        split = share_of(setup, [stages[one_of.index]])
+        weight, after = float(weight_seconds(stage, one, layout, timing, split)), behind * share
         for each in alike:
             parts = chunk_shares(setup, each, timing) if chunks > 1 else [(1.0, 1.0)]
             for turn, (of_forward, of_backward) in enumerate(parts):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from distsim.arrays import Number, largest, nothing, some, where
-from distsim.engine.steps.stage_seconds import product_seconds
+from distsim.engine.steps.weight_gradients import weight_seconds
 from distsim.engine.timelines.ramps import uneven_ramp
 from distsim.formulas.step import apart_seconds
 
@@ -32,9 +32,9 @@ def lengths_of(
     whole = sum(count * one.seconds for count, one in zip(counts, each, strict=True))
     forward = sum(count * (one.passes[0] + one.sent) for count, one in zip(counts, each, strict=True))
     weights = (
-        sum(count * product_seconds(stage, "backward", timing) for count, stage in zip(counts, stages, strict=True))
-        * layout["weights"]
-    )
+        sum(count * weight_seconds(stage, one, layout, timing, layout["weights"])
+            for count, stage, one in zip(counts, stages, each, strict=True))
+    )  # fmt: skip
     slowest = largest([where(count > 0, one.seconds, 0.0) for count, one in zip(counts, each, strict=True)])
     return Lengths(forward / whole, weights / whole, slowest * sum(counts) / whole - 1)
 

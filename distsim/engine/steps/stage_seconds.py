@@ -49,6 +49,14 @@ def host_seconds(
 ) -> tuple[Number, Number]:
     """What the host takes to issue forward, and backward with what is computed again; and to wait for each kernel,
     where it does. Of all of a stage, or of a ``part`` of its numbers."""
+    first, back, again = host_phases(stage, layout, timing, part)
+    return first, back + again
+
+
+def host_phases(
+    stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number], part: str = ""
+) -> tuple[Number, Number, Number]:
+    """The same of forward, backward and what is computed again."""
     issue, wait = timing["kernel_issue_seconds"], layout["blocking"] * BLOCKING_SECONDS
     (first, back, again), run = ([stage[f"{phase}{part}.{name}"] for phase in PHASES] for name in ("issued", "kernels"))
-    return first * issue + run[0] * wait, (back * BACKWARD_ISSUE + again) * issue + (run[1] + run[2]) * wait
+    return first * issue + run[0] * wait, back * BACKWARD_ISSUE * issue + run[1] * wait, again * issue + run[2] * wait

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from distsim.arrays import Number
+from distsim.arrays import Number, maximum, minimum
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
+from distsim.engine.steps.stage_seconds import gpu_seconds, host_phases, phase_seconds, product_seconds
+from distsim.formulas.step import LEAST_SECONDS
+
+if TYPE_CHECKING:
+    from distsim.engine.steps.compose import MicroBatch
 
 HALF = 0.5
 """One of a product's two backward products gives the weight gradient."""
@@ -23,6 +29,19 @@ def share_of(setup: Setup, stages: Iterable[Stage]) -> float:
                 weights += _mean(operation.flops_forward * count * operation.weight_gradient)
                 both += _mean(operation.flops_backward * count)
     return weights / both if both else HALF
+
+
+def weight_seconds(
+    stage: Mapping[str, Number], batch: MicroBatch, layout: Mapping[str, Number], timing: Mapping[str, Number],
+    share: Number,
+) -> Number:  # fmt: skip
+    """Seconds of a micro-batch's weight gradients, which are a ``share`` of its backward's products; of a backward that
+    waits for the host they are as large a part as of what the GPU computes, what is computed again apart."""
+    computed = product_seconds(stage, "backward", timing) * share
+    alone = gpu_seconds(stage, "backward", timing)
+    paced = phase_seconds(alone, host_phases(stage, layout, timing)[1], layout)
+    longer = minimum(batch.backward / maximum(batch.again[1], LEAST_SECONDS), paced / maximum(alone, LEAST_SECONDS))
+    return computed * maximum(longer, 1.0)
 
 
 def _mean(value: Number) -> float:
