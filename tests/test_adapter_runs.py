@@ -199,7 +199,8 @@ def test_kinds_of_adapters_in_other_words() -> None:
 @pytest.mark.parametrize(
     ("notes", "precision", "adapters"),
     [("", "amp-bf16", 4), ("base frozen in bf16", "bf16", 4), ("bf16 base", "bf16", 4), ("no bf16 base", "amp-bf16", 4),
-     ("frozen base in bf16; adapters cast to bf16", "pure-bf16", 2)],
+     ("frozen base in bf16; adapters cast to bf16", "pure-bf16", 2),
+     ("bf16 weights (model.to(bfloat16)) under torch.autocast bf16", "bf16", 4)],
 )  # fmt: skip
 def test_a_base_in_16_bits_is_not_cast(notes: str, precision: str, adapters: int) -> None:
     """Qwen3 0.6B under DDP on two RTX 4090 allocates 4,702 MiB; with a base of fp32 it was said to take 7,250, and

@@ -30,7 +30,7 @@ _ALL_NARROW = re.compile(
 _NARROW_BASE = re.compile(
     affirmed(
         r"base (?:model )?(?:weights )?(?:is |are )?(?:frozen |held |kept )?(?:in )?(?:bf16|bfloat16)\b|"
-        r"(?:bf16|bfloat16) base\b"
+        r"(?:bf16|bfloat16) base\b|(?:bf16|bfloat16) weights(?: \([^;]*\))? under (?:torch\.)?autocast\b"
     ),
     re.IGNORECASE,
 )
