@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, ceil_div, minimum
-from distsim.formulas.attention import chosen_keys, gathered_bytes
+from distsim.formulas.attention import attention_flops, chosen_keys, gathered_bytes
 from distsim.layers.attention import residual
 from distsim.layers.attention_kernel import reads_window
 from distsim.layers.compressor import compressor
@@ -130,16 +130,15 @@ def _indexer(ctx: Context, table: CompressedAttention, source: Tensor, latent: T
     queries = Tensor("attention.index.queries", tokens * heads * width, act, "s b i d")
     weights = Tensor("attention.index.weights", tokens * heads, FP32_BYTES, "s b i")
     chosen = Tensor("attention.index.chosen", tokens * table.index_keys, INDEX_BYTES, "s b k")
-    scores = samples * rows * there
-    flops = 2 * scores / 2 * heads * width
+    scores = samples * rows * there / 2  # of keys that come before
     kept = samples * rows * chosen_keys(there, table.index_keys)
     operations = [
         linear(ctx, "attention.index.query", tokens, table.q_rank, heads * width, latent, sharded=False),
         *compressor(ctx, "attention.index.compressed", source, table.index_ratio, width, True),
         linear(ctx, "attention.index.weight", tokens, ctx.model.hidden, heads, None, sharded=False),
         Operation(
-            "attention.index.core", "attention", flops, 2 * 2 * kept * heads * width,
-            queries.size_bytes + scores / 2 * FP32_BYTES, scores / 2 * FP32_BYTES,
+            "attention.index.core", "attention", attention_flops(scores * heads, width),
+            2 * attention_flops(kept * heads, width), queries.size_bytes + scores * FP32_BYTES, scores * FP32_BYTES,
             (samples, heads, rows, there / 2, width, width), saved=(queries, weights, chosen),
             transient_backward=(chosen._replace(name="attention.index.scores", bytes_each=FP32_BYTES),), causal=False,
             role="core",
@@ -154,21 +153,21 @@ def _sparse(ctx: Context, table: CompressedAttention, query: Tensor, key: Tensor
     heads, tokens = ctx.model.heads / layout.tp, layout.tokens
     padded = ceil_div(heads, HEAD_TILE) * HEAD_TILE
     seen = sum(keys_seen(table, ctx.layer, layout.together))
-    pairs: Number = tokens * padded * seen
+    flops = attention_flops(tokens * padded * seen, width, width)
     output = Tensor("attention.core_output", query.elements, ctx.activation, "s b a d/t")
     shape = (tokens, 1, padded, seen, width, width)
     keys = key.size_bytes + further.size_bytes
     moved = query.size_bytes + keys + gathered_bytes(tokens, seen, width * ctx.activation)
     rows = [
         Operation(
-            "attention.core", "attention", 2 * pairs * 2 * width, FLASH_BACKWARD * 2 * pairs * 2 * width, moved,
-            output.size_bytes, shape, (output, Tensor("attention.lse", tokens * heads, LSE_BYTES, "s b a/t")), output,
+            "attention.core", "attention", flops, FLASH_BACKWARD * flops, moved, output.size_bytes, shape,
+            (output, Tensor("attention.lse", tokens * heads, LSE_BYTES, "s b a/t")), output,
             transient_backward=(output, query, key, further), recompute_class="core_attention", causal=False,
             role="core",
         )
     ]  # fmt: skip
     if table.chooses(ctx.layer):
-        target = 2 * tokens * padded * keys_seen(table, ctx.layer, layout.together).compressed * width
+        target = attention_flops(tokens * padded * keys_seen(table, ctx.layer, layout.together).compressed, width)
         rows.append(target_scores(target, moved, shape))
     return rows
 
@@ -179,7 +178,7 @@ def _composed(ctx: Context, query: Tensor, key: Tensor, further: Tensor) -> list
     heads, samples, rows = ctx.model.heads / layout.tp, layout.micro_batch, layout.seq / layout.cp
     columns = (key.elements + further.elements) / key.elements * layout.seq
     elements = samples * heads * rows * columns
-    flops = 2 * elements * width
+    flops = attention_flops(elements, width)
     copies = Tensor("attention.key_copies", (key.elements + further.elements) * heads, act, "s b a d/t")
     again = copies._replace(name="attention.value_copies")
     scores = Tensor("attention.scores", elements, act, "b a s s/t")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, round_up, where
+from distsim.formulas.attention import attention_flops
 from distsim.formulas.compute import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from distsim.layers.attention_kernel import all_keys, casts_keys, sdpa_choice, summed_apart, views_values, with_mask
 from distsim.layers.ledger import Context, Operation, Tensor
@@ -51,7 +52,7 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
     math = ctx.kernels.sdpa and layout.attention == "flash" and sdpa_choice(ctx) == "math"
     if layout.attention != "flash" or math or ctx.model.composed_attention:
         return _products(ctx, read, output, math)
-    flops = 2 * layout.micro_batch * heads * queries * key_tokens(ctx) * (width + value_width)
+    flops = attention_flops(layout.micro_batch * heads * queries * key_tokens(ctx), width, value_width)
     if views_values(ctx):
         value = value._replace(elements=value_projection)
     own = key.elements
@@ -225,7 +226,7 @@ def _products(ctx: Context, read: Heads, output: Tensor, math: bool) -> list[Ope
         layout.micro_batch, read.count, layout.seq / layout.cp, all_keys(ctx), read.width, read.value_width
     )  # fmt: skip
     batch, heads, queries, keys, *widths = shape
-    flops = 2 * batch * heads * queries * keys * sum(widths)
+    flops = attention_flops(batch * heads * queries * keys, *widths)
     scores = Operation(
         "attention.scores", "attention", flops / 2, flops, query.size_bytes + key.size_bytes, raw.size_bytes,
         shape, transient_forward=(raw,), transient_backward=(raw, query, key), recompute_class="core_attention",
