@@ -15,7 +15,7 @@ from distsim.formulas.attention import attention_flops, chosen_keys, gathered_by
 from distsim.layers.attention import residual
 from distsim.layers.attention_kernel import reads_window
 from distsim.layers.compressor import compressor
-from distsim.layers.context_parallel import context_exchange
+from distsim.layers.context_parallel import context_exchange, traded
 from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES
 from distsim.layers.indexer import fixed, target_scores
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
@@ -81,9 +81,10 @@ def compressed_attention(ctx: Context, source: Tensor) -> list[Operation]:
     if table.chooses(ctx.layer):
         rows += _indexer(ctx, table, source, latent)
     further = key._replace(name="attention.compressed_key", elements=tokens / ratio * width if ratio else 0)
-    rows += context_exchange(ctx, query, key, further, width)
+    whole, beside = traded(ctx, key, 1), traded(ctx, further, 1)
+    rows += context_exchange(ctx, query, whole, beside, width)
     sparse = reads_window(model, layout, ctx.kernels)
-    core = _sparse(ctx, table, query, key, further) if sparse else _composed(ctx, query, key, further)
+    core = _sparse(ctx, table, query, whole, beside) if sparse else _composed(ctx, query, key, further)
     return [*rows, _turned(ctx, query, key, further), *core, *_output(ctx, table)]
 
 
@@ -110,7 +111,7 @@ def _turned(ctx: Context, query: Tensor, key: Tensor, further: Tensor) -> Operat
     """Rotation of queries and keys, which attention keeps; plain torch keeps what a norm without weights read, too, and
     sines and cosines of each rotation."""
     moved, rotated = query.size_bytes + key.size_bytes, ctx.model.rotary_width
-    saved: tuple[Tensor, ...] = (query, key, further)
+    saved: tuple[Tensor, ...] = (query, traded(ctx, key, 1), traded(ctx, further, 1))
     if ctx.kernels.norm == "eager":
         angles = TABLES * ctx.layout.tokens + TABLES / ROTATIONS * further.elements / ctx.model.head_dim
         tables = Tensor("attention.rope_tables", angles * rotated, ctx.activation, "s b d")

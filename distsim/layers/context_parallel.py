@@ -30,8 +30,26 @@ def merges_in_torch(ctx: Context) -> Number:
     return where(layout.cp > 1, 1, 0)
 
 
+def traded(ctx: Context, tensor: Tensor, heads: Number) -> Tensor:
+    """Keys or values of ``heads`` on a tensor parallel rank as context parallel ranks have them where they trade heads
+    for tokens: fewer heads than ranks are copied first, so that each has one (deepspeedai/DeepSpeed runtime/
+    sequence_parallel/ulysses_sp.py, kv_replication_factor). Both what is sent and what is kept."""
+    if ctx.layout.cp_mode != "all_to_all":
+        return tensor
+    return tensor._replace(elements=tensor.elements * maximum(1, ctx.layout.cp / heads))
+
+
+def outputs_apart(ctx: Context) -> Number:
+    """1 where the output that attention's kernel keeps is not the one that the projection reads, since ranks trade that
+    for it, else 0."""
+    if ctx.layout.cp_mode != "all_to_all" or ctx.kernels.cp_output == "again":
+        return 0
+    return where(ctx.layout.cp > 1, 1, 0)
+
+
 def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, value_width: Number) -> list[Operation]:
-    """The collectives of one layer's attention over the cp ranks; none where cp is 1."""
+    """The collectives of one layer's attention over the cp ranks; none where cp is 1. Keys and values are those that
+    attention reads, ``traded`` where ranks trade heads for tokens."""
     cp = ctx.layout.cp
     if isinstance(cp, int) and cp == 1:
         return []
@@ -105,13 +123,10 @@ def _apart(size: Number) -> tuple[Collective, ...]:
 def _heads_for_tokens(
     ctx: Context, query: Tensor, key: Tensor, value: Tensor, value_width: Number
 ) -> tuple[Collective, ...]:
-    """Four all-to-alls forward (queries, keys, values, output) and four back; fewer kv heads than ranks are copied."""
-    layout = ctx.layout
-    copies = (
-        maximum(1, layout.cp / maximum(ctx.model.kv_heads / layout.tp, 1)) if ctx.model.latent_attention is None else 1
-    )
-    output = layout.tokens * ctx.model.heads / layout.tp * value_width
-    return channels_for_tokens(ctx, query.elements, key.elements * copies, value.elements * copies, output)
+    """Four all-to-alls forward (queries, keys, values, output) and four back, or five where the output goes again."""
+    output = ctx.layout.tokens * ctx.model.heads / ctx.layout.tp * value_width
+    sent = channels_for_tokens(ctx, query.elements, key.elements, value.elements, output)
+    return (*sent, sent[-1]) if ctx.kernels.cp_output == "again" else sent
 
 
 def channels_for_tokens(ctx: Context, *sizes: Number) -> tuple[Collective, ...]:
