@@ -14,8 +14,6 @@ from distsim.layers.linear import Bias, linear
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import FP32_BYTES
 
-CHUNK = 128
-"""Tokens of one chunk of the scan (Megatron core's and Nemotron-H's ``chunk_size``)."""
 CONVOLUTION_PASSES = 2
 """The convolution reads and writes its channels once each, apart from the scan."""
 SCAN_BACKWARD = 2.5
@@ -79,8 +77,9 @@ def _scan(
     mixer, layout, act = ctx.model.mamba, ctx.layout, ctx.activation
     assert mixer is not None
     inner = heads * mixer.head_dim
-    states = tokens / CHUNK * inner * mixer.state * FP32_BYTES  # one per chunk: written, passed on, read
-    within = 2 * CHUNK * (groups * mixer.state + inner)  # C B of each pair of tokens, and its product with x
+    chunk = mixer.chunk if ctx.kernels.scan_chunk is None else ctx.kernels.scan_chunk
+    states = tokens / chunk * inner * mixer.state * FP32_BYTES  # one per chunk: written, passed on, read
+    within = 2 * chunk * (groups * mixer.state + inner)  # C B of each pair of tokens, and its product with x
     between = 2 * 2 * inner * mixer.state  # into the state and out of it
     flops = tokens * (within / 2 + between)  # half of the pairs within a chunk are ahead
     projected = Tensor("mamba.projected", tokens * wide, output.bytes_each, "s b 2e/t")

@@ -114,6 +114,8 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     scan_projects: bool = False
     """Fused kernels of Mamba's scans take in the weights of the norm and of the output projection, and compute again in
     backward what those read (transformers): adapters on them are passed by."""
+    scan_chunk: MaybeCount = None
+    """Tokens of a chunk of Mamba-2's scan, whatever the model says (Megatron's mixer); None: as it says."""
     linear_attention: Literal["fused", "composed"] = "fused"
     """Lightning attention is one kernel, or a loop over blocks of plain operations (transformers)."""
     qkv_matrices: int = Field(default=1, ge=1, le=3)
