@@ -14,8 +14,8 @@ from distsim.arrays import Number, ceil_div, minimum
 from distsim.formulas.attention import attention_flops, chosen_keys, gathered_bytes
 from distsim.layers.attention import residual
 from distsim.layers.attention_kernel import reads_window
-from distsim.layers.compressor import compressor
-from distsim.layers.context_parallel import context_exchange, traded
+from distsim.layers.compressor import OVERLAPPING, compressor
+from distsim.layers.context_parallel import context_exchange, gathered_beside, traded
 from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES
 from distsim.layers.indexer import fixed, target_scores
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
@@ -81,11 +81,30 @@ def compressed_attention(ctx: Context, source: Tensor) -> list[Operation]:
     if table.chooses(ctx.layer):
         rows += _indexer(ctx, table, source, latent)
     further = key._replace(name="attention.compressed_key", elements=tokens / ratio * width if ratio else 0)
-    whole, beside = traded(ctx, key, 1), traded(ctx, further, 1)
-    rows += context_exchange(ctx, query, whole, beside, width)
+    whole, beside = traded(ctx, key, 1), _whole(ctx, further)
+    if layout.cp_mode == "all_gather":
+        rows += gathered_beside(ctx, query, *_exchanged(ctx, table, further))
+    else:
+        rows += context_exchange(ctx, query, whole, beside, width)
     sparse = reads_window(model, layout, ctx.kernels)
     core = _sparse(ctx, table, query, whole, beside) if sparse else _composed(ctx, query, key, further)
     return [*rows, _turned(ctx, query, key, further), *core, *_output(ctx, table)]
+
+
+def _whole(ctx: Context, further: Tensor) -> Tensor:
+    """Compressed keys as a context parallel rank attends to them."""
+    if ctx.layout.cp_mode == "all_gather":
+        return further._replace(elements=further.elements * ctx.layout.cp)
+    return traded(ctx, further, 1)
+
+
+def _exchanged(ctx: Context, table: CompressedAttention, further: Tensor) -> tuple[Number, Tensor, Number]:
+    """What context parallel ranks exchange where they gather compressed keys: hidden states of as many tokens as a
+    window or a compressed key is of, these keys, and those of the indexer."""
+    ratio, chooses = table.ratio(ctx.layer), table.chooses(ctx.layer)
+    before = max(table.window, (OVERLAPPING if chooses else 1) * ratio)
+    index = ctx.layout.tokens / table.index_ratio * table.index_dim if chooses else 0
+    return ctx.layout.micro_batch * before * ctx.model.hidden, further, index
 
 
 def _gathered(ctx: Context, width: Number) -> tuple[Collective, ...]:
@@ -111,7 +130,7 @@ def _turned(ctx: Context, query: Tensor, key: Tensor, further: Tensor) -> Operat
     """Rotation of queries and keys, which attention keeps; plain torch keeps what a norm without weights read, too, and
     sines and cosines of each rotation."""
     moved, rotated = query.size_bytes + key.size_bytes, ctx.model.rotary_width
-    saved: tuple[Tensor, ...] = (query, traded(ctx, key, 1), traded(ctx, further, 1))
+    saved: tuple[Tensor, ...] = (query, traded(ctx, key, 1), _whole(ctx, further))
     if ctx.kernels.norm == "eager":
         angles = TABLES * ctx.layout.tokens + TABLES / ROTATIONS * further.elements / ctx.model.head_dim
         tables = Tensor("attention.rope_tables", angles * rotated, ctx.activation, "s b d")

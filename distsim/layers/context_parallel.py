@@ -71,6 +71,30 @@ def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, va
     ]  # fmt: skip
 
 
+def gathered_beside(
+    ctx: Context, query: Tensor, before: Number, gathered: Tensor, chosen_by: Number
+) -> list[Operation]:
+    """The same where a query sees a few tokens before it and ``gathered`` keys that stand for several: hidden states of
+    the last tokens go to the next rank, ``before`` elements of them, and each rank gets all keys of the other kind and
+    those of the indexer (``chosen_by`` elements; NVIDIA/Megatron-LM core/transformer/experimental_attention_variant,
+    csa_cp_utils.py, exchange_cp_boundary_hidden and all_gather_fixed_cp_tensor)."""
+    cp, act = ctx.layout.cp, ctx.activation
+    if isinstance(cp, int) and cp == 1:
+        return []
+    there = where(cp > 1, 1, 0)
+    edges = tuple(Collective("send_recv", "cp", before * act * there, phase) for phase in ("forward", "backward"))
+    index = _apart(chosen_by * act * cp * there)
+    found = (
+        *edges,
+        *_apart(gathered.size_bytes * cp * there),
+        *(index if ctx.kernels.indexer == "trained" else index[:1]),
+    )
+    return [
+        Operation(EXCHANGE, "collective", shape=(query.elements, 0, gathered.elements), collectives=found,
+                  recompute_class="core_attention")
+    ]  # fmt: skip
+
+
 def beside_gathered(ctx: Context, core: list[Operation], key: Tensor, value: Tensor) -> list[Operation]:
     """Core attention beside what an all-gather leaves in memory while it runs: keys and values of all ranks, gathered
     again in backward, where their gradients are whole too until they are scattered (Transformer Engine's
