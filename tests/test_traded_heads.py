@@ -31,7 +31,6 @@ def _layers(setup: Setup) -> list[dict[str, Operation]]:
         ("llama-3-8b", "deepspeed", 2, 16, 1), ("llama-3-8b", "deepspeed", 16, 2, 1), ("falcon-rw-7b", "fsdp", 1, 8, 8),
         ("gemma-2b", "deepspeed", 1, 8, 1), ("llama-2-7b", "megatron-core", 2, 8, 2),
         ("deepseek-v2-lite", "megatron-core", 1, 8, 2), ("deepseek-v3.2", "megatron-core", 1, 8, 1),
-       
     ],
 )  # fmt: skip
 def test_ranks_keep_what_they_are_sent(model: str, framework: str, tp: int, cp: int, heads: int) -> None:
