@@ -160,7 +160,8 @@ def _sent(ctx: Context, routed: Number) -> tuple[Tensor, ...]:
     factors: tuple[Tensor, ...] = ()
     if ctx.kernels.expert_scale == "inputs":
         act = ctx.activation
-        copies = Tensor("mlp.experts.copies", routed * expert_width(ctx), act, "k s b h")
+        wide = FP32_BYTES if ctx.precision.autocast else act  # as the norm gives what is copied
+        copies = Tensor("mlp.experts.copies", routed * expert_width(ctx), wide, "k s b h")
         factors = (copies, Tensor("mlp.experts.scale", routed, act, "k s b"))
     return (*_indices(ctx, routed), *factors)
 
