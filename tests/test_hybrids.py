@@ -225,6 +225,8 @@ def test_products_of_a_scan_are_within_chunks_of_it(model: str, framework: str, 
     assert scan.flops_forward == 2 * pairs * (mixer.groups * mixer.state + inner) + 4 * 4096 * inner * mixer.state
     states = 4096 / chunk * inner * mixer.state * 4
     assert scan.bytes_written == 4096 * inner * 2 + 2 * states
+    beside = [one.size_bytes for one in scan.transient_backward if "state" in one.name]  # each in fp32 and narrowed
+    assert beside == [1.5 * states] * 2
 
 
 @pytest.mark.parametrize("case", [("falcon-h1-0.5b", 4, {}), ("minimax-text-01", 8, {}),

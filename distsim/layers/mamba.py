@@ -79,6 +79,8 @@ def _scan(
     inner = heads * mixer.head_dim
     chunk = mixer.chunk if ctx.kernels.scan_chunk is None else ctx.kernels.scan_chunk
     states = tokens / chunk * inner * mixer.state * FP32_BYTES  # one per chunk: written, passed on, read
+    # in fp32, and narrowed for products (state-spaces/mamba, ops/triton/ssd_combined.py)
+    passed = Tensor("mamba.states", states / FP32_BYTES, FP32_BYTES + act, "s/c b e n")
     within = 2 * chunk * (groups * mixer.state + inner)  # C B of each pair of tokens, and its product with x
     between = 2 * 2 * inner * mixer.state  # into the state and out of it
     flops = tokens * (within / 2 + between)  # half of the pairs within a chunk are ahead
@@ -94,7 +96,14 @@ def _scan(
         shape=(tokens, inner, mixer.state),
         saved=(projected, output),
         output=output,
-        transient_backward=(output, projected, projected._replace(name="mamba.convolved", elements=tokens * mixed)),
+        transient_forward=(passed,),
+        transient_backward=(
+            output,
+            projected,
+            projected._replace(name="mamba.convolved", elements=tokens * mixed),
+            passed,
+            passed._replace(name="mamba.state_gradients"),
+        ),
         parameters=(
             Parameter("mamba.convolution.weight", mixed * mixer.convolution, "vector"),
             *([Parameter("mamba.convolution.bias", mixed, "vector")] if mixer.convolution_bias else []),
