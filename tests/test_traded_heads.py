@@ -47,6 +47,18 @@ def test_ranks_keep_what_they_are_sent(model: str, framework: str, tp: int, cp: 
         assert kept[1] == SEQ * heads * width * 2
 
 
+@pytest.mark.parametrize(("model", "cp"), [("mamba2-2.7b", 8), ("mamba2-2.7b", 2), ("nemotron-h-8b", 4)])
+def test_scans_keep_copies_of_groups_too(model: str, cp: int) -> None:
+    """What Mamba-2's fused kernel keeps are its inputs as they were traded: gate, x, B, C and step widths."""
+    rows = next(
+        rows for rows in _layers(_setup(model, "megatron-core", cp=cp, cp_mode=None, zero=1)) if "mamba.scan" in rows
+    )
+    scan = rows["mamba.scan"]
+    brought = sum(one.bytes_logical for one in scan.collectives[:5])
+    assert {one.phase for one in scan.collectives[:6]} == {"forward"}
+    assert scan.saved[0].size_bytes == brought
+
+
 def test_copies_count_in_memory() -> None:
     """Llama 3's 8 heads of keys over 32 ranks: three further copies of keys and values in each of 32 layers, beside
     what torch's ring keeps, whose results are put together in a tensor of their own too."""

@@ -84,14 +84,15 @@ def _scan(
     within = 2 * chunk * (groups * mixer.state + inner)  # C B of each pair of tokens, and its product with x
     between = 2 * 2 * inner * mixer.state  # into the state and out of it
     flops = tokens * (within / 2 + between)  # half of the pairs within a chunk are ahead
-    projected = Tensor("mamba.projected", tokens * wide, output.bytes_each, "s b 2e/t")
     shared = maximum(groups, layout.cp) * mixer.state  # B or C: ranks that share a group get a copy each
+    copies = 2 * (shared - groups * mixer.state)
+    projected = Tensor("mamba.projected", tokens * (wide + copies), output.bytes_each, "s b 2e/t")
     return Operation(
         "mamba.scan",
         "scan",
         flops,
         SCAN_BACKWARD * flops,
-        bytes_read=projected.size_bytes + CONVOLUTION_PASSES * tokens * mixed * act + 2 * states,
+        bytes_read=projected.size_bytes + CONVOLUTION_PASSES * tokens * (mixed + copies) * act + 2 * states,
         bytes_written=output.size_bytes + 2 * states,
         shape=(tokens, inner, mixer.state),
         saved=(projected, output),
@@ -100,7 +101,7 @@ def _scan(
         transient_backward=(
             output,
             projected,
-            projected._replace(name="mamba.convolved", elements=tokens * mixed),
+            projected._replace(name="mamba.convolved", elements=tokens * (mixed + copies)),
             passed,
             passed._replace(name="mamba.state_gradients"),
         ),
