@@ -143,6 +143,9 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     streams: Literal["composed", "fused"] = "composed"
     """Residual streams are mixed by plain torch's kernels, one after another, or by kernels that a compiler made of
     them; of software whose elementwise steps are no kernels of their own, and whole compiled models, always so."""
+    delta_copies: bool = False
+    """Queries and keys of the gated delta rule are copied to all heads of values before its kernels (Megatron), which
+    keep the copies beside what their norm keeps."""
     delta_rule: Literal["fused", "torch"] = "fused"
     """The gated delta rule runs in kernels of flash-linear-attention, or in plain torch, chunk after chunk, as
     transformers does where that package is missing (formulas/chunk_rule.py)."""
