@@ -150,6 +150,30 @@ def test_context_parallel_ranks_share_out_keys_of_both_kinds() -> None:
     assert rows[2]["attention.core"].flops_forward == pytest.approx(rows[1]["attention.core"].flops_forward / 2)
 
 
+def test_context_parallel_ranks_gather_compressed_keys_and_pass_on_a_window() -> None:
+    """Queries stay: hidden states of the last 128 tokens go to the next rank, compressed keys and the indexer's to all,
+    which keep them (Megatron-LM experimental_attention_variant, csa_cp_utils.py)."""
+    job = {"model": "deepseek-v4-flash", "gpu": "b200-sxm", "gpus": 128, "ep": 64, "seq": 65536}
+    setup = resolve(Job(**job, cp=8, framework="megatron-core"))
+    assert setup.layout.cp_mode == "all_gather"
+    sent = {}
+    for kind, block in blocks(setup).items():
+        rows = {one.name: one for one in block.operations}
+        sent[kind] = [(one.op, one.bytes_logical) for one in rows["attention.exchange"].collectives
+                      if one.phase == "forward" and one.bytes_logical]  # fmt: skip
+        kept = {one.name: one.size_bytes for one in rows["attention.heads"].saved}
+        assert kept["attention.compressed_key"] == sum(size for op, size in sent[kind][1:2])
+        assert kept["attention.key"] == 65536 / 8 * 512 * 2
+    edge = ("send_recv", 128 * 4096 * 2)
+    assert sent == {
+        "moe+window": [edge],
+        "moe+4-to-1": [edge, ("all_gather", 65536 / 4 * 512 * 2), ("all_gather", 65536 / 4 * 128 * 2)],
+        "moe+128-to-1": [edge, ("all_gather", 65536 / 128 * 512 * 2)],
+    }
+    with pytest.raises(DistsimError, match="has windowed attention"):
+        distsim.comm(**job, cp=8, framework="megatron-core", cp_mode="all_to_all")
+
+
 def test_streams_are_mixed() -> None:
     """The product that weighs streams gives their matrix too; stages send all streams."""
     mixed = load_model("deepseek-v4-flash").spec

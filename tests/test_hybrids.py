@@ -188,6 +188,47 @@ def test_blocks_of_lightning_attention_end_with_the_sequence(seq: int, pairs: in
     assert scan.flops_forward == pytest.approx(64 * 2 * (2 * pairs * 128 + 2 * seq * 128**2))
 
 
+@pytest.mark.parametrize(
+    ("family", "key", "usual"),
+    [
+        ("bamba", "mamba_chunk_size", 256), ("granitemoehybrid", "mamba_chunk_size", 256),
+        ("falcon_h1", "mamba_chunk_size", 256), ("mamba2", "chunk_size", 256), ("nemotron_h", "chunk_size", 128),
+    ],
+)  # fmt: skip
+def test_a_file_says_how_long_chunks_of_its_scan_are(family: str, key: str, usual: int) -> None:
+    """Where it does not, they are as its class has them (transformers 5.23)."""
+    file = {"model_type": family, "num_hidden_layers": 4, "hidden_size": 4096}
+    if family == "nemotron_h":
+        file["hybrid_override_pattern"] = "M*M-"
+    for stated, chunk in (({}, usual), ({key: 64}, 64)):
+        reading = read_config({**file, **stated})
+        assert reading.model.mamba is not None and reading.model.mamba.chunk == chunk
+        assert not reading.unused
+
+
+@pytest.mark.parametrize(
+    ("model", "framework", "chunk"),
+    [
+        ("mamba2-2.7b", "huggingface", 256), ("mamba2-2.7b", "megatron-core", 128), ("mamba2-8b", "huggingface", 128),
+        ("bamba-9b", "huggingface", 256), ("falcon-h1-0.5b", "huggingface", 128),
+        ("nemotron-h-8b", "megatron-core", 128),
+    ],
+)  # fmt: skip
+def test_products_of_a_scan_are_within_chunks_of_it(model: str, framework: str, chunk: int) -> None:
+    """Pairs of a chunk's tokens, states into it and out of it; Megatron's mixer has chunks of its own."""
+    setup = resolve(Job(model=model, gpu="h100-sxm", framework=framework, seq=4096, micro_batch=1))
+    mixer, blocks = setup.model.mamba, [one for one, _ in build_stages(setup)[0].layers]
+    assert mixer is not None
+    scan = next(row for one in blocks for row in one.operations if row.name == "mamba.scan")
+    inner = mixer.heads * mixer.head_dim
+    pairs = 4096 * chunk / 2
+    assert scan.flops_forward == 2 * pairs * (mixer.groups * mixer.state + inner) + 4 * 4096 * inner * mixer.state
+    states = 4096 / chunk * inner * mixer.state * 4
+    assert scan.bytes_written == 4096 * inner * 2 + 2 * states
+    beside = [one.size_bytes for one in scan.transient_backward if "state" in one.name]  # each in fp32 and narrowed
+    assert beside == [1.5 * states] * 2
+
+
 @pytest.mark.parametrize("case", [("falcon-h1-0.5b", 4, {}), ("minimax-text-01", 8, {}),
                                   ("falcon-h1-0.5b", 4, {"lora_rank": 8, "lora_targets": "in_proj,out_proj"})],
                          ids=str)  # fmt: skip

@@ -70,6 +70,17 @@ def test_against_torch(row: dict[str, str]) -> None:
             assert kept == pytest.approx(int(row[f"saved_layer_{column}"]), rel=0.006 if layer == 0 else 0.001)
 
 
+def test_under_autocast_tokens_are_copied_as_their_norm_gives_them() -> None:
+    """Llama 4's experts each have all tokens, times their router's weights, which is kept in fp32: what torch kept of a
+    mixture's layer in 16-bit autocast, 999 tokens, beside casts of weights."""
+    setup = _setup(read_config(CONFIGS["llama4-dense"]).model, seq=333, micro_batch=3, global_batch=3,
+                   precision="amp-bf16")  # fmt: skip
+    block = next(block for block, _ in build_stages(setup)[0].layers if block.name == "moe")
+    kept = distinct_saved(block.operations)
+    assert kept["mlp.experts.copies"] == 8 * 999 * 2048 * 4
+    assert sum(kept.values()) == pytest.approx(688_804_044 - 8 * 3 * 3072 * 2048 * 2, rel=1e-5)
+
+
 def test_files_of_the_hub_say_the_same_in_other_words() -> None:
     """Keys that the authors' own code reads, beside those of transformers."""
     mimo = {"model_type": "mimo_v2_flash", "hidden_size": 4096, "num_hidden_layers": 12}

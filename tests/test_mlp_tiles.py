@@ -109,7 +109,7 @@ def test_the_headline_tells_the_tiles_and_search_takes_them() -> None:
 
 
 def test_what_does_not_fit_may_fit_in_tiles() -> None:
-    words = "llama-3.1-8b --framework deepspeed --gpus 8 --gpu h100-sxm --seq 262144 --zero 3 --cp 8 --loss liger"
+    words = "llama-3.1-8b --framework deepspeed --gpus 8 --gpu h100-sxm --seq 196608 --zero 3 --cp 8 --loss liger"
     told = piped("memory", *words.split(), COLUMNS="140")
     assert told.returncode == 1
     row = next(line for line in told.stdout.splitlines() if line.startswith("MLPs in tiles of tokens"))

@@ -17,6 +17,7 @@ from distsim.engine.figures import Figures
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
 from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
@@ -84,6 +85,19 @@ def test_every_command_knows_it(name: str) -> None:
         options.pop("ep", None)
         options["zero"] = 3
     longer_costs_more(name, **options)
+
+
+@pytest.mark.parametrize(("framework", "copied"), [("megatron-bridge", True), ("huggingface", False)])
+def test_megatron_copies_queries_and_keys_of_delta_rules(framework: str, copied: bool) -> None:
+    """To all heads of values, behind their norm, whose output is kept as well; other kernels share them."""
+    usual = {"gpu": "h200-sxm", "gpus": 8, "framework": framework, "seq": 4096, "micro_batch": 1}
+    kept = {}
+    for model in ("qwen3-next-80b-a3b", "kimi-linear-48b-a3b"):
+        setup = resolve(Job(model=model, **usual, ep=8 if copied else None, zero=None if copied else 3))
+        rows = (row for block, _ in build_stages(setup)[0].layers for row in block.operations)
+        scan = next(row for row in rows if row.name == "delta.scan")
+        kept[model] = {one.name: one.size_bytes for one in scan.saved}.get("delta.query_key_copies")
+    assert kept == {"qwen3-next-80b-a3b": 2 * 4096 * 32 * 128 * 2 if copied else None, "kimi-linear-48b-a3b": None}
 
 
 def test_linear_layers_need_no_keys() -> None:

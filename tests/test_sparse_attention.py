@@ -13,7 +13,7 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.flash import flash_seconds
-from distsim.formulas.attention import chosen_keys
+from distsim.formulas.attention import attention_flops, chosen_keys
 from distsim.layers.ledger import Operation, distinct_saved
 from distsim.specs.job import Job
 
@@ -33,6 +33,27 @@ def test_first_queries_have_fewer_keys_than_may_be_chosen(seen: int, chosen: int
     """The mean over queries, counted; the formula is of long sequences, where a query's own token is nothing."""
     counted = sum(min(chosen, query + 0.5) for query in range(seen)) / seen
     assert chosen_keys(seen, chosen) == pytest.approx(counted, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("model", "framework"),
+    [("llama-3-8b", "megatron-core"), ("llama-3-8b", "huggingface"), ("deepseek-v3", "megatron-core"),
+     ("deepseek-v3.2", "megatron-core"), ("deepseek-v3.2", "huggingface"), ("deepseek-v4-flash", "megatron-core"),
+     ("qwen3-30b-a3b", "megatron-core")],
+)  # fmt: skip
+def test_products_of_attention_are_those_of_its_shape(model: str, framework: str) -> None:
+    """A head of S tokens takes 4 S^2 d by one kernel; a row of scores alone half of that."""
+    assert attention_flops(2048**2, 128, 128) == 4 * 2048**2 * 128
+    more: dict[str, Any] = {"ep": None, "zero": 3 if framework == "huggingface" else None}
+    rows = _rows(_setup(model=model, framework=framework, **more))
+    found = [row for row in rows.values() if row.kind == "attention" and row.name != "attention.target.core"]
+    assert found
+    for row in found:
+        batch, heads, queries, keys, width, values = row.shape
+        alone = row.name.startswith("attention.index")
+        assert row.flops_forward == pytest.approx(
+            attention_flops(batch * heads * queries * keys, width, 0 if alone else values)
+        )
 
 
 def test_products_of_chosen_pairs() -> None:

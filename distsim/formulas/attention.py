@@ -1,10 +1,16 @@
-"""How many keys sparse attention reads."""
+"""Products of attention, and how many keys sparse attention reads."""
 
 from __future__ import annotations
 
 from distsim.arrays import Number, minimum
 from distsim.formula import formula
 from distsim.formulas.caches import CACHE_RATE
+
+
+@formula(unit="FLOP", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), section 4.1: 4 S^2 d of a head's forward")
+def attention_flops(pairs: Number, width: Number, value_width: Number = 0) -> Number:
+    """Products of ``pairs`` of a query and a key: a score over ``width``, and of ``value_width`` what it multiplies."""
+    return 2 * pairs * (width + value_width)
 
 
 @formula(unit="tokens", source="DeepSeek-V3.2-Exp's report, section 2.1: a query attends to at most k keys before it")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum, nothing, where
-from distsim.layers.attention_kernel import casts_keys, flash_kernel, keeps_view, masked, views_values
-from distsim.layers.context_parallel import beside_gathered, context_exchange, merges_in_torch
+from distsim.layers.attention_kernel import casts_keys, composed, flash_kernel, keeps_view, masked, views_values
+from distsim.layers.context_parallel import beside_gathered, context_exchange, merges_in_torch, outputs_apart, traded
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Bias, Weights, linear
@@ -37,6 +37,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     value = Tensor("attention.value", tokens * kv_heads * values, act, "s b k d/t")
     operations += _query_key_norm(ctx, query, key, heads, kv_heads, tokens * outer)
     operations += _value_norm(ctx, value, tokens * kv_heads, made)
+    key, value = traded(ctx, key, kv_heads), traded(ctx, value, kv_heads)
     operations += context_exchange(ctx, query, key, value, values)
     if model.block_indexer:
         from distsim.layers.block_indexer import block_indexer
@@ -46,7 +47,8 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         from distsim.layers.disentangled import distance_scores
 
         operations += distance_scores(ctx, key, heads)
-    core = core_attention(ctx, Heads(query, key, value, heads, width, values, tokens * outer))
+    shared = query.elements / key.elements
+    core = core_attention(ctx, Heads(query, key, value, heads, width, values, tokens * outer, shared))
     operations += beside_gathered(ctx, core, key, value)
     if model.head_output_norm:
         raw = Tensor("attention.output_raw", tokens * heads * values, act, "s b a d/t")
@@ -97,16 +99,19 @@ def output_gate(ctx: Context, elements: Number, heads: Number, each: Number | No
 
 
 def _output(ctx: Context, elements: Number) -> Tensor:
-    """Attention's output as what follows reads it: the kernel's own tensor, or a copy in another layout."""
+    """Attention's output as what follows reads it: the kernel's own tensor, or a copy in another layout or of other
+    heads."""
     kept = Tensor("attention.output", elements, ctx.precision.kept_input_bytes, "s b a d/t")
     if ctx.model.head_output_norm:
         return kept._replace(name="attention.output_normed")
-    if not flash_kernel(ctx):
+    if composed(ctx):
         return kept
-    copied = 1 if ctx.kernels.attention_output_copy else merges_in_torch(ctx)
-    if nothing(copied):
+    apart, copied = outputs_apart(ctx), merges_in_torch(ctx) if flash_kernel(ctx) else 0
+    if ctx.kernels.attention_output_copy and flash_kernel(ctx):
+        copied = 1
+    if nothing(copied) and nothing(apart):
         return kept
-    return kept._replace(name="attention.output_copy", elements=elements * copied * (1 - masked(ctx)))
+    return kept._replace(name="attention.output_copy", elements=elements * maximum(copied * (1 - masked(ctx)), apart))
 
 
 def output_projection(ctx: Context, inner: Number) -> list[Operation]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, round_up, where
+from distsim.arrays import Number, nothing, round_up, where
 from distsim.layers.ledger import Context, Tensor
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
@@ -26,18 +26,19 @@ dk_expanded, dv_expanded, whose copy in torch is transformers/cuda/flash_attn/fl
 node/scaled_dot_product_flash_attention.h: dQ_accum, dK_fullhead, dV_fullhead)."""
 
 
-def summed_apart(ctx: Context, query: Tensor, key: Tensor, value: Tensor, own: Number) -> tuple[Tensor, ...]:
+def summed_apart(
+    ctx: Context, query: Tensor, key: Tensor, value: Tensor, own: Number, share: Number
+) -> tuple[Tensor, ...]:
     """What a flash kernel's backward holds beside the gradients that it gives: queries' in fp32, and keys' and values'
-    of all heads where several share them. ``own`` is the elements of keys before any copy to all heads."""
-    kernels, model = ctx.kernels, ctx.model
+    of all heads where several ``share`` one on a rank. ``own`` is the elements of keys before any copy to all heads."""
+    kernels = ctx.kernels
     library = kernels.attention_kernel in ACCUMULATING and kernels.compiler != "xla" and kernels.packed != "masked"
     if not library or not flash_kernel(ctx):
         return ()
     sums = (query._replace(name="attention.query_sums", bytes_each=FP32_BYTES),)
-    share = model.heads / model.kv_heads
-    if share <= 1 or model.latent_attention is not None:
+    if nothing(share - 1):
         return sums
-    here = where(key.elements > own, 0, share)
+    here = where(key.elements > own, 0, where(share > 1, share, 0))
     each = (
         key._replace(elements=here * own, name="attention.key_gradients"),
         value._replace(elements=here * own, name="attention.value_gradients"),
@@ -49,6 +50,16 @@ def flash_kernel(ctx: Context) -> bool:
     """Whether attention is one kernel whose output has the queries' order in memory."""
     possible = ctx.layout.attention == "flash" and not ctx.model.composed_attention
     return possible and (not ctx.kernels.sdpa or sdpa_choice(ctx) == "flash")
+
+
+def math_kernel(ctx: Context) -> bool:
+    """Whether torch's own choice comes to plain products."""
+    return ctx.kernels.sdpa and ctx.layout.attention == "flash" and sdpa_choice(ctx) == "math"
+
+
+def composed(ctx: Context) -> bool:
+    """Whether scores are in memory, of products that do not keep what they make."""
+    return ctx.layout.attention != "flash" or ctx.model.composed_attention or math_kernel(ctx)
 
 
 def reads_chosen(model: Model, layout: Layout, kernels: Kernels) -> bool:

@@ -5,6 +5,7 @@ one choice (Qwen4-Exp). It hands back positions, so the loss's gradients end bef
 from __future__ import annotations
 
 from distsim.arrays import minimum
+from distsim.formulas.attention import attention_flops
 from distsim.layers.indexer import fixed
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
@@ -23,6 +24,7 @@ def block_indexer(ctx: Context) -> list[Operation]:
     joined = index.block if index.pooled else 1  # tokens that a score is of
     keyed = seen / joined
     scores = samples * rows * keyed * heads / (2 if index.pooled else 1)  # of blocks that come before alone
+    flops = attention_flops(scores, width)
     queries = Tensor("attention.index.query_raw", tokens * heads * width, act, "s b i d")
     keys = Tensor("attention.index.key_raw", tokens * width, act, "s b d")
     chosen = tokens * (1 if index.pooled else heads) * minimum(index.blocks, seen / index.block)
@@ -33,7 +35,7 @@ def block_indexer(ctx: Context) -> list[Operation]:
         norm(ctx, "attention.index.query_norm", tokens * heads, width, queries, per_head=True, role="index norm"),
         norm(ctx, "attention.index.key_norm", tokens / joined, width, keys, per_head=True, role="index norm"),
         Operation(
-            "attention.index.scores", "attention", 2 * scores * width, 2 * 2 * scores * width,
+            "attention.index.scores", "attention", flops, 2 * flops,
             queries.size_bytes + keys.size_bytes, scores / index.block * joined * FP32_BYTES,
             (samples, heads, rows, scores / (samples * heads * rows), width, width),
             saved=(Tensor("attention.index.chosen", chosen, INDEX_BYTES, "s b i k"),), role="scores",

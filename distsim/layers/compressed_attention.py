@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, ceil_div, minimum
-from distsim.formulas.attention import chosen_keys, gathered_bytes
+from distsim.formulas.attention import attention_flops, chosen_keys, gathered_bytes
 from distsim.layers.attention import residual
 from distsim.layers.attention_kernel import reads_window
-from distsim.layers.compressor import compressor
-from distsim.layers.context_parallel import context_exchange
+from distsim.layers.compressor import OVERLAPPING, compressor
+from distsim.layers.context_parallel import context_exchange, gathered_beside, traded
 from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES
 from distsim.layers.indexer import fixed, target_scores
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
@@ -81,10 +81,30 @@ def compressed_attention(ctx: Context, source: Tensor) -> list[Operation]:
     if table.chooses(ctx.layer):
         rows += _indexer(ctx, table, source, latent)
     further = key._replace(name="attention.compressed_key", elements=tokens / ratio * width if ratio else 0)
-    rows += context_exchange(ctx, query, key, further, width)
+    whole, beside = traded(ctx, key, 1), _whole(ctx, further)
+    if layout.cp_mode == "all_gather":
+        rows += gathered_beside(ctx, query, *_exchanged(ctx, table, further))
+    else:
+        rows += context_exchange(ctx, query, whole, beside, width)
     sparse = reads_window(model, layout, ctx.kernels)
-    core = _sparse(ctx, table, query, key, further) if sparse else _composed(ctx, query, key, further)
+    core = _sparse(ctx, table, query, whole, beside) if sparse else _composed(ctx, query, key, further)
     return [*rows, _turned(ctx, query, key, further), *core, *_output(ctx, table)]
+
+
+def _whole(ctx: Context, further: Tensor) -> Tensor:
+    """Compressed keys as a context parallel rank attends to them."""
+    if ctx.layout.cp_mode == "all_gather":
+        return further._replace(elements=further.elements * ctx.layout.cp)
+    return traded(ctx, further, 1)
+
+
+def _exchanged(ctx: Context, table: CompressedAttention, further: Tensor) -> tuple[Number, Tensor, Number]:
+    """What context parallel ranks exchange where they gather compressed keys: hidden states of as many tokens as a
+    window or a compressed key is of, these keys, and those of the indexer."""
+    ratio, chooses = table.ratio(ctx.layer), table.chooses(ctx.layer)
+    before = max(table.window, (OVERLAPPING if chooses else 1) * ratio)
+    index = ctx.layout.tokens / table.index_ratio * table.index_dim if chooses else 0
+    return ctx.layout.micro_batch * before * ctx.model.hidden, further, index
 
 
 def _gathered(ctx: Context, width: Number) -> tuple[Collective, ...]:
@@ -110,7 +130,7 @@ def _turned(ctx: Context, query: Tensor, key: Tensor, further: Tensor) -> Operat
     """Rotation of queries and keys, which attention keeps; plain torch keeps what a norm without weights read, too, and
     sines and cosines of each rotation."""
     moved, rotated = query.size_bytes + key.size_bytes, ctx.model.rotary_width
-    saved: tuple[Tensor, ...] = (query, key, further)
+    saved: tuple[Tensor, ...] = (query, traded(ctx, key, 1), _whole(ctx, further))
     if ctx.kernels.norm == "eager":
         angles = TABLES * ctx.layout.tokens + TABLES / ROTATIONS * further.elements / ctx.model.head_dim
         tables = Tensor("attention.rope_tables", angles * rotated, ctx.activation, "s b d")
@@ -130,16 +150,15 @@ def _indexer(ctx: Context, table: CompressedAttention, source: Tensor, latent: T
     queries = Tensor("attention.index.queries", tokens * heads * width, act, "s b i d")
     weights = Tensor("attention.index.weights", tokens * heads, FP32_BYTES, "s b i")
     chosen = Tensor("attention.index.chosen", tokens * table.index_keys, INDEX_BYTES, "s b k")
-    scores = samples * rows * there
-    flops = 2 * scores / 2 * heads * width
+    scores = samples * rows * there / 2  # of keys that come before
     kept = samples * rows * chosen_keys(there, table.index_keys)
     operations = [
         linear(ctx, "attention.index.query", tokens, table.q_rank, heads * width, latent, sharded=False),
         *compressor(ctx, "attention.index.compressed", source, table.index_ratio, width, True),
         linear(ctx, "attention.index.weight", tokens, ctx.model.hidden, heads, None, sharded=False),
         Operation(
-            "attention.index.core", "attention", flops, 2 * 2 * kept * heads * width,
-            queries.size_bytes + scores / 2 * FP32_BYTES, scores / 2 * FP32_BYTES,
+            "attention.index.core", "attention", attention_flops(scores * heads, width),
+            2 * attention_flops(kept * heads, width), queries.size_bytes + scores * FP32_BYTES, scores * FP32_BYTES,
             (samples, heads, rows, there / 2, width, width), saved=(queries, weights, chosen),
             transient_backward=(chosen._replace(name="attention.index.scores", bytes_each=FP32_BYTES),), causal=False,
             role="core",
@@ -154,21 +173,21 @@ def _sparse(ctx: Context, table: CompressedAttention, query: Tensor, key: Tensor
     heads, tokens = ctx.model.heads / layout.tp, layout.tokens
     padded = ceil_div(heads, HEAD_TILE) * HEAD_TILE
     seen = sum(keys_seen(table, ctx.layer, layout.together))
-    pairs: Number = tokens * padded * seen
+    flops = attention_flops(tokens * padded * seen, width, width)
     output = Tensor("attention.core_output", query.elements, ctx.activation, "s b a d/t")
     shape = (tokens, 1, padded, seen, width, width)
     keys = key.size_bytes + further.size_bytes
     moved = query.size_bytes + keys + gathered_bytes(tokens, seen, width * ctx.activation)
     rows = [
         Operation(
-            "attention.core", "attention", 2 * pairs * 2 * width, FLASH_BACKWARD * 2 * pairs * 2 * width, moved,
-            output.size_bytes, shape, (output, Tensor("attention.lse", tokens * heads, LSE_BYTES, "s b a/t")), output,
+            "attention.core", "attention", flops, FLASH_BACKWARD * flops, moved, output.size_bytes, shape,
+            (output, Tensor("attention.lse", tokens * heads, LSE_BYTES, "s b a/t")), output,
             transient_backward=(output, query, key, further), recompute_class="core_attention", causal=False,
             role="core",
         )
     ]  # fmt: skip
     if table.chooses(ctx.layer):
-        target = 2 * tokens * padded * keys_seen(table, ctx.layer, layout.together).compressed * width
+        target = attention_flops(tokens * padded * keys_seen(table, ctx.layer, layout.together).compressed, width)
         rows.append(target_scores(target, moved, shape))
     return rows
 
@@ -179,7 +198,7 @@ def _composed(ctx: Context, query: Tensor, key: Tensor, further: Tensor) -> list
     heads, samples, rows = ctx.model.heads / layout.tp, layout.micro_batch, layout.seq / layout.cp
     columns = (key.elements + further.elements) / key.elements * layout.seq
     elements = samples * heads * rows * columns
-    flops = 2 * elements * width
+    flops = attention_flops(elements, width)
     copies = Tensor("attention.key_copies", (key.elements + further.elements) * heads, act, "s b a d/t")
     again = copies._replace(name="attention.value_copies")
     scores = Tensor("attention.scores", elements, act, "b a s s/t")

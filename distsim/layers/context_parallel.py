@@ -30,8 +30,26 @@ def merges_in_torch(ctx: Context) -> Number:
     return where(layout.cp > 1, 1, 0)
 
 
+def traded(ctx: Context, tensor: Tensor, heads: Number) -> Tensor:
+    """Keys or values of ``heads`` on a tensor parallel rank as context parallel ranks have them where they trade heads
+    for tokens: fewer heads than ranks are copied first, so that each has one (deepspeedai/DeepSpeed runtime/
+    sequence_parallel/ulysses_sp.py, kv_replication_factor). Both what is sent and what is kept."""
+    if ctx.layout.cp_mode != "all_to_all":
+        return tensor
+    return tensor._replace(elements=tensor.elements * maximum(1, ctx.layout.cp / heads))
+
+
+def outputs_apart(ctx: Context) -> Number:
+    """1 where the output that attention's kernel keeps is not the one that the projection reads, since ranks trade that
+    for it, else 0."""
+    if ctx.layout.cp_mode != "all_to_all" or ctx.kernels.cp_output == "again":
+        return 0
+    return where(ctx.layout.cp > 1, 1, 0)
+
+
 def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, value_width: Number) -> list[Operation]:
-    """The collectives of one layer's attention over the cp ranks; none where cp is 1."""
+    """The collectives of one layer's attention over the cp ranks; none where cp is 1. Keys and values are those that
+    attention reads, ``traded`` where ranks trade heads for tokens."""
     cp = ctx.layout.cp
     if isinstance(cp, int) and cp == 1:
         return []
@@ -50,6 +68,30 @@ def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, va
         Operation(EXCHANGE, "collective", bytes_read=merged,
                   shape=(query.elements, steps, key.elements + value.elements),
                   collectives=found, recompute_class="core_attention")
+    ]  # fmt: skip
+
+
+def gathered_beside(
+    ctx: Context, query: Tensor, before: Number, gathered: Tensor, chosen_by: Number
+) -> list[Operation]:
+    """The same where a query sees a few tokens before it and ``gathered`` keys that stand for several: hidden states of
+    the last tokens go to the next rank, ``before`` elements of them, and each rank gets all keys of the other kind and
+    those of the indexer (``chosen_by`` elements; NVIDIA/Megatron-LM core/transformer/experimental_attention_variant,
+    csa_cp_utils.py, exchange_cp_boundary_hidden and all_gather_fixed_cp_tensor)."""
+    cp, act = ctx.layout.cp, ctx.activation
+    if isinstance(cp, int) and cp == 1:
+        return []
+    there = where(cp > 1, 1, 0)
+    edges = tuple(Collective("send_recv", "cp", before * act * there, phase) for phase in ("forward", "backward"))
+    index = _apart(chosen_by * act * cp * there)
+    found = (
+        *edges,
+        *_apart(gathered.size_bytes * cp * there),
+        *(index if ctx.kernels.indexer == "trained" else index[:1]),
+    )
+    return [
+        Operation(EXCHANGE, "collective", shape=(query.elements, 0, gathered.elements), collectives=found,
+                  recompute_class="core_attention")
     ]  # fmt: skip
 
 
@@ -105,13 +147,10 @@ def _apart(size: Number) -> tuple[Collective, ...]:
 def _heads_for_tokens(
     ctx: Context, query: Tensor, key: Tensor, value: Tensor, value_width: Number
 ) -> tuple[Collective, ...]:
-    """Four all-to-alls forward (queries, keys, values, output) and four back; fewer kv heads than ranks are copied."""
-    layout = ctx.layout
-    copies = (
-        maximum(1, layout.cp / maximum(ctx.model.kv_heads / layout.tp, 1)) if ctx.model.latent_attention is None else 1
-    )
-    output = layout.tokens * ctx.model.heads / layout.tp * value_width
-    return channels_for_tokens(ctx, query.elements, key.elements * copies, value.elements * copies, output)
+    """Four all-to-alls forward (queries, keys, values, output) and four back, or five where the output goes again."""
+    output = ctx.layout.tokens * ctx.model.heads / ctx.layout.tp * value_width
+    sent = channels_for_tokens(ctx, query.elements, key.elements, value.elements, output)
+    return (*sent, sent[-1]) if ctx.kernels.cp_output == "again" else sent
 
 
 def channels_for_tokens(ctx: Context, *sizes: Number) -> tuple[Collective, ...]:

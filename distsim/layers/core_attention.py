@@ -5,8 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, round_up, where
+from distsim.formulas.attention import attention_flops
 from distsim.formulas.compute import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
-from distsim.layers.attention_kernel import all_keys, casts_keys, sdpa_choice, summed_apart, views_values, with_mask
+from distsim.layers.attention_kernel import (
+    all_keys,
+    casts_keys,
+    composed,
+    math_kernel,
+    sdpa_choice,
+    summed_apart,
+    views_values,
+    with_mask,
+)  # fmt: skip
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.names import DROPOUT_MASK, PROBABILITIES, SOFTCAP, WIDE_PROBABILITIES
 from distsim.specs.kernels import Kernels
@@ -40,18 +50,19 @@ class Heads(NamedTuple):
     value_width: Number
     value_projection: Number
     """Elements of the projection that values may be a view of."""
+    shared: Number = 1
+    """Heads of queries, of those on this rank, that share a head of keys."""
 
 
 def core_attention(ctx: Context, read: Heads) -> list[Operation]:
     """Rows of core attention."""
     layout = ctx.layout
-    query, key, value, heads, width, value_width, value_projection = read
+    query, key, value, heads, width, value_width, value_projection, shared = read
     queries = layout.seq / layout.cp
     output = Tensor("attention.output", layout.tokens * heads * value_width, ctx.activation, "s b a d/t")
-    math = ctx.kernels.sdpa and layout.attention == "flash" and sdpa_choice(ctx) == "math"
-    if layout.attention != "flash" or math or ctx.model.composed_attention:
-        return _products(ctx, read, output, math)
-    flops = 2 * layout.micro_batch * heads * queries * key_tokens(ctx) * (width + value_width)
+    if composed(ctx):
+        return _products(ctx, read, output, math_kernel(ctx))
+    flops = attention_flops(layout.micro_batch * heads * queries * key_tokens(ctx), width, value_width)
     if views_values(ctx):
         value = value._replace(elements=value_projection)
     own = key.elements
@@ -78,7 +89,7 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
             (layout.micro_batch * packed, heads, queries / packed, key_tokens(ctx), width, value_width),
             (*saved, *mask),
             output,
-            transient_backward=(output, query, key, value, *summed_apart(ctx, query, key, value, own)),
+            transient_backward=(output, query, key, value, *summed_apart(ctx, query, key, value, own, shared)),
             recompute_class="core_attention",
             role="core",
             causal=ctx.keys is None and not ctx.model.sees_all(ctx.layer),
@@ -225,7 +236,7 @@ def _products(ctx: Context, read: Heads, output: Tensor, math: bool) -> list[Ope
         layout.micro_batch, read.count, layout.seq / layout.cp, all_keys(ctx), read.width, read.value_width
     )  # fmt: skip
     batch, heads, queries, keys, *widths = shape
-    flops = 2 * batch * heads * queries * keys * sum(widths)
+    flops = attention_flops(batch * heads * queries * keys, *widths)
     scores = Operation(
         "attention.scores", "attention", flops / 2, flops, query.size_bytes + key.size_bytes, raw.size_bytes,
         shape, transient_forward=(raw,), transient_backward=(raw, query, key), recompute_class="core_attention",

@@ -21,7 +21,7 @@ def cross_attention(ctx: Context, whole: Context) -> list[Operation]:
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
     key = Tensor("attention.key", others * kv_heads * width, act, "s b k d/t")
     value = Tensor("attention.value", others * kv_heads * width, act, "s b k d/t")
-    read = Heads(query, key, value, heads, width, width, value.elements)
+    read = Heads(query, key, value, heads, width, width, value.elements, heads / kv_heads)
     core = core_attention(ctx._replace(keys=whole.layout.seq), read)
     kept = Tensor("attention.output", tokens * heads * width, ctx.precision.kept_input_bytes, "s b a d/t")
     if ctx.kernels.attention_output_copy and flash_kernel(ctx):

@@ -8,7 +8,7 @@ trained to agree with the attention that it chooses for. Its parameters are few,
 from __future__ import annotations
 
 from distsim.arrays import Number, minimum
-from distsim.formulas.attention import chosen_keys
+from distsim.formulas.attention import attention_flops, chosen_keys
 from distsim.layers.attention_kernel import reads_chosen
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
@@ -68,9 +68,9 @@ def _scores(shape: tuple[Number, ...], read: Number, chosen: Tensor) -> Operatio
     """Scores of all tokens as batched products; their gradients too."""
     samples, heads, rows, seen, width, _ = shape
     scores = samples * rows * seen
+    flops = attention_flops(scores * heads, width)
     return Operation(
-        "attention.index.scores", "attention", 2 * scores * heads * width, 2 * 2 * scores * heads * width,
-        read, scores * FP32_BYTES, shape, saved=(chosen,),
+        "attention.index.scores", "attention", flops, 2 * flops, read, scores * FP32_BYTES, shape, saved=(chosen,),
         transient_backward=(Tensor("attention.index.scores", scores, FP32_BYTES, "b s s fp32"),), role="scores",
     )  # fmt: skip
 
@@ -83,8 +83,9 @@ def _sparse_scores(ctx: Context, shape: tuple[Number, ...], read: Number, chosen
     assert ctx.model.latent_attention is not None
     kept = samples * rows * chosen_keys(seen, ctx.model.latent_attention.index_keys)
     return Operation(
-        "attention.index.core", "attention", 2 * scores * heads * width, 2 * 2 * kept * heads * width,
-        read + scores * FP32_BYTES, scores * FP32_BYTES, (samples, heads, rows, seen / 2, width, width),
+        "attention.index.core", "attention", attention_flops(scores * heads, width),
+        2 * attention_flops(kept * heads, width), read + scores * FP32_BYTES, scores * FP32_BYTES,
+        (samples, heads, rows, seen / 2, width, width),
         saved=(chosen,), transient_backward=(chosen._replace(name="attention.index.scores", bytes_each=FP32_BYTES),),
         causal=False, role="core",
     )  # fmt: skip

@@ -8,6 +8,7 @@ keeps each token's decay and state in fp32 besides.
 from __future__ import annotations
 
 from distsim.arrays import Number, where
+from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import RATE_GRADIENT_ONLY, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.specs.mixers import LinearRecurrence
@@ -71,7 +72,7 @@ def _gates(ctx: Context, mixer: LinearRecurrence) -> Operation:
     padded = layout.micro_batch * (layout.seq + mixer.convolution - 1) * width
     copied = tokens * width * where(layout.micro_batch > 1, 1, 0)
     elements = GATES * width * block
-    flops = 2 * tokens * elements
+    flops = product_flops(tokens, block, block, GATES * mixer.blocks)
     cast = elements * ctx.precision.autocast
     return Operation(
         "recurrence.lru.gate", "matmul", flops, 2 * flops, (tokens * width + elements) * act,

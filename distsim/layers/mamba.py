@@ -14,8 +14,6 @@ from distsim.layers.linear import Bias, linear
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import FP32_BYTES
 
-CHUNK = 128
-"""Tokens of one chunk of the scan (Megatron core's and Nemotron-H's ``chunk_size``)."""
 CONVOLUTION_PASSES = 2
 """The convolution reads and writes its channels once each, apart from the scan."""
 SCAN_BACKWARD = 2.5
@@ -79,23 +77,34 @@ def _scan(
     mixer, layout, act = ctx.model.mamba, ctx.layout, ctx.activation
     assert mixer is not None
     inner = heads * mixer.head_dim
-    states = tokens / CHUNK * inner * mixer.state * FP32_BYTES  # one per chunk: written, passed on, read
-    within = 2 * CHUNK * (groups * mixer.state + inner)  # C B of each pair of tokens, and its product with x
+    chunk = mixer.chunk if ctx.kernels.scan_chunk is None else ctx.kernels.scan_chunk
+    states = tokens / chunk * inner * mixer.state * FP32_BYTES  # one per chunk: written, passed on, read
+    # in fp32, and narrowed for products (state-spaces/mamba, ops/triton/ssd_combined.py)
+    passed = Tensor("mamba.states", states / FP32_BYTES, FP32_BYTES + act, "s/c b e n")
+    within = 2 * chunk * (groups * mixer.state + inner)  # C B of each pair of tokens, and its product with x
     between = 2 * 2 * inner * mixer.state  # into the state and out of it
     flops = tokens * (within / 2 + between)  # half of the pairs within a chunk are ahead
-    projected = Tensor("mamba.projected", tokens * wide, output.bytes_each, "s b 2e/t")
     shared = maximum(groups, layout.cp) * mixer.state  # B or C: ranks that share a group get a copy each
+    copies = 2 * (shared - groups * mixer.state)
+    projected = Tensor("mamba.projected", tokens * (wide + copies), output.bytes_each, "s b 2e/t")
     return Operation(
         "mamba.scan",
         "scan",
         flops,
         SCAN_BACKWARD * flops,
-        bytes_read=projected.size_bytes + CONVOLUTION_PASSES * tokens * mixed * act + 2 * states,
+        bytes_read=projected.size_bytes + CONVOLUTION_PASSES * tokens * (mixed + copies) * act + 2 * states,
         bytes_written=output.size_bytes + 2 * states,
         shape=(tokens, inner, mixer.state),
         saved=(projected, output),
         output=output,
-        transient_backward=(output, projected, projected._replace(name="mamba.convolved", elements=tokens * mixed)),
+        transient_forward=(passed,),
+        transient_backward=(
+            output,
+            projected,
+            projected._replace(name="mamba.convolved", elements=tokens * (mixed + copies)),
+            passed,
+            passed._replace(name="mamba.state_gradients"),
+        ),
         parameters=(
             Parameter("mamba.convolution.weight", mixed * mixer.convolution, "vector"),
             *([Parameter("mamba.convolution.bias", mixed, "vector")] if mixer.convolution_bias else []),

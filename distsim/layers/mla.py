@@ -11,7 +11,7 @@ from __future__ import annotations
 from distsim.arrays import Number
 from distsim.layers.attention import gate_projection, output_gate, output_projection
 from distsim.layers.attention_kernel import reads_chosen
-from distsim.layers.context_parallel import beside_gathered, context_exchange
+from distsim.layers.context_parallel import beside_gathered, context_exchange, traded
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.indexer import indexer
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
@@ -42,6 +42,7 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
     scaled = _scaled(ctx, query, heads) if mla.query_scale else []
     if reads_chosen(model, layout, ctx.kernels):
         operations[-1], wider, key = absorbed(ctx, operations[-1], query)
+        key = traded(ctx, key, 1)  # which all heads read
         exchanged = context_exchange(ctx, wider, key, key._replace(elements=0), mla.kv_rank)
         core = beside_gathered(ctx, sparse_core(ctx, query, wider, key), key, key._replace(elements=0))
         return [*operations, *scaled, *exchanged, *core, *_gated(ctx, mla, heads, source)]

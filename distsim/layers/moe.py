@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from distsim.arrays import Number
+from distsim.formulas.compute import product_flops
 from distsim.layers import capacity
 from distsim.layers.attention import residual
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
@@ -159,7 +160,8 @@ def _sent(ctx: Context, routed: Number) -> tuple[Tensor, ...]:
     factors: tuple[Tensor, ...] = ()
     if ctx.kernels.expert_scale == "inputs":
         act = ctx.activation
-        copies = Tensor("mlp.experts.copies", routed * expert_width(ctx), act, "k s b h")
+        wide = FP32_BYTES if ctx.precision.autocast else act  # as the norm gives what is copied
+        copies = Tensor("mlp.experts.copies", routed * expert_width(ctx), wide, "k s b h")
         factors = (copies, Tensor("mlp.experts.scale", routed, act, "k s b"))
     return (*_indices(ctx, routed), *factors)
 
@@ -242,13 +244,14 @@ def _ordered_gradients(ctx: Context, gradient: Tensor) -> tuple[Tensor, ...]:
 
 def _shared_gate(ctx: Context, source: Tensor) -> Operation:
     hidden, tokens = ctx.model.hidden, ctx.sharded_tokens
+    flops = product_flops(tokens, 1, hidden)
     gate = Tensor("mlp.shared.gate", tokens, ctx.activation, "s b 1")
     output = Tensor("mlp.shared.output", tokens * hidden, ctx.activation, "s b h")
     return Operation(
         "mlp.shared.gate",
         "matmul",
-        2 * tokens * hidden,
-        4 * tokens * hidden,
+        flops,
+        2 * flops,
         tokens * hidden * ctx.activation,
         tokens * ctx.activation,
         (tokens, 1, hidden, 1),

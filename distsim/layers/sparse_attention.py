@@ -9,7 +9,7 @@ that would else make keys and values. A pair of query and key takes products ove
 from __future__ import annotations
 
 from distsim.arrays import Number, ceil_div
-from distsim.formulas.attention import chosen_keys, gathered_bytes
+from distsim.formulas.attention import attention_flops, chosen_keys, gathered_bytes
 from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES, heads_operation
 from distsim.layers.indexer import target_scores
 from distsim.layers.ledger import Context, Operation, Tensor
@@ -44,7 +44,7 @@ def sparse_core(ctx: Context, query: Tensor, wider: Tensor, key: Tensor) -> list
     output = Tensor("attention.output_latent", tokens * heads * mla.kv_rank, ctx.activation, "s b a c/t")
     final = Tensor("attention.output", tokens * heads * mla.value_dim, ctx.activation, "s b a d/t")
     nothing = key._replace(name="attention.value", elements=0)
-    flops = 2 * pairs * (wide + mla.kv_rank)
+    flops = attention_flops(pairs, wide, mla.kv_rank)
     shape = (tokens, 1, padded, seen, wide, mla.kv_rank)
     moved = wider.size_bytes + key.size_bytes + gathered_bytes(tokens, seen, wide * ctx.activation)
     rows = [
@@ -56,6 +56,5 @@ def sparse_core(ctx: Context, query: Tensor, wider: Tensor, key: Tensor) -> list
         ),
     ]  # fmt: skip
     if mla.chooses(ctx.layer):
-        target = 2 * pairs * wide
-        rows.append(target_scores(target, moved, shape))
+        rows.append(target_scores(attention_flops(pairs, wide), moved, shape))
     return rows

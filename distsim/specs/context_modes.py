@@ -14,6 +14,8 @@ RING, GATHERED, TRADED = "ring", "all_gather", "all_to_all"
 
 def context_modes(supports: "Supports", model: Model) -> tuple[str, ...]:
     """How context parallel ranks of a framework may exchange what a model attends to, the usual way first."""
+    if model.compressed_attention:  # of few keys, which ranks gather
+        return (GATHERED, RING, TRADED) if supports.windowed_ring else (GATHERED,)
     sinks = has_sinks(model)
     if supports.windowed_ring or (model.window is None and not sinks):
         return (RING, GATHERED, TRADED)

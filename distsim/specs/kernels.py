@@ -114,6 +114,8 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     scan_projects: bool = False
     """Fused kernels of Mamba's scans take in the weights of the norm and of the output projection, and compute again in
     backward what those read (transformers): adapters on them are passed by."""
+    scan_chunk: MaybeCount = None
+    """Tokens of a chunk of Mamba-2's scan, whatever the model says (Megatron's mixer); None: as it says."""
     linear_attention: Literal["fused", "composed"] = "fused"
     """Lightning attention is one kernel, or a loop over blocks of plain operations (transformers)."""
     qkv_matrices: int = Field(default=1, ge=1, le=3)
@@ -141,6 +143,9 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     streams: Literal["composed", "fused"] = "composed"
     """Residual streams are mixed by plain torch's kernels, one after another, or by kernels that a compiler made of
     them; of software whose elementwise steps are no kernels of their own, and whole compiled models, always so."""
+    delta_copies: bool = False
+    """Queries and keys of the gated delta rule are copied to all heads of values before its kernels (Megatron), which
+    keep the copies beside what their norm keeps."""
     delta_rule: Literal["fused", "torch"] = "fused"
     """The gated delta rule runs in kernels of flash-linear-attention, or in plain torch, chunk after chunk, as
     transformers does where that package is missing (formulas/chunk_rule.py)."""

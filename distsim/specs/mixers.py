@@ -18,6 +18,8 @@ class Mamba(Spec):
     """Groups of heads that share B and C."""
     convolution: Count = 4
     """Taps of the convolution before the scan."""
+    chunk: Count = 128
+    """Mamba-2: tokens of a chunk of the scan, within which pairs of them are multiplied."""
     step_rank: MaybeCount = None
     """Mamba-1: rank of the projection to the step widths of the channels; None means Mamba-2."""
     inner_norms: bool = False

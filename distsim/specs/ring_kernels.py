@@ -14,6 +14,9 @@ class RingKernels(Spec):
     around the whole ring whichever way they came (torch 2.13)."""
     cp_gathers_first: bool = False
     """Where keys and values are gathered, attention takes them in the ring's steps all the same (torch)."""
+    cp_output: Literal["kept", "again"] = "kept"
+    """Where ranks trade heads for tokens: attention's kernel keeps the output that it made, and the projection what it
+    was traded for; or that alone is kept, and traded once more in backward (Transformer Engine)."""
     cp_merge_kernels: tuple[Amount, Amount] = (3.0, 5.0)
     """Kernels of a ring's step, forward and backward, beside attention: halves of queries or keys cut out, results and
     their log-sums merged, gradients added (Transformer Engine context_parallel.py, AttnFuncWithCPAndKVP2P)."""

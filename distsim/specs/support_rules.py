@@ -141,7 +141,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         lambda s, m, y: (y.cp == 1) | (y.cp_mode in context_modes(s, m)),
         lambda f, s, m, y: (
             f"{f} has no --cp-mode {y.cp_mode} for {m.name}, which "
-            + ("has attention sinks" if has_sinks(m) else "has windowed attention")
+            + ("has attention sinks" if has_sinks(m) and not m.compressed_attention else "has windowed attention")
         ),
         lambda s, m, y: f"use --cp-mode {' or '.join(context_modes(s, m))}",
         "windowed_ring",

@@ -18,7 +18,8 @@ def with_notes(setup: Setup) -> Setup:
     exchange = stated_exchange(setup)
     waiting = exchange is not None and bool(some(gradients_wait(setup, exchange) | stays_whole(setup)))
     notes = (*setup.notes, *beyond_default(setup), *lacking(setup, timed=False), *filled_experts(setup),
-             *memory_notes(setup.job, setup.layout, exchange, waiting), *_apart(setup), *_versions(setup))  # fmt: skip
+             *memory_notes(setup.job, setup.layout, exchange, waiting, setup.kernels.cp_output == "kept"),
+             *_apart(setup), *_versions(setup))  # fmt: skip
     return replace(setup, notes=notes)
 
 

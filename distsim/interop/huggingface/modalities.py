@@ -127,12 +127,12 @@ def stacks(fields: Fields, values: Values) -> Values:
 
 def mamba2(fields: Fields, values: Values) -> Values:
     """Mamba-2 alone, without attention and MLP."""
-    fields.settled("expand", "chunk_size", "time_step_rank", "rms_norm", "norm_before_gate", "rescale_prenorm_residual")
+    fields.settled("expand", "time_step_rank", "rms_norm", "norm_before_gate", "rescale_prenorm_residual")
     heads, width = fields.needed("num_heads"), fields.needed("head_dim")
     mixer = {
         "heads": heads, "head_dim": width, "state": fields.needed("state_size"), "groups": fields.needed("n_groups"),
         "convolution": fields.needed("conv_kernel"), "bias": fields.flag("use_bias"),
-        "convolution_bias": fields.flag("use_conv_bias", default=True),
+        "convolution_bias": fields.flag("use_conv_bias", default=True), "chunk": fields.needed("chunk_size"),
     }  # fmt: skip
     return {
         "pattern": "M" * values["layers"], "mamba": mixer, "ffn": heads * width, "heads": 1, "kv_heads": 1,

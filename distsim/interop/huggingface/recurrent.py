@@ -137,12 +137,13 @@ def _mamba2(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     inner = fields.whole("mamba_d_ssm") or expand * values["hidden"]
     heads = fields.needed("mamba_n_heads")
     name, width = fields.find("mamba_d_head")
-    fields.settled("mamba_chunk_size", "chunk_size", "time_step_limit")
+    fields.settled("time_step_limit")
     return {
         "heads": heads, "head_dim": inner // heads if width in (None, "auto") else fields.as_whole(name, width),
         "state": fields.needed("mamba_d_state"), "groups": fields.needed("mamba_n_groups"),
         "convolution": fields.needed("mamba_d_conv"), "bias": fields.flag("mamba_proj_bias"),
         "convolution_bias": fields.flag("mamba_conv_bias", default=True),
+        "chunk": fields.needed("mamba_chunk_size", "chunk_size"),
     }  # fmt: skip
 
 

@@ -151,8 +151,9 @@ def nemotron_h(fields: Fields, values: Values) -> Values:
         "state": fields.needed("ssm_state_size"), "groups": fields.needed("n_groups"),
         "convolution": fields.needed("conv_kernel"), "bias": fields.flag("use_bias"),
         "convolution_bias": fields.flag("use_conv_bias", "mamba_conv_bias", default=True),
+        "chunk": fields.needed("mamba_chunk_size", "chunk_size"),
     }  # fmt: skip
-    fields.settled("expand", "chunk_size", "layers_block_type", "layer_types", "mtp_layers_block_type")
+    fields.settled("expand", "layers_block_type", "layer_types", "mtp_layers_block_type")
     return {"pattern": pattern, "layers": len(pattern), "mamba": mamba if "M" in pattern else None,
             **_predictions(fields, values["mtp_layers"])}  # fmt: skip
 
