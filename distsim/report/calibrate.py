@@ -31,7 +31,8 @@ def lines(found: Calibration, folder: str) -> list[str]:
     ]
     header = ["step time", "runs", "median error", "90th percentile", "mean of sources"]
     sources = by_source(found.examples)
-    told = ", ".join(f"{name} {count}" for name, count in list(sources.items())[:MOST_SOURCES])
+    named = {"rows without a source" if name == "?" else name: count for name, count in sources.items()}
+    told = ", ".join(f"{name} {count}" for name, count in list(named.items())[:MOST_SOURCES])
     many = f"{len(sources)} sources" if len(sources) > 1 else "one source"
     more = " …" if len(sources) > MOST_SOURCES else ""
     made = [*columns(header, rows), "", MEANINGS, f"fitted to {len(found.examples)} runs of {many}: {told}{more}"]
