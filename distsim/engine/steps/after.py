@@ -31,7 +31,7 @@ class AfterLast(NamedTuple):
     """Seconds, in the order in which they come."""
 
     reduce: Hiding
-    """Gradients that are reduced once, overlapping the last backward."""
+    """Gradients that are reduced once, overlapping the last backward and its waits for copies, over another link."""
     copied: Hiding
     """Gradients that go to host memory once, over another link: they overlap that and the exposed reduction."""
     replicated: Number
@@ -67,7 +67,7 @@ def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], batch:
     data, never = timing["data_factor"], timing["exposed_fraction"]
     reduce, gather = product(stage["reduce"], data), product(stage["dp_ahead"], data)
     gather = gather + product(stage["gather_once"], timing["gather_factor"])
-    backward = _backward(batch)
+    backward = _backward(batch) + batch.waits
     left = exposed(reduce, backward, never)
     return AfterLast(
         Hiding(reduce, backward, left),

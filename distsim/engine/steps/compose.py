@@ -167,6 +167,8 @@ class MicroBatch(NamedTuple):
     """Seconds for a vocabulary that all stages share."""
     sent: Number = 0.0
     """Seconds in which forward sends to other stages, part of ``others``."""
+    waits: Number = 0.0
+    """Seconds in which backward waits for copies from host memory, part of ``others``."""
 
     @property
     def passes(self) -> tuple[Number, Number]:
@@ -203,10 +205,11 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     work = forward + before, backward + after
     left = exposed(gathers[0], work[0], never), exposed(gathers[1] + reduces, work[1], never)
     beside = work[0] + left[0], work[1] + left[1]  # copies to the host take another link than gathers
+    copies = copies_left(stage, m, beside, never * layout["copies_lost"])
     others = {
         "data_parallel": left[0] + left[1],
         "pipeline_transfer": sends[0] + sends[1] + passed,
-        "offload": sum(copies_left(stage, m, beside, never * layout["copies_lost"])) + waited(stage, m),
+        "offload": sum(copies) + waited(stage, m),
         "other": _stalls(stage, layout, timing, forward + backward + before + after),
     }  # fmt: skip
     queued = {name: sum(pair) for name, pair in exchange.items()}
@@ -214,7 +217,7 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
         whole = queued["expert_parallel"]
         hidden = whole - exposed_seconds(whole, forward + backward, 0.0)
         queued["expert_parallel"] = whole - hidden * where(layout["paired"], layout["paired"], 0.0)
-    return MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0])
+    return MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0], copies[1])
 
 
 def exchanged(
