@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -50,6 +51,17 @@ def test_what_is_reduced_once_hides_behind_one_backward() -> None:
     timing = {"data_factor": 1.0, "gather_factor": 1.0, "exposed_fraction": 0.0, "optimizer": 1.0}
     found = after_last(stage, timing, batch)
     assert (found.reduce.left, found.copied.left, found.ahead.left) == pytest.approx((3.0, 1.0, 4.0))
+    waiting = after_last(stage, timing, batch._replace(waits=0.5))  # of backward, for activations from the host
+    assert (waiting.reduce.left, waiting.copied.left) == pytest.approx((2.5, 1.0))
+
+
+def test_no_step_is_shorter_for_slower_products() -> None:
+    """Copies and a reduction that are both longer than backward run beside each other: what each hid behind backward
+    alone made a step longer, the faster its products were."""
+    job = {"model": "mixtral-8x7b", "gpu": "v100-sxm2-32gb", "gpus": 64, "tp": 4, "ep": 4, "micro_batch": 4,
+           "seq": 1024, "global_batch": 64, "offload": "activations"}  # fmt: skip
+    times = [distsim.step(**job, gpu_power=watts).seconds for watts in (300, 250, 200, 150)]
+    assert all(slow >= fast * (1 - 1e-4) for fast, slow in itertools.pairwise(times))
 
 
 @pytest.mark.parametrize(("forward", "backward"), [(1.0, 2.0), (1.0, 3.0), (1.0, 1.0), (0.5, 2.0)])

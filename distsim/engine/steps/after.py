@@ -31,7 +31,7 @@ class AfterLast(NamedTuple):
     """Seconds, in the order in which they come."""
 
     reduce: Hiding
-    """Gradients that are reduced once, overlapping the last backward."""
+    """Gradients that are reduced once, overlapping the last backward and its waits for copies, over another link."""
     copied: Hiding
     """Gradients that go to host memory once: they overlap that, what it waits for and the exposed reduction, since
     gathers take another link, and copies from host memory its other direction."""
@@ -68,9 +68,9 @@ def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], batch:
     data, never = timing["data_factor"], timing["exposed_fraction"]
     reduce, gather = product(stage["reduce"], data), product(stage["dp_ahead"], data)
     gather = gather + product(stage["gather_once"], timing["gather_factor"])
-    backward = _backward(batch)
+    backward = _backward(batch) + batch.waits
     left = exposed(reduce, backward, never)
-    whole = backward + batch.waits + left
+    whole = backward + batch.gathers + left
     return AfterLast(
         Hiding(reduce, backward, left),
         Hiding(stage["offload_once"], whole, exposed(stage["offload_once"], whole, never)),

@@ -170,7 +170,9 @@ class MicroBatch(NamedTuple):
     trailing: Number = 0.0
     """Seconds of reduced gradients at the end of backward, part of ``others``: other stages have what they wait for."""
     waits: Number = 0.0
-    """Seconds in which backward waits for what it gathers, or copies from host memory, part of ``others``."""
+    """Seconds in which backward waits for copies from host memory, part of ``others``."""
+    gathers: Number = 0.0
+    """Seconds in which backward waits for what it gathers and reduces, part of ``others``."""
 
     @property
     def passes(self) -> tuple[Number, Number]:
@@ -225,8 +227,8 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
         whole = queued["expert_parallel"]
         hidden = whole - exposed_seconds(whole, forward + backward, 0.0)
         queued["expert_parallel"] = whole - hidden * where(layout["paired"], layout["paired"], 0.0)
-    waits = left[1] + copies[1]
-    return MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0], trailing, waits)
+    found = MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0], trailing)
+    return found._replace(waits=copies[1], gathers=left[1])
 
 
 def exchanged(
