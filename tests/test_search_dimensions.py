@@ -95,6 +95,24 @@ def test_modules_have_the_numbers_of_step(words: str, lists: set[str | None]) ->
     assert seen == lists
 
 
+@pytest.mark.parametrize("mode", ["ring", "all_gather", "all_to_all"])
+@pytest.mark.parametrize(("model", "framework"), [
+    ("bitnet-b1.58-2b-4t", "deepspeed"), ("qwen3-next-80b-a3b", "deepspeed"), ("deepseek-v3.2", "torchtitan"),
+    ("nemotron-h-8b", "megatron-core"),
+])  # fmt: skip
+def test_context_parallelism_has_the_numbers_of_step(model: str, framework: str, mode: str) -> None:
+    """Layouts with and without it stand side by side, of which some copy attention's output for what reads it: a
+    projection, a gate, a norm before the projection."""
+    bounds = parse_bounds({"pp": "1", "tp": "1,2", "ep": "1", "cp": "1..4", "recompute": "none"}, [])
+    job = Job(model=model, gpu="h100-sxm", global_batch=16, framework=framework, seq=4096, cp_mode=mode)
+    chance, prices = random.Random(3), Prices()
+    for group in found_in(job, 8, bounds):
+        folded = fold(group, prices)
+        for place in places(group):
+            same(folded.block(place), chance)
+            same(folded.block(place), chance)
+
+
 @pytest.mark.parametrize(("framework", "offloads"), [
     ("megatron-core", ("none", "optimizer", "activations", "optimizer,activations")),
     ("deepspeed", ("none", "parameters", "optimizer,parameters")),

@@ -124,6 +124,7 @@ def output_projection(ctx: Context, inner: Number) -> list[Operation]:
     if model.attention_gate:
         kept = kept._replace(name="attention.gated", elements=layout.tokens * inner)
     before, kept = inner_norm(ctx, kept, layout.tokens, inner)
+    before = [_beside_copy(row, uncopied) for row in before]
     projection = linear(
         ctx,
         "attention.projection",
@@ -134,9 +135,14 @@ def output_projection(ctx: Context, inner: Number) -> list[Operation]:
         bias=model.attention_output_bias and Bias(whole=True),
         collectives=row_collectives(ctx),
     )
-    if projection.saved and projection.saved[0].name == "attention.output_copy":
-        projection = projection._replace(saved=(*projection.saved, *uncopied))
-    return [*before, *joined(ctx, "attention.residual", projection)]
+    return [*before, *joined(ctx, "attention.residual", _beside_copy(projection, uncopied))]
+
+
+def _beside_copy(row: Operation, uncopied: list[Tensor]) -> Operation:
+    """A row that keeps the copy of attention's output, with what it keeps in layouts that make none."""
+    copies = [one for one in row.saved if one.name == "attention.output_copy"]
+    own = tuple(one._replace(bytes_each=copy.bytes_each) for copy in copies for one in uncopied)
+    return row._replace(saved=(*row.saved, *own)) if own else row
 
 
 def joined(ctx: Context, name: str, projection: Operation) -> list[Operation]:

@@ -123,7 +123,7 @@ def inner_norm(
     name = kept.name.rpartition(".")[0]
     source = kept._replace(bytes_each=source_bytes or ctx.activation)
     made = shared(norm(ctx, f"{name}.inner_norm", rows, width, source))
-    return [made], kept._replace(name=f"{name}.normed")
+    return [made], kept._replace(name=f"{name}.normed", elements=rows * width)
 
 
 def shared(made: Operation) -> Operation:
