@@ -32,11 +32,12 @@ class AfterLast(NamedTuple):
     """Seconds, in the order in which they come."""
 
     reduce: Hiding
-    """Gradients that are reduced once, overlapping the last backward and its waits for copies, over another link."""
+    """Gradients that are reduced once, overlapping the last backward and its waits for copies, which take another
+    link: between cards without any of their own, what of both copies leave free."""
     copied: Hiding
     """Gradients that go to host memory once: they overlap that, what it waits for and the exposed reduction, since
-    gathers take another link (but between cards without any of their own), and copies from host memory its other
-    direction."""
+    gathers take another link, and copies from host memory its other direction: between cards without links of their
+    own, what of all these no exchange and no copy takes."""
     replicated: Number
     """Gradients of what tensor parallel ranks hold whole."""
     step: Number
@@ -48,7 +49,7 @@ class AfterLast(NamedTuple):
     offload: Number
     ahead: Hiding
     """Parameters gathered once (updated ones, or those that stay gathered), overlapping the next step's first
-    forward."""
+    forward, or what of it the link is free."""
 
     def parts(self) -> dict[str, Number]:
         """By the parts of a step."""
@@ -70,18 +71,20 @@ def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], batch:
     data, never = timing["data_factor"], timing["exposed_fraction"]
     reduce, gather = product(stage["reduce"], data), product(stage["dp_ahead"], data)
     gather = gather + product(stage["gather_once"], timing["gather_factor"])
-    backward = _backward(batch) + batch.waits
-    left = exposed(reduce, backward, never)
-    whole = free_seconds(backward + batch.gathers, reduce, left, stage["one_link"])
+    backward, (ahead, behind), shared = _backward(batch), batch.copied, stage["one_link"]
+    beside = free_seconds(backward, behind, batch.waits, shared)
+    left = exposed(reduce, beside, never)
+    whole = free_seconds(backward + batch.waits + batch.gathers, behind + batch.moved + reduce, left, shared)
+    first = free_seconds(batch.forward, ahead, 0.0, shared)
     return AfterLast(
-        Hiding(reduce, backward, left),
+        Hiding(reduce, beside, left),
         Hiding(stage["offload_once"], whole, exposed(stage["offload_once"], whole, never)),
         stage["tp_step"],
         stage["dp_step"] * data,
         stage["dp_stated"],
         stage["optimizer"] / timing["optimizer"] + _update_work(stage, timing) + stage["decomposing"],
         stage["offload_step"],
-        Hiding(gather, batch.forward, exposed(gather, batch.forward, never)),
+        Hiding(gather, first, exposed(gather, first, never)),
     )
 
 

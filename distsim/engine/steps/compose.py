@@ -10,7 +10,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.after import after_last
 from distsim.engine.steps.beside import behind_first, beside_attention, beside_products, exposed, hidden_share
-from distsim.engine.steps.copies import copies_left, free_seconds, loses_to_copies, one_link, waited
+from distsim.engine.steps.copies import copied, copies_left, free_seconds, loses_to_copies, one_link, waited
 from distsim.engine.steps.laid import end_numbers, ends_apart
 from distsim.engine.steps.ramp import ramp_of, waits_apart
 from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds, phase_seconds
@@ -174,6 +174,10 @@ class MicroBatch(NamedTuple):
     """Seconds in which backward waits for copies from host memory, part of ``others``."""
     gathers: Number = 0.0
     """Seconds in which backward waits for what it gathers and reduces, part of ``others``."""
+    copied: tuple[Number, Number] = (0.0, 0.0)
+    """Seconds of forward's copies to host memory and of backward's from it, waited for or not."""
+    moved: Number = 0.0
+    """Seconds of what backward gathers and reduces, waited for or not."""
 
     @property
     def passes(self) -> tuple[Number, Number]:
@@ -230,7 +234,7 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
         hidden = whole - exposed_seconds(whole, forward + backward, 0.0)
         queued["expert_parallel"] = whole - hidden * where(layout["paired"], layout["paired"], 0.0)
     found = MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0], trailing)
-    return found._replace(waits=copies[1], gathers=left[1])
+    return found._replace(waits=copies[1], gathers=left[1], copied=copied(stage, m), moved=moved[1])
 
 
 def exchanged(
