@@ -186,6 +186,36 @@ def test_schedules_without_closed_form_are_simulated_for_the_best() -> None:
             assert again.memory.worst.peak == pytest.approx(one.peak, rel=1e-9)
 
 
+UNLIKE: dict[str, Any] = {"model": "gemma-2-9b", "gpu": "h100-sxm", "global_batch": 16, "seq": 4096}
+
+
+def test_schedules_that_idle_longer_in_simulation_rank_by_it() -> None:
+    """A large output layer makes hanayo and 1f1b-v a fifth and more longer than their closed forms, by which they had
+    taken the places of 1f1b and stood on the front."""
+    bounds = parse_bounds({"tp": "1", "cp": "1", "pp": "8", "schedule": "all"}, [])
+    report = search(Request(Job(**UNLIKE), (8,), bounds))
+    steps = [(one.report.memory.peak, one.report.seconds) for one in report.best]
+    assert [seconds for _, seconds in steps] == sorted(seconds for _, seconds in steps)
+    plain = min(one.seconds for one in report.kept.every.found if one.layout["schedule"] == "1f1b")
+    assert "1f1b" in {one.report.setup.layout.schedule for one in report.best} and plain < steps[-1][1]
+    assert any(one.found.seconds < 0.9 * one.report.seconds for one in report.best)
+    front = [(one.report.memory.peak, one.report.seconds) for one in report.front]
+    assert front == sorted(front) and [s for _, s in front] == sorted((s for _, s in front), reverse=True)
+    assert not [one for one in front for other in steps if other[0] <= one[0] and other[1] < one[1]]
+    for one in report.almost:
+        assert one.report.seconds < steps[0][1]
+
+
+def test_a_step_that_is_late_in_simulation_is_not_in_time() -> None:
+    bounds = parse_bounds({"tp": "1", "cp": "1", "pp": "8", "zero": "0", "schedule": "hanayo"}, [])
+    least = search(Request(Job(**UNLIKE), (8,), bounds)).best[0]
+    assert least.found.seconds < 0.9 * least.report.seconds
+    missed = search(Request(Job(**UNLIKE), (8,), bounds, within=0.95 * least.report.seconds))
+    assert not missed.best and not missed.feasible and missed.fitting
+    assert missed.nearest[0].report.seconds == least.report.seconds
+    assert search(Request(Job(**UNLIKE), (8,), bounds, within=1.01 * least.report.seconds)).best
+
+
 def test_only_simulated_schedules() -> None:
     report = run(bounds={"schedule": "v-half,hanayo", "pp": "4"})
     assert report.best and {one.found.layout["schedule"] for one in report.best} <= {"v-half", "hanayo"}

@@ -19,8 +19,7 @@ from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts import fold as folds
-from distsim.engine.layouts import prices
-from distsim.engine.layouts import search as searches
+from distsim.engine.layouts import prices, shown
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import Inside, fold
@@ -228,8 +227,8 @@ def test_layouts_that_come_after_those_asked_for_are_computed_again_only_where_t
         report = SimpleNamespace(seconds=own[one.place[0]], memory=SimpleNamespace(peak=1.0))
         return SimpleNamespace(found=one, report=report)
 
-    monkeypatch.setattr(searches, "choice", computed)
-    assert [one.found.place[0] for one in searches._ranked(found, 2, kept, {})] == [0, 2]
+    monkeypatch.setattr(shown, "choice", computed)
+    assert [one.found.place[0] for one in shown.ranked(found, 2, kept, {})] == [0, 2]
     assert asked == [0, 1, 2]
 
 

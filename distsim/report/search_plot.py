@@ -15,7 +15,7 @@ SPAN = 2.0
 def plot(report: SearchReport, term: Style) -> list[str]:
     """The front, least memory to the left, fastest at the bottom."""
     batch = report.global_batch
-    points = [(one.report.memory.peak, one.found.seconds_per_sequence * batch) for one in report.front]
+    points = [(one.report.memory.peak, one.report.seconds / one.found.group.batch * batch) for one in report.front]
     fastest = min(seconds for _, seconds in points)
     shown = [(size, seconds) for size, seconds in points if seconds <= SPAN * fastest]
     if len(shown) < 2:

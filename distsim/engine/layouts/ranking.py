@@ -55,11 +55,6 @@ class Found(NamedTuple):
         return id(self.group), self.place
 
     @property
-    def seconds_per_sequence(self) -> float:
-        """Seconds of a step per sequence, by which layouts with unlike batches are compared."""
-        return self.seconds / self.group.batch
-
-    @property
     def layout(self) -> dict[str, Any]:
         """Its fields as plain numbers."""
         return self.group.layout_at(self.place)

@@ -23,13 +23,14 @@ from distsim.engine.jobs.reference import pair_note
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts import money as search_money
 from distsim.engine.layouts import schedules as search_schedules
+from distsim.engine.layouts import shown
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.chunks import gather
 from distsim.engine.layouts.contradiction import contradiction
 from distsim.engine.layouts.fold import Block, Inside, Shared, blocks
 from distsim.engine.layouts.prices import Prices
-from distsim.engine.layouts.ranking import BETTER, COST, OBJECTIVES, Found, Objective
-from distsim.engine.layouts.report import Choice, Request, SearchReport, Steps, choice
+from distsim.engine.layouts.ranking import COST, OBJECTIVES, Objective
+from distsim.engine.layouts.report import Choice, Request, SearchReport, Steps
 from distsim.engine.layouts.space import Group, groups
 from distsim.engine.layouts.support import lenient
 from distsim.engine.layouts.support import notes as support_notes
@@ -43,12 +44,6 @@ from distsim.units import count
 
 LEAST_KEPT = 64
 """Layouts that are kept as they pass, where fewer are asked for: what is shown is ordered anew among them."""
-FRONT = 24
-"""Points of the front that are re-evaluated and reported; of more, every so many."""
-SPARE = 3
-"""So many more than asked may be computed again, so that the order is that of their own numbers."""
-AGREED = 1e-6
-"""Share by which a layout's own numbers may differ from those of the search; tests hold them to a thousandth of it."""
 
 
 @catalog.settled()  # each layout that is shown is resolved again, with the same presets
@@ -85,15 +80,13 @@ def search(
     if not kept.evaluated and not interrupted:
         raise contradiction(request, base, batches)
     known: Steps = {}
-    best = _ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept, known)
+    best = shown.ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept, known)
+    less = request.brief
     return SearchReport(
-        request, base, batches, kept.evaluated, kept.fitting, kept.feasible, time.perf_counter() - began, kept.limit,
-        best,
-        () if request.brief else tuple(choice(one, known) for one in thinned(kept.front.found)),
-        () if request.brief else tuple(choice(one, known) for one in _almost(kept)),
-        () if kept.feasible or request.brief else tuple(
-            choice(one, known) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
-        ),
+        request, base, batches, kept.evaluated, kept.fitting, kept.feasible if best else 0,
+        time.perf_counter() - began, kept.limit, best,
+        () if less else shown.front_of(best, kept, known), () if less else shown.almost(best, kept, known),
+        () if less or best else shown.nearest(kept, known, min(request.top, 5)),
         kept, rents, interrupted, _notes(request, base, [*notes, *unread_options(request, batches, best)], best,
                                          bool(rents)),
     )  # fmt: skip
@@ -111,7 +104,7 @@ def _nothing_yet(
     """What a search begins with; one that runs ``alone``, in this process, may keep no more than what is shown."""
     hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
     brief = request.brief and not request.all_ranks and alone and not search_schedules.asked(request.bounds)
-    most = request.top + SPARE if brief else max(LEAST_KEPT, 2 * request.top)
+    most = request.top + shown.SPARE if brief else max(LEAST_KEPT, 2 * request.top)
     limit, objective = base.accelerator.limit(request.margin), Objective(request.objective, hourly)
     return Kept(limit, objective, request.within, most, batch, pace_of(request, base), brief)
 
@@ -202,14 +195,6 @@ def rents_of(request: Request) -> dict[int, search_money.Rent]:
     return search_money.rents(wish, base_setup(request.job, max(request.gpus), request.overrides), request.gpus)
 
 
-def _almost(kept: Kept, most: int = 5) -> list[Found]:
-    """Layouts that nearly fit and would be better than the best that does, if any can be that need more memory."""
-    if kept.key.name not in BETTER:
-        return []
-    best = min((one.key for one in kept.best.found), default=math.inf)
-    return [one for one in kept.almost.found if one.key < best][:most]
-
-
 def _walk(
     request: Request, batches: Sequence[int], kept: Kept, watch: Show | None, every: Callable[[Block], None] | None,
     pool: Pool | None, shared: Shared | None = None,
@@ -276,21 +261,3 @@ def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
     tokens = count(batch * base.layout.seq)
     notes.append(f"--global-batch not given: using {batch:,} sequences ({tokens} tokens) per step{why}")
     return batch
-
-
-def _ranked(found: list[Found], top: int, kept: Kept, known: Steps) -> tuple[Choice, ...]:
-    """The best few, in the order that their own computation gives."""
-    near = max((one.key for one in found[:top]), default=0.0) * (1 + AGREED)
-    again = [choice(one, known) for one in found[: top + SPARE] if one.key <= near]
-    order = sorted(again, key=lambda one: (
-        kept.ordered(one.report.seconds, one.report.memory.peak, one.found.group), one.report.seconds,
-        one.report.memory.peak,
-    ))  # fmt: skip
-    return tuple(order[:top])
-
-
-def thinned(found: list[Found], most: int = FRONT) -> list[Found]:
-    """Points of a front, evenly by their number, both ends kept."""
-    if len(found) <= most:
-        return list(found)
-    return [found[round(index * (len(found) - 1) / (most - 1))] for index in range(most)]

@@ -1,0 +1,95 @@
+"""Which of a search's layouts are shown, by their own computation.
+
+Millions are ranked by the closed form of their pipeline. A layout that is computed again by itself has that time but
+for schedules whose bubble is simulated (engine/steps/simulated.py), which mostly idle longer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy
+
+from distsim.engine.layouts.best import Kept, front
+from distsim.engine.layouts.ranking import BETTER, Found
+from distsim.engine.layouts.report import Choice, Steps, choice
+
+FRONT = 24
+"""Points of the front that are re-evaluated and reported; of more, every so many."""
+SPARE = 3
+"""So many more than asked may be computed again, so that the order is that of their own numbers."""
+AGREED = 1e-6
+"""Share by which a layout's own numbers may differ from those of the search; tests hold them to a thousandth of it."""
+
+
+def ranked(found: Sequence[Found], top: int, kept: Kept, known: Steps) -> tuple[Choice, ...]:
+    """The best few, in the order that their own computation gives; for each that takes longer than the search had it,
+    another is looked at."""
+    again: list[Choice] = []
+    for one in found:
+        last = _ordered(again[top - 1], kept) * (1 + AGREED) if len(again) >= top else math.inf
+        if one.key > last or sum(_ordered(other, kept) <= last for other in again) >= top + SPARE:
+            break
+        own = choice(one, known)
+        if not _late(own, kept):
+            again.append(own)
+            again.sort(key=lambda one: (_ordered(one, kept), one.report.seconds, one.report.memory.peak))
+    return tuple(again[:top])
+
+
+def front_of(best: Sequence[Choice], kept: Kept, known: Steps) -> tuple[Choice, ...]:
+    """Layouts that no other beats in both time and memory; where some take longer than the search had it, of these and
+    the best those that none of them beats."""
+    found = [choice(one, known) for one in thinned(kept.front.found)]
+    every = list({one.found.name: one for one in (*found, *best)}.values())
+    if not any(_moved(one) for one in every):
+        return tuple(found)
+    timely = [one for one in every if not _late(one, kept)]
+    peaks = numpy.array([one.report.memory.peak for one in timely])
+    times = numpy.array([kept.scaled(one.report.seconds, one.found.group) for one in timely])
+    return tuple(timely[i] for i in front(peaks, times))
+
+
+def almost(best: Sequence[Choice], kept: Kept, known: Steps, most: int = 5) -> tuple[Choice, ...]:
+    """Layouts that nearly fit and would be better than the best that does, if any can be that need more memory."""
+    if kept.key.name not in BETTER:
+        return ()
+    bound = _ordered(best[0], kept) * (1 - AGREED) if best else math.inf
+    better: list[Choice] = []
+    for one in kept.almost.found:
+        if len(better) == most or one.key >= bound:
+            break
+        own = choice(one, known)
+        if not _late(own, kept) and (not _moved(own) or _ordered(own, kept) < bound):
+            better.append(own)
+    return tuple(sorted(better, key=lambda one: _ordered(one, kept)))
+
+
+def nearest(kept: Kept, known: Steps, most: int) -> tuple[Choice, ...]:
+    """What misses by least, where nothing is feasible: the quickest that fit, else what needs least memory more."""
+    quick = kept.best.found or kept.quickest.found
+    found = [choice(one, known) for one in (quick or kept.nearest.found)[:most]]
+    return tuple(sorted(found, key=lambda one: one.report.seconds) if kept.best.found else found)
+
+
+def thinned(found: list[Found], most: int = FRONT) -> list[Found]:
+    """Points of a front, evenly by their number, both ends kept."""
+    if len(found) <= most:
+        return list(found)
+    return [found[round(index * (len(found) - 1) / (most - 1))] for index in range(most)]
+
+
+def _ordered(one: Choice, kept: Kept) -> float:
+    """The number by which a layout is ranked, of its own step."""
+    return float(kept.ordered(one.report.seconds, one.report.memory.peak, one.found.group))
+
+
+def _moved(one: Choice) -> bool:
+    """Whether its own step takes longer, or shorter, than the search had it."""
+    return not math.isclose(one.report.seconds, one.found.seconds, rel_tol=AGREED)
+
+
+def _late(one: Choice, kept: Kept) -> bool:
+    """Whether its own step takes longer than was asked, though the search had it in time."""
+    return _moved(one) and one.report.seconds > kept.longest(one.found.group.batch)
