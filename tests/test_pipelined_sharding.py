@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -191,6 +192,28 @@ def test_gradients_of_each_micro_batch_keep_no_other_stage_waiting(framework: st
         assert 0 < stage.trailing < stage.others["data_parallel"] + 1e-9
         assert stage.passed_on == pytest.approx(stage.seconds - stage.trailing)
         assert abs(timeline_of(step).slack) < 0.05 * step.seconds
+
+
+@pytest.mark.parametrize("batch", [4, 16, 64])
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1"])
+def test_other_stages_wait_for_gathers_whether_or_not_something_hides_them(batch: int, schedule: str) -> None:
+    """Apart from computation they had been counted behind the pipeline, so that overlapping them made steps longer."""
+    job = {"model": "minimax-text-01", "gpu": "mi300x", "gpus": 64, "tp": 4, "pp": 2, "cp": 2, "ep": 8, "zero": 3,
+           "seq": 4096, "recompute": "none", "global_batch": batch, "schedule": schedule}  # fmt: skip
+    beside, apart = (distsim.step(**job, dp_comm_overlap=overlaps) for overlaps in (True, False))
+    assert beside.seconds < apart.seconds
+    assert abs(timeline_of(apart).slack) < 0.02 * apart.seconds
+
+
+def test_without_a_pipeline_shards_that_nothing_hides_cost_what_they_take() -> None:
+    job = {"model": "llama-13b", "gpu": "h100-sxm", "gpus": 16, "zero": 3, "framework": "deepspeed",
+           "global_batch": 64, "dp_comm_overlap": False}  # fmt: skip
+    step = distsim.step(**job)
+    (stage,) = stage_numbers(step.work)
+    waits = stage["dp_forward"] + stage["dp_backward"] + stage["dp_reduce"]
+    assert min(stage["dp_forward"], stage["dp_backward"], stage["dp_reduce"]) > 100 * stage["dp_step"] > 0
+    priced = (waits + stage["dp_step"]) * step.timing.data_factor
+    assert step.breakdown["data_parallel"] == pytest.approx(priced * math.exp(step.correction.logarithm))
 
 
 def test_a_trailing_reduction_keeps_its_stage_alone() -> None:

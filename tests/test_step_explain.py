@@ -25,6 +25,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "3d": {"model": "llama-3-70b", "gpu": "h100-sxm", "gpus": 64, "tp": 8, "pp": 4, "vpp": 2, "global_batch": 64},
     "experts": {"model": "mixtral-8x7b", "gpu": "h100-sxm", "gpus": 16, "ep": 8, "zero": 1, "precision": "fp8"},
     "offloaded": {"model": "llama-13b", "gpus": 8, "zero": 3, "offload": "activations", "framework": "fsdp"},
+    "shards apart": {"model": "llama-13b", "gpus": 16, "pp": 2, "zero": 3, "global_batch": 32,
+                     "dp_comm_overlap": False},
     "forwards first": {"model": "gemma-3-4b", "gpu": "h100-sxm", "gpus": 8, "pp": 8, "schedule": "gpipe",
                        "global_batch": 16},
     "zero bubble": {"model": "llama-13b", "gpus": 16, "tp": 2, "pp": 8, "schedule": "zb-h1", "global_batch": 32},

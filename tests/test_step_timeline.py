@@ -45,6 +45,10 @@ JOBS = {
     "zero bubble": {"model": "llama-13b", "gpus": 16, "tp": 2, "pp": 8, "schedule": "zb-h1", "global_batch": 16},
     "zero bubble, sharded": {"model": "llama-13b", "gpus": 16, "pp": 4, "schedule": "zb-h1", "zero": 3,
                              "global_batch": 32},
+    "nothing hides shards": {"model": "llama-13b", "gpus": 16, "tp": 2, "pp": 4, "zero": 3, "global_batch": 32,
+                             "dp_comm_overlap": False},
+    "nothing hides, one stage": {"model": "llama-13b", "gpus": 16, "zero": 3, "global_batch": 32,
+                                 "framework": "deepspeed", "dp_comm_overlap": False},
     "slow link": {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 16, "zero": 3, "zero_group": 8, "sync": "local-sgd",
                   "sync_every": 100, "sync_gbps": 1},
     "offloaded": {"model": "llama-13b", "gpus": 8, "zero": 3, "offload": "activations", "framework": "fsdp",
@@ -116,7 +120,13 @@ def test_links_are_busy_for_as_long_as_their_traffic_takes(name: str) -> None:
     timing, traffic = report.timing, work.traffic
     wanted = (traffic["gather_forward"] + traffic["gather_once"] + traffic["gather_backward"]) * timing.gather_factor
     wanted += (
-        traffic["reduce"] + traffic["reduce_each"] + traffic["dp_step"] + traffic["dp_ahead"]
+        traffic["reduce"]
+        + traffic["reduce_each"]
+        + traffic["dp_step"]
+        + traffic["dp_ahead"]
+        + traffic["dp_forward"]
+        + traffic["dp_backward"]
+        + traffic["dp_reduce"]
     ) * timing.data_factor + traffic["dp_stated"]
     found = sum(
         (one.end - one.start) / (step.squeeze if one.micro is not None else 1)

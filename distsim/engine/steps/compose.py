@@ -207,6 +207,11 @@ def sharded_seconds(stage: Mapping[str, Number], m: Number, timing: Mapping[str,
     return [*gathers, product(stage["reduce_each"], timing["data_factor"] / m)]
 
 
+def waiting_seconds(stage: Mapping[str, Number], m: Number, timing: Mapping[str, Number]) -> list[Number]:
+    """The same where nothing hides them."""
+    return [product(stage[f"dp_{kind}"], timing["data_factor"] / m) for kind in ("forward", "backward", "reduce")]
+
+
 def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]) -> MicroBatch:
     """Seconds of one micro-batch on one stage."""
     m, never = layout["micro_batches"], timing["exposed_fraction"]
@@ -214,16 +219,17 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     (forward, backward), exchange = exchanged(stage, layout, timing)
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     *gathers, reduces = sharded_seconds(stage, m, timing)
+    *waits, last = waiting_seconds(stage, m, timing)
     sends = [product(stage[f"pp_{phase}"], timing["pipeline_factor"] / m) for phase in PHASES[:2]]
     passed, shared = vocabulary_seconds(stage, m, forward + backward, never)
     work = forward + before, backward + after
     left = exposed(gathers[0], work[0], never), exposed(gathers[1] + reduces, work[1], never)
-    trailing = 0.0 if nothing(reduces) else left[1] - exposed(gathers[1], work[1], never)
+    trailing = last if nothing(reduces) else last + left[1] - exposed(gathers[1], work[1], never)
     moved = gathers[0], gathers[1] + reduces
     beside = [free_seconds(*phase, stage["one_link"]) for phase in zip(work, moved, left, strict=True)]
     copies = copies_left(stage, m, beside, never * layout["copies_lost"])
     others = {
-        "data_parallel": left[0] + left[1],
+        "data_parallel": total(left[0], left[1], *waits, last),
         "pipeline_transfer": sends[0] + sends[1] + passed,
         "offload": sum(copies) + waited(stage, m),
         "other": _stalls(stage, layout, timing, forward + backward + before + after),

@@ -14,7 +14,7 @@ from distsim.engine.jobs.stages import Stage, chunk_sizes
 from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.beside import beside_products
-from distsim.engine.steps.compose import EXCHANGES, MicroBatch, layout_numbers, sharded_seconds
+from distsim.engine.steps.compose import EXCHANGES, MicroBatch, layout_numbers, sharded_seconds, waiting_seconds
 from distsim.engine.steps.copies import copied, copies_left, free_seconds, loses_to_copies
 from distsim.engine.steps.passes import Beside, Content, Unit
 from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds
@@ -95,8 +95,8 @@ def content_of(
         "pipeline_transfer": parts["pipeline_transfer"] / piece.of
     }
     forward, m = forward * own, layout.micro_batches / own if own else float("inf")
-    *gather, reduce = map(float, sharded_seconds(numbers, m, timing))
-    gathers, reduces = _hidden(parts["data_parallel"], gather, reduce, forward, batch, timing, flows)
+    beside, waits = ([*map(float, of(numbers, m, timing))] for of in (sharded_seconds, waiting_seconds))
+    gathers, reduces = _hidden(parts["data_parallel"], beside, waits, forward, batch, timing, flows)
     lost = timing["exposed_fraction"] * loses_to_copies(setup)
     backward = forward * float(batch.backward) / max(float(batch.forward), 1e-30)
     moved = (gathers[0],), (gathers[1], reduces)
@@ -119,24 +119,28 @@ def content_of(
 
 
 def _hidden(
-    exposed: float, gather: Sequence[float], reduce: float, forward: float, batch: MicroBatch,
+    exposed: float, beside: Sequence[float], waits: Sequence[float], forward: float, batch: MicroBatch,
     timing: Mapping[str, float], flows: Mapping[str, Sequence[Priced]],
 ) -> tuple[tuple[Beside, Beside], Beside]:  # fmt: skip
-    """Which part of the exposed data parallel time falls on which pass: as each alone would leave it."""
-    share = float(batch.backward) / max(float(batch.forward), 1e-30)
-    alone = [
-        float(exposed_seconds(gather[0], forward, timing["exposed_fraction"])),
-        float(exposed_seconds(gather[1] + reduce, forward * share, timing["exposed_fraction"])),
-    ]
-    scale = exposed / sum(alone) if sum(alone) else 0.0
-    before = min(alone[0] * scale, gather[0])
+    """Which part of the exposed data parallel time falls on which pass: as each alone would leave it of what runs
+    ``beside`` computation (gathers of both passes, reductions), and all of what ``waits``."""
+    backward, never = forward * float(batch.backward) / max(float(batch.forward), 1e-30), timing["exposed_fraction"]
+    first, gathered, both = (
+        float(exposed_seconds(size, computed, never)) + wait
+        for size, computed, wait in ((beside[0], forward, waits[0]), (beside[1], backward, waits[1]),
+                                     (beside[1] + beside[2], backward, waits[1] + waits[2]))
+    )  # fmt: skip
+    gathers = [size + wait for size, wait in zip(beside, waits, strict=True)]
+    before = min(first * exposed / (first + both), gathers[0]) if first + both else 0.0
     after = exposed - before
-    alone_gather = float(exposed_seconds(gather[1], forward * share, timing["exposed_fraction"]))
-    part = alone_gather / alone[1] if alone[1] else 0.0  # reductions trail behind what is gathered
+    part = gathered / both if both else 0.0  # reductions trail behind what is gathered
+    ahead, behind, reduces = ([*flows[first], *flows[other]] for first, other in (
+        ("gather_forward", "dp_forward"), ("gather_backward", "dp_backward"), ("reduce_each", "dp_reduce")
+    ))  # fmt: skip
     return (
-        (Beside(before, gather[0] - before, longest_first(flows["gather_forward"])),
-         Beside(after * part, max(0.0, gather[1] - after * part), longest_first(flows["gather_backward"]))),
-        Beside(after * (1 - part), max(0.0, reduce - after * (1 - part)), longest_first(flows["reduce_each"])),
+        (Beside(before, gathers[0] - before, longest_first(ahead)),
+         Beside(after * part, max(0.0, gathers[1] - after * part), longest_first(behind))),
+        Beside(after * (1 - part), max(0.0, gathers[2] - after * (1 - part)), longest_first(reduces)),
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from distsim.engine.steps.compose import (
     micro_batch,
     sharded_seconds,
     stage_numbers,
+    waiting_seconds,
 )
 from distsim.engine.steps.copies import copied, copies_left, free_seconds
 from distsim.engine.steps.flop_figures import utilisation_figures
@@ -201,7 +202,13 @@ def _gathers(
     left = {
         phase: float(exposed_seconds(gathers[phase], beside[phase], timing["exposed_fraction"])) for phase in beside
     }
-    whole = float(stage.batch.others["data_parallel"])
+    waited = sum(map(float, waiting_seconds(stage.numbers, layout["micro_batches"], timing)))
+    whole = float(stage.batch.others["data_parallel"]) - waited
+    if waited:
+        factor = timing["data_factor"]
+        figures.use("gathers and reductions that nothing hides", scaled_seconds,
+                    f"of a micro-batch, as distsim comm prices them; data_factor ({FITTED})",
+                    seconds=waited / factor, factor=factor)  # fmt: skip
     if not math.isclose(sum(left.values()), whole, rel_tol=1e-9, abs_tol=1e-15):
         figures.note("exposed gathers and reductions", whole, "s", COMPOSED)
         return left

@@ -24,9 +24,10 @@ from distsim.engine.networks.network import Network
 from distsim.engine.steps.vocabulary import shared_part
 
 Link = Literal["tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward",
-               "ep_backward", "gather_forward", "gather_once", "gather_backward", "reduce", "reduce_each", "dp_step",
-               "dp_stated", "dp_ahead", "pp_forward", "pp_backward", "vocab", "vocab_beside", "offload_forward",
-               "offload_backward", "offload_once", "offload_waited", "offload_step"]  # fmt: skip
+               "ep_backward", "gather_forward", "gather_once", "gather_backward", "reduce", "reduce_each", "dp_forward",
+               "dp_backward", "dp_reduce", "dp_step", "dp_stated", "dp_ahead", "pp_forward", "pp_backward", "vocab",
+               "vocab_beside", "offload_forward", "offload_backward", "offload_once", "offload_waited",
+               "offload_step"]  # fmt: skip
 """A kind of traffic, whose seconds are kept apart because work of its own can hide them."""
 LINKS: tuple[Link, ...] = get_args(Link)
 OF_GROUPS: dict[tuple[str, str], Link] = {
@@ -52,6 +53,7 @@ TILED = ("tp_forward", "tp_backward", "tp_beside")
 ONCE: dict[Link, tuple[Link, Link, str]] = {
     "gather_forward": ("gather_forward", "gather_once", "forward"), "reduce": ("reduce_each", "reduce", "backward"),
     "offload_backward": ("offload_backward", "offload_once", "backward"),
+    "dp_forward": ("dp_forward", "dp_step", "forward"), "dp_reduce": ("dp_reduce", "dp_step", "backward"),
 }  # fmt: skip
 """Kinds of traffic of which each micro-batch or only the whole step may have its own, and the pass that has it."""
 
@@ -203,12 +205,16 @@ def kind_of(flow: Flow) -> Link:
 
 def _of_replicas(flow: Flow) -> Link:
     """The kind of link time of what data parallel ranks exchange: parameters gathered for a pass, gradients, or all
-    else."""
+    else; of passes, apart where nothing hides it."""
     if flow.phase == "step":
         return "dp_ahead" if flow.hides else "dp_step"
-    if flow.role == "parameters" and flow.hides:
-        return "gather_forward" if flow.phase == "forward" else "gather_backward"
-    return "reduce" if flow.phase == "backward" and flow.hides else "dp_step"
+    if flow.role == "parameters" and flow.phase == "forward":
+        return "gather_forward" if flow.hides else "dp_forward"
+    if flow.role == "parameters":
+        return "gather_backward" if flow.hides else "dp_backward"
+    if flow.phase == "backward":
+        return "reduce" if flow.hides else "dp_reduce"
+    return "dp_step"
 
 
 def recompute_factor(work: Work) -> float:
