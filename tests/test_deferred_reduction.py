@@ -274,7 +274,9 @@ def test_a_run_that_whole_gradients_would_not_have_fitted_reduced_in_each_micro_
     ("cells", "stated"),
     [({"notes": "gradients reduced once a step"}, True), ({"notes": "defer_fsdp_grad_sync: false"}, False),
      ({"model": "llama-3.1-8b"}, None), ({"global_batch": "32"}, None), ({"framework": "torchtitan"}, None),
-     ({"model": "llama-3.1-8b", "recompute": "none", "micro_batch": "16", "global_batch": "2048"}, None)],
+     ({"model": "llama-3.1-8b", "recompute": "none", "micro_batch": "16", "global_batch": "2048"}, None),
+     ({"model": "llama-3.1-8b", "recompute": "none", "micro_batch": "2", "global_batch": "128"}, None),  # activations
+     ({"micro_batch": "8", "global_batch": "512"}, None)],
 )  # fmt: skip
 def test_what_is_stated_fits_or_would_not_fit_either_way_stays(cells: dict[str, str], stated: bool | None) -> None:
     found = replay(Run({**SEVENTY, **cells}, 1), strange=True)

@@ -107,16 +107,17 @@ def test_gradients_of_cards_wait_for_the_link_that_reduces_them() -> None:
 
 @pytest.mark.parametrize(
     ("link", "reduced", "gradients", "ahead"),
-    [(0, 0.5, 0.0, 1.0), (1, 3.5, 5.0, 1.5)],
+    [(0, 0.5, 0.5, 1.0), (1, 3.5, 6.0, 1.5)],
 )
 def test_one_link_has_the_copies_of_activations_too(link: int, reduced: float, gradients: float, ahead: float) -> None:
-    """Of 4 s of backward, which waits half a second more for copies that take 3, in which it also gathers for 1 s: a
-    reduction of 5 s finds 1.5 s, and gradients for the host after both none. Of a forward of 1 s, beside copies of
-    0.5, parameters find the half."""
-    batch = MicroBatch(1.0, 4.0, (0.0, 4.0), {"tensor_parallel": 0.0}, {}, {}, waits=0.5, copied=(0.5, 3.0), moved=1.0)
+    """Of 4 s of backward, which waits half a second more for copies that take 3, and as long for gathers of 0.75 s: a
+    reduction of 5 s finds 1.5 s of a link that both share, and gradients for the host none of it. Of a forward of 1 s,
+    beside copies of 0.5, parameters find the half."""
+    batch = MicroBatch(1.0, 4.0, (0.0, 4.0), {"tensor_parallel": 0.0}, {}, {}, waits=0.5, copied=(0.5, 3.0),
+                       gathers=0.5, moved=0.75)  # fmt: skip
     timing = {"data_factor": 1.0, "gather_factor": 1.0, "exposed_fraction": 0.0, "optimizer": 1.0}
     names = ("gather_once", "tp_step", "dp_step", "dp_stated", "optimizer", "updates", "decomposing", "offload_step")
-    stage = {**dict.fromkeys(names, 0.0), "dp_ahead": 2.0, "reduce": 5.0, "offload_once": 5.0, "one_link": link}
+    stage = {**dict.fromkeys(names, 0.0), "dp_ahead": 2.0, "reduce": 5.0, "offload_once": 6.0, "one_link": link}
     found = after_last(stage, timing, batch)
     assert (found.reduce.left, found.copied.left, found.ahead.left) == (reduced, gradients, ahead)
 

@@ -222,3 +222,11 @@ def test_a_trailing_reduction_keeps_its_stage_alone() -> None:
     trailing = simulated(2, 2, "1f1b", None, 2.0, 3.0, trailing=[1.0, 1.0])
     assert (plain.makespan, trailing.makespan, longer.makespan) == (12.0, 14.0, 15.0)
     assert trailing.busy == longer.busy
+
+
+@pytest.mark.parametrize("micro", [4, 5000])
+def test_what_trails_repeats_with_the_micro_batches(micro: int) -> None:
+    """Of many a few are run and the others follow: the last stage works throughout, one chunk of the first three
+    before it and after it without what trails."""
+    found = simulated(4, micro, "interleaved-1f1b", 2, 2.0, 3.0, trailing=[0.7] * 4)
+    assert found.makespan == pytest.approx(5 * micro + 3 * (5 - 0.7) / 2, abs=1e-6)

@@ -22,6 +22,7 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.interop.huggingface.recurrent import shortest
+from distsim.layers.delta import SCAN_READS
 from distsim.layers.ledger import distinct_saved
 from distsim.layers.network import layer_kind
 from distsim.specs.job import Job
@@ -96,7 +97,12 @@ def test_megatron_copies_queries_and_keys_of_delta_rules(framework: str, copied:
         setup = resolve(Job(model=model, **usual, ep=8 if copied else None, zero=None if copied else 3))
         rows = (row for block, _ in build_stages(setup)[0].layers for row in block.operations)
         scan = next(row for row in rows if row.name == "delta.scan")
-        kept[model] = {one.name: one.size_bytes for one in scan.saved}.get("delta.query_key_copies")
+        sizes = {one.name: one.size_bytes for one in scan.saved}
+        kept[model] = sizes.get("delta.query_key_copies")
+        if kept[model]:  # which the kernels read instead of what they are copies of
+            assert scan.output is not None
+            read = scan.bytes_read - (scan.bytes_written - scan.output.size_bytes)
+            assert read == SCAN_READS * (kept[model] + sizes["delta.value"])
     assert kept == {"qwen3-next-80b-a3b": 2 * 4096 * 32 * 128 * 2 if copied else None, "kimi-linear-48b-a3b": None}
 
 

@@ -57,6 +57,10 @@ def test_scans_keep_copies_of_groups_too(model: str, cp: int) -> None:
     brought = sum(one.bytes_logical for one in scan.collectives[:5])
     assert {one.phase for one in scan.collectives[:6]} == {"forward"}
     assert scan.saved[0].size_bytes == brought
+    convolved = next(one.size_bytes for one in scan.transient_backward if one.name == "mamba.convolved")
+    assert convolved == sum(one.bytes_logical for one in scan.collectives[1:4])
+    (states,) = scan.transient_forward  # of its chunks, in fp32 and narrowed
+    assert scan.bytes_read == brought + 2 * convolved + 2 * states.elements * 4
 
 
 def test_copies_count_in_memory() -> None:
@@ -82,6 +86,23 @@ def test_transformer_engine_trades_the_output_once_more_instead_of_keeping_it() 
         assert kept == {"attention.output": size} | ({} if again else {"attention.output_copy": size})
     composed = _layers(_setup(cp=8, attention="eager"))[0]
     assert [one.name for one in composed["attention.projection"].saved] == ["attention.output"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "tp", "cp", "alike"),
+    [(None, 1, 8, True), (None, 1, 16, False), (None, 2, 8, False), ("megatron-core", 1, 8, True),
+     ("fsdp", 1, 8, False)],
+)  # fmt: skip
+def test_modes_are_said_to_take_the_same_memory_where_they_do(
+    framework: str | None, tp: int, cp: int, alike: bool
+) -> None:
+    """Eight heads of keys, which more ranks than that would copy."""
+    job = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 16, "tp": tp, "cp": cp, "seq": SEQ}
+    named = {"framework": framework} if framework else {}
+    ring, traded = (distsim.memory(**job, **named, cp_mode=mode) for mode in ("ring", "all_to_all"))
+    assert (ring.worst.saved.per_layer == traded.worst.saved.per_layer) == alike
+    for report in (ring, traded):
+        assert any("ring and all_to_all take the same memory" in note for note in report.setup.notes) == alike
 
 
 @pytest.mark.parametrize(("tp", "cp", "share"), [(1, 1, 4), (2, 4, 4), (16, 1, 2), (1, 32, 0), (1, 16, 2)])

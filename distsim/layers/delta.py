@@ -174,7 +174,7 @@ def _scan(ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Nu
     pairs = 2 * tokens * keys * act
     if ctx.kernels.delta_copies and mixer.value_heads > mixer.key_heads:
         copies = Tensor("delta.query_key_copies", 2 * tokens * heads * key, act, "s b 2a d/t")
-        kept, pairs = (*kept, copies), copies.size_bytes
+        kept, pairs = (copies, *kept), copies.size_bytes
     gradients: tuple[Tensor, ...] = (output, Tensor("delta.states", states / act, act, "s/c b a d v"))
     if in_torch(ctx):
         rows = tokens * heads

@@ -12,6 +12,7 @@ from distsim.engine.jobs.uncounted import memory_notes
 from distsim.engine.jobs.waiting import gradients_wait, stays_whole
 from distsim.engine.timelines.schedule_shape import weight_versions
 from distsim.errors import DistsimError
+from distsim.layers.attention_kernel import reads_chosen
 
 
 def with_notes(setup: Setup) -> Setup:
@@ -19,9 +20,17 @@ def with_notes(setup: Setup) -> Setup:
     exchange = stated_exchange(setup)
     waiting = exchange is not None and bool(some(gradients_wait(setup, exchange) | stays_whole(setup)))
     notes = (*setup.notes, *beyond_default(setup), *lacking(setup, timed=False), *filled_experts(setup),
-             *memory_notes(setup.job, setup.layout, exchange, waiting, setup.kernels.cp_output == "kept"),
+             *memory_notes(setup.job, setup.layout, exchange, waiting, _by_mode(setup)),
              *_apart(setup), *_versions(setup))  # fmt: skip
     return replace(setup, notes=notes)
+
+
+def _by_mode(setup: Setup) -> bool:
+    """Whether context parallel ranks that trade heads for tokens hold more than those that pass keys on: outputs in two
+    layouts, or copies of keys of which there are fewer heads than ranks."""
+    model, layout, kernels = setup.model, setup.layout, setup.kernels
+    one = reads_chosen(model, layout, kernels) or model.compressed_attention is not None
+    return kernels.cp_output == "kept" or layout.cp * layout.tp > (1 if one else model.kv_heads)
 
 
 def _versions(setup: Setup) -> tuple[str, ...]:

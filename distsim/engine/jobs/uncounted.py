@@ -16,16 +16,16 @@ CONTEXT_MODES = (
 
 
 def memory_notes(
-    job: Job, layout: Layout, exchange: Exchange | None, waiting: bool = False, apart: bool = False
+    job: Job, layout: Layout, exchange: Exchange | None, waiting: bool = False, by_mode: bool = False
 ) -> list[str]:
     """A note for each option that a job states and that memory does not depend on; ``waiting`` where gradients do,
-    ``apart`` where attention keeps outputs of its own if ranks trade heads for tokens."""
+    ``by_mode`` where ranks that trade heads for tokens hold more than those that pass keys on."""
     held = {
         "expert_imbalance": True,
         "expert_dispatcher": True,  # its buffers
         "zeropp": exchange is not None and "hpz" in exchange.zeropp,  # its copy of the parameters
         "compress": exchange is not None and exchange.compress in ("1bit", "powersgd"),  # what is not yet sent
-        "cp_mode": apart or job.cp_mode == "all_gather",  # keys and values of all ranks
+        "cp_mode": by_mode or job.cp_mode == "all_gather",  # keys and values of all ranks
         "no_sync": waiting,  # gradients that wait
     }
     stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None and not held.get(name)]
