@@ -76,6 +76,13 @@ def test_a_bubble_of_unlike_stages_is_the_simulations(name: str, vpp: int | None
     assert report.interval.low < report.seconds < report.interval.high
 
 
+def test_a_bubble_is_the_simulations_however_many_micro_batches_there_are() -> None:
+    """1,600 of them on 8 stages are so many passes that the closed form had stood in for it, 27% shorter."""
+    few, many = (distsim.step(**{**UNLIKE, "global_batch": batch}, schedule="1f1b-v") for batch in (800, 1600))
+    assert many.seconds == pytest.approx(2 * few.seconds, rel=0.01)
+    assert many.seconds > 1.2 * composed(many.work, many.timing, many.correction).seconds
+
+
 def test_the_simulations_bubble_is_explained() -> None:
     report = distsim.step(**UNLIKE, schedule="v-min")
     told = {figure.label: figure.value for section in sections(report) for figure in section.figures}

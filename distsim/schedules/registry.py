@@ -1,6 +1,8 @@
 """The named schedules: where each lives, how it places chunks, how many chunks it takes, and who described it."""
 
+import functools
 import importlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
@@ -105,16 +107,26 @@ def build(name: str, stages: int, micro: int, chunks: int | None = None, **optio
             raise DistsimError(f"schedule {name} has no option {key!r}")
     module = importlib.import_module(f"distsim.schedules.{kind.module}")
     both = kind.placement == "bidirectional"
-    make = getattr(module, kind.function)
-    orders = None
+    rounds = None
     if not given and "times" not in kind.options:
         from distsim.schedules import repeats  # a job without a pipeline builds no schedule
 
         if stages * micro * count > repeats.MANY_ACTIONS:
-            orders = repeats.by_rounds(lambda few: make(stages, few, count), stages, micro, 1 + both)
-    if orders is None:
-        orders = make(stages, micro, count, **given)
+            rounds = _in_rounds(name, stages, micro, count)
+    orders = getattr(module, kind.function)(stages, micro, count, **given) if rounds is None else list(rounds)
     placement = getattr(action, kind.placement)(stages, count)
     chains = [list(range(stages)), list(range(stages, 2 * stages))] if both else [list(range(stages * count))]
     versions = module.weight_versions(stages, micro) if hasattr(module, "weight_versions") else [1] * stages
     return Schedule(name, orders, placement, chains, count, versions)
+
+
+@functools.lru_cache(maxsize=8)
+def _in_rounds(name: str, stages: int, micro: int, count: int) -> Sequence[Sequence[action.Action]] | None:
+    """The orders of a schedule, told by the blocks that repeat in them; None where none do. Kept, since what is held
+    against a step mostly has its schedule."""
+    from distsim.schedules import repeats
+
+    kind = find(name)
+    make = getattr(importlib.import_module(f"distsim.schedules.{kind.module}"), kind.function)
+    directions = 1 + (kind.placement == "bidirectional")
+    return repeats.by_rounds(lambda few: make(stages, few, count), stages, micro, directions)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from distsim import catalog
 from distsim.engine.steps.work import kinds_of
+from distsim.engine.timelines.input import MOST_ACTIONS
 from distsim.engine.timelines.ramps import EVEN
 from distsim.engine.timelines.schedule_shape import ALL_FORWARDS_FIRST, weight_versions
 from distsim.formulas.bubbles import least_makespan
@@ -16,8 +17,8 @@ from distsim.units import duration
 if TYPE_CHECKING:
     from distsim.engine.steps.composed import ComposedStep
 
-MOST_ACTIONS = 50_000
-"""Passes of a pipeline that are simulated within some tens of milliseconds."""
+LONGEST = 3
+"""Passes of a micro-batch through a chunk, at most: forward and both halves of backward."""
 ALWAYS_EXACT = ("naive", "gpipe")
 """Schedules whose closed form holds for stages of any lengths."""
 WORTH_TELLING = 0.02
@@ -34,7 +35,7 @@ def simulated_seconds(report: ComposedStep) -> float | None:
     from distsim.engine.steps.timeline import timeline_of
 
     layout = report.setup.layout
-    if layout.pp == 1 or 2 * layout.pp * layout.micro_batches * max(layout.vpp, 1) > MOST_ACTIONS:
+    if layout.pp == 1 or LONGEST * layout.pp * layout.micro_batches * max(layout.vpp, 1) > MOST_ACTIONS:
         return None
     return report.seconds - timeline_of(report).slack
 
