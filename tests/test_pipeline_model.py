@@ -256,6 +256,15 @@ def test_a_step_simulates_the_passes_that_the_pipeline_draws(
     assert timeline_of(step).run.makespan == pytest.approx(drawn.makespan, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("degrees", "ranks"),
+    [({"ep": 4, "etp": 2}, 8), ({"ep": 4, "etp": 4, "tp": 2}, 16), ({"ep": 4, "etp": 1, "tp": 4}, 4),
+     ({"ep": 4, "tp": 2}, 8), ({"ep": 8, "cp": 4}, 8)],
+)  # fmt: skip
+def test_experts_have_as_many_replicas_as_their_own_degrees_need(degrees: dict[str, int], ranks: int) -> None:
+    assert model_setup("mixtral-8x7b", 2, 4, None, seq=4096, **degrees).layout.gpus == 2 * ranks
+
+
 def test_an_output_layer_in_one_chunk_of_a_v_keeps_others_waiting() -> None:
     """42 layers in 16 chunks leave the first stage embedding and output layer: one short chunk and one that is long."""
     job = {"model": "gemma-2-9b", "gpu": "h100-sxm", "gpus": 8, "pp": 8, "seq": 4096, "global_batch": 32}

@@ -43,7 +43,8 @@ def model_setup(
     """
     stated = {name: value for name, value in options.items() if value is not None}
     tp, cp, ep, sequences = (keywords.whole(name, stated.get(name, 1)) for name in ("tp", "cp", "ep", "micro_batch"))
-    replicas = ep // math.gcd(ep, cp)
+    expert_ranks = ep * keywords.whole("etp", stated.get("etp", tp))
+    replicas = expert_ranks // math.gcd(expert_ranks, tp * cp)
     gpus = tp * stages * cp * replicas
     degrees = {"pp": stages, "vpp": chunks or 1, "gpus": gpus}
     if schedule is not None and stages > 1 and find(schedule).placement != "bidirectional":
