@@ -87,7 +87,7 @@ def test_the_simulations_bubble_is_explained() -> None:
     report = distsim.step(**UNLIKE, schedule="v-min")
     told = {figure.label: figure.value for section in sections(report) for figure in section.figures}
     plain = composed(report.work, report.timing, report.correction)
-    assert told["idle time of v-min in its event simulation, beyond that"] == report.seconds - plain.seconds > 0
+    assert told["idle time of v-min in its event simulation, beyond that ramp"] == report.seconds - plain.seconds > 0
 
 
 def test_what_goes_around_between_stages_is_idle_in_every_round() -> None:

@@ -47,5 +47,5 @@ def pipeline_figures(
 def simulation_figure(figures: Figures, report: StepReport) -> None:
     """Add what a schedule idles longer in its event simulation than by the closed form, where the step counts that."""
     if beyond := report.seconds - composed(report.work, report.timing, report.correction).seconds:
-        words = f"idle time of {report.setup.layout.schedule} in its event simulation, beyond that"
+        words = f"idle time of {report.setup.layout.schedule} in its event simulation, beyond that ramp"
         figures.note(words, beyond, "s", "each stage and chunk in its own time; docs/step.md")
