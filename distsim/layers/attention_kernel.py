@@ -161,6 +161,8 @@ def views_values(ctx: Context) -> bool:
     """Whether values keep a larger projection's output alive; where grouped heads are copied they are no view of it."""
     kernels, latent = ctx.kernels, ctx.model.latent_attention is not None
     copied = kernels.keys_expanded and ctx.model.kv_heads < ctx.model.heads and not latent
+    if kernels.value_view == "ungrouped":
+        return ctx.model.kv_heads == ctx.model.heads
     return bool(kernels.value_view) and not copied and (latent or kernels.value_view != "latent")
 
 

@@ -24,6 +24,8 @@ class Output(Spec):
     """That norm is there (not so where ELECTRA tells replaced tokens)."""
     transform_bias: bool | None = None
     """That dense layer has a bias; by default where the layers' MLPs have them."""
+    transform_activation: str = ""
+    """Its activation where that is not the layers' own (RoBERTa, ELECTRA: GELU whatever these have)."""
     pooler: bool = False
     """A dense layer and tanh on the first token of each sequence (BERT)."""
     projection: Natural = 0
