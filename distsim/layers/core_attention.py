@@ -245,7 +245,8 @@ def _products(ctx: Context, read: Heads, output: Tensor, math: bool) -> list[Ope
     wider = [t._replace(bytes_each=FP32_BYTES - raw.bytes_each) for t in kept if t.name == COMPOSED]
     # torch's own kernels write weights times gradients, those of a quotient three such tensors
     multiplied = (raw,) * ((ctx.kernels.softmax_kernel == "steps") + 2 * ctx.kernels.softmax_written)
-    masks = [t for t in kept if t.name.endswith(DROPOUT_MASK) and raw.bytes_each > ctx.activation]
+    narrow = raw.bytes_each > ctx.activation and not ctx.precision.autocast  # what dropout reads
+    masks = [t for t in kept if t.name.endswith(DROPOUT_MASK) and narrow]
     gone = [t._replace(elements=-t.elements) for t in masks]  # when wide gradients are made, the highest point
     softmax = Operation(
         "attention.softmax", "elementwise", 0, 0, raw.size_bytes, weights.size_bytes, (raw.elements,),

@@ -45,6 +45,10 @@ def given(ctx: Context) -> Given:
     masks = tuple(_scaled(tensor, again) for tensor in (*_masks(ctx), *_biases(ctx)))
     tables = tuple(_scaled(tensor, recomputes_all(ctx)) for tensor in rotary_tables(ctx))
     beside = tuple(_scaled(tensor, again) for tensor in _leaf(ctx))
+    if model.disentangled:
+        from distsim.layers.disentangled import given_by_name
+
+        beside += tuple(_scaled(tensor, again) for tensor in given_by_name(ctx))
     if model.encoder_layers or model.family in POSITIONAL:
         ends = tuple(_scaled(tensor, again) for tensor in _encoder_end(ctx))
         return Given((*masks, *ends), (*tables, *beside))

@@ -230,12 +230,13 @@ def _decoder_lookup(step: StageStep) -> None:
     behind = _parameters(setup, decoder) * decoders + _parameters(setup, stage.head)
     made = (behind + _parameters(setup, stage.embedding) - _entry(stage)) * step.gradients.kept
     kept = kept + step.stream(encoder) + encoder_end_bytes(stage.head)
-    step.add("decoder's embedding backward", step.others + kept + copies, made + 3 * step.tied_gradient())
+    made = made + step.second_lookup() + step.tied_gradient() + step.summed(lookups=1)
+    step.add("decoder's embedding backward", step.others + kept + copies, made)
 
 
 def _embedding(step: StageStep) -> None:
-    """The embedding's dense gradient; a tied one is made, then added to the head's into a third."""
-    stage = step.stage
+    """The embedding's dense gradient, beside others of the same matrix: the head's, a decoder's lookup's."""
+    setup, stage = step.setup, step.stage
     assert stage.embedding is not None
     table = stage.embedding.operations[0]
     if not table.backward:
@@ -245,7 +246,8 @@ def _embedding(step: StageStep) -> None:
     fresh = parameters * step.gradients.fresh
     others = step.others_at(-1) + saved_bytes(stage.embedding.operations)
     others = plus(others, _other_rows(step))
-    step.add("embedding backward", others + _transit(table, False), made + fresh + step.tied_gradient() * 2)
+    more = step.second_lookup() + step.summed(lookups=2 if setup.model.encoder_layers else 1)
+    step.add("embedding backward", others + _transit(table, False), made + fresh + more)
     if step.setup.optimizer.in_backward:
         step.add("embedding's update", others + in_backward_bytes(step.setup, table.parameters), made + fresh)
 
