@@ -78,6 +78,11 @@ def mpt(fields: Fields, values: Values) -> Values:
     return {"ffn": max(int(ratio * values["hidden"]), 1), "positions": positions, **extra}
 
 
+def phi3(fields: Fields, values: Values) -> Values:
+    """Phi-3: a rate of dropout after the embedding is stated, and not used."""
+    return {"embedding_dropout": 0.0}
+
+
 def chatglm(fields: Fields, values: Values) -> Values:
     """ChatGLM2 and 3 group their queries; ChatGLM-6B (``inner_hidden_size``) is a different, ungated network."""
     grouped = fields.flag("multi_query_attention")
@@ -262,6 +267,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "mpt": mpt,
     "nemotron_h": nemotron_h,
     "opt": opt,
+    "phi3": phi3,
     "qwen": qwen,
     "qwen4_exp": qwen4_exp,
     "roberta": roberta,
