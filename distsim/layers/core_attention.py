@@ -236,25 +236,25 @@ def _products(ctx: Context, read: Heads, output: Tensor, math: bool) -> list[Ope
         layout.micro_batch, read.count, layout.seq / layout.cp, all_keys(ctx), read.width, read.value_width
     )  # fmt: skip
     batch, heads, queries, keys, *widths = shape
-    flops = attention_flops(batch * heads * queries * keys, *widths)
+    multiplied, summed = (attention_flops(batch * heads * queries * keys, width) for width in widths)
     scores = Operation(
-        "attention.scores", "attention", flops / 2, flops, query.size_bytes + key.size_bytes, raw.size_bytes,
+        "attention.scores", "attention", multiplied, 2 * multiplied, query.size_bytes + key.size_bytes, raw.size_bytes,
         shape, transient_forward=(raw,), transient_backward=(raw, query, key), recompute_class="core_attention",
         role="scores",
     )  # fmt: skip
     wider = [t._replace(bytes_each=FP32_BYTES - raw.bytes_each) for t in kept if t.name == COMPOSED]
     # torch's own kernels write weights times gradients, those of a quotient three such tensors
-    multiplied = (raw,) * ((ctx.kernels.softmax_kernel == "steps") + 2 * ctx.kernels.softmax_written)
+    steps = (raw,) * ((ctx.kernels.softmax_kernel == "steps") + 2 * ctx.kernels.softmax_written)
     narrow = raw.bytes_each > ctx.activation and not ctx.precision.autocast  # what dropout reads
     masks = [t for t in kept if t.name.endswith(DROPOUT_MASK) and narrow]
     gone = [t._replace(elements=-t.elements) for t in masks]  # when wide gradients are made, the highest point
     softmax = Operation(
         "attention.softmax", "elementwise", 0, 0, raw.size_bytes, weights.size_bytes, (raw.elements,),
-        tuple(kept), transient_backward=(raw, raw, *multiplied, *wider, *wider, *gone),
+        tuple(kept), transient_backward=(raw, raw, *steps, *wider, *wider, *gone),
         recompute_class="core_attention", role="softmax",
     )  # fmt: skip
     weighted = Operation(
-        "attention.weighted_sum", "attention", flops / 2, flops, weights.size_bytes + value.size_bytes,
+        "attention.weighted_sum", "attention", summed, 2 * summed, weights.size_bytes + value.size_bytes,
         output.size_bytes, shape, (weights,), output, transient_backward=(weights, output, value),
         recompute_class="core_attention",
     )  # fmt: skip
