@@ -137,7 +137,8 @@ DEFAULT_MIXERS = ["linear_attention", "moe", "full_attention", "mlp"]  # as tran
 
 
 def nemotron_h(fields: Fields, values: Values) -> Values:
-    """One mixer per layer, as a string of letters or as a list of words."""
+    """One mixer per layer, as a string of letters or as a list of words. Whatever a file says, attention has no biases
+    and the output layer a matrix of its own."""
     name, pattern = fields.find("hybrid_override_pattern")
     if pattern is None:
         name, kinds = (
@@ -158,9 +159,9 @@ def nemotron_h(fields: Fields, values: Values) -> Values:
         "convolution_bias": fields.flag("use_conv_bias", "mamba_conv_bias", default=True),
         "chunk": fields.needed("mamba_chunk_size", "chunk_size"),
     }  # fmt: skip
-    fields.settled("expand", "layers_block_type", "layer_types", "mtp_layers_block_type")
-    return {"pattern": pattern, "layers": len(pattern), "mamba": mamba if "M" in pattern else None,
-            **_predictions(fields, values["mtp_layers"])}  # fmt: skip
+    fields.settled("expand", "layers_block_type", "layer_types", "mtp_layers_block_type", "attention_bias")
+    return {"pattern": pattern, "layers": len(pattern), "tied_embeddings": False,
+            "mamba": mamba if "M" in pattern else None, **_predictions(fields, values["mtp_layers"])}  # fmt: skip
 
 
 def _predictions(fields: Fields, modules: int) -> Values:
