@@ -117,7 +117,9 @@ def masked(ctx: Context) -> Number:
         return 1
     if kind == "none" or not ctx.model.is_windowed(ctx.layer):
         return 0
-    return where(ctx.layout.seq >= ctx.model.window, 1, 0)  # transformers leaves it out below the window only
+    # transformers leaves it out below the window only, of which a token that sees both ways has half on either side
+    window = ctx.model.window or 0
+    return where(ctx.layout.seq >= (window // 2 if ctx.model.sees_all(ctx.layer) else window), 1, 0)
 
 
 def with_mask(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:

@@ -68,7 +68,8 @@ def pooler(ctx: Context) -> list[Operation]:
         return []
     rows, hidden, act = ctx.layout.micro_batch, ctx.model.hidden, ctx.activation
     first = Tensor("head.pooler.input", rows * hidden, act, "b h")
-    if not (out.transform or ctx.precision.autocast):
+    dropped = out.pooler_dropped and ctx.dropout and ctx.model.hidden_dropout
+    if not (out.transform or ctx.precision.autocast or dropped):
         first = first._replace(elements=ctx.sharded_tokens * hidden)  # a view of all tokens, which nothing else keeps
     pooled = Tensor("head.pooler.output", rows * hidden, act, "b h")
     found = [

@@ -28,6 +28,8 @@ class Output(Spec):
     """Its activation where that is not the layers' own (RoBERTa, ELECTRA: GELU whatever these have)."""
     pooler: bool = False
     """A dense layer and tanh on the first token of each sequence (BERT)."""
+    pooler_dropped: bool = False
+    """Dropout comes before that layer (RoBERTa's and ELECTRA's classifiers), which then reads a copy of the token."""
     projection: Natural = 0
     """Width to which the last states are projected where nothing is predicted (EmbeddingGemma 2); 0: they are not."""
     sentence_classes: Natural = 0

@@ -62,7 +62,7 @@ def roberta(fields: Fields, values: Values) -> Values:
     """RoBERTa: as BERT, with positions that start after the padding's."""
     found = bert(fields, values)
     padding = fields.whole("pad_token_id", least=0) or 0
-    found["output"] = {**found["output"], "transform_activation": GELU}
+    found["output"] = {**found["output"], **plain_head(task_of(fields))}
     return {**found, "context": max(values["context"] - padding - 1, 1)}
 
 
@@ -176,6 +176,12 @@ def task_named(ending: str, family: str) -> str | None:
     return next((task for task in (*LANGUAGE, *TASKS) if task.lower() == plain), None)
 
 
+def plain_head(task: str) -> Values:
+    """What heads of RoBERTa and its kin have that BERT's have not: GELU before the output layer whatever the layers
+    have, and dropout before a classifier's dense layer."""
+    return {"transform_activation": GELU, "pooler_dropped": task == "SequenceClassification"}
+
+
 def with_task(model: Model, task: str, name: str) -> Model | None:
     """An encoder with the output of another class of its family; None where the family has no such classes here."""
     if model.family not in POOLED or (task == "ImageClassification") != (model.family == "vit" and task != "Model"):
@@ -188,6 +194,7 @@ def with_task(model: Model, task: str, name: str) -> Model | None:
     if output.get("classes") and model.output.classes and task == "ImageClassification":
         output["classes"] = model.output.classes
     output |= {of: getattr(model.output, of) for of in ("unused", "transform_bias", "transform_activation")}
+    output["pooler_dropped"] = bool(model.output.transform_activation) and task == "SequenceClassification"
     tied = output["predicts"] == "tokens" and (model.tied_embeddings or not model.output.over_vocabulary)
     changed = {"name": name, "output": Output(**output), "tied_embeddings": tied}
     return model.model_copy(update=changed | ({} if model.family == "modernbert" else {"head_bias": True}))

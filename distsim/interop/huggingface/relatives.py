@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from distsim.interop.huggingface.encoders import (
-    GELU,
     LANGUAGE,
     REPLACED,
     TASKS,
     bert,
     modernbert,
     output_of,
+    plain_head,
     task_of,
     two_biases,
     with_output,
@@ -41,7 +41,7 @@ def electra(fields: Fields, values: Values) -> Values:
     output = output_of(fields, task, pooled=task != "Model")
     if task == "PreTraining":
         output = dict(REPLACED)
-    width, output = fields.whole("embedding_size"), {"transform_activation": GELU, **output}
+    width, output = fields.whole("embedding_size"), {**plain_head(task), **output}
     return {
         **found,
         **with_output(output, values, bias=True),
@@ -52,7 +52,7 @@ def electra(fields: Fields, values: Values) -> Values:
 def mpnet(fields: Fields, values: Values) -> Values:
     """MPNet: as RoBERTa without segments, with a bias by distance on all scores; padding is always row 1."""
     found, task = bert(fields, values), task_of(fields)
-    output = {**output_of(fields, task, pooled=True), "transform_activation": GELU}
+    output = {**output_of(fields, task, pooled=True), **plain_head(task)}
     return {
         **found,
         **with_output(two_biases(output, values), values, bias=True),
@@ -87,7 +87,7 @@ def gte(fields: Fields, values: Values) -> Values:
 def jina(fields: Fields, values: Values) -> Values:
     """Jina's embeddings v3: as XLM-RoBERTa, with positions that are rotated."""
     found = _rotated(fields, values, True)
-    return {**found, "output": {**two_biases(found["output"], values), "transform_activation": GELU}}
+    return {**found, "output": {**two_biases(found["output"], values), **plain_head(task_of(fields))}}
 
 
 def _rotated(fields: Fields, values: Values, pooled: bool) -> Values:
