@@ -30,19 +30,22 @@ def figured(setup: Setup) -> tuple[Saved, States, float]:
     return saved, held, max(float(moment.total) for moment in moments_of(setup, stage, held, saved))
 
 
-def recorded_peak(setup: Setup, stage: Stage, held: States, saved: Saved) -> float:
-    """The highest moment as fake tensors have it, whose gradients of one matrix are always added out of place: autograd
+def added_apart(setup: Setup, stage: Stage, held: States, saved: Saved) -> dict[str, float]:
+    """What moments hold more where tensors are fake: gradients of one matrix are added out of place, while autograd
     adds to the first in place where nothing else holds it, but not to subclasses of tensors (torch 2.13
     autograd/input_buffer.cpp, accumulate)."""
-    step = StageStep(setup, stage, held, saved)
-    apart = 0 if setup.precision.autocast else 1
-    third = {
-        "decoder's embedding backward": step.tied_gradient() * (1 - apart),
-        "embedding backward": step.tied_gradient() * (1 - apart or bool(setup.model.encoder_layers))
-        + step.second_lookup(),
+    step, two = StageStep(setup, stage, held, saved), bool(setup.model.encoder_layers)
+    table, cast = float(step.tied_gradient()), setup.precision.autocast
+    return {
+        "decoder's embedding backward": table * cast,
+        "embedding backward": table * (cast or two) + float(step.second_lookup()),
     }
-    moments = moments_of(setup, stage, held, saved)
-    return max(float(moment.total + third.get(moment.name, 0)) for moment in moments)
+
+
+def recorded_peak(setup: Setup, stage: Stage, held: States, saved: Saved) -> float:
+    """The highest moment as fake tensors have it."""
+    more = added_apart(setup, stage, held, saved)
+    return max(float(one.total) + more.get(one.name, 0) for one in moments_of(setup, stage, held, saved))
 
 
 def recorded_stage(setup: Setup) -> Stage:
