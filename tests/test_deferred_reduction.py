@@ -8,6 +8,9 @@ import pytest
 
 import distsim
 from distsim import step
+from distsim.engine.advice.changes import changes
+from distsim.engine.advice.mend import mend
+from distsim.engine.evidence import replay
 from distsim.engine.jobs.exchange import exchange_of, gathers_once
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.layouts.bounds import parse_bounds
@@ -162,6 +165,9 @@ def test_fused_expert_kernels_of_torchtitan_in_notes() -> None:
         ("requires_gradient_sync=False", True),
         ("the loop does not use no_sync", False),
         ("no_sync is off", None),
+        ("defer_fsdp_grad_sync: true", True),
+        ("defer_fsdp_grad_sync is off", False),
+        ("whether defer_fsdp_grad_sync is on is not told", None),
         ("gradients synchronise after each micro-step", False),
         ("whether gradients synchronise in each is not said", None),
     ],
@@ -248,3 +254,45 @@ def test_gradients_that_nobody_shares_do_not_vanish_when_they_wait(options: dict
     once, twice = (distsim.memory(**{**asked, "global_batch": options["gpus"] * m}).stages[0] for m in (1, 2))
     assert twice.peak >= once.peak
     assert twice.categories == once.categories
+
+
+SEVENTY = {
+    "source": "a report", "model": "llama-3.1-70b", "gpu": "h100-sxm", "n_gpus": "64", "cp": "2", "seq_len": "8192",
+    "micro_batch": "1", "global_batch": "128", "framework": "nemo-automodel", "recompute": "full", "year": "2026",
+    "step_time_s": "20", "notes": "",
+}  # fmt: skip
+EACH = "assumed reduced in each"
+
+
+def test_a_run_that_whole_gradients_would_not_have_fitted_reduced_in_each_micro_batch() -> None:
+    found = replay(Run(SEVENTY, 1), strange=True)
+    assert found.setup is not None and found.setup.job.no_sync is False and EACH in found.assumed
+    assert found.predicted_peak is not None and found.predicted_peak < found.setup.accelerator.capacity
+
+
+@pytest.mark.parametrize(
+    ("cells", "stated"),
+    [({"notes": "gradients reduced once a step"}, True), ({"notes": "defer_fsdp_grad_sync: false"}, False),
+     ({"model": "llama-3.1-8b"}, None), ({"global_batch": "32"}, None), ({"framework": "torchtitan"}, None),
+     ({"model": "llama-3.1-8b", "recompute": "none", "micro_batch": "16", "global_batch": "2048"}, None)],
+)  # fmt: skip
+def test_what_is_stated_fits_or_would_not_fit_either_way_stays(cells: dict[str, str], stated: bool | None) -> None:
+    found = replay(Run({**SEVENTY, **cells}, 1), strange=True)
+    assert found.setup is not None and found.setup.job.no_sync is stated and EACH not in found.assumed
+
+
+@pytest.mark.parametrize(
+    ("framework", "options", "offered"),
+    [("nemo-automodel", {}, True), ("nemo-automodel", {"no_sync": True}, True), ("torchtitan", {}, False),
+     ("nemo-automodel", {"no_sync": False}, False), ("nemo-automodel", {"pp": 8}, False),
+     ("nemo-automodel", {"global_batch": 32}, False)],
+)  # fmt: skip
+def test_who_does_not_fit_for_gradients_that_wait_unasked_is_told(
+    framework: str, options: dict[str, Any], offered: bool
+) -> None:
+    job = {"model": "llama-3.1-70b", "gpu": "h100-sxm", "gpus": 64, "cp": 2, "seq": 8192, "global_batch": 128}
+    report = distsim.memory(**{**job, "framework": framework, "recompute": "full", **options})
+    told = [one.words for one in changes(report.setup) if one.shown == {"no_sync": False}]
+    assert told == ["gradients reduced in every micro-batch"] * offered
+    if offered:
+        assert "--sync-every-micro-batch" in [one.flags for one in mend(report).fitting]

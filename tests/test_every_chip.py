@@ -76,3 +76,18 @@ def test_servers_of_two_boards_are_two_meshes() -> None:
     row = {"model": "llama-7b", "n_gpus": "8", "gpus_per_node": "8", "framework": "mindformers", "precision": "fp16"}
     nodes = [cluster_of(Run({**row, "gpu": gpu}, 2)) for gpu in ("ascend-910a", "ascend-910b")]
     assert [node and (node.gpus_per_node, node.domain) for node in nodes] == [(4, 4), (8, 8)]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if catalog.load("gpus", name).devices])
+def test_chips_that_programs_see_as_several_devices_say_so(name: str) -> None:
+    """A replica of 70 GiB that fits the 96 GiB of a Trainium2 fits no device that a program has."""
+    chip = catalog.load("gpus", name)
+    job = {"model": "llama-7b", "gpu": name, "framework": USUAL.get(chip.generation, "huggingface")}
+    told = f"programs see {chip.devices} devices of {chip.capacity / chip.devices / 2**30:,.2f} GiB in each {name}"
+    for report in (distsim.memory(**job), distsim.comm(**job), distsim.step(**job)):
+        (note,) = [note for note in report.notes if note.startswith(told)]
+        assert (f"--gpu {chip.device}" in note) == bool(chip.device)
+    if chip.device:
+        part = catalog.load("gpus", chip.device)
+        assert part.capacity * chip.devices == chip.capacity and not part.devices
+        assert not [note for note in distsim.memory(**{**job, "gpu": part.name}).notes if "programs see" in note]

@@ -24,6 +24,8 @@ from distsim.engine.kernels.expert_passes import (
 from distsim.engine.kernels.launches import CALL_KERNELS, DTENSOR_ISSUE, REDISTRIBUTE_ISSUE, launches
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.kernels.plain_costs import STRIDED_PACE, WIDE_BROADCAST_PACE, slowed
+from distsim.engine.runs.setup import setup_of
+from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
 from tests.test_recipes import changed, operation
 
@@ -226,3 +228,29 @@ def test_padding_of_2025_moves_tokens_once_more_where_experts_are_not_spread() -
         size = dispatch.shape[0] * dispatch.shape[1] * 2
         padded = exchange_passes(changed(setup, expert_padding=True), dispatch)
         assert padded == pytest.approx(((4 + 2) * size, INDEX_ADDED * size * (3 + 1 / 8)))
+
+
+@pytest.mark.parametrize("part", ["up", "activation", "down"])
+@pytest.mark.parametrize("ep", [1, 2, 8])
+def test_experts_that_are_mlps_cost_the_host_what_as_many_dense_ones_do(part: str, ep: int) -> None:
+    """Megatron core's SequentialMLP: each of a rank's experts is the MLP of a dense layer."""
+    job = {"framework": "megatron-lm", "gpu": "h100-sxm", "gpus": 8, "seq": 2048, "micro_batch": 1}
+    setup, mlp = (resolve(Job(**job, **more)) for more in ({"model": "mixtral-8x7b", "ep": ep}, {"model": "llama-7b"}))
+    in_turn = changed(setup, expert_products="sequential")
+    found = launches(in_turn, operation(setup, f"mlp.experts.{part}"))
+    one = launches(mlp, next(row for row in build_stages(mlp)[0].layers[0][0].operations if row.name == f"mlp.{part}"))
+    for own, theirs in ((found.kernels, one.kernels), (found.issued, one.issued)):
+        assert own == pytest.approx(tuple(8 / ep * each for each in theirs))
+    for name in ("mlp.router", "mlp.dispatch", "mlp.combine"):
+        assert launches(in_turn, operation(setup, name)) == launches(setup, operation(setup, name))
+
+
+@pytest.mark.parametrize(
+    ("notes", "products"),
+    [("no grouped GEMM", "sequential"), ("moe_grouped_gemm: false", "sequential"), ("SequentialMLP", "sequential"),
+     ("grouped GEMM instead of SequentialMLP", "loop"), ("moe_grouped_gemm=True", "loop"), ("", "loop")],
+)  # fmt: skip
+def test_notes_tell_of_megatrons_experts_one_after_another(notes: str, products: str) -> None:
+    cells = {"source": "a log", "year": "2024", "model": "mixtral-8x7b", "gpu": "h100-sxm", "n_gpus": "64", "ep": "4",
+             "seq_len": "4096", "micro_batch": "1", "global_batch": "256", "framework": "megatron-core"}  # fmt: skip
+    assert setup_of(Run({**cells, "notes": notes}, 1)).kernels.expert_products == products

@@ -192,6 +192,6 @@ def test_help_ends_with_an_example_and_list_names_all(capsys: pytest.CaptureFixt
 
 def test_a_step_that_is_drawn_shorter_says_what_it_assumes() -> None:
     """A bubble is that of passes of their own lengths, over stages and chunks that are alike."""
-    job = "gemma-2-9b --gpu h100-sxm --gpus 8 --pp 8 --schedule zb-v --global-batch 16 --seq 4096"
+    job = "gemma-2-9b --gpu h100-sxm --gpus 8 --pp 8 --vpp 4 --global-batch 16 --seq 1024"
     told = " ".join(piped("step", *job.split(), "--gantt").stdout.split())
-    assert "assumes the bubble of zb-v for equal stages and chunks; with these passes it would be" in told
+    assert "assumes the bubble of interleaved-1f1b for equal stages and chunks; with these passes it would be" in told

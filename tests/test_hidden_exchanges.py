@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from distsim import Job
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.steps.after import after_last
 from distsim.engine.steps.beside import EXCHANGE_UNITS, hidden_share
-from distsim.engine.steps.compose import MicroBatch
+from distsim.engine.steps.compose import MicroBatch, layout_numbers, micro_batch, stage_numbers
 
 STAGES: dict[str, Any] = {"model": "deepseek-v3", "gpu": "h800-sxm", "gpus": 1024, "pp": 16, "zero": 1, "seq": 4096,
                           "global_batch": 4096, "stage_layers": "balanced"}  # fmt: skip
@@ -45,11 +46,22 @@ def test_what_is_reduced_once_hides_behind_one_backward() -> None:
     batch = MicroBatch(1.0, 2.0, (0.0, 2.0), {"tensor_parallel": 0.0}, {}, {})
     names = ("reduce", "dp_ahead", "gather_once", "tp_step", "dp_step", "dp_stated", "optimizer", "offload_once",
              "offload_step")  # fmt: skip
-    nothing = dict.fromkeys((*names, "updates", "decomposing"), 0.0)
+    nothing = dict.fromkeys((*names, "updates", "decomposing", "one_link"), 0.0)
     stage = {**nothing, "reduce": 5.0, "dp_ahead": 5.0, "offload_once": 6.0}
     timing = {"data_factor": 1.0, "gather_factor": 1.0, "exposed_fraction": 0.0, "optimizer": 1.0}
     found = after_last(stage, timing, batch)
     assert (found.reduce.left, found.copied.left, found.ahead.left) == pytest.approx((3.0, 1.0, 4.0))
+    waiting = after_last(stage, timing, batch._replace(waits=0.5))  # of backward, for activations from the host
+    assert (waiting.reduce.left, waiting.copied.left) == pytest.approx((2.5, 1.0))
+
+
+def test_no_step_is_shorter_for_slower_products() -> None:
+    """Copies and a reduction that are both longer than backward run beside each other: what each hid behind backward
+    alone made a step longer, the faster its products were."""
+    job = {"model": "mixtral-8x7b", "gpu": "v100-sxm2-32gb", "gpus": 64, "tp": 4, "ep": 4, "micro_batch": 4,
+           "seq": 1024, "global_batch": 64, "offload": "activations"}  # fmt: skip
+    times = [distsim.step(**job, gpu_power=watts).seconds for watts in (300, 250, 200, 150)]
+    assert all(slow >= fast * (1 - 1e-4) for fast, slow in itertools.pairwise(times))
 
 
 @pytest.mark.parametrize(("forward", "backward"), [(1.0, 2.0), (1.0, 3.0), (1.0, 1.0), (0.5, 2.0)])
@@ -57,7 +69,37 @@ def test_a_shorter_forward_hides_no_less_of_a_reduction(forward: float, backward
     """Recomputation lengthens backward, frozen weights shorten it; tensor parallel exchanges are shared by time."""
     batch = MicroBatch(forward, backward, (0.0, backward), {"tensor_parallel": 0.3}, {}, {})
     names = ("reduce", "dp_ahead", "gather_once", "tp_step", "dp_step", "dp_stated", "optimizer", "offload_once",
-             "offload_step", "updates", "decomposing")  # fmt: skip
+             "offload_step", "updates", "decomposing", "one_link")  # fmt: skip
     timing = {"data_factor": 1.0, "gather_factor": 1.0, "exposed_fraction": 0.0, "optimizer": 1.0}
     found = after_last({**dict.fromkeys(names, 0.0), "reduce": 9.0}, timing, batch)
     assert found.reduce.beside == pytest.approx(backward * (1 + 0.3 / (forward + backward)))
+
+
+CARDS: dict[str, Any] = {"model": "llama-3-70b", "gpus": 4, "zero": 3, "lora_rank": 16, "quantize": "nf4", "seq": 2048,
+                         "framework": "huggingface"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("gpu", "shared"), [("rtx-4090", True), ("h100-sxm", False)])
+def test_copies_share_the_link_of_cards_that_have_no_other(gpu: str, shared: bool) -> None:
+    """What hides behind the same computation as gathers of cards on PCIe would need the link twice at a time."""
+    step = distsim.step(**CARDS, gpu=gpu, offload="activations")
+    (stage,) = stage_numbers(step.work)
+    sizes = layout_numbers(step.setup, step.correction.state), step.timing.model_dump()
+    apart, one = (micro_batch({**stage, "one_link": link}, *sizes) for link in (0, 1))
+    assert one.others["offload"] > 1.1 * apart.others["offload"]
+    assert step.breakdown["offload"] == pytest.approx((one if shared else apart).others["offload"], rel=0.02)
+    moved = stage["offload_forward"] + stage["offload_backward"]
+    gathered = (stage["gather_forward"] + stage["gather_backward"]) * step.timing.gather_factor
+    assert moved + gathered < one.seconds
+
+
+def test_gradients_of_cards_wait_for_the_link_that_reduces_them() -> None:
+    """As after_last has it, of 4 s of backward, 2 of reduction and 3 of copies: one second does not find its link."""
+    batch = MicroBatch(1.0, 4.0, (0.0, 4.0), {"tensor_parallel": 0.0}, {}, {})
+    timing = {"data_factor": 1.0, "gather_factor": 1.0, "exposed_fraction": 0.0, "optimizer": 1.0}
+    names = ("dp_ahead", "gather_once", "tp_step", "dp_step", "dp_stated", "optimizer", "updates", "decomposing",
+             "offload_step")  # fmt: skip
+    alone = dict.fromkeys(names, 0.0)
+    for one, left in ((0, 0.0), (1, 1.0)):
+        found = after_last({**alone, "reduce": 2.0, "offload_once": 3.0, "one_link": one}, timing, batch)
+        assert (found.reduce.left, found.copied.left) == (0.0, left)

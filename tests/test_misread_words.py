@@ -11,6 +11,8 @@ from test_megatron_files import LLAMA, NANOTRON, NEMO
 
 from distsim.cli.app import run
 
+O2 = "megatron_amp_O2: true"
+
 
 def _job(text: str, name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict, str]:
     file = folder / name
@@ -35,7 +37,7 @@ def _nemo(trainer: str = "", model: str = "", optim: str = "") -> str:
 def test_precisions_of_lightning_are_read(
     word: str, recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job, told = _job(_nemo(f"precision: {word}"), "nemo.yaml", tmp_path, capsys)
+    job, told = _job(_nemo(f"precision: {word}", O2), "nemo.yaml", tmp_path, capsys)
     assert job["precision"] == recipe and f"--precision {recipe}" in told
     assert "--precision not given" not in told and "not read" not in told
 
@@ -43,9 +45,10 @@ def test_precisions_of_lightning_are_read(
 @pytest.mark.parametrize(
     ("model", "optim", "recipe"),
     [("megatron_amp_O2: true", "", "bf16-fp32-grads"), ("megatron_amp_O2: false", "", "amp-bf16"),
-     ("", "grad_sync_dtype: bf16", "bf16"), ("", "dtype: fp32", "bf16-fp32-grads"),
-     ("grad_reduce_in_bf16: true", "", "bf16"), ("accumulate_allreduce_grads_in_fp32: false", "", "bf16"),
-     ("precision: ${trainer.precision}", "", "bf16-fp32-grads"), ("fp8: true", "", "fp8")],
+     (O2, "grad_sync_dtype: bf16", "bf16"), (O2, "dtype: fp32", "bf16-fp32-grads"),
+     (f"{O2}\n  grad_reduce_in_bf16: true", "", "bf16"),
+     (f"{O2}\n  accumulate_allreduce_grads_in_fp32: false", "", "bf16"),
+     (f"{O2}\n  precision: ${{trainer.precision}}", "", "bf16-fp32-grads"), ("fp8: true", "", "fp8")],
 )  # fmt: skip
 def test_what_goes_with_sixteen_bits_is_read(
     model: str, optim: str, recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -54,6 +57,24 @@ def test_what_goes_with_sixteen_bits_is_read(
     job, told = _job(_nemo("precision: bf16", model, optim), "nemo.yaml", tmp_path, capsys)
     assert job["precision"] == recipe and job["zero"] == 1
     assert "not read" not in told and "does not set" not in told
+
+
+@pytest.mark.parametrize(
+    ("word", "model", "recipe"),
+    [("bf16", "", "amp-bf16"), ("bf16-mixed", "", "amp-bf16"), ("16", "", "amp-fp16"), ("32", "", "fp32"),
+     ("bf16", O2, "bf16-fp32-grads"), ("bf16", "megatron_amp_O2: false", "amp-bf16"),
+     ("bf16", "virtual_pipeline_model_parallel_size: 2", "bf16-fp32-grads"),
+     ("bf16", "num_moe_experts: 8\n  moe_router_topk: 2\n  expert_model_parallel_size: 4", "bf16-fp32-grads"),
+     ("16", f"{O2}\n  fp8: true", "fp8")],
+)  # fmt: skip
+def test_nemo_holds_weights_in_16_bits_only_where_it_is_told_to(
+    word: str, model: str, recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NVIDIA/NeMo megatron_base_model.py: params_dtype is fp32 unless cfg.get('megatron_amp_O2', False); chunks of
+    stages are refused without."""
+    job, told = _job(_nemo(f"precision: {word}", model), "nemo.yaml", tmp_path, capsys)
+    assert job["precision"] == recipe
+    assert ("megatron_amp_O2 is not stated there" in told) is (not model and recipe.startswith("amp-"))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +128,10 @@ def test_an_overlap_that_a_yaml_turns_off_is_off(tmp_path: Path, capsys: pytest.
      ("--optimizer sgd", "optimizer", "sgd", ""),
      ("--num-experts 8 --moe-router-topk 2 --moe-token-dispatcher-type allgather", "ep", 1,
       "--moe-token-dispatcher-type (allgather)"),
-     ("--fp16", "precision", "fp16", ""), ("--fp8-format hybrid", "precision", "fp8", "")],
+     ("--fp16", "precision", "fp16", ""), ("--fp8-format hybrid", "precision", "fp8", ""),
+     ("--fp16 --fp8-format hybrid", "precision", "fp8-fp16-grads", ""),
+     ("--fp16 --fp8-format hybrid --accumulate-allreduce-grads-in-fp32", "precision", "fp8", ""),
+     ("--bf16 --fp8-format hybrid", "precision", "fp8", "")],
 )  # fmt: skip
 def test_arguments_of_megatron(
     words: str, option: str, value: object, unread: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -216,6 +216,23 @@ def test_a_pipeline_of_a_model_states_its_job(capsys: pytest.CaptureFixture[str]
     assert json.loads(capsys.readouterr().out)["job"]["tp"] == 2
 
 
+@pytest.mark.parametrize("further", [{"ep": 8}, {"ep": 8, "etp": 2}, {"cp": 2}, {"cp": 2, "ep": 8}])
+def test_experts_of_a_pipeline_are_spread_over_replicas(
+    further: dict[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The passes are a step's with as many replicas, and shorter than those of one rank with all experts."""
+    job: dict[str, Any] = {"model": "mixtral-8x7b", "gpu": "h100-sxm", "tp": 2, "seq": 4096, **further}
+    drawn = distsim.pipeline(**job, stages=4, micro=8)
+    replicas = further.get("ep", 1) // further.get("cp", 1) or 1
+    gpus = 8 * further.get("cp", 1) * replicas
+    step = distsim.step(**job, gpus=gpus, pp=4, global_batch=8 * replicas)
+    assert timeline_of(step).run.makespan == pytest.approx(drawn.makespan, rel=0.01)
+    words = [word for name, value in job.items() for word in (f"--{name}", str(value))]
+    assert run(["pipeline", "--stages", "4", "--micro", "8", *words]) == 0
+    degrees = ", ".join(f"{name} {value}" for name, value in {"tp": 2, **further}.items())
+    assert f"h100-sxm, {degrees}, 1 x 4,096" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("model", "gpu", "tp", "stages", "schedule", "micro"),
     [

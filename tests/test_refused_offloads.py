@@ -57,6 +57,15 @@ def test_advice_shards_states_that_it_moves() -> None:
     assert "optimizer states in host memory" in named and "activations in host memory" not in named
 
 
+def test_advice_names_one_zero_stage() -> None:
+    """Of two changes that state one, that which is typed."""
+    found = distsim.advise(distsim.memory("qwen2.5-32b", gpus=8, seq=2048))
+    moved = [one for one in found if "optimizer states" in one.words and one.shown.get("zero")]
+    stated = {one.words: one.shown["zero"] for one in moved}
+    assert stated["ZeRO 3, optimizer states in host memory"] == 3
+    assert all(words.count("ZeRO") == 1 and f"ZeRO {zero}" in words for words, zero in stated.items())
+
+
 @pytest.mark.parametrize("offload", ["activations", "optimizer", "optimizer+activations"])
 def test_searches_try_what_their_framework_offloads(offload: str) -> None:
     report = distsim.search(**JOB, framework="megatron-core", global_batch=16, offload=offload, top=40)

@@ -11,7 +11,7 @@ import pytest
 
 from distsim.cli.app import run
 from distsim.engine.fitting.evidence import restless, solved
-from distsim.engine.fitting.runs import examples_of
+from distsim.engine.fitting.runs import calibrate, examples_of
 from distsim.engine.fitting.table import Example, by_setting, repeats, setting_counts
 from distsim.engine.fitting.write import folds, quantiles
 from distsim.engine.jobs.resolve import resolve
@@ -20,6 +20,7 @@ from distsim.engine.steps.intervals import FEW_MOVED
 from distsim.engine.steps.report import Interval
 from distsim.engine.validate import validate_file
 from distsim.interop.runs import read_runs
+from distsim.report.calibrate import lines
 from distsim.specs.job import Job
 
 HEADINGS = ("id,source,model,seq_len,gpu,n_gpus,tp,zero_stage,micro_batch,global_batch,precision,recompute,framework,"
@@ -142,7 +143,7 @@ def test_bounds_of_repeats_are_those_of_their_settings() -> None:
 def test_eight_runs_of_one_setting_are_too_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = _write(tmp_path / "mine.csv", [ROWS[0]] * 8)
     assert run(["calibrate", str(file), "--alone", "--folder", str(tmp_path / "out")]) == 2
-    assert "8 usable runs of 1 different settings" in capsys.readouterr().err
+    assert "too few usable runs with a step time to fit: 8 of 1 different setting" in capsys.readouterr().err
 
 
 def test_the_command_says_how_many_more_settings_narrow_intervals(
@@ -165,3 +166,19 @@ def test_the_command_says_how_many_more_settings_narrow_intervals(
     assert answer["still_to_measure"] == {"megatron-core": 5}
     narrow = _intervals()[1]
     assert narrow.high / narrow.low < 0.75 * wide.high / wide.low
+
+
+def test_rows_of_others_are_not_told_as_the_users(tmp_path: Path) -> None:
+    """What cannot be read of the shipped table is nothing that a user can mend."""
+    theirs = [row.replace("ours", "theirs" if row < "e" else "") for row in ROWS]
+    shipped = _write(tmp_path / "shipped.csv", [*theirs, "x,theirs,llama-3-8b,8192,h100-sxm,eight" + "," * 8])
+    mine = _write(tmp_path / "mine.csv", [*ROWS, _again(ROWS[0], 1).replace("1.42", "soon")])
+    found = calibrate([shipped, mine], tmp_path / "out")
+    assert [words for words in found.odd if "line" in words] == [
+        "line 11: step_time_s 'soon' is not a number above 0: treated as blank"
+    ]
+    assert sum(found.own_skipped.values()) == 1 and sum(found.skipped.values()) == 2
+    told = "\n".join(lines(found, "out"))
+    assert "not fitted to: 1 of your rows\n  1  step_time_s" in told
+    assert "not fitted to: 1 of the shipped runs" in told
+    assert "3 sources: ours 9, rows without a source 5, theirs 4" in told

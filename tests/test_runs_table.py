@@ -111,7 +111,9 @@ def test_odd_cells_reach_the_user(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_fit_is_refused_before_it_takes_minutes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = written(tmp_path, table())
     assert run(["calibrate", str(own), "--folder", str(tmp_path / "new")]) == 2
-    assert "0 usable runs with a step time" in capsys.readouterr().err and not (tmp_path / "new").exists()
+    assert (
+        "too few usable runs with a step time to fit: 0" in capsys.readouterr().err and not (tmp_path / "new").exists()
+    )
     more = {"micro_batch": "1", "global_batch": "8", "framework": "fsdp", "precision": "bf16", "seq_len": "4096"}
     own = written(tmp_path, table(**more, zero_stage="3"))
     assert run(["calibrate", str(own), "--folder", str(own)]) == 2

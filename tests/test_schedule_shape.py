@@ -128,6 +128,15 @@ def test_megatron_holds_the_group_that_it_takes() -> None:
     assert "try groups of 5" in caught.value.hints
 
 
+def test_groups_are_those_stated_with_a_model_too() -> None:
+    """Where stages do not divide the micro-batches, and the groups as large as there are stages had been refused."""
+    drawn = distsim.pipeline(3, 7, "interleaved-1f1b-megatron", 5, group=4, model="llama-2-7b")
+    alone = distsim.pipeline(3, 7, "interleaved-1f1b-megatron", 5, group=4)
+    assert drawn.peak_in_flight == alone.peak_in_flight
+    with pytest.raises(DistsimError, match="in groups of 5"):
+        distsim.pipeline(3, 7, "interleaved-1f1b-megatron", 5, group=5, model="llama-2-7b")
+
+
 def test_interleaving_rule_for_arrays() -> None:
     micro = numpy.arange(1, 18)
     layout = Layout(pp=4, vpp=2, schedule="interleaved-1f1b", micro_batches=micro)

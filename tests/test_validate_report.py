@@ -53,6 +53,17 @@ def test_long_names_give_way_to_figures(capsys: pytest.CaptureFixture[str], monk
 ROWS = "id,model,gpu,n_gpus,micro_batch,seq_len,step_time_s,mem_peak_gb_per_gpu\n"
 
 
+def test_remarks_name_the_first_of_their_rows(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    rows = ["a,llama-7b,h100-sxm,8,1,2048,0.5,40", "b,llama-7b,h100-sxm,8,1,,0.5,40", "c,llama-8b,h100-sxm,8,,,,9",
+            "d,llama-7b,h100-sxm,8,1,,0.5,40", "e,llama-7b,h100-sxm,8,1,2k,0.5,40"]  # fmt: skip
+    path.write_text("framework," + ROWS + "\n".join(f"fsdp,{row}" for row in rows))
+    told = [line.split() for line in piped("validate", str(path), COLUMNS="100").stdout.splitlines()]
+    assert ["2", "b", "seq_len", "is", "blank"] in told
+    assert any(words[:2] == ["1", "c"] for words in told)
+    assert ["1", "e", "seq_len", "'2k'", "read", "as", "2,048"] in told
+
+
 def test_sizes_that_nothing_measures_count_as_blank(tmp_path: Path) -> None:
     """1e300 seconds once made columns of 300 digits."""
     path = tmp_path / "mine.csv"

@@ -93,7 +93,8 @@ def _runs(runs: Path, folder: Path, alone: bool, json: bool) -> None:
 
         scores = {name: one._asdict() for name, one in found.scores.items()}
         typer.echo(jsonlib.dumps({"schema": "distsim.calibrate/1", "runs": len(found.examples), "folder": str(folder),
-                                  "scores": scores, "skipped": found.skipped, "assumed": found.assumed,
+                                  "scores": scores, "skipped": found.skipped,
+                                  "own_skipped": found.own_skipped, "assumed": found.assumed,
                                   "own_frameworks": found.own_frameworks, "own_settings": found.own_settings,
                                   "still_to_measure": found.still_to_measure}, indent=1))  # fmt: skip
         return

@@ -67,6 +67,9 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON instead")]
 OF_MODEL = {
     "gpu": (str, f"accelerator [default: {DEFAULT_GPU}]"),
     "tp": (int, "tensor parallel degree of a stage"),
+    "cp": (int, "context parallel degree"),
+    "ep": (int, "expert parallel degree, over as many replicas as it needs"),
+    "etp": (int, "tensor parallel degree of experts"),
     "micro_batch": (int, "sequences per micro-batch [default: 1]"),
     "seq": (int, "tokens per sequence [default: the model's context]"),
     "images": (float, "images per sequence in the mean, for models with a vision tower"),

@@ -22,6 +22,7 @@ from distsim.engine.runs.passes_alone import assumed_part, timed_layer, timed_pa
 from distsim.engine.runs.profile import assumed_software
 from distsim.engine.runs.published_layouts import assumed_choice
 from distsim.engine.runs.recompute_to_fit import assumed_loss, assumed_to_fit
+from distsim.engine.runs.reductions_to_fit import assumed_reductions
 from distsim.engine.runs.scripts import assumed_batch, assumed_sequence
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.software import assumed_recompute
@@ -164,7 +165,7 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
         assumed_zeropp(run, setup), assumed_context(run, setup.layout.cp, setup.layout.cp_mode),
         assumed_batch(run, setup), assumed_to_fit(run, setup), assumed_loss(setup),
-        assumed_weights(setup),
+        assumed_weights(setup), assumed_reductions(run, setup),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
 

@@ -13,6 +13,7 @@ from distsim.interop.nanotron_network import nanotron_network
 from distsim.interop.other_files import READ, Kind, found_kind, keys_and_text, stated_twice
 from distsim.interop.other_megatron import CONSUMED
 from distsim.interop.other_options import left_of, meant_by, whole_of
+from distsim.interop.other_precisions import unstated_o2
 from distsim.interop.other_stated import Stated, last_of, ranks_of
 from distsim.interop.other_structure import yaml_fault
 from distsim.interop.other_unread import not_understood
@@ -103,6 +104,8 @@ def job_in(path: Path, kinds: Mapping[str, Any]) -> Read | None:
               for name, what in UNSAID.items() if name not in told]  # fmt: skip
     if path.suffix.lower() in (".yaml", ".yml") and (fault := yaml_fault(text_of(path))):
         lines.append(f"{path}: malformed YAML, read line by line all the same: {fault}")
+    if off := unstated_o2(told, stated):
+        lines.append(f"{path}: {off}")
     if notes:
         lines.append(f"{path}: to be stated besides: {'; '.join(notes)}")
     unread = [*_unread(stated.keys, _network(stated, path).used), *not_understood(stated, told)]

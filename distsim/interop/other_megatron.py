@@ -3,7 +3,7 @@ NVIDIA/Megatron-LM megatron/training/arguments.py and NVIDIA/NeMo megatron_gpt_c
 
 from __future__ import annotations
 
-from distsim.interop.other_precisions import nemo_bf16
+from distsim.interop.other_precisions import nemo_bf16, sixteen_beside_narrow
 from distsim.interop.other_stated import PER_NODE, Stated, last_of, ranks_of
 
 _SUMMED = (
@@ -36,6 +36,7 @@ def megatron(told: dict[str, str], stated: Stated) -> None:
     if f"{stated.of('moe_token_dispatcher_type')}" == "flex":
         backend = f"{stated.of('moe_flex_dispatcher_backend') or 'deepep'}".lower()
         told.setdefault("expert_dispatcher", "hybridep" if backend == "hybridep" else "deepep")
+    sixteen_beside_narrow(told, stated)
     narrow, half = told.get("precision"), stated.of("grad_reduce_in_bf16") is True
     if stated.of("fp8_param_gather") is True and narrow in ("fp8", "mxfp8") and (half or narrow == "fp8"):
         told["precision"] = f"{narrow}-parameters{'' if half else '-fp32-grads'}"

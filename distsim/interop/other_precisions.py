@@ -1,8 +1,9 @@
 """Precisions as other tools' configurations name them, one key or several together. Words and defaults as in the tools'
 sources and documentation: NVIDIA/NeMo nemo/utils/get_rank.py and collections/nlp/parts/utils_funcs.py,
-torch_dtype_from_precision; collections/nlp/models/language_modeling/megatron_base_model.py, params_dtype; NeMo's guide,
-Communication Overlap (grad_sync_dtype); torchtitan config/job_config.py, Training.dtype; MaxText configs/base.yml,
-dtype and weight_dtype (NeMo looked up 2026-11, the others recalled)."""
+torch_dtype_from_precision; collections/nlp/models/language_modeling/megatron_base_model.py, params_dtype, which is fp32
+unless cfg.get('megatron_amp_O2', False); NeMo's guide, Communication Overlap (grad_sync_dtype); NVIDIA/Megatron-LM
+megatron/training/arguments.py, validate_args; torchtitan config/job_config.py, Training.dtype; MaxText
+configs/base.yml, dtype and weight_dtype (NeMo and Megatron looked up 2026-11, the others recalled)."""
 
 from __future__ import annotations
 
@@ -25,6 +26,10 @@ NARROW = ("nvfp4", "mxfp8", "fp8", "float8")
 """What of a word tells a recipe of 8 or 4 bits, the narrowest first."""
 _OFF = "no"
 """accelerate's word for no mixed precision."""
+_O2 = "megatron_amp_o2"
+_FIRST_NEMO = ("model.micro_batch_size", "model.tensor_model_parallel_size")
+"""Keys of which NeMo's programs before its second release have at least one; recipes of the second know no O2, their
+weights are in 16 bits."""
 _OPTIMIZERS = {"optim", "optimizer"}
 """Sections in which a format is that of states."""
 
@@ -73,8 +78,34 @@ def nemo_bf16(told: dict[str, str], stated: Stated) -> None:
         wide = sums_in_fp32(stated)
         told["precision"] = usual if wide is None else "bf16-fp32-grads" if wide else "bf16"
     half = {"bf16", "bf16-fp32-grads", "fp16"}
-    if stated.of("megatron_amp_o2") is False and told.get("precision") in half:
+    if not _has_o2(told, stated) and told.get("precision") in half:
         told["precision"] = f"amp-{told['precision'].partition('-')[0]}"  # fp32 weights, which autocast rounds
+
+
+def _has_o2(told: dict[str, str], stated: Stated) -> bool:
+    """Whether weights are in 16 bits: as a file says, and in NeMo's first programs only where it does, but for chunks
+    of stages and expert parallelism, which those refuse without (megatron_gpt_model.py)."""
+    said = stated.of(_O2)
+    if said is None:
+        needed = any(int(told.get(name, 1)) > 1 for name in ("vpp", "ep"))
+        return needed or not any(key in stated.keys for key in _FIRST_NEMO)
+    return said is not False
+
+
+def unstated_o2(told: dict[str, str], stated: Stated) -> str:
+    """What to say where fp32 weights follow from what a file of NeMo leaves out."""
+    recipe = told.get("precision", "")
+    if stated.of(_O2) is not None or not recipe.startswith("amp-"):
+        return ""
+    return f"megatron_amp_O2 is not stated there, and off then: fp32 weights under autocast, --precision {recipe}"
+
+
+def sixteen_beside_narrow(told: dict[str, str], stated: Stated) -> None:
+    """Gradients beside products in 8 bits where what is not quantised is in fp16: Megatron sums those in 16 bits unless
+    asked for more (megatron/training/arguments.py, validate_args: only bf16 turns sums in fp32 on)."""
+    half = stated.of("fp16") is True and stated.framework.startswith("megatron")
+    if half and told.get("precision") == "fp8" and not sums_in_fp32(stated):
+        told["precision"] = "fp8-fp16-grads"
 
 
 def _said(stated: Stated) -> Iterator[str]:

@@ -51,11 +51,12 @@ def add_sums(told: dict[str, str], stated: Stated) -> None:
         told.setdefault("lora_rank", f"{adapters}")
     _shards(told, stated)
     _recomputed(told, stated)
-    if (narrow := _narrow(stated)) and "precision" not in told:
+    megatrons = stated.framework.startswith(("megatron", "nemo"))  # whose 8 bits stand beside 16
+    if (narrow := _narrow(stated)) and ("precision" not in told or (megatrons and told["precision"] == "fp16")):
         told["precision"] = narrow
     if stated.framework == "nanotron":
         _nanotron(told, stated)
-    if stated.framework.startswith(("megatron", "nemo")):
+    if megatrons:
         megatron(told, stated)
 
 

@@ -89,36 +89,39 @@ def output_gate(ctx: Context, elements: Number, heads: Number, each: Number | No
     activations' width or ``each`` bytes; both are kept, beside their product. A softplus keeps what it reads too."""
     scales = ctx.layout.tokens * heads if ctx.model.attention_gate == "head" else elements
     gate = Tensor("attention.gate", scales, ctx.activation if each is None else each, "s b a d/t")
-    output = _output(ctx, elements)._replace(bytes_each=ctx.activation)
+    outputs = [one._replace(bytes_each=ctx.activation) for one in _output(ctx, elements)]
+    size = sum(one.size_bytes for one in outputs)
     raw = (gate._replace(name="attention.gate_raw", bytes_each=FP32_BYTES),) * (ctx.model.gate_function == "softplus")
     wide = sum(2 * tensor.size_bytes for tensor in raw)  # what is read and what comes of it
     return Operation(
-        "attention.gate", "elementwise", bytes_read=output.size_bytes + gate.size_bytes + wide,
-        bytes_written=output.size_bytes + wide, shape=(elements,), saved=(*raw, gate, output),
+        "attention.gate", "elementwise", bytes_read=size + gate.size_bytes + wide,
+        bytes_written=size + wide, shape=(elements,), saved=(*raw, gate, *outputs),
         transient_backward=(gate._replace(name="attention.gate_gradient"),),
     )  # fmt: skip
 
 
-def _output(ctx: Context, elements: Number) -> Tensor:
+def _output(ctx: Context, elements: Number) -> tuple[Tensor, ...]:
     """Attention's output as what follows reads it: the kernel's own tensor, or a copy in another layout or of other
-    heads."""
+    heads, before the kernel's own for layouts that need none."""
     kept = Tensor("attention.output", elements, ctx.precision.kept_input_bytes, "s b a d/t")
     if ctx.model.head_output_norm:
-        return kept._replace(name="attention.output_normed")
+        return (kept._replace(name="attention.output_normed"),)
     if composed(ctx):
-        return kept
+        return (kept,)
     apart, copied = outputs_apart(ctx), merges_in_torch(ctx) if flash_kernel(ctx) else 0
     if ctx.kernels.attention_output_copy and flash_kernel(ctx):
         copied = 1
-    if nothing(copied) and nothing(apart):
-        return kept
-    return kept._replace(name="attention.output_copy", elements=elements * maximum(copied * (1 - masked(ctx)), apart))
+    there = maximum(copied * (1 - masked(ctx)), apart)
+    if nothing(there):
+        return (kept,)
+    copy = kept._replace(name="attention.output_copy", elements=elements * there)
+    return (copy,) if nothing(1 - there) else (copy, kept._replace(elements=elements * (1 - there)))
 
 
 def output_projection(ctx: Context, inner: Number) -> list[Operation]:
     """The projection back to the hidden width, with the residual's dropout."""
     model, layout = ctx.model, ctx.layout
-    kept = _output(ctx, layout.tokens * inner)
+    kept, *uncopied = _output(ctx, layout.tokens * inner)
     if model.attention_gate:
         kept = kept._replace(name="attention.gated", elements=layout.tokens * inner)
     before, kept = inner_norm(ctx, kept, layout.tokens, inner)
@@ -132,6 +135,8 @@ def output_projection(ctx: Context, inner: Number) -> list[Operation]:
         bias=model.attention_output_bias and Bias(whole=True),
         collectives=row_collectives(ctx),
     )
+    if projection.saved and projection.saved[0].name == "attention.output_copy":
+        projection = projection._replace(saved=(*projection.saved, *uncopied))
     return [*before, *joined(ctx, "attention.residual", projection)]
 
 

@@ -14,6 +14,8 @@ from distsim.layers.ledger import Operation, Tensor, saved_bytes
 
 WIDE_INPUT = ".input_fp32"
 """Ends the name of an input that a product casts to fp32 and reads instead of its own."""
+COPY = "_copy"
+"""Ends the name of an input of some layouts that is in others what it is a copy of, which then follows it."""
 
 
 def later_bytes(operations: Iterable[Operation], *, keeps_graph: bool = False) -> Number:
@@ -41,7 +43,8 @@ def _read(operation: Operation) -> tuple[Tensor, ...]:
     if isinstance(operation.bytes_written, int) and operation.bytes_written == 0:  # no weights: a product by a mask
         return ()
     kept = tuple(tensor for tensor in operation.saved if not tensor.weight_copy)
-    return tuple(tensor for tensor in kept if tensor.name.endswith(WIDE_INPUT)) or kept[:1]
+    wide = tuple(tensor for tensor in kept if tensor.name.endswith(WIDE_INPUT))
+    return wide or kept[: 1 + any(one.name + COPY == kept[0].name for one in kept[1:2])]
 
 
 def _output_gradient(operation: Operation) -> Tensor:

@@ -9,6 +9,8 @@ from distsim.report.style import columns
 
 MOST_SOURCES = 6
 """Sources that are named."""
+MOST_REASONS = 6
+"""Reasons that are told of rows which are not fitted to."""
 LABELS = {
     "fifths of the runs left out": "5-fold cross-validation",
     "fifths, corrected by alike runs": "5-fold, corrected",
@@ -29,16 +31,24 @@ def lines(found: Calibration, folder: str) -> list[str]:
     ]
     header = ["step time", "runs", "median error", "90th percentile", "mean of sources"]
     sources = by_source(found.examples)
-    told = ", ".join(f"{name} {count}" for name, count in list(sources.items())[:MOST_SOURCES])
+    named = {"rows without a source" if name == "?" else name: count for name, count in sources.items()}
+    told = ", ".join(f"{name} {count}" for name, count in list(named.items())[:MOST_SOURCES])
     many = f"{len(sources)} sources" if len(sources) > 1 else "one source"
     more = " …" if len(sources) > MOST_SOURCES else ""
     made = [*columns(header, rows), "", MEANINGS, f"fitted to {len(found.examples)} runs of {many}: {told}{more}"]
-    if found.skipped:
-        made += [f"not fitted to: {sum(found.skipped.values())} runs"]
-        made += [f"  {count}  {reason}" for reason, count in list(found.skipped.items())[:6]]
+    made += _skipped(found)
     if found.assumed:
         made += ["assumed for your runs:", *(f"  {count}  {words}" for words, count in found.assumed.items())]
     return folded([*made, *_own(found), f"written: {folder}/fitted.toml, residuals.toml, evidence/"], indent=2)
+
+
+def _skipped(found: Calibration) -> list[str]:
+    """Which runs were not used: a user's with the reasons, and of the shipped ones beside them only how many."""
+    told, count = found.own_skipped if found.own else found.skipped, sum(found.skipped.values())
+    few = sum(told.values())
+    made = [f"not fitted to: {few} {'of your rows' if found.own else 'runs'}"] if few else []
+    made += [f"  {number}  {reason}" for reason, number in list(told.items())[:MOST_REASONS]]
+    return [*made, f"not fitted to: {count - few} of the shipped runs"] if count > few else made
 
 
 def _own(found: Calibration) -> list[str]:

@@ -51,13 +51,16 @@ def model_words(setup: Setup, times: Mapping[str, Any], stages: int) -> list[str
 
     layout = setup.layout
     software = ", ".join([setup.precision.name, setup.framework.name, *further_words(setup), *trained_words(setup)])
-    tensor = f", tp {layout.tp}" if layout.tp > 1 else ""
+    experts = ("ep", "etp") if layout.ep > 1 else ()
+    degrees = "".join(
+        f", {name} {getattr(layout, name)}" for name in ("tp", "cp", *experts) if getattr(layout, name) > 1
+    )
     passes = (times["forward"], times["backward"])
     forward, backward = (duration(max(one)) for one in passes)
     alike = all(max(one) - min(one) <= 1e-6 * max(one) for one in passes)
     which = ("each " if alike else "slowest ") + ("stage" if len(passes[0]) == stages else "chunk")
     return [
-        f"{setup.model.name} on {setup.gpu_words}{tensor}, "
+        f"{setup.model.name} on {setup.gpu_words}{degrees}, "
         f"{layout.micro_batch} x {layout.seq:,} tokens per micro-batch, {software}",
         f"{which}: forward {forward}, backward {backward}{_launches(setup, times)}; {_transfer(setup, times['hop'])}",
     ]

@@ -62,23 +62,23 @@ def show(result: Validation, by: str | None, worst: int) -> None:
         out.print()
         out.print(scatter(points), markup=False)
     for title, heading, said in (
-        ("assumed", "assumption", [words for one in result.replays for words in one.assumed.split("; ")]),
-        ("skipped", "reason", [one.reason for one in result.replays]),
+        ("assumed", "assumption", [(words, one) for one in result.replays for words in one.assumed.split("; ")]),
+        ("skipped", "reason", [(one.reason, one) for one in result.replays]),
     ):
-        told = Counter(words for words in said if words)
+        told = [(words, one.run.id) for words, one in said if words]
         if told:
             out.print()
             out.print(_counted(title, heading, told))
 
 
-def _counted(title: str, heading: str, told: Counter[str]) -> object:
-    """How many rows share each remark, the most frequent first."""
-    rows = table("rows", heading, numbers=("rows",), title=title)
-    for words, count in told.most_common(MOST_REMARKS):
-        rows.add_row(str(count), words)
-    rest = sum(told.values()) - sum(count for _, count in told.most_common(MOST_REMARKS))
-    if rest:
-        rows.add_row(str(rest), f"other {heading}s")
+def _counted(title: str, heading: str, told: list[tuple[str, str]]) -> object:
+    """How many rows share each remark and the first of them, the most frequent remark first."""
+    rows = table("rows", "first", heading, numbers=("rows",), whole=("rows", "first"), title=title)
+    counts, first = Counter(words for words, _ in told), dict(reversed(told))
+    for words, count in counts.most_common(MOST_REMARKS):
+        rows.add_row(str(count), first[words][:WIDEST_NAME], words)
+    if rest := len(told) - sum(count for _, count in counts.most_common(MOST_REMARKS)):
+        rows.add_row(str(rest), "", f"other {heading}s")
     return rows
 
 

@@ -35,6 +35,7 @@ _SEVERAL = {
     "1f1b-a2a a2a-overlap",
 }
 """Schedules here -> names that may mean one of them."""
+_OF_STEP = {"interleaved-1f1b-megatron": "interleaved-1f1b"}
 _BY_ORDER = "distsim pipeline --order simulates your own order"
 _NONE = {
     "splits sequences into slices and is not a named schedule here; distsim pipeline --order can simulate it with a "
@@ -54,6 +55,12 @@ def plain(name: str) -> str:
     """A schedule's name as it is written here; underscores and case do not matter."""
     spelt = name.strip().lower().replace("_", "-")
     return ALIASES.get(spelt, spelt)
+
+
+def of_step(name: str) -> str:
+    """What a step calls a schedule: Megatron's groups are those of interleaved 1F1B wherever stages divide the
+    micro-batches, and else the least that it can interleave."""
+    return _OF_STEP.get(plain(name), plain(name))
 
 
 def schedule_meant(name: str, known: Iterable[str]) -> str:

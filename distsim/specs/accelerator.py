@@ -141,6 +141,10 @@ class Accelerator(Sourced):
     usable_memory: MaybeBytes = None
     """What the driver reports to programs as their total (cudaMemGetInfo), in which their context lies, too; smaller
     than the label."""
+    devices: MaybeCount = None
+    """Devices that programs see in it, each a rank with its share of the memory, where they see several."""
+    device: str = ""
+    """The preset of one of these, if there is one."""
     bandwidth: ByteRate
     power: MaybeChipWatts = None
     rated_power: MaybeChipWatts = None

@@ -12,9 +12,10 @@ class ExpertKernels(Spec):
     router_keeps_input: bool = False
     """The router's product is a function of its own, which keeps its input as wide as activations are, whether or not
     its weights train."""
-    expert_products: Literal["grouped", "loop", "modules"] = "grouped"
-    """A rank's experts are multiplied in one kernel; one expert after another in compiled code; or one after another as
-    modules of Python, each of which first asks the GPU which tokens are its own (transformers before 5.0)."""
+    expert_products: Literal["grouped", "loop", "modules", "sequential"] = "grouped"
+    """A rank's experts are multiplied in one kernel; one expert after another in compiled code; one after another as
+    modules of Python, each of which first asks the GPU which tokens are its own (transformers before 5.0); or as MLPs
+    like a dense layer's, of tokens that are in the experts' order (Megatron core's SequentialMLP)."""
     expert_counts: Literal["host", "device"] = "device"
     """Who must know how many tokens each expert got before its kernels are issued: where it is the host, it waits for
     the GPU, whose queue is empty when it goes on."""

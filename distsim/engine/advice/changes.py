@@ -24,6 +24,7 @@ from distsim.engine.jobs.reference import whole_pairs
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tiling import has_dense_mlp
 from distsim.engine.jobs.tuning import stored_as, with_experts
+from distsim.engine.jobs.waiting import reduced_each
 from distsim.layers.tiles import usual_tiles
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.layout import SHARDS_ALL
@@ -42,6 +43,8 @@ LARGEST_CP, LARGEST_FACTOR = 16, 1024
 def changes(setup: Setup) -> Iterator[Change]:
     """All single changes worth computing, mildest of each family first."""
     yield from sharding(setup)
+    if reduced_each(setup) is not None:
+        yield Change("no_sync", 0, "gradients reduced in every micro-batch", {"no_sync": False})
     yield from _losses(setup)
     if fused := fused_instead(setup.framework, setup.job):
         yield Change("update", 0, "a fused update", {"optimizer": fused})

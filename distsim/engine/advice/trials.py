@@ -66,7 +66,8 @@ class Mend(NamedTuple):
     def words(self) -> str:
         """Its changes in words."""
         same = ", same global batch" if "global_batch" in self.shown and not self.other_batch else ""
-        told = [self._words(change) + same * (change.family == "micro_batch") for change in self.changes]
+        told = [words + same * (change.family == "micro_batch") for change in self.changes
+                if (words := self._words(change))]  # fmt: skip
         other = f"{self.global_batch:,} instead of {self.batch:,} sequences per step"
         return ", ".join([*told, *[other] * self.other_batch])
 
@@ -81,10 +82,16 @@ class Mend(NamedTuple):
         return self.global_batch != self.batch
 
     def _words(self, change: Change) -> str:
-        """What one of the changes does; how many layers a stage has depends on the others."""
+        """What one of the changes does; how many layers a stage has depends on the others, and of several that state a
+        ZeRO stage only one names the highest, which counts."""
         again = change.shown.get("recompute_layers")
-        most = max(self.report.setup.stage_layers)
-        return change.words if again is None else some_layers(again, most)
+        if again is not None:
+            return some_layers(again, max(self.report.setup.stage_layers))
+        sharding = [one for one in self.changes if one.shown.get("zero") == self.shown.get("zero")]
+        naming = min(sharding, key=lambda one: one.family != "zero")
+        if "zero" not in change.shown or change is naming:
+            return change.words
+        return change.words.removesuffix(f"ZeRO {change.shown['zero']}").removesuffix(", ")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 from distsim.arrays import some
 from distsim.engine.footprint.states import filled_experts
-from distsim.engine.jobs.exchange import gradients_wait, stated_exchange, stays_whole
+from distsim.engine.jobs.exchange import stated_exchange
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.uncounted import memory_notes
+from distsim.engine.jobs.waiting import gradients_wait, stays_whole
 from distsim.engine.timelines.schedule_shape import weight_versions
 from distsim.errors import DistsimError
 

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, nothing, where
 from distsim.engine.exchanges.flows import Flow, Span, Where, dtype_name
-from distsim.engine.jobs.exchange import Exchange, gradients_wait
+from distsim.engine.jobs.exchange import Exchange
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
+from distsim.engine.jobs.waiting import gradients_wait
 from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
 from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies, node_copies_passed_on

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,10 +70,12 @@ class Calibration:
     examples: tuple[Example, ...]
     skipped: dict[str, int]
     odd: list[str]
-    """Cells that hold no number where one is expected."""
+    """Cells that hold no number where one is expected, of the user's table if there is one."""
     scores: dict[str, Score]
     own: tuple[Example, ...] = ()
     """The user's."""
+    own_skipped: dict[str, int] = field(default_factory=dict)
+    """Why rows of the user's are not among them, and how many."""
     source_out: tuple[float, ...] = ()
     """Of each example, predicted over measured as a logarithm, by a fit without its source."""
 
@@ -150,9 +152,9 @@ def _read(file: Path, least: int, mine: bool = False, show: Show | None = None) 
         examples = by_setting(examples)
     different = sum(setting_counts(examples).values()) if mine else len(examples)
     if different < least:
-        repeated = f" of {different} different settings" if different < len(examples) else ""
+        repeated = f" of {different} different setting{'s'[: different != 1]}" if different < len(examples) else ""
         raise DistsimError(
-            f"{len(examples)} usable runs{repeated} with a step time are too few to fit",
+            f"too few usable runs with a step time to fit: {len(examples)}{repeated}",
             f"give at least {least}" if examples else "distsim validate shows what each row lacks",
             *(f"skipped {count}: {reason}" for reason, count in list(skipped.items())[:3]), where=str(file),
         )  # fmt: skip
@@ -217,8 +219,9 @@ def calibrate(
     write_evidence(folder / FOLDER, marked, after)
     write_evidence(folder / FOLDER / OTHERS, *(others[:2] if others else ((), np.zeros((1, 0)))))
     write_peaks(folder / FOLDER / PEAKS, peaks)
-    return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores,
-                       tuple(own.examples) if mine else (), tuple(map(float, far.residuals)))  # fmt: skip
+    odd = own.odd if mine else [words for one in read for words in one.odd]
+    theirs_only = (tuple(own.examples), own.skipped) if mine else ((), {})
+    return Calibration(fitted, tuple(examples), skipped, odd, scores, *theirs_only, tuple(map(float, far.residuals)))
 
 
 def _replays(files: Sequence[Path], mine: bool, show: Show | None) -> list[Replay]:

@@ -11,11 +11,12 @@ from distsim.engine.footprint.replicas import replica_buckets, unsent
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.stored import shared_elements
 from distsim.engine.footprint.update import own_elements
-from distsim.engine.jobs.exchange import exchange_of, gradients_wait, reduces_last
+from distsim.engine.jobs.exchange import exchange_of, reduces_last
 from distsim.engine.jobs.module_buffers import module_buffers
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes
+from distsim.engine.jobs.waiting import gradients_wait
 from distsim.formulas.buffers import (
     EXCHANGES_PER_LAYER,
     bucket_bytes,

@@ -12,9 +12,10 @@ from distsim.engine.footprint.outputs import outputs_of
 from distsim.engine.footprint.saved import Saved
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.weight_passes import beyond_in_flight, in_flight_at_loss, waiting_after
-from distsim.engine.jobs.exchange import exchange_of, gradients_wait
+from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
+from distsim.engine.jobs.waiting import gradients_wait
 from distsim.formulas.activations import alive_bytes
 from distsim.last import for_last, for_parts_of_last
 from distsim.layers.ledger import Block, weight_copy_bytes

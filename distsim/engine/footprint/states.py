@@ -14,11 +14,11 @@ from distsim.engine.footprint.drives import Away, away
 from distsim.engine.footprint.low_rank import LOW_RANK, low_rank_bytes, projects
 from distsim.engine.footprint.orthogonalised import orthogonalised
 from distsim.engine.footprint.stored import filling_of, shared_elements
-from distsim.engine.jobs.exchange import stays_whole
 from distsim.engine.jobs.narrow import NARROW, narrow_weight
 from distsim.engine.jobs.reference import copies_weights, in_reference
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
+from distsim.engine.jobs.waiting import stays_whole
 from distsim.formulas.states import (
     factored_state_bytes,
     gradient_bytes_per_rank,

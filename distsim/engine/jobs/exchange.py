@@ -143,25 +143,6 @@ def whole_reductions(setup: Setup, exchange: Exchange) -> Number:
     return 1 if setup.framework.traffic.replicas_reduce_once else exchange.syncs(setup.layout.micro_batches)
 
 
-def gradients_wait(setup: Setup, exchange: Exchange) -> Number:
-    """Whether ranks add up whole gradients over micro-batches, apart from their shards, of layers that are gathered and
-    reduced one by one: in pipelines of torch and where the reduction is put off. A rank that shares with no other has
-    no shards but the whole."""
-    layout = setup.layout
-    shared = layout.shards(setup.model.experts is not None)
-    layered = (layout.zero >= 2) & shared & setup.framework.buffers.gathers_copies
-    return layered & (layout.micro_batches > 1) & exchange.no_sync
-
-
-def stays_whole(setup: Setup) -> Number:
-    """Whether gradients that ZeRO would share are not, as a switch puts off their reduction; software that gathers
-    copies has them in buffers beside its shards (``gradients_wait``)."""
-    layout = setup.layout
-    if not setup.job.no_sync or setup.framework.buffers.gathers_copies:
-        return False
-    return (layout.zero >= 2) & (layout.micro_batches > 1)
-
-
 def _stated(setup: Setup, name: str, otherwise: Number) -> Number:
     """A switch from the job, else from the framework's defaults, else the framework's habit."""
     value = getattr(setup.job, name)

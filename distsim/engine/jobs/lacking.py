@@ -13,6 +13,7 @@ from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
+from distsim.units import gib
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
@@ -190,11 +191,22 @@ def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:
     )
 
 
+def several_devices(chip: Accelerator) -> str:
+    """A note on a chip that programs see as several devices, which is computed as one, or nothing."""
+    if not chip.devices:
+        return ""
+    apart = f": --gpu {chip.device} computes them apart" if chip.device else ""
+    return (
+        f"programs see {chip.devices} devices of {gib(chip.capacity / chip.devices)} in each {chip.name}, and need a "
+        f"rank for each; one rank with all of its memory is computed here{apart}"
+    )
+
+
 def lacking(setup: Setup, timed: bool = True) -> tuple[str, ...]:
     """Notes on what of a job its accelerator does not have, with what is ``timed`` in its place."""
     chip, attention = setup.accelerator, setup.layout.attention
     named = other_software(chip, setup.framework) if setup.job.names_framework else unnamed_software(chip, setup.job)
-    found = [named, lacking_units(chip, setup.precision, timed)]
+    found = [named, several_devices(chip), lacking_units(chip, setup.precision, timed)]
     if timed:
         found += [
             rounded_products(chip, setup.precision, setup.framework), unasked_fp32(setup),

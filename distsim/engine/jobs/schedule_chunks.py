@@ -6,7 +6,7 @@ from typing import Any
 
 from distsim.engine.jobs.placement import chunk_layers
 from distsim.errors import DistsimError
-from distsim.schedules.names import plain
+from distsim.schedules.names import of_step
 from distsim.schedules.registry import Kind, chunks_for, find
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
@@ -46,7 +46,7 @@ def settle_chunks(filled: dict[str, Any], origins: dict[str, str], model: Model,
         filled["schedule"] = usual_schedule(filled, framework.supports)
         return []
     kind = find(filled["schedule"])
-    name = filled["schedule"] = plain(filled["schedule"])
+    name = filled["schedule"] = of_step(filled["schedule"])
     if filled["pp"] == 1:
         return [f"schedule {name} has no effect with pp 1"]
     if origins["vpp"] != "default":

@@ -47,7 +47,7 @@ BIAS_SUM_SECONDS = 1.2e-5
 """What torch's sum over all tokens takes beside its bytes, for the gradient of a bias: its parts are added up in a
 second phase. 8,192 and 16,384 rows of 1,024 and 4,096 in bf16 take an H100 24 and 62 us, an H200 20 and 49, in fp32 25
 and 104, 22 and 77 (tests/oracles/gpu_kernels.csv, "bias"): 16 us, stated at the mean share of passes."""
-STREAMS = {"loop": 4, "modules": 1}
+STREAMS = {"loop": 4, "modules": 1, "sequential": 1}
 """Products of experts that run at once where a loop issues them: on four streams (Transformer Engine, multi-stream
 cuBLAS), or one after another (modules of Python)."""
 

@@ -30,6 +30,13 @@ def by_module(setup: Setup) -> bool:
     return setup.kernels.expert_products == "modules" and setup.kernels.expert_tokens == "chosen"
 
 
+def times_issued(setup: Setup, operation: Operation) -> Number:
+    """How often a rank issues an operation of its experts: for each of them where they are MLPs like a dense layer's,
+    one after another (Megatron core's moe/experts.py, SequentialMLP); else once for all."""
+    in_turn = setup.kernels.expert_products == "sequential" and operation.name in (*EXPERTS, EXPERT_ACTIVATION)
+    return local_experts(setup) if in_turn else 1
+
+
 def local_experts(setup: Setup) -> Number:
     """Routed experts of one rank; none of a dense model."""
     experts = setup.model.experts

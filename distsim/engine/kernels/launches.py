@@ -114,9 +114,12 @@ class Launches(NamedTuple):
 def launches(setup: Setup, operation: Operation) -> Launches:
     """What an operation runs on the GPU and costs the host."""
     before, after = _single(setup, operation)
+    times = expert_modules.times_issued(setup, operation)
+    before, after = before * times, after * times
     (more, later), (more_issued, later_issued) = _each_expert(setup, operation)
     again, looped = expert_modules.launched(setup, operation, KERNELS[operation.kind])
-    plain, (gaps, ring) = _plain(setup, operation), _ring_steps(setup, operation)
+    forward, backward = _plain(setup, operation)
+    plain, (gaps, ring) = (forward * times, backward * times), _ring_steps(setup, operation)
     for way in (beside_products(setup, operation), beside_attention(setup, operation)):
         before, after = before + way[0], after + way[1]
     kernels = before + more + again[0], after + later + again[1]

@@ -50,6 +50,7 @@ TOLD_OF_MEGATRON: Told = (
     (compiles_loss, {"loss_kernel": "steps"}),
     (composes_loss, {"loss_kernel": "vocab-parallel"}),
     (composes_rotation, {"rope": "eager"}),
+    (expert_kernels.loops_experts, {"expert_products": "sequential"}),
     (expert_kernels.groups_by_turbo, {"expert_products": "grouped"}),
     (expert_kernels.counts_on_gpu, {"expert_counts": "device"}),
 )

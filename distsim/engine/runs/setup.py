@@ -14,6 +14,7 @@ from distsim.engine.runs.adapters import counted_targets, decomposed, unasked_re
 from distsim.engine.runs.attention import attention_of
 from distsim.engine.runs.card_memory import of_other_size
 from distsim.engine.runs.cluster import cluster_of
+from distsim.engine.runs.contradictions import too_large
 from distsim.engine.runs.degrees import first_that_fits, open_degrees
 from distsim.engine.runs.evaluation import evaluating
 from distsim.engine.runs.kernels import recomputing_as_recipes, with_kernels_of
@@ -34,6 +35,7 @@ from distsim.engine.runs.precision import precision_of
 from distsim.engine.runs.profile import assumed_profile, framework_of, usual_of
 from distsim.engine.runs.published_layouts import with_chosen_layout
 from distsim.engine.runs.recompute_to_fit import as_it_ran, fitting, recomputes_until_fits
+from distsim.engine.runs.reductions_to_fit import EACH_MICRO_BATCH, whole_gradients_too_large
 from distsim.engine.runs.scripts import scripted, unsaid_micro_batch, usual_length
 from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
 from distsim.engine.runs.trained import checkpointed, clips, trained_whole, unpacked_then, updated_by, with_states
@@ -74,6 +76,10 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
     run = filled(with_chip(run))
     setup = as_it_ran(run, _laid_out(run, more))
+    if whole_gradients_too_large(setup):
+        each = {**(more or {}), **EACH_MICRO_BATCH}
+        reduced = as_it_ran(run, _laid_out(run, each))
+        setup, more = (setup, more) if too_large(reduced, memory_of(reduced).peak) else (reduced, each)
     if (narrow := with_narrow_weights(run, setup)) is not None:
         held = as_taken(as_it_ran(narrow, _laid_out(narrow, more)))
         setup = held if memory_of(held).fits else setup

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from distsim.arrays import Number, maximum, nothing, product, total
 from distsim.engine.steps.beside import exposed
+from distsim.engine.steps.copies import free_seconds
 from distsim.formulas.step import LEAST_SECONDS, paced_seconds
 
 if TYPE_CHECKING:
@@ -31,10 +32,11 @@ class AfterLast(NamedTuple):
     """Seconds, in the order in which they come."""
 
     reduce: Hiding
-    """Gradients that are reduced once, overlapping the last backward."""
+    """Gradients that are reduced once, overlapping the last backward and its waits for copies, over another link."""
     copied: Hiding
     """Gradients that go to host memory once: they overlap that, what it waits for and the exposed reduction, since
-    gathers take another link, and copies from host memory its other direction."""
+    gathers take another link (but between cards without any of their own), and copies from host memory its other
+    direction."""
     replicated: Number
     """Gradients of what tensor parallel ranks hold whole."""
     step: Number
@@ -68,9 +70,9 @@ def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], batch:
     data, never = timing["data_factor"], timing["exposed_fraction"]
     reduce, gather = product(stage["reduce"], data), product(stage["dp_ahead"], data)
     gather = gather + product(stage["gather_once"], timing["gather_factor"])
-    backward = _backward(batch)
+    backward = _backward(batch) + batch.waits
     left = exposed(reduce, backward, never)
-    whole = backward + batch.waits + left
+    whole = free_seconds(backward + batch.gathers, reduce, left, stage["one_link"])
     return AfterLast(
         Hiding(reduce, backward, left),
         Hiding(stage["offload_once"], whole, exposed(stage["offload_once"], whole, never)),

@@ -10,7 +10,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.after import after_last
 from distsim.engine.steps.beside import behind_first, beside_attention, beside_products, exposed, hidden_share
-from distsim.engine.steps.copies import copies_left, loses_to_copies, waited
+from distsim.engine.steps.copies import copies_left, free_seconds, loses_to_copies, one_link, waited
 from distsim.engine.steps.laid import end_numbers, ends_apart
 from distsim.engine.steps.ramp import ramp_of, waits_apart
 from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds, phase_seconds
@@ -59,6 +59,7 @@ def own_numbers(work: Work) -> list[dict[str, Number]]:
             "updates": stage.compute.update.kernels,
             "decomposing": stage.compute.decomposing,
             "vocabulary": stage.shared,
+            "one_link": one_link(work.setup),
         }
         for phase in PHASES:
             for name in CLASSES:
@@ -170,7 +171,9 @@ class MicroBatch(NamedTuple):
     trailing: Number = 0.0
     """Seconds of reduced gradients at the end of backward, part of ``others``: other stages have what they wait for."""
     waits: Number = 0.0
-    """Seconds in which backward waits for what it gathers, or copies from host memory, part of ``others``."""
+    """Seconds in which backward waits for copies from host memory, part of ``others``."""
+    gathers: Number = 0.0
+    """Seconds in which backward waits for what it gathers and reduces, part of ``others``."""
 
     @property
     def passes(self) -> tuple[Number, Number]:
@@ -212,7 +215,8 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     work = forward + before, backward + after
     left = exposed(gathers[0], work[0], never), exposed(gathers[1] + reduces, work[1], never)
     trailing = 0.0 if nothing(reduces) else left[1] - exposed(gathers[1], work[1], never)
-    beside = work[0] + left[0], work[1] + left[1]  # copies to the host take another link than gathers
+    moved = gathers[0], gathers[1] + reduces
+    beside = [free_seconds(*phase, stage["one_link"]) for phase in zip(work, moved, left, strict=True)]
     copies = copies_left(stage, m, beside, never * layout["copies_lost"])
     others = {
         "data_parallel": left[0] + left[1],
@@ -225,8 +229,8 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
         whole = queued["expert_parallel"]
         hidden = whole - exposed_seconds(whole, forward + backward, 0.0)
         queued["expert_parallel"] = whole - hidden * where(layout["paired"], layout["paired"], 0.0)
-    waits = left[1] + copies[1]
-    return MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0], trailing, waits)
+    found = MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0], trailing)
+    return found._replace(waits=copies[1], gathers=left[1])
 
 
 def exchanged(

@@ -15,7 +15,7 @@ from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.beside import beside_products
 from distsim.engine.steps.compose import EXCHANGES, MicroBatch, layout_numbers, sharded_seconds
-from distsim.engine.steps.copies import copied, copies_left, loses_to_copies
+from distsim.engine.steps.copies import copied, copies_left, free_seconds, loses_to_copies
 from distsim.engine.steps.passes import Beside, Content, Unit
 from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds
 from distsim.engine.steps.weight_gradients import share_of, weight_seconds
@@ -99,7 +99,12 @@ def content_of(
     gathers, reduces = _hidden(parts["data_parallel"], gather, reduce, forward, batch, timing, flows)
     lost = timing["exposed_fraction"] * loses_to_copies(setup)
     backward = forward * float(batch.backward) / max(float(batch.forward), 1e-30)
-    passes = forward + gathers[0].exposed, backward + gathers[1].exposed + reduces.exposed
+    moved = (gathers[0],), (gathers[1], reduces)
+    passes = [
+        float(free_seconds(computed, sum(one.exposed + one.hidden for one in some), sum(one.exposed for one in some),
+                           numbers["one_link"]))
+        for computed, some in zip((forward, backward), moved, strict=True)
+    ]  # fmt: skip
     copies = _copies(parts["offload"], numbers, m, passes, lost, flows)
     sent = dict.fromkeys(("forward", "backward"), 0.0)
     between = [*flows["pp_forward"], *flows["pp_backward"], *flows["vocab"], *flows["vocab_beside"]]
@@ -136,7 +141,7 @@ def _hidden(
 
 
 def _copies(
-    exposed: float, numbers: Mapping[str, Any], m: float, passes: tuple[float, float], lost: float,
+    exposed: float, numbers: Mapping[str, Any], m: float, passes: Sequence[float], lost: float,
     flows: Mapping[str, Sequence[Priced]],
 ) -> tuple[Beside, Beside]:  # fmt: skip
     """Which part of the exposed copies falls on which of the ``passes``, as long as these are: as each alone would

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from distsim.arrays import Number
+from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.sums import PHASES
 from distsim.engine.steps.beside import exposed
@@ -15,6 +15,18 @@ def loses_to_copies(setup: Setup) -> int:
     compiles waits for its own. Else copy engines take no unit of a chip, and a link to a host a fiftieth of its
     memory's bandwidth."""
     return int(setup.kernels.compiler == "xla")
+
+
+def one_link(setup: Setup) -> int:
+    """Whether GPUs reach each other through the link that they have to their host: cards without links of their own."""
+    return int(setup.cluster.fabric.kind == "pcie")
+
+
+def free_seconds(computed: Number, exchanged: Number, left: Number, shared: Number) -> Number:
+    """Seconds in which copies find their link free, beside what is computed and the exposed part (``left``) of what is
+    exchanged; where both share one link, only what is computed while nothing is exchanged."""
+    apart = computed + left
+    return apart if nothing(shared) else where(shared, maximum(apart - exchanged, 0.0), apart)
 
 
 def copied(stage: Mapping[str, Number], micro_batches: Number) -> tuple[Number, Number]:

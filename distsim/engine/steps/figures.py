@@ -23,7 +23,7 @@ from distsim.engine.steps.compose import (
     sharded_seconds,
     stage_numbers,
 )
-from distsim.engine.steps.copies import copied, copies_left
+from distsim.engine.steps.copies import copied, copies_left, free_seconds
 from distsim.engine.steps.flop_figures import utilisation_figures
 from distsim.engine.steps.kernel_figures import product_figures
 from distsim.engine.steps.laid import ends_apart
@@ -169,8 +169,10 @@ def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, fl
                 else:
                     figures.note(words, seconds, "s", source)
                 beside[phase] += seconds
+    moved = sharded_seconds(numbers, m, timing)
+    gathered = {"forward": moved[0], "backward": moved[1] + moved[2]}
     for phase, seconds in _gathers(figures, stage, beside, layout, timing).items():
-        beside[phase] += seconds  # copies to the host take another link
+        beside[phase] = float(free_seconds(beside[phase], gathered[phase], seconds, numbers["one_link"]))
     lost = timing["exposed_fraction"] * layout["copies_lost"]
     left = copies_left(numbers, m, tuple(beside.values()), lost)
     for (phase, work), size, seconds in zip(beside.items(), copied(numbers, m), left, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,19 +35,21 @@ SAME = 1e-9
 def model_setup(
     model: str | Model, stages: int, micro: int, chunks: int | None, schedule: str | None = None, **options: Any
 ) -> Setup:
-    """One data-parallel replica of a model; ``options`` are further job options (gpu, tp, micro_batch, seq …).
+    """One data-parallel replica of a model, or as many as its experts are spread over; ``options`` are further job
+    options (gpu, tp, ep, micro_batch, seq …).
 
     A schedule decides which stage holds which chunks; it is drawn for a framework that has not got it too. Where copies
     of the model run in two directions, the stages are those of one: the simulation puts two on each device.
     """
     stated = {name: value for name, value in options.items() if value is not None}
-    tp, cp, sequences = (keywords.whole(name, stated.get(name, 1)) for name in ("tp", "cp", "micro_batch"))
-    gpus = tp * stages * cp
+    tp, cp, ep, sequences = (keywords.whole(name, stated.get(name, 1)) for name in ("tp", "cp", "ep", "micro_batch"))
+    replicas = ep // math.gcd(ep, cp)
+    gpus = tp * stages * cp * replicas
     degrees = {"pp": stages, "vpp": chunks or 1, "gpus": gpus}
     if schedule is not None and stages > 1 and find(schedule).placement != "bidirectional":
         degrees["vpp"] = chunks_for(schedule, chunks)
         stated["schedule"] = schedule
-    job = Job.read({**stated, **degrees, "model": model, "global_batch": sequences * micro})
+    job = Job.read({**stated, **degrees, "model": model, "global_batch": sequences * micro * replicas})
     if schedule is None or "framework" not in stated:
         return resolve(job)
     framework = framework_of(job)

@@ -22,7 +22,7 @@ ALWAYS_EXACT = ("naive", "gpipe")
 """Schedules whose closed form holds for stages of any lengths."""
 WORTH_TELLING = 0.02
 """How far a simulated step is from a composed one before that is reported: what repeated runs differ by."""
-LEARNED = ("1f1b", "interleaved-1f1b")
+LEARNED = ("1f1b", "interleaved-1f1b", "interleaved-1f1b-overlap")
 """Schedules of nearly all measured runs. Corrections by similar runs were learned of their closed form and hold what it
 is off by, so that a simulated bubble would count that twice (docs/findings/layouts-and-settings.md)."""
 

@@ -34,8 +34,8 @@ from distsim.engine.steps.passes import (
     weight_pass,
 )
 from distsim.engine.steps.work import LINKS, ONCE, kind_of, kinds_of, share_counted
+from distsim.engine.timelines.groups import grouped
 from distsim.engine.timelines.simulation import Pipeline, simulated
-from distsim.formulas.bubbles import interleaved_group
 from distsim.schedules.repeats import timed
 
 PASSES = {"F": forward_pass, "B": backward_pass, "I": lambda content: backward_pass(content, False), "W": weight_pass}
@@ -252,8 +252,8 @@ def _run(setup: Setup, name: str, chunks: int, parts: list[Part]) -> Pipeline:
     trailing = [passes["B"].trailing * scale for passes in chunked]
     shape: dict[str, Any] = {"stages": layout.pp, "micro": layout.micro_batches, "schedule": name, "chunks": chunks}
     if name == INTERLEAVED and layout.micro_batches > layout.pp and layout.micro_batches % layout.pp:
-        group = int(interleaved_group(layout.pp, layout.micro_batches))
-        shape |= {"schedule": f"{INTERLEAVED}-megatron", "group": group}
+        shape["schedule"] = f"{INTERLEAVED}-megatron"
+    shape |= grouped(shape["schedule"], layout.pp, layout.micro_batches)
     return simulated(**shape, **times, trailing=trailing if any(trailing) else None)
 
 

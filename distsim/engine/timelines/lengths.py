@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from distsim.engine.timelines.groups import grouped
 from distsim.engine.timelines.timeline import simulate
 from distsim.engine.timelines.wiring import Costs
 from distsim.schedules.registry import build
@@ -67,7 +68,7 @@ def _ratios() -> Any:
 @functools.lru_cache(maxsize=256)
 def _ends(name: str, stages: int, micro: int, chunks: int) -> Any:
     """[3, nodes] makespans at all ratios: as they are, with a longer forward, with a longer input gradient."""
-    schedule = build(name, stages, micro, chunks)
+    schedule = build(name, stages, micro, chunks, **grouped(name, stages, micro))
     longer = numpy.zeros((3, 3, 1))
     longer[1, 0] = longer[2, 1] = SMALL
     actions = sum(map(len, schedule.orders))

@@ -11,6 +11,7 @@ from itertools import starmap
 from typing import NamedTuple, Self
 
 from distsim.arrays import Number, each, maximum, where
+from distsim.engine.timelines.groups import grouped
 from distsim.engine.timelines.in_flight import flights_of
 from distsim.formulas.schedule_forms import FLIGHTS, PEAKS, VERSIONS, Setting
 from distsim.schedules.registry import SCHEDULES, build, find
@@ -230,4 +231,5 @@ def _simulated(name: str, stages: int, micro: int, chunks: int) -> tuple[float, 
     from distsim.engine.timelines.simulation import simulated
 
     micro, usual = few_rounds(name, stages, micro), _possible(name, chunks)
-    return simulated(stages=stages, micro=micro, schedule=name, chunks=usual).peak_in_flight
+    group = grouped(name, stages, micro)
+    return simulated(stages=stages, micro=micro, schedule=name, chunks=usual, **group).peak_in_flight

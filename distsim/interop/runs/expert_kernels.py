@@ -60,7 +60,7 @@ _SYNC_FREE = re.compile(affirmed(r"(?:turbo[-_ ])?sync[-_ ]free(?:[-_ ]moe)?"), 
 _LOOPED = re.compile(
     r"\bloop (?:over|of) (?:the |all |\d+ )*experts\b|\bfor-loop over experts\b|"
     r"\bexperts (?:are |as )?a (?:ModuleList|python loop)\b|"
-    r"\bno grouped[-_ ]?gemm\b",
+    rf"\b(?:no|without) grouped[-_ ]?gemms?\b|\bmoe[-_]grouped[-_]gemm{SWITCHED_OFF}|{affirmed('SequentialMLP')}",
     re.IGNORECASE,
 )
 

@@ -48,10 +48,12 @@ _LAST = re.compile(
     r"|\baccumulat\w+\b[^;,.]{0,40}\bwithout (?:gradient )?(?:synchroni[sz]\w+|reduc\w+)",
     re.IGNORECASE,
 )
-_SWITCH = r"no_sync(?:\(\))?(?: context)?"
-_SWITCHED = re.compile(r"\brequires_gradient_sync\b\W{0,3}false|" + affirmed(_SWITCH), re.IGNORECASE)
+_SWITCH = r"(?:no_sync(?:\(\))?(?: context)?|defer_fsdp_grad_sync)"
+_SWITCHED = re.compile(r"\brequires_gradient_sync\b\W{0,3}false|(?<!whether )" + affirmed(_SWITCH), re.IGNORECASE)
 _DENIED = re.compile(
-    rf"\b(?:no|not|never|without)\b[^;,.]{{0,30}}(?:{_SWITCH})|\bdefer_fsdp_grad_sync\b\W{{0,3}}false", re.IGNORECASE
+    rf"\b(?:no|not|never|without)\b[^;,.]{{0,30}}{_SWITCH}|"
+    r"\bdefer_fsdp_grad_sync\b\W{0,3}(?:is )?(?:false|off)\b",
+    re.IGNORECASE,
 )
 """torch's: DistributedDataParallel.no_sync and FSDPModule.set_requires_gradient_sync; NeMo Automodel's own."""
 
