@@ -164,7 +164,8 @@ def views_values(ctx: Context) -> bool:
     kernels, latent = ctx.kernels, ctx.model.latent_attention is not None
     copied = kernels.keys_expanded and ctx.model.kv_heads < ctx.model.heads and not latent
     if kernels.value_view == "ungrouped":
-        return ctx.model.kv_heads == ctx.model.heads
+        new = ctx.model.parallel_blocks and ctx.model.norms_per_layer > 1  # Falcon's newer layers copy a head's each
+        return ctx.model.kv_heads == ctx.model.heads and not new
     return bool(kernels.value_view) and not copied and (latent or kernels.value_view != "latent")
 
 

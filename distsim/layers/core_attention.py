@@ -195,7 +195,7 @@ def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]
         kept.append(Tensor("attention.row_maximum", rows, INDEX_BYTES, "b a s/t index"))
     if sinks == "scale":
         kept += _sink_scale(ctx, rows, scores)
-    if ctx.dropout and model.attention_dropout:
+    if ctx.dropout and model.attention_dropout and not _spared(ctx):
         kept.append(Tensor(f"attention{DROPOUT_MASK}", scores, MASK_BYTES, "b a s s/t mask"))
         weights = Tensor("attention.dropped", scores, act, "b a s s/t")
     elif weights.bytes_each != act:
@@ -203,6 +203,11 @@ def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]
     elif ctx.kernels.softmax_written:  # the quotient keeps these in the place of weights that are cast or dropped
         kept.append(raw._replace(name="attention.exponentials"))
     return raw, [*kept, *_wider(ctx, scores, weights.name == "attention.dropped")], weights
+
+
+def _spared(ctx: Context) -> bool:
+    """Whether weights keep what dropout would take: Falcon's, where positions are rotated."""
+    return ctx.kernels.attention_dropped == "in-turn" and ctx.model.positions == "rotary"
 
 
 def _sink_scale(ctx: Context, rows: Number, scores: Number) -> tuple[Tensor, ...]:
