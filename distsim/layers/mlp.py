@@ -174,7 +174,7 @@ def _passing(ctx: Context, name: str, before: Tensor) -> tuple[Tensor, ...]:
     made = before._replace(
         name=f"{name}.preactivation_gradient", elements=(reads + more) * before.elements, bytes_each=wide
     )
-    return (given, made) if wide == ctx.activation else (given, made, _cast(ctx, name, before))
+    return (given, made) if wide == ctx.activation else (given, made, cast_gradient(ctx, name, before))
 
 
 def overwrites(ctx: Context) -> bool:
@@ -182,7 +182,7 @@ def overwrites(ctx: Context) -> bool:
     return ctx.kernels.activation_overwrites and ctx.kernels.activation == "fused" and ctx.model.gated
 
 
-def _cast(ctx: Context, name: str, before: Tensor) -> Tensor:
+def cast_gradient(ctx: Context, name: str, before: Tensor) -> Tensor:
     """The gradient of the factor in 16 bits, which the engine casts when the product's backward is over: what that read
     is gone by then where checkpoints without reentrant autograd gave it out."""
     given_out = ctx.kernels.recompute_holds != "output"
