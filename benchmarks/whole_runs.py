@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from whole_hours import WholeRun, median_error, shipped, whole_runs
 
 from distsim import catalog
 from distsim.engine.campaigns.pace import PACE, campaign_ends, campaign_pace
-from distsim.engine.fitting.write import spread
+from distsim.engine.fitting.write import spread, weighted_quantile
 
+Ratios = list[tuple[float, str]]
+"""Published over predicted hours, and the source of each."""
 PAGE = Path(__file__).parent.parent / "docs" / "whole-runs.md"
 MARK = re.compile(r"(<!-- whole runs -->\n).*?(<!-- end -->)", re.DOTALL)
 METERED = {"olmo-7b": "OLMo 7B, A100", "olmo-2-7b": "OLMo 2 7B, H100", "olmo-2-13b": "OLMo 2 13B, H100"}
@@ -79,14 +82,21 @@ def energy(found: list[WholeRun]) -> dict[str, str]:
     return {one.run.id: percent(one.energy_error, "+") for one in found if one.energy_error is not None}
 
 
-def fitted_pace(ratios: Sequence[float]) -> float:
-    """The median of published over predicted hours."""
-    return statistics.median(ratios)
+def ratios_of(runs: Sequence[WholeRun]) -> Ratios:
+    """Published over predicted hours, with who published them, of runs that were judged."""
+    return [(one.published / one.judged, one.run.text("source") or "") for one in runs if one.error is not None]
 
 
-def left_one_out(ratios: Sequence[float]) -> list[float]:
+def fitted_pace(ratios: Ratios) -> float:
+    """The median of published over predicted hours, each source weighing alike."""
+    count = Counter(source for _, source in ratios)
+    weights = numpy.array([1 / count[source] for _, source in ratios])
+    return weighted_quantile(numpy.array([ratio for ratio, _ in ratios]), weights, 0.5)
+
+
+def left_one_out(ratios: Ratios) -> list[float]:
     """Error of each prediction at the pace that all other runs have: predicted over published, less one."""
-    return [fitted_pace([*ratios[:place], *ratios[place + 1 :]]) / ratio - 1 for place, ratio in enumerate(ratios)]
+    return [fitted_pace([*ratios[:at], *ratios[at + 1 :]]) / ratio - 1 for at, (ratio, _) in enumerate(ratios)]
 
 
 def summary(found: list[WholeRun]) -> str:
@@ -94,7 +104,7 @@ def summary(found: list[WholeRun]) -> str:
     judged = [one for one in found if one.error is not None]
     known = [one for one in judged if one.run.text("layout") == "known"]
     searched = [one for one in judged if one.run.text("layout") != "known"]
-    others = statistics.median(map(abs, left_one_out([one.published / one.judged for one in judged])))
+    others = statistics.median(map(abs, left_one_out(ratios_of(judged))))
     low, high = campaign_ends(1.0, 1.0)
     short, seven, thirteen = (energy(found)[run] for run in METERED)
     inside = sum(one.covered is True for one in judged)
@@ -104,7 +114,8 @@ def summary(found: list[WholeRun]) -> str:
         f"compared with the pace of all the others; {own} over the {len(known)} with a known layout, {guessed} over "
         f"the {len(searched)} with a searched one. {inside} of {len(judged)} are within the interval of their step "
         f"times. Plans use the wider of two intervals, that of the step time and that of these runs, 90 % of which "
-        f"took {low:.2f} to {high:.2f} times the hours that the pace of all the others gives. Measured energy of the "
+        f"(each source weighing alike) took {low:.2f} to {high:.2f} times the hours that the pace of all the others "
+        f"gives. Measured energy of the "
         f"accelerators: OLMo 7B {short}, OLMo 2 7B {seven}, 13B {thirteen} ([prices](prices.md))."
     )
 
@@ -114,7 +125,7 @@ def main() -> None:
     fit = "--fit" in sys.argv
     files = [Path(word) for word in sys.argv[1:] if not word.startswith("--")]
     if fit:
-        write([one.published / one.judged for one in whole_runs(shipped()) if one.error is not None])
+        write(ratios_of(whole_runs(shipped())))
     found = whole_runs(files[0] if files and not fit else shipped())
     print(HEAD, *map(line, found), sep="\n")
     for name, some in (
@@ -125,7 +136,7 @@ def main() -> None:
         judged = [one for one in some if one.error is not None]
         if judged:
             inside = sum(one.covered is True for one in judged)
-            ratios = [one.published / one.judged for one in judged]
+            ratios = ratios_of(judged)
             if len(ratios) > 1:
                 out = statistics.median(map(abs, left_one_out(ratios)))
                 print(f"pace fitted to all others, {name}: median error {out:.0%}")
@@ -136,12 +147,12 @@ def main() -> None:
         put_energy(found)
 
 
-def write(ratios: list[float]) -> None:
+def write(ratios: Ratios) -> None:
     """The preset with the pace that makes the median ratio 1, and how far each run lies from the pace of all others."""
     file = catalog.path("timing", PACE)
     stretch = campaign_pace() * fitted_pace(ratios)
     errors = left_one_out(ratios)
-    over, under = spread(numpy.log1p(errors))
+    over, under = spread(numpy.log1p(errors), [source for _, source in ratios])
     text = file.read_text(encoding="utf-8")
     known = {"stretch": stretch, "left_out_error": statistics.median(map(abs, errors)), "over": over, "under": under}
     for name, value in known.items():

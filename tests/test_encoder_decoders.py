@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from ledgers import one_gpu
+from recordings import recorded_peak
 
 import distsim
 from distsim import catalog
 from distsim.cli.app import run
 from distsim.engine.evidence import replay
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.moments import moments_of
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
 from distsim.engine.jobs.flops import model_flops
@@ -61,20 +61,29 @@ def test_against_torch(row: dict[str, str]) -> None:
         wanted = [int(row["saved_layer_mid"]), int(row["saved_declayer_mid"])]
         assert kept == (wanted if eager else pytest.approx(wanted, rel=1e-3))
         assert saved.total == pytest.approx(int(row["saved_total"]), rel=2e-3)
-    peak = max(moment.total for moment in moments_of(setup, stage, held, saved))
+    peak = recorded_peak(setup, stage, held, saved)
     assert peak == pytest.approx(int(row["peak_total"]), rel=2e-2)
 
 
-@pytest.mark.parametrize("name", ["decoder's embedding backward", "embedding backward"])
-def test_a_table_of_three_uses_has_three_gradients(name: str) -> None:
-    """A word more is a row of weights, two of Adam's moments, the head's gradient, a lookup's, and their sum."""
-    model, found = load_model("t5-small").spec, []
+@pytest.mark.parametrize(
+    ("model", "precision", "gradients"),
+    [("t5-small", "fp32", (3, 2)), ("t5-small", "amp-bf16", (2, 2)), ("flan-t5-small", "fp32", (2, 3))],
+)
+def test_gradients_of_a_table_of_several_uses(model: str, precision: str, gradients: tuple[int, int]) -> None:
+    """A word more is a row of weights, two of Adam's moments, the head's gradient, a lookup's, and their sum, where the
+    head's is a view of what its product gave. The profiler of torch 2.13 on a CPU has an add there, but an add in place
+    to what autocast's cast gave, and wherever the encoder's lookup is added; FLAN's head has rows of its own."""
+    found: dict[str, list[float]] = {"decoder's embedding backward": [], "embedding backward": []}
     for vocab in (32_000, 64_000):
-        setup = one_gpu(
-            model.model_copy(update={"vocab": vocab}), framework="huggingface", precision="fp32", recompute="full"
-        )
-        found.append(next(one.total for one in memory_of(setup).stages[0].moments if one.name == name))
-    assert found[1] - found[0] == pytest.approx((1 + 2 + 3) * 32_000 * 512 * 4)
+        spec = load_model("t5-small").spec.model_copy(update={"vocab": vocab, "tied_embeddings": model == "t5-small"})
+        setup = one_gpu(spec, framework="huggingface", precision=precision, recompute="full")
+        for one in memory_of(setup).stages[0].moments:
+            if one.name in found:
+                found[one.name].append(one.total)
+    word = 32_000 * 512 * 4
+    own = 3 if model == "t5-small" else 6
+    for (low, high), count in zip(found.values(), gradients, strict=True):
+        assert high - low == pytest.approx((own + count) * word)
 
 
 def test_flops_follow_the_ledger() -> None:

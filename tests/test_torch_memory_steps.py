@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import PRECISION, recorded_stage
+from recordings import PRECISION, recorded_peak, recorded_stage
 
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.moments import moments_of
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
 from distsim.engine.jobs.module_buffers import module_buffers
@@ -76,7 +75,7 @@ def _errors(row: dict[str, str]) -> tuple[float, float, float]:
     setup = _setup(row)
     stage = recorded_stage(setup)
     saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
-    peak = max(moment.total for moment in moments_of(setup, stage, held, saved))
+    peak = recorded_peak(setup, stage, held, saved)
     peak += sum(size for _, _, size in module_buffers(setup))
     told = (int(row["saved_total"]), int(row["static_param"]), int(row["peak_total"]))
     found = (saved.total, held.parameters, peak)

@@ -9,6 +9,7 @@ import pytest
 import distsim
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.errors import DistsimError
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 
@@ -61,6 +62,32 @@ def test_scans_keep_copies_of_groups_too(model: str, cp: int) -> None:
     assert convolved == sum(one.bytes_logical for one in scan.collectives[1:4])
     (states,) = scan.transient_forward  # of its chunks, in fp32 and narrowed
     assert scan.bytes_read == brought + 2 * convolved + 2 * states.elements * 4
+
+
+def test_ranks_without_attention_trade_heads_of_scans() -> None:
+    """Mamba-2's 80 heads, not the single one that a model without attention states for its keys."""
+    job = {"model": "mamba2-2.7b", "gpu": "h100-sxm", "framework": "megatron-core", "cp_mode": "all_to_all"}
+    rows = [one for one in distsim.comm(**job, gpus=8, cp=8).collectives if one.group == "cp"]
+    assert {one.op for one in rows} == {"all_to_all"}
+    with pytest.raises(DistsimError, match="32 context parallel ranks does not divide 80 heads"):
+        distsim.comm(**job, gpus=32, cp=32)
+
+
+def test_kernels_pad_the_part_of_heads_that_a_rank_has() -> None:
+    """Sparse kernels take 16 heads at least: of DeepSeek-V3.2's 128, 16 ranks that trade them have 8 for all tokens."""
+    flops = [
+        _layers(_setup("deepseek-v3.2", "megatron-core", cp=16, cp_mode=mode, ep=4))[0]["attention.core"].flops_forward
+        for mode in ("all_to_all", "all_gather")
+    ]
+    assert flops[0] == 2 * flops[1]
+
+
+def test_scores_and_weighted_sums_are_products_over_their_own_widths() -> None:
+    """Latent attention multiplies queries and keys over 192 elements, and sums values of 128."""
+    rows = _layers(_setup("deepseek-v2-lite", "megatron-core", gpus=1, attention="eager", cp_mode=None, zero=0))[0]
+    pairs = 16 * SEQ * SEQ
+    for name, width in (("attention.scores", 192), ("attention.weighted_sum", 128)):
+        assert (rows[name].flops_forward, rows[name].flops_backward) == (2 * pairs * width, 4 * pairs * width)
 
 
 def test_copies_count_in_memory() -> None:

@@ -37,6 +37,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     value = Tensor("attention.value", tokens * kv_heads * values, act, "s b k d/t")
     operations += _query_key_norm(ctx, query, key, heads, kv_heads, tokens * outer)
     operations += _value_norm(ctx, value, tokens * kv_heads, made)
+    operations += _clipped(ctx, query, key, value)
     key, value = traded(ctx, key, kv_heads), traded(ctx, value, kv_heads)
     operations += context_exchange(ctx, query, key, value, values)
     if model.block_indexer:
@@ -162,8 +163,13 @@ def joined(ctx: Context, name: str, projection: Operation) -> list[Operation]:
 
 def _drops(ctx: Context, name: str) -> bool:
     """Whether dropout comes before this addition."""
-    here = ctx.kernels.attention_dropped or name != "attention.residual"
-    return bool(here and ctx.dropout and ctx.model.hidden_dropout)
+    model, here = ctx.model, ctx.kernels.mlp_dropped
+    rate = model.hidden_dropout
+    if name == "attention.residual":
+        here = bool(ctx.kernels.attention_dropped)
+        if ctx.kernels.attention_dropped == "in-turn":
+            here, rate = not model.parallel_blocks, model.attention_dropout
+    return bool(here and ctx.dropout and rate)
 
 
 def residual(ctx: Context, name: str) -> list[Operation]:
@@ -204,7 +210,8 @@ def _query_key_norm(
     model, tokens = ctx.model, ctx.layout.tokens
     if model.qk_norm == "none":
         return []
-    per_head = model.qk_norm != "full"
+    own = model.qk_norm in ("each", "full")  # weights of every head
+    per_head = not own
     rows = (tokens * heads, tokens * kv_heads) if per_head else (tokens, tokens)
     width = (model.head_dim,) * 2 if per_head else (heads * model.head_dim, kv_heads * model.head_dim)
     before: tuple[Tensor, ...] = (query._replace(name="attention.query_raw"), key._replace(name=KEY_RAW))
@@ -224,11 +231,12 @@ def _query_key_norm(
             before[index],
             per_head=True,
             affine=model.qk_norm != "unit",
+            groups=(heads, kv_heads)[index] if model.qk_norm == "each" else 1,
             role="head norm",
         )
         for index, which in enumerate(("query", "key")[: len(before)])
     ]
-    return [shared(one) for one in norms] if model.qk_norm == "full" else norms
+    return [shared(one) for one in norms] if own else norms
 
 
 def _value_norm(ctx: Context, value: Tensor, rows: Number, made: int) -> list[Operation]:
@@ -237,6 +245,19 @@ def _value_norm(ctx: Context, value: Tensor, rows: Number, made: int) -> list[Op
         return []
     raw = value._replace(name=KEY_RAW if made == 1 else "attention.value_raw")
     return [norm(ctx, "attention.value_norm", rows, ctx.model.head_dim, raw, per_head=True, affine=False)]
+
+
+def _clipped(ctx: Context, *made: Tensor) -> list[Operation]:
+    """Clipping of queries, keys and values, which keeps them as they were."""
+    if not ctx.model.clips_projections:
+        return []
+    size, elements = sum(tensor.size_bytes for tensor in made), sum(tensor.elements for tensor in made)
+    return [
+        Operation(
+            "attention.clip", "elementwise", bytes_read=size, bytes_written=size, shape=(elements,),
+            saved=tuple(tensor._replace(name=f"{tensor.name}_unclipped") for tensor in made),
+        )
+    ]  # fmt: skip
 
 
 def sink_parameters(ctx: Context) -> tuple[Parameter, ...]:

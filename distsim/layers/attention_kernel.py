@@ -117,7 +117,9 @@ def masked(ctx: Context) -> Number:
         return 1
     if kind == "none" or not ctx.model.is_windowed(ctx.layer):
         return 0
-    return where(ctx.layout.seq >= ctx.model.window, 1, 0)  # transformers leaves it out below the window only
+    # transformers leaves it out below the window only, of which a token that sees both ways has half on either side
+    window = ctx.model.window or 0
+    return where(ctx.layout.seq >= (window // 2 if ctx.model.sees_all(ctx.layer) else window), 1, 0)
 
 
 def with_mask(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
@@ -161,6 +163,9 @@ def views_values(ctx: Context) -> bool:
     """Whether values keep a larger projection's output alive; where grouped heads are copied they are no view of it."""
     kernels, latent = ctx.kernels, ctx.model.latent_attention is not None
     copied = kernels.keys_expanded and ctx.model.kv_heads < ctx.model.heads and not latent
+    if kernels.value_view == "ungrouped":
+        new = ctx.model.parallel_blocks and ctx.model.norms_per_layer > 1  # Falcon's newer layers copy a head's each
+        return ctx.model.kv_heads == ctx.model.heads and not new
     return bool(kernels.value_view) and not copied and (latent or kernels.value_view != "latent")
 
 

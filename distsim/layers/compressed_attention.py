@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from distsim.arrays import Number, ceil_div, minimum
+from distsim.arrays import Number, minimum
 from distsim.formulas.attention import attention_flops, chosen_keys, gathered_bytes
 from distsim.layers.attention import residual
 from distsim.layers.attention_kernel import reads_window
@@ -22,7 +22,7 @@ from distsim.layers.ledger import Collective, Context, Operation, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.names import PROBABILITIES
 from distsim.layers.norm import norm
-from distsim.layers.sparse_attention import HEAD_TILE
+from distsim.layers.sparse_attention import padded_heads
 from distsim.layers.tensor_parallel import column_collectives, row_collectives, sequence_gathers
 from distsim.specs.compressed import CompressedAttention
 from distsim.units import FP32_BYTES, INDEX_BYTES
@@ -171,7 +171,7 @@ def _sparse(ctx: Context, table: CompressedAttention, query: Tensor, key: Tensor
     """One kernel that reads each query's own keys, and what an indexer learns to agree with: the same scores again."""
     layout, width = ctx.layout, ctx.model.head_dim
     heads, tokens = ctx.model.heads / layout.tp, layout.tokens
-    padded = ceil_div(heads, HEAD_TILE) * HEAD_TILE
+    padded = padded_heads(ctx)
     seen = sum(keys_seen(table, ctx.layer, layout.together))
     flops = attention_flops(tokens * padded * seen, width, width)
     output = Tensor("attention.core_output", query.elements, ctx.activation, "s b a d/t")

@@ -195,7 +195,7 @@ def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]
         kept.append(Tensor("attention.row_maximum", rows, INDEX_BYTES, "b a s/t index"))
     if sinks == "scale":
         kept += _sink_scale(ctx, rows, scores)
-    if ctx.dropout and model.attention_dropout:
+    if ctx.dropout and model.attention_dropout and not _spared(ctx):
         kept.append(Tensor(f"attention{DROPOUT_MASK}", scores, MASK_BYTES, "b a s s/t mask"))
         weights = Tensor("attention.dropped", scores, act, "b a s s/t")
     elif weights.bytes_each != act:
@@ -203,6 +203,11 @@ def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]
     elif ctx.kernels.softmax_written:  # the quotient keeps these in the place of weights that are cast or dropped
         kept.append(raw._replace(name="attention.exponentials"))
     return raw, [*kept, *_wider(ctx, scores, weights.name == "attention.dropped")], weights
+
+
+def _spared(ctx: Context) -> bool:
+    """Whether weights keep what dropout would take: Falcon's, where positions are rotated."""
+    return ctx.kernels.attention_dropped == "in-turn" and ctx.model.positions == "rotary"
 
 
 def _sink_scale(ctx: Context, rows: Number, scores: Number) -> tuple[Tensor, ...]:
@@ -236,22 +241,25 @@ def _products(ctx: Context, read: Heads, output: Tensor, math: bool) -> list[Ope
         layout.micro_batch, read.count, layout.seq / layout.cp, all_keys(ctx), read.width, read.value_width
     )  # fmt: skip
     batch, heads, queries, keys, *widths = shape
-    flops = attention_flops(batch * heads * queries * keys, *widths)
+    multiplied, summed = (attention_flops(batch * heads * queries * keys, width) for width in widths)
     scores = Operation(
-        "attention.scores", "attention", flops / 2, flops, query.size_bytes + key.size_bytes, raw.size_bytes,
+        "attention.scores", "attention", multiplied, 2 * multiplied, query.size_bytes + key.size_bytes, raw.size_bytes,
         shape, transient_forward=(raw,), transient_backward=(raw, query, key), recompute_class="core_attention",
         role="scores",
     )  # fmt: skip
     wider = [t._replace(bytes_each=FP32_BYTES - raw.bytes_each) for t in kept if t.name == COMPOSED]
     # torch's own kernels write weights times gradients, those of a quotient three such tensors
-    multiplied = (raw,) * ((ctx.kernels.softmax_kernel == "steps") + 2 * ctx.kernels.softmax_written)
+    steps = (raw,) * ((ctx.kernels.softmax_kernel == "steps") + 2 * ctx.kernels.softmax_written)
+    narrow = raw.bytes_each > ctx.activation and not ctx.precision.autocast  # what dropout reads
+    masks = [t for t in kept if t.name.endswith(DROPOUT_MASK) and narrow]
+    gone = [t._replace(elements=-t.elements) for t in masks]  # when wide gradients are made, the highest point
     softmax = Operation(
         "attention.softmax", "elementwise", 0, 0, raw.size_bytes, weights.size_bytes, (raw.elements,),
-        tuple(kept), transient_backward=(raw, raw, *multiplied, *wider, *wider), recompute_class="core_attention",
-        role="softmax",
+        tuple(kept), transient_backward=(raw, raw, *steps, *wider, *wider, *gone),
+        recompute_class="core_attention", role="softmax",
     )  # fmt: skip
     weighted = Operation(
-        "attention.weighted_sum", "attention", flops / 2, flops, weights.size_bytes + value.size_bytes,
+        "attention.weighted_sum", "attention", summed, 2 * summed, weights.size_bytes + value.size_bytes,
         output.size_bytes, shape, (weights,), output, transient_backward=(weights, output, value),
         recompute_class="core_attention",
     )  # fmt: skip

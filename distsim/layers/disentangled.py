@@ -11,7 +11,7 @@ from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.norm import norm
-from distsim.units import INDEX_BYTES, MASK_BYTES
+from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 
 TERMS = ("content_position", "position_content")
 
@@ -24,21 +24,28 @@ def distance_table(ctx: Context) -> list[Operation]:
         "embedding.distance_weight", kind.rows * model.hidden, "embedding", kind.rows, model.hidden,
         tensor_parallel=False,
     )  # fmt: skip
-    rows = [Operation("embedding.distances", "embedding", saved=_given(ctx, kind.rows), parameters=(table,))]
+    rows = [Operation("embedding.distances", "embedding", saved=_given(ctx), parameters=(table,))]
     if kind.norm:
-        nothing = Tensor("embedding.distance_rows", 0, ctx.activation, "table")  # the table itself, no activation
+        nothing = Tensor(
+            "embedding.distance_rows", 0, ctx.precision.stream_bytes, "table"
+        )  # the table itself, no activation
         rows.append(norm(ctx, "embedding.distance_norm", kind.rows, model.hidden, nothing))
     return rows + _convolution(ctx, kind.convolution)
 
 
-def _given(ctx: Context, rows: int) -> tuple[Tensor, ...]:
-    """What recomputed layers are given beside their input, one for all: distances of pairs, their mask, the table."""
-    layout, again = ctx.layout, where(ctx.layout.recompute_layers != 0, 1, 0)
-    return (
-        Tensor("embedding.pair_distances", again * layout.seq**2, INDEX_BYTES, "s s index"),
-        Tensor("embedding.pair_mask", again * layout.micro_batch * layout.seq**2, MASK_BYTES, "b s s mask"),
-        Tensor("embedding.normalised_distances", again * rows * ctx.model.hidden, ctx.activation, "2k h"),
-    )
+def _given(ctx: Context) -> tuple[Tensor, ...]:
+    """The mask of pairs that recomputed layers are given as an argument by position, one for all, in fp32."""
+    layout = ctx.layout
+    pairs = where(layout.recompute_layers != 0, layout.micro_batch * layout.seq**2, 0)
+    return (Tensor("embedding.pair_mask", pairs, FP32_BYTES, "b s s"),)
+
+
+def given_by_name(ctx: Context) -> tuple[Tensor, ...]:
+    """What they are given besides: distances of pairs, and the table as its norm gives it."""
+    kind = ctx.model.disentangled
+    assert kind is not None
+    table = Tensor("layers.distances", kind.rows * ctx.model.hidden, ctx.precision.stream_bytes, "2k h")
+    return (Tensor("layers.pair_distances", ctx.layout.seq**2, INDEX_BYTES, "s s index"), table)
 
 
 def _convolution(ctx: Context, taps: int) -> list[Operation]:
@@ -77,7 +84,8 @@ def _projection(ctx: Context, heads: Number) -> Operation:
     model, kind, act = ctx.model, ctx.model.disentangled, ctx.activation
     assert kind is not None
     dropped = bool(ctx.dropout and model.hidden_dropout)
-    source = Tensor("attention.distances", kind.rows * model.hidden, act, "2k h") if dropped else None
+    cast = dropped or ctx.precision.autocast  # each layer casts, or drops, what all layers read
+    source = Tensor("attention.distances", kind.rows * model.hidden, act, "2k h") if cast else None
     row = linear(
         ctx, "attention.distance_projection", kind.rows, model.hidden, kind.terms * heads * model.head_dim, source,
         bias=True, weights=Weights(kind.terms), cast_input=True,

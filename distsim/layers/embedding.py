@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from distsim.arrays import where
-from distsim.layers.given import kept_tables
+from distsim.layers.given import first_norm, kept_tables
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
-from distsim.layers.names import DROPOUT_MASK, EMBEDDING, EMBEDDING_WEIGHT, TEXT
+from distsim.layers.names import DECODER_EMBEDDING, DROPOUT_MASK, EMBEDDING, EMBEDDING_WEIGHT, POSITION_WEIGHT, TEXT
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import boundary_bytes
 from distsim.specs.model import Model
@@ -29,7 +29,7 @@ def embedding(ctx: Context) -> list[Operation]:
         rows = [_lookup(ctx), *_second(ctx, behind)]
     if model.embedding_norm:
         rows.append(_norm(ctx, "embedding"))
-        rows += [_norm(behind, "embedding.decoder")] if model.encoder_layers else []
+        rows += [_norm(behind, DECODER_EMBEDDING)] if model.encoder_layers else []
     width = model.embedding_width or model.hidden
     if width != model.hidden:
         tokens, bias = ctx.layout.tokens, bool(model.embedding_norm)
@@ -76,7 +76,7 @@ def _lookup(ctx: Context) -> Operation:
     saved += _distances(ctx)
     if model.token_types:
         parameters.append(table("embedding.type_weight", model.token_types, table_width(model)))
-    saved += kept_tables(ctx)
+    saved += [*kept_tables(ctx), *first_norm(ctx)]
     stream = ctx.precision.stream_bytes
     return Operation(
         EMBEDDING,
@@ -113,7 +113,7 @@ def _positions(ctx: Context) -> list[Parameter]:
     model, found = ctx.model, []
     if model.positions == "learned":
         own = model.fixed_positions != "both"
-        found.append(table("embedding.position_weight", model.position_rows, table_width(model), trains=own))
+        found.append(table(POSITION_WEIGHT, model.position_rows, table_width(model), trains=own))
         if second := 0 if model.frames else model.encoder_position_rows:
             found.append(table("embedding.encoder_position_weight", second, model.hidden, trains=own))
     rows = model.position_rows if model.positions == "relative" else model.distance_buckets
@@ -150,10 +150,10 @@ def _second(ctx: Context, behind: Context) -> list[Operation]:
         return []
     elements, stream = behind.sharded_tokens * ctx.model.hidden, ctx.precision.stream_bytes
     saved = [Tensor("embedding.decoder_tokens", behind.layout.tokens, INDEX_BYTES, "s b"),
-             *_masks(behind, "embedding.decoder")]  # fmt: skip
+             *_masks(behind, DECODER_EMBEDDING)]  # fmt: skip
     return [
         Operation(
-            "embedding.decoder", "embedding", bytes_read=elements * stream, bytes_written=elements * stream,
+            DECODER_EMBEDDING, "embedding", bytes_read=elements * stream, bytes_written=elements * stream,
             shape=(behind.layout.tokens, ctx.model.hidden), saved=tuple(saved),
         )
     ]  # fmt: skip

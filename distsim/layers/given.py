@@ -7,10 +7,13 @@ from typing import NamedTuple
 from distsim.arrays import Number, where
 from distsim.layers.core_attention import rope_table
 from distsim.layers.ledger import Context, Tensor
+from distsim.layers.norm import norm
 from distsim.units import MASK_BYTES
 
 POSITIONAL = ("gpt2", "xglm")
 """Decoders of transformers whose layers take masks as positional arguments, as those behind an encoder do."""
+NORMED = ("modernbert", "modernbert-decoder")
+"""Encoders, and decoders made of them, whose first layer has its norm before it, as that of the embedding."""
 
 
 class Given(NamedTuple):
@@ -42,6 +45,10 @@ def given(ctx: Context) -> Given:
     masks = tuple(_scaled(tensor, again) for tensor in (*_masks(ctx), *_biases(ctx)))
     tables = tuple(_scaled(tensor, recomputes_all(ctx)) for tensor in rotary_tables(ctx))
     beside = tuple(_scaled(tensor, again) for tensor in _leaf(ctx))
+    if model.disentangled:
+        from distsim.layers.disentangled import given_by_name
+
+        beside += tuple(_scaled(tensor, again) for tensor in given_by_name(ctx))
     if model.encoder_layers or model.family in POSITIONAL:
         ends = tuple(_scaled(tensor, again) for tensor in _encoder_end(ctx))
         return Given((*masks, *ends), (*tables, *beside))
@@ -66,6 +73,15 @@ def kept_tables(ctx: Context) -> tuple[Tensor, ...]:
     if not ctx.kernels.recompute_given:
         return rotary_tables(ctx)
     return tuple(_scaled(tensor, 1 - recomputes_all(ctx)) for tensor in rotary_tables(ctx))
+
+
+def first_norm(ctx: Context) -> tuple[Tensor, ...]:
+    """What the first layer's norm keeps where that layer is computed again and its norm, which is before it, is not."""
+    if ctx.model.family not in NORMED:
+        return ()
+    rows, width = ctx.sharded_tokens, ctx.model.hidden
+    made = norm(ctx, "embedding.norm", rows, width, Tensor("embedding.output", rows * width, ctx.stream_bytes, "s b h"))
+    return tuple(_scaled(tensor, where(ctx.layout.recompute_layers != 0, 1, 0)) for tensor in made.saved)
 
 
 def _scaled(tensor: Tensor, factor: Number) -> Tensor:
@@ -94,13 +110,18 @@ def bias_gradient_bytes(ctx: Context, *, decoder: bool) -> Number:
 
 
 def _biases(ctx: Context) -> tuple[Tensor, ...]:
-    """T5's biases per head and distance of each stack, and zeros in their place between the stacks."""
+    """T5's biases per head and distance of each stack, and zeros in their place between the stacks, which are as wide
+    as the scores."""
     model, layout = ctx.model, ctx.layout
     if ctx.kernels.attention_mask != "bias":
         return ()
     own, behind = layout.seq, ctx._replace(layer=model.layers - 1).side.layout.seq
-    pairs = own * own + (behind * behind + behind * own if model.encoder_layers else 0)
-    return (Tensor("layers.distance_biases", model.heads / layout.tp * pairs, ctx.precision.stream_bytes, "a s s/t"),)
+    heads, both = model.heads / layout.tp, int(model.encoder_layers > 0)
+    pairs = own * own + both * behind * behind
+    return (
+        Tensor("layers.distance_biases", heads * pairs, ctx.precision.stream_bytes, "a s s/t"),
+        Tensor("layers.cross_biases", heads * both * behind * own, ctx.activation, "a s s/t"),
+    )
 
 
 def _encoder_end(ctx: Context) -> tuple[Tensor, ...]:

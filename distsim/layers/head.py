@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, ceil_div, maximum, some, where
 from distsim.layers.hyper_connections import collected
-from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+from distsim.layers.ledger import Block, Collective, Context, Operation, Parameter, Tensor, saved_bytes
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
 from distsim.layers.names import DROPOUT_MASK, HEAD, HEAD_WEIGHT, LOSS, SOFTCAP, UNUSED, UPCAST
@@ -15,6 +15,7 @@ from distsim.layers.prediction import own_positions, pooler, positions, told_wid
 from distsim.layers.tensor_parallel import column_collectives
 from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 
+GIVEN = "encoder.given"
 TOGETHER = ("with-head", "cut")
 """Losses that make the product of an output layer over the vocabulary themselves."""
 
@@ -57,12 +58,18 @@ def _encoder_end(ctx: Context) -> list[Operation]:
     if not model.encoder_layers:
         return []
     stream = Tensor("encoder.output", ctx.sharded_tokens * model.hidden, ctx.precision.stream_bytes, "s b h")
-    given = stream._replace(name="encoder.given", bytes_each=ctx.precision.kept_input_bytes)
+    given = stream._replace(name=GIVEN, bytes_each=ctx.precision.kept_input_bytes)
     kept = () if ctx.precision.autocast else (given,)
     if not model.final_norm:  # the last layer ends in a norm (BART)
         return [Operation("encoder.end", "copy", saved=kept)]
     last = norm(ctx, "encoder.norm", ctx.sharded_tokens, model.hidden, stream)
     return [last._replace(saved=(*last.saved, *kept)), *_end_dropout(ctx, "encoder")]
+
+
+def encoder_end_bytes(head: Block) -> Number:
+    """What the end of an encoder keeps until its own backward, beside what its decoder reads."""
+    rows = (row for row in head.operations if row.name.startswith("encoder."))
+    return saved_bytes(row._replace(saved=tuple(t for t in row.saved if t.name != GIVEN)) for row in rows)
 
 
 def _end_dropout(ctx: Context, name: str) -> list[Operation]:

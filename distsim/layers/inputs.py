@@ -8,7 +8,7 @@ from __future__ import annotations
 from distsim.layers.embedding import table
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
-from distsim.layers.names import PROJECTIONS
+from distsim.layers.names import POSITION_WEIGHT, PROJECTIONS
 from distsim.layers.pointwise import pointwise
 
 
@@ -24,7 +24,7 @@ def patch_rows(ctx: Context) -> list[Operation]:
     if patches.learned_tokens:
         parameters.append(table("embedding.learned_tokens", patches.learned_tokens, model.hidden))
     if model.positions == "learned":
-        parameters.append(table("embedding.position_weight", model.position_rows, model.hidden))
+        parameters.append(table(POSITION_WEIGHT, model.position_rows, model.hidden))
     return [
         linear(ctx, PROJECTIONS[0], squares, patches.values, model.hidden, pixels, bias=patches.bias, sharded=False),
         Operation(

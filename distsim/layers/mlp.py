@@ -107,8 +107,10 @@ def product(ctx: Context, name: str, tokens: Number, inner: Number) -> Tensor:
 
 
 def _dropped(ctx: Context, name: str, tokens: Number, inner: Number) -> Tensor:
-    """The down projection's input where dropout makes it anew."""
+    """The down projection's input where dropout, or casts there and back, make it anew."""
     kept = product(ctx, name, tokens, inner)
+    if ctx.kernels.mlp_recast and ctx.precision.autocast:
+        return kept._replace(name=f"{name}.recast")
     return kept._replace(name=f"{name}.dropped") if ctx.dropout and ctx.model.mlp_dropout else kept
 
 
@@ -140,9 +142,9 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
 def _kept(ctx: Context, name: str, tokens: Number, inner: Number, before: Tensor) -> list[Tensor]:
     """What the activation function and the product by its gate keep."""
     model, kernels = ctx.model, ctx.kernels
-    composed = _composed(ctx)
+    composed = composed_activation(ctx)
     if composed is not None:
-        wide = _wide(ctx, composed)
+        wide = wide_bytes(ctx, composed)
         each = [wide] * (composed.kept - 1) + [ctx.activation]
         if model.gated:  # the product keeps both its factors
             each += [wide, ctx.activation]
@@ -162,8 +164,8 @@ def _kept(ctx: Context, name: str, tokens: Number, inner: Number, before: Tensor
 
 def _passing(ctx: Context, name: str, before: Tensor) -> tuple[Tensor, ...]:
     """Gradients of the activation's output and of what it is made of, alive at once."""
-    composed, reads = _composed(ctx), 2 if ctx.model.gated else 1
-    wide = ctx.activation if composed is None else _wide(ctx, composed)
+    composed, reads = composed_activation(ctx), 2 if ctx.model.gated else 1
+    wide = ctx.activation if composed is None else wide_bytes(ctx, composed)
     # behind a gate the product's own backward is the highest: its factors are gone when the function's runs
     more = 0 if composed is None or ctx.model.gated else composed.passing
     given = before._replace(name=f"{name}.product_gradient", bytes_each=wide)
@@ -172,7 +174,7 @@ def _passing(ctx: Context, name: str, before: Tensor) -> tuple[Tensor, ...]:
     made = before._replace(
         name=f"{name}.preactivation_gradient", elements=(reads + more) * before.elements, bytes_each=wide
     )
-    return (given, made) if wide == ctx.activation else (given, made, _cast(ctx, name, before))
+    return (given, made) if wide == ctx.activation else (given, made, cast_gradient(ctx, name, before))
 
 
 def overwrites(ctx: Context) -> bool:
@@ -180,7 +182,7 @@ def overwrites(ctx: Context) -> bool:
     return ctx.kernels.activation_overwrites and ctx.kernels.activation == "fused" and ctx.model.gated
 
 
-def _cast(ctx: Context, name: str, before: Tensor) -> Tensor:
+def cast_gradient(ctx: Context, name: str, before: Tensor) -> Tensor:
     """The gradient of the factor in 16 bits, which the engine casts when the product's backward is over: what that read
     is gone by then where checkpoints without reentrant autograd gave it out."""
     given_out = ctx.kernels.recompute_holds != "output"
@@ -190,12 +192,12 @@ def _cast(ctx: Context, name: str, before: Tensor) -> Tensor:
     )
 
 
-def _composed(ctx: Context) -> Composed | None:
-    """How an activation is composed, where it is."""
-    return COMPOSED_ACTIVATIONS.get(ctx.model.activation) if ctx.kernels.activation == "eager" else None
+def composed_activation(ctx: Context, kind: str = "") -> Composed | None:
+    """How the MLP's activation, or one of another kind, is composed, where it is."""
+    return COMPOSED_ACTIVATIONS.get(kind or ctx.model.activation) if ctx.kernels.activation == "eager" else None
 
 
-def _wide(ctx: Context, composed: Composed) -> float:
+def wide_bytes(ctx: Context, composed: Composed) -> float:
     """Bytes per element of what follows from a power."""
     return FP32_BYTES if ctx.precision.autocast and composed.powers else ctx.activation
 

@@ -10,7 +10,7 @@ from distsim.layers import capacity
 from distsim.layers.attention import residual
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
-from distsim.layers.mlp import mlp, overwrites
+from distsim.layers.mlp import cast_gradient, mlp, overwrites
 from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS, IDLE, PREACTIVATION
 from distsim.layers.norm import norm
 from distsim.layers.router import ROUTER_BYTES, router, unquantised
@@ -233,13 +233,16 @@ def _combine(ctx: Context, routed: Number, collectives: tuple[Collective, ...]) 
 
 
 def _ordered_gradients(ctx: Context, gradient: Tensor) -> tuple[Tensor, ...]:
-    """Gradients of all copies of tokens: one; in plain torch three, as wide as their product by routers' weights."""
+    """Gradients of all copies of tokens: one; in plain torch three, as wide as their product by routers' weights,
+    and where only the weights are wide one more, which the engine casts."""
     after = ctx.kernels.expert_output_wide and ctx.kernels.expert_scale == "after"
     if ctx.kernels.expert_tokens == "all" or not (after or ctx.kernels.moe == "eager"):
         return (gradient,)
     experts = ctx.model.experts
     wide = after or ctx.kernels.router_fp32 or (experts is not None and experts.beside_mlp)
-    return (gradient._replace(bytes_each=FP32_BYTES) if wide else gradient,) * INDEXED_GRADIENTS
+    each = (gradient._replace(bytes_each=FP32_BYTES) if wide else gradient,) * INDEXED_GRADIENTS
+    promoted = wide and not after and ctx.activation < FP32_BYTES  # narrow outputs by wide weights, without a cast
+    return (*each, cast_gradient(ctx, "mlp.experts.output", gradient)) if promoted else each
 
 
 def _shared_gate(ctx: Context, source: Tensor) -> Operation:

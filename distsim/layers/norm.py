@@ -27,7 +27,7 @@ def norm(
     per_head: bool = False,
     affine: bool = True,
     bias: bool = True,
-    groups: int = 1,
+    groups: Number = 1,
     role: Role = "",
 ) -> Operation:
     """A layernorm or RMSNorm of ``rows x width``; ``source`` is its input, kept where no other row keeps it.

@@ -6,9 +6,9 @@ from distsim.layers.ledger import Operation, Tensor
 from distsim.layers.names import Role
 
 
-def pointwise(name: str, kept: Tensor, role: Role = "") -> Operation:
-    """An activation, with what its backward reads."""
+def pointwise(name: str, kept: Tensor, role: Role = "", others: tuple[Tensor, ...] = ()) -> Operation:
+    """An activation, with what its backward reads: ``kept``, or ``others`` of its size where it is composed."""
     return Operation(
         name, "elementwise", bytes_read=kept.size_bytes, bytes_written=kept.size_bytes, shape=(kept.elements,),
-        saved=(kept,), transient_backward=(kept._replace(name=f"{name}.gradient"),), role=role,
+        saved=others or (kept,), transient_backward=(kept._replace(name=f"{name}.gradient"),), role=role,
     )  # fmt: skip

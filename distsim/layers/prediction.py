@@ -9,6 +9,7 @@ from __future__ import annotations
 from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
+from distsim.layers.mlp import composed_activation, wide_bytes
 from distsim.layers.names import PREACTIVATION, TRANSFORM
 from distsim.layers.norm import norm
 from distsim.layers.pointwise import pointwise
@@ -44,12 +45,19 @@ def transform(ctx: Context) -> list[Operation]:
     bias = model.mlp_bias if out.transform_bias is None else out.transform_bias
     source = Tensor("head.transform.input", rows * hidden, act, "s b h")
     before = Tensor(f"{TRANSFORM}{PREACTIVATION}", rows * width, act, "s b h")
+    if out.predicts == "sequence-classes" and not ctx.precision.autocast:
+        source = source._replace(elements=ctx.sharded_tokens * hidden)  # the first token, a view of all
+    kind, normed = out.transform_activation or model.activation, before._replace(name="head.transform.activated")
+    composed, kept = composed_activation(ctx, kind), [normed] if kind == "relu" else [before]
+    if composed is not None:
+        wide = [wide_bytes(ctx, composed)] * (composed.kept - 1) + [act]
+        kept = [before._replace(name=f"{TRANSFORM}.intermediate_{i}", bytes_each=one) for i, one in enumerate(wide)]
     found = [
         linear(ctx, "head.transform", rows, hidden, width, source, bias=bias, sharded=False, cast_input=True),
-        pointwise("head.transform.activation", before, "activation"),
+        pointwise("head.transform.activation", kept[0], "activation", tuple(kept)),
     ]
     if out.transform_norm:
-        found.append(norm(ctx, "head.transform.norm", rows, width, before._replace(name="head.transform.activated")))
+        found.append(norm(ctx, "head.transform.norm", rows, width, normed))
     return found
 
 
@@ -60,7 +68,8 @@ def pooler(ctx: Context) -> list[Operation]:
         return []
     rows, hidden, act = ctx.layout.micro_batch, ctx.model.hidden, ctx.activation
     first = Tensor("head.pooler.input", rows * hidden, act, "b h")
-    if not (out.transform or ctx.precision.autocast):
+    dropped = out.pooler_dropped and ctx.dropout and ctx.model.hidden_dropout
+    if not (out.transform or ctx.precision.autocast or dropped):
         first = first._replace(elements=ctx.sharded_tokens * hidden)  # a view of all tokens, which nothing else keeps
     pooled = Tensor("head.pooler.output", rows * hidden, act, "b h")
     found = [

@@ -74,9 +74,17 @@ def _scan(ctx: Context, inner: int, narrow: int, saved: list[Tensor]) -> Operati
         transient_backward=(
             Tensor("mamba.scan_gradient", 2 * tokens * inner, act, "s b 2e"),
             Tensor("mamba.convolved", PAIR * tokens * inner, act, "s b 2e"),
+            *(() if fused else _sums(tokens * inner * mixer.state)),
         ),
         parameters=tuple(parameters),
     )
+
+
+def _sums(grown: Number) -> tuple[Tensor, ...]:
+    """Gradients of all tokens' decays and inputs, to which plain operations add what each token's step gives: a tensor
+    as large, of zeros but for that token (torch's select_backward)."""
+    whole = Tensor("mamba.decay_gradients", grown, FP32_BYTES, "s b e n fp32")
+    return whole, whole._replace(name="mamba.input_gradients"), whole._replace(name="mamba.token_gradients")
 
 
 def _states(ctx: Context) -> tuple[int, Tensor]:

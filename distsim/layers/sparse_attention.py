@@ -19,6 +19,15 @@ HEAD_TILE = 16
 sparse_mla_fwd.py; NVIDIA/cudnn-frontend has backward for 16, 32, 64 and more; FlashMLA alone takes 64 or 128)."""
 
 
+def padded_heads(ctx: Context) -> Number:
+    """Heads that a rank's kernel multiplies for each of its tokens; ranks that trade heads for tokens have a part of
+    them for all tokens, and pad that."""
+    layout = ctx.layout
+    parts = layout.cp if layout.cp_mode == "all_to_all" else 1
+    tile = HEAD_TILE * parts
+    return ceil_div(ctx.model.heads / layout.tp, tile) * tile
+
+
 def absorbed(ctx: Context, row: Operation, query: Tensor) -> tuple[Operation, Tensor, Tensor]:
     """The product that else makes keys and values, as many operations on either side of attention; queries and keys of
     the narrow layer."""
@@ -37,7 +46,7 @@ def sparse_core(ctx: Context, query: Tensor, wider: Tensor, key: Tensor) -> list
     mla, layout = ctx.model.latent_attention, ctx.layout
     assert mla is not None
     heads, tokens = ctx.model.heads / layout.tp, layout.tokens
-    padded = ceil_div(heads, HEAD_TILE) * HEAD_TILE
+    padded = padded_heads(ctx)
     seen = chosen_keys(layout.together, mla.index_keys)
     wide = mla.kv_rank + mla.rope_dim
     pairs: Number = tokens * padded * seen

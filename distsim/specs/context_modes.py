@@ -29,7 +29,7 @@ def has_sinks(model: Model) -> bool:
 
 def whole_kv_heads(model: Model, tp: Number, cp: Number) -> Number:
     """Whether context parallel ranks divide the key-value heads of a tensor parallel rank. Latent attention makes keys
-    for every head, and of compressed attention ranks share out keys, not heads."""
-    if model.latent_attention or model.compressed_attention:
+    for every head, of compressed attention ranks share out keys, not heads, and without attention there are none."""
+    if model.latent_attention or model.compressed_attention or not model.attention_layers:
         return cp >= 1
     return common_kv_heads(model) // tp % cp == 0

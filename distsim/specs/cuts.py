@@ -86,8 +86,10 @@ def common_heads(model: Model) -> int:
 
 
 def traded_heads(model: Model, tp: Number) -> Number:
-    """Heads of a tensor parallel rank that all-to-alls of context parallel ranks must divide."""
-    return min(heads for heads, _ in model.head_counts) // tp
+    """Heads of a tensor parallel rank that all-to-alls of context parallel ranks must divide: those of Mamba-2 where
+    nothing attends."""
+    alone = model.mamba is not None and not model.attention_layers
+    return (model.mamba.heads if alone and model.mamba else min(heads for heads, _ in model.head_counts)) // tp
 
 
 def counted_heads(model: Model, which: int) -> str:

@@ -124,11 +124,17 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """Gate and up projections are one matrix product."""
     gate_halves: bool = False
     """An eager gated activation is plain torch on both halves of that product inside one of Megatron's modules."""
-    attention_dropped: bool = True
-    """Dropout follows attention's output projection, too, not the MLP's alone (DistilBERT)."""
-    value_view: bool | Literal["latent"] = False
+    attention_dropped: bool | Literal["in-turn"] = True
+    """Dropout follows attention's output projection, too, not the MLP's alone (DistilBERT), or where the MLP comes
+    after attention and not beside it, at the rate of attention's weights (Falcon)."""
+    mlp_dropped: bool = True
+    """Dropout follows the MLP's output projection, too, not attention's alone (ModernBERT: its MLP drops within)."""
+    mlp_recast: bool = False
+    """What an MLP's last product reads is cast to its weights' format first, and under autocast back (T5)."""
+    value_view: bool | Literal["latent", "ungrouped"] = False
     """Values are a view into a larger projection's output, which they keep alive whole, where queries and keys are new
-    tensors besides (rotated GPT-NeoX and Phi-3, latent attention); ``latent``: in latent attention alone."""
+    tensors besides (rotated GPT-NeoX and Phi-3, latent attention); ``latent``: in latent attention alone;
+    ``ungrouped``: where no heads share keys (Falcon)."""
     keys_expanded: bool = False
     """Grouped keys and values are copied to all heads before the kernel that attends (litgpt, torchtune)."""
     attention_output_copy: bool = False

@@ -24,8 +24,12 @@ class Output(Spec):
     """That norm is there (not so where ELECTRA tells replaced tokens)."""
     transform_bias: bool | None = None
     """That dense layer has a bias; by default where the layers' MLPs have them."""
+    transform_activation: str = ""
+    """Its activation where that is not the layers' own (RoBERTa, ELECTRA: GELU whatever these have)."""
     pooler: bool = False
     """A dense layer and tanh on the first token of each sequence (BERT)."""
+    pooler_dropped: bool = False
+    """Dropout comes before that layer (RoBERTa's and ELECTRA's classifiers), which then reads a copy of the token."""
     projection: Natural = 0
     """Width to which the last states are projected where nothing is predicted (EmbeddingGemma 2); 0: they are not."""
     sentence_classes: Natural = 0

@@ -176,4 +176,4 @@ AttentionProducts = Annotated[int | None, Once(Field(ge=5))]
 
 KeptPart = Literal["qkv", "context", "out", "up", "down"]
 """Queries, keys and values; what attention makes of them; its projection; the two products of an MLP or of experts."""
-QueryKeyNorm = Literal["none", "head", "unit", "full"]
+QueryKeyNorm = Literal["none", "head", "unit", "each", "full"]

@@ -92,11 +92,14 @@ class Shape:
     """A norm after the embedding (BLOOM, BERT), or one to ``unit`` length without weights (Muse Glimmer)."""
     qk_norm: QueryKeyNorm = "none"
     """Norm on queries and keys: per ``head`` (``head_dim`` weights; Qwen3) or to ``unit`` length without weights
-    (Llama 4), or ``full``, over all heads at once (OLMoE)."""
+    (Llama 4); of ``each`` head with weights of its own (Cohere, StableLM); or ``full``, over all heads at once
+    (OLMoE)."""
     qk_norm_bias: bool = False
     """The norms on queries and keys are layernorms with biases (Phi-1/2 and Persimmon where they have such norms)."""
     value_norm: bool = False
     """Norm on values, per head and without weights (Gemma 4)."""
+    clips_projections: bool = False
+    """Queries, keys and values are clipped to a range, behind their norms where they have any (OLMo, DBRX)."""
     attention_gate: bool | Literal["head", "apart"] = False
     """Attention's output is scaled by a sigmoid of one more projection, element by element (Qwen3-Next), which is no
     part of the queries' and has no bias where it is ``apart`` (AFMoE), or each ``head`` by one number (Ling 3, Step

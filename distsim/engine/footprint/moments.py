@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 from distsim.arrays import Number, maximum, minimum, nothing, plus, product, some, take, where
 from distsim.engine.footprint.backward import backward_peak, elements
@@ -25,9 +26,9 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.last import for_parts_of_last
 from distsim.layers.given import bias_gradient_bytes
-from distsim.layers.head import TOGETHER
+from distsim.layers.head import TOGETHER, encoder_end_bytes
 from distsim.layers.ledger import Block, Operation, parameters_of, saved_bytes, weight_copy_bytes
-from distsim.layers.names import HEAD, TEXT
+from distsim.layers.names import DECODER_EMBEDDING, EMBEDDING, HEAD, POSITION_WEIGHT, TEXT
 
 
 def _transit(operation: Operation, forward: bool) -> Number:
@@ -44,7 +45,16 @@ def _parameters(setup: Setup, block: Block | None) -> Number:
 def _entry(stage: Stage) -> Number:
     """Parameters whose gradients come last: the embedding's, but for a second stack's, which runs backward first."""
     rows = () if stage.embedding is None else stage.embedding.operations
-    return sum(elements(operation) for operation in rows if operation.name != TEXT)
+    return sum(elements(operation) for operation in rows if operation.name != TEXT) - _decoder_tables(rows)
+
+
+def _decoder_tables(rows: Iterable[Operation]) -> Number:
+    """Parameters that a decoder behind an encoder has for itself before its layers: its positions, and a norm."""
+    own = [row for row in rows if row.name.startswith(DECODER_EMBEDDING)]
+    if not own:
+        return 0
+    tables = (p for row in rows if row.name == EMBEDDING for p in row.parameters if p.name == POSITION_WEIGHT)
+    return sum(map(elements, own)) + sum(p.elements for p in tables if p.trains)
 
 
 def _other_rows(step: StageStep) -> Number:
@@ -209,19 +219,24 @@ def _all_parameters(stage: Stage) -> Number:
 
 
 def _decoder_lookup(step: StageStep) -> None:
-    """The dense gradient of a decoder's lookup is added to the head's while all that the encoder kept is alive."""
+    """The dense gradient of a decoder's lookup is added to the head's while all that the encoder kept is alive, and
+    the gradient of what it gave the decoder."""
     setup, stage = step.setup, step.stage
     (encoder, encoders), (decoder, decoders) = stage.layers[0], stage.layers[-1]
     recomputed = where(setup.layout.recompute_layers != 0, 1, 0)
     kept = layer_saved_bytes(setup, encoder, recomputed) * encoders + step.saved.embedding
     copies = where(recomputed, 0, weight_copy_bytes(encoder.operations) * encoders)
-    made = (_parameters(setup, decoder) * decoders + _parameters(setup, stage.head)) * step.gradients.kept
-    step.add("decoder's embedding backward", step.others + kept + copies, made + 3 * step.tied_gradient())
+    assert stage.head is not None and stage.embedding is not None
+    behind = _parameters(setup, decoder) * decoders + _parameters(setup, stage.head)
+    made = (behind + _parameters(setup, stage.embedding) - _entry(stage)) * step.gradients.kept
+    kept = kept + step.stream(encoder) + encoder_end_bytes(stage.head)
+    made = made + step.second_lookup() + step.tied_gradient() + step.summed(lookups=1)
+    step.add("decoder's embedding backward", step.others + kept + copies, made)
 
 
 def _embedding(step: StageStep) -> None:
-    """The embedding's dense gradient; a tied one is made, then added to the head's into a third."""
-    stage = step.stage
+    """The embedding's dense gradient, beside others of the same matrix: the head's, a decoder's lookup's."""
+    setup, stage = step.setup, step.stage
     assert stage.embedding is not None
     table = stage.embedding.operations[0]
     if not table.backward:
@@ -231,7 +246,8 @@ def _embedding(step: StageStep) -> None:
     fresh = parameters * step.gradients.fresh
     others = step.others_at(-1) + saved_bytes(stage.embedding.operations)
     others = plus(others, _other_rows(step))
-    step.add("embedding backward", others + _transit(table, False), made + fresh + step.tied_gradient() * 2)
+    more = step.second_lookup() + step.summed(lookups=2 if setup.model.encoder_layers else 1)
+    step.add("embedding backward", others + _transit(table, False), made + fresh + more)
     if step.setup.optimizer.in_backward:
         step.add("embedding's update", others + in_backward_bytes(step.setup, table.parameters), made + fresh)
 

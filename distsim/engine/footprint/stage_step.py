@@ -182,6 +182,13 @@ class StageStep:
             return 0
         return product(elements(stage.embedding.operations[0]), self.gradients.fresh)
 
+    def summed(self, lookups: int) -> Number:
+        """What there is besides when so many lookups' gradients were made of a matrix that the head shares: the sum of
+        the head's and theirs, which the first of them is added to out of place where the head's is a view, as a product
+        gives it, and not a cast that autocast made (torch 2.13 autograd/input_buffer.cpp, accumulate)."""
+        apart = lookups == 1 and not self.setup.trained_precision.autocast
+        return self.tied_gradient() * (2 if apart else 1)
+
     def tied_gradient(self) -> Number:
         """The head's gradient of a matrix that it shares with the embedding of this stage."""
         if self.stage.head is None or self.stage.embedding is None or not self.setup.model.tied_embeddings:

@@ -32,6 +32,8 @@ POOLED: dict[str, Callable[[str], bool]] = {
     "mpnet": lambda task: True, "electra": lambda task: task != "Model",
 }  # fmt: skip
 """Families of encoders whose classes are known here, and which of their tasks have a pooler."""
+GELU = "gelu"
+"""The activation of many a transform, whatever the layers have."""
 REPLACED: Values = {"predicts": "classes", "classes": 1, "transform": True, "transform_norm": False}
 """What ELECTRA is trained for: whether each token was replaced."""
 TARGET_SHARE = 4
@@ -60,6 +62,7 @@ def roberta(fields: Fields, values: Values) -> Values:
     """RoBERTa: as BERT, with positions that start after the padding's."""
     found = bert(fields, values)
     padding = fields.whole("pad_token_id", least=0) or 0
+    found["output"] = {**found["output"], **plain_head(task_of(fields))}
     return {**found, "context": max(values["context"] - padding - 1, 1)}
 
 
@@ -69,7 +72,8 @@ def esm(fields: Fields, values: Values) -> Values:
     found = roberta(fields, values)
     output = found["output"]
     contacts = values["layers"] * values["heads"] + 1
-    return {**found, "activation": "gelu_erf", "embedding_dropout": 0.0, "output": {**output, "unused": contacts}}
+    return {**found, "activation": "gelu_erf", "embedding_dropout": 0.0,
+            "output": {**output, "unused": contacts, "transform_activation": ""}}  # fmt: skip
 
 
 def distilbert(fields: Fields, values: Values) -> Values:
@@ -112,12 +116,21 @@ def _disentangled(fields: Fields, values: Values) -> Values:
 
 
 def modernbert(fields: Fields, values: Values) -> Values:
-    """ModernBERT: every third layer from the first on sees all tokens; every task has the masked model's transform."""
+    """ModernBERT: every third layer from the first on sees all tokens; every task has the masked model's transform.
+
+    Dropout behind attention has the rate of that of its weights, and the MLP has it on its inner width.
+    """
     task = task_of(fields)
     fields.settled("sparse_pred_ignore_index")
     output = {**output_of(fields, task, pooled=POOLED["modernbert"](task)), "transform": task != "Model",
-              "transform_bias": fields.flag("classifier_bias")}  # fmt: skip
-    found = {"causal": fields.flag("is_decoder"), **with_output(output, values, bias=fields.flag("decoder_bias"))}
+              "transform_bias": fields.flag("classifier_bias"),
+              "transform_activation": fields.text("classifier_activation", default=GELU)}  # fmt: skip
+    dropout = {"hidden_dropout": values["attention_dropout"], "mlp_dropout": fields.number("mlp_dropout", default=0.0)}
+    found = {
+        "causal": fields.flag("is_decoder"),
+        **dropout,
+        **with_output(output, values, bias=fields.flag("decoder_bias")),
+    }
     if fields.row("layer_types") is None and values.get("window"):
         every = fields.whole("global_attn_every_n_layers") or 1
         pattern = tuple(layer % every != 0 for layer in range(every))
@@ -163,6 +176,12 @@ def task_named(ending: str, family: str) -> str | None:
     return next((task for task in (*LANGUAGE, *TASKS) if task.lower() == plain), None)
 
 
+def plain_head(task: str) -> Values:
+    """What heads of RoBERTa and its kin have that BERT's have not: GELU before the output layer whatever the layers
+    have, and dropout before a classifier's dense layer."""
+    return {"transform_activation": GELU, "pooler_dropped": task == "SequenceClassification"}
+
+
 def with_task(model: Model, task: str, name: str) -> Model | None:
     """An encoder with the output of another class of its family; None where the family has no such classes here."""
     if model.family not in POOLED or (task == "ImageClassification") != (model.family == "vit" and task != "Model"):
@@ -174,7 +193,8 @@ def with_task(model: Model, task: str, name: str) -> Model | None:
         output["transform"] = model.family == "modernbert" and task != "Model"
     if output.get("classes") and model.output.classes and task == "ImageClassification":
         output["classes"] = model.output.classes
-    output |= {"unused": model.output.unused, "transform_bias": model.output.transform_bias}
+    output |= {of: getattr(model.output, of) for of in ("unused", "transform_bias", "transform_activation")}
+    output["pooler_dropped"] = bool(model.output.transform_activation) and task == "SequenceClassification"
     tied = output["predicts"] == "tokens" and (model.tied_embeddings or not model.output.over_vocabulary)
     changed = {"name": name, "output": Output(**output), "tied_embeddings": tied}
     return model.model_copy(update=changed | ({} if model.family == "modernbert" else {"head_bias": True}))

@@ -251,6 +251,8 @@ def base_values(fields: Fields, family: Family) -> dict[str, Any]:
     }
     if fields.number("final_logit_softcapping", default=0.0, most=1e6) > 0:
         values["logit_softcap"] = True
+    if fields.number("clip_qkv", "attn_config.clip_qkv", default=0.0, most=1e6) > 0:
+        values["clips_projections"] = True
     rotated = fields.whole("rotary_dim", least=0)
     share = fields.number(*_names(family, "rotary_fraction"), default=1.0) or 1.0
     values["rotary_fraction"] = min(rotated / values["head_dim"], 1.0) if rotated else share

@@ -12,6 +12,7 @@ from distsim.interop.huggingface.encoders import (
     bert,
     modernbert,
     output_of,
+    plain_head,
     task_of,
     two_biases,
     with_output,
@@ -40,7 +41,7 @@ def electra(fields: Fields, values: Values) -> Values:
     output = output_of(fields, task, pooled=task != "Model")
     if task == "PreTraining":
         output = dict(REPLACED)
-    width = fields.whole("embedding_size")
+    width, output = fields.whole("embedding_size"), {**plain_head(task), **output}
     return {
         **found,
         **with_output(output, values, bias=True),
@@ -51,9 +52,10 @@ def electra(fields: Fields, values: Values) -> Values:
 def mpnet(fields: Fields, values: Values) -> Values:
     """MPNet: as RoBERTa without segments, with a bias by distance on all scores; padding is always row 1."""
     found, task = bert(fields, values), task_of(fields)
+    output = {**output_of(fields, task, pooled=True), **plain_head(task)}
     return {
         **found,
-        **with_output(two_biases(output_of(fields, task, pooled=True), values), values, bias=True),
+        **with_output(two_biases(output, values), values, bias=True),
         "token_types": 0,
         "context": max(values["context"] - MPNET_PADDING, 1),
         "distance_buckets": fields.needed("relative_attention_num_buckets"),
@@ -85,7 +87,7 @@ def gte(fields: Fields, values: Values) -> Values:
 def jina(fields: Fields, values: Values) -> Values:
     """Jina's embeddings v3: as XLM-RoBERTa, with positions that are rotated."""
     found = _rotated(fields, values, True)
-    return {**found, "output": two_biases(found["output"], values)}
+    return {**found, "output": {**two_biases(found["output"], values), **plain_head(task_of(fields))}}
 
 
 def _rotated(fields: Fields, values: Values, pooled: bool) -> Values:

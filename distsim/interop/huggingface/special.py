@@ -78,6 +78,11 @@ def mpt(fields: Fields, values: Values) -> Values:
     return {"ffn": max(int(ratio * values["hidden"]), 1), "positions": positions, **extra}
 
 
+def phi3(fields: Fields, values: Values) -> Values:
+    """Phi-3: a rate of dropout after the embedding is stated, and not used."""
+    return {"embedding_dropout": 0.0}
+
+
 def chatglm(fields: Fields, values: Values) -> Values:
     """ChatGLM2 and 3 group their queries; ChatGLM-6B (``inner_hidden_size``) is a different, ungated network."""
     grouped = fields.flag("multi_query_attention")
@@ -132,7 +137,8 @@ DEFAULT_MIXERS = ["linear_attention", "moe", "full_attention", "mlp"]  # as tran
 
 
 def nemotron_h(fields: Fields, values: Values) -> Values:
-    """One mixer per layer, as a string of letters or as a list of words."""
+    """One mixer per layer, as a string of letters or as a list of words. Whatever a file says, attention has no biases
+    and the output layer a matrix of its own."""
     name, pattern = fields.find("hybrid_override_pattern")
     if pattern is None:
         name, kinds = (
@@ -153,9 +159,9 @@ def nemotron_h(fields: Fields, values: Values) -> Values:
         "convolution_bias": fields.flag("use_conv_bias", "mamba_conv_bias", default=True),
         "chunk": fields.needed("mamba_chunk_size", "chunk_size"),
     }  # fmt: skip
-    fields.settled("expand", "layers_block_type", "layer_types", "mtp_layers_block_type")
-    return {"pattern": pattern, "layers": len(pattern), "mamba": mamba if "M" in pattern else None,
-            **_predictions(fields, values["mtp_layers"])}  # fmt: skip
+    fields.settled("expand", "layers_block_type", "layer_types", "mtp_layers_block_type", "attention_bias")
+    return {"pattern": pattern, "layers": len(pattern), "tied_embeddings": False,
+            "mamba": mamba if "M" in pattern else None, **_predictions(fields, values["mtp_layers"])}  # fmt: skip
 
 
 def _predictions(fields: Fields, modules: int) -> Values:
@@ -262,6 +268,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "mpt": mpt,
     "nemotron_h": nemotron_h,
     "opt": opt,
+    "phi3": phi3,
     "qwen": qwen,
     "qwen4_exp": qwen4_exp,
     "roberta": roberta,
