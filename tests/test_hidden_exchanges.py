@@ -13,6 +13,7 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.steps.after import after_last
 from distsim.engine.steps.beside import EXCHANGE_UNITS, hidden_share
 from distsim.engine.steps.compose import MicroBatch, layout_numbers, micro_batch, stage_numbers
+from distsim.engine.steps.copies import one_link
 
 STAGES: dict[str, Any] = {"model": "deepseek-v3", "gpu": "h800-sxm", "gpus": 1024, "pp": 16, "zero": 1, "seq": 4096,
                           "global_batch": 4096, "stage_layers": "balanced"}  # fmt: skip
@@ -128,3 +129,15 @@ def test_a_reduction_between_cards_does_not_hide_behind_copies() -> None:
         alone, beside = (distsim.step(**job, gpu=gpu, offload=kind) for kind in ("none", "activations"))
         more = beside.breakdown["data_parallel"] / alone.breakdown["data_parallel"]
         assert more > 1.05 if costs else more < 1.0001
+
+
+@pytest.mark.parametrize(
+    ("cluster", "gpus", "more", "shared"),
+    [
+        ("workstation-4x-rtx-3090-bridged", 2, {}, 0), ("workstation-4x-rtx-3090-bridged", 4, {}, 1),
+        ("workstation-4x-rtx-3090-bridged", 4, {"pp": 2}, 0), ("xe7740-h200-nvl", 4, {}, 0),
+        ("server-8x-h100-nvl", 8, {"tp": 2}, 1), ("dgx-h100", 8, {}, 0),
+    ],
+)  # fmt: skip
+def test_a_bridge_leaves_the_link_to_the_host_free(cluster: str, gpus: int, more: dict[str, int], shared: int) -> None:
+    assert one_link(resolve(Job(model="llama-3-8b", cluster=cluster, gpus=gpus, **more))) == shared

@@ -17,9 +17,11 @@ def loses_to_copies(setup: Setup) -> int:
     return int(setup.kernels.compiler == "xla")
 
 
-def one_link(setup: Setup) -> int:
-    """Whether GPUs reach each other through the link that they have to their host: cards without links of their own."""
-    return int(setup.cluster.fabric.kind == "pcie")
+def one_link(setup: Setup) -> Number:
+    """Whether GPUs that share states reach each other through the link that they have to their host: cards without
+    links of their own, where no bridge joins all of them."""
+    fabric, layout = setup.cluster.fabric, setup.layout
+    return where(layout.gpus / layout.pp <= (fabric.bridged or 0), 0, 1) if fabric.kind == "pcie" else 0
 
 
 def free_seconds(computed: Number, exchanged: Number, left: Number, shared: Number) -> Number:
