@@ -272,6 +272,12 @@ def test_a_block_is_the_same_however_it_is_cut() -> None:
         assert (seen == numpy.broadcast_to(group.valid, group.shape)).all()
 
 
+def test_searches_take_the_schedules_that_steps_do() -> None:
+    """Megatron's groups are found by interleaved 1F1B itself, so that its name is one more for that."""
+    asked = parse_bounds({"schedule": "1f1b,interleaved-1f1b-megatron,interleaved-1f1b"}, [])
+    assert asked.words("schedule") == ["1f1b", "interleaved-1f1b"]
+
+
 def test_lists() -> None:
     job = Job(model="llama-7b", gpu="h100-sxm")
     assert parse_batches("512..2048", job) == (512, 1024, 2048)

@@ -11,7 +11,7 @@ from typing import Any
 from distsim.arrays import Number
 from distsim.errors import DistsimError, did_you_mean
 from distsim.other_choices import choice_meant
-from distsim.schedules.names import plain, schedule_meant
+from distsim.schedules.names import of_step, schedule_meant
 from distsim.specs.flags import flag
 from distsim.specs.limits import LARGEST_BATCH, LARGEST_DEGREE
 
@@ -63,7 +63,7 @@ def parse_bound(name: str, text: str) -> Bound:
         raise DistsimError(f"{option!r} names {names}", "write e.g. 8, 1..8 or 1,2,4")
     if name in WORDS:
         parts = list(WORDS[name]) if parts == ["all"] else parts
-        parts = [plain(part) for part in parts] if name == "schedule" else parts
+        parts = [of_step(part) for part in parts] if name == "schedule" else parts
         meant = schedule_meant if name == "schedule" else choice_meant
         for part in parts:
             if part not in WORDS[name]:
@@ -71,7 +71,7 @@ def parse_bound(name: str, text: str) -> Bound:
                     f"{option}: {part!r} is not a valid choice", meant(part, WORDS[name]),
                     f"choices: {', '.join(WORDS[name])}",
                 )  # fmt: skip
-        return Bound(text, words=tuple(parts))
+        return Bound(text, words=tuple(dict.fromkeys(parts)))
     return Bound(text, tuple(_range(name, option, part) for part in parts))
 
 
