@@ -14,6 +14,7 @@ from distsim.engine.steps.after import after_last
 from distsim.engine.steps.beside import EXCHANGE_UNITS, hidden_share
 from distsim.engine.steps.compose import MicroBatch, layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.copies import one_link
+from distsim.engine.steps.timeline import timeline_of
 
 STAGES: dict[str, Any] = {"model": "deepseek-v3", "gpu": "h800-sxm", "gpus": 1024, "pp": 16, "zero": 1, "seq": 4096,
                           "global_batch": 4096, "stage_layers": "balanced"}  # fmt: skip
@@ -141,3 +142,21 @@ def test_a_reduction_between_cards_does_not_hide_behind_copies() -> None:
 )  # fmt: skip
 def test_a_bridge_leaves_the_link_to_the_host_free(cluster: str, gpus: int, more: dict[str, int], shared: int) -> None:
     assert one_link(resolve(Job(model="llama-3-8b", cluster=cluster, gpus=gpus, **more))) == shared
+
+
+@pytest.mark.parametrize("options", [
+    {"model": "gpt-oss-20b", "gpu": "a100-sxm4-80gb", "gpus": 8, "pp": 4, "cp": 2, "global_batch": 12},
+    {"model": "bitnet-b1.58-2b-4t", "gpu": "rtx-4090", "gpus": 16, "pp": 4, "schedule": "zb-h2", "global_batch": 8},
+])  # fmt: skip
+def test_what_reductions_cost_a_pass_trails_it(options: dict[str, Any]) -> None:
+    """Copies of activations that wait longer for a link that reductions take do so behind what other stages wait for,
+    so that overlapping reductions makes no step longer."""
+    job = {**options, "zero": 2, "seq": 4096, "offload": "activations"}
+    beside, apart = (distsim.step(**job, dp_comm_overlap=overlaps) for overlaps in (True, False))
+    assert beside.seconds < apart.seconds
+    assert timeline_of(beside).run.makespan > 0
+    layout, timing = layout_numbers(beside.setup, beside.correction.state), beside.timing.model_dump()
+    for stage in stage_numbers(beside.work):
+        batch = micro_batch(stage, layout, timing)
+        without = micro_batch({**stage, "reduce_each": 0.0}, layout, timing)
+        assert batch.passed_on == pytest.approx(without.seconds) and batch.trailing >= 0

@@ -169,7 +169,8 @@ class MicroBatch(NamedTuple):
     sent: Number = 0.0
     """Seconds in which forward sends to other stages, part of ``others``."""
     trailing: Number = 0.0
-    """Seconds of reduced gradients at the end of backward, part of ``others``: other stages have what they wait for."""
+    """Seconds by which backward is longer for the gradients that it reduces, part of ``others``: other stages have what
+    they wait for before that."""
     waits: Number = 0.0
     """Seconds in which backward waits for copies from host memory, part of ``others``."""
     gathers: Number = 0.0
@@ -224,10 +225,16 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     passed, shared = vocabulary_seconds(stage, m, forward + backward, never)
     work = forward + before, backward + after
     left = exposed(gathers[0], work[0], never), exposed(gathers[1] + reduces, work[1], never)
-    trailing = last if nothing(reduces) else last + left[1] - exposed(gathers[1], work[1], never)
     moved = gathers[0], gathers[1] + reduces
     beside = [free_seconds(*phase, stage["one_link"]) for phase in zip(work, moved, left, strict=True)]
-    copies = copies_left(stage, m, beside, never * layout["copies_lost"])
+    lost = never * layout["copies_lost"]
+    copies = copies_left(stage, m, beside, lost)
+    trailing = last
+    if not nothing(reduces):
+        alone = exposed(gathers[1], work[1], never)
+        free = free_seconds(work[1], gathers[1], alone, stage["one_link"])
+        sooner = alone + copies_left(stage, m, (beside[0], free), lost)[1]
+        trailing = last + maximum(left[1] + copies[1] - sooner, 0.0)  # no less but for rounding
     others = {
         "data_parallel": total(left[0], left[1], *waits, last),
         "pipeline_transfer": sends[0] + sends[1] + passed,

@@ -115,7 +115,7 @@ def content_of(
         Beside(parts["pipeline_transfer"] * (sent[phase] / total if total else 0.5), 0.0, longest_first(between, phase))
         for phase in ("forward", "backward")
     ]
-    return Content(units, gathers, reduces, copies, (sends[0], sends[1]), parts["other"])
+    return Content(units, gathers, reduces, copies, (sends[0], sends[1]), parts["other"], float(batch.trailing) * own)
 
 
 def _hidden(

@@ -134,6 +134,8 @@ class Content(NamedTuple):
     sends: tuple[Beside, Beside]
     """Activations to the next stage, gradients to the one before."""
     stall: float
+    trailing: float
+    """How much of backward's end no other stage waits for."""
 
     @property
     def seconds(self) -> tuple[float, float]:
@@ -178,7 +180,7 @@ def backward_pass(content: Content, weights: bool = True) -> Track:
     track.run("other", "stall", "stall", content.stall)
     track.run("dp", "reduce", REDUCE, reduce.exposed, reduce.flows)
     _copy(track, content.copies[1])
-    track.trailing = reduce.exposed
+    track.trailing = content.trailing
     return track
 
 
