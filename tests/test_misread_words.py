@@ -163,6 +163,14 @@ def test_words_of_nanotron(
       "--framework torchtitan --seq 4096 --micro-batch 1", ""),
      ("max.yml", "base_config: base.yml\nper_device_batch_size: 1\nmax_target_length: 2048\ndtype: bfloat16\n"
       "weight_dtype: float32\n", "--framework maxtext --micro-batch 1 --seq 2048", ""),
+     *(("bridge.yaml", f"mixed_precision: {recipe}\nmodel:\n  _target_: megatron.bridge.models.Provider\n"
+        "  tensor_model_parallel_size: 2\ntrain:\n  micro_batch_size: 1\n", typed, "")
+       for recipe, typed in {
+           "bf16_mixed": "--framework megatron-bridge --tp 2 --micro-batch 1 --precision bf16-fp32-grads",
+           "fp16-mixed": "--framework megatron-bridge --precision fp16 --tp 2 --micro-batch 1",
+           "bf16_with_fp8_current_scaling_mixed":
+           "--framework megatron-bridge --tp 2 --micro-batch 1 --precision fp8-parameters-fp32-grads",
+       }.items()),
      ("acc.yaml", "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: 'no'\n",
       "--framework huggingface --precision fp32", ""),
      ("ax.yml", "base_model: x/y\nsequence_len: 512\nbf16: auto\noptimizer: odd_adam\n"

@@ -3,7 +3,7 @@ NVIDIA/Megatron-LM megatron/training/arguments.py and NVIDIA/NeMo megatron_gpt_c
 
 from __future__ import annotations
 
-from distsim.interop.other_precisions import nemo_bf16, sixteen_beside_narrow
+from distsim.interop.other_precisions import BRIDGE, nemo_bf16, sixteen_beside_narrow, sums_in_fp32
 from distsim.interop.other_stated import PER_NODE, Stated, last_of, ranks_of
 
 _SUMMED = (
@@ -40,6 +40,8 @@ def megatron(told: dict[str, str], stated: Stated) -> None:
     narrow, half = told.get("precision"), stated.of("grad_reduce_in_bf16") is True
     if stated.of("fp8_param_gather") is True and narrow in ("fp8", "mxfp8") and (half or narrow == "fp8"):
         told["precision"] = f"{narrow}-parameters{'' if half else '-fp32-grads'}"
+    if told.get("precision") == "fp8-parameters" and stated.framework == BRIDGE and sums_in_fp32(stated):
+        told["precision"] = "fp8-parameters-fp32-grads"
     if not stated.arguments:
         nemo_bf16(told, stated)
         if stated.of("overlap_grad_reduce", "overlap_grad_sync") is False:

@@ -30,6 +30,10 @@ _O2 = "megatron_amp_o2"
 _FIRST_NEMO = ("model.micro_batch_size", "model.tensor_model_parallel_size")
 """Keys of which NeMo's programs before its second release have at least one; recipes of the second know no O2, their
 weights are in 16 bits."""
+BRIDGE = "megatron-bridge"
+_RECIPE = "_mixed"
+"""Ends the names of Megatron-Bridge's recipes of precision (NVIDIA-NeMo/Megatron-Bridge training/mixed_precision.py,
+bf16_mixed: grad_reduce_in_fp32 = True)."""
 _OPTIMIZERS = {"optim", "optimizer"}
 """Sections in which a format is that of states."""
 
@@ -86,6 +90,8 @@ def _has_o2(told: dict[str, str], stated: Stated) -> bool:
     """Whether weights are in 16 bits: as a file says, and in NeMo's first programs only where it does, but for chunks
     of stages and expert parallelism, which those refuse without (megatron_gpt_model.py)."""
     said = stated.of(_O2)
+    if stated.framework == BRIDGE:
+        return True
     if said is None:
         needed = any(int(told.get(name, 1)) > 1 for name in ("vpp", "ep"))
         return needed or not any(key in stated.keys for key in _FIRST_NEMO)
@@ -111,7 +117,7 @@ def sixteen_beside_narrow(told: dict[str, str], stated: Stated) -> None:
 def _said(stated: Stated) -> Iterator[str]:
     for key, value in stated.keys.items():
         last = last_of(key)
-        if last == "precision":
+        if last == "precision" or (last == "mixed_precision" and stated.framework == BRIDGE):
             yield plain_precision(value)
         elif last in ("bf16", "fp16") and value is True:
             yield last
@@ -124,5 +130,9 @@ def sums_in_fp32(stated: Stated) -> bool | None:
             return wide
     if isinstance(half := stated.of("grad_reduce_in_bf16"), bool):
         return not half
-    named = plain_precision(stated.of("grad_sync_dtype"))
-    return named == "fp32" if named else None
+    if named := plain_precision(stated.of("grad_sync_dtype")):
+        return named == "fp32"
+    recipe = f"{stated.of('mixed_precision')}".lower().replace("-", "_")
+    if stated.framework == BRIDGE and recipe.endswith(_RECIPE):
+        return "bf16" in recipe  # bf16_mixed and what is made of it; fp16_mixed does not
+    return None
