@@ -17,10 +17,13 @@ from distsim.engine.layouts.footprint import distinct
 from distsim.engine.layouts.report import Request
 from distsim.engine.layouts.search import search
 from distsim.engine.step import seconds_of
+from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.composed import composed
 from distsim.engine.steps.figures import sections
 from distsim.engine.steps.simulated import in_doubt, simulated_seconds
+from distsim.engine.steps.stage_seconds import product_seconds
 from distsim.engine.steps.timeline import timeline_of
+from distsim.engine.steps.weight_gradients import weight_seconds
 from distsim.engine.timelines.ramps import UNEVEN
 from distsim.specs.job import Job
 from distsim.units import parse
@@ -202,6 +205,18 @@ def test_shorter_samples_take_as_long_where_the_host_sets_the_pace(name: str) ->
         costs = timeline_of(distsim.step(**job, seq=seq)).run.costs
         shares.append(costs.weight_gradient[2] / costs.backward[2])
     assert shares[0] == pytest.approx(shares[1], rel=0.4)
+
+
+def test_a_host_that_has_time_lengthens_no_weight_gradients() -> None:
+    """They are longer than what the GPU computes by as much as backward waits for the host, alone and with what is
+    computed again: where that keeps the GPU busy, the host is ahead by then."""
+    step = distsim.step("olmo-1b-0724", gpu="h100-nvl", gpus=8, pp=8, global_batch=64, seq=256, schedule="zb-h1")
+    sizes = layout_numbers(step.setup, step.correction.state), step.timing.model_dump()
+    late = stage_numbers(step.work)[1]
+    busy = {**late, "recompute.memory": 1.0}  # a second, of few kernels
+    computed = product_seconds(late, "backward", sizes[1]) / 2
+    waiting, ahead = (weight_seconds(one, micro_batch(one, *sizes), *sizes, 0.5) for one in (late, busy))
+    assert waiting > 2 * computed and ahead == pytest.approx(computed)
 
 
 @pytest.mark.parametrize("framework", ["maxtext", "torchtitan"])

@@ -8,6 +8,7 @@ Transformers gives that kernel the norm and the output projection besides (``sca
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum
+from distsim.formulas.scans import chunked_scan_flops
 from distsim.layers.context_parallel import channels_for_tokens
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Bias, linear
@@ -81,9 +82,7 @@ def _scan(
     states = tokens / chunk * inner * mixer.state * FP32_BYTES  # one per chunk: written, passed on, read
     # in fp32, and narrowed for products (state-spaces/mamba, ops/triton/ssd_combined.py)
     passed = Tensor("mamba.states", states / FP32_BYTES, FP32_BYTES + act, "s/c b e n")
-    within = 2 * chunk * (groups * mixer.state + inner)  # C B of each pair of tokens, and its product with x
-    between = 2 * 2 * inner * mixer.state  # into the state and out of it
-    flops = tokens * (within / 2 + between)  # half of the pairs within a chunk are ahead
+    flops = chunked_scan_flops(tokens, inner, groups, mixer.state, chunk)
     shared = maximum(groups, layout.cp) * mixer.state  # B or C: ranks that share a group get a copy each
     copies = 2 * (shared - groups * mixer.state)
     projected = Tensor("mamba.projected", tokens * (wide + copies), output.bytes_each, "s b 2e/t")

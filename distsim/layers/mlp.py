@@ -144,11 +144,8 @@ def _kept(ctx: Context, name: str, tokens: Number, inner: Number, before: Tensor
     model, kernels = ctx.model, ctx.kernels
     composed = composed_activation(ctx)
     if composed is not None:
-        wide = wide_bytes(ctx, composed)
-        each = [wide] * (composed.kept - 1) + [ctx.activation]
-        if model.gated:  # the product keeps both its factors
-            each += [wide, ctx.activation]
-        kept = [before._replace(name=f"{name}.intermediate_{i}", bytes_each=size) for i, size in enumerate(each)]
+        factors = (wide_bytes(ctx, composed), ctx.activation) if model.gated else ()  # which their product keeps
+        kept = intermediates(ctx, name, composed, before, factors)
         branch = [before._replace(name=f"{name}.branch", bytes_each=1)] if model.activation == "xielu" else []
         return kept + branch
     if model.gated:
@@ -195,6 +192,15 @@ def cast_gradient(ctx: Context, name: str, before: Tensor) -> Tensor:
 def composed_activation(ctx: Context, kind: str = "") -> Composed | None:
     """How the MLP's activation, or one of another kind, is composed, where it is."""
     return COMPOSED_ACTIVATIONS.get(kind or ctx.model.activation) if ctx.kernels.activation == "eager" else None
+
+
+def intermediates(
+    ctx: Context, name: str, composed: Composed, before: Tensor, further: tuple[float, ...] = ()
+) -> list[Tensor]:
+    """What a composed activation keeps, each as large as what it reads; ``further`` tensors by their bytes per element
+    are kept behind it."""
+    each = [*[wide_bytes(ctx, composed)] * (composed.kept - 1), ctx.activation, *further]
+    return [before._replace(name=f"{name}.intermediate_{i}", bytes_each=size) for i, size in enumerate(each)]
 
 
 def wide_bytes(ctx: Context, composed: Composed) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
-from distsim.layers.mlp import composed_activation, wide_bytes
+from distsim.layers.mlp import composed_activation, intermediates
 from distsim.layers.names import PREACTIVATION, TRANSFORM
 from distsim.layers.norm import norm
 from distsim.layers.pointwise import pointwise
@@ -50,8 +50,7 @@ def transform(ctx: Context) -> list[Operation]:
     kind, normed = out.transform_activation or model.activation, before._replace(name="head.transform.activated")
     composed, kept = composed_activation(ctx, kind), [normed] if kind == "relu" else [before]
     if composed is not None:
-        wide = [wide_bytes(ctx, composed)] * (composed.kept - 1) + [act]
-        kept = [before._replace(name=f"{TRANSFORM}.intermediate_{i}", bytes_each=one) for i, one in enumerate(wide)]
+        kept = intermediates(ctx, TRANSFORM, composed, before)
     found = [
         linear(ctx, "head.transform", rows, hidden, width, source, bias=bias, sharded=False, cast_input=True),
         pointwise("head.transform.activation", kept[0], "activation", tuple(kept)),

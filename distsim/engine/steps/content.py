@@ -15,18 +15,15 @@ from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.beside import beside_products
 from distsim.engine.steps.compose import EXCHANGES, MicroBatch, layout_numbers, sharded_seconds, waiting_seconds
-from distsim.engine.steps.copies import copied, copies_left, free_seconds, loses_to_copies
-from distsim.engine.steps.passes import Beside, Content, Unit
+from distsim.engine.steps.copies import free_seconds, loses_to_copies
+from distsim.engine.steps.pass_exchanges import Priced, Seconds, copies_of, hidden_of, sends_of
+from distsim.engine.steps.passes import Content, Unit
 from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds
 from distsim.engine.steps.weight_gradients import share_of, weight_seconds
-from distsim.formulas.step import exposed_seconds, paced_seconds
+from distsim.formulas.step import LEAST_SECONDS, paced_seconds
 
 MOST_UNITS = 64
 """Embedding, layers (grouped where there are more) and head of one chunk."""
-Priced = tuple[Flow, float]
-"""An exchange and its share of a total of seconds."""
-Seconds = tuple[float, float]
-"""Forward and backward."""
 NONE: Seconds = (0.0, 0.0)  # of what a stage does not have
 
 
@@ -96,78 +93,18 @@ def content_of(
     }
     forward, m = forward * own, layout.micro_batches / own if own else float("inf")
     beside, waits = ([*map(float, of(numbers, m, timing))] for of in (sharded_seconds, waiting_seconds))
-    gathers, reduces = _hidden(parts["data_parallel"], beside, waits, forward, batch, timing, flows)
+    backward = forward * float(batch.backward) / max(float(batch.forward), LEAST_SECONDS)
+    gathers, reduces = hidden_of(parts["data_parallel"], beside, waits, (forward, backward), timing, flows)
     lost = timing["exposed_fraction"] * loses_to_copies(setup)
-    backward = forward * float(batch.backward) / max(float(batch.forward), 1e-30)
     moved = (gathers[0],), (gathers[1], reduces)
     passes = [
         float(free_seconds(computed, sum(one.exposed + one.hidden for one in some), sum(one.exposed for one in some),
                            numbers["one_link"]))
         for computed, some in zip((forward, backward), moved, strict=True)
     ]  # fmt: skip
-    copies = _copies(parts["offload"], numbers, m, passes, lost, flows)
-    sent = dict.fromkeys(("forward", "backward"), 0.0)
-    between = [*flows["pp_forward"], *flows["pp_backward"], *flows["vocab"], *flows["vocab_beside"]]
-    for flow, seconds in between:
-        sent[flow.phase] += seconds
-    total = sum(sent.values())
-    sends = [
-        Beside(parts["pipeline_transfer"] * (sent[phase] / total if total else 0.5), 0.0, longest_first(between, phase))
-        for phase in ("forward", "backward")
-    ]
-    return Content(units, gathers, reduces, copies, (sends[0], sends[1]), parts["other"], float(batch.trailing) * own)
-
-
-def _hidden(
-    exposed: float, beside: Sequence[float], waits: Sequence[float], forward: float, batch: MicroBatch,
-    timing: Mapping[str, float], flows: Mapping[str, Sequence[Priced]],
-) -> tuple[tuple[Beside, Beside], Beside]:  # fmt: skip
-    """Which part of the exposed data parallel time falls on which pass: as each alone would leave it of what runs
-    ``beside`` computation (gathers of both passes, reductions), and all of what ``waits``."""
-    backward, never = forward * float(batch.backward) / max(float(batch.forward), 1e-30), timing["exposed_fraction"]
-    first, gathered, both = (
-        float(exposed_seconds(size, computed, never)) + wait
-        for size, computed, wait in ((beside[0], forward, waits[0]), (beside[1], backward, waits[1]),
-                                     (beside[1] + beside[2], backward, waits[1] + waits[2]))
-    )  # fmt: skip
-    gathers = [size + wait for size, wait in zip(beside, waits, strict=True)]
-    before = min(first * exposed / (first + both), gathers[0]) if first + both else 0.0
-    after = exposed - before
-    part = gathered / both if both else 0.0  # reductions trail behind what is gathered
-    ahead, behind, reduces = ([*flows[first], *flows[other]] for first, other in (
-        ("gather_forward", "dp_forward"), ("gather_backward", "dp_backward"), ("reduce_each", "dp_reduce")
-    ))  # fmt: skip
-    return (
-        (Beside(before, gathers[0] - before, longest_first(ahead)),
-         Beside(after * part, max(0.0, gathers[1] - after * part), longest_first(behind))),
-        Beside(after * (1 - part), max(0.0, gathers[2] - after * (1 - part)), longest_first(reduces)),
-    )  # fmt: skip
-
-
-def _copies(
-    exposed: float, numbers: Mapping[str, Any], m: float, passes: Sequence[float], lost: float,
-    flows: Mapping[str, Sequence[Priced]],
-) -> tuple[Beside, Beside]:  # fmt: skip
-    """Which part of the exposed copies falls on which of the ``passes``, as long as these are: as each alone would
-    leave it."""
-    waits = dict.fromkeys(PHASES[:2], 0.0)
-    for flow, seconds in flows["offload_waited"]:
-        waits[flow.phase] += seconds / m
-    left = copies_left(numbers, m, passes, lost)
-    alone = [float(one) + wait for one, wait in zip(left, waits.values(), strict=True)]
-    scale = exposed / sum(alone) if sum(alone) else 0.0
-    found = [
-        Beside(mine * scale, max(0.0, float(size) + waits[phase] - mine * scale),
-               longest_first([*flows[f"offload_{phase}"], *flows["offload_waited"]], phase))
-        for phase, mine, size in zip(waits, alone, copied(numbers, m), strict=True)
-    ]  # fmt: skip
-    return found[0], found[1]
-
-
-def longest_first(flows: Iterable[Priced], phase: str = "") -> tuple[Flow, ...]:
-    """Exchanges, of one phase where it is named, the longest first."""
-    found = [priced for priced in flows if not phase or priced[0].phase == phase]
-    return tuple(flow for flow, _ in sorted(found, key=lambda priced: -priced[1]))
+    copies = copies_of(parts["offload"], numbers, m, passes, lost, flows)
+    sends = sends_of(parts["pipeline_transfer"], flows)
+    return Content(units, gathers, reduces, copies, sends, parts["other"], float(batch.trailing) * own)
 
 
 def priced_blocks(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> dict[str, Seconds]:

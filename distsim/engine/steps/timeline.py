@@ -21,7 +21,8 @@ from distsim.engine.jobs.stages import Stage, folded
 from distsim.engine.steps.after import AfterLast, Hiding, after_last
 from distsim.engine.steps.compose import layout_numbers, micro_batch, own_numbers, stage_numbers
 from distsim.engine.steps.composed import ComposedStep
-from distsim.engine.steps.content import Piece, Priced, content_of, longest_first, pieces_of, priced_blocks
+from distsim.engine.steps.content import Piece, content_of, pieces_of, priced_blocks
+from distsim.engine.steps.pass_exchanges import Priced, longest_first
 from distsim.engine.steps.passes import (
     REDUCE,
     Beside,
