@@ -12,7 +12,7 @@ from distsim.engine.exchanges.data import data_flows
 from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
-from distsim.engine.kernels.attention_rates import FLASH_BACKWARD_SHARE, attention_rates
+from distsim.engine.kernels.attention_rates import FLASH_BACKWARD_SHARE
 from distsim.engine.kernels.compute import Chip, stage_compute
 from distsim.engine.kernels.launches import launches
 from distsim.engine.kernels.passes import moved_bytes
@@ -193,16 +193,16 @@ def test_metas_chips_have_metas_limits() -> None:
 
 def test_torch_attends_on_amd_with_a_portable_kernel() -> None:
     own, portable = (_setup(gpu="mi300x", framework=name) for name in ("megatron-core", "kempnerforge"))
-    assert attention_rates(own) == (1.0, FLASH_BACKWARD_SHARE)
-    assert attention_rates(portable) == pytest.approx((0.7, 0.24 * FLASH_BACKWARD_SHARE))
-    assert attention_rates(_setup(framework="kempnerforge")) == (1.0, 0.87)
+    assert Chip(own).attention == (1.0, FLASH_BACKWARD_SHARE)
+    assert Chip(portable).attention == pytest.approx((0.7, 0.24 * FLASH_BACKWARD_SHARE))
+    assert Chip(_setup(framework="kempnerforge")).attention == (1.0, 0.87)
 
 
 def test_older_attention_is_as_slow_on_slower_units() -> None:
     """An H20 has Hopper's units with a quarter of their rate. FlashAttention-2 reaches 66 and 84 TFLOP/s there,
     FlashAttention-3 108 and 126 (Dao-AILab/flash-attention issue 1310: 2,048 tokens, width 128, causal and not)."""
     fast, slow = (_setup(gpu=name, framework="deepspeed", zero=3, seq=8192) for name in ("h100-sxm", "h20"))
-    assert attention_rates(slow)[0] == attention_rates(fast)[0]
+    assert Chip(slow).attention[0] == Chip(fast).attention[0]
     assert OLDER_ATTENTION["flash-2"][1] == pytest.approx((66 / 108 + 84 / 126) / 2, rel=0.11)
     job = {"model": "llama-2-7b", "gpu": "h20", "gpus": 8, "zero": 3, "seq": 8192, "framework": "deepspeed"}
     assert distsim.step(**job).seconds < distsim.step(**job, attention="eager").seconds

@@ -9,7 +9,7 @@ import pytest
 from distsim import catalog
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
-from distsim.engine.kernels.attention_rates import FLASH_BACKWARD_SHARE, attention_rates
+from distsim.engine.kernels.attention_rates import FLASH_BACKWARD_SHARE
 from distsim.engine.kernels.chip import Chip, grid_kernels
 from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.runs.setup import setup_of
@@ -25,7 +25,7 @@ ROW = {"id": "x", "year": "2025", "model": "llama-3-8b", "gpu": "tpu-v6e", "n_gp
 @pytest.mark.parametrize(("gpu", "products"), [("tpu-v5p", 7), ("tpu-v5e", 7), ("tpu-v6e", 5), ("h100-sxm", 5)])
 def test_backward_takes_scores_twice_unless_it_is_fused(gpu: str, products: int) -> None:
     setup = resolve(Job(model="llama-3-8b", gpu=gpu, framework="maxtext"))
-    forward, backward = attention_rates(setup)
+    forward, backward = Chip(setup).attention
     share = backward / forward / (FLASH_BACKWARD_SHARE if gpu != "h100-sxm" else backward / forward)
     assert share == pytest.approx(5 / products)
     assert catalog.load("gpus", gpu).chip.attention_products in (products, None)
@@ -109,7 +109,7 @@ def test_backward_kernels_by_chip() -> None:
 def test_a_fused_backward_that_notes_tell(gpu: str, notes: str, products: int | None) -> None:
     setup = setup_of(Run({**ROW, "framework": "maxtext", "gpu": gpu, "notes": notes}, 1))
     assert setup.kernels.attention_products == products
-    forward, backward = attention_rates(setup)
+    forward, backward = Chip(setup).attention
     expected = 5 / (products or setup.accelerator.chip.attention_products or 5)
     if gpu != "h100-sxm":
         assert backward / forward / FLASH_BACKWARD_SHARE == pytest.approx(expected)

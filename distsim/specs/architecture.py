@@ -74,6 +74,9 @@ class Architecture(Sourced):
     """Whether products of rows that do not start at whole 16 bytes are limited by the units' clock, not by a share."""
     attention_age: Annotated[int, Once(Field(ge=0, le=2))] = 0
     """How many architectures newer than those that FlashAttention-2 was written for."""
+    older_per_clock: MaybePositive = None
+    """FLOP of products a clock of the unit on which the first FlashAttention was held against the second; None where
+    its share of the rate is taken as it is."""
     own_backward_share: MaybePositive = None
     """Rate of the backward of flash attention written for the chip over its forward's, where it is not the usual."""
     torch_attention_forward: Share = 1.0

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from distsim.architectures import traits_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.formulas.attention import waiting_share
 from distsim.formulas.compute import (
     BACKWARD_PRODUCTS,
     FULL_WIDTH,
@@ -20,6 +21,8 @@ FP32_PRODUCTS = 3
 """Products on TF32 units that stand for one in fp32 in torch's memory-efficient kernel, the only one that takes fp32,
 from Ampere on (OpMultiplyAddFastF32 in its gemm_kernel_utils.h; NVIDIA CUTLASS, example 27), whether or not a program
 allows TF32. Its instructions are A100's and its softmax is little beside them: FlashAttention-2's shares are taken."""
+HELD_UP = ("flash-1", "triton")
+"""Kernels whose products wait for softmax and for what they read."""
 NARROW_ATTENTION = {
     ("fp8", 16): ((1.29, 1.06), (1.50, 1.62)), ("fp8", 32): ((1.52, 1.18), (1.73, 1.76)),
     ("mxfp8", 16): ((1.20, 0.94), (1.38, 1.27)), ("mxfp8", 32): ((1.36, 0.95), (1.57, 1.36)),
@@ -41,15 +44,15 @@ columns of 33/32 bytes (NVIDIA/TransformerEngine, Float8CurrentScaling and MXFP8
 bits, NVTE_DPA_FP8CS_O_in_F16=1 in mlcommons/training_results_v5.1 NVIDIA config_common_fp8attn.sh)."""
 
 
-def attention_rates(setup: Setup) -> tuple[float, float]:
-    """Shares of the best measured rate of products, forward and backward."""
-    return _rates_of(setup, setup.kernels.attention_kernel)
+def attention_rates(setup: Setup, unit_rate: float) -> tuple[float, float]:
+    """Shares of the best measured rate of products, forward and backward; ``unit_rate`` is that of one unit."""
+    return _rates_of(setup, setup.kernels.attention_kernel, unit_rate)
 
 
-def portable_rates(setup: Setup) -> tuple[float, float]:
+def portable_rates(setup: Setup, unit_rate: float) -> tuple[float, float]:
     """The same of the kernel that torch takes where the chip's own does not take the heads."""
     kernel = setup.kernels.attention_kernel
-    return _rates_of(setup, "flash-2" if kernel in ("own", "sdpa") else kernel)
+    return _rates_of(setup, "flash-2" if kernel in ("own", "sdpa") else kernel, unit_rate)
 
 
 def own_width(setup: Setup) -> float:
@@ -58,9 +61,9 @@ def own_width(setup: Setup) -> float:
     return traits_of(setup.accelerator).torch_own_width if chosen else math.inf
 
 
-def _rates_of(setup: Setup, kernel: str) -> tuple[float, float]:
+def _rates_of(setup: Setup, kernel: str, unit_rate: float) -> tuple[float, float]:
     traits = traits_of(setup.accelerator)
-    share = OLDER_ATTENTION[kernel][traits.attention_age]
+    share = _share_of(setup, kernel, unit_rate)
     backward = (traits.own_backward_share if kernel == "own" else None) or FLASH_BACKWARD_SHARE
     torchs = setup.kernels.sdpa or kernel == "flex"  # both compiled by Triton there
     portable = (traits.torch_attention_forward, traits.torch_attention_backward) if torchs else (1.0, 1.0)
@@ -80,19 +83,32 @@ def fp32_rates(setup: Setup, rate: float, tf32: float) -> tuple[float, float]:
     return share, share * FLASH_BACKWARD_SHARE
 
 
-def efficient_rates(setup: Setup) -> tuple[float, float]:
+def efficient_rates(setup: Setup, unit_rate: float) -> tuple[float, float]:
     """Forward's and backward's rates of torch's memory-efficient kernel: those of the first FlashAttention, which is of
     its age and as fast."""
-    share = OLDER_ATTENTION["flash-1"][_age(setup)]
+    share = _share_of(setup, "flash-1", unit_rate)
     return share, share * FLASH_BACKWARD_SHARE
 
 
-def masked_rates(setup: Setup) -> tuple[float, float]:
+def masked_rates(setup: Setup, unit_rate: float) -> tuple[float, float]:
     """Forward's and backward's rates beside a dense mask: where torch takes cuDNN, it does so with a mask, too."""
     if setup.kernels.attention_kernel != "own" or not _age(setup):
-        return efficient_rates(setup)
-    forward, backward = attention_rates(setup)
+        return efficient_rates(setup, unit_rate)
+    forward, backward = attention_rates(setup, unit_rate)
     return forward * MASKED_SHARES[0], backward * MASKED_SHARES[1]
+
+
+def _share_of(setup: Setup, kernel: str, unit_rate: float) -> float:
+    """Rate of a kernel over one written for the chip. Graphics cards multiply less a clock than an A100, and wait as
+    long for the rest; newer chips have shares of their own, and whether Volta's and Turing's kernels wait as long
+    nobody measured."""
+    traits, clock = traits_of(setup.accelerator), setup.accelerator.chip.clock
+    share = OLDER_ATTENTION[kernel][traits.attention_age]
+    if kernel not in HELD_UP or traits.attention_age or traits.flash_attention != "all":
+        return share
+    if not traits.older_per_clock or not clock:
+        return share
+    return float(waiting_share(share, traits.older_per_clock, unit_rate / float(clock)))
 
 
 def _age(setup: Setup) -> int:

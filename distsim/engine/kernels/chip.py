@@ -85,8 +85,10 @@ class Chip:
         """Kernels of attention, over large products."""
         tf32 = setup.accelerator.peak.tf32
         exactly = fp32_rates(setup, self.rate, tf32 * share) if _in_three(setup) and tf32 else None
-        self.attention, self.efficient = exactly or attention_rates(setup), exactly or efficient_rates(setup)
-        self.masked, self.portable = exactly or masked_rates(setup), exactly or portable_rates(setup)
+        each = unit_rate(setup.accelerator, self.rate)
+        self.attention = exactly or attention_rates(setup, each)
+        self.efficient = exactly or efficient_rates(setup, each)
+        self.masked, self.portable = exactly or masked_rates(setup, each), exactly or portable_rates(setup, each)
         self.own_width = own_width(setup)
         self.narrow_attention = narrow_attention(setup)
         self.sdpa = setup.kernels.sdpa and setup.precision.activation_bytes <= FLASH_BYTES
@@ -101,7 +103,7 @@ class Chip:
             limit = power_limited_share(chip.power, chip.rated_power, _idle_fraction(chip))
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
         self.scan_rate = self.rate * SCAN_SHARE * self.traits.scan_share
-        self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
+        self.unit_rate = unit_rate(chip, self.rate)
 
     def _passes(self, setup: Setup) -> None:
         """Memory, as kernels meet it that compute little."""
@@ -118,6 +120,11 @@ class Chip:
         self.units, self.array, self.cores = inside.units or DEFAULT_UNITS, inside.array or 0, inside.cores or 1
         self.exponentials = inside.exponentials or USUAL_EXPONENTIALS
         self.cache = float(inside.cache or 0)
+
+
+def unit_rate(chip: Accelerator, rate: float) -> float:
+    """FLOP/s of one unit of a chip that does ``rate``; an A100's where the number of units is not known."""
+    return rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
 
 def grid_kernels(setup: Setup) -> int:

@@ -152,5 +152,6 @@ _DENSE_MASK = re.compile(affirmed("dense (?:attention |causal )?mask"), re.IGNOR
 
 def masks_densely(run: Run) -> bool:
     """Whether notes tell that attention is given a mask of all queries and keys, as compiled models of transformers
-    give it from 4.53 of June 2025 on, with torch before 2.14 (its masking_utils.py, _ignore_causal_mask_sdpa)."""
+    give it from 4.53 of June 2025 on, with torch before 2.14, and all of 4.53.1 to 4.57 without mask and cache of
+    their own (its masking_utils.py, _ignore_causal_mask_sdpa and find_packed_sequence_indices)."""
     return hit(_DENSE_MASK, run.notes) is not None
