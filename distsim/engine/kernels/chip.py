@@ -104,6 +104,9 @@ class Chip:
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
         self.scan_rate = self.rate * SCAN_SHARE * self.traits.scan_share
         self.unit_rate = unit_rate(chip, self.rate)
+        if not self.traits.attention_age and self.traits.older_per_clock and chip.chip.clock:
+            # exponentials and edges of blocks take clocks, of which graphics cards do more a second than an A100
+            self.unit_rate *= ATTENTION_HALF_RATE / (self.traits.older_per_clock * float(chip.chip.clock))
 
     def _passes(self, setup: Setup) -> None:
         """Memory, as kernels meet it that compute little."""
