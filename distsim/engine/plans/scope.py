@@ -13,8 +13,9 @@ from distsim.engine.jobs.flops import active_parameters, model_flops
 from distsim.engine.jobs.framework_notes import narrow_by_default
 from distsim.engine.jobs.graphs import OPEN
 from distsim.engine.jobs.hardware import limited
-from distsim.engine.jobs.lacking import other_software, unit_refusal, unnamed_software
+from distsim.engine.jobs.lacking import other_software, unit_refusal, unnamed_software, wide_units
 from distsim.engine.jobs.models import LoadedModel, length_notes, without_effect
+from distsim.engine.jobs.profile import usual_sixteen
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tuning import tuning_notes
@@ -55,6 +56,7 @@ class Scope:
         job = request.terms.job.model_copy(update={**first, "zero": lowest or None, **OPEN})
         setup = resolve(job)
         self.flops_per_token = float(model_flops(setup))
+        self._math = setup.precision.math
         self._idle = without_effect(setup.model, job, setup.kernels)
         self._lengths = [*length_notes(setup.model, setup.layout), *narrow_by_default(setup)]
         self._tuning = tuning_notes(setup.tuning, setup.model, setup.kernels, setup.framework, setup.precision, job)
@@ -85,7 +87,8 @@ class Scope:
             told.append(f"no {new}{' or '.join(lacking)} price is known for what you asked for: no option uses one")
         told += self._beyond()
         if self.open_sizes:
-            told.append(_sizes_words(sizes, self.request.wish.dollars is not None))
+            more = max(sizes) > max(size for _, size in self.places())
+            told.append(_sizes_words(sizes, self.request.wish.dollars is not None, more))
         if not self.request.sizes and any(max(self._needed(name)) > LARGEST_CLUSTER for name in self.clusters):
             told.append(f"only sizes up to {LARGEST_CLUSTER:,} accelerators are tried; --gpus tries others")
         return told
@@ -127,18 +130,22 @@ class Scope:
 
     def _needed(self, cluster: str) -> set[int]:
         """Powers of two around what keeps to the deadline at the usual utilisation."""
-        peak = catalog.load("gpus", catalog.load("clusters", cluster).gpu).peak.bf16
+        chip = catalog.load("gpus", catalog.load("clusters", cluster).gpu)
+        math = self._math if self.request.terms.job.precision else usual_sixteen(chip, self._math)
+        units = wide_units(chip.peak, math)
         seconds = (self.request.wish.days or USUAL_DAYS) * DAY
-        need = self.flops_per_token * self.request.tokens / (seconds * USUAL_UTILISATION * (peak or GIGA))
+        peak = getattr(chip.peak, units) if units else GIGA
+        need = self.flops_per_token * self.request.tokens / (seconds * USUAL_UTILISATION * peak)
         return {2 ** max(round(need * factor - 1).bit_length(), 0) for factor in SIZES}
 
 
-def _sizes_words(sizes: Sequence[int], bound: bool) -> str:
-    """Which sizes are tried where neither they nor a deadline are given; ``bound`` by a budget."""
+def _sizes_words(sizes: Sequence[int], bound: bool, more: bool) -> str:
+    """Which sizes are tried where neither they nor a deadline are given; ``bound`` by a budget, ``more`` for memory."""
+    up = ", and more where no layout fits so few" if more else ""
     down = ", and fewer where those exceed the budget and fewer may not" if bound else ""
     return (
-        f"no deadline given: trying {least_to_most(sizes)} accelerators, sized for about {USUAL_DAYS:g} days{down}; "
-        "--deadline or --gpus tries others"
+        f"no deadline given: trying {least_to_most(sizes)} accelerators, sized for about {USUAL_DAYS:g} days"
+        f"{up}{down}; --deadline or --gpus tries others"
     )
 
 
