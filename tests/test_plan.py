@@ -530,6 +530,15 @@ def test_days_follow_from_steps_and_spare_nodes_are_priced_apart() -> None:
     assert "failures llama-3 states no repair time" in none.stderr
 
 
+def test_days_count_the_slowest_of_the_accelerators() -> None:
+    made = distsim.plan("llama-2-7b", "100B", gpu="h100-sxm", gpus=64, provider="nebius", stragglers="3%", tp=1, pp=1)
+    told = made.options[0].to_dict()
+    steps = 100e9 / (told["global_batch"] * told["layout"]["seq"])
+    slow = told["step_seconds"] * told["pace"] * told["straggler_stretch"]
+    assert told["straggler_stretch"] > 1.05
+    assert told["days"] * 86_400 == pytest.approx(steps * slow / told["goodput"], rel=1e-6)
+
+
 def test_a_spare_is_an_instance_where_the_job_is_on_one_that_is_less_than_a_node() -> None:
     asked = ("gpt2", "--tokens", "1B", "--gpu", "h100-sxm", "--gpus", "1", "--provider", "vast-ai", "--spares", "1")
     option = json.loads(run(*asked, "--json").stdout)["options"][0]

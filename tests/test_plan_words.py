@@ -234,6 +234,10 @@ def test_what_an_owned_hour_is_made_of() -> None:
     told = " ".join(run(*words).stdout.split())
     assert "depreciation, $" in told
     assert "hall, $" in told
+    terms = " ".join(run(*words, "--explain").stdout.split())
+    for name in ("depreciation", "upkeep", "hall"):  # which the sentence has per hour in use
+        (owned,) = re.findall(rf" {name}, per hour owned ([\d.]+) USD/h", terms)
+        assert float(owned) == pytest.approx(parts[name] * 0.85, rel=1e-5)
     assert "all 64 of them cost $" in told
     assert "months old, network included" in told
 

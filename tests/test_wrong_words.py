@@ -59,6 +59,17 @@ def test_a_name_that_is_empty_is_told(name: str, capsys: pytest.CaptureFixture[s
     assert "the name is empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [
+    ["memory", "llama-7b", "--job", ""], ["step", "llama-7b", "--trace="], ["search", "llama-7b", "--csv", ""],
+    ["pipeline", "--order", "", "--stages", "2"], ["calibrate", "--nccl-tests", ""], ["memory", "llama-7b", "--tp", ""],
+])  # fmt: skip
+def test_an_option_without_text_is_told(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A shell's unset variable was taken for the folder one works in."""
+    flag = next(word for word in words if word.startswith("--")).removesuffix("=")
+    assert run(words) == 2
+    assert capsys.readouterr().err == f"error: {flag} is empty\n  give a value, or leave it out\n"
+
+
 @pytest.mark.parametrize("words", [one[0] for one in ERRORS[:4]])
 def test_degrees_that_are_offered_run(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(words.split())

@@ -140,6 +140,11 @@ def _call(name: str, arguments: list[str]) -> int:
     if "--help" not in arguments:  # which needs no pydantic
         spare_search()
     module = importlib.import_module(f"distsim.cli.{name}")
+    if any(not word or word.endswith("=") for word in arguments):
+        from distsim.cli.misuse import refuse_empty
+        from distsim.cli.narrow import flags_of
+
+        refuse_empty(flags_of(getattr(module, name)), arguments)
     function = narrowed(getattr(module, name), arguments)
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     wants_words = getattr(module, "NO_ARGS_IS_HELP", False)

@@ -105,7 +105,7 @@ def ownership(
     each = _standing(price, rated_watts or watts_per_gpu, facility, figures)
     standing = sum(each.values())
     worn = figures.use(
-        "depreciation", money.depreciation_dollars_per_hour, price=price,
+        "depreciation, per hour owned", money.depreciation_dollars_per_hour, price=price,
         residual_fraction=facility.residual_fraction, lifetime_years=facility.lifetime_years,
     )  # fmt: skip
     owned = figures.use(
@@ -131,13 +131,13 @@ def ownership(
 def _standing(price: float, rated_watts: float, facility: Facility, figures: Figures) -> dict[str, float]:
     """What a machine costs in every hour, in use or not; interest where the house states a rate."""
     found = {
-        "upkeep": figures.use("upkeep", money.upkeep_dollars_per_hour, price=price,
+        "upkeep": figures.use("upkeep, per hour owned", money.upkeep_dollars_per_hour, price=price,
                               upkeep_fraction_per_year=facility.upkeep_fraction),
-        "hall": figures.use("hall", money.hall_dollars_per_hour, rated_watts=rated_watts,
+        "hall": figures.use("hall, per hour owned", money.hall_dollars_per_hour, rated_watts=rated_watts,
                             usd_per_kw_month=facility.usd_per_kw_month or 0.0),
     }  # fmt: skip
     if facility.interest:
-        found["interest"] = figures.use("interest", money.interest_dollars_per_hour, price=price,
+        found["interest"] = figures.use("interest, per hour owned", money.interest_dollars_per_hour, price=price,
                                         residual_fraction=facility.residual_fraction,
                                         interest_per_year=facility.interest)  # fmt: skip
     return {name: float(cost) for name, cost in found.items()}

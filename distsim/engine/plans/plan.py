@@ -230,6 +230,7 @@ class Option:
             "dollars": self.dollars, "dollars_interval": self.interval(self.dollars),
             "committed_dollars": self.committed_dollars, "payable_dollars": self.payable_dollars,
             "spare_dollars": self.spare_dollars, "pace": one.goodput.pace,
+            "straggler_stretch": one.goodput.straggler_stretch,
             "energy_kwh": self.energy_kwh, "energy_kwh_interval": self.interval(self.energy_kwh),
             "tonnes_co2e": self.tonnes_co2e, "goodput": one.goodput.fraction,
             "tokens_per_dollar": self.tokens_per_dollar, "tokens_per_dollar_interval": {
