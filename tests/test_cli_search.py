@@ -373,10 +373,14 @@ def test_an_interrupt_tells_what_there_is_and_writes_no_file(
         add(kept, block)
 
     monkeypatch.setattr(Kept, "add", stopped)
-    assert run(["search", *SMALL, "--all", "all.csv"]) == (0 if blocks else 1)
+    assert run(["search", *SMALL, "--all", "all.csv", "--csv", "ranked.csv"]) == 130
     out, err = capsys.readouterr()
-    assert "until interrupted" in out and "all.csv is not written" in err and not list(tmp_path.iterdir())
+    assert "until interrupted" in out and not list(tmp_path.iterdir())
+    assert "all.csv is not written" in err and "ranked.csv is not written" in err
     assert ("Best: distsim step" if blocks else "Interrupted before") in out
+    seen.clear()
+    assert run(["search", *SMALL, "--vary", "gpu.memory", "40GB,80GB", "--json"]) == 130
+    assert json.loads(capsys.readouterr().out)["interrupted"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -28,6 +28,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 UNREAD = 141
 """Exit code as shells have it of a program that a broken pipe ends: 128 and SIGPIPE."""
+INTERRUPTED = 130
+"""As shells have it of one that Ctrl-C ends: 128 and SIGINT."""
 EXAMPLES = (
     "distsim memory llama-7b --zero 2",
     "distsim pipeline --stages 4 --micro 8",
@@ -70,7 +72,7 @@ def run(arguments: list[str]) -> int:
         return _unread()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
 
 
 def _answered(arguments: list[str]) -> int:
