@@ -51,6 +51,8 @@ def test_a_path_is_a_model(tmp_path: Path) -> None:
         ("llama-7b", {"gpuss": 8}, "unknown field 'gpuss'"),
         ("llama-7b", {"gpus": "many"}, "gpus .many. is not a whole number"),
         ("llama-7b", {"compile": "maybe"}, "compile .maybe. is not true or false"),
+        ("llama-7b", {"gpus": numpy.bool_(True)}, "gpus takes a value, not true"),
+        ("llama-7b", {"gpus": b"8"}, "gpus b'8' is neither text nor a number"),
     ],
 )
 def test_what_is_no_job_is_told(given: Any, options: dict[str, Any], told: str) -> None:
@@ -180,6 +182,8 @@ def test_measured_runs_are_replayed(tmp_path: Path) -> None:
         (distsim.search, {"tpp": 2}, "no option tpp"),
         (distsim.search, {"jobs": 2}, "no option jobs\n  only the command line has it"),
         (distsim.plan, {"tokens": "1T", "jobs": 2}, "no option jobs\n  only the command line has it"),
+        (distsim.plan, {"tokens": "1T", "top": 3}, r"only the command line .* plan.options has all"),
+        (distsim.plan, {"tokens": "1T", "seed": 3}, r"plan.campaigns\(seed\) takes it"),
         (distsim.search, {"vary": ["seq", "1..2"]}, "no option vary\n  .* call it once for each value"),
         (distsim.search, {"tp": "x"}, "neither a whole number nor a range"),
         (distsim.search, {"tp_mode": "2d"}, "a search does not take tp_mode"),
