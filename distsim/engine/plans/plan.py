@@ -193,12 +193,14 @@ class Option:
     @property
     def spare_dollars(self) -> float:
         """What the spares would cost at the same rate, where whoever rents the others pays for them too: of a
-        reservation over its whole terms; of machines to buy, further systems for what the bought ones cannot hold."""
+        reservation over its whole terms. Of machines that are bought, or rented, by racks, further ones for what those
+        that the run has cannot hold."""
+        paid, together = self.billed_gpus, self.quote.gpus_per_instance
+        if self.quote.owned:
+            paid, together = self.bought_gpus, self.quote.bought_together
         spares = self.candidate.goodput.spares
-        if spares and self.quote.owned:
-            beyond = spares * self.spare_gpus - (self.bought_gpus - self.candidate.gpus)
-            return float(round_up(max(beyond, 0), self.quote.bought_together)) * self.quote.bought_dollars
-        return self.payable_dollars * spares * self.spare_gpus / self.billed_gpus if spares else 0.0
+        beyond = spares * self.spare_gpus - (paid - self.candidate.gpus) if spares else 0
+        return float(round_up(max(beyond, 0), together)) * self.payable_dollars / paid
 
     @property
     def interruptions(self) -> float:
