@@ -326,6 +326,9 @@ def test_advice_on_a_search_makes_it_fit_or_quick_enough() -> None:
     [quick] = distsim.advise(distsim.search("llama-7b", **SEARCH, within=0.3))
     assert quick.seconds <= 0.3 and quick.options["gpus"] > 8
     assert distsim.advise(distsim.search("llama-7b", **SEARCH)) == []
+    plain: dict[str, Any] = {"gpu": "h100-sxm", "tp": 1, "pp": 1, "cp": 1, "zero": 1, "recompute": "none"}
+    [many] = distsim.advise(distsim.search("gpt2", gpus=1, global_batch=4096, within="0.15s", **plain))
+    assert many.options["gpus"] == 128 and many.seconds <= 0.15  # more than 16 times as many, as far as more gain
 
 
 def test_reports_of_everything_are_short() -> None:
