@@ -166,12 +166,13 @@ def _price(purchase: Purchase, facility: Facility, figures: Figures) -> float:
 
 
 def _years(price: float, running: float, rent: float, facility: Facility) -> Sequence[Year]:
-    """Bought on the first day, sold at the end of its life."""
-    years, bought, rented = [], 0.0, 0.0
-    last = max(round(facility.lifetime_years), 1)
+    """Bought on the first day, sold at the end of its life, which may be within the last year."""
+    years, bought, rented, life = [], 0.0, 0.0, facility.lifetime_years
+    last = math.ceil(life)
     for year in range(1, last + 1):
-        sold = money.book_value(price, facility.residual_fraction, facility.lifetime_years, year) if year == last else 0
-        buying = running + (price if year == 1 else 0.0) - sold
-        bought, rented = bought + buying, rented + rent
-        years.append(Year(year, buying, rent, bought, rented))
+        part = min(life - (year - 1), 1.0)
+        sold = money.book_value(price, facility.residual_fraction, life, life) if year == last else 0
+        buying = running * part + (price if year == 1 else 0.0) - sold
+        bought, rented = bought + buying, rented + rent * part
+        years.append(Year(year, buying, rent * part, bought, rented))
     return years
