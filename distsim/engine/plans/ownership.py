@@ -50,6 +50,8 @@ class Ownership:
     """How many are sold together."""
     ends: tuple[float, float] = (0.0, 0.0)
     """Between which the price lies by what its sources say."""
+    life: float = 0.0
+    """Years until it is sold."""
 
     @property
     def rented(self) -> bool:
@@ -124,7 +126,7 @@ def ownership(
     return Ownership(
         purchase.item, purchase.date, purchase.source, price, float(owned), rent_per_hour, rent, float(months),
         tuple(years), parts, figures, purchase.gpus or 1,
-        (price * purchase.low / purchase.middle, price * purchase.high / purchase.middle),
+        (price * purchase.low / purchase.middle, price * purchase.high / purchase.middle), facility.lifetime_years,
     )  # fmt: skip
 
 
