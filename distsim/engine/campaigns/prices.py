@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distsim import catalog
+from distsim.arrays import round_up
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.cluster import Cluster
 from distsim.specs.dates import age, dated, span
@@ -235,3 +236,10 @@ def best(candidates: Sequence[Quote], cluster: str, gpus: int) -> list[Quote]:
     for one in sorted(fitting, key=lambda quote: (quote.usd_per_gpu_hour, -day(quote.date))):
         chosen.setdefault((one.provider, one.term), one)
     return list(chosen.values())
+
+
+def in_whole_units(gpus: int, used: int, domain: int, unit: int) -> int:
+    """Accelerators in whole units (systems, racks, instances) of a job that takes so many ``used`` of each domain."""
+    each = used * max(unit // domain, 1)
+    full, rest = divmod(gpus, each)
+    return int(full * round_up(each, unit) + round_up(rest, unit))

@@ -83,6 +83,9 @@ def search(
     known: Steps = {}
     best = shown.ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept, known)
     less = request.brief
+    if best:
+        first = best[0].report.setup
+        notes += filter(None, [search_money.left_idle(rents.get(int(first.layout.gpus)), first)])
     return SearchReport(
         request, base, batches, kept.evaluated, kept.fitting, kept.feasible if best else 0,
         time.perf_counter() - began, kept.limit, best,

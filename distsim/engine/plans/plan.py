@@ -8,7 +8,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.arrays import round_up
-from distsim.engine.campaigns.prices import RESERVED_YEARS, Quote
+from distsim.engine.campaigns.prices import RESERVED_YEARS, Quote, in_whole_units
 from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.steps.intervals import LEVEL
@@ -276,9 +276,7 @@ def whole_units(one: Candidate, unit: int) -> int:
     ranks take there."""
     if not one.leaves_idle:
         return int(round_up(one.gpus, unit))
-    used = one.domain_gpus * max(unit // one.domain, 1)
-    full, rest = divmod(one.gpus, used)
-    return int(full * round_up(used, unit) + round_up(rest, unit))
+    return in_whole_units(one.gpus, one.domain_gpus, one.domain, unit)
 
 
 def cheapest_first(found: Sequence[Option]) -> list[Option]:
