@@ -14,6 +14,8 @@ from distsim.engine.plans.owned import BOUGHT, owned_hour, owned_quotes
 from distsim.engine.plans.ownership import system_for
 from distsim.engine.plans.plan import Candidate, whole_units
 
+RACKS = ["plan", "llama-3.2-1b", "--tokens", "3T", "--deadline", "16d", "--tp", "1", "--pp", "1", "--cluster",
+         "gb200-nvl72"]  # fmt: skip
 RUN = ["plan", "llama-2-7b", "--tokens", "300B", "--pp", "1", "--tp", "1"]
 
 
@@ -116,6 +118,10 @@ def test_who_rents_whole_racks_pays_for_what_groups_leave_idle(tmp_path: Path) -
     (cheapest, *_) = json.loads(piped(*words, "--json").stdout)["options"]
     assert (cheapest["gpus"], cheapest["billed_gpus"]) == (1024, 16 * 72)
     assert cheapest["dollars"] == pytest.approx(16 * 72 * 24 * cheapest["days"] * 2.0)
+    sizes = [16, 32, 64, 72, 128, 144]
+    assert json.loads(piped(*RACKS, "--provider", str(mine), "--json").stdout)["sizes"] == sizes
+    assert json.loads(piped(*RACKS, "--price", "owned", "--json").stdout)["sizes"] == sizes
+    assert json.loads(piped(*RACKS, "--json").stdout)["sizes"] == [16, 32, 64, 128]  # by single trays
     full = ("plan", "llama-3-8b", "--tokens", "10B", "--cluster", "gb200-nvl72", "--provider", str(mine))
     one, half = (json.loads(piped(*full, "--gpus", gpus, "--json").stdout)["options"][0] for gpus in ("72", "36"))
     assert one["spare_dollars"] == pytest.approx(one["dollars"])  # a rack more

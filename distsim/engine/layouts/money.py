@@ -87,13 +87,11 @@ def left_idle(rent: Rent | None, setup: Setup) -> str:
     if rent is None or unit <= setup.cluster.gpus_per_node or gpus <= domain:
         return ""
     paid = in_whole_units(gpus, used, domain, unit)
+    if paid <= rent.billed_gpus:
+        return ""
     return (
-        ""
-        if paid <= rent.billed_gpus
-        else (
-            f"groups of ranks of the best layout take {used} of each {domain} accelerators: in whole instances of {unit} "
-            f"that is {paid:,}, of which dollars count {rent.billed_gpus:,}; distsim plan counts all"
-        )
+        f"groups of ranks of the best layout take {used} of each {domain} accelerators: in whole instances of "
+        f"{unit} that is {paid:,}, of which dollars count {rent.billed_gpus:,}; distsim plan counts all"
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distsim import catalog
+from distsim.arrays import round_up
 from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.campaigns.prices import RESERVED_YEARS, STALE_DAYS, Quote, cluster_file
 from distsim.engine.jobs.drives import lowest_stage, node_rates
@@ -51,6 +52,7 @@ class Scope:
         self.sold = sold_whole(offered, request.sizes)
         self.clusters, self.elsewhere = _running(asked_for(request, self.sold), request.terms.job)
         self.terms = {quote.term for quote in offered if quote.cluster in self.clusters}
+        self._units = {name: min(_unit(one) for one in offered if one.cluster == name) for name in self.clusters}
         first = {"cluster": self.clusters[0], "model": model.spec, "gpu_power": None}
         lowest = lowest_stage(request.terms.job, framework_of(request.terms.job.model_copy(update=first)).supports)
         job = request.terms.job.model_copy(update={**first, "zero": lowest or None, **OPEN})
@@ -112,12 +114,16 @@ class Scope:
         return [*self.elsewhere, *filter(None, told)]
 
     def _sizes(self, cluster: str) -> list[int]:
-        """Accelerators to try: as asked, or powers of two around what the deadline needs."""
+        """Accelerators to try: as asked, or powers of two around what the deadline needs; where these are paid for by
+        racks, also those that fill them."""
         spec: Cluster = catalog.load("clusters", cluster)
         if self.request.sizes:
             return [size for size in self.request.sizes if size <= spec.most_gpus]
+        needed, unit = self._needed(cluster), self._units[cluster]
+        if unit > spec.gpus_per_node and not spec.sliced:
+            needed |= {int(round_up(size, unit)) for size in needed}
         most = int(min(LARGEST_CLUSTER, spec.most_gpus))
-        return sorted({min(max(size, spec.gpus_per_node), most) for size in self._needed(cluster)})
+        return sorted({min(max(size, spec.gpus_per_node), most) for size in needed})
 
     def _beyond(self) -> list[str]:
         """Clusters that have fewer accelerators than are asked for, or than the deadline asks for."""
@@ -137,6 +143,11 @@ class Scope:
         peak = getattr(chip.peak, units) if units else GIGA
         need = self.flops_per_token * self.request.tokens / (seconds * USUAL_UTILISATION * peak)
         return {2 ** max(round(need * factor - 1).bit_length(), 0) for factor in SIZES}
+
+
+def _unit(quote: Quote) -> int:
+    """Accelerators that are rented out, or sold, together."""
+    return quote.bought_together if quote.owned else quote.gpus_per_instance
 
 
 def _sizes_words(sizes: Sequence[int], bound: bool, more: bool) -> str:
