@@ -332,7 +332,8 @@ def test_advice_on_a_search_makes_it_fit_or_quick_enough() -> None:
 
 
 def test_reports_of_everything_are_short() -> None:
-    for report in (distsim.pipeline(16, 128), distsim.search("llama-7b", **SEARCH).best[0]):
+    found, plan = distsim.search("llama-7b", **SEARCH), distsim.plan("gpt2", "1B", gpu="h100-sxm", gpus=8, price=2)
+    for report in (distsim.pipeline(16, 128), found.best[0], distsim.comm("gpt2", gpus=8), plan):
         assert len(repr(report)) < 120 and {report}
 
 

@@ -47,7 +47,7 @@ MANY_FAILURES, FEW_CAMPAIGNS = 2_000, 500
 """Campaigns of very many failures are alike: fewer of them are simulated."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Plan:
     """Options, cheapest first, and those that answer the wish."""
 
