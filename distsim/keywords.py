@@ -12,7 +12,7 @@ from typing import Any
 from distsim.errors import DistsimError, did_you_mean
 
 OF_COMMANDS = ("jobs", "dask", "json", "csv", "all", "diff", "vary", "report", "explain", "compare", "list",
-               "svg", "trace")  # fmt: skip
+               "svg", "trace", "top", "seed")  # fmt: skip
 """Options that only print, write files or share work, which a program does itself."""
 _WRITTEN = "in a program the report's actions have their starts and ends"
 
@@ -34,7 +34,8 @@ def _instead(name: str) -> str:
     itself = "in a program everything runs in the calling process"
     each = "in a program call it once for each"
     does = {"vary": f"{each} value", "compare": f"{each} schedule", "svg": _WRITTEN, "trace": _WRITTEN,
-            "list": "distsim pipeline --list"}.get(name, itself)  # fmt: skip
+            "list": "distsim pipeline --list", "top": "in a program plan.options has all",
+            "seed": "in a program plan.campaigns(seed) takes it"}.get(name, itself)  # fmt: skip
     return f"only the command line has it: {does}" if name in OF_COMMANDS else ""
 
 

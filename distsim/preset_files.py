@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -47,10 +48,23 @@ def written(files: Iterable[str]) -> Written:
     return Written(told)
 
 
+def toml_of(text: str) -> dict[str, Any]:
+    """What a text of TOML says. Raises TOMLDecodeError for all that is none, also where Python tells it otherwise."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        problem = "its brackets are nested too deep"
+    except ValueError:  # all that is left: Python reads no more digits than it says here
+        problem = f"a number of more than {sys.get_int_max_str_digits():,} digits"
+    raise tomllib.TOMLDecodeError(problem)
+
+
 def read_toml(file: Path) -> dict[str, Any]:
     """The TOML of one file; an error says which line."""
     try:
-        data = tomllib.loads(text_of(file))
+        data = toml_of(text_of(file))
     except tomllib.TOMLDecodeError as error:
         told = str(error)
         line = re.search(r" ?\(at line (\d+)(, column \d+)\)$", told)
@@ -70,7 +84,7 @@ def tables_of(file: Path, wanted: Callable[[str], bool]) -> dict[str, Any]:
     try:
         first, *parts = re.split(r"(?m)^(?=\[)", text_of(file))
         chosen = [one for one in parts if wanted(one[1 : one.index("]")].replace('"', ""))]
-        return tomllib.loads("".join([first, *chosen]))
+        return toml_of("".join([first, *chosen]))
     except (ValueError, OSError):  # no text, not TOML, or not that simple a file
         return read_toml(file)
 

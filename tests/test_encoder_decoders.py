@@ -127,7 +127,8 @@ def test_only_tensor_parallel_ranks_split_it(degree: str) -> None:
 
 
 def test_what_the_decoder_reads_is_said() -> None:
-    assert any("its decoder reads 128" in note for note in one_gpu("t5-base").notes)
+    assert any("its decoder reads 128 per" in note for note in one_gpu("t5-base").notes)
+    assert any("its decoder reads 2,048 per" in note for note in one_gpu("t5-base", decoder_seq=2048).notes)
 
 
 def test_mistakes_in_a_model_file(tmp_path: Path) -> None:

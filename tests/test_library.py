@@ -51,6 +51,8 @@ def test_a_path_is_a_model(tmp_path: Path) -> None:
         ("llama-7b", {"gpuss": 8}, "unknown field 'gpuss'"),
         ("llama-7b", {"gpus": "many"}, "gpus .many. is not a whole number"),
         ("llama-7b", {"compile": "maybe"}, "compile .maybe. is not true or false"),
+        ("llama-7b", {"gpus": numpy.bool_(True)}, "gpus takes a value, not true"),
+        ("llama-7b", {"gpus": b"8"}, "gpus b'8' is neither text nor a number"),
     ],
 )
 def test_what_is_no_job_is_told(given: Any, options: dict[str, Any], told: str) -> None:
@@ -180,6 +182,8 @@ def test_measured_runs_are_replayed(tmp_path: Path) -> None:
         (distsim.search, {"tpp": 2}, "no option tpp"),
         (distsim.search, {"jobs": 2}, "no option jobs\n  only the command line has it"),
         (distsim.plan, {"tokens": "1T", "jobs": 2}, "no option jobs\n  only the command line has it"),
+        (distsim.plan, {"tokens": "1T", "top": 3}, r"only the command line .* plan.options has all"),
+        (distsim.plan, {"tokens": "1T", "seed": 3}, r"plan.campaigns\(seed\) takes it"),
         (distsim.search, {"vary": ["seq", "1..2"]}, "no option vary\n  .* call it once for each value"),
         (distsim.search, {"tp": "x"}, "neither a whole number nor a range"),
         (distsim.search, {"tp_mode": "2d"}, "a search does not take tp_mode"),
@@ -322,10 +326,14 @@ def test_advice_on_a_search_makes_it_fit_or_quick_enough() -> None:
     [quick] = distsim.advise(distsim.search("llama-7b", **SEARCH, within=0.3))
     assert quick.seconds <= 0.3 and quick.options["gpus"] > 8
     assert distsim.advise(distsim.search("llama-7b", **SEARCH)) == []
+    plain: dict[str, Any] = {"gpu": "h100-sxm", "tp": 1, "pp": 1, "cp": 1, "zero": 1, "recompute": "none"}
+    [many] = distsim.advise(distsim.search("gpt2", gpus=1, global_batch=4096, within="0.15s", **plain))
+    assert many.options["gpus"] == 128 and many.seconds <= 0.15  # more than 16 times as many, as far as more gain
 
 
 def test_reports_of_everything_are_short() -> None:
-    for report in (distsim.pipeline(16, 128), distsim.search("llama-7b", **SEARCH).best[0]):
+    found, plan = distsim.search("llama-7b", **SEARCH), distsim.plan("gpt2", "1B", gpu="h100-sxm", gpus=8, price=2)
+    for report in (distsim.pipeline(16, 128), found.best[0], distsim.comm("gpt2", gpus=8), plan):
         assert len(repr(report)) < 120 and {report}
 
 

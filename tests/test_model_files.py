@@ -61,6 +61,23 @@ def test_a_model_found_in_a_folder_of_presets_is_told_of_too(tmp_path: Path, mon
     assert reading_notes("gpt2") == []
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("deep.toml", "layers = " + "[" * 50_000, "not valid TOML: its brackets are nested too deep"),
+        ("long.toml", "layers = " + "9" * 5_000, "not valid TOML: a number of more than 4,300 digits"),
+        ("deep.json", "[" * 100_000, "not usable JSON: its brackets are nested too deep"),
+        ("long.json", '{"hidden_size": ' + "9" * 5_000 + "}", "not usable JSON: a number of more than 4,300 digits"),
+    ],
+)
+def test_what_python_cannot_read_is_told_in_our_words(tmp_path: Path, name: str, text: str, told: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    places = [["--job"], []] if name.endswith("toml") else [[]]
+    for place in places:
+        done = piped("memory", *place, str(tmp_path / name))
+        assert done.returncode == 2 and f"{name}: {told}" in done.stderr
+
+
 def test_an_empty_name_is_refused(tmp_path: Path) -> None:
     done = piped("memory", str(changed(tmp_path, "gpt2", name="")))
     assert done.returncode == 2

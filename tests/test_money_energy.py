@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import numpy
@@ -247,3 +248,16 @@ def test_another_node_than_the_usual_one_draws_a_share_of_its_accelerators() -> 
     assert stated and taken and own
     assert taken.overhead == stated.overhead
     assert own.overhead == pytest.approx(card.power * profile_of(card).node_fraction)
+
+
+@pytest.mark.parametrize("life", [5.0, 2.5, 0.4])
+def test_the_cash_of_a_life_is_what_its_hours_in_use_cost(life: float) -> None:
+    """A life of two years and a half ended after two, at what a machine is then worth."""
+    house = Facility.read({"name": "mine", "pue": 1.3, "lifetime_years": life, "usd_per_kwh": 0.1})
+    system = system_for("h100-sxm")
+    assert system is not None
+    own = ownership(system, 3.0, 900.0, house)
+    hours = house.utilisation * 8_760 * life
+    assert own.years[-1].buying_so_far == pytest.approx(own.owned_per_hour * hours)
+    assert own.years[-1].renting_so_far == pytest.approx(3.0 * hours)
+    assert [year.year for year in own.years] == list(range(1, math.ceil(life) + 1))

@@ -14,6 +14,8 @@ from distsim.engine.plans.owned import BOUGHT, owned_hour, owned_quotes
 from distsim.engine.plans.ownership import system_for
 from distsim.engine.plans.plan import Candidate, whole_units
 
+RACKS = ["plan", "llama-3.2-1b", "--tokens", "3T", "--deadline", "16d", "--tp", "1", "--pp", "1", "--cluster",
+         "gb200-nvl72"]  # fmt: skip
 RUN = ["plan", "llama-2-7b", "--tokens", "300B", "--pp", "1", "--tp", "1"]
 
 
@@ -108,8 +110,22 @@ def test_who_rents_whole_racks_pays_for_what_groups_leave_idle(tmp_path: Path) -
     assert hourly["billed_gpus"] == 18 * 72 == year["billed_gpus"]
     assert hourly["dollars"] == pytest.approx(18 * 72 * 24 * hourly["days"] * 3.0)
     assert year["committed_dollars"] == pytest.approx(18 * 72 * 8766 * 2.0, rel=1e-3)
-    assert hourly["spare_dollars"] == pytest.approx(hourly["dollars"] * hourly["spare_nodes"] * 4 / 1296)
-    assert "1,296 accelerators in whole instances of 72, 144 more than this run uses" in piped(*words).stdout
+    assert hourly["spare_dollars"] == 0 < hourly["spare_nodes"] <= 144 / 4
+    told = piped(*words).stdout
+    assert "1,296 accelerators in whole instances of 72, 144 more than this run uses" in told
+    assert "already among those rented" in told
+    words[words.index("1152")] = "1024"  # 16 racks of which each has a group of 64
+    (cheapest, *_) = json.loads(piped(*words, "--json").stdout)["options"]
+    assert (cheapest["gpus"], cheapest["billed_gpus"]) == (1024, 16 * 72)
+    assert cheapest["dollars"] == pytest.approx(16 * 72 * 24 * cheapest["days"] * 2.0)
+    sizes = [16, 32, 64, 72, 128, 144]
+    assert json.loads(piped(*RACKS, "--provider", str(mine), "--json").stdout)["sizes"] == sizes
+    assert json.loads(piped(*RACKS, "--price", "owned", "--json").stdout)["sizes"] == sizes
+    assert json.loads(piped(*RACKS, "--json").stdout)["sizes"] == [16, 32, 64, 128]  # by single trays
+    full = ("plan", "llama-3-8b", "--tokens", "10B", "--cluster", "gb200-nvl72", "--provider", str(mine))
+    one, half = (json.loads(piped(*full, "--gpus", gpus, "--json").stdout)["options"][0] for gpus in ("72", "36"))
+    assert one["spare_dollars"] == pytest.approx(one["dollars"])  # a rack more
+    assert (half["billed_gpus"], half["spare_dollars"]) == (72, 0)
 
 
 def test_a_range_of_prices_is_told() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from shell import Done, piped
 
+import distsim
 from distsim import catalog
 from distsim.engine.campaigns.batch import StepBatch
 from distsim.engine.campaigns.prices import Quote
@@ -379,6 +380,31 @@ def test_no_size_is_left_untried_before_a_budget_is_refused() -> None:
     assert hopeless["sizes"] == [256, 512, 1024, 2048]
 
 
+def test_sizes_are_those_of_the_units_that_the_recipe_multiplies_in() -> None:
+    """T4 have fp16 and no bf16; a recipe in fp32 is far slower than bf16 on A100."""
+    turing = distsim.plan("bert-large", "100B", gpu="t4", deadline="10d", price=1, tp=1, pp=1)
+    assert turing.sizes == (8, 16, 32, 64)
+    assert [option.gpus for option in turing.options if turing.request.wish.met(option)] == [16, 32, 64]
+    bounds: dict[str, Any] = {"gpu": "a100", "provider": "coreweave", "deadline": "30d", "pp": 1, "tp": 2}
+    narrow, wide = (distsim.plan("llama-2-7b", "300B", precision=one, **bounds) for one in ("bf16", "fp32"))
+    assert (narrow.sizes[0], wide.sizes[0]) == (32, 512) and wide.cheapest is not None
+
+
+def test_few_tokens_of_a_large_model_get_the_memory_that_it_needs() -> None:
+    """A billion tokens in a month are the work of 8 H100, whose memory holds a fiftieth of what 405B take."""
+    asked: dict[str, Any] = {"gpu": "h100-sxm,h200-sxm", "provider": "nebius"}
+    made = distsim.plan("llama-3.1-405b", "1B", **asked)
+    assert {option.gpus for option in made.options if option.gpu == "h100-sxm"} == {128}
+    assert {option.gpus for option in made.options if option.gpu == "h200-sxm"} == {64}
+    assert any("trying 8 to 128 accelerators, sized for about 30 days, and more where no layout fits so few" in note
+               for note in made.notes)  # fmt: skip
+    stated = distsim.plan("llama-3.1-405b", "1B", gpus=16, **asked)
+    assert not stated.options and stated.sizes == (16,)
+    none = run("llama-3-8b", "--tokens", "1B", "--gpu", "h100-sxm", "--provider", "nebius", "--margin", "99%")
+    assert none.returncode == 1
+    assert "8 to 32,768 were tried: take accelerators with more memory" in none.stderr
+
+
 def test_a_cluster_goes_down_by_itself_until_it_can_be_paid() -> None:
     asked: list[list[Place]] = []
 
@@ -502,6 +528,15 @@ def test_days_follow_from_steps_and_spare_nodes_are_priced_apart() -> None:
     assert "spare node" not in none.stdout
     assert "spares      none: each failure waits for its repair, 24.0 h" in none.stdout
     assert "failures llama-3 states no repair time" in none.stderr
+
+
+def test_days_count_the_slowest_of_the_accelerators() -> None:
+    made = distsim.plan("llama-2-7b", "100B", gpu="h100-sxm", gpus=64, provider="nebius", stragglers="3%", tp=1, pp=1)
+    told = made.options[0].to_dict()
+    steps = 100e9 / (told["global_batch"] * told["layout"]["seq"])
+    slow = told["step_seconds"] * told["pace"] * told["straggler_stretch"]
+    assert told["straggler_stretch"] > 1.05
+    assert told["days"] * 86_400 == pytest.approx(steps * slow / told["goodput"], rel=1e-6)
 
 
 def test_a_spare_is_an_instance_where_the_job_is_on_one_that_is_less_than_a_node() -> None:

@@ -326,3 +326,5 @@ def test_cash_lines_cross_where_buying_pays_off() -> None:
     assert "paid off" not in (cash(dear) or "")
     short = load("facilities", "hyperscale").model_copy(update={"lifetime_years": 1})
     assert cash(ownership(Purchase.model_validate(BOUGHT), 3.0, 900, short)) is None
+    half = ownership(Purchase.model_validate(BOUGHT), 3.0, 900, short.model_copy(update={"lifetime_years": 2.5}))
+    assert "After 2.5 years buying has cost" in (cash(half) or "")

@@ -72,6 +72,28 @@ def test_whole_nodes_near_what_was_asked() -> None:
     assert "use whole nodes: --gpus 96,16" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--gpus", "12,20,30", "--price", "2.2"),
+         "error: 12, 20, 30 accelerators are not whole nodes of 8\n  use whole nodes: --gpus 16,32\n"),
+        (("--gpus", "1,6", "--gpu", "a100-sxm4-80gb"),
+         "error: no listed provider rents out 6 accelerators in whole nodes of 8\n"
+         "  no layout of llama-2-7b that was tried fits on 1\n  use whole nodes: --gpus 8\n"),
+    ],
+)  # fmt: skip
+def test_whole_nodes_are_told_once_and_for_sizes_that_hold_the_model(words: tuple[str, ...], told: str) -> None:
+    done = run("llama-2-7b", "--tokens", "300B", *(() if "--gpu" in words else ("--gpu", "h100-sxm")), *words)
+    assert (done.returncode, done.stderr) == (2, told)
+
+
+def test_a_margin_that_leaves_no_memory_is_told() -> None:
+    done = run(*ASKED, "--margin", "98.5%", "--provider", "nebius")
+    assert done.returncode == 1
+    assert "every layout that was tried has --margin 98.5%: try without" in done.stderr
+    assert "try more accelerators with --gpus, or accelerators with more memory" in done.stderr
+
+
 def test_an_accelerator_without_a_price_is_not_silently_left_out() -> None:
     done = run("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm,h100-pcie", "--gpus", "64")
     assert done.returncode == 0
@@ -212,6 +234,10 @@ def test_what_an_owned_hour_is_made_of() -> None:
     told = " ".join(run(*words).stdout.split())
     assert "depreciation, $" in told
     assert "hall, $" in told
+    terms = " ".join(run(*words, "--explain").stdout.split())
+    for name in ("depreciation", "upkeep", "hall"):  # which the sentence has per hour in use
+        (owned,) = re.findall(rf" {name}, per hour owned ([\d.]+) USD/h", terms)
+        assert float(owned) == pytest.approx(parts[name] * 0.85, rel=1e-5)
     assert "all 64 of them cost $" in told
     assert "months old, network included" in told
 

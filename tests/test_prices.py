@@ -168,6 +168,7 @@ def without(data: dict[str, Any], name: str) -> dict[str, Any]:
         ("date' is missing", listed(offers=[without(offer(), "date")])),
         ("source' is missing", listed(offers=[without(offer(), "source")])),
         ("CNY cannot be compared with USD", listed(currency="CNY")),
+        ("provider '' is empty\n  name one", listed(provider="")),
         ("no effect on prices in USD", listed(exchange={"usd": 1, "date": "2026", "source": "a bank"})),
         ("no rate is stated", listed(offers=[without(offer(), "on_demand")])),
         ("no price is stated", listed(offers=[])),

@@ -177,3 +177,20 @@ def test_offers_on_a_cluster_of_ones_own_are_its_price(own: tuple[str, ...]) -> 
     done = piped("search", *ASKED, *own, "--gpus", "64", "--price", "on-demand")
     assert "price is known" not in done.stderr and "may differ" not in done.stderr
     assert json.loads(done.stdout)["prices"][0]["usd_per_gpu_hour"] == 2.5
+
+
+def test_what_groups_of_ranks_leave_idle_of_racks_is_told(tmp_path: Path) -> None:
+    """256 GPUs of groups of 64 fill four racks of 72, and 288 of them five; a search counts the GPUs alone."""
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        'provider = "racks"\ncurrency = "USD"\n[[offers]]\ninstance = "one rack"\ngpu = "gb200"\ngpus = 72\n'
+        'cluster = "gb200-nvl72"\non_demand = 3.0\ndate = "2026-11"\nsource = "their quote"\n'
+    )
+    fixed = ("--tp", "8", "--ep", "8", "--etp", "8", "--pp", "1", "--cp", "1", "--zero", "1", "--micro-batch", "1",
+             "--recompute", "none", "--seq", "4096", "--objective", "cost-per-token", "--json")  # fmt: skip
+    words = ("mixtral-8x7b", "--cluster", "gb200-nvl72", "--provider", str(mine), *fixed)
+    for gpus, billed, paid in (("256", 288, ""), ("576", 576, "that is 648, of which dollars count 576")):
+        found = json.loads(piped("search", *words, "--gpus", gpus, "--global-batch", gpus).stdout)
+        assert [one["billed_gpus"] for one in found["prices"]] == [billed]
+        told = [note for note in found["notes"] if note.startswith("groups of ranks")]
+        assert [paid in note for note in told] == ([True] if paid else [])

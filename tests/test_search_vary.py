@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -165,6 +166,14 @@ def test_report_names_each_best_layout_and_where_it_changes() -> None:
     assert len(bests) > 1 and sum("the best layout changes" in line for line in text) >= 1
     assert all(any(line.lstrip().startswith(f"{value} GB") for line in text) for value in ("40", "80", "160"))
     assert "\n".join(lines(report, Style(100, 0, False))).isascii()
+
+
+def test_what_changes_nothing_is_told() -> None:
+    """One node has no use for another network; faster units change the step of the same layout."""
+    alone = replace(REQUEST, gpus=(8,))
+    network, peak = (lines(vary(alone, name, "1,2"), Style(100, 0, True)) for name in ("network.latency", "gpu.peak"))
+    assert "The best layout and its step are the same for all values." in network
+    assert "The best layout is the same for all values." in peak
 
 
 def test_json_and_exit_codes(capfd: pytest.CaptureFixture[str]) -> None:

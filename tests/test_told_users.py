@@ -123,3 +123,14 @@ def test_adapters_are_tuned_in_small_steps() -> None:
     assert searched.global_batch == ADAPTED_SEQUENCES
     planned = distsim.plan("llama-3.1-8b", gpu="h100-sxm", gpus=8, lora_rank=16, tokens=1e8)
     assert any(f"using {ADAPTED_SEQUENCES} sequences" in note for note in planned.notes)
+
+
+@pytest.mark.parametrize(
+    ("model", "attends"), [("mamba2-2.7b", False), ("falcon-mamba-7b", False), ("jamba-v0.1", True)]
+)
+def test_kernels_of_attention_are_told_of_models_that_attend(model: str, attends: bool) -> None:
+    """A network of scans alone was told to have heads of its whole width."""
+    for gpu in ("h100-sxm", "v100-sxm2-32gb"):
+        notes = " ".join(distsim.step(model, gpu=gpu, gpus=8, zero=1, seq=2048).notes)
+        assert "heads of width" not in notes
+        assert ("today's flash attention" in notes) is (attends and gpu.startswith("v100"))

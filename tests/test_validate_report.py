@@ -78,3 +78,6 @@ def test_sizes_that_nothing_measures_count_as_blank(tmp_path: Path) -> None:
         "line 2: step_time_s '1e300' is not a measurable number above 0: treated as blank"
     ]
     assert sum("measurable" in line for line in said) == 4
+    seven = [replay(run) for run in read_runs(path)[:1] * 7]
+    for many, rest in ((6, "1 more cell is invalid"), (7, "2 more cells are invalid")):
+        assert rest in Validation(tuple(seven[:many])).odd

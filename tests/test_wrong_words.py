@@ -59,6 +59,46 @@ def test_a_name_that_is_empty_is_told(name: str, capsys: pytest.CaptureFixture[s
     assert "the name is empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [
+    ["memory", "llama-7b", "--job", ""], ["step", "llama-7b", "--trace="], ["search", "llama-7b", "--csv", ""],
+    ["pipeline", "--order", "", "--stages", "2"], ["calibrate", "--nccl-tests", ""], ["memory", "llama-7b", "--tp", ""],
+])  # fmt: skip
+def test_an_option_without_text_is_told(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A shell's unset variable was taken for the folder one works in."""
+    flag = next(word for word in words if word.startswith("--")).removesuffix("=")
+    assert run(words) == 2
+    assert capsys.readouterr().err == f"error: {flag} is empty\n  give a value, or leave it out\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("step --job hand.toml --trace ./hand.toml", "--trace ./hand.toml would replace the file of --job"),
+        ("step hand.toml --gpus 8 --trace=hand.toml", "--trace hand.toml would replace a file that is read"),
+        ("pipeline --order hand.toml --svg hand.toml", "--svg hand.toml would replace the file of --order"),
+        ("search gpt2 --csv new.csv --all new.csv", "--csv new.csv would replace the file of --all"),
+        ("calibrate --nccl-tests hand.toml --output link.toml", "--output link.toml would replace the file of --nccl-"),
+    ],
+)
+def test_no_file_that_is_named_twice_is_replaced(
+    words: str, told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("hand.toml").write_text("by hand", encoding="utf-8")
+    Path("link.toml").symlink_to("hand.toml")
+    assert run(words.split()) == 2
+    assert f"error: {told}" in capsys.readouterr().err
+    assert Path("hand.toml").read_text(encoding="utf-8") == "by hand" and not Path("new.csv").exists()
+
+
+def test_files_that_differ_and_what_is_no_file_are_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["pipeline", "--stages", "2", "--micro", "2", "--svg", "gpt2.svg", "--trace", "gpt2.json"]) == 0
+    assert run(["step", "gpt2", "--gpus", "1", "--trace", "gpt2"]) == 0
+    assert run(["step", "gpt2", "--gpus", "1", "--trace", "/dev/null"]) == 0
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["gpt2", "gpt2.json", "gpt2.svg"]
+
+
 @pytest.mark.parametrize("words", [one[0] for one in ERRORS[:4]])
 def test_degrees_that_are_offered_run(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(words.split())

@@ -28,6 +28,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 UNREAD = 141
 """Exit code as shells have it of a program that a broken pipe ends: 128 and SIGPIPE."""
+INTERRUPTED = 130
+"""As shells have it of one that Ctrl-C ends: 128 and SIGINT."""
+OUTPUTS = ("--all", "--csv", "--output", "--report", "--svg", "--trace")
+"""Options that name a file to write; a plan's --csv is a switch, whatever follows it."""
 EXAMPLES = (
     "distsim memory llama-7b --zero 2",
     "distsim pipeline --stages 4 --micro 8",
@@ -70,7 +74,7 @@ def run(arguments: list[str]) -> int:
         return _unread()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
 
 
 def _answered(arguments: list[str]) -> int:
@@ -140,6 +144,15 @@ def _call(name: str, arguments: list[str]) -> int:
     if "--help" not in arguments:  # which needs no pydantic
         spare_search()
     module = importlib.import_module(f"distsim.cli.{name}")
+    if any(not word or word.endswith("=") for word in arguments):
+        from distsim.cli.misuse import refuse_empty
+        from distsim.cli.narrow import flags_of
+
+        refuse_empty(flags_of(getattr(module, name)), arguments)
+    if any(word.partition("=")[0] in OUTPUTS for word in arguments):
+        from distsim.cli.whole_file import refuse_same
+
+        refuse_same(arguments)
     function = narrowed(getattr(module, name), arguments)
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     wants_words = getattr(module, "NO_ARGS_IS_HELP", False)

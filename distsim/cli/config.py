@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError, nearest
 from distsim.plain_files import handed_over, text_of
+from distsim.preset_files import toml_of
 
 PROJECT_FILE = "distsim.toml"
 # Either of two says what the other would: the one stated closer to the command line silences the other.
@@ -43,7 +44,7 @@ def read_options(path: Path, known: Mapping[str, Any], model: str | None = None)
     """Job options of a TOML file, with underscores or hyphens; anything else in it is an error. ``model`` is the one
     that was typed beside it."""
     try:
-        data = tomllib.loads(text_of(path))
+        data = toml_of(text_of(path))
     except OSError as error:
         raise DistsimError(f"cannot read the file: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from itertools import pairwise, takewhile
 from typing import Any
@@ -61,6 +61,15 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     if flag == "--zero":
         example = choice_meant(given, ZERO_STAGES) or example
     return DistsimError(f"{flag} {given!r} is not {kind}", example, hint)
+
+
+def refuse_empty(flags: Collection[str], arguments: Sequence[str]) -> None:
+    """Raise for an option whose value is no text at all, as that of a shell's unset variable: a path would be the
+    folder."""
+    for before, word in pairwise(("", *arguments)):
+        flag = word.removesuffix("=") or before
+        if flag in flags and word in ("", f"{flag}="):
+            raise DistsimError(f"{flag} is empty", "give a value, or leave it out")
 
 
 def _apart(parser_says: str, flag: str, given: str, hint: str) -> DistsimError:

@@ -11,6 +11,7 @@ import typer
 
 from distsim.cli import options as shared
 from distsim.cli import search_options as own
+from distsim.cli.app import INTERRUPTED
 from distsim.cli.job_options import JOB_OPTIONS
 from distsim.cli.pinned import tell_pinned
 from distsim.cli.search_pool import Dask, pool
@@ -78,7 +79,7 @@ def search(
 ) -> None:  # fmt: skip
     """Find the best layouts for a number of GPUs: all that rules and bounds allow, evaluated as by distsim step.
 
-    Exit code 0: found; 1: nothing is feasible (the nearest misses are shown); 2: the input is wrong.
+    Exit code 0: found; 1: nothing is feasible (the nearest misses are shown); 2: the input is wrong; 130: interrupted.
 
     Example: distsim search llama-70b --gpu h100-sxm --gpus 512 --tp 1..8
     """
@@ -100,9 +101,14 @@ def search(
     check(csv, "--csv", (".csv",))
     check(all_file, "--all")
     report = _found(request, pool(jobs, dask), all_file)
-    if csv is not None:
+    if report.interrupted:
+        for file in filter(None, (csv, all_file)):
+            talk.note(f"{file} is not written: it would be incomplete")
+    if csv is not None and not report.interrupted:
         write_ranked(csv, report)
     _print(report, json, ranks)
+    if report.interrupted:
+        raise typer.Exit(INTERRUPTED)
     if not report.best:
         raise typer.Exit(1)
 
@@ -119,8 +125,6 @@ def _found(request: Request, sharing: AbstractContextManager[Pool | None], all_f
         if every:
             every.dropped = report.interrupted
     progress.clear()
-    if all_file is not None and report.interrupted:
-        talk.note(f"{all_file} is not written: it would be incomplete")
     for note in report.notes:
         talk.note(note)
     return report

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from distsim.cli.app import INTERRUPTED
 from distsim.errors import DistsimError
 from distsim.report import talk
 from distsim.report.style import style
@@ -60,5 +61,7 @@ def run_varied(
 
         term = style()
         typer.echo("\n".join(term.plain(line) for line in lines(report, term)), color=True)
+    if report.interrupted:
+        raise typer.Exit(INTERRUPTED)
     if not any(point.best for point in report.points):
         raise typer.Exit(1)

@@ -8,9 +8,10 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from distsim.cli.app import OUTPUTS
 from distsim.errors import DistsimError, did_you_mean
 
 
@@ -87,3 +88,22 @@ def check_suffix(path: Path, flag: str, kinds: tuple[str, ...]) -> None:
             f"{flag} {path}: the name does not end in {' or '.join(kinds)}",
             did_you_mean(path.suffix, kinds), f"name it e.g. {path.with_suffix(kinds[0]) if path.stem else 'all.csv'}",
         )  # fmt: skip
+
+
+def refuse_same(arguments: Sequence[str]) -> None:
+    """Raise where a file would be written in the place of another one of the command line: what one wrote by hand, or
+    the other of two answers."""
+    named, flag = list[tuple[str, str]](), ""
+    for word in arguments:
+        own, _, value = word.partition("=") if word.startswith("--") else (flag, "", word)
+        if value:
+            named.append((own, value))
+        flag = "" if value else own
+    for at, (flag, value) in enumerate(named):
+        if flag not in OUTPUTS or _special(Path(value)):
+            continue
+        for other, name in (*named[:at], *named[at + 1 :]):
+            read = other not in OUTPUTS
+            if os.path.realpath(name) == os.path.realpath(value) and (os.path.isfile(value) or not read):
+                whose = f"the file of {other}" if other else "a file that is read"
+                raise DistsimError(f"{flag} {value} would replace {whose}", "name another file")

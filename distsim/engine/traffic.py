@@ -91,7 +91,7 @@ def sent_bytes(rows: Sequence[Row]) -> int:
     return sum(round(row.wire_bytes_per_rank) for row in rows)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class TrafficReport:
     """The answer of ``distsim comm``; ``collectives`` are those of the stage that sends most."""
 

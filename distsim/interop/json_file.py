@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,11 @@ def read_json(path: Path, repeated: list[str] | None = None) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         problem = f"not valid JSON: {error.msg} (column {error.colno})"
         raise DistsimError(problem, where=f"{path}:{error.lineno}") from None
-    except (RecursionError, ValueError) as error:  # nesting without end, or a number of thousands of digits
-        raise DistsimError(f"not usable JSON: {error}", where=str(path)) from None
+    except RecursionError:
+        raise DistsimError("not usable JSON: its brackets are nested too deep", where=str(path)) from None
+    except ValueError:  # all that is left: Python reads no more digits than it says here
+        problem = f"not usable JSON: a number of more than {sys.get_int_max_str_digits():,} digits"
+        raise DistsimError(problem, where=str(path)) from None
     if not isinstance(data, dict):
         raise DistsimError(f"holds {_kind(data)}; {NEEDED}", where=str(path))
     return data

@@ -35,15 +35,15 @@ class Paper(NamedTuple):
 
 def cash(own: Ownership) -> Html | None:
     """The plot; None for a machine that is sold in its first year."""
-    years, end = len(own.years), own.years[-1]
-    if years < FEWEST_YEARS:
+    life, end = own.life, own.years[-1]
+    if len(own.years) < FEWEST_YEARS:
         return None
     running = own.years[0].buying - own.price
-    buying = [(0.0, own.price), (years, own.price + years * running), (years, end.buying_so_far)]
-    renting = [(0.0, 0.0), (years, end.renting_so_far)] if own.rented else []
-    paper = _paper(years, max(amount for _, amount in (*buying, *renting)))
+    buying = [(0.0, own.price), (life, own.price + life * running), (life, end.buying_so_far)]
+    renting = [(0.0, 0.0), (life, end.renting_so_far)] if own.rented else []
+    paper = _paper(len(own.years), max(amount for _, amount in (*buying, *renting)))
     parts = [*_scale(paper), *_crossing(own, paper), *_line("buying", buying, "step", paper)]
-    words = f"After {years} years buying has cost {dollars(end.buying_so_far)}, resale deducted"
+    words = f"After {life:g} years buying has cost {dollars(end.buying_so_far)}, resale deducted"
     if own.rented:
         parts += _line("renting", renting, "other", paper)
         words += f"; renting {dollars(end.renting_so_far)}"

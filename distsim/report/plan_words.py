@@ -194,6 +194,8 @@ def standing_by(option: Option) -> str:
     if option.quote.owned:
         more = option.spare_dollars
         return f"{nodes}, {f'{dollars(more)} more to buy' if more else 'already among those bought'}"
+    if not option.spare_dollars:
+        return f"{nodes}, already among those rented"
     paid = option.terms
     bound = "" if paid is None else " for the full term" if paid == 1 else f" for {paid} full terms"
     return f"{nodes}, not billed; {dollars(option.spare_dollars)} more if you pay for them{bound}"

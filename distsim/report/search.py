@@ -20,6 +20,9 @@ from distsim.report.style import VERMILLION, Style, columns
 from distsim.specs.flags import typed
 from distsim.units import DAY, count, days_words, dollars, duration, gib, stated
 
+SAME = 1e-6
+"""Share of a step by which two layouts take the same: far less than any figure shown."""
+
 
 def lines(report: SearchReport, term: Style) -> list[str]:
     """What was searched, the ranked table, the front, what nearly fits, and the command for the best."""
@@ -195,7 +198,9 @@ def diff_lines(report: SearchReport, first: int, second: int) -> list[str]:
 
 
 def signed(seconds: float, whole: float) -> str:
-    """``+120 ms (+1.5%)``."""
+    """``+120 ms (+1.5%)``; 0 where nothing of it shows, as of the same terms summed in another order."""
+    if abs(seconds) <= SAME * whole:
+        return "0"
     return f"{'+' if seconds >= 0 else '-'}{duration(abs(seconds))} ({seconds / whole:+.1%})"
 
 

@@ -27,9 +27,10 @@ def _quick(report: SearchReport, mended: Quick) -> list[str]:
     within = stated(duration(report.kept.longest(report.global_batch)))
     if mended.enough is None:
         if mended.best is None or mended.best is report.nearest[0]:
-            return ["More GPUs do not make it faster (2 to 16 times as many were searched)."]
+            return [f"More GPUs do not make it faster (up to {mended.most:,} were searched)."]
         layout, seconds = mended.best.report.setup.layout, mended.best.report.seconds
-        return [f"No number of GPUs tried reaches {within}; fastest: {duration(seconds)} on {layout.gpus:,} GPUs."]
+        return [f"No number of GPUs up to {mended.most:,} reaches {within}; fastest: {duration(seconds)} on "
+                f"{layout.gpus:,} GPUs."]  # fmt: skip
     layout, seconds = mended.enough.report.setup.layout, mended.enough.report.seconds
     told = f"What makes it fast enough: --gpus {layout.gpus}, {duration(seconds)} per step with"
     return [told, f"  {command(mended.enough)}"]

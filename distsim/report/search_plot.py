@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distsim.engine.layouts.report import SearchReport
+from distsim.engine.layouts.shown import FRONT
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, Style
 from distsim.units import GIB, duration, gib
@@ -32,7 +33,9 @@ def plot(report: SearchReport, term: Style) -> list[str]:
         grid[row][min(max(column, 0), width - 1)] = mark
     wall, floor, corner = term.choose("│", "|"), term.choose("─", "-"), term.choose("└", "+")
     what = "Step time" if len(report.batches) == 1 else f"Time of {batch:,} sequences"
-    title = term.bold(f"{what} against memory: {len(report.front)} layouts on the Pareto front")
+    every = len(report.kept.front.found)
+    of_all = f" of {every:,}" if every > FRONT else ""
+    title = term.bold(f"{what} against memory: {len(report.front)}{of_all} layouts on the Pareto front")
     if len(shown) < len(points):
         title += f" ({len(points) - len(shown)} slower than {duration(SPAN * fastest)} not drawn)"
     made = folded([title], indent=4)

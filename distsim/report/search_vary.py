@@ -41,7 +41,9 @@ def lines(report: VaryReport, term: Style) -> list[str]:
             made += folded([changes], indent=4)
     found = [point for point in report.points if point.best]
     if len(set(names.values())) == 1 and len(found) > 1:
-        made.append("The best layout is the same for all values.")
+        step = [point.best.report.seconds for point in found if point.best]
+        same = "layout and its step are" if max(step) - min(step) <= SAME * max(step) else "layout is"
+        made.append(f"The best {same} the same for all values.")
     if found and found[-1].best is not None and report.field in ("gpus", "seq"):  # other values exist in no preset
         made.append(f"Best with {text_of(report, found[-1])}: {command(found[-1].best)}")
     return made

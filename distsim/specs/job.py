@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from distsim.errors import DistsimError
-from distsim.keywords import with_first
+from distsim.keywords import is_switch, with_first
 from distsim.specs import stage_layers
 from distsim.specs.base import Spec
 from distsim.specs.layout import OFFLOADS
@@ -205,6 +205,8 @@ class Job(Spec):
             return options
         plain = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
         for name, value in plain.items():
+            if isinstance(value, bytes):
+                raise ValueError(f"{name} {value!r} is neither text nor a number")
             if isinstance(value, str) and not value.strip() and name in cls.model_fields:
                 raise ValueError(f"{name} is empty; name one, or leave it out")
         model = plain.pop("model", None)
@@ -220,7 +222,7 @@ class Job(Spec):
     def _numbers_are_no_switches(cls, options: Any) -> Any:
         """``tp = true`` in a file is a slip, not one rank."""
         for name, value in options.items() if isinstance(options, dict) else ():
-            if isinstance(value, bool) and name in cls.model_fields and name not in SWITCHES:
+            if is_switch(value) and name in cls.model_fields and name not in SWITCHES:
                 raise ValueError(f"{name} takes a value, not {str(value).lower()}; {cls._instead(name, value)}")
         return options
 

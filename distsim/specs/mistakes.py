@@ -145,7 +145,8 @@ def _bound(error: Any) -> tuple[str, str] | None:
         near = choice_meant(str(error["input"]), words.split(", "))
         return "is not one of the choices", " ".join(filter(None, (near, f"choices: {words}")))
     if error["type"] == "string_too_short":
-        return "is too short", f"it must have at least {limits['min_length']} characters"
+        least = limits["min_length"]
+        return ("is too short", f"it must have at least {least} characters") if least > 1 else ("is empty", "name one")
     if error["type"] == "too_short":
         return "is too short", f"it must have at least {limits['min_length']} entries"
     if error["type"] == "string_pattern_mismatch":

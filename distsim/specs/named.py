@@ -37,7 +37,7 @@ def job_of(job: Job | Named | None, options: Mapping[str, Any]) -> Job:
         return Job(**options)
     if not isinstance(job, Job):
         kind = type(job).__name__
-        raise DistsimError(f"{kind} is not a Job", "give a distsim.Job, or options: step('llama-7b', gpus=8, zero=2)")
+        raise DistsimError(f"{kind} is not a Job", "give a distsim.Job, or options: 'llama-7b', gpus=8, zero=2")
     if options:
         raise DistsimError(f"a Job and {', '.join(options)} are given", "state all options in one of the two")
     return job

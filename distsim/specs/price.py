@@ -121,7 +121,7 @@ class Price(Sourced):
 
     name: str
     aliases: tuple[str, ...] = ()
-    provider: str
+    provider: str = Field(min_length=1)
     notes: str = ""
     currency: str = Field(pattern="^[A-Z]{3}$")
     exchange: Exchange | None = None

@@ -12,16 +12,18 @@ from distsim.engine.layouts.report import Choice, Request, SearchReport
 from distsim.engine.layouts.search import search
 from distsim.errors import DistsimError
 
-DOUBLINGS = 4
-"""How often the GPUs that were asked for are doubled before the search gives up."""
+MOST_GPUS, PATIENCE = 32_768, 2
+"""The GPUs that were asked for are doubled up to so many, and no further after so many doublings that gained nothing:
+one may only not divide the batch."""
 
 
 class Quick(NamedTuple):
     """The fewest GPUs whose best layout is quick enough, doubled from what was asked and then narrowed by whole nodes;
-    and the quickest there is."""
+    the quickest there is; and the most GPUs that were searched."""
 
     enough: Choice | None
     best: Choice | None
+    most: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, None where no number of GPUs that was tried is quick enough."""
@@ -38,20 +40,24 @@ def mends(report: SearchReport) -> Mended | Quick | None:
 
 @catalog.settled()
 def quick(report: SearchReport) -> Quick:
-    """Search again with the same batch and twice, four times … as many GPUs until a step is short enough."""
+    """Search again with the same batch and twice, four times … as many GPUs until a step is short enough, or more of
+    them gain nothing."""
     request = report.request
     job = request.job.model_copy(update={"global_batch": report.global_batch})
     free = replace(request, job=job, brief=True, top=1, within=math.inf, deadline=math.inf)
     best = report.nearest[0]
     longest = report.kept.longest(report.global_batch)
-    for doubling in range(1, DOUBLINGS + 1):
-        found = _best(free, max(request.gpus) << doubling)
+    gpus, idle = max(request.gpus), 0
+    while idle < PATIENCE and 2 * gpus <= MOST_GPUS:
+        gpus *= 2
+        found = _best(free, gpus)
+        idle += 1
         if found is not None and found.report.seconds < best.report.seconds:
-            best = found
+            best, idle = found, 0
         if best.report.seconds <= longest:
-            fewest = _narrowed(free, max(request.gpus) << (doubling - 1), best, longest)
-            return Quick(fewest, fewest)
-    return Quick(None, best)
+            fewest = _narrowed(free, gpus // 2, best, longest)
+            return Quick(fewest, fewest, gpus)
+    return Quick(None, best, gpus)
 
 
 def _narrowed(free: Request, few: int, enough: Choice, longest: float) -> Choice:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from distsim import catalog
+from distsim.arrays import round_up
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.cluster import Cluster
 from distsim.specs.dates import age, dated, span
@@ -221,14 +223,23 @@ def best(candidates: Sequence[Quote], cluster: str, gpus: int) -> list[Quote]:
     """For each provider and term the quote to reckon with for a job on a cluster: whole nodes, the cheapest.
 
     A job of several nodes needs instances as large as the node whose network it counts on; a single accelerator's
-    price, at which nobody sells the network, is no quote for it. Nobody rents out part of an instance.
+    price, at which nobody sells the network, is no quote for it. Nobody rents out part of an instance: of one of
+    several nodes, such as a rack, a job may leave nodes idle, and pays for them; slices there are of every size.
     """
     spec: Cluster = catalog.load("clusters", cluster)
+    unit = math.inf if spec.sliced else spec.gpus_per_node
     fitting = [
         one for one in candidates
-        if one.cluster == cluster and covers(one, gpus, spec) and gpus % one.gpus_per_instance == 0
+        if one.cluster == cluster and covers(one, gpus, spec) and gpus % min(one.gpus_per_instance, unit) == 0
     ]  # fmt: skip
     chosen: dict[tuple[str, Term], Quote] = {}
     for one in sorted(fitting, key=lambda quote: (quote.usd_per_gpu_hour, -day(quote.date))):
         chosen.setdefault((one.provider, one.term), one)
     return list(chosen.values())
+
+
+def in_whole_units(gpus: int, used: int, domain: int, unit: int) -> int:
+    """Accelerators in whole units (systems, racks, instances) of a job that takes so many ``used`` of each domain."""
+    each = used * max(unit // domain, 1)
+    full, rest = divmod(gpus, each)
+    return int(full * round_up(each, unit) + round_up(rest, unit))

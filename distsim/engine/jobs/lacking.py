@@ -212,6 +212,8 @@ def lacking(setup: Setup, timed: bool = True) -> tuple[str, ...]:
             rounded_products(chip, setup.precision, setup.framework), unasked_fp32(setup),
             without_triton(chip, setup.compiled or setup.kernels.compiler == "inductor", None),
             known_error(chip, setup.framework),
-            without_flash(chip, attention, setup.kernels.attention_kernel), wide_heads(chip, attention, setup.model),
         ]  # fmt: skip
+        if setup.model.attention_layers:
+            found += [without_flash(chip, attention, setup.kernels.attention_kernel),
+                      wide_heads(chip, attention, setup.model)]  # fmt: skip
     return tuple(filter(None, found))

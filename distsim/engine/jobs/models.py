@@ -158,7 +158,7 @@ def length_notes(model: Model, layout: Layout, stated: bool = True) -> list[str]
         notes.append(f"{seq:,} tokens per sequence exceed the {model.context:,} that {model.name} was built for")
     if model.encoder_layers:
         read = model.decoder_context
-        notes.append(f"token counts are for {model.name}'s encoder; its decoder reads {read} per sequence")
+        notes.append(f"token counts are for {model.name}'s encoder; its decoder reads {read:,} per sequence")
         if model.positions == "learned" and read and read > model.position_rows:
             notes.append(f"{read} tokens exceed the {model.position_rows} positions of {model.name}'s decoder")
     if patches := model.patches:

@@ -16,6 +16,7 @@ from distsim.engine.campaigns.prices import (
     cluster_file,
     covers,
     day,
+    in_whole_units,
     own_rate,
     price_lists,
     quotes,
@@ -24,6 +25,7 @@ from distsim.engine.campaigns.prices import (
     term_of,
     terms_known,
 )
+from distsim.engine.exchanges.reach import domain_gpus
 from distsim.engine.jobs.resolve import Setup
 from distsim.errors import DistsimError
 from distsim.formulas import money
@@ -75,6 +77,22 @@ class Rent:
             "gpus": self.gpus, "billed_gpus": self.billed_gpus, "usd_per_hour": self.usd_per_hour, **told,
             "usd_per_gpu_hour": self.usd_per_gpu_hour, "committed_usd": self.committed_usd(),
         }  # fmt: skip
+
+
+def left_idle(rent: Rent | None, setup: Setup) -> str:
+    """A note on a layout whose groups of ranks leave more of racks idle, where these are rented whole, than dollars
+    count, or nothing."""
+    unit = rent.quote.gpus_per_instance if rent and rent.quote else 1
+    gpus, used, domain = int(setup.layout.gpus), domain_gpus(setup), setup.cluster.domain
+    if rent is None or unit <= setup.cluster.gpus_per_node or gpus <= domain:
+        return ""
+    paid = in_whole_units(gpus, used, domain, unit)
+    if paid <= rent.billed_gpus:
+        return ""
+    return (
+        f"groups of ranks of the best layout take {used} of each {domain} accelerators: in whole instances of "
+        f"{unit} that is {paid:,}, of which dollars count {rent.billed_gpus:,}; distsim plan counts all"
+    )
 
 
 def wish_for(price: str | None, providers: Sequence[str]) -> Wish:

@@ -32,7 +32,7 @@ from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import COST, OBJECTIVES, Objective
 from distsim.engine.layouts.report import Choice, Request, SearchReport, Steps
 from distsim.engine.layouts.space import Group, groups
-from distsim.engine.layouts.support import lenient
+from distsim.engine.layouts.support import has, lenient
 from distsim.engine.layouts.support import notes as support_notes
 from distsim.engine.layouts.tried import unread_notes
 from distsim.engine.layouts.variants import READ_BEYOND_ONE, base_setup, variants
@@ -40,6 +40,7 @@ from distsim.engine.layouts.ways import without_stages
 from distsim.engine.networks.unknown import unknown_links
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.flags import flag
+from distsim.specs.model import Model
 from distsim.units import count
 
 LEAST_KEPT = 64
@@ -71,7 +72,7 @@ def search(
     interrupted = False
     try:
         _walk(request, batches, kept, watch, every, pool, shared)
-        _simulate(request, batches, kept, every, notes)
+        _simulate(request, base.model, batches, kept, every, notes)
     except KeyboardInterrupt:
         if not partly:
             raise
@@ -82,6 +83,9 @@ def search(
     known: Steps = {}
     best = shown.ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept, known)
     less = request.brief
+    if best:
+        first = best[0].report.setup
+        notes += filter(None, [search_money.left_idle(rents.get(int(first.layout.gpus)), first)])
     return SearchReport(
         request, base, batches, kept.evaluated, kept.fitting, kept.feasible if best else 0,
         time.perf_counter() - began, kept.limit, best,
@@ -220,11 +224,13 @@ def _walk(
 
 
 def _simulate(
-    request: Request, batches: Sequence[int], kept: Kept, every: Callable[[Block], None] | None, notes: list[str]
-) -> None:
+    request: Request, model: Model, batches: Sequence[int], kept: Kept, every: Callable[[Block], None] | None,
+    notes: list[str],
+) -> None:  # fmt: skip
     """Add the best layouts under the schedules that have no closed form, where these are asked for."""
     names = search_schedules.asked(request.bounds)
-    if not names:
+    able = [name for name in names if has(request, model, "schedule", name)]
+    if not able:
         return
     origin, words = kept, set(request.bounds.words("schedule"))
     if words == set(names):  # no layout is known yet
@@ -241,7 +247,7 @@ def _simulate(
         except DistsimError:  # sizes that the schedule cannot take
             continue
     many = f"{kept.evaluated - before:,} layouts"
-    notes.append(f"{', '.join(names)}: simulated only at the degrees of the best few under other schedules ({many})")
+    notes.append(f"{', '.join(able)}: simulated only at the degrees of the best few under other schedules ({many})")
 
 
 def _groups(request: Request, gpus: int, batches: Sequence[int]) -> list[Group]:

@@ -90,6 +90,11 @@ def notes(request: Request, found: tuple[Choice, ...], model: Model) -> list[str
     return [all_the_same(problem) for problem in (*told.values(), *kept[-1:])]
 
 
+def has(request: Request, model: Model, name: str, value: int | str) -> bool:
+    """Whether the framework of a search has a ZeRO stage or a schedule."""
+    return runs(framework_of(request).supports, model, name, value, pp=2 if name == "schedule" else 1, **SHARED)
+
+
 def _left_out(request: Request, model: Model) -> Iterator[str]:
     """Values that the user named and the framework does not have."""
     framework, given = framework_of(request), request.bounds.given
@@ -98,7 +103,6 @@ def _left_out(request: Request, model: Model) -> Iterator[str]:
         "zero": ("ZeRO", [stage for stage in ZERO_STAGES if "zero" in given and given["zero"].allows(stage)]),
     }
     for name, (words, values) in named.items():
-        stages = 2 if name == "schedule" else 1
-        left = [one for one in values if not runs(framework.supports, model, name, one, pp=stages, **SHARED)]
+        left = [one for one in values if not has(request, model, name, one)]
         if left:
             yield f"{framework.name} has no {words} {', '.join(map(str, left))}: left out"

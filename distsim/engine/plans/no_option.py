@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from distsim import catalog
@@ -15,7 +15,7 @@ from distsim.errors import DistsimError
 from distsim.formulas.goodput import daly_interval_seconds, wall_over_work
 from distsim.specs.flags import flag
 from distsim.specs.limits import LARGEST_DEGREE
-from distsim.units import DAY, YEAR, duration
+from distsim.units import DAY, YEAR, duration, least_to_most
 
 if TYPE_CHECKING:
     from distsim.engine.plans.request import Request
@@ -36,17 +36,31 @@ def nothing_found(
         return DistsimError(
             f"no layout of {model} fits any cluster that was tried: {', '.join(sorted({c for c, _ in places}))}",
             *_held(request),
-            "try more accelerators with --gpus, or accelerators with more memory",
+            "try more accelerators with --gpus, or accelerators with more memory"
+            if request.sizes
+            else f"{least_to_most([gpus for _, gpus in places])} were tried: take accelerators with more memory",
         )
     if not any(known.values()):
-        nodes = sorted({catalog.load("clusters", cluster).gpus_per_node for cluster, _ in known})
-        sizes = ", ".join(map(str, sorted({gpus for _, gpus in known})))
-        raise DistsimError(
-            f"no listed provider rents out {sizes} accelerators in whole nodes of {' or '.join(map(str, nodes))}",
-            f"use whole nodes: --gpus {_whole_nodes(request.sizes, nodes[0])}",
-        )
+        raise _not_whole(request, model, [gpus for _, gpus in places], known)
     priced = [one.under(quote.term) for one in made for quote in known[one.cluster, one.gpus]]
     return _for_ever(request, priced)
+
+
+def _not_whole(
+    request: Request, model: str, tried: Sequence[int], known: Collection[tuple[str, int]]
+) -> DistsimError:  # fmt: skip
+    """Layouts fit, but on numbers of accelerators that are no whole nodes; ``known`` are the places of these."""
+    nodes = sorted({catalog.load("clusters", cluster).gpus_per_node for cluster, _ in known})
+    fitting = {gpus for _, gpus in known}
+    sizes = [size for size in dict.fromkeys(tried) if size in fitting]
+    full = [size for size in dict.fromkeys(tried) if size not in fitting]
+    words, whole = ", ".join(map(str, sorted(sizes))), f"whole nodes of {' or '.join(map(str, nodes))}"
+    return DistsimError(
+        f"no listed provider rents out {words} accelerators in {whole}" if request.own_rate is None
+        else f"{words} accelerators are not {whole}",
+        f"no layout of {model} that was tried fits on {', '.join(map(str, full))}" if full else "",
+        f"use whole nodes: --gpus {_whole_nodes(sizes, nodes[0])}",
+    )  # fmt: skip
 
 
 def _held(request: Request) -> list[str]:
@@ -55,6 +69,8 @@ def _held(request: Request) -> list[str]:
     fixed = [f"{flag(name)} {bound.text}" for name, bound in bounds.items() if name in FIXED]
     if job.seq and job.seq > USUAL_SEQUENCE:
         fixed.append(f"--seq {job.seq}")
+    if request.terms.margin:
+        fixed.append(f"--margin {request.terms.margin * 100:g}%")
     return [f"every layout that was tried has {', '.join(fixed)}: try without"] if fixed else []
 
 
@@ -98,7 +114,7 @@ def _why(
 
 def _whole_nodes(sizes: Sequence[int], node: int) -> str:
     """The counts nearest to those asked for that are whole nodes."""
-    return ",".join(str(max(round(size / node), 1) * node) for size in sizes) or str(node)
+    return ",".join(dict.fromkeys(str(max(round(size / node), 1) * node) for size in sizes)) or str(node)
 
 
 def _for_ever(request: Request, priced: Sequence[Candidate]) -> DistsimError:

@@ -50,6 +50,8 @@ class Ownership:
     """How many are sold together."""
     ends: tuple[float, float] = (0.0, 0.0)
     """Between which the price lies by what its sources say."""
+    life: float = 0.0
+    """Years until it is sold."""
 
     @property
     def rented(self) -> bool:
@@ -105,7 +107,7 @@ def ownership(
     each = _standing(price, rated_watts or watts_per_gpu, facility, figures)
     standing = sum(each.values())
     worn = figures.use(
-        "depreciation", money.depreciation_dollars_per_hour, price=price,
+        "depreciation, per hour owned", money.depreciation_dollars_per_hour, price=price,
         residual_fraction=facility.residual_fraction, lifetime_years=facility.lifetime_years,
     )  # fmt: skip
     owned = figures.use(
@@ -124,20 +126,20 @@ def ownership(
     return Ownership(
         purchase.item, purchase.date, purchase.source, price, float(owned), rent_per_hour, rent, float(months),
         tuple(years), parts, figures, purchase.gpus or 1,
-        (price * purchase.low / purchase.middle, price * purchase.high / purchase.middle),
+        (price * purchase.low / purchase.middle, price * purchase.high / purchase.middle), facility.lifetime_years,
     )  # fmt: skip
 
 
 def _standing(price: float, rated_watts: float, facility: Facility, figures: Figures) -> dict[str, float]:
     """What a machine costs in every hour, in use or not; interest where the house states a rate."""
     found = {
-        "upkeep": figures.use("upkeep", money.upkeep_dollars_per_hour, price=price,
+        "upkeep": figures.use("upkeep, per hour owned", money.upkeep_dollars_per_hour, price=price,
                               upkeep_fraction_per_year=facility.upkeep_fraction),
-        "hall": figures.use("hall", money.hall_dollars_per_hour, rated_watts=rated_watts,
+        "hall": figures.use("hall, per hour owned", money.hall_dollars_per_hour, rated_watts=rated_watts,
                             usd_per_kw_month=facility.usd_per_kw_month or 0.0),
     }  # fmt: skip
     if facility.interest:
-        found["interest"] = figures.use("interest", money.interest_dollars_per_hour, price=price,
+        found["interest"] = figures.use("interest, per hour owned", money.interest_dollars_per_hour, price=price,
                                         residual_fraction=facility.residual_fraction,
                                         interest_per_year=facility.interest)  # fmt: skip
     return {name: float(cost) for name, cost in found.items()}
@@ -166,12 +168,13 @@ def _price(purchase: Purchase, facility: Facility, figures: Figures) -> float:
 
 
 def _years(price: float, running: float, rent: float, facility: Facility) -> Sequence[Year]:
-    """Bought on the first day, sold at the end of its life."""
-    years, bought, rented = [], 0.0, 0.0
-    last = max(round(facility.lifetime_years), 1)
+    """Bought on the first day, sold at the end of its life, which may be within the last year."""
+    years, bought, rented, life = [], 0.0, 0.0, facility.lifetime_years
+    last = math.ceil(life)
     for year in range(1, last + 1):
-        sold = money.book_value(price, facility.residual_fraction, facility.lifetime_years, year) if year == last else 0
-        buying = running + (price if year == 1 else 0.0) - sold
-        bought, rented = bought + buying, rented + rent
-        years.append(Year(year, buying, rent, bought, rented))
+        part = min(life - (year - 1), 1.0)
+        sold = money.book_value(price, facility.residual_fraction, life, life) if year == last else 0
+        buying = running * part + (price if year == 1 else 0.0) - sold
+        bought, rented = bought + buying, rented + rent * part
+        years.append(Year(year, buying, rent * part, bought, rented))
     return years

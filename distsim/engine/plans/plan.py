@@ -8,7 +8,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.arrays import round_up
-from distsim.engine.campaigns.prices import RESERVED_YEARS, Quote
+from distsim.engine.campaigns.prices import RESERVED_YEARS, Quote, in_whole_units
 from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.steps.intervals import LEVEL
@@ -193,12 +193,14 @@ class Option:
     @property
     def spare_dollars(self) -> float:
         """What the spares would cost at the same rate, where whoever rents the others pays for them too: of a
-        reservation over its whole terms; of machines to buy, further systems for what the bought ones cannot hold."""
+        reservation over its whole terms. Of machines that are bought, or rented, by racks, further ones for what those
+        that the run has cannot hold."""
+        paid, together = self.billed_gpus, self.quote.gpus_per_instance
+        if self.quote.owned:
+            paid, together = self.bought_gpus, self.quote.bought_together
         spares = self.candidate.goodput.spares
-        if spares and self.quote.owned:
-            beyond = spares * self.spare_gpus - (self.bought_gpus - self.candidate.gpus)
-            return float(round_up(max(beyond, 0), self.quote.bought_together)) * self.quote.bought_dollars
-        return self.payable_dollars * spares * self.spare_gpus / self.billed_gpus if spares else 0.0
+        beyond = spares * self.spare_gpus - (paid - self.candidate.gpus) if spares else 0
+        return float(round_up(max(beyond, 0), together)) * self.payable_dollars / paid
 
     @property
     def interruptions(self) -> float:
@@ -230,6 +232,7 @@ class Option:
             "dollars": self.dollars, "dollars_interval": self.interval(self.dollars),
             "committed_dollars": self.committed_dollars, "payable_dollars": self.payable_dollars,
             "spare_dollars": self.spare_dollars, "pace": one.goodput.pace,
+            "straggler_stretch": one.goodput.straggler_stretch,
             "energy_kwh": self.energy_kwh, "energy_kwh_interval": self.interval(self.energy_kwh),
             "tonnes_co2e": self.tonnes_co2e, "goodput": one.goodput.fraction,
             "tokens_per_dollar": self.tokens_per_dollar, "tokens_per_dollar_interval": {
@@ -273,9 +276,7 @@ def whole_units(one: Candidate, unit: int) -> int:
     ranks take there."""
     if not one.leaves_idle:
         return int(round_up(one.gpus, unit))
-    used = one.domain_gpus * max(unit // one.domain, 1)
-    full, rest = divmod(one.gpus, used)
-    return int(full * round_up(used, unit) + round_up(rest, unit))
+    return in_whole_units(one.gpus, one.domain_gpus, one.domain, unit)
 
 
 def cheapest_first(found: Sequence[Option]) -> list[Option]:

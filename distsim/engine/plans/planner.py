@@ -19,6 +19,7 @@ from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
 from distsim.engine.plans.besides import Besides, besides
 from distsim.engine.plans.candidates import Place, answers, candidate_setup
+from distsim.engine.plans.larger import up_to_memory
 from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.no_option import nothing_found, without_option
 from distsim.engine.plans.offers import Offers, offers
@@ -28,7 +29,7 @@ from distsim.engine.plans.ownership import Ownership, ownership, system_for
 from distsim.engine.plans.parts import partial_rents
 from distsim.engine.plans.plan import Candidate, Option
 from distsim.engine.plans.request import Request
-from distsim.engine.plans.scope import Scope, usual_notes
+from distsim.engine.plans.scope import LARGEST_CLUSTER, Scope, usual_notes
 from distsim.engine.plans.settings import Saving, saving_of
 from distsim.engine.plans.smaller import down_to_budget
 from distsim.engine.plans.sold import alike, sold_whole
@@ -46,7 +47,7 @@ MANY_FAILURES, FEW_CAMPAIGNS = 2_000, 500
 """Campaigns of very many failures are alike: fewer of them are simulated."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Plan:
     """Options, cheapest first, and those that answer the wish."""
 
@@ -212,7 +213,9 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     _check_tokens(request, model)
     tried = Tried(request, model, prices.known, watch, pool)
     found = tried.options(places)
-    lacking = None if found else nothing_found(request, model.name, places, tried.made, tried.quotes)
+    if not request.sizes:
+        found = plans.cheapest_first([*found, *up_to_memory(places, tried.full, tried.more, LARGEST_CLUSTER)])
+    lacking = None if found else nothing_found(request, model.name, tried.places, tried.made, tried.quotes)
     if scope.open_sizes and request.wish.dollars is not None:
         found = plans.cheapest_first([*found, *down_to_budget(found, request.wish, tried.more)])
     usual = usual_notes(request, model, prices.left_out, found) if found else []
@@ -275,6 +278,10 @@ class Tried:
             return self.options(places)
         except DistsimError:
             return []
+
+    def full(self, place: Place) -> bool:
+        """Whether no layout fits there."""
+        return place not in self.quotes and place not in self.refused
 
     @property
     def sizes(self) -> list[int]:

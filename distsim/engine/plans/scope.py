@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distsim import catalog
+from distsim.arrays import round_up
 from distsim.engine.campaigns.pace import campaign_pace
 from distsim.engine.campaigns.prices import RESERVED_YEARS, STALE_DAYS, Quote, cluster_file
 from distsim.engine.jobs.drives import lowest_stage, node_rates
@@ -13,8 +14,9 @@ from distsim.engine.jobs.flops import active_parameters, model_flops
 from distsim.engine.jobs.framework_notes import narrow_by_default
 from distsim.engine.jobs.graphs import OPEN
 from distsim.engine.jobs.hardware import limited
-from distsim.engine.jobs.lacking import other_software, unit_refusal, unnamed_software
+from distsim.engine.jobs.lacking import other_software, unit_refusal, unnamed_software, wide_units
 from distsim.engine.jobs.models import LoadedModel, length_notes, without_effect
+from distsim.engine.jobs.profile import usual_sixteen
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tuning import tuning_notes
@@ -50,11 +52,13 @@ class Scope:
         self.sold = sold_whole(offered, request.sizes)
         self.clusters, self.elsewhere = _running(asked_for(request, self.sold), request.terms.job)
         self.terms = {quote.term for quote in offered if quote.cluster in self.clusters}
+        self._units = {name: min(_unit(one) for one in offered if one.cluster == name) for name in self.clusters}
         first = {"cluster": self.clusters[0], "model": model.spec, "gpu_power": None}
         lowest = lowest_stage(request.terms.job, framework_of(request.terms.job.model_copy(update=first)).supports)
         job = request.terms.job.model_copy(update={**first, "zero": lowest or None, **OPEN})
         setup = resolve(job)
         self.flops_per_token = float(model_flops(setup))
+        self._math = setup.precision.math
         self._idle = without_effect(setup.model, job, setup.kernels)
         self._lengths = [*length_notes(setup.model, setup.layout), *narrow_by_default(setup)]
         self._tuning = tuning_notes(setup.tuning, setup.model, setup.kernels, setup.framework, setup.precision, job)
@@ -85,7 +89,8 @@ class Scope:
             told.append(f"no {new}{' or '.join(lacking)} price is known for what you asked for: no option uses one")
         told += self._beyond()
         if self.open_sizes:
-            told.append(_sizes_words(sizes, self.request.wish.dollars is not None))
+            more = max(sizes) > max(size for _, size in self.places())
+            told.append(_sizes_words(sizes, self.request.wish.dollars is not None, more))
         if not self.request.sizes and any(max(self._needed(name)) > LARGEST_CLUSTER for name in self.clusters):
             told.append(f"only sizes up to {LARGEST_CLUSTER:,} accelerators are tried; --gpus tries others")
         return told
@@ -109,12 +114,16 @@ class Scope:
         return [*self.elsewhere, *filter(None, told)]
 
     def _sizes(self, cluster: str) -> list[int]:
-        """Accelerators to try: as asked, or powers of two around what the deadline needs."""
+        """Accelerators to try: as asked, or powers of two around what the deadline needs; where these are paid for by
+        racks, also those that fill them."""
         spec: Cluster = catalog.load("clusters", cluster)
         if self.request.sizes:
             return [size for size in self.request.sizes if size <= spec.most_gpus]
+        needed, unit = self._needed(cluster), self._units[cluster]
+        if unit > spec.gpus_per_node and not spec.sliced:
+            needed |= {int(round_up(size, unit)) for size in needed}
         most = int(min(LARGEST_CLUSTER, spec.most_gpus))
-        return sorted({min(max(size, spec.gpus_per_node), most) for size in self._needed(cluster)})
+        return sorted({min(max(size, spec.gpus_per_node), most) for size in needed})
 
     def _beyond(self) -> list[str]:
         """Clusters that have fewer accelerators than are asked for, or than the deadline asks for."""
@@ -127,18 +136,27 @@ class Scope:
 
     def _needed(self, cluster: str) -> set[int]:
         """Powers of two around what keeps to the deadline at the usual utilisation."""
-        peak = catalog.load("gpus", catalog.load("clusters", cluster).gpu).peak.bf16
+        chip = catalog.load("gpus", catalog.load("clusters", cluster).gpu)
+        math = self._math if self.request.terms.job.precision else usual_sixteen(chip, self._math)
+        units = wide_units(chip.peak, math)
         seconds = (self.request.wish.days or USUAL_DAYS) * DAY
-        need = self.flops_per_token * self.request.tokens / (seconds * USUAL_UTILISATION * (peak or GIGA))
+        peak = getattr(chip.peak, units) if units else GIGA
+        need = self.flops_per_token * self.request.tokens / (seconds * USUAL_UTILISATION * peak)
         return {2 ** max(round(need * factor - 1).bit_length(), 0) for factor in SIZES}
 
 
-def _sizes_words(sizes: Sequence[int], bound: bool) -> str:
-    """Which sizes are tried where neither they nor a deadline are given; ``bound`` by a budget."""
+def _unit(quote: Quote) -> int:
+    """Accelerators that are rented out, or sold, together."""
+    return quote.bought_together if quote.owned else quote.gpus_per_instance
+
+
+def _sizes_words(sizes: Sequence[int], bound: bool, more: bool) -> str:
+    """Which sizes are tried where neither they nor a deadline are given; ``bound`` by a budget, ``more`` for memory."""
+    up = ", and more where no layout fits so few" if more else ""
     down = ", and fewer where those exceed the budget and fewer may not" if bound else ""
     return (
-        f"no deadline given: trying {least_to_most(sizes)} accelerators, sized for about {USUAL_DAYS:g} days{down}; "
-        "--deadline or --gpus tries others"
+        f"no deadline given: trying {least_to_most(sizes)} accelerators, sized for about {USUAL_DAYS:g} days"
+        f"{up}{down}; --deadline or --gpus tries others"
     )
 
 

@@ -81,5 +81,6 @@ def _odd_numbers(runs: Sequence[Run], most: int) -> list[str]:
     found = [words for run in runs for words in run.odd]
     if not found:
         return []
-    rest = [f"{len(found) - most} more cells are invalid"] if len(found) > most else []
+    left = len(found) - most
+    rest = [f"{left} more {'cell is' if left == 1 else 'cells are'} invalid"] if left > 0 else []
     return [f"{words}: treated as blank" for words in found[:most]] + rest
