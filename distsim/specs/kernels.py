@@ -131,10 +131,10 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """Dropout follows the MLP's output projection, too, not attention's alone (ModernBERT: its MLP drops within)."""
     mlp_recast: bool = False
     """What an MLP's last product reads is cast to its weights' format first, and under autocast back (T5)."""
-    value_view: bool | Literal["latent", "ungrouped"] = False
+    value_view: bool | Literal["latent", "ungrouped", "recomputed"] = False
     """Values are a view into a larger projection's output, which they keep alive whole, where queries and keys are new
     tensors besides (rotated GPT-NeoX and Phi-3, latent attention); ``latent``: in latent attention alone;
-    ``ungrouped``: where no heads share keys (Falcon)."""
+    ``ungrouped``: where no heads share keys (Falcon); ``recomputed``: where attention is computed again (Megatron)."""
     keys_expanded: bool = False
     """Grouped keys and values are copied to all heads before the kernel that attends (litgpt, torchtune)."""
     attention_output_copy: bool = False

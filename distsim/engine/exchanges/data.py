@@ -174,7 +174,7 @@ def _bucketed(
     flows = [
         of_states("gradients", "all_reduce", sharing.data, dtype, "backward", times * whole * (1 - owned),
                   elements * each, hides)
-        for elements, times in _buckets(setup, stage, sharing, units, together, rules.bucket_rule)
+        for elements, times in _buckets(setup, stage, sharing, units, together)
     ]  # fmt: skip
     by_owner = rules.owned_bucket_rule or rules.bucket_rule
     for elements, times in [] if nothing(owned) else _buckets(setup, stage, sharing, units, together, by_owner):
@@ -185,8 +185,9 @@ def _bucketed(
                       hides),
         ]  # fmt: skip
     if rules.zero1 == "reduce_scatter":
+        twice = where(layout.ep > 1, 2, 1) if rules.gathers_by_optimizer and not rules.overlap_updated else 1
         flows += [
-            of_states("parameters", "all_gather", sharing.shard, name, "step", times * sharded,
+            of_states("parameters", "all_gather", sharing.shard, name, "step", times * sharded * twice,
                  elements * DTYPE_BYTES[name], rules.overlap_updated)
             for name, part in _updated(setup, units)
             for elements, times in _buckets(setup, stage, sharing, part, together, by_owner)
@@ -232,10 +233,12 @@ def _broadcasts(setup: Setup, sharing: Sharing, units: list[Unit], sharded: Numb
 
 
 def _buckets(
-    setup: Setup, stage: Stage, sharing: Sharing, units: list[Unit], together: bool, rule: str
+    setup: Setup, stage: Stage, sharing: Sharing, units: list[Unit], together: bool, by_owner: str | None = None
 ) -> Iterable[tuple[Number, Number]]:
-    """Elements of each kind of gradient bucket and how many there are."""
+    """Elements of each kind of gradient bucket and how many there are; ``by_owner`` is the rule of those that are
+    reduced to their owners."""
     rules = setup.framework.traffic
+    rule = by_owner or rules.bucket_rule
     if rule == "unit":  # whole copies of FSDP's flat tensors are filled up all the same, FSDP2's are not
         filling = filling_of(setup)
         ranks = sharing.data.ranks if filling.padding == "unit" else 1
@@ -245,11 +248,13 @@ def _buckets(
         sizes = [t.elements for t in gradient_order(setup, stage) if sharing.holds(t, together)]
         fill = bucket_items if all(isinstance(size, (int, float)) for size in sizes) else filled_bucket_arrays
         return fill(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each)
-    limit = where(
-        rules.bucket_elements > 0 and not (rules.first_stage_buckets and stage.index > 0),
-        maximum(rules.bucket_elements, rules.bucket_elements_per_rank * sharing.data.ranks),
-        0,
-    )
     total = sum(unit.count * plain_elements(unit.tensors) for unit in units)
+    if rule == "parameters":
+        from distsim.engine.exchanges.parameter_buckets import parameter_buckets
+
+        names = {tensor.name for unit in units for tensor in unit.tensors}
+        count = parameter_buckets(setup, stage, sharing.data.ranks, names, owned=by_owner is not None)
+        return [(total / count, count)]  # as large as they are on average
+    limit = maximum(rules.bucket_elements, rules.bucket_elements_per_rank * sharing.data.ranks)
     full = full_buckets(total, limit)
     return [(limit, full), (total - full * limit, 1)]
