@@ -91,6 +91,10 @@ for _model in ("dense", "tied", "biases"):
         _step(_model, gpus=8, **_parallel)
         _step(_model, gpus=8, micro_batch=2, global_batch=48, precision="bf16-fp32-grads", **_parallel)
     _step(_model, gpus=8, **{**SEQUENCE, "zero": 0})
+FEWER_KEYS = {"tp": 8, "gpus": 8, "sequence_parallel": True}
+for _again in ({}, FULL, {"sequence_parallel": False}):
+    _step("dense", **{**FEWER_KEYS, **_again})
+_step("tied", **FEWER_KEYS)
 for _parallel in (SEQUENCE, {"tp": 2, "sequence_parallel": False}):
     for _again in (FULL, {**FULL, "recompute_layers": 2}, {**FULL, "recompute_group": 2}):
         _step("dense", gpus=4, **_parallel, **_again)
@@ -138,6 +142,7 @@ for _model in ("dense", "tied", "biases"):
         STATES.append({"model": _model, "job": {"gpus": 4, "zero": _zero, "precision": _precision}})
     STATES.append({"model": _model, "job": {"gpus": 8, **SEQUENCE, "zero": 1}})
     STATES.append({"model": _model, "job": {"gpus": 8, **SEQUENCE, "zero": 1, "zero_group": 2}})
+STATES.append({"model": "tied", "job": {**FEWER_KEYS, "zero": 1}})
 for _model in ("experts", "latents"):
     for _ep, _etp in ((1, 2), (2, 1), (4, 1), (2, 2)):
         STATES.append({"model": _model, "job": {"gpus": 8, "zero": 1, "ep": _ep, "etp": _etp, **SEQUENCE}})
@@ -153,6 +158,7 @@ for _model in ("dense", "tied", "biases"):
     SAVED.append({"model": _model, "job": {**SEQUENCE, "gpus": 2, "recompute_modules": "core_attn"}})
     SAVED.append({"model": _model, "job": {"recompute": "full"}})
     SAVED.append({"model": _model, "job": {**SEQUENCE, "gpus": 2, "recompute_modules": "mlp"}})
+SAVED += [{"model": "dense", "job": {**FEWER_KEYS, **again}} for again in ({}, {"recompute_modules": "core_attn"})]
 for _model in ("experts", "latents"):
     for _fused in (True, False):
         SAVED.append({"model": _model, "job": {"etp": 1}, "fused": _fused})

@@ -6,16 +6,7 @@ from pydantic import Field
 
 from distsim.specs.expert_kernels import ExpertKernels
 from distsim.specs.offload_kernels import OffloadKernels
-from distsim.specs.quantity import (
-    Amount,
-    Count,
-    KeptPart,
-    MaybeAmount,
-    MaybeCount,
-    MaybeNatural,
-    Natural,
-    Share,
-)
+from distsim.specs.quantity import Amount, Count, KeptPart, MaybeAmount, MaybeCount, MaybeNatural, Natural, Share
 from distsim.specs.recompute_kernels import RecomputeKernels
 from distsim.specs.ring_kernels import RingKernels
 
@@ -135,6 +126,9 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """Values are a view into a larger projection's output, which they keep alive whole, where queries and keys are new
     tensors besides (rotated GPT-NeoX and Phi-3, latent attention); ``latent``: in latent attention alone;
     ``ungrouped``: where no heads share keys (Falcon); ``recomputed``: where attention is computed again (Megatron)."""
+    keys_gathered: bool = False
+    """Where heads of keys are fewer than tensor parallel ranks, the weights that make them are cut evenly all the same,
+    and what all ranks make is gathered, of which each takes its heads (Megatron); else several ranks have the same."""
     keys_expanded: bool = False
     """Grouped keys and values are copied to all heads before the kernel that attends (litgpt, torchtune)."""
     attention_output_copy: bool = False
