@@ -715,6 +715,13 @@ def test_buckets_grow_with_the_ranks_that_share_them() -> None:
         assert 4 * elements < row.bytes_per_call < 4 * elements * 2
 
 
+def test_experts_buckets_are_as_large_as_all_others() -> None:
+    """Though an eighth of the ranks share them."""
+    report = comm("mixtral-8x7b", gpu="h100-sxm", gpus=512, ep=8, framework="megatron-core", zero=1)
+    sizes = {row.group_size: row.bytes_per_call for row in rows(report, "gradients")}
+    assert sizes.keys() == {64, 512} and 2 * 512e6 <= sizes[64] < 2 * 512e6 * 1.2
+
+
 def test_tables_are_gathered_in_16_bits_beside_narrow_layers() -> None:
     """Llama 3's embedding, output layer and last norm."""
     report = comm("llama-3-8b", gpu="h100-sxm", gpus=8, framework="torchtitan", zero=3, precision="torchao-tensorwise")

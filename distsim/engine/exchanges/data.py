@@ -253,7 +253,7 @@ def _buckets(
         from distsim.engine.exchanges.parameter_buckets import parameter_buckets
 
         names = {tensor.name for unit in units for tensor in unit.tensors}
-        count = parameter_buckets(setup, stage, sharing.data.ranks, names, owned=by_owner is not None)
+        count = parameter_buckets(setup, stage, names, owned=by_owner is not None)
         return [(total / count, count)]  # as large as they are on average
     limit = maximum(rules.bucket_elements, rules.bucket_elements_per_rank * sharing.data.ranks)
     full = full_buckets(total, limit)

@@ -25,11 +25,11 @@ WAYS = ("1f1b", "interleaved-1f1b")
 """Megatron's schedules, with one chunk a stage and with more."""
 
 
-def parameter_buckets(setup: Setup, stage: Stage, ranks: Number, names: Collection[str], *, owned: bool) -> Number:
-    """How many buckets a stage has for its parameters of these names, which so many data parallel ranks share;
-    ``owned`` where each of them has a part."""
-    rules, vpp = setup.framework.traffic, setup.layout.vpp
-    limit = maximum(rules.bucket_elements, rules.bucket_elements_per_rank * ranks)
+def parameter_buckets(setup: Setup, stage: Stage, names: Collection[str], *, owned: bool) -> Number:
+    """How many buckets a stage has for its parameters of these names; ``owned`` where each of the ranks that share them
+    has a part. Experts' are as large as all others, however few ranks share them."""
+    rules, layout, vpp = setup.framework.traffic, setup.layout, setup.layout.vpp
+    limit = maximum(rules.bucket_elements, rules.bucket_elements_per_rank * layout.dp * layout.cp)
     several = rules.overlap_gradients and not (rules.first_stage_buckets and stage.index > 0)
     shared = _shared(setup) if owned else ()
     found: Number = 0
