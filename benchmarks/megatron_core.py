@@ -13,6 +13,7 @@ import json
 import logging
 import sys
 import types
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -35,66 +36,13 @@ from megatron.core.tensor_parallel import random as megatron_random
 from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.moe.moe_utils import get_moe_layer_wise_logging_tracker
 from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
+from megatron_core_calls import Calls, during
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-
-OPS = {
-    "_allgather_base_": "all_gather", "_reduce_scatter_base_": "reduce_scatter", "allreduce_": "all_reduce",
-    "allgather_into_tensor_coalesced_": "all_gather", "reduce_scatter_tensor_coalesced_": "reduce_scatter",
-    "allreduce_coalesced_": "all_reduce", "allgather_": "all_gather", "reduce_scatter_": "reduce_scatter",
-    "alltoall_base_": "all_to_all", "send": "send_recv", "recv_": "",
-}  # fmt: skip
-ONE_TENSOR = ("allreduce_", "allreduce_coalesced_", "send", "recv_")
-
-
-def size_of(tensors: Any) -> int:
-    """Bytes of all tensors in a structure."""
-    return sum(one.nbytes for one in tree_leaves(tensors) if isinstance(one, torch.Tensor))
 
 
 def distinct_bytes(tensors: list[torch.Tensor]) -> int:
     """Bytes of the storages behind tensors, each once."""
     return sum({one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in tensors}.values())
-
-
-class Calls(TorchDispatchMode):
-    """Notes each collective: operation, phase, ranks, bytes of its larger side. A fake group receives nothing, so what
-    would arrive is zeroed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: Counter[tuple[str, str, int, int]] = Counter()
-        self.phase = ""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result, name = func(*args, **(kwargs or {})), func._schema.name.split("::")[-1]
-        if func.namespace != "c10d" or name not in OPS:
-            return result
-        if name in ("recv_", "alltoall_base_"):
-            for received in tree_leaves(args[0]):
-                if received.dtype != torch.int64:
-                    received.zero_()
-        group = dist.ProcessGroup.unbox(args[1 if name in ONE_TENSOR else 2])
-        size = max(size_of(args[0]), 0 if name in ONE_TENSOR else size_of(args[1]))
-        phase = self.phase or ("backward" if torch._C._current_graph_task_id() != -1 else "forward")
-        if OPS[name] and group.size() > 1:
-            sends = OPS[name] == "send_recv"
-            self.found[OPS[name], "" if sends else phase, 2 if sends else group.size(), size] += 1
-        return result
-
-
-def during(calls: Calls, phase: str, function: Any) -> Any:
-    """A function whose calls belong to a phase, whenever it is called."""
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        before, calls.phase = calls.phase, phase
-        try:
-            return function(*args, **kwargs)
-        finally:
-            calls.phase = before
-
-    return called
 
 
 class Run:
@@ -260,16 +208,49 @@ def saved_by(case: dict[str, Any], layers: int) -> int:
     return distinct_bytes(kept) * bool(loss.numel())
 
 
+class Kept:
+    """A tensor that backward keeps."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+def held_by(case: dict[str, Any]) -> int:
+    """The most bytes that are kept for backward at once in a step."""
+    run, calls, sizes, users = Run(case, case["layers"]), Calls(), dict[int, int](), Counter[int]()
+    run.train()
+    own = {one.untyped_storage()._cdata for chunk in run.chunks for one in chunk.parameters()}
+    most = 0
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor | Kept:
+        nonlocal most
+        storage = tensor.untyped_storage()
+        if storage._cdata in own:
+            return tensor
+        kept = Kept(tensor)
+        sizes[storage._cdata] = storage.nbytes()
+        users[storage._cdata] += 1
+        weakref.finalize(kept, lambda which: users.subtract([which]), storage._cdata)
+        most = max(most, sum(sizes[which] for which, count in users.items() if count))
+        return kept
+
+    with calls, torch.autograd.graph.saved_tensors_hooks(keep, lambda kept: getattr(kept, "tensor", kept)):
+        run.step(calls)
+    return most
+
+
 def main() -> None:
     """Write all recordings."""
     logging.disable(logging.WARNING)
-    found = types.SimpleNamespace(steps=[], states=[], saved=[])
+    found = types.SimpleNamespace(steps=[], states=[], saved=[], held=[])
     for case in cases.STEPS:
         found.steps.append({**case, "calls": calls_of(case)})
     for case in cases.STATES:
         found.states.append({**case, "bytes": states_of(case)})
     for case in cases.SAVED:
         found.saved.append({**case, "layer": saved_by(case, 4) - saved_by(case, 3)})
+    for case in cases.HELD:
+        found.held.append({**case, "held": held_by(case)})
     parts = ["models", *vars(found)]
     lines = [
         json.dumps(cases.MODELS),

@@ -77,6 +77,7 @@ def recomputation(job: dict[str, Any]) -> dict[str, Any]:
 STEPS: list[dict[str, Any]] = []
 STATES: list[dict[str, Any]] = []
 SAVED: list[dict[str, Any]] = []
+HELD: list[dict[str, Any]] = []
 
 
 def _step(model: str, beside: dict[str, Any] | None = None, **job: Any) -> None:
@@ -167,3 +168,8 @@ for _model in ("experts", "latents"):
     for _again in ("moe", "core_attn", "layernorm", "layernorm,moe", "moe_act", *_LATENT[_model]):
         _own = {"fused": False} if _again == "moe_act" else {}  # Megatron's own grouped experts never are
         SAVED.append({"model": _model, **_own, "job": {**_shared, "recompute_modules": _again}})
+
+for _stages, _chunks, _layers, _micro in ((2, 1, 4, 4), (4, 1, 8, 8), (2, 2, 8, 4), (4, 2, 16, 16), (2, 4, 8, 8)):
+    for _stage in range(_stages):
+        _job = {"gpus": _stages, "pp": _stages, "vpp": _chunks, "zero": 1, "global_batch": _micro}
+        HELD.append({"model": "dense", "stage": _stage, "layers": _layers, "job": _job})

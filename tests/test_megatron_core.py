@@ -42,7 +42,7 @@ def changed(framework: Framework, case: dict[str, Any]) -> Framework:
 
 
 def setup_of(case: dict[str, Any], folder: Path) -> Setup:
-    model = RECORDED["models"][case["model"]]
+    model = {**RECORDED["models"][case["model"]], "num_hidden_layers": case.get("layers", 4)}
     (folder / "config.json").write_text(json.dumps(model))
     job = {"precision": "bf16", "gpus": 1, "seq": 64, **case["job"]}
     if job.get("ep", 1) > 1 and "capacity_factor" not in job:
@@ -94,3 +94,12 @@ def test_saved_by_a_layer(case: dict[str, Any], tmp_path: Path) -> None:
     near = 0.035 if "mla_up_proj" in case["job"].get("recompute_modules", "") else 0.006
     found = memory_of(setup_of(case, tmp_path)).to_dict()["stages"][0]["saved"]["per_layer"]
     assert found == pytest.approx(case["layer"], rel=near)
+
+
+@cases("held")
+def test_held_by_a_stage_at_once(case: dict[str, Any], tmp_path: Path) -> None:
+    """Passes in flight of 1F1B and interleaved 1F1B, of which one has logits; beside them are a loss's own numbers."""
+    stage = memory_of(setup_of(case, tmp_path)).to_dict()["stages"][case["stage"]]
+    saved = stage["saved"]
+    held = stage["in_flight"] * (saved["layers"] + saved["embedding"]) + saved["head_and_loss"]
+    assert held == pytest.approx(case["held"], rel=0.001)
