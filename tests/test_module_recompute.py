@@ -65,6 +65,16 @@ def test_modules_that_stand_alone() -> None:
     assert "mlp.shared.down" in _setup(**cells, recompute="shared_experts").kernels.selective
 
 
+def test_experts_that_are_computed_again_keep_their_input_alone() -> None:
+    """Also where they have latents and shared experts with a gate; attention stays as it was."""
+    for model, gone in (("nemotron-3-super-120b-a12b", "mlp.experts.combined"), ("qwen2-57b-a14b", "mlp.shared.output")):
+        setup = _setup(model=model, notes="", recompute="moe")
+        block = next(block for block, _ in build_stages(setup)[0].layers if block.name == "moe")
+        saved = distinct_saved(block.operations, 1, setup.kernels)
+        kept = {name for name, size in saved.items() if size and name.startswith("mlp.")}
+        assert gone in saved and kept == {"mlp.input"}
+
+
 def test_modules_take_the_place_of_a_policy_that_names_what_is_kept() -> None:
     """MaxText keeps named products; a cell of modules had been that policy whatever it named."""
     kept = [_kept(_setup(framework="maxtext", recompute=word)) for word in ("layernorm", "moe_act")]

@@ -189,7 +189,8 @@ def dropped_by(operation: Operation, kinds: tuple[str, ...]) -> bool:
 
 MADE = (("query_up", ("query",)), ("kv_up", ("key", "value")), ("activation", ("product",)), ("norm", ("input",)),
         ("dispatch", ("experts.input",)), ("up", (PREACTIVATION.lstrip("."),)),
-        ("shared.down", ("shared.output",)))  # fmt: skip
+        ("shared.down", ("shared.output",)), ("latent_in", ("latent_raw",)), ("experts.down", ("experts.output_raw",)),
+        ("combine", ("experts.combined",)))  # fmt: skip
 """How the last words of an operation's name become those of what it makes, where other operations keep that."""
 
 
