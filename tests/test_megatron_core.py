@@ -16,7 +16,9 @@ from distsim.engine.traffic import comm_of
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 
-RECORDED = json.loads((Path(__file__).parent / "oracles" / "megatron_core.json").read_text())
+ORACLES = Path(__file__).parent / "oracles"
+RECORDED = json.loads((ORACLES / "megatron_core.json").read_text())
+RECORDED["sharded"] = json.loads((ORACLES / "megatron_fsdp.json").read_text())
 Key = tuple[str, str, int, int]
 BUCKETS = ("gradients", "gradients of replicas", "parameters")
 
@@ -103,3 +105,17 @@ def test_held_by_a_stage_at_once(case: dict[str, Any], tmp_path: Path) -> None:
     saved = stage["saved"]
     held = stage["in_flight"] * (saved["layers"] + saved["embedding"]) + saved["head_and_loss"]
     assert held == pytest.approx(case["held"], rel=0.001)
+
+
+@cases("sharded")
+def test_megatron_fsdp(case: dict[str, Any], tmp_path: Path) -> None:
+    """Gathers and reductions of layers and of all else, which are filled up by 1% in so small a network."""
+    found: Counter[tuple[str, int, int]] = Counter()
+    for row in comm_of(setup_of(case, tmp_path)).stages[0]:
+        if row.role in ("gradients", "parameters") and row.group_size > 1:
+            found[row.op, round(row.group_size), round(row.bytes_per_call)] += round(row.calls)
+    left = Counter(found)
+    for op, ranks, size, calls in case["calls"]:
+        (key,) = (one for one in found if one[:2] == (op, ranks) and one[2] == pytest.approx(size, rel=0.02))
+        left[key] -= calls
+    assert not any(left.values())

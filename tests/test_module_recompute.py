@@ -67,7 +67,10 @@ def test_modules_that_stand_alone() -> None:
 
 def test_experts_that_are_computed_again_keep_their_input_alone() -> None:
     """Also where they have latents and shared experts with a gate; attention stays as it was."""
-    for model, gone in (("nemotron-3-super-120b-a12b", "mlp.experts.combined"), ("qwen2-57b-a14b", "mlp.shared.output")):
+    for model, gone in (
+        ("nemotron-3-super-120b-a12b", "mlp.experts.combined"),
+        ("qwen2-57b-a14b", "mlp.shared.output"),
+    ):
         setup = _setup(model=model, notes="", recompute="moe")
         block = next(block for block, _ in build_stages(setup)[0].layers if block.name == "moe")
         saved = distinct_saved(block.operations, 1, setup.kernels)

@@ -56,6 +56,8 @@ class Traffic(Spec):
     own_experts: tuple[str, ...] = ()
     """Model families that it does so for without expert parallelism: whose layers are its own. It shards those of
     others, Hugging Face's modules, as any module. None: every family."""
+    root_once: bool = False
+    """What belongs to no layer, once gathered by ZeRO 3, stays so until the optimizer's step (Megatron FSDP)."""
     no_sync: Literal["never", "unsharded", "always"] = "unsharded"
     """Gradients of all but the last micro-batch stay on the rank: never, where gradients are not sharded, always."""
     no_sync_keeps_gathered: bool = False

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, nothing, where
+from distsim.arrays import Number, maximum, minimum, nothing, where
 from distsim.engine.exchanges.flows import Flow, Span, of_states
 from distsim.engine.exchanges.module_buffers import buffer_flows
 from distsim.engine.footprint.states import sharding_group
@@ -131,12 +131,12 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
         elements = elements_of(unit.tensors if whole else trained, ranks, filling)
         once = unit.root and setup.framework.buffers.keep_last_unit
         again = 0 if once or not unit.backward else unit.count * backward
-        hides = rules.overlap_parameters
+        hides, first = rules.overlap_parameters, minimum(forward, 1) if unit.root and rules.root_once else forward
         for dtype, each, tensors in _gathered(setup, unit, gather):
             size = elements_of(tensors, ranks, filling) * each
             common = ("all_gather", sharing.shard, dtype)
             flows += [
-                of_states("parameters", *common, "forward", unit.count * forward, size, hides),
+                of_states("parameters", *common, "forward", unit.count * first, size, hides),
                 of_states("parameters", *common, "backward", again, size, hides),
             ]
         flows += [
