@@ -29,26 +29,14 @@ IMPLIED = {"recompute_modules": ("recompute", "selective"), "offload_modules": (
 EXPERTS, LATENT, SHARED, DENSE = "experts", "latent attention", "shared experts", "dense layers"
 MLP = ("mlp.up", "mlp.activation", "mlp.down")
 SHARED_MLP = ("mlp.shared.up", "mlp.shared.activation", "mlp.shared.down", "mlp.shared.gate")
+WHOLE_EXPERTS = ("mlp.router", "mlp.latent_in", "mlp.latent_norm", "mlp.dispatch", "mlp.experts.up",
+                 "mlp.experts.activation", "mlp.experts.down", "mlp.experts.output_norm", "mlp.combine",
+                 "mlp.latent_out", *SHARED_MLP)  # fmt: skip
 OWN_MODULES = {
     "moe_act": (EXPERTS, ("mlp.experts.activation",)),
     "mla_up_proj": (LATENT, ("attention.query_up", "attention.kv_up")),
     "mlp": (DENSE, MLP),
-    "moe": (
-        EXPERTS,
-        (
-            "mlp.router",
-            "mlp.latent_in",
-            "mlp.latent_norm",
-            "mlp.dispatch",
-            "mlp.experts.up",
-            "mlp.experts.activation",
-            "mlp.experts.down",
-            "mlp.experts.output_norm",
-            "mlp.combine",
-            "mlp.latent_out",
-            *SHARED_MLP,
-        ),
-    ),
+    "moe": (EXPERTS, WHOLE_EXPERTS),
     "shared_experts": (SHARED, SHARED_MLP),
 }
 """Parts that only layers with such a thing have, as names of operations (core/transformer/moe/experts.py and
