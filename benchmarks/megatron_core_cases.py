@@ -92,6 +92,8 @@ for _model in ("dense", "tied", "biases"):
         _step(_model, gpus=8, **_parallel)
         _step(_model, gpus=8, micro_batch=2, global_batch=48, precision="bf16-fp32-grads", **_parallel)
     _step(_model, gpus=8, **{**SEQUENCE, "zero": 0})
+_fused = {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"}
+_step("dense", {"loss_exchange": "joined", "megatron": _fused}, gpus=8, **SEQUENCE)
 FEWER_KEYS = {"tp": 8, "gpus": 8, "sequence_parallel": True}
 for _again in ({}, FULL, {"sequence_parallel": False}):
     _step("dense", **{**FEWER_KEYS, **_again})

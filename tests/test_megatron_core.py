@@ -24,7 +24,7 @@ BUCKETS = ("gradients", "gradients of replicas", "parameters")
 
 
 def name_of(case: dict[str, Any]) -> str:
-    beside = [f"{key}={case[key]}" for key in ("stage", "bucket", "fused") if key in case]
+    beside = [f"{key}={case[key]}" for key in ("stage", "bucket", "fused", "loss_exchange") if key in case]
     return " ".join([case["model"], *(f"{key}={value}" for key, value in case["job"].items()), *beside])
 
 
@@ -38,8 +38,9 @@ def changed(framework: Framework, case: dict[str, Any]) -> Framework:
     if "bucket" in case:
         sizes = {"bucket_elements": case["bucket"], "bucket_elements_per_rank": 0}
         update["traffic"] = framework.traffic.model_copy(update=sizes)
-    if not case.get("fused", True):
-        update["kernels"] = framework.kernels.model_copy(update={"activation": "eager"})
+    kernels = {"loss_exchange": case["loss_exchange"]} if "loss_exchange" in case else {}
+    kernels |= {} if case.get("fused", True) else {"activation": "eager"}
+    update["kernels"] = framework.kernels.model_copy(update=kernels)
     return framework.model_copy(update=update)
 
 

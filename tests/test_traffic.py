@@ -715,6 +715,12 @@ def test_buckets_grow_with_the_ranks_that_share_them() -> None:
         assert 4 * elements < row.bytes_per_call < 4 * elements * 2
 
 
+def test_transformer_engine_gathers_four_numbers_of_each_position_for_the_loss() -> None:
+    job = {"gpu": "h100-sxm", "gpus": 8, "tp": 4, "seq": 1024}
+    (row,) = rows(comm("llama-3-8b", framework="megatron-bridge", **job), "tensor parallel loss")
+    assert (row.op, row.calls, row.bytes_per_call) == ("all_gather", 1, 4 * 4 * 1024 * 4)
+
+
 def test_experts_buckets_are_as_large_as_all_others() -> None:
     """Though an eighth of the ranks share them."""
     report = comm("mixtral-8x7b", gpu="h100-sxm", gpus=512, ep=8, framework="megatron-core", zero=1)

@@ -230,6 +230,9 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """Inductor makes casts and sums part of what stands beside them, XLA one kernel of neighbours."""
     loss_kernel: Literal["one", "eager", "vocab-parallel", "steps", "compiled", "cut"] | None = None
     """How often the loss passes over its logits (engine/kernels/passes.py); None: as ``loss`` says."""
+    loss_exchange: Literal["sums", "joined", "gathered"] = "sums"
+    """Ranks that share a vocabulary sum three numbers of each position, each by itself or two at once (Megatron core's
+    fused loss), or gather four (Transformer Engine's)."""
     loss_metrics: Natural = 0
     """Metrics of training that take the cross entropy of every micro-batch's logits once more, composed in fp32."""
     modules: Literal["own", "transformer-engine"] = "own"
