@@ -174,10 +174,11 @@ def _bucketed(
     flows = [
         of_states("gradients", "all_reduce", sharing.data, dtype, "backward", times * whole * (1 - owned),
                   elements * each, hides)
-        for elements, times in _buckets(setup, stage, sharing, units, together)
+        for elements, times in ([] if nothing(1 - owned) else _buckets(setup, stage, sharing, units, together))
     ]  # fmt: skip
     by_owner = rules.owned_bucket_rule or rules.bucket_rule
-    for elements, times in [] if nothing(owned) else _buckets(setup, stage, sharing, units, together, by_owner):
+    buckets = [] if nothing(sharded) else [*_buckets(setup, stage, sharing, units, together, by_owner)]
+    for elements, times in [] if nothing(owned) else buckets:
         size, calls = elements * each, times * owned
         flows += [
             of_states("gradients", rules.owned_op, shard, dtype, "backward", calls * syncs, size, hides),
@@ -190,7 +191,9 @@ def _bucketed(
             of_states("parameters", "all_gather", sharing.shard, name, "step", times * sharded * twice,
                  elements * DTYPE_BYTES[name], rules.overlap_updated)
             for name, part in _updated(setup, units)
-            for elements, times in _buckets(setup, stage, sharing, part, together, by_owner)
+            for elements, times in (
+                buckets if part is units else _buckets(setup, stage, sharing, part, together, by_owner)
+            )
         ]  # fmt: skip
     if rules.zero1 == "all_reduce":
         flows += _broadcasts(setup, sharing, units, sharded)
@@ -252,7 +255,7 @@ def _buckets(
     if rule == "parameters":
         from distsim.engine.exchanges.parameter_buckets import parameter_buckets
 
-        names = {tensor.name for unit in units for tensor in unit.tensors}
+        names = frozenset(tensor.name for unit in units for tensor in unit.tensors)
         count = parameter_buckets(setup, stage, names, owned=by_owner is not None)
         return [(total / count, count)]  # as large as they are on average
     limit = maximum(rules.bucket_elements, rules.bucket_elements_per_rank * sharing.data.ranks)

@@ -9,12 +9,12 @@ behind a stage's first reduce in one call with all else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import pairwise
 
 from distsim.arrays import Number, ceil_div, maximum, where
-from distsim.engine.footprint.stored import Stored, gradient_order
+from distsim.engine.footprint.stored import Stored, block_tensors, gradient_order
 from distsim.engine.jobs.chunks_held import chunk_ends
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -25,7 +25,7 @@ WAYS = ("1f1b", "interleaved-1f1b")
 """Megatron's schedules, with one chunk a stage and with more."""
 
 
-def parameter_buckets(setup: Setup, stage: Stage, names: Collection[str], *, owned: bool) -> Number:
+def parameter_buckets(setup: Setup, stage: Stage, names: frozenset[str], *, owned: bool) -> Number:
     """How many buckets a stage has for its parameters of these names; ``owned`` where each of the ranks that share them
     has a part. Experts' are as large as all others, however few ranks share them."""
     rules, layout, vpp = setup.framework.traffic, setup.layout, setup.layout.vpp
@@ -34,14 +34,28 @@ def parameter_buckets(setup: Setup, stage: Stage, names: Collection[str], *, own
     shared = _shared(setup) if owned else ()
     found: Number = 0
     for chunks in {int(vpp)} if isinstance(vpp, (int, float)) else {int(one) for one in vpp.ravel()}:
-        count: Number = 0
-        for place, chunk in enumerate(_chunks(setup, stage, chunks)):
-            tensors = [one for one in gradient_order(setup, chunk) if one.name in names]
-            together = [one for one in tensors if place or one.name not in shared]
-            filled = buckets_filled(together, limit) if several and place == 0 else int(together != [])
-            count = count + filled + len(tensors) - len(together)
+        first, *others = _chunks(setup, stage, chunks)
+        apart = [one for one in _ends(first) if one.name in names and one.name in shared]
+        if several:
+            together = (one for one in gradient_order(setup, first) if one.name in names and one not in apart)
+            count = buckets_filled(together, limit)
+        else:
+            count = int(_has(first, names - {one.name for one in apart}))
+        count = count + len(apart) + sum(_has(chunk, names) for chunk in others)
         found = found + where(vpp == chunks, count, 0)
     return found
+
+
+def _ends(stage: Stage) -> tuple[Stored, ...]:
+    """The tensors of embedding and head."""
+    return block_tensors(stage.embedding) + block_tensors(stage.head)
+
+
+def _has(stage: Stage, names: frozenset[str]) -> bool:
+    """Whether a stage has parameters of these names."""
+    blocks = (stage.layers[kind][0] for kind in {*stage.order})
+    tensors = itertools.chain(_ends(stage), *(block_tensors(block) for block in blocks))
+    return any(one.name in names for one in tensors)
 
 
 def _shared(setup: Setup) -> tuple[str, ...]:
@@ -59,7 +73,7 @@ def _chunks(setup: Setup, stage: Stage, vpp: int) -> Iterator[Stage]:
         return
     schedule = setup.layout.schedule if isinstance(setup.layout.schedule, str) else WAYS[vpp > 1]
     ends = chunk_ends(setup, stage, schedule, vpp)
-    for place, (first, last) in enumerate(pairwise(ends)):
+    for place, (first, last) in enumerate(itertools.pairwise(ends)):
         yield replace(
             stage, order=stage.order[first:last], embedding=None if place else stage.embedding,
             head=stage.head if place == len(ends) - 2 else None,
