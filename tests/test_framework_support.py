@@ -61,7 +61,6 @@ def test_the_table_of_the_docs_is_that_of_the_presets() -> None:
     [
         ("megatron-lm", {"zero": 2, "pp": 2}, "ZeRO 2 with 2 pipeline stages"),
         ("megatron-lm", {"zero": 3, "pp": 2}, "--zero 1 or less"),
-        ("megatron-core", {"model": "llama-3-8b", "tp": 16, "gpus": 16}, "valid degrees: 1, 2, 4, 8"),
         ("deepspeed", {"zero": 3, "pp": 2}, "ZeRO 3 with 2 pipeline stages"),
         ("torchtitan", {"model": "llama-3-8b", "tp": 16, "gpus": 16}, "valid degrees: 1, 2, 4, 8"),
         ("torchtune", {"model": "qwen2-1.5b", "tp": 4, "gpus": 4}, "does not replicate the 2 key-value heads"),

@@ -17,7 +17,7 @@ from distsim.engine.plans.layouts import space
 from distsim.specs.job import Job
 
 EXPERTS = "plan qwen3-235b-a22b --tokens 1T --gpu h100-sxm --provider nebius --gpus 256 --seq 8192"
-NARROW = "plan qwen3.5-397b-a17b --tokens 1T --gpu gb200 --provider coreweave --gpus 512 --seq 8192"
+ASKED = "plan qwen3.5-397b-a17b --tokens 1T --gpu gb200 --provider coreweave --gpus 512 --seq 8192"
 
 
 @pytest.fixture(scope="module")
@@ -59,17 +59,17 @@ def test_settings_keep_the_layout_and_the_margin() -> None:
 
 
 def test_a_plan_of_its_own_accord_recommends_nothing_that_its_default_framework_refuses() -> None:
-    """Two key-value heads on four tensor parallel ranks, which Megatron core refuses."""
-    answer = json.loads(piped(*shlex.split(NARROW), "--json").stdout)
-    assert all(option["layout"]["tp"] <= 2 for option in answer["options"])
-    named = json.loads(piped(*shlex.split(NARROW), "--framework", "megatron-core", "--json").stdout)
+    """ZeRO 3 with pipeline stages, which Megatron core refuses."""
+    answer = json.loads(piped(*shlex.split(ASKED), "--zero", "3", "--json").stdout)
+    assert all(option["layout"]["pp"] == 1 for option in answer["options"])
+    named = json.loads(piped(*shlex.split(ASKED), "--zero", "3", "--framework", "megatron-core", "--json").stdout)
     assert [one["layout"] for one in named["options"]] == [one["layout"] for one in answer["options"]]
     assert not any("computed anyway" in note for note in answer["notes"])
 
 
 def test_a_plan_says_what_its_default_framework_would_refuse_of_what_was_asked_for() -> None:
-    told = piped(*shlex.split(NARROW), "--tp", "4").stderr
-    assert "megatron-core does not replicate the 2 key-value heads" in told
+    told = piped(*shlex.split(ASKED), "--zero", "3", "--pp", "4").stderr
+    assert "megatron-core does not run ZeRO 3 with 4 pipeline stages" in told
     assert "computed anyway, as no --framework is given" in told
 
 

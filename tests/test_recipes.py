@@ -165,7 +165,7 @@ def test_the_busiest_rank_has_more_tokens_unless_a_benchmark_balances_them() -> 
     assert one["ep_forward"] == pytest.approx(BUSIEST_RANK * other["ep_forward"])
     stated = first_stage(job(expert_imbalance=1.5))
     assert stated["forward.grouped"] == pytest.approx(1.5 * other["forward.grouped"])
-    assert stated["ep_forward"] == pytest.approx(1.5 * other["ep_forward"], rel=0.05)
+    assert stated["ep_forward"] == pytest.approx(1.5 * other["ep_forward"], rel=0.06)  # but for fixed delays
     alone = job(ep=1)
     assert first_stage(alone)["forward.grouped"] == first_stage(changed(alone, router="balanced"))["forward.grouped"]
     assert setup_of(row(notes="MoE: token distribution force-balanced, dropless")).kernels.router == "balanced"

@@ -207,7 +207,8 @@ def test_the_trace_has_what_viewers_need(name: str) -> None:
     assert all(one["dur"] >= 0 and one["ts"] >= -1e-6 and one["name"] for one in slices)
     assert math.isclose(max(one["ts"] + one["dur"] for one in slices), step.seconds * 1e6, rel_tol=1e-9)
     told = [one["args"] for one in slices if "op" in one["args"]]
-    assert told and all(one["bytes"] > 0 and one["group_size"] > 1 and one["group"] for one in told)
+    assert told and all(one["group_size"] > 1 and one["group"] for one in told)
+    assert all(one["bytes"] > 0 or one["calls"] < 1e-5 for one in told), "a short part of a small call is no byte"
     assert sum(data["otherData"]["breakdown_seconds"].values()) == pytest.approx(data["otherData"]["step_seconds"])
 
 

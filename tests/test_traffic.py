@@ -113,9 +113,8 @@ def test_distributed_optimizer_gathers_after_the_step() -> None:
     assert {(row.op, row.dtype, row.phase) for row in reduced} == {("reduce_scatter", "fp32", "backward")}
     assert {(row.op, row.dtype, row.phase) for row in gathered} == {("all_gather", "bf16", "step")}
     assert sent(report, "gradients") == pytest.approx(2 * sent(report, "parameters"))
-    full, rest = reduced  # buckets of 40 million parameters, and what is left
-    assert full.bytes_per_call == 4 * 40_000_000 and full.calls == LLAMA_7B // 40_000_000
-    assert rest.bytes_per_call == 4 * (LLAMA_7B % 40_000_000) and rest.calls == 1
+    (row,) = reduced  # 32 layers of three buckets that 40 million parameters close, embedding and head
+    assert row.calls == 3 * 32 + 2 and row.calls * row.bytes_per_call == pytest.approx(4 * LLAMA_7B)
 
 
 def test_experts_are_reduced_over_their_own_ranks() -> None:
@@ -709,10 +708,24 @@ def test_stages_send_every_residual_stream() -> None:
 
 
 def test_buckets_grow_with_the_ranks_that_share_them() -> None:
-    """Megatron core: the larger of 40 million elements and a million for each rank."""
+    """Megatron core: the larger of 40 million elements and a million for each rank, in whole parameters."""
     for ranks, elements in ((8, 40e6), (128, 128e6)):
         report = comm(gpu="h100-sxm", gpus=ranks, framework="megatron-core", zero=1, precision="bf16-fp32-grads")
-        assert max(row.bytes_per_call for row in rows(report, "gradients")) == 4 * elements
+        (row,) = rows(report, "gradients")
+        assert 4 * elements < row.bytes_per_call < 4 * elements * 2
+
+
+def test_transformer_engine_gathers_four_numbers_of_each_position_for_the_loss() -> None:
+    job = {"gpu": "h100-sxm", "gpus": 8, "tp": 4, "seq": 1024}
+    (row,) = rows(comm("llama-3-8b", framework="megatron-bridge", **job), "tensor parallel loss")
+    assert (row.op, row.calls, row.bytes_per_call) == ("all_gather", 1, 4 * 4 * 1024 * 4)
+
+
+def test_experts_buckets_are_as_large_as_all_others() -> None:
+    """Though an eighth of the ranks share them."""
+    report = comm("mixtral-8x7b", gpu="h100-sxm", gpus=512, ep=8, framework="megatron-core", zero=1)
+    sizes = {row.group_size: row.bytes_per_call for row in rows(report, "gradients")}
+    assert sizes.keys() == {64, 512} and 2 * 512e6 <= sizes[64] < 2 * 512e6 * 1.2
 
 
 def test_tables_are_gathered_in_16_bits_beside_narrow_layers() -> None:

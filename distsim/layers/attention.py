@@ -6,7 +6,7 @@ from distsim.arrays import Number, maximum, nothing, where
 from distsim.layers.attention_kernel import casts_keys, composed, flash_kernel, keeps_view, masked, views_values
 from distsim.layers.context_parallel import beside_gathered, context_exchange, merges_in_torch, outputs_apart, traded
 from distsim.layers.core_attention import Heads, core_attention
-from distsim.layers.ledger import Context, Operation, Parameter, Tensor
+from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Bias, Weights, linear
 from distsim.layers.names import DROPOUT_MASK, QKV
 from distsim.layers.norm import inner_norm, norm, shared
@@ -27,15 +27,17 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     model, layout = ctx.model, ctx.layout
     tokens, width, values = layout.tokens, model.head_dim, model.value_width
     heads, kv_heads = heads_per_rank(ctx)
-    act, widths = ctx.activation, _projected(ctx, heads, kv_heads)
+    even = model.kv_heads / layout.tp if ctx.kernels.keys_gathered else kv_heads
+    act, widths = ctx.activation, _projected(ctx, heads, even)
     outer, made = widths[0] + sum(widths[1:]), len(widths) - 1
     operations = [_projection(ctx, widths, outer, source)]
+    projected = tokens * outer * where(even < kv_heads, layout.tp, 1)
     if model.attention_gate in ("head", "apart"):
         operations.append(gate_projection(ctx, heads * (values if model.attention_gate == "apart" else 1), source))
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
     key = Tensor("attention.key", tokens * kv_heads * width, act, "s b k d/t")
     value = Tensor("attention.value", tokens * kv_heads * values, act, "s b k d/t")
-    operations += _query_key_norm(ctx, query, key, heads, kv_heads, tokens * outer)
+    operations += _query_key_norm(ctx, query, key, heads, kv_heads, projected)
     operations += _value_norm(ctx, value, tokens * kv_heads, made)
     operations += _clipped(ctx, query, key, value)
     key, value = traded(ctx, key, kv_heads), traded(ctx, value, kv_heads)
@@ -49,7 +51,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
 
         operations += distance_scores(ctx, key, heads)
     shared = query.elements / key.elements
-    core = core_attention(ctx, Heads(query, key, value, heads, width, values, tokens * outer, shared))
+    core = core_attention(ctx, Heads(query, key, value, heads, width, values, projected, shared))
     operations += beside_gathered(ctx, core, key, value)
     if model.head_output_norm:
         raw = Tensor("attention.output_raw", tokens * heads * values, act, "s b a d/t")
@@ -74,8 +76,16 @@ def _projection(ctx: Context, widths: tuple[Number, ...], outer: Number, source:
     return linear(
         ctx, QKV, ctx.layout.tokens, model.hidden, outer, source,
         bias=model.qkv_bias and Bias(parts=() if model.key_bias else parts), weights=Weights(matrices, widths),
-        cast_input=True, collectives=column_collectives(ctx, matrices),
+        cast_input=True, collectives=(*column_collectives(ctx, matrices), *_all_heads(ctx, outer)),
     )  # fmt: skip
+
+
+def _all_heads(ctx: Context, outer: Number) -> tuple[Collective, ...]:
+    """What all ranks make of queries, keys and values, gathered where a rank makes part of a head of keys."""
+    if not ctx.kernels.keys_gathered:
+        return ()
+    size = ctx.layout.tokens * outer * ctx.layout.tp * ctx.activation * (ctx.layout.tp > ctx.model.kv_heads)
+    return (Collective("all_gather", "tp", size, "forward"), Collective("reduce_scatter", "tp", size, "backward"))
 
 
 def gate_projection(ctx: Context, outer: Number, source: Tensor) -> Operation:

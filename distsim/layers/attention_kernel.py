@@ -166,7 +166,21 @@ def views_values(ctx: Context) -> bool:
     if kernels.value_view == "ungrouped":
         new = ctx.model.parallel_blocks and ctx.model.norms_per_layer > 1  # Falcon's newer layers copy a head's each
         return ctx.model.kv_heads == ctx.model.heads and not new
-    return bool(kernels.value_view) and not copied and (latent or kernels.value_view != "latent")
+    return keeps_projections(kernels) and not copied and (latent or kernels.value_view != "latent")
+
+
+def keeps_projections(kernels: Kernels) -> bool:
+    """Whether views keep a projection's output alive, whatever is computed again."""
+    return kernels.value_view not in (False, "recomputed")
+
+
+def viewed_again(ctx: Context) -> Number:
+    """1 where core attention is computed again of values that are a view into the projection, beside new queries and
+    keys: its checkpoint keeps what it is given, where a kernel would keep a copy."""
+    kernels, model = ctx.kernels, ctx.model
+    again = kernels.value_view == "recomputed" and kernels.kept is None and "core_attention" in kernels.selective
+    new = model.positions == "rotary" or model.qk_norm != "none"
+    return where(ctx.layout.selective, 1, 0) if again and new and model.latent_attention is None else 0
 
 
 def keeps_view(ctx: Context) -> Number:

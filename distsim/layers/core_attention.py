@@ -14,6 +14,7 @@ from distsim.layers.attention_kernel import (
     math_kernel,
     sdpa_choice,
     summed_apart,
+    viewed_again,
     views_values,
     with_mask,
 )  # fmt: skip
@@ -65,6 +66,8 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
     flops = attention_flops(layout.micro_batch * heads * queries * key_tokens(ctx), width, value_width)
     if views_values(ctx):
         value = value._replace(elements=value_projection)
+    again = maximum(value.elements, value_projection)
+    value = value._replace(elements=where(viewed_again(ctx), again, value.elements))
     own = key.elements
     key, value, mask = with_mask(ctx, query, key, value)
     saved = [output]

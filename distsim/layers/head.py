@@ -255,10 +255,13 @@ def _loss_collectives(ctx: Context) -> tuple[Collective, ...]:
     layout, tokens = ctx.layout, positions(ctx)
     sharded = where(layout.tp > 1, layout.loss_parallel, 0)
     gathered = tokens * ctx.vocab_padded * ctx.activation * where(layout.tp > 1, 1 - layout.loss_parallel, 0)
-    return (
-        Collective("all_reduce", "tp", tokens * FP32_BYTES * sharded, "forward", calls=3, bytes_each=FP32_BYTES),
-        Collective("all_gather", "tp", gathered, "forward"),
-    )
+    number = tokens * FP32_BYTES * sharded
+    one = Collective("all_reduce", "tp", number, "forward", bytes_each=FP32_BYTES)
+    exchanged = {
+        "sums": (one._replace(calls=3),), "joined": (one, one._replace(bytes_logical=2 * number)),
+        "gathered": (one._replace(op="all_gather", bytes_logical=4 * number * layout.tp),),
+    }  # fmt: skip
+    return (*exchanged[ctx.kernels.loss_exchange], Collective("all_gather", "tp", gathered, "forward"))
 
 
 def tied_parameter(parameter: Parameter, ctx: Context) -> bool:

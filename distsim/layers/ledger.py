@@ -188,8 +188,9 @@ def dropped_by(operation: Operation, kinds: tuple[str, ...]) -> bool:
 
 
 MADE = (("query_up", ("query",)), ("kv_up", ("key", "value")), ("activation", ("product",)), ("norm", ("input",)),
-        ("dispatch", ("experts.input",)), ("experts.up", (f"experts{PREACTIVATION}",)),
-        ("shared.up", (f"shared{PREACTIVATION}",)))  # fmt: skip
+        ("dispatch", ("experts.input",)), ("up", (PREACTIVATION.lstrip("."),)),
+        ("shared.down", ("shared.output",)), ("latent_in", ("latent_raw",)), ("experts.down", ("experts.output_raw",)),
+        ("combine", ("experts.combined",)))  # fmt: skip
 """How the last words of an operation's name become those of what it makes, where other operations keep that."""
 
 
@@ -205,10 +206,9 @@ def made_by(name: str) -> tuple[str, ...]:
 
 def _read(operation: Operation) -> Iterable[str]:
     """Names of the saved tensors that an operation reads, of which it can be run again."""
-    if operation.kind == "matmul":
-        return (tensor.copy_of or tensor.name for tensor in operation.saved)
-    if operation.kind == "norm":
-        return (tensor.name for tensor in operation.saved if not tensor.name.startswith(operation.name + "."))
+    if operation.kind in ("matmul", "norm"):
+        names = (tensor.copy_of or tensor.name for tensor in operation.saved)
+        return (name for name in names if not name.startswith(operation.name))
     return (tensor.name for tensor in operation.saved if tensor.name.endswith(PREACTIVATION))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number
 from distsim.layers.attention import gate_projection, output_gate, output_projection
-from distsim.layers.attention_kernel import reads_chosen
+from distsim.layers.attention_kernel import keeps_projections, reads_chosen
 from distsim.layers.context_parallel import beside_gathered, context_exchange, traded
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.indexer import indexer
@@ -106,7 +106,7 @@ def _keys_and_values(ctx: Context, mla: LatentAttention, source: Tensor, outer: 
     """Keys and values by way of a narrow layer, beside the rotated part of the keys that all heads share."""
     raw, latent = _narrow(ctx, "kv_latent", mla.kv_rank, "s b c")
     own = ctx.layout.tokens / ctx.layout.sequence_shard
-    if ctx.kernels.value_view:  # the latents, too, are a view of their projection's output
+    if keeps_projections(ctx.kernels):  # the latents, too, are a view of their projection's output
         raw = raw._replace(elements=own * (mla.kv_rank + mla.rope_dim))
     latents = ctx.kernels.regather_input
     rotated = Tensor("attention.key_rope_raw", own * mla.rope_dim, ctx.activation, "s b r")

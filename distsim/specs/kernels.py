@@ -6,16 +6,7 @@ from pydantic import Field
 
 from distsim.specs.expert_kernels import ExpertKernels
 from distsim.specs.offload_kernels import OffloadKernels
-from distsim.specs.quantity import (
-    Amount,
-    Count,
-    KeptPart,
-    MaybeAmount,
-    MaybeCount,
-    MaybeNatural,
-    Natural,
-    Share,
-)
+from distsim.specs.quantity import Amount, Count, KeptPart, MaybeAmount, MaybeCount, MaybeNatural, Natural, Share
 from distsim.specs.recompute_kernels import RecomputeKernels
 from distsim.specs.ring_kernels import RingKernels
 
@@ -131,10 +122,13 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """Dropout follows the MLP's output projection, too, not attention's alone (ModernBERT: its MLP drops within)."""
     mlp_recast: bool = False
     """What an MLP's last product reads is cast to its weights' format first, and under autocast back (T5)."""
-    value_view: bool | Literal["latent", "ungrouped"] = False
+    value_view: bool | Literal["latent", "ungrouped", "recomputed"] = False
     """Values are a view into a larger projection's output, which they keep alive whole, where queries and keys are new
     tensors besides (rotated GPT-NeoX and Phi-3, latent attention); ``latent``: in latent attention alone;
-    ``ungrouped``: where no heads share keys (Falcon)."""
+    ``ungrouped``: where no heads share keys (Falcon); ``recomputed``: where attention is computed again (Megatron)."""
+    keys_gathered: bool = False
+    """Where heads of keys are fewer than tensor parallel ranks, the weights that make them are cut evenly all the same,
+    and what all ranks make is gathered, of which each takes its heads (Megatron); else several ranks have the same."""
     keys_expanded: bool = False
     """Grouped keys and values are copied to all heads before the kernel that attends (litgpt, torchtune)."""
     attention_output_copy: bool = False
@@ -236,6 +230,9 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """Inductor makes casts and sums part of what stands beside them, XLA one kernel of neighbours."""
     loss_kernel: Literal["one", "eager", "vocab-parallel", "steps", "compiled", "cut"] | None = None
     """How often the loss passes over its logits (engine/kernels/passes.py); None: as ``loss`` says."""
+    loss_exchange: Literal["sums", "joined", "gathered"] = "sums"
+    """Ranks that share a vocabulary sum three numbers of each position, each by itself or two at once (Megatron core's
+    fused loss), or gather four (Transformer Engine's)."""
     loss_metrics: Natural = 0
     """Metrics of training that take the cross entropy of every micro-batch's logits once more, composed in fp32."""
     modules: Literal["own", "transformer-engine"] = "own"

@@ -27,21 +27,25 @@ IMPLIED = {"recompute_modules": ("recompute", "selective"), "offload_modules": (
 """Options that a list of modules or a policy needs, and the value that it implies."""
 
 EXPERTS, LATENT, SHARED, DENSE = "experts", "latent attention", "shared experts", "dense layers"
+MLP = ("mlp.up", "mlp.activation", "mlp.down")
+SHARED_MLP = ("mlp.shared.up", "mlp.shared.activation", "mlp.shared.down", "mlp.shared.gate")
+WHOLE_EXPERTS = ("mlp.router", "mlp.latent_in", "mlp.latent_norm", "mlp.dispatch", "mlp.experts.up",
+                 "mlp.experts.activation", "mlp.experts.down", "mlp.experts.output_norm", "mlp.combine",
+                 "mlp.latent_out", *SHARED_MLP)  # fmt: skip
 OWN_MODULES = {
     "moe_act": (EXPERTS, ("mlp.experts.activation",)),
     "mla_up_proj": (LATENT, ("attention.query_up", "attention.kv_up")),
-    "mlp": (DENSE, ("mlp.up", "mlp.activation", "mlp.down")),
-    "shared_experts": (SHARED, ("mlp.shared.up", "mlp.shared.activation", "mlp.shared.down")),
+    "mlp": (DENSE, MLP),
+    "moe": (EXPERTS, WHOLE_EXPERTS),
+    "shared_experts": (SHARED, SHARED_MLP),
 }
 """Parts that only layers with such a thing have, as names of operations (core/transformer/moe/experts.py and
 moe_layer.py, core/transformer/multi_latent_attention.py): ``mlp`` of models with experts is that of their layers
 without."""
-NORM_BEFORE_EXPERTS, NORM_BEFORE_LATENT = "mlp.norm", "attention.norm"
+NORM_BEFORE_MLP, NORM_BEFORE_LATENT = "mlp.norm", "attention.norm"
 """The norms that ``layernorm`` computes again: those that are modules of their own, as before experts and latent
 attention. Elsewhere Transformer Engine's products have them (core/transformer/transformer_layer.py,
 recompute_input_layernorm and recompute_pre_mlp_layernorm; core/models/gpt/gpt_layer_specs.py)."""
-WHOLE_KEEPS = ("qkv", "context", "out")
-"""What is kept where the whole MLP, dense or of experts, is computed again."""
 
 
 class Recomputed(NamedTuple):
@@ -66,22 +70,19 @@ def recomputed(modules: Collection[str], has: Collection[str], kinds: Iterable[s
     classes = [*kinds]
     if "core_attn" in modules:
         classes.append("core_attention")
-    norms = [*((NORM_BEFORE_EXPERTS,) if EXPERTS in has else ()), *((NORM_BEFORE_LATENT,) if LATENT in has else ())]
+    norms = [*((NORM_BEFORE_MLP,) if EXPERTS in has else ()), *((NORM_BEFORE_LATENT,) if LATENT in has else ())]
     if "layernorm" in modules or (norms and "norm" in classes):
         classes = [one for one in classes if one != "norm"] + norms
-    whole = "moe" if EXPERTS in has else "mlp"
-    lacking = {"moe": whole == "moe", "layernorm": bool(norms)}
-    without = [one for one, has_it in lacking.items() if one in modules and not has_it]
+    without = ["layernorm"] if "layernorm" in modules and not norms else []
     for one, (where, names) in OWN_MODULES.items():
-        if one not in modules or one == whole:
+        if one not in modules:
             continue
         if where in has:
-            classes += () if whole in modules and one == "mla_up_proj" else names
+            classes += names
+        elif one == "mlp" and EXPERTS not in has:
+            classes += (NORM_BEFORE_MLP, *MLP)  # the first product's module has the norm
         else:
             without.append(one)
-    if whole in modules:  # all else of a layer is computed again but products that are named to be kept
-        kept = tuple(one for one in WHOLE_KEEPS if one != "context" or "core_attention" not in classes)
-        return Recomputed({"kept": kept}, tuple(without))
     named = tuple(dict.fromkeys(classes))
     return Recomputed({"selective": named, "kept": None} if named else {}, tuple(without))
 

@@ -10,13 +10,14 @@ from distsim.units import MIB
 class Traffic(Spec):
     """How a framework exchanges gradients and parameters. Source: the framework's own code."""
 
-    bucket_rule: Literal["even", "tensors", "unit"] = "even"
+    bucket_rule: Literal["even", "tensors", "parameters", "unit"] = "even"
     """``even`` cuts the gradients into alike buckets; ``tensors`` closes a bucket with the tensor that fills it, in the
-    order in which gradients come (torch DDP); a ``unit`` is what is wrapped, a layer or all else (FSDP)."""
-    owned_bucket_rule: Literal["even", "tensors", "unit"] | None = None
+    order in which gradients come (torch DDP), and so do ``parameters``, of which each model chunk has its own
+    (Megatron); a ``unit`` is what is wrapped, a layer or all else (FSDP)."""
+    owned_bucket_rule: Literal["even", "tensors", "parameters", "unit"] | None = None
     """The same of gradients that are reduced to their owners; None: as of others."""
     bucket_elements: Natural = 0
-    """Elements of a gradient bucket under ``even``; 0 means one bucket."""
+    """Elements of a gradient bucket under ``even`` and ``parameters``; 0 means one bucket under ``even``."""
     bucket_elements_per_rank: Natural = 0
     """A bucket has at least this many elements per data-parallel rank (Megatron)."""
     first_stage_buckets: bool = False
@@ -34,6 +35,9 @@ class Traffic(Spec):
     owned_op_since: Amount = 0.0
     """The first release, as a year with its months as a fraction, that does so; replays of older runs reduce to owners
     alone."""
+    gathers_by_optimizer: bool = False
+    """Where parameters are gathered as soon as they are updated, all are gathered by each optimizer: under expert
+    parallelism by that of experts and by that of all else (Megatron's ChainedOptimizer)."""
     zero2: Literal["step", "forward"] = "step"
     """ZeRO 2 gathers updated parameters once after the step, or layer by layer in each forward (FSDP that does not
     reshard after forward)."""
@@ -52,6 +56,8 @@ class Traffic(Spec):
     own_experts: tuple[str, ...] = ()
     """Model families that it does so for without expert parallelism: whose layers are its own. It shards those of
     others, Hugging Face's modules, as any module. None: every family."""
+    root_once: bool = False
+    """What belongs to no layer, once gathered by ZeRO 3, stays so until the optimizer's step (Megatron FSDP)."""
     no_sync: Literal["never", "unsharded", "always"] = "unsharded"
     """Gradients of all but the last micro-batch stay on the rank: never, where gradients are not sharded, always."""
     no_sync_keeps_gathered: bool = False
@@ -100,8 +106,9 @@ class Traffic(Spec):
     expert_copies: Literal["each", "once"] = "each"
     """A token goes to each of its experts (all-to-all), or once to each node, and there once to each rank (DeepEP,
     HybridEP)."""
-    expert_counts: bool = False
-    """Ranks first tell each other how many tokens each expert gets, an int64 each (torchtitan)."""
+    expert_counts: bool | Literal["gathered"] = False
+    """Ranks first tell each other how many tokens each expert gets, an int64 each, of their own experts (torchtitan) or
+    ``gathered`` of all, by tensor parallel ranks that share experts too (Megatron)."""
     scatter_gather: bool = False
     """Without sequence parallelism tp ranks each send a part to the next stage and gather there (Megatron)."""
     overlap_gradients: bool = True

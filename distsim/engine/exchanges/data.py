@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, nothing, where
+from distsim.arrays import Number, maximum, minimum, nothing, where
 from distsim.engine.exchanges.flows import Flow, Span, of_states
 from distsim.engine.exchanges.module_buffers import buffer_flows
 from distsim.engine.footprint.states import sharding_group
@@ -131,12 +131,12 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
         elements = elements_of(unit.tensors if whole else trained, ranks, filling)
         once = unit.root and setup.framework.buffers.keep_last_unit
         again = 0 if once or not unit.backward else unit.count * backward
-        hides = rules.overlap_parameters
+        hides, first = rules.overlap_parameters, minimum(forward, 1) if unit.root and rules.root_once else forward
         for dtype, each, tensors in _gathered(setup, unit, gather):
             size = elements_of(tensors, ranks, filling) * each
             common = ("all_gather", sharing.shard, dtype)
             flows += [
-                of_states("parameters", *common, "forward", unit.count * forward, size, hides),
+                of_states("parameters", *common, "forward", unit.count * first, size, hides),
                 of_states("parameters", *common, "backward", again, size, hides),
             ]
         flows += [
@@ -174,10 +174,11 @@ def _bucketed(
     flows = [
         of_states("gradients", "all_reduce", sharing.data, dtype, "backward", times * whole * (1 - owned),
                   elements * each, hides)
-        for elements, times in _buckets(setup, stage, sharing, units, together, rules.bucket_rule)
+        for elements, times in ([] if nothing(1 - owned) else _buckets(setup, stage, sharing, units, together))
     ]  # fmt: skip
     by_owner = rules.owned_bucket_rule or rules.bucket_rule
-    for elements, times in [] if nothing(owned) else _buckets(setup, stage, sharing, units, together, by_owner):
+    buckets = [] if nothing(sharded) else [*_buckets(setup, stage, sharing, units, together, by_owner)]
+    for elements, times in [] if nothing(owned) else buckets:
         size, calls = elements * each, times * owned
         flows += [
             of_states("gradients", rules.owned_op, shard, dtype, "backward", calls * syncs, size, hides),
@@ -185,11 +186,14 @@ def _bucketed(
                       hides),
         ]  # fmt: skip
     if rules.zero1 == "reduce_scatter":
+        twice = where(layout.ep > 1, 2, 1) if rules.gathers_by_optimizer and not rules.overlap_updated else 1
         flows += [
-            of_states("parameters", "all_gather", sharing.shard, name, "step", times * sharded,
+            of_states("parameters", "all_gather", sharing.shard, name, "step", times * sharded * twice,
                  elements * DTYPE_BYTES[name], rules.overlap_updated)
             for name, part in _updated(setup, units)
-            for elements, times in _buckets(setup, stage, sharing, part, together, by_owner)
+            for elements, times in (
+                buckets if part is units else _buckets(setup, stage, sharing, part, together, by_owner)
+            )
         ]  # fmt: skip
     if rules.zero1 == "all_reduce":
         flows += _broadcasts(setup, sharing, units, sharded)
@@ -232,10 +236,12 @@ def _broadcasts(setup: Setup, sharing: Sharing, units: list[Unit], sharded: Numb
 
 
 def _buckets(
-    setup: Setup, stage: Stage, sharing: Sharing, units: list[Unit], together: bool, rule: str
+    setup: Setup, stage: Stage, sharing: Sharing, units: list[Unit], together: bool, by_owner: str | None = None
 ) -> Iterable[tuple[Number, Number]]:
-    """Elements of each kind of gradient bucket and how many there are."""
+    """Elements of each kind of gradient bucket and how many there are; ``by_owner`` is the rule of those that are
+    reduced to their owners."""
     rules = setup.framework.traffic
+    rule = by_owner or rules.bucket_rule
     if rule == "unit":  # whole copies of FSDP's flat tensors are filled up all the same, FSDP2's are not
         filling = filling_of(setup)
         ranks = sharing.data.ranks if filling.padding == "unit" else 1
@@ -245,11 +251,13 @@ def _buckets(
         sizes = [t.elements for t in gradient_order(setup, stage) if sharing.holds(t, together)]
         fill = bucket_items if all(isinstance(size, (int, float)) for size in sizes) else filled_bucket_arrays
         return fill(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each)
-    limit = where(
-        rules.bucket_elements > 0 and not (rules.first_stage_buckets and stage.index > 0),
-        maximum(rules.bucket_elements, rules.bucket_elements_per_rank * sharing.data.ranks),
-        0,
-    )
     total = sum(unit.count * plain_elements(unit.tensors) for unit in units)
+    if rule == "parameters":
+        from distsim.engine.exchanges.parameter_buckets import parameter_buckets
+
+        names = frozenset(tensor.name for unit in units for tensor in unit.tensors)
+        count = parameter_buckets(setup, stage, names, owned=by_owner is not None)
+        return [(total / count, count)]  # as large as they are on average
+    limit = maximum(rules.bucket_elements, rules.bucket_elements_per_rank * sharing.data.ranks)
     full = full_buckets(total, limit)
     return [(limit, full), (total - full * limit, 1)]

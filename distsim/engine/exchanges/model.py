@@ -99,7 +99,7 @@ def _issued(setup: Setup, block: Block, part: Where) -> list[tuple[Operation, li
             flow = _flow(setup, operation, collective, part)
             repeats = collective.phase == "forward" and operation is not last
             repeated = repeats and part == "layers" and _repeated(setup, operation, collective)
-            mine.append(_Issued(collective.group, [*_counts(setup, operation, flow), flow], repeats, repeated))
+            mine.append(_Issued(collective.group, [*_beside_tokens(setup, operation, flow), flow], repeats, repeated))
         if mine or operation.kind == "matmul":
             found.append((operation, mine))
     return found
@@ -111,13 +111,25 @@ def _of_layers(setup: Setup, block: Block) -> list[tuple[Operation, list[_Issued
     return _issued(setup, block, "layers")
 
 
-def _counts(setup: Setup, operation: Operation, flow: Flow) -> list[Flow]:
-    """The tokens for each expert, which ranks tell each other before they send tokens, not before their gradients."""
-    experts, ahead = setup.model.experts, operation.name == DISPATCH and flow.phase == "forward"
-    if experts is None or not (ahead and setup.framework.traffic.expert_counts and flow.span.group == "ep"):
+def _beside_tokens(setup: Setup, operation: Operation, flow: Flow) -> list[Flow]:
+    """What ranks send beside tokens for experts, each time in a call of its own, where no kernel carries it with them:
+    how many tokens each expert gets, before they are sent, not before their gradients, and under Megatron routers'
+    weights, by which experts multiply. Slots that are filled up (``--capacity-factor``) need no counts there."""
+    experts, rules, layout = setup.model.experts, setup.framework.traffic, setup.layout
+    if experts is None or operation.name != DISPATCH or not rules.expert_counts or rules.expert_copies == "once":
         return []
-    size = experts.count * DTYPE_BYTES["int64"]
-    return [flow._replace(purpose="expert token counts", dtype="int64", bytes_logical=size, hides=False)]
+    gathered, found = rules.expert_counts == "gathered", list[Flow]()
+    if flow.phase == "forward" and flow.span.group == "ep" and not (gathered and setup.job.capacity_factor):
+        size: Number = experts.count * DTYPE_BYTES["int64"]
+        counts = flow._replace(purpose="expert token counts", dtype="int64", bytes_logical=size, hides=False)
+        if gathered:
+            span = Span("ep", layout.ep * layout.etp, 1, world=layout.gpus)
+            counts = counts._replace(op="all_gather", span=span, bytes_logical=size * span.ranks)
+        found.append(counts)
+    if gathered and setup.kernels.expert_scale == "before":
+        width = experts.latent or setup.model.hidden
+        found.append(flow._replace(purpose="router weights", bytes_logical=flow.bytes_logical / width, hides=False))
+    return found
 
 
 def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:

@@ -32,10 +32,16 @@ def chunks_held(setup: Setup, stage: Stage, schedule: str, vpp: int) -> tuple[Ch
 
     if stage.mirror is not None:
         return tuple(chunk(one.blocks, one.head) for one in (stage, stage.mirror))
-    ends = list(accumulate(chunk_sizes(_of_way(setup, schedule, vpp), stage.index), initial=0))
-    assert ends[-1] == stage.layer_count
+    ends = chunk_ends(setup, stage, schedule, vpp)
     found = [chunk(stage.blocks[first:last], None) for first, last in pairwise(ends)]
     return (*found[:-1], found[-1]._replace(heads=int(stage.head is not None)))
+
+
+def chunk_ends(setup: Setup, stage: Stage, schedule: str, vpp: int) -> list[int]:
+    """Where the chunks of a stage begin and end among its layers."""
+    ends = list(accumulate(chunk_sizes(_of_way(setup, schedule, vpp), stage.index), initial=0))
+    assert ends[-1] == stage.layer_count
+    return ends
 
 
 def _of_way(setup: Setup, schedule: str, vpp: int) -> Setup:

@@ -1,0 +1,97 @@
+"""Buckets of whole parameters, in which Megatron reduces gradients and gathers what it has updated (NVIDIA/Megatron-LM
+core/distributed/distributed_data_parallel.py and param_and_grad_buffer.py).
+
+Each model chunk has buffers of its own. Parameters fill a bucket from the last one on, until it has as many elements as
+asked for; only the first chunk of the first stage has more than one bucket, since nothing waits for the others'
+reductions. Weights that two stages share have a bucket of their own where each rank gets a part of them, which chunks
+behind a stage's first reduce in one call with all else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from distsim.arrays import Number, ceil_div, maximum, where
+from distsim.engine.footprint.stored import Stored, block_tensors, gradient_order
+from distsim.engine.jobs.chunks_held import chunk_ends
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage
+from distsim.layers.mtp import SHARED_EMBEDDING
+from distsim.layers.names import EMBEDDING_WEIGHT, HEAD_WEIGHT
+
+WAYS = ("1f1b", "interleaved-1f1b")
+"""Megatron's schedules, with one chunk a stage and with more."""
+
+
+def parameter_buckets(setup: Setup, stage: Stage, names: frozenset[str], *, owned: bool) -> Number:
+    """How many buckets a stage has for its parameters of these names; ``owned`` where each of the ranks that share them
+    has a part. Experts' are as large as all others, however few ranks share them."""
+    rules, layout, vpp = setup.framework.traffic, setup.layout, setup.layout.vpp
+    limit = maximum(rules.bucket_elements, rules.bucket_elements_per_rank * layout.dp * layout.cp)
+    several = rules.overlap_gradients and not (rules.first_stage_buckets and stage.index > 0)
+    shared = _shared(setup) if owned else ()
+    found: Number = 0
+    for chunks in {int(vpp)} if isinstance(vpp, (int, float)) else {int(one) for one in vpp.ravel()}:
+        first, *others = _chunks(setup, stage, chunks)
+        apart = [one for one in _ends(first) if one.name in names and one.name in shared]
+        if several:
+            together = (one for one in gradient_order(setup, first) if one.name in names and one not in apart)
+            count = buckets_filled(together, limit)
+        else:
+            count = int(_has(first, names - {one.name for one in apart}))
+        count = count + len(apart) + sum(_has(chunk, names) for chunk in others)
+        found = found + where(vpp == chunks, count, 0)
+    return found
+
+
+def _ends(stage: Stage) -> tuple[Stored, ...]:
+    """The tensors of embedding and head."""
+    return block_tensors(stage.embedding) + block_tensors(stage.head)
+
+
+def _has(stage: Stage, names: frozenset[str]) -> bool:
+    """Whether a stage has parameters of these names."""
+    blocks = (stage.layers[kind][0] for kind in {*stage.order})
+    tensors = itertools.chain(_ends(stage), *(block_tensors(block) for block in blocks))
+    return any(one.name in names for one in tensors)
+
+
+def _shared(setup: Setup) -> tuple[str, ...]:
+    """The names of weights that the first and the last stage both have."""
+    model = setup.model
+    if setup.layout.pp == 1 or not (model.tied_embeddings or model.mtp_trained):
+        return ()
+    return (EMBEDDING_WEIGHT, HEAD_WEIGHT if model.tied_embeddings else SHARED_EMBEDDING)
+
+
+def _chunks(setup: Setup, stage: Stage, vpp: int) -> Iterator[Stage]:
+    """The chunks of a stage, each as a stage of its own; two copies of a model are two."""
+    if stage.mirror is not None:
+        yield from (stage, stage.mirror)
+        return
+    schedule = setup.layout.schedule if isinstance(setup.layout.schedule, str) else WAYS[vpp > 1]
+    ends = chunk_ends(setup, stage, schedule, vpp)
+    for place, (first, last) in enumerate(itertools.pairwise(ends)):
+        yield replace(
+            stage, order=stage.order[first:last], embedding=None if place else stage.embedding,
+            head=stage.head if place == len(ends) - 2 else None,
+        )  # fmt: skip
+
+
+def buckets_filled(tensors: Iterable[Stored], limit: Number) -> Number:
+    """How many buckets tensors fill in this order, each of which closes with the parameter that brings it to ``limit``
+    elements: of stacked experts each is one."""
+    filled: Number = 0
+    count: Number = 0
+    for tensor in tensors:
+        parts = tensor.rows if tensor.group == "expert" else 1
+        each = tensor.elements / parts
+        wanted = maximum(ceil_div(limit - filled, each), 1)  # until the open bucket closes
+        closes, whole = parts >= wanted, maximum(ceil_div(limit, each), 1)
+        left = where(closes, parts - wanted, parts)
+        more = where(closes, left // whole, 0)
+        count = count + where(closes, 1, 0) + more
+        filled = where(closes, (left - more * whole) * each, filled + parts * each)
+    return count + where(filled > 0, 1, 0)
