@@ -159,6 +159,16 @@ def test_no_layout_is_quick_enough(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["quick_enough"]["gpus"] is None and found["quick_enough"]["seconds"] > 0.001
 
 
+@pytest.mark.parametrize(("gpus", "told"), [
+    ("8", "More GPUs do not make it faster (up to 32 were searched)."),
+    ("20000", "More than 32,768 GPUs are not searched."),
+])  # fmt: skip
+def test_how_many_gpus_were_searched_is_told(gpus: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("gpt2", "--gpu", "h100-sxm", "--gpus", gpus, "--global-batch", gpus, "--within", "1us", "--tp", "1",
+             "--pp", "1", "--cp", "1", "--zero", "1", "--recompute", "none")  # fmt: skip
+    assert told in answer(capsys, *words, code=1)
+
+
 def test_prices_fold_to_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     text = answer(capsys, *SMALL[:3], "--gpus", "12", "--global-batch", "48", "--price", "on-demand", "--top", "1")

@@ -110,6 +110,20 @@ def test_a_kernel_that_waits_loses_less_where_products_take_longer() -> None:
     assert len(eager) == 5 and max(abs(one.memory_error or 1) for one in eager) < 0.012
 
 
+def test_whatever_does_not_multiply_takes_clocks() -> None:
+    """Of which a graphics card does more a second than an A100: exponentials and edges of blocks. Triton's first kernel
+    waits as FlashAttention's did."""
+    setups = {name: resolve(Job(model="smollm2-135m", gpu=name, seq=8192)) for name in ("a100-sxm4-80gb", "l20")}
+    for name, clock in (("a100-sxm4-80gb", 1.41e9), ("l20", 2.52e9)):
+        chip = Chip(setups[name])
+        assert chip.unit_rate == pytest.approx(chip.rate / chip.units * 1.41e9 / clock, rel=0.005)
+    for setup in setups.values():
+        kernels = setup.kernels.model_copy(update={"attention_kernel": "triton"})
+        object.__setattr__(setup, "kernels", kernels)
+    shares = {name: Chip(setup).attention[0] for name, setup in setups.items()}
+    assert shares == pytest.approx({"a100-sxm4-80gb": 0.57, "l20": 0.83}, abs=0.01)
+
+
 CARDS = {"a100-sxm4-80gb": 0.45, "l20": 0.75, "rtx-4090": 0.72, "l40s": 0.66, "h100-sxm": 0.26, "v100-sxm2-32gb": 0.45}
 """The memory-efficient kernel over one written for the chip; the last two by figures of their own, and by nobody's."""
 

@@ -385,6 +385,8 @@ def test_sizes_are_those_of_the_units_that_the_recipe_multiplies_in() -> None:
     turing = distsim.plan("bert-large", "100B", gpu="t4", deadline="10d", price=1, tp=1, pp=1)
     assert turing.sizes == (8, 16, 32, 64)
     assert [option.gpus for option in turing.options if turing.request.wish.met(option)] == [16, 32, 64]
+    beside = distsim.plan("bert-large", "100B", gpu="a100-sxm4-80gb,t4", deadline="10d", price=1, tp=1, pp=1)
+    assert sorted({option.gpus for option in beside.options if option.gpu == "t4"}) == [8, 16, 32, 64]
     bounds: dict[str, Any] = {"gpu": "a100", "provider": "coreweave", "deadline": "30d", "pp": 1, "tp": 2}
     narrow, wide = (distsim.plan("llama-2-7b", "300B", precision=one, **bounds) for one in ("bf16", "fp32"))
     assert (narrow.sizes[0], wide.sizes[0]) == (32, 512) and wide.cheapest is not None

@@ -70,6 +70,12 @@ def test_an_option_without_text_is_told(words: list[str], capsys: pytest.Capture
     assert capsys.readouterr().err == f"error: {flag} is empty\n  give a value, or leave it out\n"
 
 
+@pytest.mark.parametrize("words", [["memory", "--json", ""], ["step", "--explain", ""], ["search", "--json", ""]])
+def test_a_model_without_text_behind_a_switch_is_told(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    assert capsys.readouterr().err.startswith("error: model is empty\n")
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -148,7 +148,7 @@ def _call(name: str, arguments: list[str]) -> int:
         from distsim.cli.misuse import refuse_empty
         from distsim.cli.narrow import flags_of
 
-        refuse_empty(flags_of(getattr(module, name)), arguments)
+        refuse_empty(flags_of(getattr(module, name), switches=False), arguments)
     if any(word.partition("=")[0] in OUTPUTS for word in arguments):
         from distsim.cli.whole_file import refuse_same
 

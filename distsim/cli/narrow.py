@@ -27,10 +27,17 @@ def narrowed(function: Callable[..., None], arguments: list[str]) -> Callable[..
     return with_signature(command, [one.replace(kind=one.KEYWORD_ONLY) for one in kept], function)
 
 
-def flags_of(function: Callable[..., None]) -> set[str]:
-    """All flags that a command takes."""
+def flags_of(function: Callable[..., None], switches: bool = True) -> set[str]:
+    """All flags that a command takes, or those that have a value."""
     taken = inspect.signature(function, eval_str=True).parameters.values()
-    return {flag for one in taken if (info := _option(one)) for flag in _flags(one.name, info)}
+    asked = ((one, info) for one in taken if (info := _option(one)) and (switches or not _is_switch(one)))
+    return {flag for one, info in asked for flag in _flags(one.name, info)}
+
+
+def _is_switch(parameter: inspect.Parameter) -> bool:
+    """Whether an option takes no value."""
+    kind = get_args(parameter.annotation)[0]
+    return bool in (kind, *get_args(kind))
 
 
 def _option(parameter: inspect.Parameter) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distsim.engine.advice.mend import Mended
-from distsim.engine.advice.search import Quick
+from distsim.engine.advice.search import MOST_GPUS, Quick
 from distsim.engine.layouts.report import SearchReport
 from distsim.report.memory import mend_lines
 from distsim.report.search import command
@@ -26,6 +26,8 @@ def lines(report: SearchReport, mended: Mended | Quick | None, term: Style) -> l
 def _quick(report: SearchReport, mended: Quick) -> list[str]:
     within = stated(duration(report.kept.longest(report.global_batch)))
     if mended.enough is None:
+        if mended.most == max(report.request.gpus):
+            return [f"More than {MOST_GPUS:,} GPUs are not searched."]
         if mended.best is None or mended.best is report.nearest[0]:
             return [f"More GPUs do not make it faster (up to {mended.most:,} were searched)."]
         layout, seconds = mended.best.report.setup.layout, mended.best.report.seconds

@@ -100,8 +100,8 @@ def masked_rates(setup: Setup, unit_rate: float) -> tuple[float, float]:
 
 def _share_of(setup: Setup, kernel: str, unit_rate: float) -> float:
     """Rate of a kernel over one written for the chip. Graphics cards multiply less a clock than an A100, and wait as
-    long for the rest; newer chips have shares of their own, and whether Volta's and Turing's kernels wait as long
-    nobody measured."""
+    long for the rest; newer chips of data centres have shares of their own, and nobody measured whether kernels on
+    Volta and Turing wait as long."""
     traits, clock = traits_of(setup.accelerator), setup.accelerator.chip.clock
     share = OLDER_ATTENTION[kernel][traits.attention_age]
     if kernel not in HELD_UP or traits.attention_age or traits.flash_attention != "all":

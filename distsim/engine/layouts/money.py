@@ -84,7 +84,7 @@ def left_idle(rent: Rent | None, setup: Setup) -> str:
     count, or nothing."""
     unit = rent.quote.gpus_per_instance if rent and rent.quote else 1
     gpus, used, domain = int(setup.layout.gpus), domain_gpus(setup), setup.cluster.domain
-    if rent is None or unit <= setup.cluster.gpus_per_node or gpus <= domain:
+    if rent is None or unit <= setup.cluster.gpus_per_node:
         return ""
     paid = in_whole_units(gpus, used, domain, unit)
     if paid <= rent.billed_gpus:
