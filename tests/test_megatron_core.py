@@ -58,7 +58,7 @@ def predicted(setup: Setup, stage: int) -> Counter[Key]:
     """Calls of a stage; of attention, which does not run with context parallelism there, none."""
     found: Counter[Key] = Counter()
     for row in (one.to_dict() for one in comm_of(setup).stages[stage]):
-        if row["purpose"] != "context parallel":
+        if not row["purpose"].startswith("context parallel"):
             phase = "" if row["op"] == "send_recv" else row["phase"]
             size = 0 if row["purpose"] in BUCKETS else row["bytes_per_call"]
             found[row["op"], phase, row["group_size"], size] += row["calls"]
