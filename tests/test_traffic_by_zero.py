@@ -65,7 +65,7 @@ def test_putting_off_saves_what_variants_send() -> None:
 def test_stages_are_held_against_an_all_reduce_that_the_framework_does_not_run() -> None:
     """DeepSpeed all-reduces the buckets of ZeRO 1 and 2 and gathers parameters after the step, 3 M in all, against
     which ZeRO 3 had looked free."""
-    report = distsim.comm("t5-11b", gpus=16, zero=2, framework="deepspeed")
+    report = distsim.comm("t5-11b", gpus=16, zero=2, framework="megatron-deepspeed")
     found = zero_traffic(report)
     assert found[0].problem and not found[0].elements
     moved = [one.elements / found[0].unsharded for one in found[1:]]

@@ -34,6 +34,9 @@ class Traffic(Spec):
     owned_op_since: Amount = 0.0
     """The first release, as a year with its months as a fraction, that does so; replays of older runs reduce to owners
     alone."""
+    reduces_as_weights: bool = False
+    """Gradients that are added up in fp32 travel in the weights' format all the same (DeepSpeed's
+    communication_data_type, unless it is stated)."""
     zero2: Literal["step", "forward"] = "step"
     """ZeRO 2 gathers updated parameters once after the step, or layer by layer in each forward (FSDP that does not
     reshard after forward)."""

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, nothing, where
+from distsim.arrays import Number, maximum, minimum, nothing, some, where
 from distsim.engine.exchanges.flows import Flow, Span, of_states
 from distsim.engine.exchanges.module_buffers import buffer_flows
 from distsim.engine.footprint.states import sharding_group
@@ -125,20 +125,21 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
     replicas = 1 if rules.replicas_reduce_once else syncs
     forward, backward, syncs, replicas = (of_copies(often, copies) for often in (forward, backward, syncs, replicas))
     flows: list[Flow] = []
-    for unit in units:
+    for unit, left in zip(units, _left_for_backward(setup, units), strict=True):
         trained = _trained(unit).tensors
         whole = trained and setup.framework.adapters.in_flat_units
         elements = elements_of(unit.tensors if whole else trained, ranks, filling)
-        once = unit.root and setup.framework.buffers.keep_last_unit
-        again = 0 if once or not unit.backward else unit.count * backward
+        missing = unit.count - left if unit.backward else 0
         hides = rules.overlap_parameters
         for dtype, each, tensors in _gathered(setup, unit, gather):
             size = elements_of(tensors, ranks, filling) * each
             common = ("all_gather", sharing.shard, dtype)
             flows += [
                 of_states("parameters", *common, "forward", unit.count * forward, size, hides),
-                of_states("parameters", *common, "backward", again, size, hides),
+                of_states("parameters", *common, "backward", missing // 1 * backward, size, hides),
             ]
+            if some((part := missing % 1) > 0):
+                flows.append(of_states("parameters", *common, "backward", backward, size * part, hides))
         flows += [
             of_states("gradients", "reduce_scatter", sharing.shard, reduced_in(setup), "backward",
                  unit.count * syncs, elements * reduce, rules.overlap_gradients),
@@ -146,6 +147,21 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
                  unit.count * replicas, elements * reduce / ranks, rules.overlap_gradients),
         ]  # fmt: skip
     return flows
+
+
+def _left_for_backward(setup: Setup, units: list[Unit]) -> list[Number]:
+    """How many of each kind of unit forward leaves gathered for backward: the root, or of the root and the last layers
+    what fetching ahead has room for."""
+    rules = setup.framework.buffers
+    room: Number = rules.gathered_elements
+    if not room:
+        return [unit.count * (unit.root and rules.keep_last_unit) for unit in units]
+    found: list[Number] = [0] * len(units)
+    for place in sorted(range(len(units)), key=lambda one: (not units[one].root, -one)):
+        each = plain_elements(units[place].tensors)
+        found[place] = minimum(units[place].count, room / each)
+        room = room - found[place] * each
+    return found
 
 
 def _gathered(setup: Setup, unit: Unit, each: float) -> Iterator[tuple[str, float, tuple[Stored, ...]]]:

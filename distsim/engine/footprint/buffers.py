@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from distsim.architectures import traits_of
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
@@ -10,12 +12,12 @@ from distsim.engine.footprint.receives import receive_buffers
 from distsim.engine.footprint.replicas import replica_buckets, unsent
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.stored import shared_elements
-from distsim.engine.footprint.update import own_elements
+from distsim.engine.footprint.update import own_elements, tensors_of
 from distsim.engine.jobs.exchange import exchange_of, reduces_last
 from distsim.engine.jobs.module_buffers import module_buffers
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
-from distsim.engine.jobs.tuning import gathered_bytes
+from distsim.engine.jobs.tuning import gathered_bytes, reduced_in
 from distsim.engine.jobs.waiting import gradients_wait
 from distsim.formulas.buffers import (
     EXCHANGES_PER_LAYER,
@@ -23,6 +25,7 @@ from distsim.formulas.buffers import (
     gathered_unit_bytes,
     held_exchange_bytes,
     host_buffer_bytes,
+    live_parameter_bytes,
     step_copy_bytes_per_rank,
     table_bytes,
     whole_copies_bytes,
@@ -75,8 +78,12 @@ def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
 @for_parts_of_last
 def reduced_unit_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     """FSDP2's gradients of the largest layer as backward makes them, and the copy of them that is being reduced, which
-    lives until the next layer's is made (torch _fsdp_param_group.py: reduce_scatter_state)."""
+    lives until the next layer's is made (torch _fsdp_param_group.py: reduce_scatter_state); or what DeepSpeed joins a
+    bucket's gradients in to reduce them (runtime/comm/coalesced_collectives.py)."""
     layout, precision = setup.layout, setup.precision
+    if setup.framework.buffers.bucket_copies:
+        filled = _fills_buckets(setup) & (layout.zero >= 3)
+        return 0, where(filled, bucket_bytes(**_buckets(setup, _trained(setup, stage))), 0) if some(filled) else 0
     if not setup.framework.buffers.gathers_copies:
         return 0, 0
     largest: Number = 0
@@ -130,22 +137,59 @@ def _in_units(setup: Setup) -> Number:
     return (layout.zero >= 3) & apart & (where(_whole(setup), 1, 0) == 0)
 
 
-def _units_alive(setup: Setup, stage: Stage) -> dict[str, Number]:
-    """What of a stage's units is gathered at once."""
-    (unit, root), rules = unit_parameters(setup, stage), setup.framework.buffers
-    return {
-        "unit_parameters": unit, "bytes_per_parameter": setup.precision.gather_bytes,
+def _gathered_at_once(setup: Setup, stage: Stage) -> tuple[Callable[..., Number], dict[str, Number]]:
+    """What of a stage's parameters is gathered at once: a formula and what it takes."""
+    rules, each = setup.framework.buffers, setup.precision.gather_bytes
+    if rules.gathered_elements:
+        gathered = [(_gathered(setup, p), p, times) for p, times in stage.held()]
+        largest = maximum(0, *(size / tensors_of(setup, p) for size, p, _ in gathered))
+        return live_parameter_bytes, {
+            "parameters": sum(size * times for size, _, times in gathered), "live": rules.gathered_elements,
+            "largest": largest, "bytes_per_parameter": each,
+        }  # fmt: skip
+    unit, root = unit_parameters(setup, stage)
+    return gathered_unit_bytes, {
+        "unit_parameters": unit, "bytes_per_parameter": each,
         "units_alive": 1 + rules.gather_ahead_units, "root_parameters": root * rules.keep_last_unit,
     }  # fmt: skip
 
 
-def resharded_bytes(setup: Setup, stage: Stage) -> Number:
-    """Bytes of gathered parameters that are free again at the optimizer's step: torch's FSDP reshards every unit when
-    its backward has ended, the root's too (torch.distributed.fsdp _runtime_utils.py, _post_backward_final_callback;
-    fully_shard, reshard_after_backward)."""
-    if not setup.framework.buffers.gathers_copies or not some(gathers := _in_units(setup)):
-        return 0
-    return where(gathers, 1, 0) * gathered_unit_bytes(**_units_alive(setup, stage))
+def gone_at_step(setup: Setup, stage: Stage, held: States) -> Number:
+    """Bytes that are free again at the optimizer's step: torch's FSDP reshards every unit when its backward has ended,
+    the root's too (torch.distributed.fsdp _runtime_utils.py, _post_backward_final_callback; fully_shard,
+    reshard_after_backward); DeepSpeed releases what a module had gathered behind its backward, the buckets that it made
+    ahead of backward, and before ZeRO 1 joins a rank's gradients all others (runtime/zero/stage_1_and_2.py,
+    independent_gradient_partition_epilogue, step)."""
+    rules, gone = setup.framework.buffers, 0
+    precision = setup.trained_precision
+    if rules.flat_gradients and precision.gradient_bytes <= precision.parameter_bytes:
+        whole = held.dense_parameters + held.expert_parameters
+        others = 1 - own_elements(setup, stage) / maximum(whole, 1)
+        gone = where(setup.layout.zero == 1, held.gradients * others, 0)
+    if (rules.gathers_copies or rules.gathered_elements) and some(gathers := _in_units(setup)):
+        taken, arguments = _gathered_at_once(setup, stage)
+        gone = gone + where(gathers, 1, 0) * taken(**arguments)
+    if rules.bucket_copies and some(filled := _fills_buckets(setup) & (setup.layout.zero < 3)):
+        elements = held.dense_parameters + held.expert_parameters
+        gone = gone + where(filled, 1, 0) * bucket_bytes(**_buckets(setup, elements))
+    return gone
+
+
+def _fills_buckets(setup: Setup) -> Number:
+    """Whether gradients pass through buckets; ZeRO 2 and 3 of DeepSpeed have them on one GPU too."""
+    layout, rules = setup.layout, setup.framework.buffers
+    filled = (layout.dp * layout.cp > 1) | (rules.flat_shards & (layout.zero >= 2))
+    return filled & (rules.gradient_buckets > 0)
+
+
+def _buckets(setup: Setup, parameters: Number) -> dict[str, Number]:
+    """Gradient buckets that are there at once, of so many gradients, in the format that these travel in."""
+    rules = setup.framework.buffers
+    alone = rules.bucket_copies & (setup.layout.zero >= 3)
+    return {
+        "parameters": parameters, "bucket_elements": rules.gradient_bucket_elements,
+        "buckets": where(alone, 1, rules.gradient_buckets), "bytes_per_element": DTYPE_BYTES[reduced_in(setup)],
+    }  # fmt: skip
 
 
 @for_parts_of_last
@@ -164,23 +208,19 @@ def waiting_bytes(setup: Setup, stage: Stage) -> Number:
 
 def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Number:
     """Everything that is neither state nor activation, beside the framework's overhead."""
-    layout, rules, precision = setup.layout, setup.framework.buffers, setup.precision
+    layout, rules = setup.layout, setup.framework.buffers
     total: Number = 0
-    shared = layout.dp * layout.cp > 1
-    filled = shared | (rules.flat_shards & (layout.zero >= 2))  # DeepSpeed has them on one GPU too
-    if rules.gradient_buckets and some(filled):
+    if some(filled := _fills_buckets(setup)):
         total = total + where(filled, 1, 0) * figures.use(
-            "gradient buckets", bucket_bytes, parameters=held.dense_parameters + held.expert_parameters,
-            bucket_elements=rules.gradient_bucket_elements, buckets=rules.gradient_buckets,
-            bytes_per_element=precision.gradient_bytes,
-        )  # fmt: skip
+            "gradient buckets", bucket_bytes, **_buckets(setup, held.dense_parameters + held.expert_parameters)
+        )
     whole, gathers = _whole(setup), _in_units(setup)
     if some(whole):
         total = total + where(whole, 1, 0) * _whole_copies(setup, stage, figures)
     if some(gathers):
+        taken, arguments = _gathered_at_once(setup, stage)
         total = total + where(gathers, 1, 0) * (
-            figures.use("gathered parameters", gathered_unit_bytes, **_units_alive(setup, stage))
-            + _waiting(setup, stage, figures)
+            figures.use("gathered parameters", taken, **arguments) + _waiting(setup, stage, figures)
         )
     if "hpz" in (setup.job.zeropp or ""):
         total = total + _second_shard(setup, stage, figures)
