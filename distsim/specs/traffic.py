@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from distsim.specs.base import Spec
 from distsim.specs.quantity import Amount, Count, Natural
 from distsim.units import MIB
@@ -40,6 +42,9 @@ class Traffic(Spec):
     zero2: Literal["step", "forward"] = "step"
     """ZeRO 2 gathers updated parameters once after the step, or layer by layer in each forward (FSDP that does not
     reshard after forward)."""
+    ends_apart: dict[str, Natural] = Field(default_factory=dict)
+    """Model families whose recipes shard an embedding of at least so many words, and an output layer of its own, each
+    by itself (torchtune's custom_sharded_layers)."""
     partitioned: bool = False
     """A compiler places the exchanges (XLA): shards are cast before they travel and arrive where products read them,
     and of gradients only the rank's own part is stored wide. Else whole copies are cast, and gathers copied in and

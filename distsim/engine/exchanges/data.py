@@ -19,7 +19,7 @@ from distsim.engine.footprint.stored import (
     filling_of,
     gradient_order,
     plain_elements,
-    units_of,
+    sharded_units,
 )
 from distsim.engine.jobs.exchange import Exchange, gathers, gathers_once, whole_reductions
 from distsim.engine.jobs.narrow import narrow_weight
@@ -80,7 +80,7 @@ def same_span(one: Span, other: Span) -> bool:
 def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """Gradients and parameters of one rank over one step, as the ZeRO stage has it."""
     found, together = sharings(setup)
-    copies = [units_of(stage), *([] if stage.mirror is None else [units_of(stage.mirror)])]
+    copies = [sharded_units(setup, one) for one in (stage, stage.mirror) if one is not None]
     flows, layered = list[Flow](), by_layers(setup)
     for sharing in found:
         held = [_shared_units(units, sharing, together) for units in copies]
@@ -130,13 +130,15 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
         whole = trained and setup.framework.adapters.in_flat_units
         elements = elements_of(unit.tensors if whole else trained, ranks, filling)
         missing = unit.count - left if unit.backward else 0
+        again = where(layout.zero >= 3, unit.gathers, 1)  # else it is there until its first backward has ended
+        behind = missing // 1 * backward * again + unit.count * (unit.gathers - again) * forward
         hides = rules.overlap_parameters
         for dtype, each, tensors in _gathered(setup, unit, gather):
             size = elements_of(tensors, ranks, filling) * each
             common = ("all_gather", sharing.shard, dtype)
             flows += [
-                of_states("parameters", *common, "forward", unit.count * forward, size, hides),
-                of_states("parameters", *common, "backward", missing // 1 * backward, size, hides),
+                of_states("parameters", *common, "forward", unit.count * forward * again, size, hides),
+                of_states("parameters", *common, "backward", behind, size, hides),
             ]
             if some((part := missing % 1) > 0):
                 flows.append(of_states("parameters", *common, "backward", backward, size * part, hides))
