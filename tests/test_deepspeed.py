@@ -75,3 +75,36 @@ def test_gathered_parameters_are_limited(name: str, tmp_path: Path) -> None:
     most = max(case["gathered"].values())
     assert most / 1.45 < figure.value / 2 <= most
     assert figure.value == 2 * min(case["parameters"], case["live"])
+
+
+@pytest.mark.parametrize(
+    "case", RECORDED["attention"], ids=lambda case: f"{case['ranks']} ranks, {case['kv_heads']} keys"
+)
+def test_ulysses_trades_heads_for_tokens(case: dict[str, Any], tmp_path: Path) -> None:
+    """DistributedAttention with eight heads of 16 and 64 tokens."""
+    model = {**RECORDED["models"]["llama"], "hidden_size": 128, "num_attention_heads": 8, "num_hidden_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps({**model, "num_key_value_heads": case["kv_heads"]}))
+    job = {"gpu": "h100-sxm", "gpus": 8, "cp": case["ranks"], "seq": 64, "framework": "deepspeed"}
+    found: Counter[tuple[str, str, int, int]] = Counter()
+    for row in distsim.comm(str(tmp_path), **job).to_dict()["collectives"]:
+        if "context" in row["purpose"]:
+            found[row["op"], row["phase"], row["group_size"], row["bytes_per_call"]] += row["calls"]
+    assert found == Counter({tuple(key): calls for *key, calls in case["calls"]})
+
+
+@pytest.mark.parametrize("case", RECORDED["experts"], ids=lambda case: f"ep {case['ep']} top {case['top_k']}")
+def test_experts_of_its_own_layer(case: dict[str, Any], tmp_path: Path) -> None:
+    """deepspeed.moe.layer.MoE at a capacity of one: eight experts for 64 tokens of width 64, gradients of experts among
+    the ranks that hold the same ones. The model around them differs, whose bytes are left out."""
+    model = {**RECORDED["models"]["mixtral"], "num_local_experts": 8, "num_experts_per_tok": case["top_k"]}
+    (tmp_path / "config.json").write_text(json.dumps({**model, "num_hidden_layers": 1}))
+    job = {"gpu": "h100-sxm", "gpus": 8, "ep": case["ep"], "zero": case["zero"], "seq": 64, "framework": "deepspeed"}
+    found: Counter[tuple[str, str, int, int]] = Counter()
+    for row in distsim.comm(str(tmp_path), **job, capacity_factor=1.0).to_dict()["collectives"]:
+        if row["purpose"] != "gradient norm":
+            size = row["bytes_per_call"] if row["op"] == "all_to_all" else 0
+            found[row["op"], row["phase"], row["group_size"], size] += row["calls"]
+    told: Counter[tuple[str, str, int, int]] = Counter()
+    for op, phase, ranks, size, calls in case["calls"]:
+        told[op, phase, ranks, size if op == "all_to_all" else 0] += calls
+    assert found == told
