@@ -66,6 +66,14 @@ def test_bytes_at_the_optimizer_step(name: str, tmp_path: Path) -> None:
     assert waits or case["peaks"]["step"] == pytest.approx(step, rel=0.06)
 
 
+def test_sums_of_zero_1_stand_beside_narrow_gradients(tmp_path: Path) -> None:
+    """Which a recipe with both has: two, six and an eighth of twelve bytes."""
+    case = STEPS[WAITS_WHOLE]
+    stage = distsim.memory(**{**_job(case, tmp_path), "precision": "bf16-two-gradients"}).to_dict()["stages"][0]
+    (step,) = [one["bytes"] for one in stage["moments"] if one["moment"] == "optimizer step"]
+    assert case["peaks"]["step"] == pytest.approx(step, rel=1e-3) == pytest.approx(9.5 * case["parameters"], rel=1e-3)
+
+
 @pytest.mark.parametrize("name", SHARDED)
 def test_gathered_parameters_are_limited(name: str, tmp_path: Path) -> None:
     """Not by layers: as many as are allowed, or all of a small model's; the last tensor may go beyond."""
