@@ -66,6 +66,16 @@ def test_bytes_at_the_optimizer_step(name: str, tmp_path: Path) -> None:
     assert waits or case["peaks"]["step"] == pytest.approx(step, rel=0.06)
 
 
+@pytest.mark.parametrize("name", [name for name in STEPS if name not in (*SHARDED, WAITS_WHOLE)])
+def test_gradients_grow_in_the_first_backward(name: str, tmp_path: Path) -> None:
+    """At the loss of a step's only micro-batch there are none, and no buckets, which backward makes."""
+    case = STEPS[name]
+    stage = distsim.memory(**_job(case, tmp_path)).to_dict()["stages"][0]
+    (loss,) = [one["bytes"] for one in stage["moments"] if one["moment"] == "loss"]
+    buckets = 2 * min(2 * case["bucket"], case["parameters"])
+    assert case["peaks"]["forward"] == pytest.approx(loss - buckets, rel=0.04)
+
+
 def test_sums_of_zero_1_stand_beside_narrow_gradients(tmp_path: Path) -> None:
     """Which a recipe with both has: two, six and an eighth of twelve bytes."""
     case = STEPS[WAITS_WHOLE]
