@@ -104,10 +104,10 @@ def test_what_is_there_already_is_not_offered() -> None:
 
 def test_accelerators_that_somebody_sells_come_first() -> None:
     """141 GB: an H200 is for rent, a GH200 of that size is in no price list."""
-    names = [shown["gpu"] for shown in families(framework="deepspeed")["gpu"]]
+    names = [shown["gpu"] for shown in families(framework="huggingface")["gpu"]]
     sold = {offer.gpu for name in catalog.names("prices") for offer in catalog.load("prices", name).offers}
     assert "h200-sxm" in names and [name in sold for name in names] == sorted(name in sold for name in names)[::-1]
-    assert "--gpu h200-sxm" in offered(framework="deepspeed")
+    assert "--gpu h200-sxm" in offered(framework="huggingface")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_sharding_more_never_takes_more(framework: str, seq: int) -> None:
 def test_slack_is_of_all_that_comes_and_goes() -> None:
     """At the loss no gradient is there yet: what the allocator loses does not depend on how these are sharded."""
     one, two = (
-        distsim.memory("llama-3.1-70b", gpu="h100-sxm", gpus=3, framework="huggingface", seq=8192, zero=zero).worst
+        distsim.memory("llama-3.1-70b", gpu="h100-sxm", gpus=2, framework="huggingface", seq=8320, zero=zero).worst
         for zero in (1, 2)
     )
     assert one.peak_moment == two.peak_moment == "loss backward"
@@ -55,15 +55,16 @@ DPO_WORDS = [word for name, value in DPO.items() if name != "model" for word in 
 def test_temporaries_of_the_optimizer_are_told_where_the_peak_is_its_step(
     capsys: pytest.CaptureFixture[str], seq: int
 ) -> None:
-    """They are in the column of activations, and as large whatever the sequence."""
+    """They are in the column of activations, less the buckets that are gone, and as large whatever the sequence."""
     report = distsim.memory(**DPO, seq=seq)
     (stage,) = report.to_dict()["stages"]
     own = {one["moment"]: one["temporaries"] for one in stage["moments"]}
-    assert stage["peak_moment"] == "optimizer step" and own["optimizer step"] == stage["categories"]["activations"]
+    assert stage["peak_moment"] == "optimizer step"
+    assert own["optimizer step"] == stage["categories"]["activations"] + 2e9
     assert all(not size for name, size in own.items() if name != "optimizer step")
     run(["memory", "llama-3.1-8b", *DPO_WORDS, "--seq", str(seq)])
     told = " ".join(capsys.readouterr().out.split())
-    assert "peak moment: optimizer step (of the activations 11.22 GiB are its temporaries)" in told
+    assert "peak moment: optimizer step (of the activations 9.36 GiB are its temporaries)" in told
 
 
 def test_temporaries_of_the_optimizer_are_not_told_where_the_peak_is_elsewhere(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -827,9 +828,14 @@ def test_ranks_of_both_copies_of_a_model_add_up_their_gradients(dp: int, zero: i
 
 
 @pytest.mark.parametrize(("zero", "shards"), [(1, 1), (2, 4), (3, 4)])
-def test_replicas_of_shards_reduce_at_the_boundary_of_accumulation(zero: int, shards: int) -> None:
-    """DeepSpeed's MiCS (runtime/zero/mics.py): shards are reduced in each of four micro-steps from ZeRO 2 on."""
-    report = comm(gpus=16, zero=zero, zero_group=8, framework="deepspeed", global_batch=64)
+def test_replicas_of_shards_reduce_at_the_boundary_of_accumulation(zero: int, shards: int, tmp_path: Path) -> None:
+    """DeepSpeed's MiCS (runtime/zero/mics.py): shards are reduced in each of four micro-steps from ZeRO 2 on. It is
+    gone since 2026."""
+    had = 'based_on = "deepspeed"\n[supports]\nzero_group = true\n[source]\nother = "0.18"\nchecked = 2026-11-30\n'
+    (tmp_path / "had.toml").write_text(had)
+    with pytest.raises(DistsimError, match="not over groups of 8"):
+        comm(gpus=16, zero=zero, zero_group=8, framework="deepspeed")
+    report = comm(gpus=16, zero=zero, zero_group=8, framework=str(tmp_path / "had.toml"), global_batch=64)
     calls = [sum(row.calls for row in rows(report, name)) for name in ("gradients", "gradients of replicas")]
     assert calls[0] == shards * calls[1]
     whole = comm(gpus=16, zero=0, framework="deepspeed", precision="fp16", global_batch=64, no_sync=False)

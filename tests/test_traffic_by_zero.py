@@ -1,5 +1,6 @@
 """The table of ``comm`` that holds a job's data parallel traffic beside the same job at other ZeRO stages."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ def test_putting_off_saves_what_variants_send() -> None:
 def test_stages_are_held_against_an_all_reduce_that_the_framework_does_not_run() -> None:
     """DeepSpeed all-reduces the buckets of ZeRO 1 and 2 and gathers parameters after the step, 3 M in all, against
     which ZeRO 3 had looked free."""
-    report = distsim.comm("t5-11b", gpus=16, zero=2, framework="deepspeed")
+    report = distsim.comm("t5-11b", gpus=16, zero=2, framework="megatron-deepspeed")
     found = zero_traffic(report)
     assert found[0].problem and not found[0].elements
     moved = [one.elements / found[0].unsharded for one in found[1:]]
@@ -77,3 +78,13 @@ def test_stages_are_held_against_an_all_reduce_that_the_framework_does_not_run()
     ]
     assert ["to owners" in line for line in told if line[:2] in ("1 ", "2 ", "3 ")] == [False, False, True]
     assert sum("1.50x" in line for line in told) == 3
+
+
+def test_nanotron_all_reduces_the_whole_accumulator() -> None:
+    """trainer.py, sync_gradients_across_dp with reduce_scatter=False: 4 bytes a parameter, and 2 gathered."""
+    report = distsim.comm("llama-7b", gpu="h100-sxm", gpus=16, zero=1, framework="nanotron")
+    found: Counter[tuple[str, str]] = Counter()
+    for row in report.collectives:
+        found[row.purpose, row.op] += row.calls * row.bytes_per_call
+    assert found["gradients", "all_reduce"] == pytest.approx(4 * 6_738_415_616)
+    assert found["parameters", "all_gather"] == pytest.approx(2 * 6_738_415_616)

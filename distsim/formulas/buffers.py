@@ -14,6 +14,15 @@ def gathered_unit_bytes(
     return (unit_parameters * units_alive + root_parameters) * bytes_per_parameter
 
 
+@formula(
+    unit="B", source="deepspeedai/DeepSpeed 0.19.8 runtime/zero/partitioned_param_coordinator.py: what is fetched ahead"
+)
+def live_parameter_bytes(parameters: Number, live: Number, largest: Number, bytes_per_parameter: Number) -> Number:
+    """Unsharded parameters alive at once where fetching ahead goes on until ``live`` elements are there: all of a small
+    model's, and never less than the largest tensor."""
+    return minimum(parameters, maximum(live, largest)) * bytes_per_parameter
+
+
 @formula(unit="B", source="torch fully_shard: reshard_after_forward, set_requires_gradient_sync; pipelining's stage.py")
 def whole_copies_bytes(parameters: Number, gathered_bytes: Number, trained: Number, gradient_bytes: Number) -> Number:
     """Unsharded parameters, and gradients where these accumulate unsharded over micro-batches before the reduction."""

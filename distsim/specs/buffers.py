@@ -13,10 +13,16 @@ class Buffers(Spec):
     """Elements of one gradient bucket beside the gradients themselves (0: reduced in place)."""
     gradient_buckets: Natural = 0
     """Buckets alive at once."""
+    bucket_copies: bool = False
+    """ZeRO-3 has one bucket for good, and joins its gradients in another as large while backward reduces them; those of
+    ZeRO 1 and 2 are gone when backward has ended (DeepSpeed)."""
     gather_ahead_units: Natural = 1
     """ZeRO-3: units gathered ahead of the one in use."""
     keep_last_unit: bool = True
     """ZeRO-3: the root unit (embedding, final norm, head) stays gathered from forward to backward."""
+    gathered_elements: Natural = 0
+    """ZeRO-3: fetching ahead goes on until so many elements are there, and what forward leaves of them serves backward
+    (DeepSpeed's stage3_max_live_parameters); 0: the units in use and ahead."""
     head_unit: bool = False
     """FSDP: the output layer is a unit of its own, whose gradient is reduced while the last layer runs backward, not a
     part of the root's, where it waits for the embedding's."""
@@ -42,6 +48,12 @@ class Buffers(Spec):
     flat_gradients: bool = False
     """Under ZeRO 1 and 2 the step first joins a rank's shard of gradients in one tensor and makes that as wide as the
     master copy, beside the gradients (DeepSpeed)."""
+    step_elements: Natural = 0
+    """ZeRO-3: elements of a rank's shard that the step updates at a time, whose gradients it joins in one tensor and
+    makes as wide as the master copy (DeepSpeed's sub_group_size); 0: the step does not."""
+    joins_whole: bool = False
+    """Without ZeRO the step makes all gradients as wide as the master copy, and joins these in one more tensor
+    (DeepSpeed's FP16_Optimizer)."""
     weight_passes_keep_graph: bool = False
     """Where a pipeline splits backward passes, all that forward kept stays until the weight gradients are made."""
     pipeline_outputs: Literal["freed", "backward", "step"] = "freed"

@@ -20,7 +20,7 @@ from distsim.specs.traffic import Traffic
 REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "micro_batches_per_stage_until",
                 "older", "older_until", "older_zero",
                 "older_silent_until", "recompute_until_fits", "trains_mtp", "unsaid_micro_batch", "flash_tokens",
-                "experts_like_tp", "experts_like_tp_until", "zero_of_bf16", "balanced_router",
+                "experts_like_tp", "experts_like_tp_until", "zero_of_bf16", "zero_of_bf16_until", "balanced_router",
                 "whole_batch", "shards_in_node", "tiles_where_told", "trains_whole", "splits_models",
                 "named_flash", "decoder_flash_year", "encoder_flash_year", "unsaid_precisions", "graphs_from_gpus",
                 "loss_alone", "composed_softmax", "compiled_zero",

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from distsim.specs.base import Spec
 from distsim.specs.quantity import Amount, Count, Natural
 from distsim.units import MIB
@@ -38,9 +40,15 @@ class Traffic(Spec):
     gathers_by_optimizer: bool = False
     """Where parameters are gathered as soon as they are updated, all are gathered by each optimizer: under expert
     parallelism by that of experts and by that of all else (Megatron's ChainedOptimizer)."""
+    reduces_as_weights: bool = False
+    """Gradients that are added up in fp32 travel in the weights' format all the same (DeepSpeed's
+    communication_data_type, unless it is stated)."""
     zero2: Literal["step", "forward"] = "step"
     """ZeRO 2 gathers updated parameters once after the step, or layer by layer in each forward (FSDP that does not
     reshard after forward)."""
+    ends_apart: dict[str, Natural] = Field(default_factory=dict)
+    """Model families whose recipes shard an embedding of at least so many words, and an output layer of its own, each
+    by itself (torchtune's custom_sharded_layers)."""
     partitioned: bool = False
     """A compiler places the exchanges (XLA): shards are cast before they travel and arrive where products read them,
     and of gradients only the rank's own part is stored wide. Else whole copies are cast, and gathers copied in and

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, minimum, nothing, where
+from distsim.arrays import Number, maximum, minimum, nothing, some, where
 from distsim.engine.exchanges.flows import Flow, Span, of_states
 from distsim.engine.exchanges.module_buffers import buffer_flows
 from distsim.engine.footprint.states import sharding_group
@@ -19,7 +19,7 @@ from distsim.engine.footprint.stored import (
     filling_of,
     gradient_order,
     plain_elements,
-    units_of,
+    sharded_units,
 )
 from distsim.engine.jobs.exchange import Exchange, gathers, gathers_once, whole_reductions
 from distsim.engine.jobs.narrow import narrow_weight
@@ -80,7 +80,7 @@ def same_span(one: Span, other: Span) -> bool:
 def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """Gradients and parameters of one rank over one step, as the ZeRO stage has it."""
     found, together = sharings(setup)
-    copies = [units_of(stage), *([] if stage.mirror is None else [units_of(stage.mirror)])]
+    copies = [sharded_units(setup, one) for one in (stage, stage.mirror) if one is not None]
     flows, layered = list[Flow](), by_layers(setup)
     for sharing in found:
         held = [_shared_units(units, sharing, together) for units in copies]
@@ -125,20 +125,23 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
     replicas = 1 if rules.replicas_reduce_once else syncs
     forward, backward, syncs, replicas = (of_copies(often, copies) for often in (forward, backward, syncs, replicas))
     flows: list[Flow] = []
-    for unit in units:
+    for unit, left in zip(units, _left_for_backward(setup, units), strict=True):
         trained = _trained(unit).tensors
         whole = trained and setup.framework.adapters.in_flat_units
         elements = elements_of(unit.tensors if whole else trained, ranks, filling)
-        once = unit.root and setup.framework.buffers.keep_last_unit
-        again = 0 if once or not unit.backward else unit.count * backward
+        missing = unit.count - left if unit.backward else 0
+        again = where(layout.zero >= 3, unit.gathers, 1)  # else it is there until its first backward has ended
+        behind = missing // 1 * backward * again + unit.count * (unit.gathers - again) * forward
         hides, first = rules.overlap_parameters, minimum(forward, 1) if unit.root and rules.root_once else forward
         for dtype, each, tensors in _gathered(setup, unit, gather):
             size = elements_of(tensors, ranks, filling) * each
             common = ("all_gather", sharing.shard, dtype)
             flows += [
-                of_states("parameters", *common, "forward", unit.count * first, size, hides),
-                of_states("parameters", *common, "backward", again, size, hides),
+                of_states("parameters", *common, "forward", unit.count * first * again, size, hides),
+                of_states("parameters", *common, "backward", behind, size, hides),
             ]
+            if some((part := missing % 1) > 0):
+                flows.append(of_states("parameters", *common, "backward", backward, size * part, hides))
         flows += [
             of_states("gradients", "reduce_scatter", sharing.shard, reduced_in(setup), "backward",
                  unit.count * syncs, elements * reduce, rules.overlap_gradients),
@@ -146,6 +149,21 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
                  unit.count * replicas, elements * reduce / ranks, rules.overlap_gradients),
         ]  # fmt: skip
     return flows
+
+
+def _left_for_backward(setup: Setup, units: list[Unit]) -> list[Number]:
+    """How many of each kind of unit forward leaves gathered for backward: the root, or of the root and the last layers
+    what fetching ahead has room for."""
+    rules = setup.framework.buffers
+    room: Number = rules.gathered_elements
+    if not room:
+        return [unit.count * (unit.root and rules.keep_last_unit) for unit in units]
+    found: list[Number] = [0] * len(units)
+    for place in sorted(range(len(units)), key=lambda one: (not units[one].root, -one)):
+        each = plain_elements(units[place].tensors)
+        found[place] = minimum(units[place].count, room / each)
+        room = room - found[place] * each
+    return found
 
 
 def _gathered(setup: Setup, unit: Unit, each: float) -> Iterator[tuple[str, float, tuple[Stored, ...]]]:

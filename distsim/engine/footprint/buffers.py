@@ -5,22 +5,21 @@ from __future__ import annotations
 from distsim.architectures import traits_of
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
+from distsim.engine.footprint.buckets import buckets_of, fills_buckets
+from distsim.engine.footprint.gathered import from_host, gathered, gathered_at_once, sharded, unit_parameters
 from distsim.engine.footprint.offloaded import host_buffer, passes_host_buffer
 from distsim.engine.footprint.receives import receive_buffers
 from distsim.engine.footprint.replicas import replica_buckets, unsent
 from distsim.engine.footprint.states import States, sharding_group
-from distsim.engine.footprint.stored import shared_elements
 from distsim.engine.footprint.update import own_elements
 from distsim.engine.jobs.exchange import exchange_of, reduces_last
 from distsim.engine.jobs.module_buffers import module_buffers
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
-from distsim.engine.jobs.tuning import gathered_bytes
 from distsim.engine.jobs.waiting import gradients_wait
 from distsim.formulas.buffers import (
     EXCHANGES_PER_LAYER,
     bucket_bytes,
-    gathered_unit_bytes,
     held_exchange_bytes,
     host_buffer_bytes,
     step_copy_bytes_per_rank,
@@ -38,52 +37,27 @@ FORWARDS_AHEAD = 0.5
 even where it is slower; found on the first stage of 2, 4, 8 and 16 in nanotron's sweep (docs/findings/nanotron.md)."""
 
 
-def _sharded(setup: Setup, parameter: Parameter) -> Number:
-    """Elements that are gathered because ZeRO shards them; none of experts that no other rank holds."""
-    ranks = sharding_group(setup.layout, parameter.group)
-    return where(ranks > 1, shared_elements(setup, parameter, ranks), 0)
-
-
 def _shared(setup: Setup, parameter: Parameter) -> Number:
     """Elements of a parameter that ranks share, as backward makes them: without what fills shards up."""
     return where(sharding_group(setup.layout, parameter.group) > 1, parameter.elements, 0)
 
 
-def _gathered(setup: Setup, parameter: Parameter) -> Number:
-    """Elements that are gathered, or come from host memory to a rank that has them for itself. Quantised weights count
-    by their bytes: as so many elements of the format that all others are gathered in."""
-    each = gathered_bytes(parameter, setup.precision, setup.tuning) / setup.precision.gather_bytes
-    return (parameter.elements if _from_host(setup) else _sharded(setup, parameter)) * each
-
-
-def _from_host(setup: Setup) -> bool:
-    return "parameters" in setup.offload
-
-
-def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
-    """Elements of the largest layer, and of the root unit (embedding, final norm, head) of a stage."""
-
-    def whole(block: Block) -> Number:
-        return sum(_gathered(setup, p) for operation in block.operations for p in operation.parameters)
-
-    largest: Number = 0
-    for block, _ in stage.layers:
-        largest = maximum(largest, whole(block))
-    return largest, sum(whole(part) for part in (stage.embedding, stage.head) if part is not None)
-
-
 @for_parts_of_last
 def reduced_unit_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     """FSDP2's gradients of the largest layer as backward makes them, and the copy of them that is being reduced, which
-    lives until the next layer's is made (torch _fsdp_param_group.py: reduce_scatter_state)."""
+    lives until the next layer's is made (torch _fsdp_param_group.py: reduce_scatter_state); or what DeepSpeed joins a
+    bucket's gradients in to reduce them (runtime/comm/coalesced_collectives.py)."""
     layout, precision = setup.layout, setup.precision
+    if setup.framework.buffers.bucket_copies:
+        filled = fills_buckets(setup) & (layout.zero >= 3)
+        return 0, where(filled, bucket_bytes(**buckets_of(setup, _trained(setup, stage))), 0) if some(filled) else 0
     if not setup.framework.buffers.gathers_copies:
         return 0, 0
     largest: Number = 0
     made: Number = 0
     for block, _ in stage.layers:
         trained = [p for p in parameters_of(block.operations) if p.trains]
-        largest = maximum(largest, sum(_sharded(setup, p) for p in trained))
+        largest = maximum(largest, sum(sharded(setup, p) for p in trained))
         made = maximum(made, sum(_shared(setup, p) for p in trained))
     reduces = where((layout.zero >= 2) & layout.shards(setup.model.experts is not None), 1, 0)
     adds = where(_waiting_bytes(setup) > 0, 0, reduces)  # else what waits for them is what is reduced
@@ -108,7 +82,7 @@ def head_gradient_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     layout, rules, precision = setup.layout, setup.framework.buffers, setup.precision
     if not rules.gathers_copies or stage.head is None:
         return 0, 0
-    elements = sum(_sharded(setup, p) for one in stage.head.operations for p in one.parameters if p.trains)
+    elements = sum(sharded(setup, p) for one in stage.head.operations for p in one.parameters if p.trains)
     reduces = where((layout.zero >= 2) & (layout.zero_group > 1) & (_waiting_bytes(setup) == 0), elements, 0)
     if rules.head_unit:
         return reduces * DTYPE_BYTES[precision.reduce_dtype], 0
@@ -126,26 +100,29 @@ def _whole(setup: Setup) -> Number:
 def _in_units(setup: Setup) -> Number:
     """Whether parameters are gathered by units, or come from host memory by them, each for its own passes."""
     layout = setup.layout
-    apart = layout.shards(setup.model.experts is not None) | _from_host(setup)
+    apart = layout.shards(setup.model.experts is not None) | from_host(setup)
     return (layout.zero >= 3) & apart & (where(_whole(setup), 1, 0) == 0)
 
 
-def _units_alive(setup: Setup, stage: Stage) -> dict[str, Number]:
-    """What of a stage's units is gathered at once."""
-    (unit, root), rules = unit_parameters(setup, stage), setup.framework.buffers
-    return {
-        "unit_parameters": unit, "bytes_per_parameter": setup.precision.gather_bytes,
-        "units_alive": 1 + rules.gather_ahead_units, "root_parameters": root * rules.keep_last_unit,
-    }  # fmt: skip
-
-
-def resharded_bytes(setup: Setup, stage: Stage) -> Number:
-    """Bytes of gathered parameters that are free again at the optimizer's step: torch's FSDP reshards every unit when
-    its backward has ended, the root's too (torch.distributed.fsdp _runtime_utils.py, _post_backward_final_callback;
-    fully_shard, reshard_after_backward)."""
-    if not setup.framework.buffers.gathers_copies or not some(gathers := _in_units(setup)):
-        return 0
-    return where(gathers, 1, 0) * gathered_unit_bytes(**_units_alive(setup, stage))
+def gone_at_step(setup: Setup, stage: Stage, held: States) -> Number:
+    """Bytes that are free again at the optimizer's step: torch's FSDP reshards every unit when its backward has ended,
+    the root's too (torch.distributed.fsdp _runtime_utils.py, _post_backward_final_callback; fully_shard,
+    reshard_after_backward); DeepSpeed releases what a module had gathered behind its backward, the buckets that it made
+    ahead of backward, and before ZeRO 1 joins a rank's gradients all others (runtime/zero/stage_1_and_2.py,
+    independent_gradient_partition_epilogue, step)."""
+    rules, gone = setup.framework.buffers, 0
+    precision = setup.trained_precision
+    if rules.flat_gradients and precision.gradient_bytes <= precision.parameter_bytes:
+        whole = held.dense_parameters + held.expert_parameters
+        others = 1 - own_elements(setup, stage) / maximum(whole, 1)
+        gone = where(setup.layout.zero == 1, held.gradients * others, 0)
+    if (rules.gathers_copies or rules.gathered_elements) and some(gathers := _in_units(setup)):
+        taken, arguments = gathered_at_once(setup, stage)
+        gone = gone + where(gathers, 1, 0) * taken(**arguments)
+    if rules.bucket_copies and some(filled := fills_buckets(setup) & (setup.layout.zero < 3)):
+        elements = held.dense_parameters + held.expert_parameters
+        gone = gone + where(filled, 1, 0) * bucket_bytes(**buckets_of(setup, elements))
+    return gone
 
 
 @for_parts_of_last
@@ -164,23 +141,19 @@ def waiting_bytes(setup: Setup, stage: Stage) -> Number:
 
 def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Number:
     """Everything that is neither state nor activation, beside the framework's overhead."""
-    layout, rules, precision = setup.layout, setup.framework.buffers, setup.precision
+    layout, rules = setup.layout, setup.framework.buffers
     total: Number = 0
-    shared = layout.dp * layout.cp > 1
-    filled = shared | (rules.flat_shards & (layout.zero >= 2))  # DeepSpeed has them on one GPU too
-    if rules.gradient_buckets and some(filled):
+    if some(filled := fills_buckets(setup)):
         total = total + where(filled, 1, 0) * figures.use(
-            "gradient buckets", bucket_bytes, parameters=held.dense_parameters + held.expert_parameters,
-            bucket_elements=rules.gradient_bucket_elements, buckets=rules.gradient_buckets,
-            bytes_per_element=precision.gradient_bytes,
-        )  # fmt: skip
+            "gradient buckets", bucket_bytes, **buckets_of(setup, held.dense_parameters + held.expert_parameters)
+        )
     whole, gathers = _whole(setup), _in_units(setup)
     if some(whole):
         total = total + where(whole, 1, 0) * _whole_copies(setup, stage, figures)
     if some(gathers):
+        taken, arguments = gathered_at_once(setup, stage)
         total = total + where(gathers, 1, 0) * (
-            figures.use("gathered parameters", gathered_unit_bytes, **_units_alive(setup, stage))
-            + _waiting(setup, stage, figures)
+            figures.use("gathered parameters", taken, **arguments) + _waiting(setup, stage, figures)
         )
     if "hpz" in (setup.job.zeropp or ""):
         total = total + _second_shard(setup, stage, figures)
@@ -219,7 +192,7 @@ def _second_shard(setup: Setup, stage: Stage, figures: Figures) -> Number:
     layout = setup.layout
     return figures.use(
         "second parameter shard inside the node (hpZ)", parameter_bytes_per_rank,
-        parameters=sum(_sharded(setup, p) * times for p, times in stage.held()),
+        parameters=sum(sharded(setup, p) * times for p, times in stage.held()),
         bytes_per_parameter=setup.precision.gather_bytes, zero_stage=layout.zero,
         zero_group_size=minimum(layout.zero_group, setup.cluster.domain),
     )  # fmt: skip
@@ -236,7 +209,7 @@ def _workspaces(setup: Setup) -> dict[str, Number]:
 
 def _whole_copies(setup: Setup, stage: Stage, figures: Figures) -> Number:
     """Parameters that stay gathered, and gradients that are added up before they are reduced."""
-    elements = sum(_gathered(setup, p) * times for p, times in stage.held())
+    elements = sum(gathered(setup, p) * times for p, times in stage.held())
     return figures.use(
         "gathered parameters and gradients", whole_copies_bytes, parameters=elements,
         gathered_bytes=setup.precision.gather_bytes, trained=_trained(setup, stage),

@@ -9,9 +9,9 @@ from distsim.arrays import Number, maximum, minimum, nothing, plus, product, som
 from distsim.engine.footprint.backward import backward_peak, elements
 from distsim.engine.footprint.buffers import (
     ended_unit_bytes,
+    gone_at_step,
     head_gradient_bytes,
     reduced_unit_bytes,
-    resharded_bytes,
     waiting_bytes,
     waiting_layer_bytes,
 )
@@ -255,7 +255,7 @@ def _embedding(step: StageStep) -> None:
 def _optimizer_step(step: StageStep) -> None:
     """All gradients, with the optimizer's own temporaries."""
     setup, held, stage = step.setup, step.held, step.stage
-    gone = resharded_bytes(setup, stage) + where(setup.layout.pp == 1, waiting_bytes(setup, stage), 0)
+    gone = gone_at_step(setup, stage, held) + where(setup.layout.pp == 1, waiting_bytes(setup, stage), 0)
     made = unless_zero(step.grow, held.gradients)
     if not nothing(step.outputs.step):
         step.add("outputs put together", step.outputs.together, made)

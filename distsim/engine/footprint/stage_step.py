@@ -102,6 +102,8 @@ class StageStep:
         precision = setup.trained_precision
         in_place = precision.gradient_bytes <= precision.parameter_bytes
         grow = where(layout.micro_batches > 1, 0, 1) if buffers.gradients_grow and in_place else 0
+        if buffers.bucket_copies:  # DeepSpeed's shards of ZeRO 3 have a buffer
+            grow = grow * where(layout.zero >= 3, 0, 1)
         self.grow: Number = where(waits := _waits(setup), 1, grow)
         whole = held.dense_parameters + held.expert_parameters
         self.per_element: Number = held.gradients / maximum(whole, 1)

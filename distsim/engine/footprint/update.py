@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distsim.arrays import Number, maximum, product, where
+from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.footprint.low_rank import projects
 from distsim.engine.footprint.orthogonalised import orthogonalising_bytes
 from distsim.engine.footprint.states import sharding_group
@@ -22,22 +22,28 @@ def update_bytes(setup: Setup, stage: Stage, gradients: Number) -> Number:
         return 0
     precision = setup.trained_precision
     at_once = 0 if "optimizer" in setup.offload else setup.optimizer.step_states  # in host memory one after the other
-    temporary: Number = at_once * precision.state_bytes * own_elements(setup, stage)
+    own, rules = own_elements(setup, stage), setup.framework.buffers
+    grouped = where(setup.layout.zero >= 3, int(rules.step_elements > 0), 0)
+    updated = where(grouped, minimum(own, rules.step_elements), own)
+    temporary: Number = at_once * precision.state_bytes * updated
     if setup.optimizer.step_tensors:
         temporary = temporary + _of_one_parameter(setup, stage, precision)
     if setup.optimizer.newton_schulz:
         temporary = temporary + orthogonalising_bytes(setup, stage)
     wider = precision.master_bytes - precision.gradient_bytes
-    rules, away = setup.framework.buffers, "optimizer" in setup.offload
-    joins = where((setup.layout.zero == 1) | (setup.layout.zero == 2), int(rules.flat_gradients), 0)
+    away = "optimizer" in setup.offload
+    narrow = int(rules.flat_gradients and precision.gradient_bytes <= precision.parameter_bytes)  # else joined before
+    joins = where((setup.layout.zero == 1) | (setup.layout.zero == 2), narrow, 0) + grouped
     if rules.master_gradients and wider > 0:
         wide = gradients / precision.gradient_bytes * wider + _last_gradient(setup, stage)
         temporary = temporary + product(1 - joins, wide)
     if rules.shard_gradients and wider > 0 and not away:
-        temporary = temporary + own_elements(setup, stage) * precision.master_bytes
-    if rules.flat_gradients and not away:
+        temporary = temporary + own * precision.master_bytes
+    if (rules.flat_gradients or rules.step_elements) and not away:
         joined = precision.gradient_bytes + (precision.master_bytes if wider > 0 else 0)
-        temporary = temporary + product(joins, own_elements(setup, stage) * joined)
+        temporary = temporary + product(joins, updated * joined)
+    if rules.joins_whole and wider > 0 and not away:
+        temporary = temporary + where(setup.layout.zero == 0, 2 * precision.master_bytes * own, 0)
     return temporary
 
 
@@ -50,10 +56,14 @@ def _last_gradient(setup: Setup, stage: Stage) -> Number:
     return _of_one(setup, matrices[-1]) * setup.trained_precision.gradient_bytes if matrices else 0
 
 
+def tensors_of(setup: Setup, parameter: Parameter) -> Number:
+    """Tensors that a parameter is; experts may be one, all of them."""
+    return 1 if parameter.group == "expert" and setup.kernels.expert_modules == "one" else parameter.copies
+
+
 def _of_one(setup: Setup, parameter: Parameter) -> Number:
-    """Elements of one tensor of a parameter, or of a rank's shard of it; experts may be one tensor, all of them."""
-    whole = parameter.group == "expert" and setup.kernels.expert_modules == "one"
-    return parameter.elements / (1 if whole else parameter.copies) / _sharers(setup)[parameter.group]
+    """Elements of one tensor of a parameter, or of a rank's shard of it."""
+    return parameter.elements / tensors_of(setup, parameter) / _sharers(setup)[parameter.group]
 
 
 def _sharers(setup: Setup) -> dict[str, Number]:

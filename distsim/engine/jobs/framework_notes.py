@@ -287,9 +287,7 @@ def _sharding_notes(
     found, name = [], framework.name
     least = least_zero(framework, precision)
     if layout.zero == least > (job.zero or 0):
-        narrow = precision == "bf16" == framework.usual.get("precision_bf16")
-        wider = "; without ZeRO it adds gradients up in fp32, too: --precision bf16-fp32-grads"
-        found.append(f"{_anyway(name)}: computed as --zero {least}{wider if narrow else ''}")
+        found.append(f"{_anyway(name)}: computed as --zero {least}")
     gathers = origins.get("loss_parallel", "").startswith("framework") and not layout.loss_parallel
     if gathers and layout.tp > 1 and framework.usual.get("loss_parallel"):
         found.append(

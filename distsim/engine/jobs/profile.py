@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -187,9 +188,11 @@ def fused_instead(framework: Framework, job: Job) -> str:
     return asked.fused[0] if own is not None and own.foreach and asked.fused and not on_host else ""
 
 
-def least_zero(framework: Framework, precision: str) -> int:
-    """The ZeRO stage that a framework runs a recipe at where nobody asks for any."""
-    return int(framework.usual.get("zero_of_bf16", 0)) if precision.startswith("bf16") else 0
+def least_zero(framework: Framework, precision: str, year: float = math.inf) -> int:
+    """The ZeRO stage that a framework's software of a year runs a recipe at where nobody asks for any."""
+    usual = framework.usual
+    ended = year > usual.get("zero_of_bf16_until", math.inf)
+    return int(usual.get("zero_of_bf16", 0)) if precision.startswith("bf16") and not ended else 0
 
 
 def _base(framework: Framework, model: Model) -> Kernels:

@@ -282,10 +282,13 @@ def weight_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | No
 
 
 def reduced_in(setup: Setup) -> str:
-    """Number format in which gradients travel: the recipe's, or fp32 where adapters are and frozen weights are not."""
+    """Number format in which gradients travel: the recipe's, fp32 where adapters are and frozen weights are not, or the
+    weights' where software adds them up in a wider one only behind the reduction."""
     tuning = setup.tuning
     if tuning is not None and tuning.adapter.gradient_bytes > setup.precision.gradient_bytes:
         return "fp32"
+    if setup.framework.traffic.reduces_as_weights:
+        return setup.precision.gather_dtype
     return setup.precision.reduce_dtype
 
 

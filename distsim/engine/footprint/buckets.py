@@ -1,0 +1,25 @@
+"""Buckets that gradients pass through on their way to other ranks."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, where
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.tuning import reduced_in
+from distsim.formulas.traffic import DTYPE_BYTES
+
+
+def fills_buckets(setup: Setup) -> Number:
+    """Whether gradients pass through buckets; ZeRO 2 and 3 of DeepSpeed have them on one GPU too."""
+    layout, rules = setup.layout, setup.framework.buffers
+    filled = (layout.dp * layout.cp > 1) | (rules.flat_shards & (layout.zero >= 2))
+    return filled & (rules.gradient_buckets > 0)
+
+
+def buckets_of(setup: Setup, parameters: Number) -> dict[str, Number]:
+    """Gradient buckets that are there at once, of so many gradients, in the format that these travel in."""
+    rules = setup.framework.buffers
+    alone = rules.bucket_copies & (setup.layout.zero >= 3)
+    return {
+        "parameters": parameters, "bucket_elements": rules.gradient_bucket_elements,
+        "buckets": where(alone, 1, rules.gradient_buckets), "bytes_per_element": DTYPE_BYTES[reduced_in(setup)],
+    }  # fmt: skip
