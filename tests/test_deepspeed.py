@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.errors import DistsimError
 
 RECORDED = json.loads((Path(__file__).parent / "oracles" / "deepspeed.json").read_text())
 STEPS: dict[str, dict[str, Any]] = RECORDED["steps"]
@@ -126,3 +127,9 @@ def test_experts_of_its_own_layer(case: dict[str, Any], tmp_path: Path) -> None:
     for op, phase, ranks, size, calls in case["calls"]:
         told[op, phase, ranks, size if op == "all_to_all" else 0] += calls
     assert found == told
+
+
+def test_groups_of_shards_are_refused_with_where_that_is_written() -> None:
+    with pytest.raises(DistsimError, match="not over groups of 4") as raised:
+        distsim.step("llama-7b", gpus=8, zero=3, zero_group=4, framework="deepspeed")
+    assert "mics_shard_size is refused" in str(raised.value)

@@ -129,6 +129,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         lambda s, m, y: s.zero_group | _alone(y) | (y.zero_group == y.dp * y.cp),
         lambda f, s, m, y: f"{f} shards over all {y.dp * y.cp} data parallel ranks, not over groups of {y.zero_group}",
         lambda s, m, y: "leave --zero-group out",
+        "zero_group",
     ),
     SupportRule(
         ("recompute_layers",),
