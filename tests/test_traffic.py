@@ -840,3 +840,29 @@ def test_replicas_of_shards_reduce_at_the_boundary_of_accumulation(zero: int, sh
     assert calls[0] == shards * calls[1]
     whole = comm(gpus=16, zero=0, framework="deepspeed", precision="fp16", global_batch=64, no_sync=False)
     assert any("has no effect with ZeRO 0" in note for note in whole.notes)
+
+
+def test_each_expert_of_a_rank_fills_buckets() -> None:
+    """A bucket closes with the expert's matrix that brings it to 40 million elements, of which none here has more than
+    3.2 million."""
+    report = comm("qwen3-30b-a3b", gpu="h100-sxm", gpus=16, ep=8, framework="megatron-core", zero=1, precision="bf16")
+    (row,) = [row for row in rows(report, "gradients") if row.group_size == 2]
+    assert 40e6 <= row.bytes_per_call / 2 < 43.2e6
+
+
+def test_tied_weights_have_a_bucket_of_their_own_where_ranks_own_parts() -> None:
+    """param_and_grad_buffer.py, _does_param_require_new_bucket."""
+    job = {"gpu": "h100-sxm", "gpus": 16, "pp": 4, "framework": "megatron-core"}
+    calls = [sum(row.calls for row in rows(comm("gpt2-xl", **job, zero=zero), "gradients")) for zero in (0, 1)]
+    assert calls[1] == calls[0] + 1
+
+
+def test_router_weights_travel_beside_tokens() -> None:
+    """One number a copy of a token, also where copies are as wide as a latent; kernels of DeepEP carry it with them."""
+    for model, width in (("mixtral-8x7b", 4096), ("nemotron-3-super-120b-a12b", 1024)):
+        job = {"gpu": "h100-sxm", "gpus": 64, "pp": 8, "ep": 8, "seq": 4096}
+        report = comm(model, framework="megatron-core", **job)
+        tokens, weights = rows(report, "expert dispatch"), rows(report, "router weights")
+        assert [row.bytes_per_call * width for row in weights] == [row.bytes_per_call for row in tokens]
+        others = comm(model, framework="megatron-bridge", **job).collectives
+        assert not [row for row in others if row.purpose == "router weights"]
