@@ -103,6 +103,15 @@ def test_what_a_framework_runs_is_not_refused(framework: str, options: dict[str,
     resolve(Job(model="llama-7b", gpus=8, framework=framework, global_batch=32, **options))
 
 
+@pytest.mark.parametrize("framework", ["megatron-core", "megatron-bridge"])
+def test_megatron_gathers_heads_of_keys_where_no_gate_goes_with_queries(framework: str) -> None:
+    """core 0.16: the gate is not cut to a rank's heads."""
+    job = {"gpus": 16, "tp": 4, "framework": framework, "seq": 4096}
+    assert resolve(Job(model="chatglm3-6b", **job)).layout.tp == 4
+    with pytest.raises(DistsimError, match="does not replicate the 2 key-value heads of qwen3-next-80b-a3b"):
+        resolve(Job(model="qwen3-next-80b-a3b", **job))
+
+
 def test_a_stage_that_shards_nothing_is_no_matter() -> None:
     resolve(Job(model="llama-7b", gpus=8, framework="nanotron", tp=8, zero=3))
 

@@ -16,8 +16,9 @@ class Supports(Spec):
     ep: bool = True
     experts_tp: bool = True
     """Models with experts run tensor parallel, too."""
-    copied_kv_heads: bool = True
-    """Tensor parallel ranks may be more than key-value heads, which are then copied."""
+    copied_kv_heads: bool | Literal["ungated"] = True
+    """Tensor parallel ranks may be more than key-value heads, which are then copied; ``ungated``: unless attention's
+    output has a gate."""
     tied_pipeline: bool = True
     """A word embedding that is the output layer too may be on two pipeline stages."""
     whole_sequence_experts: bool = True

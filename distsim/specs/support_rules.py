@@ -58,6 +58,11 @@ def _degree(name: str, words: str) -> SupportRule:
     )
 
 
+def _copies_keys(supports: Supports, model: Model) -> bool:
+    copied = supports.copied_kv_heads
+    return copied is True or (copied == "ungated" and not model.attention_gate)
+
+
 SUPPORT_RULES: tuple[SupportRule, ...] = (
     _degree("tp", "tensor parallelism"),
     _degree("pp", "pipeline parallelism"),
@@ -72,7 +77,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
     ),
     SupportRule(
         ("tp",),
-        lambda s, m, y: (common_kv_heads(m) % y.tp == 0) | s.copied_kv_heads,
+        lambda s, m, y: (common_kv_heads(m) % y.tp == 0) | _copies_keys(s, m),
         lambda f, s, m, y: (
             f"{f} does not replicate the {common_kv_heads(m)} key-value heads of {m.name} over ranks, but tp is {y.tp}"
         ),
