@@ -866,3 +866,19 @@ def test_router_weights_travel_beside_tokens() -> None:
         assert [row.bytes_per_call * width for row in weights] == [row.bytes_per_call for row in tokens]
         others = comm(model, framework="megatron-bridge", **job).collectives
         assert not [row for row in others if row.purpose == "router weights"]
+
+
+def test_stages_without_experts_gather_what_is_updated_once() -> None:
+    """Megatron's optimizer of experts is made where a stage has some: not on the first of DeepSeek-V3's."""
+    job = {"gpu": "h100-sxm", "gpus": 1280, "pp": 20, "ep": 64, "framework": "megatron-core", "seq": 4096}
+    stages = comm("deepseek-v3", zero=1, dp_comm_overlap=False, stage_layers="3,3*18,4", **job).stages
+    calls = [sum(row.calls for row in stage if row.purpose == "parameters") for stage in stages[:2]]
+    assert calls == [1, 2]
+
+
+def test_norms_of_experts_are_summed_apart_over_groups_of_their_own() -> None:
+    """Of as many ranks: four of tensor parallelism, and four that share experts."""
+    job = {"gpu": "h100-sxm", "gpus": 8, "tp": 4, "framework": "megatron-core"}
+    for ep, etp, zero, calls in ((4, 1, 0, 2), (4, 1, 1, 1), (1, 4, 0, 1)):
+        report = comm("mixtral-8x7b", ep=ep, etp=etp, zero=zero, **job)
+        assert sum(row.calls for row in rows(report, "gradient norm")) == calls

@@ -20,6 +20,7 @@ from distsim.engine.footprint.stored import (
     gradient_order,
     plain_elements,
     sharded_units,
+    trained_units,
 )
 from distsim.engine.jobs.exchange import Exchange, gathers, gathers_once, whole_reductions
 from distsim.engine.jobs.narrow import narrow_weight
@@ -204,7 +205,9 @@ def _bucketed(
                       hides),
         ]  # fmt: skip
     if rules.zero1 == "reduce_scatter":
-        twice = where(layout.ep > 1, 2, 1) if rules.gathers_by_optimizer and not rules.overlap_updated else 1
+        experts = any(tensor.group == "expert" for unit in trained_units(stage) for tensor in unit.tensors)
+        alone = rules.gathers_by_optimizer and experts and not rules.overlap_updated
+        twice = where(layout.ep > 1, 2, 1) if alone else 1
         flows += [
             of_states("parameters", "all_gather", sharing.shard, name, "step", times * sharded * twice,
                  elements * DTYPE_BYTES[name], rules.overlap_updated)

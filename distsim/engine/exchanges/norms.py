@@ -36,7 +36,9 @@ def norm_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
             return [dense]
         own = _shards(setup, "expert", layout.expert_data_parallel)
         experts = _sum(setup, Part("tp", layout.etp), Part("ep", layout.ep), own)
-        return [dense, experts._replace(calls=where(experts.span.ranks == dense.span.ranks, 0, 1))]
+        same = experts.span.ranks == dense.span.ranks
+        shared = same & ((layout.zero >= 1) | (layout.ep == 1))  # else there are two groups of as many ranks
+        return [dense, experts._replace(calls=where(shared, 0, 1))]
     each = setup.precision.gradient_bytes
     tensors = sum(unit.count * len(unit.tensors) for unit in trained_units(stage))
     spans = (
