@@ -36,6 +36,14 @@ def test_others_share_nothing_unless_asked(options: dict[str, Any]) -> None:
     assert report.setup.layout.zero == 0 and not any("even without ZeRO" in note for note in report.notes)
 
 
+def test_deepspeed_shards_states_of_bf16_in_its_pipelines_alone() -> None:
+    """runtime/engine.py, _do_optimizer_sanity_check: BF16_Optimizer where pipeline_parallelism."""
+    job = {**JOB, "framework": "deepspeed", "gpus": 8, "global_batch": 32}
+    assert [distsim.memory(**job, pp=pp, zero=0).setup.layout.zero for pp in (1, 2)] == [0, 1]
+    for one in distsim.search(**job, zero="0", pp="1,2", tp=1, top=20).best:
+        assert one.report.setup.layout.zero == one.found.layout["zero"] == int(one.found.layout["pp"] > 1)
+
+
 @pytest.mark.parametrize("command", ["memory", "comm"])
 def test_tables_of_stages_leave_out_what_does_not_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     run([command, "llama-3-8b", "--framework", "megatron-deepspeed", "--gpu", "h100-sxm", "--seq", "1024"])

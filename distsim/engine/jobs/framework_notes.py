@@ -285,7 +285,7 @@ def _sharding_notes(
     framework: Framework, layout: Layout, origins: Mapping[str, str], precision: str, job: Job
 ) -> list[str]:
     found, name = [], framework.name
-    least = least_zero(framework, precision)
+    least = least_zero(framework, precision, int(layout.pp))
     if layout.zero == least > (job.zero or 0):
         found.append(f"{_anyway(name)}: computed as --zero {least}")
     gathers = origins.get("loss_parallel", "").startswith("framework") and not layout.loss_parallel

@@ -188,10 +188,10 @@ def fused_instead(framework: Framework, job: Job) -> str:
     return asked.fused[0] if own is not None and own.foreach and asked.fused and not on_host else ""
 
 
-def least_zero(framework: Framework, precision: str, year: float = math.inf) -> int:
+def least_zero(framework: Framework, precision: str, pp: int, year: float = math.inf) -> int:
     """The ZeRO stage that a framework's software of a year runs a recipe at where nobody asks for any."""
     usual = framework.usual
-    ended = year > usual.get("zero_of_bf16_until", math.inf)
+    ended = pp == 1 and year > usual.get("zero_of_bf16_until", math.inf)
     return int(usual.get("zero_of_bf16", 0)) if precision.startswith("bf16") and not ended else 0
 
 

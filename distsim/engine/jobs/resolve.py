@@ -193,7 +193,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     refuse_drives(filled, framework if job.names_framework else None, cluster)
     filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
     precision, precision_notes = usual_precision(filled, origins, accelerator, framework)
-    least = 0 if needs_replicas(filled) else least_zero(framework, precision.name)
+    least = 0 if needs_replicas(filled) else least_zero(framework, precision.name, filled["pp"])
     layout, notes = layout_of(filled, origins, model, cluster, least)
     notes += [*precision_notes, *limit_notes, *model_notes]
     check_images(model, layout)

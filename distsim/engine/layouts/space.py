@@ -136,21 +136,20 @@ def groups(
         for ways, chunks in pipelines(base, pp, able, schedules):
             again = recomputations(base, int(ceil_div(base.model.layers, pp)), able)
             cells = len(ways) * len(divisors(global_batch)) * len(again)
-            for part in bins(base, found, able, cells):
+            for part in bins(base, found, able, cells, least_zero(base.framework, base.precision.name, pp)):
                 yield from _parts(base, pp, ways, chunks, part, global_batch, able)
 
 
 Choices = list[tuple[Mesh, list[tuple[int, int]]]]
 
 
-def bins(base: Setup, found: list[Mesh], bounds: Bounds, cells: int) -> Iterator[Choices]:
+def bins(base: Setup, found: list[Mesh], bounds: Bounds, cells: int, least: int) -> Iterator[Choices]:
     """Meshes with their ZeRO choices, those together that have about as many, by data parallel ranks. Where experts
     shard like all else, the ledger merges their gradients with the others: such meshes are kept apart. So are choices
     that shard where those that do not have a wider residual stream. ``cells`` is how many layouts there are of each
-    mesh and ZeRO choice."""
+    mesh and ZeRO choice, ``least`` the lowest stage of ZeRO."""
     experts = base.model.experts is not None
     away = lowest_stage(base.job, base.framework.supports)
-    least = least_zero(base.framework, base.precision.name)
     lists = {sharers: shardings(sharers, bounds, away, least) for sharers in {mesh.sharers for mesh in found}}
     kinds: tuple[tuple[bool, ...], ...] = ((False,), (True,))  # of choices by whether they shard
     if not widens_stream(base.precision, base.tuning):

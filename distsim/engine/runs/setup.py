@@ -176,7 +176,8 @@ def _settle_shards(options: dict[str, Any], run: Run, framework: Framework, clus
             options["zero_group"] = options["zero_group"] or node
     if (options.get("pp") or 1) > 1 and options.get("zero") == SHARDS_ALL:
         options["zero"] = framework.usual.get("pipelined_zero", SHARDS_ALL)
-    if least := max(least_zero(framework, options["precision"], run_year(run)), compiled_zero(run, framework)):
+    least = least_zero(framework, options["precision"], options.get("pp") or 1, run_year(run))
+    if least := max(least, compiled_zero(run, framework)):
         options["zero"] = max(options.get("zero") or 0, least)
     zero = options.get("zero") or 0
     if options.get("no_sync") and zero > framework.supports.no_sync_zero:
