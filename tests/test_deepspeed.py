@@ -86,6 +86,14 @@ def test_sums_of_zero_1_stand_beside_narrow_gradients(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SHARDED)
+def test_bytes_of_backward(name: str, tmp_path: Path) -> None:
+    """Gathered parameters, the bucket of gradients and what joins it; activations of so short a sequence are little."""
+    moments = distsim.memory(**_job(STEPS[name], tmp_path)).to_dict()["stages"][0]["moments"]
+    most = max(one["bytes"] for one in moments if "backward" in one["moment"])
+    assert STEPS[name]["peaks"]["backward"] == pytest.approx(most, rel=0.1)
+
+
+@pytest.mark.parametrize("name", SHARDED)
 def test_gathered_parameters_are_limited(name: str, tmp_path: Path) -> None:
     """Not by layers: as many as are allowed, or all of a small model's; the last tensor may go beyond."""
     case = STEPS[name]
