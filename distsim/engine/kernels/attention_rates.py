@@ -44,15 +44,16 @@ columns of 33/32 bytes (NVIDIA/TransformerEngine, Float8CurrentScaling and MXFP8
 bits, NVTE_DPA_FP8CS_O_in_F16=1 in mlcommons/training_results_v5.1 NVIDIA config_common_fp8attn.sh)."""
 
 
-def attention_rates(setup: Setup, unit_rate: float) -> tuple[float, float]:
-    """Shares of the best measured rate of products, forward and backward; ``unit_rate`` is that of one unit."""
-    return _rates_of(setup, setup.kernels.attention_kernel, unit_rate)
+def attention_rates(setup: Setup, per_clock: float | None) -> tuple[float, float]:
+    """Shares of the best measured rate of products, forward and backward; ``per_clock`` are a unit's FLOP of products a
+    clock, where these are known."""
+    return _rates_of(setup, setup.kernels.attention_kernel, per_clock)
 
 
-def portable_rates(setup: Setup, unit_rate: float) -> tuple[float, float]:
+def portable_rates(setup: Setup, per_clock: float | None) -> tuple[float, float]:
     """The same of the kernel that torch takes where the chip's own does not take the heads."""
     kernel = setup.kernels.attention_kernel
-    return _rates_of(setup, "flash-2" if kernel in ("own", "sdpa") else kernel, unit_rate)
+    return _rates_of(setup, "flash-2" if kernel in ("own", "sdpa") else kernel, per_clock)
 
 
 def own_width(setup: Setup) -> float:
@@ -61,9 +62,9 @@ def own_width(setup: Setup) -> float:
     return traits_of(setup.accelerator).torch_own_width if chosen else math.inf
 
 
-def _rates_of(setup: Setup, kernel: str, unit_rate: float) -> tuple[float, float]:
+def _rates_of(setup: Setup, kernel: str, per_clock: float | None) -> tuple[float, float]:
     traits = traits_of(setup.accelerator)
-    share = _share_of(setup, kernel, unit_rate)
+    share = _share_of(setup, kernel, per_clock)
     backward = (traits.own_backward_share if kernel == "own" else None) or FLASH_BACKWARD_SHARE
     torchs = setup.kernels.sdpa or kernel == "flex"  # both compiled by Triton there
     portable = (traits.torch_attention_forward, traits.torch_attention_backward) if torchs else (1.0, 1.0)
@@ -83,32 +84,32 @@ def fp32_rates(setup: Setup, rate: float, tf32: float) -> tuple[float, float]:
     return share, share * FLASH_BACKWARD_SHARE
 
 
-def efficient_rates(setup: Setup, unit_rate: float) -> tuple[float, float]:
+def efficient_rates(setup: Setup, per_clock: float | None) -> tuple[float, float]:
     """Forward's and backward's rates of torch's memory-efficient kernel: those of the first FlashAttention, which is of
     its age and as fast."""
-    share = _share_of(setup, "flash-1", unit_rate)
+    share = _share_of(setup, "flash-1", per_clock)
     return share, share * FLASH_BACKWARD_SHARE
 
 
-def masked_rates(setup: Setup, unit_rate: float) -> tuple[float, float]:
+def masked_rates(setup: Setup, per_clock: float | None) -> tuple[float, float]:
     """Forward's and backward's rates beside a dense mask: where torch takes cuDNN, it does so with a mask, too."""
     if setup.kernels.attention_kernel != "own" or not _age(setup):
-        return efficient_rates(setup, unit_rate)
-    forward, backward = attention_rates(setup, unit_rate)
+        return efficient_rates(setup, per_clock)
+    forward, backward = attention_rates(setup, per_clock)
     return forward * MASKED_SHARES[0], backward * MASKED_SHARES[1]
 
 
-def _share_of(setup: Setup, kernel: str, unit_rate: float) -> float:
+def _share_of(setup: Setup, kernel: str, per_clock: float | None) -> float:
     """Rate of a kernel over one written for the chip. Graphics cards multiply less a clock than an A100, and wait as
-    long for the rest; newer chips of data centres have shares of their own, and nobody measured whether kernels on
-    Volta and Turing wait as long."""
-    traits, clock = traits_of(setup.accelerator), setup.accelerator.chip.clock
+    long for the rest; newer chips have shares of their own, and whether Volta's and Turing's kernels wait as long
+    nobody measured."""
+    traits = traits_of(setup.accelerator)
     share = OLDER_ATTENTION[kernel][traits.attention_age]
     if kernel not in HELD_UP or traits.attention_age or traits.flash_attention != "all":
         return share
-    if not traits.older_per_clock or not clock:
+    if not traits.older_per_clock or not per_clock:
         return share
-    return float(waiting_share(share, traits.older_per_clock, unit_rate / float(clock)))
+    return float(waiting_share(share, traits.older_per_clock, per_clock))
 
 
 def _age(setup: Setup) -> int:

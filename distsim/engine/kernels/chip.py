@@ -64,6 +64,8 @@ class Chip:
         if not units:
             raise DistsimError(f"{chip.name} states no peak rate for {precision.name}", "add it under [peak]")
         stated: float = getattr(peak, units)
+        inside = chip.chip
+        self.per_clock = stated / inside.units / float(inside.clock) if inside.units and inside.clock else None
         reached = chip.measured
         self.measured = bool(reached.matmul_bf16 or reached.matmul_fp16)
         share = reached.matmul_bf16 or reached.matmul_fp16 or usual_share(chip)
@@ -85,7 +87,7 @@ class Chip:
         """Kernels of attention, over large products."""
         tf32 = setup.accelerator.peak.tf32
         exactly = fp32_rates(setup, self.rate, tf32 * share) if _in_three(setup) and tf32 else None
-        each = unit_rate(setup.accelerator, self.rate)
+        each = self.per_clock
         self.attention = exactly or attention_rates(setup, each)
         self.efficient = exactly or efficient_rates(setup, each)
         self.masked, self.portable = exactly or masked_rates(setup, each), exactly or portable_rates(setup, each)
@@ -103,10 +105,10 @@ class Chip:
             limit = power_limited_share(chip.power, chip.rated_power, _idle_fraction(chip))
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
         self.scan_rate = self.rate * SCAN_SHARE * self.traits.scan_share
-        self.unit_rate = unit_rate(chip, self.rate)
-        if not self.traits.attention_age and self.traits.older_per_clock and chip.chip.clock:
-            # exponentials and edges of blocks take clocks, of which graphics cards do more a second than an A100
-            self.unit_rate *= ATTENTION_HALF_RATE / (self.traits.older_per_clock * float(chip.chip.clock))
+        self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
+        if not self.traits.attention_age and self.traits.older_per_clock and self.per_clock:
+            # exponentials and edges of blocks take clocks, as products do, whatever clock power leaves
+            self.unit_rate = ATTENTION_HALF_RATE * self.per_clock / self.traits.older_per_clock
 
     def _passes(self, setup: Setup) -> None:
         """Memory, as kernels meet it that compute little."""
@@ -123,11 +125,6 @@ class Chip:
         self.units, self.array, self.cores = inside.units or DEFAULT_UNITS, inside.array or 0, inside.cores or 1
         self.exponentials = inside.exponentials or USUAL_EXPONENTIALS
         self.cache = float(inside.cache or 0)
-
-
-def unit_rate(chip: Accelerator, rate: float) -> float:
-    """FLOP/s of one unit of a chip that does ``rate``; an A100's where the number of units is not known."""
-    return rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
 
 def grid_kernels(setup: Setup) -> int:
