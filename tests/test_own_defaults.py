@@ -75,4 +75,4 @@ def test_megatron_cuts_gradients_of_the_first_stage_alone(zero: int) -> None:
     """distributed_data_parallel.py turns bucketing off on pipeline stages behind the first."""
     report = distsim.comm("llama-7b", gpu="h100-sxm", gpus=64, tp=2, pp=4, zero=zero, global_batch=128)
     calls = [sum(row.calls for row in rows if row.purpose == "gradients") for rows in report.stages]
-    assert calls[0] > 20 and calls[1:] == [1, 1, 1]
+    assert calls[0] > 10 and calls[1:] == [1, 1, 1]

@@ -265,7 +265,8 @@ def test_modules_that_are_computed_again() -> None:
     }  # fmt: skip
     for cell, wanted in kinds.items():
         assert set(setup_of(_run(recompute=cell)).kernels.selective) == set(wanted), cell
-    assert setup_of(_run(recompute="mlp")).kernels.kept == ("qkv", "context", "out")
+    mlp = ("mlp.norm", "mlp.up", "mlp.activation", "mlp.down")  # the first product's module has the norm
+    assert setup_of(_run(recompute="mlp")).kernels.selective == mlp
     told = _replay(recompute="selective modules [layernorm mla_up_proj core_attn]").assumed
     assert "layernorm, mla-up-proj ignored" in told  # norms of plain attention are part of the product that follows
     times = [_replay(recompute=cell).predicted_seconds or 0 for cell in ("none", "mlp", "full")]
@@ -273,19 +274,23 @@ def test_modules_that_are_computed_again() -> None:
 
 
 def test_modules_together_are_computed_again_together() -> None:
-    """Modules beside the MLP had taken its place: ``core_attn,mlp`` took less time and more memory than ``mlp``."""
+    """Modules beside the MLP had taken its place: ``core_attn,mlp`` took less time than ``mlp``. What flash attention
+    keeps is less than the projection that its checkpoint holds."""
     alone, both, norms, whole = (_replay(recompute=cell, tp=2, dp=4)
                                  for cell in ("mlp", "core_attn,mlp", "norms,mlp", "full"))  # fmt: skip
     assert alone.predicted_seconds and both.predicted_seconds and whole.predicted_seconds
     assert alone.predicted_seconds < both.predicted_seconds < whole.predicted_seconds
     assert alone.predicted_peak and both.predicted_peak and whole.predicted_peak
-    assert alone.predicted_peak > both.predicted_peak > whole.predicted_peak
-    assert norms.predicted_seconds == alone.predicted_seconds and not (both.assumed or norms.assumed)
+    assert both.predicted_peak > alone.predicted_peak > whole.predicted_peak
+    assert alone.predicted_seconds < norms.predicted_seconds < 1.01 * alone.predicted_seconds
+    assert not (both.assumed or norms.assumed)
 
 
 def test_the_mlp_of_a_model_with_experts_is_that_of_its_dense_layers() -> None:
     mixture = {"n_experts": 8, "top_k": 2, "moe_ffn_hidden": 2048, "family": "mixtral"}
-    assert setup_of(_run(**mixture, recompute="moe")).kernels.kept == ("qkv", "context", "out")
+    assert {"mlp.router", "mlp.experts.up", "mlp.combine"} < {
+        *setup_of(_run(**mixture, recompute="moe")).kernels.selective
+    }
     assert setup_of(_run(**mixture, recompute="mlp")).recompute == "none"
     assert "mlp ignored" in _replay(**mixture, recompute="mlp").assumed
     shape = {

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from distsim import Job
-from distsim.engine.footprint.buffers import reduced_unit_bytes, resharded_bytes
+from distsim.engine.figures import Figures
+from distsim.engine.footprint.buffers import gone_at_step, reduced_unit_bytes
+from distsim.engine.footprint.states import states
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import memory_of
@@ -83,4 +85,5 @@ def test_fsdp2_holds_a_layers_gradients_and_the_copy_that_is_being_reduced() -> 
     assert 2 * layer < grown["backward of the last layer"] < 6 * layer  # its own, the output layer's before
     assert grown["backward of layer 35 of 36"] >= 4 * layer - 1
     assert grown["loss"] == 0
-    assert grown["optimizer step"] == -resharded_bytes(shared, stage) < 0  # no unit is gathered then
+    gone = gone_at_step(shared, stage, states(shared, stage.held(), Figures()))
+    assert grown["optimizer step"] == -gone < 0  # no unit is gathered then

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, minimum, round_up, where
+from distsim.arrays import Number, maximum, minimum, nothing, round_up, where
 from distsim.formulas.attention import attention_flops
 from distsim.formulas.compute import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from distsim.layers.attention_kernel import (
@@ -66,8 +66,6 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
     flops = attention_flops(layout.micro_batch * heads * queries * key_tokens(ctx), width, value_width)
     if views_values(ctx):
         value = value._replace(elements=value_projection)
-    again = maximum(value.elements, value_projection)
-    value = value._replace(elements=where(viewed_again(ctx), again, value.elements))
     own = key.elements
     key, value, mask = with_mask(ctx, query, key, value)
     saved = [output]
@@ -81,7 +79,7 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
     if ctx.model.attention_sinks and ctx.kernels.sinks_after:
         saved += _scaled(ctx, layout.tokens * heads, value_width)
     return [
-        heads_operation(ctx, query, key, value, own),
+        _beside_view(ctx, heads_operation(ctx, query, key, value, own), value, value_projection),
         Operation(
             "attention.core",
             "attention",
@@ -98,6 +96,15 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
             causal=ctx.keys is None and not ctx.model.sees_all(ctx.layer),
         ),
     ]
+
+
+def _beside_view(ctx: Context, operation: Operation, value: Tensor, projection: Number) -> Operation:
+    """What heads keep, with the rest of the projection that values are a view of where a checkpoint holds it."""
+    viewed = viewed_again(ctx)
+    if nothing(viewed):
+        return operation
+    rest = where(viewed, maximum(projection - value.elements, 0), 0)
+    return operation._replace(saved=(*operation.saved, value._replace(name="attention.beside_value", elements=rest)))
 
 
 def heads_operation(ctx: Context, query: Tensor, key: Tensor, value: Tensor, own: Number) -> Operation:

@@ -81,7 +81,9 @@ def test_recompute_never_keeps_more(job: dict[str, Any]) -> None:
         for how in ("none", "selective", "full")
     ]
     for none, selective, full in zip(*kept, strict=True):
-        assert none >= selective >= full
+        assert min(none, selective) >= full
+        # flash attention keeps less than Megatron's checkpoint of it, which holds the whole projection
+        assert none >= selective or job["attention"] == "flash"
 
 
 def elements(report: MemoryReport) -> float:
