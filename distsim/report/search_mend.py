@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from distsim.engine.advice.mend import Mended
-from distsim.engine.advice.search import MOST_GPUS, Quick
+from distsim.engine.advice.search import Quick
 from distsim.engine.layouts.report import SearchReport
 from distsim.report.memory import mend_lines
 from distsim.report.search import command
 from distsim.report.style import Style
+from distsim.specs.limits import LARGEST_CLUSTER
 from distsim.units import duration, gib, stated
 
 
@@ -27,7 +28,7 @@ def _quick(report: SearchReport, mended: Quick) -> list[str]:
     within = stated(duration(report.kept.longest(report.global_batch)))
     if mended.enough is None:
         if mended.most == max(report.request.gpus):
-            return [f"More than {MOST_GPUS:,} GPUs are not searched."]
+            return [f"More than {LARGEST_CLUSTER:,} GPUs are not searched."]
         if mended.best is None or mended.best is report.nearest[0]:
             return [f"More GPUs do not make it faster (up to {mended.most:,} were searched)."]
         layout, seconds = mended.best.report.setup.layout, mended.best.report.seconds

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 LARGEST_DEGREE = 10_000_000
 """Accelerators, and so degrees and micro-batches: beyond any machine."""
+LARGEST_CLUSTER = 32_768
+"""Accelerators of a cluster that searches and plans try of their own accord; --gpus asks for more."""
 LARGEST_BATCH = 1_000_000_000
 """Sequences of a step."""
 LARGEST_SIZE = 1_000_000_000

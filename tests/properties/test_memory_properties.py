@@ -83,7 +83,7 @@ def test_recompute_never_keeps_more(job: dict[str, Any]) -> None:
     for none, selective, full in zip(*kept, strict=True):
         assert min(none, selective) >= full
         # flash attention keeps less than Megatron's checkpoint of it, which holds the whole projection
-        assert none >= selective or job["attention"] == "flash"
+        assert none >= selective or (job["attention"] == "flash" and selective < 1.2 * none)
 
 
 def elements(report: MemoryReport) -> float:

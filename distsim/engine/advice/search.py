@@ -11,10 +11,11 @@ from distsim.engine.advice.mend import Mended, mend
 from distsim.engine.layouts.report import Choice, Request, SearchReport
 from distsim.engine.layouts.search import search
 from distsim.errors import DistsimError
+from distsim.specs.limits import LARGEST_CLUSTER
 
-MOST_GPUS, PATIENCE = 32_768, 2
-"""The GPUs that were asked for are doubled up to so many, and no further after so many doublings that gained nothing:
-one may only not divide the batch."""
+PATIENCE = 2
+"""The GPUs that were asked for are doubled no further after so many doublings that gained nothing: one may only not
+divide the batch."""
 
 
 class Quick(NamedTuple):
@@ -48,7 +49,7 @@ def quick(report: SearchReport) -> Quick:
     best = report.nearest[0]
     longest = report.kept.longest(report.global_batch)
     gpus, idle = max(request.gpus), 0
-    while idle < PATIENCE and 2 * gpus <= MOST_GPUS:
+    while idle < PATIENCE and 2 * gpus <= LARGEST_CLUSTER:
         gpus *= 2
         found = _best(free, gpus)
         idle += 1

@@ -29,7 +29,7 @@ from distsim.engine.plans.ownership import Ownership, ownership, system_for
 from distsim.engine.plans.parts import partial_rents
 from distsim.engine.plans.plan import Candidate, Option
 from distsim.engine.plans.request import Request
-from distsim.engine.plans.scope import LARGEST_CLUSTER, Scope, usual_notes
+from distsim.engine.plans.scope import Scope, usual_notes
 from distsim.engine.plans.settings import Saving, saving_of
 from distsim.engine.plans.smaller import down_to_budget
 from distsim.engine.plans.sold import alike, sold_whole
@@ -214,7 +214,7 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     tried = Tried(request, model, prices.known, watch, pool)
     found = tried.options(places)
     if not request.sizes:
-        found = plans.cheapest_first([*found, *up_to_memory(places, tried.full, tried.more, LARGEST_CLUSTER)])
+        found = plans.cheapest_first([*found, *up_to_memory(places, tried.full, tried.more)])
     lacking = None if found else nothing_found(request, model.name, tried.places, tried.made, tried.quotes)
     if scope.open_sizes and request.wish.dollars is not None:
         found = plans.cheapest_first([*found, *down_to_budget(found, request.wish, tried.more)])

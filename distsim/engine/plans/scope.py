@@ -27,6 +27,7 @@ from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job
+from distsim.specs.limits import LARGEST_CLUSTER
 from distsim.specs.price import OWNED, Term
 from distsim.units import DAY, GIGA, count, least_to_most
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 USUAL_DAYS = 30.0
 """How long a run may take where no deadline is stated; sizes from half to four times of what that asks for are
 tried, and smaller ones where a budget rules these out."""
-LARGEST_CLUSTER = 32_768
-"""Larger ones are tried only when --gpus asks for them."""
 SIZES = (0.5, 1, 2, 4)
 """Cluster sizes that are tried, as multiples of what the deadline asks for at the usual utilisation."""
 
