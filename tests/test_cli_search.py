@@ -295,17 +295,17 @@ def test_what_is_alike_is_ranked_once_unless_asked(capsys: pytest.CaptureFixture
         return tuple(one["layout"][name] for name in own)
 
     once = json.loads(answer(capsys, *SMALL, "--json"))
-    each = json.loads(answer(capsys, *SMALL, "--json", "--all-ranks", "--top", "400"))
+    each = json.loads(answer(capsys, *SMALL, "--json", "--all-ranks", "--top", "150"))
     kept = [degrees(one) for one in once["layouts"][:10]]
     assert len(set(kept)) == len(kept) == 10
     first: dict[tuple[Any, ...], float] = {}
-    for one in each["layouts"][:400]:
+    for one in each["layouts"][:150]:
         first.setdefault(degrees(one), one["seconds"])
     assert [one["seconds"] for one in once["layouts"][:10]][: len(first)] == list(first.values())[:10]
     for one in once["layouts"][:10]:  # those as good as it, counted among all
-        near = [1 for other in each["layouts"][:400]
+        near = [1 for other in each["layouts"][:150]
                 if degrees(other) == degrees(one) and other["seconds"] <= 1.02 * one["seconds"]]  # fmt: skip
-        if 1.02 * one["seconds"] < each["layouts"][399]["seconds"]:
+        if 1.02 * one["seconds"] < each["layouts"][149]["seconds"]:
             assert len(near) - 1 == one["alike"]["near"]
 
 

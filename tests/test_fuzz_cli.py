@@ -68,7 +68,7 @@ OPTIONS = st.lists(st.one_of([values(name, kind) for name, (kind, _) in JOB_OPTI
 EXTRA = st.lists(
     st.sampled_from(["--json", "--explain", "--all-stages", "--show-config", "--stage=1", "--nonsense"]), max_size=2
 )
-FUZZ = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def answer(words: list[str]) -> tuple[int, str, str]:
