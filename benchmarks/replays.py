@@ -23,7 +23,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.engine.evidence import Replay, quantile
-from distsim.engine.fitting.others import strange_replays
+from distsim.engine.fitting.others import as_strange
 from distsim.engine.ranking import Timed, ranking_of
 from distsim.engine.ranking import timed as ranked_times
 from distsim.engine.single_changes import gains_of, kept_of, summed
@@ -312,7 +312,8 @@ def main(words: Sequence[str]) -> None:
     if "--fits" in words:
         fit()
         return
-    replays, strange = validate_file(shipped_runs()).replays, strange_replays(read_runs(shipped_runs()))
+    replays = validate_file(shipped_runs()).replays
+    strange = as_strange(replays, read_runs(shipped_runs()))
     others = validate_file(unseen_runs()).replays
     unseen = {**scored(others), "ranked": ranked(ranked_times(others)), "changes": changed(others)}
     if "--docs" in words:

@@ -11,10 +11,10 @@ import pytest
 from distsim.engine import validate
 from distsim.engine.corrections import correction
 from distsim.engine.corrections.correction import Publication, correction_of, peak_correction_of
-from distsim.engine.corrections.documents import document_of, published_as
+from distsim.engine.corrections.documents import document_of, has_company, published_as
 from distsim.engine.corrections.known_runs import evidence, others
 from distsim.engine.evidence import replay
-from distsim.engine.fitting.others import examples_of_others, strange_replays
+from distsim.engine.fitting.others import as_strange, examples_of_others, strange_replays
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.runs.memory import peak_of_run
@@ -145,6 +145,18 @@ def test_peaks_of_strangers_are_the_ledgers() -> None:
     setup = setup_of(run)
     assert peak_correction_of(setup).logarithm == 0
     assert replay(run, strange=True).predicted_peak == peak_of_run(run, setup, run_year(run))
+
+
+def test_replays_tell_what_they_are_without_other_runs() -> None:
+    """Of those in company what others say of peaks is undone, and the rest are replayed."""
+    runs = read_runs(validate.shipped_runs())
+    company = [run for run in runs if has_company(run) and run.text("mem_peak_gb_per_gpu")][::60]
+    some = [*company, *(run for run in runs if not has_company(run))]
+    replays = [replay(run) for run in some]
+    told, strange = as_strange(replays, some), strange_replays(some)
+    assert [one.predicted_peak for one in told] == [one.predicted_peak for one in strange]
+    assert [one.predicted_seconds for one in told] == [one.predicted_seconds for one in strange]
+    assert sum(a.predicted_peak != b.predicted_peak for a, b in zip(told, replays, strict=True)) > 5
 
 
 def test_fitted_runs_are_asked_first() -> None:

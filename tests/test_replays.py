@@ -12,7 +12,7 @@ import pytest
 from scripts import load
 
 from distsim.engine.evidence import Replay
-from distsim.engine.fitting.others import strange_replays
+from distsim.engine.fitting.others import as_strange
 from distsim.engine.validate import shipped_runs, summarise, validate_file
 from distsim.interop.runs import read_runs
 from distsim.interop.runs.models import layer_alone
@@ -42,9 +42,9 @@ def replays() -> Sequence[Replay]:
 
 
 @pytest.fixture(scope="module")
-def strange() -> Sequence[Replay]:
+def strange(replays: Sequence[Replay]) -> Sequence[Replay]:
     """The same, none corrected by others of its source: what the ledger alone says."""
-    return strange_replays(read_runs(shipped_runs()))
+    return as_strange(replays, read_runs(shipped_runs()))
 
 
 @pytest.mark.slow

@@ -60,6 +60,8 @@ class Replay:
     measured_seconds: float | None = None
     measured_peak: float | None = None
     predicted_peak: float | None = None
+    peak_alone: float | None = None
+    """The same without what other runs of the source say of peaks."""
     predicted_seconds: float | None = None
     interval: dict[str, float] | None = None
     assumed: str = ""
@@ -144,7 +146,7 @@ def _replayed(run: Run, strange: bool) -> Replay:
             small_share(run, setup), assumed_unit(run, setup.accelerator.capacity), too_large(setup, peak or 0.0),
             odd_time)  # fmt: skip
     told = "; ".join(words for words in said if words)
-    return Replay(run, "", setup, seconds, measured, predicted, *timed, told)
+    return Replay(run, "", setup, seconds, measured, predicted, peak, *timed, told)
 
 
 def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:

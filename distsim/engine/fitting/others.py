@@ -6,6 +6,7 @@ fitted to; jobs of nobody's have nothing of it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from distsim import catalog
@@ -48,6 +49,16 @@ def others_of(replays: Sequence[Replay], fitted: Fit) -> Others:
 def strange_replays(runs: Sequence[Run], show: Show | None = None) -> list[Replay]:
     """Runs replayed as if nobody had measured others of their sources."""
     return [replay(run, strange=True) for run in counted(runs, show)]
+
+
+@catalog.settled()
+def as_strange(replays: Sequence[Replay], runs: Sequence[Run]) -> list[Replay]:
+    """What ``strange_replays`` says of runs, made of their replays: where numbers are fitted to other runs of the same
+    document, only what other runs say of peaks is undone."""
+    return [
+        replace(one, predicted_peak=one.peak_alone) if has_company(run) else replay(run, strange=True)
+        for one, run in zip(replays, runs, strict=True)
+    ]
 
 
 @catalog.settled()
