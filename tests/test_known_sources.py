@@ -150,13 +150,13 @@ def test_peaks_of_strangers_are_the_ledgers() -> None:
 def test_replays_tell_what_they_are_without_other_runs() -> None:
     """Of those in company what others say of peaks is undone, and the rest are replayed."""
     runs = read_runs(validate.shipped_runs())
-    company = [run for run in runs if has_company(run) and run.text("mem_peak_gb_per_gpu")][::60]
+    company = [run for run in runs if has_company(run) and run.text("mem_peak_gb_per_gpu")][::150]
     some = [*company, *(run for run in runs if not has_company(run))]
     replays = [replay(run) for run in some]
     told, strange = as_strange(replays, some), strange_replays(some)
     assert [one.predicted_peak for one in told] == [one.predicted_peak for one in strange]
     assert [one.predicted_seconds for one in told] == [one.predicted_seconds for one in strange]
-    assert sum(a.predicted_peak != b.predicted_peak for a, b in zip(told, replays, strict=True)) > 5
+    assert sum(a.predicted_peak != b.predicted_peak for a, b in zip(told, replays, strict=True)) > 2
 
 
 def test_fitted_runs_are_asked_first() -> None:
