@@ -21,7 +21,7 @@ from distsim.engine.kernels.expert_passes import (
     bias_passes,
     exchange_passes,
 )
-from distsim.engine.kernels.launches import CALL_KERNELS, DTENSOR_ISSUE, REDISTRIBUTE_ISSUE, launches
+from distsim.engine.kernels.launches import CALL_KERNELS, DTENSOR_ISSUE, LOOP_ISSUE, REDISTRIBUTE_ISSUE, launches
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.kernels.plain_costs import STRIDED_PACE, WIDE_BROADCAST_PACE, slowed
 from distsim.engine.runs.setup import setup_of
@@ -170,6 +170,25 @@ def test_biases_of_both_products_are_repeated_and_their_gradients_added_up_by_in
         assert bias_passes(changed(setup, expert_bias="fused"), one) == (0, 0)
     plain = titan()
     assert bias_passes(plain, operation(plain, "mlp.combine")) == (0, 0)
+
+
+def test_megatron_adds_biases_expert_by_expert() -> None:
+    """TEGroupedMLP._apply_bias as torch's autograd runs it: of 16 experts a product and a sum each, then one
+    concatenation and one cast; where biases are frozen only the routers' weights have gradients."""
+    job = {"model": "gpt-oss-120b", "gpu": "h100-sxm", "gpus": 8, "ep": 8, "framework": "megatron-core"}
+    setup, frozen = resolve(Job(**job)), resolve(Job(**job, lora_rank=8, lora_targets="q,v"))
+    for one, backward in ((setup, 16 * 8 + 3), (frozen, 16 * 3 + 3)):
+        combine, fused = operation(one, "mlp.combine"), changed(one, expert_bias="fused")
+        own, none = launches(one, combine), launches(fused, combine)
+        kernels = 16 * 2 + 2, backward
+        assert [a - b for a, b in zip(own.kernels, none.kernels, strict=True)] == pytest.approx(kernels)
+        issued = [a - b for a, b in zip(own.issued, none.issued, strict=True)]
+        assert issued == pytest.approx([count * LOOP_ISSUE for count in kernels])
+    dense = resolve(Job(**{**job, "model": "qwen3-30b-a3b"}))
+    assert (
+        launches(dense, operation(dense, "mlp.combine")).kernels
+        == launches(changed(dense, expert_bias="fused"), operation(dense, "mlp.combine")).kernels
+    )
 
 
 def tuned(**fields: object) -> Setup:

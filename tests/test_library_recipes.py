@@ -70,6 +70,28 @@ def test_a_routers_kernels_are_fused_by_performance_scripts_alone() -> None:
     assert _setup(model="llama-3-8b").kernels.activation == "fused"
 
 
+def test_a_librarys_experts_exchange_by_nccl_and_nothing_is_a_graph() -> None:
+    """recipes/gpt_oss/gpt_oss.py, recipes/qwen/qwen3_moe.py of 0.3.1."""
+    cells = {"model": "gpt-oss-120b", "ep": "8", "gpu": "gb300", "precision": "mxfp8", "year": "2026-09"}
+    own, tuned = _setup(**cells).kernels, _setup(**cells, notes="").kernels
+    assert (own.graphs, own.routing, own.expert_order) == ("none", "composed", "around")
+    assert (tuned.graphs, tuned.routing, tuned.expert_order) == ("iteration", "fused", "fused")
+    assert _setup(model="qwen3-30b-a3b", ep="8").kernels.expert_order == "fused"  # DeepEP
+
+
+@pytest.mark.parametrize(
+    ("model", "targets"),
+    [("gpt-oss-20b", "q k v o gate up down"), ("nemotron-3-nano-30b-a3b", "q k v o up down in_proj out_proj"),
+     ("qwen3-30b-a3b", "q k v o")],
+)  # fmt: skip
+def test_a_librarys_adapters_stand_beside_all_linear_layers(model: str, targets: str) -> None:
+    """recipes/common.py, _peft_common, and recipes/qwen/qwen3_moe.py; performance scripts adapt attention alone."""
+    adapted = {"model": model, "ep": "8", "finetune_kind": "lora"}
+    own, tuned = (_setup(**adapted, notes=words).tuning for words in (LIBRARY, ""))
+    assert own is not None and own.targets == set(targets.split()) and own.rank == 32
+    assert tuned is not None and tuned.targets == {"q", "k", "v"} and tuned.rank == 8
+
+
 def test_jobs_of_ones_own_are_told_of_its_recipes_gradients() -> None:
     told = resolve(Job(model="qwen3-8b", gpu="h100-sxm", gpus=8, seq=4096, framework="megatron-bridge")).notes
     assert any("megatron-bridge usually accumulates them in 4 bytes" in note for note in told)

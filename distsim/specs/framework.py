@@ -51,6 +51,8 @@ class Framework(Sourced):
     usual_tuning: dict[str, Any] = Field(default_factory=dict)
     """The same for runs that train adapters: rank, targets, dropout, recomputation; ``models`` has targets by the start
     of a model's name."""
+    library_tuning: dict[str, Any] = Field(default_factory=dict)
+    """The same for those of them that took the library's own recipe."""
     cuts_experts: bool = False
     """Left to itself the software cuts experts over tensor parallel ranks, where jobs have them whole (``--etp``)."""
     modules: str | None = None

@@ -28,6 +28,12 @@ COMPOSED_BIAS = (28.0, 40.0)
 """Bytes per element of an expert's output, forward and backward, of its bias times the router's weight where torch
 composes it: product in fp32 (4), sum (10), concatenation (8), cast (6); cast (6), gradients of the sum (6), of the bias
 and of the weights (12 each), concatenation (4)."""
+COMPOSED_BIAS_KERNELS = ((2, 2), (8, 3))
+"""Kernels of the same, of each expert and of all together, forward and backward: a product and a sum; a concatenation
+and a cast; backward two casts, two products and two sums, and gradients of both products' biases added to what buffers
+hold; a cast and two concatenations (Megatron core 0.16.1 transformer/moe/experts.py, TEGroupedMLP._apply_bias)."""
+FROZEN_BIAS_KERNELS = 3
+"""Of each expert backward, where its biases do not train: a cast, and product and sum for the router's weights."""
 COMPILED_INDEXING = 1.0
 """Time of a compiler's kernel that takes rows by index over that of a pass over the same bytes: of 94 layers of Qwen3
 235B on B300, 16,384 tokens each, dispatch and combination take 0.71 s a step (PrimeIntellect-ai/prime-rl
@@ -174,6 +180,16 @@ def bias_passes(setup: Setup, operation: Operation) -> Passes:
     if kind == "indexed":
         summed = maximum(summed, _chained(setup, elements / (experts.ffn * width) if not last else rows))
     return Passes(elements * forward, 0.0 if frozen else elements * backward + summed)
+
+
+def bias_kernels(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Kernels of biases that a loop in Python adds to each expert's output, forward and backward."""
+    experts = setup.model.experts
+    if experts is None or not experts.bias or operation.name != COMBINE or setup.kernels.expert_bias != "composed":
+        return 0.0, 0.0
+    (forward, once), (backward, behind) = COMPOSED_BIAS_KERNELS
+    own = local_experts(setup)
+    return own * forward + once, own * (backward if setup.tuning is None else FROZEN_BIAS_KERNELS) + behind
 
 
 def _chained(setup: Setup, rows: Number) -> Number:

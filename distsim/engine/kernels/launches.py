@@ -9,6 +9,7 @@ from distsim.engine.jobs.narrow import wide_here
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels import expert_modules
 from distsim.engine.kernels.chunk_rule import chunk_rule_kernels
+from distsim.engine.kernels.expert_passes import bias_kernels
 from distsim.engine.kernels.passes import clamped, composed, fuses_neighbours, halves, matrices
 from distsim.engine.kernels.plain_costs import SOFTCAP_KERNELS
 from distsim.engine.kernels.plain_launches import beside_attention, beside_products, einsum_issue
@@ -77,7 +78,9 @@ LOOP_PRODUCT_ISSUE = 0.15
 cuBLASLt is asked for an algorithm each time, and inputs and outputs are cut and made for each expert (Transformer
 Engine's issue 1499). Runs of Qwen3-30B-A3B at one sequence a rank say 24 to 36 us (docs/findings/experts.md)."""
 LOOP_ISSUE = 0.05
-"""The same of a kernel of quantisation: 8 us; the same runs say 8 to 12."""
+"""The same of a kernel of quantisation: 8 us; the same runs say 8 to 12. Of one that adds an expert's bias, too: a
+product and a sum take 9 us forward and the six of backward 22 on a CPU (torch 2.13, one thread), beside about 5 us for
+each launch."""
 DYNAMIC = (DISPATCH, *EXPERTS, EXPERT_ACTIVATION, COMBINE)
 """Operations whose shapes depend on where the router sends tokens, so that no graph of a module holds them."""
 AFTER_COUNTS = 0.25
@@ -122,12 +125,13 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     plain, (gaps, ring) = (forward * times, backward * times), _ring_steps(setup, operation)
     for way in (beside_products(setup, operation), beside_attention(setup, operation)):
         before, after = before + way[0], after + way[1]
-    kernels = before + more + again[0], after + later + again[1]
+    biases = bias_kernels(setup, operation)
+    kernels = before + more + again[0] + biases[0], after + later + again[1] + biases[1]
     slower = DETERMINISTIC_ISSUE if setup.kernels.deterministic else 1.0
     own = _adapter_issue(setup, operation) * _module_issue(setup, operation)
     issued = (
-        (before * own + plain[0] * PLAIN_ISSUE + more_issued + looped[0]) * slower,
-        (after * own + plain[1] * PLAIN_ISSUE + later_issued + looped[1]) * slower,
+        (before * own + plain[0] * PLAIN_ISSUE + more_issued + looped[0] + biases[0] * LOOP_ISSUE) * slower,
+        (after * own + plain[1] * PLAIN_ISSUE + later_issued + looped[1] + biases[1] * LOOP_ISSUE) * slower,
     )
     issued = issued[0] + ring[0] * PLAIN_ISSUE * slower, issued[1] + ring[1] * PLAIN_ISSUE * slower
     cast, sharded, slow = _casts(setup, operation), _on_dtensors(setup, operation), einsum_issue(setup, operation)

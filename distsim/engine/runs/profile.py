@@ -45,6 +45,8 @@ def framework_of(run: Run) -> Framework:
     update: dict[str, Any] = {}
     if framework.recipes:
         update["recipes"] = _recipes_then(run, framework)
+    if framework.library_tuning and of_library(run):
+        update["usual_tuning"] = framework.library_tuning
     if traffic := _told_traffic(run, framework):
         update["traffic"] = framework.traffic.model_copy(update=traffic)
     if adapters := held_narrow(run, framework) | adapters_wrapped(run, framework) | summed_in_products(run):
