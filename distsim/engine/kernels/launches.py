@@ -128,7 +128,7 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     biases = bias_kernels(setup, operation)
     kernels = before + more + again[0] + biases[0], after + later + again[1] + biases[1]
     slower = DETERMINISTIC_ISSUE if setup.kernels.deterministic else 1.0
-    own = _adapter_issue(setup, operation) * _module_issue(setup, operation)
+    own = _adapter_issue(setup, operation) * _module_issue(setup, operation) * _rule_issue(setup, operation)
     issued = (
         (before * own + plain[0] * PLAIN_ISSUE + more_issued + looped[0] + biases[0] * LOOP_ISSUE) * slower,
         (after * own + plain[1] * PLAIN_ISSUE + later_issued + looped[1] + biases[1] * LOOP_ISSUE) * slower,
@@ -264,6 +264,11 @@ def _module_issue(setup: Setup, operation: Operation) -> float:
     ends = operation.role == "head" or operation.name.startswith((HEAD, EMBEDDING))
     inside = operation.kind in IN_LAYERS and not ends
     return MODULE_ISSUE if inside and setup.kernels.modules == "transformer-engine" else 1.0
+
+
+def _rule_issue(setup: Setup, operation: Operation) -> float:
+    """Host time of a step of the delta rule in plain torch, over that of an operation of the layer that it is in."""
+    return PLAIN_ISSUE if operation.role == "chunk rule" and setup.framework.family == "megatron" else 1.0
 
 
 def _adapter_issue(setup: Setup, operation: Operation) -> float:

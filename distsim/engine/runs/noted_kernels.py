@@ -53,6 +53,8 @@ TOLD_OF_MEGATRON: Told = (
     (expert_kernels.loops_experts, {"expert_products": "sequential"}),
     (expert_kernels.groups_by_turbo, {"expert_products": "grouped"}),
     (expert_kernels.counts_on_gpu, {"expert_counts": "device"}),
+    (mixer_notes.computes_delta_in_torch, {"delta_rule": "torch"}),
+    (software_notes.deterministic, {"delta_rule": "torch"}),  # Megatron core ssm/gated_delta_net.py: FLA's is not
 )
 TOLD_OF_MODULES: Told = (
     (expert_kernels.groups_experts, {"expert_products": "grouped", "expert_modules": "one"}),
