@@ -16,6 +16,7 @@ from distsim.engine.footprint.moment import STEP
 from distsim.engine.jobs.graphs import COUNTED, GROUPED, ITERATION
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.expert_rates import expert_rates
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.report import Request
 from distsim.engine.layouts.search import search
@@ -58,6 +59,9 @@ def test_graphs_of_whole_steps_bring_counts_on_the_gpu_and_grouped_experts_where
     whole = {**kernels(plain), "graphs": "iteration", **ITERATION}
     assert kernels(job(cuda_graphs="iteration")) == {**whole, **COUNTED}
     assert kernels(job(cuda_graphs="iteration", precision="mxfp8")) == {**whole, **GROUPED}
+    wide, narrow = (job(cuda_graphs="iteration", precision=name) for name in ("bf16", "mxfp8"))
+    assert expert_rates(wide, narrow=False) == (0.77, 0.77, 0.77)  # cuBLASLt's by counts of the GPU, as torch's
+    assert expert_rates(narrow, narrow=True) == (1.0, 1.0, 1.0)
     assert kernels(job(cuda_graphs="iteration", gpu="h100-sxm")) == whole
     assert plain.kernels.expert_products == "loop"
     times = [seconds_of(job(cuda_graphs=kind)) for kind in ("none", "modules", "iteration")]

@@ -20,7 +20,8 @@ class ExpertKernels(Spec):
     """Who must know how many tokens each expert got before its kernels are issued: where it is the host, it waits for
     the GPU, whose queue is empty when it goes on."""
     expert_kernel: Literal["library", "torch", "triton"] = "library"
-    """Grouped products of a library, torch's own grouped_mm, or a kernel in Triton (engine/kernels/expert_rates.py)."""
+    """Grouped products of a library, torch's own grouped_mm, or what is no faster, or a kernel in Triton
+    (engine/kernels/expert_rates.py)."""
     expert_tiles: Literal["usual", "fitted"] = "usual"
     """Pallas kernels of experts' products have the tiles of a configuration's defaults, or those that a recipe chose
     for the model's widths (engine/kernels/expert_tiles.py)."""

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 ITERATION = {"expert_counts": "device"}
 """What graphs of whole steps need of experts: no host may ask where tokens went (NVIDIA/Megatron-LM
 core/transformer/moe: experts padded to a capacity, or moe_paged_stash with a budget of tokens per rank)."""
-GROUPED = {"expert_products": "grouped", "expert_bias": "fused", "expert_clamp": "fused"}
+GROUPED = {
+    "expert_products": "grouped", "expert_kernel": "library", "expert_bias": "fused", "expert_clamp": "fused"
+}  # fmt: skip
 """Experts in fused grouped kernels, biases and clamps in them (NVTE_CUTEDSL_FUSED_GROUPED_MLP)."""
-COUNTED = {"expert_products": "grouped"}
-"""Experts multiplied by counts that the GPU has: one kernel for all of them, whatever the operands."""
+COUNTED = {"expert_products": "grouped", "expert_kernel": "torch"}
+"""Experts multiplied by counts that the GPU has: one kernel for all of them, whatever the operands. cuBLASLt's, whose
+products in 16 bits were slower than torch's but at the largest size in CUDA 13.2 (pytorch/pytorch pull request 177037),
+and are 3% faster on a GB300 in 13.4 (196645)."""
 MOST_PREDICTED = 1
 """Layers of multi-token prediction that go with overlapped exchanges (NVIDIA/Megatron-LM transformer_config.py)."""
 OPEN = {"expert_overlap": None}
