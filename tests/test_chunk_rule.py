@@ -12,6 +12,7 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums
+from distsim.engine.kernels.launches import DETERMINISTIC_ISSUE, PLAIN_ISSUE, launches
 from distsim.engine.runs.setup import setup_of
 from distsim.formulas.chunk_rule import (
     chunk_rule_backward_bytes,
@@ -96,6 +97,17 @@ def test_a_measured_run_without_the_package() -> None:
 )  # fmt: skip
 def test_notes_of_the_fallback(notes: str, torch: bool) -> None:
     assert computes_delta_in_torch(_run(512, 1.0, notes)) is torch
+
+
+def test_megatron_has_no_other_that_is_deterministic() -> None:
+    """Its steps are plain operations, which cost the host a fifth of one of Megatron's modules."""
+    cells = {**_run(4096, 24.2, "").cells, "model": "qwen3.5-27b", "tp": "4", "framework": "megatron-bridge"}
+    own, fused = (setup_of(Run({**cells, "notes": notes}, 2)) for notes in ("deterministic mode", ""))
+    assert (own.kernels.delta_rule, fused.kernels.delta_rule) == ("torch", "fused")
+    forward, _ = launches(own, _scan(own)).issued
+    assert forward == pytest.approx(chunk_rule_forward_kernels(4096 / 64) * PLAIN_ISSUE * DETERMINISTIC_ISSUE)
+    under_torch = setup_of(_run(4096, 1.0, "deterministic mode"))
+    assert under_torch.kernels.delta_rule == "fused"
 
 
 def test_users_are_told_what_a_missing_package_costs() -> None:
