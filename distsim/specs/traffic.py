@@ -49,6 +49,15 @@ class Traffic(Spec):
     ends_apart: dict[str, Natural] = Field(default_factory=dict)
     """Model families whose recipes shard an embedding of at least so many words, and an output layer of its own, each
     by itself (torchtune's custom_sharded_layers)."""
+    tail_unit: bool = False
+    """The table of words is a unit by itself, which ZeRO 3 gathers for backward too, and final norm and output layer
+    are one that stays gathered, which has a table that they share (torchtitan, accelerate's FSDP2)."""
+    modules_apart: tuple[str, ...] = ()
+    """Model families whose modules outside of layers are a unit each, of which forward leaves none gathered; a table of
+    words that is the output layer too, it gathers twice (llm-foundry's MPT)."""
+    frozen_again: bool = False
+    """Backward gathers what is frozen of layers that are computed again twice, once for each of its passes, but for the
+    last module, where checkpoints are not reentrant (DeepSpeed's ZeRO 3)."""
     partitioned: bool = False
     """A compiler places the exchanges (XLA): shards are cast before they travel and arrive where products read them,
     and of gradients only the rank's own part is stored wide. Else whole copies are cast, and gathers copied in and
