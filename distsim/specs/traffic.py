@@ -89,6 +89,8 @@ class Traffic(Spec):
     scaled when the norm is too large (Megatron); 3 where all are multiplied in place in every step (torch)."""
     zeroes_gradients: bool = False
     """Gradients live in buffers that every step fills with zeros (Megatron), instead of being made anew."""
+    norm_of_shards: bool = True
+    """Under ZeRO ranks add up the norms of the gradients that they own; off where each takes that of all (nanotron)."""
     norm_per_parameter: bool = False
     """The norms of all parameters are reduced, not one sum (torch on DTensors)."""
     buffer_broadcast: bool = False

@@ -281,8 +281,9 @@ def _buckets(
         filling = filling_of(setup)
         ranks = sharing.data.ranks if filling.padding == "unit" else 1
         return [(elements_of(unit.tensors, ranks, filling), unit.count) for unit in units]
-    if rule == "tensors":
-        each = DTYPE_BYTES[reduced_in(setup)]
+    if rule == "tensors":  # filled with gradients as backward makes them, whatever is added up and reduced
+        precision = setup.trained_precision
+        each = min(precision.gradient_bytes, precision.parameter_bytes)
         sizes = [t.elements for t in gradient_order(setup, stage) if sharing.holds(t, together)]
         fill = bucket_items if all(isinstance(size, (int, float)) for size in sizes) else filled_bucket_arrays
         return fill(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each)
