@@ -20,7 +20,8 @@ def test_calls_of_a_step(name: str, tmp_path: Path) -> None:
     config = RECORDED["models"][case["model"]]
     (tmp_path / "config.json").write_text(json.dumps(config))
     found: Counter[tuple[str, str, int, str, int]] = Counter()
-    for row in distsim.comm(str(tmp_path), gpu="h100-sxm", framework="nanotron", **case["job"]).to_dict()["collectives"]:
+    report = distsim.comm(str(tmp_path), gpu="h100-sxm", framework="nanotron", **case["job"])
+    for row in report.to_dict()["collectives"]:
         found[row["op"], row["phase"], row["group_size"], row["dtype"], row["bytes_per_call"]] += row["calls"]
     if case["job"].get("sequence_parallel"):
         for width in (config["hidden_size"], config["intermediate_size"]):

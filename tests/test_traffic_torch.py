@@ -34,7 +34,7 @@ KINDS = {
     "fsdp2": "torchtitan", "hsdp": "torchtitan", "tp": "torchtitan", "tp_sp": "torchtitan", "fsdp_tp": "torchtitan",
     "cp": "torchtitan", "ddp": "torch-ddp", "zero1": "torch-ddp", "fsdp1": "fsdp",
 }  # fmt: skip
-# Settings that no option names: gradients kept unsharded, greedy buckets per owner, other sizes of shards after forward.
+# Settings that no option names: gradients kept unsharded, greedy buckets per owner, other shards after forward.
 SKIPPED = ("no_sync=keep", "zero1=bucket", "reshard=8")
 LATENTS = tuple(f"attention.{which}_{row}" for which in ("query", "kv") for row in ("down", "latent_norm"))
 ONE_ROOT = """based_on = "torchtitan"

@@ -64,3 +64,11 @@ def test_frozen_layers_are_fetched_for_both_passes_of_backward(name: str, tmp_pa
     both = (_calls(case, tmp_path, framework=str(tmp_path / "own.toml")), _told(case))
     found, told = (sum(key[4] * times for key, times in one.items() if key[0] == "all_gather") for one in both)
     assert found == pytest.approx(told, rel=0.025)
+
+
+@pytest.mark.parametrize(("zero", "told"), [(0, True), (1, False)])
+def test_wide_sums_without_zero_are_told(zero: int, told: bool) -> None:
+    """DeepSpeed raises NotImplementedError for gradients that are added up in fp32 beside bf16 weights then."""
+    job = {"gpus": 8, "framework": "deepspeed", "precision": "bf16-fp32-grads", "zero": zero}
+    notes = distsim.comm("llama-7b", **job).setup.notes
+    assert any("refuses gradients wider than weights" in note for note in notes) is told

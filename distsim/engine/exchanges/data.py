@@ -281,9 +281,10 @@ def _buckets(
         filling = filling_of(setup)
         ranks = sharing.data.ranks if filling.padding == "unit" else 1
         return [(elements_of(unit.tensors, ranks, filling), unit.count) for unit in units]
-    if rule == "tensors":  # filled with gradients as backward makes them, whatever is added up and reduced
-        precision = setup.trained_precision
-        each = min(precision.gradient_bytes, precision.parameter_bytes)
+    if rule == "tensors":
+        each, precision = DTYPE_BYTES[reduced_in(setup)], setup.trained_precision
+        if by_owner is None:  # DDP's, filled with gradients as backward makes them, whatever is added up and reduced
+            each = min(precision.gradient_bytes, precision.parameter_bytes)
         sizes = [t.elements for t in gradient_order(setup, stage) if sharing.holds(t, together)]
         fill = bucket_items if all(isinstance(size, (int, float)) for size in sizes) else filled_bucket_arrays
         return fill(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each)
