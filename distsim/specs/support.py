@@ -78,6 +78,8 @@ class Supports(Spec):
     """A switch, or the dtype that a model is loaded in, trains weights and states in bf16 without a master copy."""
     master_zero: ZeroStage = 0
     """The lowest ZeRO stage at which an fp32 master copy stands beside weights of 16 bits."""
+    wide_sums_zero: ZeroStage = 0
+    """The lowest ZeRO stage at which gradients are added up in more bytes than the weights have."""
     tiles_mlp: bool = False  # dense MLPs may run on one tile of tokens after another (ALST's TiledMLP)
     tunes: bool = False
     """It fine-tunes with adapters by a switch of its own, or through peft."""

@@ -49,6 +49,15 @@ class Traffic(Spec):
     ends_apart: dict[str, Natural] = Field(default_factory=dict)
     """Model families whose recipes shard an embedding of at least so many words, and an output layer of its own, each
     by itself (torchtune's custom_sharded_layers)."""
+    tail_unit: bool = False
+    """The table of words is a unit by itself, which ZeRO 3 gathers for backward too, and final norm and output layer
+    are one that stays gathered, which has a table that they share (torchtitan, accelerate's FSDP2)."""
+    modules_apart: tuple[str, ...] = ()
+    """Model families whose modules outside of layers are a unit each, of which forward leaves none gathered; a table of
+    words that is the output layer too, it gathers twice (llm-foundry's MPT)."""
+    frozen_again: bool = False
+    """Backward gathers what is frozen of layers that are computed again twice, once for each of its passes, but for the
+    last module, where checkpoints are not reentrant (DeepSpeed's ZeRO 3)."""
     partitioned: bool = False
     """A compiler places the exchanges (XLA): shards are cast before they travel and arrive where products read them,
     and of gradients only the rank's own part is stored wide. Else whole copies are cast, and gathers copied in and
@@ -80,6 +89,8 @@ class Traffic(Spec):
     scaled when the norm is too large (Megatron); 3 where all are multiplied in place in every step (torch)."""
     zeroes_gradients: bool = False
     """Gradients live in buffers that every step fills with zeros (Megatron), instead of being made anew."""
+    norm_of_shards: bool = True
+    """Under ZeRO ranks add up the norms of the gradients that they own; off where each takes that of all (nanotron)."""
     norm_per_parameter: bool = False
     """The norms of all parameters are reduced, not one sum (torch on DTensors)."""
     buffer_broadcast: bool = False

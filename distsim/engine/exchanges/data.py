@@ -9,6 +9,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, maximum, minimum, nothing, some, where
 from distsim.engine.exchanges.flows import Flow, Span, of_states
 from distsim.engine.exchanges.module_buffers import buffer_flows
+from distsim.engine.exchanges.units import sharded_units
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.footprint.stored import (
     Stored,
@@ -19,7 +20,6 @@ from distsim.engine.footprint.stored import (
     filling_of,
     gradient_order,
     plain_elements,
-    sharded_units,
     trained_units,
 )
 from distsim.engine.jobs.exchange import Exchange, gathers, gathers_once, whole_reductions
@@ -131,18 +131,22 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
         whole = trained and setup.framework.adapters.in_flat_units
         elements = elements_of(unit.tensors if whole else trained, ranks, filling)
         missing = unit.count - left if unit.backward else 0
-        again = where(layout.zero >= 3, unit.gathers, 1)  # else it is there until its first backward has ended
-        behind = missing // 1 * backward * again + unit.count * (unit.gathers - again) * forward
+        ahead, again = (where(layout.zero >= 3, times, 1) for times in unit.gathers)
+        # without ZeRO 3 a unit is there until its first backward has ended
+        behind = missing // 1 * backward * again + unit.count * (unit.gathers[1] - again) * forward
         hides, first = rules.overlap_parameters, minimum(forward, 1) if unit.root and rules.root_once else forward
         for dtype, each, tensors in _gathered(setup, unit, gather):
             size = elements_of(tensors, ranks, filling) * each
             common = ("all_gather", sharing.shard, dtype)
             flows += [
-                of_states("parameters", *common, "forward", unit.count * first * again, size, hides),
+                of_states("parameters", *common, "forward", unit.count * first * ahead, size, hides),
                 of_states("parameters", *common, "backward", behind, size, hides),
             ]
             if some((part := missing % 1) > 0):
                 flows.append(of_states("parameters", *common, "backward", backward, size * part, hides))
+            if not nothing(unit.again):
+                size = elements_of(_frozen_again(tensors), ranks, filling) * each
+                flows.append(of_states("parameters", *common, "backward", unit.again * backward, size, hides))
         flows += [
             of_states("gradients", "reduce_scatter", sharing.shard, reduced_in(setup), "backward",
                  unit.count * syncs, elements * reduce, rules.overlap_gradients),
@@ -158,13 +162,23 @@ def _left_for_backward(setup: Setup, units: list[Unit]) -> list[Number]:
     rules = setup.framework.buffers
     room: Number = rules.gathered_elements
     if not room:
-        return [unit.count * (unit.root and rules.keep_last_unit) for unit in units]
+        return [unit.count * (unit.root and rules.keep_last_unit and not unit.dropped) for unit in units]
     found: list[Number] = [0] * len(units)
     for place in sorted(range(len(units)), key=lambda one: (not units[one].root, -one)):
         each = plain_elements(units[place].tensors)
         found[place] = minimum(units[place].count, room / each)
         room = room - found[place] * each
     return found
+
+
+def _frozen_again(tensors: tuple[Stored, ...]) -> list[Stored]:
+    """What of a layer the second of backward's passes gathers again: all that is frozen but for its last module, with
+    which backward begins: a product, or all experts."""
+    frozen = [one for one in tensors if not one.trains]
+    if any(one.group == "expert" for one in frozen):
+        return [one for one in frozen if one.group != "expert"]
+    last = max((place for place, one in enumerate(frozen) if one.matrix), default=None)
+    return [one for place, one in enumerate(frozen) if place != last]
 
 
 def _gathered(setup: Setup, unit: Unit, each: float) -> Iterator[tuple[str, float, tuple[Stored, ...]]]:
@@ -268,7 +282,9 @@ def _buckets(
         ranks = sharing.data.ranks if filling.padding == "unit" else 1
         return [(elements_of(unit.tensors, ranks, filling), unit.count) for unit in units]
     if rule == "tensors":
-        each = DTYPE_BYTES[reduced_in(setup)]
+        each, precision = DTYPE_BYTES[reduced_in(setup)], setup.trained_precision
+        if by_owner is None:  # DDP's, filled with gradients as backward makes them, whatever is added up and reduced
+            each = min(precision.gradient_bytes, precision.parameter_bytes)
         sizes = [t.elements for t in gradient_order(setup, stage) if sharing.holds(t, together)]
         fill = bucket_items if all(isinstance(size, (int, float)) for size in sizes) else filled_bucket_arrays
         return fill(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each)

@@ -55,7 +55,8 @@ def norm_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
 
 def _shards(setup: Setup, kind: str, whole: Number) -> Part:
     """The ranks that hold different shards: all ``whole`` data parallel ones, or those of one ZeRO group."""
-    ranks = where(setup.layout.zero >= 1, sharding_group(setup.layout, kind), 1)
+    apart = setup.framework.traffic.norm_of_shards
+    ranks = where(setup.layout.zero >= 1, sharding_group(setup.layout, kind), 1) if apart else 1
     return Part("dp" if isinstance(same := ranks == whole, bool) and same else "zero", ranks)
 
 

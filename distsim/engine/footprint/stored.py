@@ -44,8 +44,12 @@ class Unit(NamedTuple):
     """Whether it is what belongs to no layer: embedding, final norm and head."""
     backward: bool = True
     """Whether gradients pass through it; not through frozen layers before all that trains."""
-    gathers: Number = 1
-    """How often a pass gathers it that drops it in between."""
+    gathers: tuple[Number, Number] = (1, 1)
+    """How often a forward and a backward gather it that drop it in between."""
+    dropped: bool = False
+    """Whether forward drops it though it belongs to no layer."""
+    again: Number = 0
+    """How many of them backward gathers once more for what is frozen of them (``Traffic.frozen_again``)."""
 
 
 def _tensors(parameter: Parameter) -> list[Stored]:
@@ -100,23 +104,6 @@ def units_of(stage: Stage) -> list[Unit]:
     return found + [
         Unit(block.name, block_tensors(block), count, backward=has_backward(block)) for block, count in stage.layers
     ]
-
-
-def sharded_units(setup: Setup, stage: Stage) -> list[Unit]:
-    """The units as a framework shards them layer by layer: where recipes of large vocabularies do so, embedding and
-    output layer apart from the root, which a loss in chunks then gathers for each of them."""
-    units, model = units_of(stage), setup.model
-    least = setup.framework.traffic.ends_apart.get(model.family)
-    if least is None or model.vocab < least or model.tied_embeddings:
-        return units
-    head = block_tensors(stage.head)
-    output, rest = (tuple(one for one in head if one.matrix is matrix) for matrix in (True, False))
-    ends = [
-        Unit("embedding", block_tensors(stage.embedding), 1, root=True),
-        Unit("output", output, 1, root=True, gathers=setup.kernels.loss_chunks),
-        Unit("root", rest, 1, root=True),
-    ]
-    return [unit for unit in ends if unit.tensors] + [unit for unit in units if not unit.root]
 
 
 def trained_units(stage: Stage) -> list[Unit]:

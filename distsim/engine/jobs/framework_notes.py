@@ -41,6 +41,8 @@ def framework_notes(
             f"{framework.name} keeps no fp32 master copy unless DeepSpeed does (--zero 1): a model loaded in 16 bits "
             "trains in 16 bits (--precision pure-bf16), one loaded in fp32 trains under autocast (amp-bf16)"
         )
+    if precision.gradient_bytes > precision.parameter_bytes and layout.zero < framework.supports.wide_sums_zero:
+        own.append(f"{framework.name} refuses gradients wider than weights without ZeRO (--zero 1): computed anyway")
     if framework.recipes_loss and job.loss is None and has_words(model):
         own.append(
             f"the loss is computed over all tokens at once; recipes of {framework.name} compute it with --loss "

@@ -12,10 +12,12 @@ TORCHS = "fsdp"
 
 
 def hooks_of(run: Run, framework: Framework) -> dict[str, float]:
-    """Host work of hooks where it is not the framework's: of what shards a run that names another."""
+    """Host work of hooks, and what they gather twice, where they are not the framework's: of what shards a run that
+    names another."""
     if not (framework.traffic.module_hooks and by_torch(run)):
         return {}
-    return {"module_hooks": 0.0, "unit_hooks": catalog.load("frameworks", TORCHS).traffic.unit_hooks}
+    unit_hooks = catalog.load("frameworks", TORCHS).traffic.unit_hooks
+    return {"module_hooks": 0.0, "unit_hooks": unit_hooks, "frozen_again": False}
 
 
 def adapters_wrapped(run: Run, framework: Framework) -> dict[str, bool]:
