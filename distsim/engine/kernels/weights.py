@@ -20,6 +20,7 @@ from distsim.formulas.compute import (
     stream_seconds,
 )
 from distsim.formulas.traffic import DTYPE_BYTES
+from distsim.layers.ledger import Parameter
 from distsim.layers.names import POSITION_BIAS, SCORE_BIAS
 from distsim.specs.accelerator import HostLink, of_generation
 from distsim.specs.optimizer import Optimizer
@@ -209,8 +210,7 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
     bucketed, of = in_buckets(setup), _Shared(setup)
     forward: Number = 0.0
     backward: Number = 0.0
-    for parameter, count in stage.parameters:
-        elements = parameter.elements * count
+    for parameter, elements in _alike(stage):
         own = elements / of.sharers(parameter.group, 2) if partitioned else elements
         if parameter.trains:
             each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
@@ -236,6 +236,17 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
             moved = moved + elements * width * where(bucketed, BUCKET_PASSES / layout.micro_batches, 0)
         backward = backward + stream_seconds(moved, bandwidth)
     return WeightWork(forward, backward, _hooks(setup, stage))
+
+
+def _alike(stage: Stage) -> list[tuple[Parameter, Number]]:
+    """One of all parameters whose elements cost the same in a micro-batch, and how many elements these have: added up
+    before micro-batches and shards make larger arrays of them."""
+    found: dict[tuple[str, str, bool], tuple[Parameter, Number]] = {}
+    for parameter, count in stage.parameters:
+        kind = parameter.group, parameter.held, parameter.kind == "matrix"
+        first, elements = found.get(kind, (parameter, 0))
+        found[kind] = first, elements + parameter.elements * count
+    return list(found.values())
 
 
 def _copied_times(setup: Setup) -> CopiedTimes:
