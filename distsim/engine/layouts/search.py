@@ -27,7 +27,7 @@ from distsim.engine.layouts import shown
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.chunks import gather
 from distsim.engine.layouts.contradiction import contradiction
-from distsim.engine.layouts.fold import Block, Inside, Shared, blocks
+from distsim.engine.layouts.fold import Block, Inside, Shared, blocks, footprint_of, untimed
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import COST, OBJECTIVES, Objective
 from distsim.engine.layouts.report import Choice, Request, SearchReport, Steps
@@ -210,10 +210,12 @@ def _walk(
         if pool is not None:
             gather(pool, found, kept, watch)
         for number, group in enumerate(found if pool is None else ()):
-            inside = None if shared is None else shared.setdefault((gpus, number), Inside())
+            inside = Inside() if shared is None else shared.setdefault((gpus, number), Inside())
             # the first is timed in any case, so that what cannot be timed is refused
-            limit = kept.limit if kept.brief and number else math.inf
-            for block in blocks(group, prices, inside, limit):
+            timed = not number or every is not None or footprint_of(group, inside).fits(kept.most_bytes)
+            if not timed:
+                kept.untimed.append(group)
+            for block in blocks(group, prices, inside) if timed else untimed(group, inside):
                 kept.add(block)
                 if every is not None:
                     every(block)
@@ -221,6 +223,19 @@ def _walk(
                     watch(kept.evaluated, done + whole)
         if request.objective == "fewest-gpus" and kept.feasible:
             return
+    if not kept.fitting:
+        _time_nearest(kept, prices)
+
+
+def _time_nearest(kept: Kept, prices: Prices) -> None:
+    """Time the groups that may have one of the nearest misses, where these are all there is to show."""
+    bound, groups = kept.nearest.worst, kept.untimed
+    kept.timed()
+    for group in groups:
+        inside = Inside()
+        if footprint_of(group, inside).fits(bound):
+            for block in blocks(group, prices, inside):
+                kept.miss(block)
 
 
 def _simulate(
