@@ -9,6 +9,7 @@ from shell import piped
 
 from distsim import catalog
 from distsim.engine.figures import Figures
+from distsim.engine.plans.energy import draw
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.owned import BOUGHT, owned_hour, owned_quotes
 from distsim.engine.plans.ownership import system_for
@@ -80,7 +81,11 @@ def test_racks_are_those_that_groups_of_ranks_need() -> None:
     assert own["committed_dollars"] == pytest.approx(16 * 72 * each)
     assert own["billed_gpus"] == 1152 and rent["billed_gpus"] == 1024  # of rented ones single trays are paid
     assert own["gpu_hours"] == pytest.approx(1152 * 24 * own["days"])
-    assert own["energy_kwh"] == pytest.approx(rent["energy_kwh"])
+    power = draw(catalog.load("gpus", "gb200"), catalog.load("clusters", "gb200-nvl72"), None)
+    assert power is not None  # those without ranks are on, too
+    idle = 128 * own["days"] * 24 * power.idle / 1000 * catalog.load("facilities", "default").pue
+    assert own["energy_kwh"] == pytest.approx(rent["energy_kwh"] + idle)
+    assert own["tonnes_co2e"] / rent["tonnes_co2e"] == pytest.approx(own["energy_kwh"] / rent["energy_kwh"])
     assert "128 more than this run uses, whose groups of ranks take 64 of each 72" in told
     assert "I  accelerators without ranks  11.1%" in told
     assert "all 1,152 of them cost" in told
