@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from shell import piped
 
+import distsim
 from distsim import catalog
 from distsim.engine.figures import Figures
+from distsim.engine.plans import choice
 from distsim.engine.plans.energy import draw
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.owned import BOUGHT, owned_hour, owned_quotes
@@ -109,7 +111,7 @@ def test_who_rents_whole_racks_pays_for_what_groups_leave_idle(tmp_path: Path) -
         '[[offers]]\ninstance = "one rack"\ngpu = "gb200"\ngpus = 72\ncluster = "gb200-nvl72"\non_demand = 3.0\n'
         'reserved_1y = 2.0\ndate = "2026-11"\nsource = "their quote"\n'
     )
-    words = [*WIDE, "--provider", str(mine), "--ep", "64", "--price", "on-demand,reserved-1y"]
+    words = [*WIDE, "--provider", str(mine), "--ep", "64", "--etp", "1", "--price", "on-demand,reserved-1y"]
     words[words.index("1024")] = "1152"
     hourly, year = json.loads(piped(*words, "--json").stdout)["options"][::-1]
     assert hourly["billed_gpus"] == 18 * 72 == year["billed_gpus"]
@@ -131,6 +133,25 @@ def test_who_rents_whole_racks_pays_for_what_groups_leave_idle(tmp_path: Path) -
     one, half = (json.loads(piped(*full, "--gpus", gpus, "--json").stdout)["options"][0] for gpus in ("72", "36"))
     assert one["spare_dollars"] == pytest.approx(one["dollars"])  # a rack more
     assert (half["billed_gpus"], half["spare_dollars"]) == (72, 0)
+
+
+def test_a_slower_layout_that_needs_fewer_racks_is_an_option_too() -> None:
+    """Groups of 32 take 64 of each 72 accelerators, so 288 are on five racks; groups of 8 fill four."""
+    asked: dict[str, Any] = {
+        "model": "qwen3.5-397b-a17b", "tokens": "1T", "cluster": "gb200-nvl72", "gpus": 288, "tp": [1, 2], "pp": [1, 2],
+        "ep": [8, 32], "vpp": [1, 8], "micro_batch": 2,
+    }  # fmt: skip
+    made = distsim.plan(price="owned", **asked)
+    fast, lean = sorted(made.options, key=lambda one: one.days)
+    assert [(one.candidate.layout["ep"], one.billed_gpus, one.bought_gpus) for one in (fast, lean)] == [
+        (32, 320, 360), (8, 288, 288)
+    ]  # fmt: skip
+    assert fast.committed_dollars == pytest.approx(lean.committed_dollars * 5 / 4)
+    assert len(made.pareto) == 2
+    budget = lean.committed_dollars
+    assert budget is not None
+    assert made.cheapest is fast and choice.cheapest(made.options, choice.Wish(dollars=budget)) is lean
+    assert len(distsim.plan(**asked).options) == 1  # single trays are rented, of which none is idle
 
 
 def test_a_range_of_prices_is_told() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, some, where
@@ -13,12 +13,7 @@ from distsim.engine.jobs.exchange import exchange_of, gathers, gathers_once
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes, recipe_of, reduced_in
-from distsim.formulas.compute import (
-    HOST_BANDWIDTH,
-    THREAD_BANDWIDTH,
-    optimizer_traffic_bytes,
-    stream_seconds,
-)
+from distsim.formulas.compute import HOST_BANDWIDTH, THREAD_BANDWIDTH, optimizer_traffic_bytes, stream_seconds
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.layers.ledger import Parameter
 from distsim.layers.names import POSITION_BIAS, SCORE_BIAS
@@ -238,15 +233,14 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
     return WeightWork(forward, backward, _hooks(setup, stage))
 
 
-def _alike(stage: Stage) -> list[tuple[Parameter, Number]]:
-    """One of all parameters whose elements cost the same in a micro-batch, and how many elements these have: added up
-    before micro-batches and shards make larger arrays of them."""
+def _alike(stage: Stage) -> Iterable[tuple[Parameter, Number]]:
+    """One of all parameters whose elements cost the same in a micro-batch, and the elements of all of these."""
     found: dict[tuple[str, str, bool], tuple[Parameter, Number]] = {}
     for parameter, count in stage.parameters:
         kind = parameter.group, parameter.held, parameter.kind == "matrix"
         first, elements = found.get(kind, (parameter, 0))
         found[kind] = first, elements + parameter.elements * count
-    return list(found.values())
+    return found.values()
 
 
 def _copied_times(setup: Setup) -> CopiedTimes:
