@@ -38,6 +38,7 @@ from distsim.engine.layouts.tried import unread_notes
 from distsim.engine.layouts.variants import READ_BEYOND_ONE, base_setup, variants
 from distsim.engine.layouts.ways import without_stages
 from distsim.engine.networks.unknown import unknown_links
+from distsim.engine.steps.simulated import ALWAYS_EXACT, LEARNED
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.flags import flag
 from distsim.specs.model import Model
@@ -107,7 +108,8 @@ def _nothing_yet(
 ) -> Kept:
     """What a search begins with; one that runs ``alone``, in this process, may keep no more than what is shown."""
     hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
-    brief = request.brief and not request.all_ranks and alone and not search_schedules.asked(request.bounds)
+    certain = {*request.bounds.words("schedule")} <= {*LEARNED, *ALWAYS_EXACT}  # found in the order of their own steps
+    brief = request.brief and not request.all_ranks and alone and certain
     most = request.top + shown.SPARE if brief else max(LEAST_KEPT, 2 * request.top)
     limit, objective = base.accelerator.limit(request.margin), Objective(request.objective, hourly)
     return Kept(limit, objective, request.within, most, batch, pace_of(request, base), brief)
