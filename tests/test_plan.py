@@ -400,8 +400,12 @@ def test_few_tokens_of_a_large_model_get_the_memory_that_it_needs() -> None:
     assert {option.gpus for option in made.options if option.gpu == "h200-sxm"} == {64}
     assert any("trying 8 to 128 accelerators, sized for about 30 days, and more where no layout fits so few" in note
                for note in made.notes)  # fmt: skip
+    due = distsim.plan("llama-3.1-405b", "1B", deadline="30d", tp=8, **asked | {"gpu": "h200-sxm"})
+    assert {option.gpus for option in due.options} == {64}
+    told = "no layout fits as few accelerators as the deadline asks for on nebius-h200: tried up to 64"
+    assert told in due.notes
     stated = distsim.plan("llama-3.1-405b", "1B", gpus=16, **asked)
-    assert not stated.options and stated.sizes == (16,)
+    assert not stated.options and stated.sizes == (16,) and not [one for one in stated.notes if "no layout fits" in one]
     none = run("llama-3-8b", "--tokens", "1B", "--gpu", "h100-sxm", "--provider", "nebius", "--margin", "99%")
     assert none.returncode == 1
     assert "8 to 32,768 were tried: take accelerators with more memory" in none.stderr

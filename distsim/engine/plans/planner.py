@@ -224,7 +224,7 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     of_chips = (note for option in found for note in option.candidate.notes)
     rents = ((one.quote.whose, one.quote.usd_per_gpu_hour) for one in found if not one.quote.owned)
     usual += partial_rents(prices.known, found)
-    notes = tuple(dict.fromkeys((*usual, *high_rents(rents), *scope.notes(tried.sizes), *unread, *of_chips)))
+    notes = tuple(dict.fromkeys((*usual, *high_rents(rents), *scope.notes(tried.places), *unread, *of_chips)))
     made = Plan(request, model, tuple(found), notes, tuple(tried.sizes), lacking, prices.since)
     return replace(made, notes=tuple(dict.fromkeys((*notes, *_beyond_default(made)))))
 
