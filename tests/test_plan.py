@@ -484,6 +484,9 @@ def test_nothing_on_the_front_is_beaten_in_what_has_to_be_paid() -> None:
     assert "reservations count in full" in " ".join(" ".join(plot).split())
     assert re.fullmatch(r"  not shown: options over \$\d+k \(1\)", plot[-1])
     assert pareto_lines(found[:3], pareto(found[:3]), Style(100, 0, False)) == []  # two are shown
+    rates["c", 32].append(rates["c", 16][1])
+    more = options([made(16, 4.0), made(32, 3.0), made(64, 3.0)], 86_400e6, rates, HOUSE)
+    assert "  not shown: other options over" in pareto_lines(more, pareto(more), Style(100, 0, False), more[:1])[-1]
 
 
 def test_what_limits_are_held_against_is_told() -> None:
@@ -499,6 +502,9 @@ def test_what_limits_are_held_against_is_told() -> None:
     assert answer["limits"]["dollars"] == 100_000
     assert answer["limits"]["compared"]["dollars"] == "payable_dollars"
     assert answer["options"][answer["cheapest"]]["price"]["term"] == "on-demand"
+    none = distsim.plan("llama-2-7b", "100B", gpu="h100-sxm", gpus=64, budget="100k", price="on-demand,reserved-1y",
+                        provider="nebius", tp=1, pp=1)  # fmt: skip
+    assert none.options and not [note for note in none.notes if "full terms" in note]
 
 
 @pytest.mark.parametrize("asked", [
@@ -650,6 +656,10 @@ def test_compute_optimal() -> None:
     assert done.returncode == 0
     assert "135B tokens" in done.stdout
     assert "Chinchilla" in done.stdout
+    narrow = ("--gpu", "h100-sxm", "--gpus", "8", "--price", "2", "--tp", "1", "--pp", "1", "--lora-rank", "16")
+    adapted = run("llama-2-7b", "--compute-optimal", *narrow)
+    assert "compute-optimal for" in done.stdout and "compute-optimal for" not in adapted.stdout
+    assert "that rule was measured on training all weights, not adapters" in adapted.stderr
 
 
 def test_your_own_prices(tmp_path: Path) -> None:

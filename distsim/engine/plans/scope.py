@@ -228,10 +228,11 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequ
     notes += _age_notes(request, left_out)
     if request.compute_optimal:
         notes += _optimum_notes(request, model)
-    if request.wish.dollars is not None and (bound := [term for term in request.price_terms if term in RESERVED_YEARS]):
+    bound = [term for term in dict.fromkeys(one.quote.term for one in found) if term in RESERVED_YEARS]
+    if request.wish.dollars is not None and bound:
         notes.append(
             f"the budget is compared with what must be paid: full terms for {' and '.join(bound)}, the run's rent for "
-            "all else; options are ranked by the run's rent"
+            "machines paid by the hour; options are ranked by the run's rent"
         )
     if OWNED in request.price_terms:
         house = request.facility
@@ -274,4 +275,6 @@ def _optimum_notes(request: Request, model: LoadedModel) -> list[str]:
             f"that rule was measured on dense models: by the {count(active)} parameters that a token passes it "
             f"would be {count(scaling.optimal_tokens(active))} tokens"
         )
+    if request.terms.job.lora_rank:
+        notes.append("that rule was measured on training all weights, not adapters")
     return notes
