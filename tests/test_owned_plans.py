@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from shell import piped
 
+import distsim
 from distsim import catalog
 from distsim.engine.figures import Figures
+from distsim.engine.plans import choice
+from distsim.engine.plans.energy import draw
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.owned import BOUGHT, owned_hour, owned_quotes
 from distsim.engine.plans.ownership import system_for
@@ -80,7 +83,11 @@ def test_racks_are_those_that_groups_of_ranks_need() -> None:
     assert own["committed_dollars"] == pytest.approx(16 * 72 * each)
     assert own["billed_gpus"] == 1152 and rent["billed_gpus"] == 1024  # of rented ones single trays are paid
     assert own["gpu_hours"] == pytest.approx(1152 * 24 * own["days"])
-    assert own["energy_kwh"] == pytest.approx(rent["energy_kwh"])
+    power = draw(catalog.load("gpus", "gb200"), catalog.load("clusters", "gb200-nvl72"), None)
+    assert power is not None  # those without ranks are on, too
+    idle = 128 * own["days"] * 24 * power.idle / 1000 * catalog.load("facilities", "default").pue
+    assert own["energy_kwh"] == pytest.approx(rent["energy_kwh"] + idle)
+    assert own["tonnes_co2e"] / rent["tonnes_co2e"] == pytest.approx(own["energy_kwh"] / rent["energy_kwh"])
     assert "128 more than this run uses, whose groups of ranks take 64 of each 72" in told
     assert "I  accelerators without ranks  11.1%" in told
     assert "all 1,152 of them cost" in told
@@ -104,7 +111,7 @@ def test_who_rents_whole_racks_pays_for_what_groups_leave_idle(tmp_path: Path) -
         '[[offers]]\ninstance = "one rack"\ngpu = "gb200"\ngpus = 72\ncluster = "gb200-nvl72"\non_demand = 3.0\n'
         'reserved_1y = 2.0\ndate = "2026-11"\nsource = "their quote"\n'
     )
-    words = [*WIDE, "--provider", str(mine), "--ep", "64", "--price", "on-demand,reserved-1y"]
+    words = [*WIDE, "--provider", str(mine), "--ep", "64", "--etp", "1", "--price", "on-demand,reserved-1y"]
     words[words.index("1024")] = "1152"
     hourly, year = json.loads(piped(*words, "--json").stdout)["options"][::-1]
     assert hourly["billed_gpus"] == 18 * 72 == year["billed_gpus"]
@@ -126,6 +133,25 @@ def test_who_rents_whole_racks_pays_for_what_groups_leave_idle(tmp_path: Path) -
     one, half = (json.loads(piped(*full, "--gpus", gpus, "--json").stdout)["options"][0] for gpus in ("72", "36"))
     assert one["spare_dollars"] == pytest.approx(one["dollars"])  # a rack more
     assert (half["billed_gpus"], half["spare_dollars"]) == (72, 0)
+
+
+def test_a_slower_layout_that_needs_fewer_racks_is_an_option_too() -> None:
+    """Groups of 32 take 64 of each 72 accelerators, so 288 are on five racks; groups of 8 fill four."""
+    asked: dict[str, Any] = {
+        "model": "qwen3.5-397b-a17b", "tokens": "1T", "cluster": "gb200-nvl72", "gpus": 288, "tp": [1, 2], "pp": [1, 2],
+        "ep": [8, 32], "vpp": [1, 8], "micro_batch": 2,
+    }  # fmt: skip
+    made = distsim.plan(price="owned", **asked)
+    fast, lean = sorted(made.options, key=lambda one: one.days)
+    assert [(one.candidate.layout["ep"], one.billed_gpus, one.bought_gpus) for one in (fast, lean)] == [
+        (32, 320, 360), (8, 288, 288)
+    ]  # fmt: skip
+    assert fast.committed_dollars == pytest.approx(lean.committed_dollars * 5 / 4)
+    assert len(made.pareto) == 2
+    budget = lean.committed_dollars
+    assert budget is not None
+    assert made.cheapest is fast and choice.cheapest(made.options, choice.Wish(dollars=budget)) is lean
+    assert len(distsim.plan(**asked).options) == 1  # single trays are rented, of which none is idle
 
 
 def test_a_range_of_prices_is_told() -> None:

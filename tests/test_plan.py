@@ -400,8 +400,12 @@ def test_few_tokens_of_a_large_model_get_the_memory_that_it_needs() -> None:
     assert {option.gpus for option in made.options if option.gpu == "h200-sxm"} == {64}
     assert any("trying 8 to 128 accelerators, sized for about 30 days, and more where no layout fits so few" in note
                for note in made.notes)  # fmt: skip
+    due = distsim.plan("llama-3.1-405b", "1B", deadline="30d", tp=8, **asked | {"gpu": "h200-sxm"})
+    assert {option.gpus for option in due.options} == {64}
+    told = "no layout fits as few accelerators as the deadline asks for on nebius-h200: tried up to 64"
+    assert told in due.notes
     stated = distsim.plan("llama-3.1-405b", "1B", gpus=16, **asked)
-    assert not stated.options and stated.sizes == (16,)
+    assert not stated.options and stated.sizes == (16,) and not [one for one in stated.notes if "no layout fits" in one]
     none = run("llama-3-8b", "--tokens", "1B", "--gpu", "h100-sxm", "--provider", "nebius", "--margin", "99%")
     assert none.returncode == 1
     assert "8 to 32,768 were tried: take accelerators with more memory" in none.stderr
@@ -480,6 +484,9 @@ def test_nothing_on_the_front_is_beaten_in_what_has_to_be_paid() -> None:
     assert "reservations count in full" in " ".join(" ".join(plot).split())
     assert re.fullmatch(r"  not shown: options over \$\d+k \(1\)", plot[-1])
     assert pareto_lines(found[:3], pareto(found[:3]), Style(100, 0, False)) == []  # two are shown
+    rates["c", 32].append(rates["c", 16][1])
+    more = options([made(16, 4.0), made(32, 3.0), made(64, 3.0)], 86_400e6, rates, HOUSE)
+    assert "  not shown: other options over" in pareto_lines(more, pareto(more), Style(100, 0, False), more[:1])[-1]
 
 
 def test_what_limits_are_held_against_is_told() -> None:
@@ -495,6 +502,9 @@ def test_what_limits_are_held_against_is_told() -> None:
     assert answer["limits"]["dollars"] == 100_000
     assert answer["limits"]["compared"]["dollars"] == "payable_dollars"
     assert answer["options"][answer["cheapest"]]["price"]["term"] == "on-demand"
+    none = distsim.plan("llama-2-7b", "100B", gpu="h100-sxm", gpus=64, budget="100k", price="on-demand,reserved-1y",
+                        provider="nebius", tp=1, pp=1)  # fmt: skip
+    assert none.options and not [note for note in none.notes if "full terms" in note]
 
 
 @pytest.mark.parametrize("asked", [
@@ -646,6 +656,10 @@ def test_compute_optimal() -> None:
     assert done.returncode == 0
     assert "135B tokens" in done.stdout
     assert "Chinchilla" in done.stdout
+    narrow = ("--gpu", "h100-sxm", "--gpus", "8", "--price", "2", "--tp", "1", "--pp", "1", "--lora-rank", "16")
+    adapted = run("llama-2-7b", "--compute-optimal", *narrow)
+    assert "compute-optimal for" in done.stdout and "compute-optimal for" not in adapted.stdout
+    assert "that rule was measured on training all weights, not adapters" in adapted.stderr
 
 
 def test_your_own_prices(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_several_recipes_are_ranked_together_and_told_apart() -> None:
 
 
 def test_schedules_without_closed_form_are_simulated_for_the_best() -> None:
-    report = run(bounds={"schedule": "all", "pp": "4", "cp": "1", "tp": "2,4"})
+    report = run(bounds={"schedule": "all", "pp": "4", "cp": "1", "tp": "2,4", "vpp": "1,2"})
     names = {one.layout["schedule"] for one in report.kept.every.found}
     assert names & set(SIMULATED) and not names - set(CLOSED) - set(SIMULATED)
     assert "simulated only at the degrees of the best few" in " ".join(report.notes)
@@ -216,8 +216,33 @@ def test_a_step_that_is_late_in_simulation_is_not_in_time() -> None:
     assert search(Request(Job(**UNLIKE), (8,), bounds, within=1.01 * least.report.seconds)).best
 
 
+def test_what_takes_less_than_its_closed_form_is_not_passed_over() -> None:
+    """By the closed form micro-batches of 2 are quicker, by their own steps those of 4, though one is asked for."""
+    asked = {"pp": "4", "tp": "4", "cp": "1", "zero": "3", "recompute": "none", "micro_batch": "1..4"}
+    job = Job(model="qwen2.5-14b", gpu="v100-sxm2-32gb", global_batch=16, seq=512)
+    every = search(Request(job, (16,), parse_bounds({**asked, "schedule": "zb-h1"}, [])))
+    first = search(Request(job, (16,), parse_bounds({**asked, "schedule": "zb-h1"}, []), top=1)).best[0]
+    assert first.found.seconds > min(one.found.seconds for one in every.best)
+    assert first.seconds == min(one.seconds for one in every.best) < 0.99 * every.kept.best.found[0].seconds
+    brief = search(Request(job, (16,), parse_bounds({**asked, "schedule": "zb-h1"}, []), top=1, brief=True))
+    assert brief.best[0].seconds == first.seconds
+
+
+def test_simulated_schedules_are_tried_with_as_many_chunks_as_layers_allow() -> None:
+    """1F1B, under which the degrees are found, has one chunk; Hanayo's best has four, and two are no better than it."""
+    asked = {"pp": "2", "tp": "4", "cp": "1", "zero": "0", "recompute": "none", "micro_batch": "2"}
+    job = Job(model="llama-3.1-70b", gpu="b200-sxm", global_batch=16, seq=4096)
+    some, every = (
+        search(Request(job, (8,), parse_bounds({**asked, **chunks, "schedule": "1f1b,hanayo"}, []), top=1)).best[0]
+        for chunks in ({"vpp": "1,2"}, {})
+    )
+    layout = every.report.setup.layout
+    assert some.report.setup.layout.schedule == "1f1b" and (layout.schedule, layout.vpp) == ("hanayo", 4)
+    assert every.seconds < 0.95 * some.seconds
+
+
 def test_only_simulated_schedules() -> None:
-    report = run(bounds={"schedule": "v-half,hanayo", "pp": "4"})
+    report = run(bounds={"schedule": "v-half,hanayo", "pp": "4", "vpp": "1,2"})
     assert report.best and {one.found.layout["schedule"] for one in report.best} <= {"v-half", "hanayo"}
     assert 0 < report.evaluated < 2000
 

@@ -212,6 +212,27 @@ def test_no_group_is_timed_of_which_nothing_fits(monkeypatch: pytest.MonkeyPatch
     assert brief.best[0].options == whole.best[0].options and timed[0] == 1 and 1 < len(timed) < len(every)
 
 
+def test_of_a_search_in_which_nothing_fits_only_the_nearest_misses_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same answer as where all layouts are, as somebody looks at each of them; many tie in memory."""
+    timed: list[int] = []
+
+    def counted(group: Group, *known: Any) -> Any:
+        timed.append(group.setup.layout.pp)
+        return fold(group, *known)
+
+    monkeypatch.setattr(folds, "fold", counted)
+    job, bounds = Job(model="llama-3.1-405b", gpu="h100-sxm", global_batch=64), parse_bounds({"recompute": "none"}, [])
+    request = Request(job, (16,), bounds)
+    whole = search(request, every=lambda block: None)
+    every = timed.copy()
+    timed.clear()
+    found = search(request)
+    assert not found.fitting and found.evaluated == whole.evaluated and len(timed) < len(every)
+    assert [(one.key, one.seconds, one.place) for one in found.kept.nearest.found] == [
+        (one.key, one.seconds, one.place) for one in whole.kept.nearest.found
+    ]
+
+
 def test_layouts_that_come_after_those_asked_for_are_computed_again_only_where_they_might_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -100,7 +100,9 @@ def test_no_file_that_is_named_twice_is_replaced(
 def test_files_that_differ_and_what_is_no_file_are_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["pipeline", "--stages", "2", "--micro", "2", "--svg", "gpt2.svg", "--trace", "gpt2.json"]) == 0
-    assert run(["step", "gpt2", "--gpus", "1", "--trace", "gpt2"]) == 0
+    for _ in range(2):  # the second time there is a file with the model's name, which nobody reads
+        assert run(["step", "gpt2", "--gpus", "1", "--trace", "gpt2"]) == 0
+    assert run(["step", "--job", "gpt2", "--trace", "gpt2"]) == 2
     assert run(["step", "gpt2", "--gpus", "1", "--trace", "/dev/null"]) == 0
     assert sorted(one.name for one in tmp_path.iterdir()) == ["gpt2", "gpt2.json", "gpt2.svg"]
 

@@ -14,6 +14,9 @@ from pathlib import Path
 from distsim.cli.app import OUTPUTS
 from distsim.errors import DistsimError, did_you_mean
 
+OF_FILES = ("--job", "--order", "--nccl-tests")
+"""Options that name a file to read, never a preset."""
+
 
 class LeftOutError(Exception):
     """Raised inside ``whole`` when the file should not be written after all."""
@@ -64,6 +67,16 @@ def _end(number: int, _: object) -> None:
     raise SystemExit(128 + number)
 
 
+def _is_preset(option: str, name: str) -> bool:
+    """Whether what an option names is a preset, whatever file has the same name."""
+    from distsim import catalog
+    from distsim.preset_kinds import KINDS
+
+    if option in OF_FILES or not os.path.isfile(name):
+        return False
+    return any(catalog.knows(kind, name) and catalog.origin(kind, name) != "path" for kind in KINDS)
+
+
 def _special(path: Path) -> bool:
     """A device, a pipe or a socket."""
     return path.exists() and not path.is_file() and not path.is_dir()
@@ -104,6 +117,8 @@ def refuse_same(arguments: Sequence[str]) -> None:
             continue
         for other, name in (*named[:at], *named[at + 1 :]):
             read = other not in OUTPUTS
+            if read and _is_preset(other, name):
+                continue
             if os.path.realpath(name) == os.path.realpath(value) and (os.path.isfile(value) or not read):
                 whose = f"the file of {other}" if other else "a file that is read"
                 raise DistsimError(f"{flag} {value} would replace {whose}", "name another file")

@@ -216,7 +216,7 @@ def money_lines(option: Option, term: Style) -> list[str]:
 
 
 def _scaling(made: Plan, option: Option) -> list[str]:
-    if not made.request.compute_optimal:
+    if not made.request.compute_optimal or made.request.terms.job.lora_rank:  # a rule for training all weights
         return []
     wish = made.request.wish.dollars
     size = count(made.optimal_parameters(option))

@@ -41,7 +41,7 @@ def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style, nam
         "  |" + "".join(grid.get((column, line), " ") for column in range(width)).rstrip()
         for line in reversed(range(LINES))
     ]
-    left_out = len(found) - len(shown)
+    left_out, other = len(found) - len(shown), "other " if any(one.payable_dollars > most for one in shown) else ""
     days, cost = [one.days for one in shown], [one.payable_dollars for one in shown]
     left, right = length(min(days)), length(max(days))
     title = f"{term.bold('Dollars (up) against days (across)')}, logarithmic; letters: {unbeaten(found)}"
@@ -49,7 +49,7 @@ def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style, nam
     return [
         *folded([title], indent=4), f"  {dollars(max(cost))}", *rows, f"  +{'-' * width}",
         f"  {dollars(min(cost))}   {left} {right:>{max(width - len(left), len(right))}}", *legend,
-        *([f"  not shown: options over {dollars(most)} ({left_out})"] if left_out else []),
+        *([f"  not shown: {other}options over {dollars(most)} ({left_out})"] if left_out else []),
     ]  # fmt: skip
 
 

@@ -86,7 +86,12 @@ def buckets_filled(tensors: Iterable[Stored], limit: Number) -> Number:
     filled: Number = 0
     count: Number = 0
     for tensor in tensors:
-        parts = tensor.rows if tensor.group == "expert" else 1
+        if tensor.group != "expert":
+            filled = filled + tensor.elements
+            closes = filled >= limit
+            count, filled = count + where(closes, 1, 0), where(closes, 0, filled)
+            continue
+        parts = tensor.rows
         each = tensor.elements / parts
         wanted = maximum(ceil_div(limit - filled, each), 1)  # until the open bucket closes
         closes, whole = parts >= wanted, maximum(ceil_div(limit, each), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distsim.arrays import Number, each, some, where
 from distsim.engine.exchanges.all_flows import network_of
 from distsim.engine.exchanges.data import sharings
 from distsim.engine.exchanges.model import span_of
@@ -52,15 +53,16 @@ def straddling(setup: Setup) -> tuple[str, ...]:
     return tuple(found)
 
 
-def domain_gpus(setup: Setup) -> int:
+def domain_gpus(setup: Setup) -> Number:
     """GPUs of each domain that the job takes: all, or fewer of a rack, as many as hold whole groups of those that are
     priced inside of one."""
     layout, cluster = setup.layout, setup.cluster
-    if layout.gpus <= cluster.domain:
-        return int(layout.gpus)
+    if not some(layout.gpus > cluster.domain):
+        return layout.gpus
     spans = [span_of(layout, group) for group in GROUPS]
     spans += [one for sharing in sharings(setup)[0] for one in (sharing.data, sharing.shard, sharing.replicas)]
-    blocks = [round(one.ranks * one.stride) for one in spans if one.ranks > 1]
+    blocks = [where(one.ranks > 1, one.ranks * one.stride, 0) for one in spans]
     if layout.pp > 1:
-        blocks.append(round(stages_span(layout).stride))  # one stage, whose ranks send to their likes on the next
-    return filled_by(blocks, cluster.domain, cluster.gpus_per_node)
+        blocks.append(stages_span(layout).stride)  # one stage, whose ranks send to their likes on the next
+    return each(lambda *sizes: filled_by([round(one) for one in sizes if one], cluster.domain, cluster.gpus_per_node),
+                *blocks)  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, some, where
@@ -13,13 +13,9 @@ from distsim.engine.jobs.exchange import exchange_of, gathers, gathers_once
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes, recipe_of, reduced_in
-from distsim.formulas.compute import (
-    HOST_BANDWIDTH,
-    THREAD_BANDWIDTH,
-    optimizer_traffic_bytes,
-    stream_seconds,
-)
+from distsim.formulas.compute import HOST_BANDWIDTH, THREAD_BANDWIDTH, optimizer_traffic_bytes, stream_seconds
 from distsim.formulas.traffic import DTYPE_BYTES
+from distsim.layers.ledger import Parameter
 from distsim.layers.names import POSITION_BIAS, SCORE_BIAS
 from distsim.specs.accelerator import HostLink, of_generation
 from distsim.specs.optimizer import Optimizer
@@ -209,8 +205,7 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
     bucketed, of = in_buckets(setup), _Shared(setup)
     forward: Number = 0.0
     backward: Number = 0.0
-    for parameter, count in stage.parameters:
-        elements = parameter.elements * count
+    for parameter, elements in _alike(stage):
         own = elements / of.sharers(parameter.group, 2) if partitioned else elements
         if parameter.trains:
             each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
@@ -236,6 +231,16 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
             moved = moved + elements * width * where(bucketed, BUCKET_PASSES / layout.micro_batches, 0)
         backward = backward + stream_seconds(moved, bandwidth)
     return WeightWork(forward, backward, _hooks(setup, stage))
+
+
+def _alike(stage: Stage) -> Iterable[tuple[Parameter, Number]]:
+    """One of all parameters whose elements cost the same in a micro-batch, and the elements of all of these."""
+    found: dict[tuple[str, str, bool], tuple[Parameter, Number]] = {}
+    for parameter, count in stage.parameters:
+        kind = parameter.group, parameter.held, parameter.kind == "matrix"
+        first, elements = found.get(kind, (parameter, 0))
+        found[kind] = first, elements + parameter.elements * count
+    return found.values()
 
 
 def _copied_times(setup: Setup) -> CopiedTimes:

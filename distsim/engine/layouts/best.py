@@ -79,6 +79,8 @@ class Kept:
     evaluated: int = 0
     fitting: int = 0
     feasible: int = 0
+    untimed: list[Group] = field(default_factory=list, init=False)
+    """Groups that were looked at without their times, as none of their layouts nearly fits."""
     best: Best = field(init=False)
     """The best of really different layouts."""
     every: Best = field(init=False)
@@ -93,6 +95,11 @@ class Kept:
         self.almost, self.nearest = Families(self.most), Families(self.most)
         self.quickest, self.front = Families(self.most), Front(self.limit)
 
+    @property
+    def most_bytes(self) -> float:
+        """Bytes beyond which nobody asks how long a layout takes, unless nothing fits."""
+        return self.limit * (1 if self.brief else NEARLY_FITS)
+
     def add(self, block: Block) -> None:
         """Look at a block of layouts."""
         seconds, peak, valid = (numpy.ravel(one) for one in (block.seconds, block.peak, block.valid))
@@ -100,8 +107,7 @@ class Kept:
         fits = numpy.flatnonzero((peak <= self.limit) & valid)
         self.fitting += len(fits)
         if not self.feasible and not len(fits) and not self.brief:
-            every = numpy.flatnonzero(valid)
-            self.nearest.add(block, peak[every], seconds[every], peak[every], every)
+            self.miss(block)
         if not self.brief:
             self._misses(block, seconds, peak, valid)
         if not len(fits):
@@ -119,6 +125,18 @@ class Kept:
         for best in (self.best,) if self.brief else (self.best, self.every):
             best.add(block, key, seconds, peak, fits)
         self.front.add(block, self.scaled(seconds, block.group), seconds, peak, fits)
+
+    def miss(self, block: Block) -> None:
+        """Look at a block of layouts of which none fits."""
+        seconds, peak, valid = (numpy.ravel(one) for one in (block.seconds, block.peak, block.valid))
+        every = numpy.flatnonzero(valid)
+        self.nearest.add(block, peak[every], seconds[every], peak[every], every)
+
+    def timed(self) -> None:
+        """Forget the nearest misses that are known without their times, by which those that tie are told apart."""
+        known = [one for one in self.nearest.found if one.seconds < float("inf")]
+        self.nearest, self.untimed = Families(self.most), []
+        self.nearest.join(known)
 
     def longest(self, batch: int) -> float:
         """Seconds that a step of so many sequences may take."""

@@ -119,6 +119,8 @@ class Bounds:
     """Those of ``given`` that nobody stated: the space that a plan looks at."""
     runs: Callable[[str, int | str], bool] | None = None
     """Whether the framework runs a value of a dimension; None where nobody asked."""
+    of_domain: int = 0
+    """Accelerators of each rack, or other domain of fast links, that a layout takes at least."""
 
     def allows(self, name: str, value: int | str) -> bool:
         """Whether a value of one dimension may be tried."""

@@ -109,16 +109,18 @@ def fold(group: Group, prices: Prices, inside: Inside | None = None) -> Folded:
     return Folded(group, footprint_of(group, inside), [*parts, whole], timing, recomputation(group))
 
 
-def blocks(group: Group, prices: Prices, inside: Inside | None = None, limit: float = math.inf) -> Iterator[Block]:
-    """All layouts of a group, block by block. Of a group of which none needs as little as the ``limit``, nobody asks
-    for times: they are infinite."""
-    inside = inside or Inside()
-    if limit < math.inf and not (footprint := footprint_of(group, inside)).fits(limit):
-        yield from (block_of(group, place, math.inf, *footprint.at(place)) for place in places(group))
-        return
+def blocks(group: Group, prices: Prices, inside: Inside | None = None) -> Iterator[Block]:
+    """All layouts of a group, block by block."""
     folded = fold(group, prices, inside)
     for place in places(group):
         yield folded.block(place)
+
+
+def untimed(group: Group, inside: Inside) -> Iterator[Block]:
+    """The same where nobody asks for times, as none fits: they are infinite."""
+    footprint = footprint_of(group, inside)
+    for place in places(group):
+        yield block_of(group, place, math.inf, *footprint.at(place))
 
 
 def setup_at(base: Setup, layout: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.bounds import SIMULATED, Bound, Bounds
 from distsim.engine.layouts.ranking import ALIKE, Found
 from distsim.engine.layouts.space import Group, groups
+from distsim.engine.layouts.ways import chunk_counts
 from distsim.errors import DistsimError
 from distsim.schedules.registry import SCHEDULES
 
@@ -67,17 +69,15 @@ def _unlike(found: Iterable[Found]) -> list[Found]:
 
 
 def _under(seed: Found, name: str, bounds: Bounds) -> Iterator[Group]:
-    """The degrees and micro-batch of a layout under a schedule, with every sharding and recomputation asked for: how
-    much of them it needs depends on what the schedule holds."""
+    """The degrees and micro-batch of a layout under a schedule, with every sharding and recomputation asked for, and as
+    many chunks as it may have: how much of them it needs depends on what the schedule holds."""
     layout, kind, setup = seed.layout, SCHEDULES[name], seed.group.setup
-    vpp = max(layout["vpp"], kind.default_chunks) if kind.most is None else kind.default_chunks
-    if not bounds.allows("vpp", vpp):
-        return
-    numbers = {**{key: layout[key] for key in ("tp", "pp", "cp", "ep", "etp", "dp", "micro_batch")}, "vpp": vpp}
-    exact = {key: Bound(str(value), ((value, value),)) for key, value in numbers.items()}
-    exact["schedule"] = Bound(name, words=(name,))
+    numbers = {key: layout[key] for key in ("tp", "pp", "cp", "ep", "etp", "dp", "micro_batch")}
     gpus = layout["tp"] * layout["pp"] * layout["cp"] * layout["dp"]
-    try:
-        yield from groups(setup, gpus, seed.group.batch, Bounds({**bounds.given, **exact}, bounds.excluded), (name,))
-    except DistsimError:  # sizes that the schedule cannot take
-        return
+    counts = chunk_counts(setup.model.layers, layout["pp"], "vpp" in bounds.given)
+    for vpp in bounds.choices("vpp", counts if kind.most is None else [kind.default_chunks]):
+        exact = {key: Bound(str(value), ((value, value),)) for key, value in {**numbers, "vpp": vpp}.items()}
+        exact["schedule"] = Bound(name, words=(name,))
+        only = Bounds({**bounds.given, **exact}, bounds.excluded)
+        with contextlib.suppress(DistsimError):  # sizes that the schedule cannot take
+            yield from groups(setup, gpus, seed.group.batch, only, (name,))

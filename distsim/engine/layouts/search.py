@@ -27,7 +27,7 @@ from distsim.engine.layouts import shown
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.chunks import gather
 from distsim.engine.layouts.contradiction import contradiction
-from distsim.engine.layouts.fold import Block, Inside, Shared, blocks
+from distsim.engine.layouts.fold import Block, Inside, Shared, blocks, footprint_of, untimed
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import COST, OBJECTIVES, Objective
 from distsim.engine.layouts.report import Choice, Request, SearchReport, Steps
@@ -38,6 +38,7 @@ from distsim.engine.layouts.tried import unread_notes
 from distsim.engine.layouts.variants import READ_BEYOND_ONE, base_setup, variants
 from distsim.engine.layouts.ways import without_stages
 from distsim.engine.networks.unknown import unknown_links
+from distsim.engine.steps.simulated import ALWAYS_EXACT, LEARNED
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.flags import flag
 from distsim.specs.model import Model
@@ -107,7 +108,8 @@ def _nothing_yet(
 ) -> Kept:
     """What a search begins with; one that runs ``alone``, in this process, may keep no more than what is shown."""
     hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
-    brief = request.brief and not request.all_ranks and alone and not search_schedules.asked(request.bounds)
+    certain = {*request.bounds.words("schedule")} <= {*LEARNED, *ALWAYS_EXACT}  # found in the order of their own steps
+    brief = request.brief and not request.all_ranks and alone and certain
     most = request.top + shown.SPARE if brief else max(LEAST_KEPT, 2 * request.top)
     limit, objective = base.accelerator.limit(request.margin), Objective(request.objective, hourly)
     return Kept(limit, objective, request.within, most, batch, pace_of(request, base), brief)
@@ -210,10 +212,12 @@ def _walk(
         if pool is not None:
             gather(pool, found, kept, watch)
         for number, group in enumerate(found if pool is None else ()):
-            inside = None if shared is None else shared.setdefault((gpus, number), Inside())
+            inside = Inside() if shared is None else shared.setdefault((gpus, number), Inside())
             # the first is timed in any case, so that what cannot be timed is refused
-            limit = kept.limit if kept.brief and number else math.inf
-            for block in blocks(group, prices, inside, limit):
+            timed = not number or every is not None or footprint_of(group, inside).fits(kept.most_bytes)
+            if not timed:
+                kept.untimed.append(group)
+            for block in blocks(group, prices, inside) if timed else untimed(group, inside):
                 kept.add(block)
                 if every is not None:
                     every(block)
@@ -221,6 +225,19 @@ def _walk(
                     watch(kept.evaluated, done + whole)
         if request.objective == "fewest-gpus" and kept.feasible:
             return
+    if not kept.fitting:
+        _time_nearest(kept, prices)
+
+
+def _time_nearest(kept: Kept, prices: Prices) -> None:
+    """Time the groups that may have one of the nearest misses, where these are all there is to show."""
+    bound, groups = kept.nearest.worst, kept.untimed
+    kept.timed()
+    for group in groups:
+        inside = Inside()
+        if footprint_of(group, inside).fits(bound):
+            for block in blocks(group, prices, inside):
+                kept.miss(block)
 
 
 def _simulate(

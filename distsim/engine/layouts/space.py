@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from distsim.arrays import ceil_div
+from distsim.engine.exchanges.reach import domain_gpus
 from distsim.engine.jobs.dispatch import dispatcher_named, queues_hold
 from distsim.engine.jobs.drives import lowest_stage
 from distsim.engine.jobs.graphs import able, ruled_out
@@ -212,6 +213,8 @@ def _cut(
                                   setup.cluster)  # fmt: skip
         if job.names_framework:
             runs = runs & layers_leave(supports, setup.offload, layout, bool(job.offload_modules))
+        if bounds.of_domain:
+            runs = runs & (domain_gpus(group.setup) >= bounds.of_domain)
         group = group._replace(valid=_without(group, bounds) & runs)
         if group.valid.any():
             yield group.trimmed()

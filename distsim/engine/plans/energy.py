@@ -35,12 +35,17 @@ class Draw(NamedTuple):
 
     @property
     def idle(self) -> float:
-        """While the job waits for a restart."""
+        """While the job waits for a restart, or has no rank there."""
         return self.idle_accelerator + self.overhead
 
     def mean(self, goodput: float) -> float:
         """Over a whole run of which a share is training."""
         return float(forms.mean_watts(self.training, self.idle, goodput))
+
+    def metered_kwh(self, hours: float, idle_hours: float, goodput: float, pue: float) -> float:
+        """Energy of so many accelerator-hours with ranks and, of what is paid for besides, without."""
+        parts = (hours, self.mean(goodput)), (idle_hours, self.idle)
+        return sum(float(forms.energy_kwh(each, watts, pue)) for each, watts in parts)
 
 
 def draw(accelerator: Accelerator, cluster: Cluster, utilisation: float | None) -> Draw | None:

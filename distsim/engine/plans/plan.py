@@ -285,14 +285,13 @@ def cheapest_first(found: Sequence[Option]) -> list[Option]:
 
 
 def _option(one: Candidate, quote: Quote, tokens: float, facility: Facility) -> Option:
-    days = one.days(tokens, one.step_seconds)
-    hours = money.gpu_hours(billed_gpus(one, quote), days * DAY)
-    watts = None if one.draw is None else one.draw.mean(one.goodput.fraction)
-    busy = money.gpu_hours(one.gpus, days * DAY)
-    kwh = None if watts is None else float(energy.energy_kwh(busy, watts, facility.pue))
+    days, billed, draw = one.days(tokens, one.step_seconds), billed_gpus(one, quote), one.draw
+    hours, busy = (float(money.gpu_hours(gpus, days * DAY)) for gpus in (billed, one.gpus))
+    kwh = None if draw is None else draw.metered_kwh(busy, hours - busy, one.goodput.fraction, facility.pue)
     grid = facility.kg_co2e_per_kwh
     return Option(
-        one, quote, days, one.days(tokens, one.step_low), one.days(tokens, one.step_high), float(hours),
-        float(money.rent_dollars(hours, quote.usd_per_gpu_hour)), watts, kwh,
+        one, quote, days, one.days(tokens, one.step_low), one.days(tokens, one.step_high), hours,
+        float(money.rent_dollars(hours, quote.usd_per_gpu_hour)),
+        None if draw is None else draw.mean(one.goodput.fraction), kwh,
         None if grid is None or kwh is None else float(energy.emitted_tonnes(kwh, grid)), tokens,
     )  # fmt: skip

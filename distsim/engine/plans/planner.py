@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.engine.campaigns.batch import StepBatch
-from distsim.engine.campaigns.prices import Quote, best, high_rents
+from distsim.engine.campaigns.prices import high_rents
 from distsim.engine.counted import Pool, Show
 from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.jobs.framework_notes import beyond_default
@@ -18,7 +17,7 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
 from distsim.engine.plans.besides import Besides, besides
-from distsim.engine.plans.candidates import Place, answers, candidate_setup
+from distsim.engine.plans.candidates import candidate_setup
 from distsim.engine.plans.larger import up_to_memory
 from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.no_option import nothing_found, without_option
@@ -27,12 +26,13 @@ from distsim.engine.plans.on_time import spread
 from distsim.engine.plans.owned import owned_hour
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
 from distsim.engine.plans.parts import partial_rents
-from distsim.engine.plans.plan import Candidate, Option
+from distsim.engine.plans.plan import Option
 from distsim.engine.plans.request import Request
 from distsim.engine.plans.scope import Scope, usual_notes
 from distsim.engine.plans.settings import Saving, saving_of
 from distsim.engine.plans.smaller import down_to_budget
 from distsim.engine.plans.sold import alike, sold_whole
+from distsim.engine.plans.tried import Tried
 from distsim.engine.plans.unread import unread_notes
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
@@ -224,7 +224,7 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     of_chips = (note for option in found for note in option.candidate.notes)
     rents = ((one.quote.whose, one.quote.usd_per_gpu_hour) for one in found if not one.quote.owned)
     usual += partial_rents(prices.known, found)
-    notes = tuple(dict.fromkeys((*usual, *high_rents(rents), *scope.notes(tried.sizes), *unread, *of_chips)))
+    notes = tuple(dict.fromkeys((*usual, *high_rents(rents), *scope.notes(tried.places), *unread, *of_chips)))
     made = Plan(request, model, tuple(found), notes, tuple(tried.sizes), lacking, prices.since)
     return replace(made, notes=tuple(dict.fromkeys((*notes, *_beyond_default(made)))))
 
@@ -246,47 +246,6 @@ def _scope(request: Request, model: LoadedModel, prices: Offers) -> Scope:
         except DistsimError:
             raise refused from None  # older prices would not do either
         raise prices.too_old(request, alike(request, sold_whole(prices.known, request.sizes))) from None
-
-
-class Tried:
-    """Clusters of a size that were timed and priced."""
-
-    def __init__(
-        self, request: Request, model: LoadedModel, offered: Sequence[Quote], watch: Show | None, pool: Pool | None
-    ) -> None:  # fmt: skip
-        self.request, self.model, self.offered, self.watch, self.pool = request, model, offered, watch, pool
-        self.places: list[Place] = []
-        self.made: list[Candidate] = []
-        self.quotes: dict[Place, list[Quote]] = {}
-        """Of those that a layout fits."""
-        self.refused: dict[Place, str] = {}
-        """What is wrong with the options there."""
-
-    def options(self, places: Sequence[Place]) -> list[Option]:
-        """Options of some more. Raises where what is asked for allows no layout on any of them."""
-        self.places += places
-        told = answers(self.request.terms, self.model, places, self.watch, self.pool)
-        made = [one for one in told.values() if isinstance(one, Candidate)]
-        self.made += made
-        self.refused |= {place: one.problem for place, one in told.items() if isinstance(one, DistsimError)}
-        self.quotes |= {(one.cluster, one.gpus): best(self.offered, one.cluster, one.gpus) for one in made}
-        return plans.options(made, self.request.tokens, self.quotes, self.request.facility)
-
-    def more(self, places: Sequence[Place]) -> list[Option]:
-        """Further options; none, and no error, where no layout fits."""
-        try:
-            return self.options(places)
-        except DistsimError:
-            return []
-
-    def full(self, place: Place) -> bool:
-        """Whether no layout fits there."""
-        return place not in self.quotes and place not in self.refused
-
-    @property
-    def sizes(self) -> list[int]:
-        """How many accelerators were tried."""
-        return sorted({gpus for _, gpus in self.places})
 
 
 def _check_tokens(request: Request, model: LoadedModel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 USUAL_DAYS = 30.0
 """How long a run may take where no deadline is stated; sizes from half to four times of what that asks for are
 tried, and smaller ones where a budget rules these out."""
+NAMED = 3
+"""More clusters than that are told by their number. Assumed."""
 SIZES = (0.5, 1, 2, 4)
 """Cluster sizes that are tried, as multiples of what the deadline asks for at the usual utilisation."""
 
@@ -72,8 +75,8 @@ class Scope:
         """Whether nothing that was asked says how many accelerators to try."""
         return not self.request.sizes and self.request.wish.days is None
 
-    def notes(self, sizes: Sequence[int]) -> list[str]:
-        """What has no adapter, what was asked for and has no price, and the ``sizes`` that were tried."""
+    def notes(self, tried: Sequence[tuple[str, int]]) -> list[str]:
+        """What has no adapter, what was asked for and has no price, and the sizes that were ``tried``."""
         told = [*dict.fromkeys((*self._idle, *self._lengths, *self._tuning)), *self._limits(), *self._software()]
         terms = " or ".join(self.request.price_terms)
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
@@ -87,12 +90,24 @@ class Scope:
         if lacking := [term for term in self.request.price_terms if term not in self.terms]:
             told.append(f"no {new}{' or '.join(lacking)} price is known for what you asked for: no option uses one")
         told += self._beyond()
+        larger = self._larger(tried)
         if self.open_sizes:
-            more = max(sizes) > max(size for _, size in self.places())
-            told.append(_sizes_words(sizes, self.request.wish.dollars is not None, more))
+            sizes = sorted({gpus for _, gpus in tried})
+            told.append(_sizes_words(sizes, self.request.wish.dollars is not None, bool(larger)))
+        elif larger:
+            whose = ", ".join(larger) if len(larger) <= NAMED else f"{len(larger)} clusters"
+            told.append(
+                f"no layout fits as few accelerators as the deadline asks for on {whose}: tried up to "
+                f"{max(larger.values()):,}"
+            )
         if not self.request.sizes and any(max(self._needed(name)) > LARGEST_CLUSTER for name in self.clusters):
             told.append(f"only sizes up to {LARGEST_CLUSTER:,} accelerators are tried; --gpus tries others")
         return told
+
+    def _larger(self, tried: Sequence[tuple[str, int]]) -> dict[str, int]:
+        """The largest size that was tried of each cluster, if it is beyond its own sizes, as no layout fits these."""
+        most = {cluster: max(self._sizes(cluster), default=math.inf) for cluster in self.clusters}
+        return {cluster: gpus for cluster, gpus in sorted(tried) if gpus > most[cluster]}
 
     def _limits(self) -> list[str]:
         """Accelerators that a stated power limit does not limit, or that it rules out."""
@@ -213,10 +228,11 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequ
     notes += _age_notes(request, left_out)
     if request.compute_optimal:
         notes += _optimum_notes(request, model)
-    if request.wish.dollars is not None and (bound := [term for term in request.price_terms if term in RESERVED_YEARS]):
+    bound = [term for term in dict.fromkeys(one.quote.term for one in found) if term in RESERVED_YEARS]
+    if request.wish.dollars is not None and bound:
         notes.append(
             f"the budget is compared with what must be paid: full terms for {' and '.join(bound)}, the run's rent for "
-            "all else; options are ranked by the run's rent"
+            "machines paid by the hour; options are ranked by the run's rent"
         )
     if OWNED in request.price_terms:
         house = request.facility
@@ -259,4 +275,6 @@ def _optimum_notes(request: Request, model: LoadedModel) -> list[str]:
             f"that rule was measured on dense models: by the {count(active)} parameters that a token passes it "
             f"would be {count(scaling.optimal_tokens(active))} tokens"
         )
+    if request.terms.job.lora_rank:
+        notes.append("that rule was measured on training all weights, not adapters")
     return notes
