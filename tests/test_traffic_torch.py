@@ -37,10 +37,6 @@ KINDS = {
 # Settings that no option names: gradients kept unsharded, greedy buckets per owner, other shards after forward.
 SKIPPED = ("no_sync=keep", "zero1=bucket", "reshard=8")
 LATENTS = tuple(f"attention.{which}_{row}" for which in ("query", "kv") for row in ("down", "latent_norm"))
-ONE_ROOT = """based_on = "torchtitan"
-traffic = { tail_unit = false }
-source = { other = "the recorded wrapping", checked = 2026-11-30 }
-"""
 Key = tuple[str, str, int, int]
 
 
@@ -158,9 +154,7 @@ def test_collectives_of_small_models(name: str, tmp_path: Path) -> None:
     """Recomputation by operations, norms of the gradient, FSDP without shards, buffers and order of buckets of DDP."""
     case = SMALL[name]
     (tmp_path / "config.json").write_text(json.dumps(case["config"]))
-    (tmp_path / "own.toml").write_text(ONE_ROOT)
-    own = {"framework": str(tmp_path / "own.toml")} if case["job"]["framework"] == "torchtitan" else {}
-    found = predicted(distsim.comm(str(tmp_path), **case["job"] | own))
+    found = predicted(distsim.comm(str(tmp_path), **case["job"]))
     assert found == Counter({tuple(key): calls for *key, calls in case["calls"]})
 
 

@@ -51,7 +51,7 @@ class Traffic(Spec):
     by itself (torchtune's custom_sharded_layers)."""
     tail_unit: bool = False
     """The table of words is a unit by itself, which ZeRO 3 gathers for backward too, and final norm and output layer
-    are one that stays gathered, which has a table that they share (torchtitan, accelerate's FSDP2)."""
+    are one that stays gathered, which has a table that they share (accelerate's FSDP2)."""
     modules_apart: tuple[str, ...] = ()
     """Model families whose modules outside of layers are a unit each, of which forward leaves none gathered; a table of
     words that is the output layer too, it gathers twice (llm-foundry's MPT)."""
