@@ -181,6 +181,17 @@ def test_expected_failures_are_the_option_s_own() -> None:
     assert float(found[1]) == pytest.approx(option.interruptions, abs=0.5)
 
 
+def test_failures_on_spot_machines_are_told_to_be_preemptions_too() -> None:
+    """Without spares a failure waits for its repair; a node that is taken away is replaced."""
+    asked: dict[str, Any] = {"gpu": "h100-sxm", "gpus": 128, "tp": 1, "pp": 1, "provider": "nebius", "spares": 0}
+    spot = distsim.plan("llama-3-8b", "200B", price="spot", preempted_every="5d", **asked)
+    assert "expected with preemptions, one every" in told(spot)
+    assert "none: each failure that is no preemption waits for its repair, 24.0 h" in told(spot)
+    steady = distsim.plan("llama-3-8b", "200B", **asked)
+    assert "preemption" not in told(steady) and "none: each failure waits for its repair" in told(steady)
+    assert spot.options[0].interruptions > 10 * steady.options[0].interruptions
+
+
 def test_that_only_adapters_train_is_told_everywhere() -> None:
     words = "adapters of rank 16 on nf4 weights (q, v) train"
     tuned = planned(lora_rank=16, quantize="nf4", framework="huggingface", clip=False)

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.layouts import fold as folds
 from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.layouts.footprint import Part, parts_of
 from distsim.engine.layouts.report import Request
 from distsim.engine.layouts.search import search
+from distsim.engine.layouts.space import Group
 from distsim.engine.layouts.variants import base_setup
 from distsim.engine.layouts.varied import FIELDS, values_of
 from distsim.engine.layouts.vary import VaryReport, vary
@@ -229,3 +232,22 @@ def test_sentences_are_folded_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -
     narrow = lines(report, Style(80, 0, True))
     assert [line for line in narrow if len(line) > 80 and "distsim search" not in line] == []
     assert all(title.split() in [(a + b).split() for a, b in pairwise(narrow)] for title in titles)
+
+
+@pytest.mark.parametrize("name", ["gpu.memory", "network.bandwidth", "gpu.peak"])
+def test_what_a_field_does_not_change_is_computed_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the second search, for all that follow it; with the answers of searches that share nothing."""
+    counted = []
+
+    def parts(group: Group) -> list[Part]:
+        counted.append(group)
+        return parts_of(group)
+
+    monkeypatch.setattr(folds, "parts_of", parts)
+    bounds = parse_bounds({"tp": "2", "pp": "1", "recompute": "none", "zero": "1", "micro_batch": "1"}, [])
+    shared = vary(replace(REQUEST, bounds=bounds), name, "0.6,0.8,1.5,2")
+    once = len(counted)
+    monkeypatch.setattr("distsim.engine.layouts.vary.MOST_SHARED", 0)
+    apart = vary(replace(REQUEST, bounds=bounds), name, "0.6,0.8,1.5,2")
+    assert once == (len(counted) - once) / (1 if name == "gpu.peak" else 2)
+    assert [point.to_dict() for point in shared.points] == [point.to_dict() for point in apart.points]

@@ -18,7 +18,7 @@ from distsim.engine.plans.request import Request
 from distsim.engine.plans.scope import paid_for
 from distsim.report.job_words import trained_words
 from distsim.report.markup import Html, datum, element, items, paragraph, section, table
-from distsim.report.plan_words import saving, standing_by
+from distsim.report.plan_words import saving, standing_by, taken
 from distsim.specs.base import Sourced
 from distsim.specs.price import OWNED
 from distsim.units import count, decimal_bytes, duration, gib
@@ -107,7 +107,7 @@ def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
         f"Software profile {setup.framework.name}, precision {setup.precision.name}, optimizer {setup.optimizer.name}.",
         *(f"{words[0].upper()}{words[1:]}, nothing else." for words in trained_words(setup)),
         *([] if setup.gpu_power is None else [f"Accelerators run under a power limit of {setup.gpu_power:g} W."]),
-        f"Failures: preset {faults.name}; one per {duration(kept.mean_time_between_failures)} on "
+        f"Failures: preset {faults.name}; one{taken(option)} per {duration(kept.mean_time_between_failures)} on "
         f"{kept.gpus:,} accelerators; spares: {standing_by(option)}. {faults.notes}",
         f"{often[0].upper()}{often[1:]}{why if kept.checkpoints > 1 else ''}, written {copies}; storage preset "
         f"{request.terms.storage.name}. {request.terms.storage.notes}",

@@ -36,6 +36,7 @@ from distsim.report.plan_words import (
     saving,
     source,
     standing_by,
+    taken,
     unbeaten,
     unsure,
 )
@@ -104,7 +105,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         *bound,
         *fullness(chosen),
         f"tokens      {rounded(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
-        f"failures    {few} expected, one every {duration(terms.mean_time_between_failures)}; "
+        f"failures    {few} expected{taken(chosen)}, one every {duration(terms.mean_time_between_failures)}; "
         f"goodput {terms.fraction:.1%}; {saving(terms)}",
         f"energy      {drawn(chosen)}",
     ]  # fmt: skip

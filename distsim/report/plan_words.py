@@ -187,7 +187,8 @@ def standing_by(option: Option) -> str:
     """Spares and what they would cost, which is in no other amount, or what having none means."""
     terms, spares = option.candidate.goodput, option.candidate.goodput.spares
     if not spares:
-        waiting = f"each failure waits for its repair, {duration(terms.wait)}"
+        which = "each failure that is no preemption" if terms.preempted else "each failure"
+        waiting = f"{which} waits for its repair, {duration(terms.wait)}"
         return f"none: {waiting if terms.wait else 'repairs take no time'}"
     whole = option.spare_gpus == catalog.load("clusters", option.candidate.cluster).gpus_per_node
     nodes = f"{spares:,} spare {'node' if whole else 'instance'}{'' if spares == 1 else 's'}"
@@ -199,6 +200,11 @@ def standing_by(option: Option) -> str:
     paid = option.terms
     bound = "" if paid is None else " for the full term" if paid == 1 else f" for {paid} full terms"
     return f"{nodes}, not billed; {dollars(option.spare_dollars)} more if you pay for them{bound}"
+
+
+def taken(option: Option) -> str:
+    """What is said of preemptions behind a number of failures."""
+    return " with preemptions" if option.candidate.goodput.preempted else ""
 
 
 def fullness(option: Option) -> list[str]:

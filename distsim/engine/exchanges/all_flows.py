@@ -42,11 +42,11 @@ def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage
 
 def _trained_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Flow]:
     """What the model that trains exchanges."""
-    shared = present(data_flows(setup, exchange, stage))
+    shared = data_flows(setup, exchange, stage)
     if not exchange.plain:
         from distsim.engine.exchanges.variants import varied
 
-        shared = varied(setup, exchange, stage, shared, network)
+        shared = varied(setup, exchange, stage, present(shared), network)
     flows = model_flows(setup, exchange, stage)
     if sends_once(setup.framework, setup.kernels):
         flows = [once_per_domain(setup, flow, network) for flow in flows]

@@ -21,7 +21,7 @@ OBJECTIVES: dict[str, Callable[[Any, Any, float], Any]] = {
     "throughput": lambda seconds, peak, weight: seconds,
     "memory": lambda seconds, peak, weight: peak,
     COST: lambda seconds, peak, weight: seconds * weight,
-    "fewest-gpus": lambda seconds, peak, weight: peak * 0 + weight,  # times may be infinite
+    "fewest-gpus": lambda seconds, peak, weight: (seconds >= 0) * weight,
 }
 """What is minimised, from seconds per step, bytes and a number of GPUs or what it costs; the global batch is the same
 for all."""

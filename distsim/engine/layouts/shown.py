@@ -22,7 +22,7 @@ SPARE = 3
 """So many more than asked may be computed again, so that the order is that of their own numbers."""
 SHORTER = 0.25
 """Share by which a simulated step may be shorter than the closed form that found it, which has the slowest stage's
-passes on all: drawn layouts of uneven stages showed 13% (v-min, dualpipe-v), one of v-half 26%."""
+passes on all: drawn layouts of uneven stages showed up to 18% (v-min), one of v-half 26%."""
 BY_TIME = ("throughput", COST)
 """Objectives that rank by the time of a step."""
 AGREED = 1e-6

@@ -8,11 +8,17 @@ from typing import Any
 
 from distsim.engine.counted import Pool, Show
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.layouts.fold import Shared
 from distsim.engine.layouts.report import Choice, Request, SearchReport
 from distsim.engine.layouts.search import search, usual_batch
 from distsim.engine.layouts.variants import base_setup
 from distsim.engine.layouts.varied import FIELDS, JOB_FIELDS, field_of, values_of
 from distsim.errors import DistsimError
+
+NOT_COMPUTED = ("gpu.memory", "network.bandwidth", "network.latency")
+"""Fields that change neither computation nor bytes of a layout, which are then computed once for all values."""
+MOST_SHARED = 15_000_000
+"""Layouts of a search whose computation and bytes are kept: 12 million of DeepSeek-V3's take 1 GB. Assumed."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +86,13 @@ def vary(request: Request, name: str, text: str, watch: Show | None = None, pool
         batch = usual_batch(base, [int(value) for value in values], notes)
         request = replace(request, job=request.job.model_copy(update={"global_batch": batch}))
     points: list[Point] = []
-    interrupted = False
+    interrupted, shared = False, None
     for value in values:
-        point = _point(_varied(request, base, name, value, usual), value, value / usual, watch, pool)
+        point = _point(_varied(request, base, name, value, usual), value, value / usual, watch, pool, shared)
         points.append(point)
+        few = point.report is not None and point.report.evaluated <= MOST_SHARED
+        if shared is None and few and name in NOT_COMPUTED:
+            shared = Shared()
         interrupted = point.report is not None and point.report.interrupted
         if interrupted:
             break
@@ -95,9 +104,11 @@ def vary(request: Request, name: str, text: str, watch: Show | None = None, pool
                       field.whose(base))  # fmt: skip
 
 
-def _point(request: Request, value: float, factor: float, watch: Show | None, pool: Pool | None) -> Point:
+def _point(
+    request: Request, value: float, factor: float, watch: Show | None, pool: Pool | None, shared: Shared | None
+) -> Point:
     try:
-        return Point(value, factor, search(request, watch, pool=pool, partly=True))
+        return Point(value, factor, search(request, watch, pool=pool, shared=shared, partly=True))
     except DistsimError as problem:
         return Point(value, factor, None, problem.problem)
 

@@ -101,6 +101,8 @@ class Goodput:
     wait: float = 0.0
     """Mean seconds of such a wait, in which nothing fails; ``restart`` comes on top."""
     wait_stretch: float = 1.0
+    preempted: bool = False
+    """Whether nodes that are taken away are among the failures; others take their place, with no wait for a repair."""
 
     @property
     def checkpoints(self) -> float:
@@ -197,7 +199,8 @@ def goodput(
                 failures_per_second=1 / mean, restart_seconds=restart + short * wait * mean / broken,
                 interval_seconds=interval, write_seconds=blocking)  # fmt: skip
     return Goodput(gpus, mean, interval, blocking, drain, restart, stretch, planned, slow, figures, notes, spares,
-                   policy.pace, work_seconds, short * mean / broken, wait, waiting)  # fmt: skip
+                   policy.pace, work_seconds, short * mean / broken, wait, waiting,
+                   policy.node_preempted_every is not None)  # fmt: skip
 
 
 def _with_preemptions(broken: float, nodes: int, policy: Policy, figures: Figures) -> float:

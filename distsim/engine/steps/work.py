@@ -22,6 +22,7 @@ from distsim.engine.kernels.expert_load import busiest_exchange
 from distsim.engine.kernels.sums import PHASES, BlockSums, StageCompute
 from distsim.engine.networks.network import Network
 from distsim.engine.steps.vocabulary import shared_part
+from distsim.last import for_last
 
 Link = Literal["tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward",
                "ep_backward", "gather_forward", "gather_once", "gather_backward", "reduce", "reduce_each", "dp_forward",
@@ -143,6 +144,7 @@ def distinct(setup: Setup) -> list[tuple[Stage, int]]:
     return [(alike[0], len(alike)) for alike in kinds_of(setup)]
 
 
+@for_last
 def kinds_of(setup: Setup) -> list[list[Stage]]:
     """First stage, those between by what they hold and in which order and by which stages they reach on their own node,
     last stage."""

@@ -202,7 +202,10 @@ def _flights(name: str, stages: int, micro: Number, chunks: Number, stage: int) 
 
 @functools.lru_cache(maxsize=1024)
 def _counted(name: str, stages: int, micro: int, chunks: int) -> tuple[Flights, ...]:
-    """What each stage has in flight, counted in the schedule's order; it holds whatever time the passes take."""
+    """What each stage has in flight, counted in the schedule's order; it holds whatever time the passes take.
+
+    Of zb-auto that is its order for equal passes; others mostly hold one micro-batch before its input gradient that
+    waits for its weight gradient in this one."""
     from distsim.schedules.repeats import short
 
     schedule = build(name, stages, few_rounds(name, stages, micro), _possible(name, chunks))
