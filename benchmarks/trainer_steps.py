@@ -30,7 +30,20 @@ FUNCTIONAL = {"_c10d_functional.all_reduce": 2, "_c10d_functional.all_gather_int
 
 
 class Calls(Watch):
-    """Notes what DTensors exchange, too."""
+    """Notes what DTensors exchange, too, and storages that FSDP empties and fills again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        plain = torch.UntypedStorage.resize_
+
+        def resize(storage: torch.UntypedStorage, size: int) -> Any:
+            made = plain(storage, size)
+            if known := self.alive.get(storage._cdata):
+                self.alive[storage._cdata] = (known[0], size)
+                self.peaks[self.phase] = max(self.peaks[self.phase], self.held())
+            return made
+
+        torch.UntypedStorage.resize_ = resize
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(one.__name__ == "DTensor" for one in types):
@@ -73,8 +86,8 @@ def prepare(ranks: int) -> None:
     PartialState.set_device = lambda self: setattr(self, "device", torch.device("cpu"))
 
 
-def step_of(model: dict[str, Any], job: dict[str, Any]) -> list[list[Any]]:
-    """One step's calls: operation, phase, ranks, number format, bytes and number."""
+def step_of(model: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
+    """One step's calls (operation, phase, ranks, number format, bytes and number) and the peaks of its phases."""
     from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
     ranks, micro_batches, own = job["ranks"], job["micro_batches"], job["trainer"]
@@ -84,7 +97,7 @@ def step_of(model: dict[str, Any], job: dict[str, Any]) -> list[list[Any]]:
 
         deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
         deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
-    watch, found = Calls(), list[list[Any]]()
+    watch, found = Calls(), dict[str, Any]()
 
     class Phases(Trainer):  # type: ignore[misc]
         """A Trainer that tells when which phase begins."""
@@ -106,9 +119,11 @@ def step_of(model: dict[str, Any], job: dict[str, Any]) -> list[list[Any]]:
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             watch.calls = Counter()
+            watch.peaks.clear()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            found[:] = [[*key, calls] for key, calls in watch.calls.items()]
+            found["calls"] = [[*key, calls] for key, calls in watch.calls.items()]
+            found["peaks"] = dict(watch.peaks)
 
     with watch:
         settings = TrainingArguments(
@@ -140,7 +155,7 @@ def step_of(model: dict[str, Any], job: dict[str, Any]) -> list[list[Any]]:
 def main() -> None:
     """Print the step of a configuration and a job."""
     model, job = (json.loads(Path(path).read_text()) for path in sys.argv[1:3])
-    print(json.dumps({"calls": step_of(model, job)}))
+    print(json.dumps(step_of(model, job)))
     sys.stdout.flush()
     os._exit(0)  # no other rank answers when the group ends
 

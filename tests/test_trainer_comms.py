@@ -72,3 +72,14 @@ def test_wide_sums_without_zero_are_told(zero: int, told: bool) -> None:
     job = {"gpus": 8, "framework": "deepspeed", "precision": "bf16-fp32-grads", "zero": zero}
     notes = distsim.comm("llama-7b", **job).setup.notes
     assert any("refuses gradients wider than weights" in note for note in notes) is told
+
+
+@pytest.mark.parametrize("name", RECORDED["backward"])
+def test_backward_of_flat_gradients(name: str, tmp_path: Path) -> None:
+    """FSDP1 joins a unit's gradients in a new flat one, beside those that wait or before it reduces them: peaks of so
+    short a sequence are theirs, in the last layer's backward or, of all that belongs to no layer, at the end."""
+    case = RECORDED["backward"][name]
+    (tmp_path / "config.json").write_text(json.dumps(RECORDED["models"][case["model"]]))
+    moments = distsim.memory(str(tmp_path), gpu="h100-sxm", **case["job"]).to_dict()["stages"][0]["moments"]
+    most = max(one["bytes"] for one in moments if "backward" in one["moment"])
+    assert case["bytes"] == pytest.approx(most, rel=0.055)

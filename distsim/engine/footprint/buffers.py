@@ -60,7 +60,7 @@ def reduced_unit_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
         largest = maximum(largest, sum(sharded(setup, p) for p in trained))
         made = maximum(made, sum(_shared(setup, p) for p in trained))
     reduces = where((layout.zero >= 2) & layout.shards(setup.model.experts is not None), 1, 0)
-    adds = where(_waiting_bytes(setup) > 0, 0, reduces)  # else what waits for them is what is reduced
+    adds = where(_in_place(setup), 0, reduces)
     return adds * made * DTYPE_BYTES[precision.gather_dtype], reduces * largest * DTYPE_BYTES[precision.reduce_dtype]
 
 
@@ -83,11 +83,27 @@ def head_gradient_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     if not rules.gathers_copies or stage.head is None:
         return 0, 0
     elements = sum(sharded(setup, p) for one in stage.head.operations for p in one.parameters if p.trains)
-    reduces = where((layout.zero >= 2) & (layout.zero_group > 1) & (_waiting_bytes(setup) == 0), elements, 0)
+    reduces = where((layout.zero >= 2) & (layout.zero_group > 1) & (_in_place(setup) == 0), elements, 0)
     if rules.head_unit:
         return reduces * DTYPE_BYTES[precision.reduce_dtype], 0
     waits = reduces * DTYPE_BYTES[precision.gather_dtype]
     return waits, waits
+
+
+@for_parts_of_last
+def flat_end_bytes(setup: Setup, stage: Stage) -> Number:
+    """FSDP1's flat gradient of what belongs to no layer, which is made when backward ends, beside the gradients that it
+    is joined of, or its copy in the type of the reduction (torch _runtime_utils.py, _post_backward_hook); less the
+    layers that were gathered before."""
+    rules, precision = setup.framework, setup.precision
+    if not rules.buffers.gathers_copies or rules.traffic.padding != "unit":
+        return 0
+    rows = (one for part in (stage.embedding, stage.head) if part is not None for one in parameters_of(part.operations))
+    elements = sum(sharded(setup, p) for p in rows if p.trains)
+    each, wide = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[precision.reduce_dtype]
+    reduces = (setup.layout.zero >= 2) & (_waiting_bytes(setup) == 0)
+    layers = unit_parameters(setup, stage)[0] * (1 + rules.buffers.gather_ahead_units) * precision.gather_bytes
+    return where(reduces, elements * (each + max(each, wide)) - where(_in_units(setup), layers, 0), 0)
 
 
 def _whole(setup: Setup) -> Number:
@@ -244,6 +260,12 @@ def _waiting_bytes(setup: Setup) -> Number:
     flat, precision = setup.framework.traffic.padding == "unit", setup.precision
     each = DTYPE_BYTES[precision.gather_dtype if flat else precision.reduce_dtype]
     return where(gradients_wait(setup, exchange_of(setup)), each, 0)
+
+
+def _in_place(setup: Setup) -> Number:
+    """1 where gradients are added to those that wait as backward makes them; FSDP1 first joins a unit's in a flat one,
+    which autograd adds (torch _flat_param.py, views of a flat parameter)."""
+    return where(_waiting_bytes(setup) > 0, 0 if setup.framework.traffic.padding == "unit" else 1, 0)
 
 
 def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:

@@ -9,6 +9,7 @@ from distsim.arrays import Number, maximum, minimum, nothing, plus, product, som
 from distsim.engine.footprint.backward import backward_peak, elements
 from distsim.engine.footprint.buffers import (
     ended_unit_bytes,
+    flat_end_bytes,
     gone_at_step,
     head_gradient_bytes,
     reduced_unit_bytes,
@@ -247,7 +248,8 @@ def _embedding(step: StageStep) -> None:
     others = step.others_at(-1) + saved_bytes(stage.embedding.operations)
     others = plus(others, _other_rows(step))
     more = step.second_lookup() + step.summed(lookups=2 if setup.model.encoder_layers else 1)
-    step.add("embedding backward", others + _transit(table, False), made + fresh + more)
+    joined = flat_end_bytes(setup, stage)
+    step.add("embedding backward", plus(others + _transit(table, False), joined), made + fresh + more)
     if step.setup.optimizer.in_backward:
         step.add("embedding's update", others + in_backward_bytes(step.setup, table.parameters), made + fresh)
 
