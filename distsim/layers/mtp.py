@@ -18,6 +18,9 @@ from distsim.layers.tensor_parallel import boundary_bytes, column_collectives
 
 SHARED_EMBEDDING = "mtp.embedding.weight"
 """The embedding's copy on the last stage, where that is not the first."""
+CHECKPOINTED = ("embedding_norm", "hidden_norm", "project", "final_norm")
+"""Rows of a module that run once more with its layer where all layers are recomputed (NVIDIA/Megatron-LM
+core/transformer/multi_token_prediction.py: _checkpointed_forward of _proj_and_transformer_layer)."""
 
 
 def predictions(ctx: Context, head: list[Operation]) -> list[Operation]:
@@ -32,6 +35,18 @@ def predictions(ctx: Context, head: list[Operation]) -> list[Operation]:
 def weightless(rows: Iterable[Operation]) -> tuple[Operation, ...]:
     """Rows once more with the weights of others: what they compute and keep, but nothing of their own to hold."""
     return tuple(row._replace(parameters=()) for row in rows)
+
+
+def checkpointed(row: Operation) -> bool:
+    """Whether a row of the head runs once more with a module's layer where all layers are recomputed."""
+    module, _, name = row.name.partition(".")
+    return module.startswith("mtp") and name in CHECKPOINTED
+
+
+def kept_by_checkpoints(head: Iterable[Operation]) -> list[Operation]:
+    """The head with what it keeps where all layers are recomputed: of a module's rows its embedding alone, as the
+    hidden state stands with its layer, whose input it takes the place of."""
+    return [row._replace(saved=()) if checkpointed(row) and "embedding" not in row.name else row for row in head]
 
 
 def _prediction(ctx: Context, head: list[Operation], depth: int) -> list[Operation]:

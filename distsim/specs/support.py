@@ -23,6 +23,8 @@ class Supports(Spec):
     """A word embedding that is the output layer too may be on two pipeline stages."""
     whole_sequence_experts: bool = True
     """Experts go with tensor parallelism without sequence parallelism, whose ranks all hold whole sequences."""
+    lone_experts: bool = True
+    """Tensor parallel ranks may hold experts whole, or in fewer parts, without expert parallelism too."""
     schedules: tuple[str, ...] | None = None
     """Pipeline schedules that it has; None where nobody looked."""
     interleaving: Literal["any", "enough", "multiples", "rounds"] = "any"

@@ -16,6 +16,7 @@ from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies, node_copies_p
 from distsim.last import for_parts_of_last
 from distsim.layers.context_parallel import reads_gathered
 from distsim.layers.ledger import Block, Collective, Operation, Parameter, dropped_by
+from distsim.layers.mtp import checkpointed
 from distsim.layers.names import BRANCHES, COMBINE, DISPATCH, EMBEDDING, INDEXER, ROUTER, SCORE_BIAS, UNUSED
 from distsim.specs.layout import Layout
 from distsim.specs.traffic import Traffic
@@ -68,12 +69,13 @@ def _block_flows(
 
             grid = grid_flows(setup, exchange, operation, count, again)
             flows += grid
+        whole = where(setup.layout.recompute_layers < 0, 1, 0) if checkpointed(operation) else again
         for one in exchanges:
             if one.group == "tp" and grid:
                 continue
             flows += [flow._replace(calls=flow.calls * count) for flow in one.flows]
             if one.forward_again:
-                repeats = again + selected * (1 if one.selective else 0)
+                repeats = whole + selected * (1 if one.selective else 0)
                 flows += [flow.again(flow.calls * repeats) for flow in one.flows]
     return flows
 
