@@ -13,10 +13,12 @@ from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import cast_gradient, mlp, overwrites
 from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS, IDLE, PREACTIVATION
 from distsim.layers.norm import norm
-from distsim.layers.router import ROUTER_BYTES, router, unquantised
+from distsim.layers.router import ROUTER_BYTES, routed_bytes, router, unquantised
 from distsim.layers.tensor_parallel import column_collectives, row_collectives, sequence_gathers
-from distsim.units import FP32_BYTES, INDEX_BYTES
+from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 
+ROW_BYTES = 4
+"""Fused permutes count rows in 32 bits."""
 INDEXED_GRADIENTS = 3
 """Tensors of all copies of tokens that plain torch has while it puts gradients in the experts' order, and while it
 multiplies these by routers' weights and by outputs."""
@@ -89,7 +91,7 @@ def expert_operations(ctx: Context) -> list[Operation]:
     down_input = Tensor("mlp.experts.product", rows * inner, kept, "k s b f")
     sent = routed / local if ctx.kernels.expert_tokens == "all" else routed  # once to a rank, for all of its experts
     exchange = sent / layout.etp * width * act * (layout.ep > 1)
-    gather = routed * width * act * (layout.etp > 1)
+    gather = routed * width * (layout.etp > 1)
     outer = inner * (2 if model.gated else 1)
     weights = Weights(copies=local, group="expert")
     up = linear(ctx, EXPERTS[0], routed, width, outer, dispatched, bias=experts.bias, weights=weights)
@@ -116,7 +118,9 @@ def _exchanges(ctx: Context, exchange: Number, gather: Number, way: Literal["in"
     if ctx.kernels.expert_gathers == "tokens":
         return sent + _region(ctx, way)
     forward, backward = ("all_gather", "reduce_scatter") if way == "in" else ("reduce_scatter", "all_gather")
-    return (*sent, Collective(forward, "etp", gather, "forward"), Collective(backward, "etp", gather, "backward"))
+    each = ctx.activation if way == "in" else routed_bytes(ctx.kernels, ctx.activation)
+    there = Collective(forward, "etp", gather * each, "forward", bytes_each=each)
+    return (*sent, there, there._replace(op=backward, phase="backward"))
 
 
 def _region(ctx: Context, way: Literal["in", "out"]) -> tuple[Collective, ...]:
@@ -173,11 +177,26 @@ def _indices(ctx: Context, routed: Number) -> tuple[Tensor, ...]:
     """
     if ctx.kernels.expert_tokens == "all":
         return ()
+    row_map = Tensor("mlp.experts.row_map", routed, ROW_BYTES, "k s b")
+    if ctx.kernels.expert_map != "copies" and ctx.kernels.expert_order == "around" and ctx.capacity is None:
+        return _of_each_expert(ctx, row_map)
     if ctx.kernels.moe != "eager":
-        return (Tensor("mlp.experts.row_map", routed, 4, "k s b"),)
+        return (row_map,)
     return tuple(
         Tensor(f"mlp.experts.index_{which}", routed, INDEX_BYTES, "k s b") for which in ("order", "inverse", "token")
     )
+
+
+def _of_each_expert(ctx: Context, row_map: Tensor) -> tuple[Tensor, ...]:
+    """Masks with routers' weights, or places, of each token and expert; and what is of each copy besides."""
+    experts = ctx.model.experts
+    assert experts is not None
+    scores = ctx.sharded_tokens * experts.count
+    if ctx.kernels.expert_map == "places":
+        places = Tensor("mlp.experts.places", 2 * scores, ROW_BYTES, "s b 2E")
+        return (places, row_map._replace(elements=2 * row_map.elements))
+    masks = Tensor("mlp.experts.masks", scores, MASK_BYTES + routed_bytes(ctx.kernels, ctx.activation), "s b E")
+    return (masks, row_map._replace(bytes_each=INDEX_BYTES))
 
 
 def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation:

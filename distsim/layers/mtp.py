@@ -54,16 +54,19 @@ def _prediction(ctx: Context, head: list[Operation], depth: int) -> list[Operati
     model, rows = ctx.model, ctx.sharded_tokens
     stream = Tensor("", rows * model.hidden, ctx.precision.stream_bytes, "s b h")
     joined = Tensor(f"{name}.joined", rows * 2 * model.hidden, ctx.activation, "s b 2h")
+    project = linear(
+        ctx, f"{name}.project", ctx.layout.tokens, 2 * model.hidden, model.hidden / ctx.layout.tp, joined,
+        cast_input=True, collectives=(*column_collectives(ctx, width=2 * model.hidden), *_whole_again(ctx)),
+    )  # fmt: skip
+    # the layer's input is a view of what was gathered, of which it keeps all
+    others = stream._replace(name=f"{name}.others", elements=(ctx.layout.tokens - rows) * model.hidden)
     return [
         _lookup(ctx, name, depth),
         norm(ctx, f"{name}.embedding_norm", rows, model.hidden, stream._replace(name=f"{name}.embedding")),
         norm(ctx, f"{name}.hidden_norm", rows, model.hidden, stream._replace(name=f"{name}.hidden")),
-        linear(
-            ctx, f"{name}.project", ctx.layout.tokens, 2 * model.hidden, model.hidden / ctx.layout.tp, joined,
-            cast_input=True, collectives=(*column_collectives(ctx, width=2 * model.hidden), *_whole_again(ctx)),
-        ),
+        project._replace(saved=(*project.saved, others)),
         *(_again(row, name) for row in head),
-    ]  # fmt: skip
+    ]
 
 
 def _whole_again(ctx: Context) -> tuple[Collective, ...]:

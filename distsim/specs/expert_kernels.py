@@ -38,6 +38,13 @@ class ExpertKernels(Spec):
     expert_order: Literal["fused", "around"] = "fused"
     """Tokens are put in the order of experts once on each side by what sends them (DeepEP, HybridEP), or besides by a
     pass before and after an all-to-all, which sends a token to each of its experts."""
+    expert_map: Literal["copies", "scores", "places"] = "copies"
+    """What passes around an all-to-all keep of the order: an index of each copy of a token; for each token and expert
+    whether it goes there, and with what weight (Megatron core's own); or two numbers of 4 bytes for each token and
+    expert (Transformer Engine's, moe_permute_fusion), with one of each copy for either pass behind the exchange."""
+    router_weights: Literal["activations", "fp32"] = "activations"
+    """The format in which routers' weights go to experts, and in which ranks that share experts by tensor parallelism
+    add up what these give (Megatron's moe_router_dtype)."""
     expert_order_alone: Literal["fused", "around"] | None = None
     """The same on a rank that has all experts and sends none of their tokens, where a job asks for another dispatcher
     than its framework's; by default it is the same."""

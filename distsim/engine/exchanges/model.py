@@ -18,6 +18,7 @@ from distsim.layers.context_parallel import reads_gathered
 from distsim.layers.ledger import Block, Collective, Operation, Parameter, dropped_by
 from distsim.layers.mtp import checkpointed
 from distsim.layers.names import BRANCHES, COMBINE, DISPATCH, EMBEDDING, INDEXER, ROUTER, SCORE_BIAS, UNUSED
+from distsim.layers.router import routed_bytes
 from distsim.specs.layout import Layout
 from distsim.specs.traffic import Traffic
 
@@ -129,8 +130,10 @@ def _beside_tokens(setup: Setup, operation: Operation, flow: Flow) -> list[Flow]
             counts = counts._replace(op="all_gather", span=span, bytes_logical=size * span.ranks)
         found.append(counts)
     if gathered and setup.kernels.expert_scale == "before":
-        width = experts.latent or setup.model.hidden
-        found.append(flow._replace(purpose="router weights", bytes_logical=flow.bytes_logical / width, hides=False))
+        act, width = setup.precision.activation_bytes, experts.latent or setup.model.hidden
+        each = routed_bytes(setup.kernels, act)
+        weights = flow._replace(purpose="router weights", dtype=dtype_name(each, setup.precision), hides=False)
+        found.append(weights._replace(bytes_logical=flow.bytes_logical / width / act * each))
     return found
 
 
