@@ -91,6 +91,8 @@ class Run:
         }  # fmt: skip
         if job.get("mtp"):
             options["mtp_num_layers"] = job["mtp"]
+        if "expert_dispatcher" in job:
+            options["moe_token_dispatcher_type"] = job["expert_dispatcher"]
         if "capacity_factor" in job:
             options |= {"moe_expert_capacity_factor": job["capacity_factor"], "moe_pad_expert_input_to_capacity": True}
         stand_ins.per_token[0] = options.get("moe_router_topk", 1)

@@ -145,6 +145,10 @@ for _again in ({}, FULL):
         _step("latents", {"stage": _stage}, gpus=8, pp=2, ep=2, etp=1, mtp=1, **SEQUENCE, global_batch=4, **_again)
 for _model, _etp in itertools.product(("experts", "latents"), (1, 2)):
     _step(_model, {"megatron": WIDE}, gpus=4, ep=2, etp=_etp, **SEQUENCE)
+    for _beside, _again in (({}, {}), ({"megatron": WIDE}, {}), ({}, FULL)):
+        _step(_model, _beside, gpus=4, ep=2, etp=_etp, **SEQUENCE, **_again, expert_dispatcher="allgather")
+    _step(_model, gpus=4, ep=2 * _etp, etp=1, expert_dispatcher="allgather")
+_step("experts", gpus=4, ep=1, etp=2, **SEQUENCE, expert_dispatcher="allgather")
 
 for _model in ("dense", "tied", "biases"):
     for _precision, _zero in itertools.product(("bf16", "bf16-fp32-grads"), (0, 1)):

@@ -8,6 +8,7 @@ from distsim.arrays import Number
 from distsim.formulas.compute import product_flops
 from distsim.layers import capacity
 from distsim.layers.attention import residual
+from distsim.layers.expert_group import both_ways, expert_width, group_rows, held_by_group
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import cast_gradient, mlp, overwrites
@@ -51,13 +52,6 @@ def moe(ctx: Context, source: Tensor) -> list[Operation]:
         entering = [_latent(ctx, "latent_in", source), *_latent_norm(ctx, "latent", ctx.sharded_tokens)]
         routed = [*entering, *routed, _latent(ctx, "latent_out", None)]
     return [router(ctx, source), *routed, *shared, *residual(ctx, "mlp.residual")]
-
-
-def expert_width(ctx: Context) -> int:
-    """Width of what routed experts read and write."""
-    experts = ctx.model.experts
-    assert experts is not None
-    return experts.latent or ctx.model.hidden
 
 
 def _latent(ctx: Context, name: str, source: Tensor | None) -> Operation:
@@ -114,13 +108,15 @@ def expert_operations(ctx: Context) -> list[Operation]:
 
 def _exchanges(ctx: Context, exchange: Number, gather: Number, way: Literal["in", "out"]) -> tuple[Collective, ...]:
     """All-to-alls of expert parallel ranks, and what ranks that share experts do each way."""
+    each = ctx.activation if way == "in" else routed_bytes(ctx.kernels, ctx.activation)
+    forward, backward = ("all_gather", "reduce_scatter") if way == "in" else ("reduce_scatter", "all_gather")
+    if ctx.kernels.expert_gathers == "group":
+        size = group_rows(ctx) * expert_width(ctx) * each
+        return both_ways(Collective(forward, "experts", size, "forward", bytes_each=each), backward)
     sent = tuple(Collective("all_to_all", "ep", exchange, phase) for phase in ("forward", "backward"))
     if ctx.kernels.expert_gathers == "tokens":
         return sent + _region(ctx, way)
-    forward, backward = ("all_gather", "reduce_scatter") if way == "in" else ("reduce_scatter", "all_gather")
-    each = ctx.activation if way == "in" else routed_bytes(ctx.kernels, ctx.activation)
-    there = Collective(forward, "etp", gather * each, "forward", bytes_each=each)
-    return (*sent, there, there._replace(op=backward, phase="backward"))
+    return sent + both_ways(Collective(forward, "etp", gather * each, "forward", bytes_each=each), backward)
 
 
 def _region(ctx: Context, way: Literal["in", "out"]) -> tuple[Collective, ...]:
@@ -148,6 +144,8 @@ def _dispatch(ctx: Context, routed: Number, collectives: tuple[Collective, ...])
         bytes_written=routed * width * act,
         shape=(routed, width),
         saved=_sent(ctx, routed),
+        transient_forward=held_by_group(ctx, "gathered"),
+        transient_backward=held_by_group(ctx, "gathered_gradient"),
         collectives=collectives,
     )
 
@@ -246,7 +244,11 @@ def _combine(ctx: Context, routed: Number, collectives: tuple[Collective, ...]) 
         bytes_written=ctx.sharded_tokens * hidden * act,
         shape=(routed, hidden),
         saved=tuple(saved),
-        transient_backward=_ordered_gradients(ctx, output._replace(name="mlp.experts.output_gradient")),
+        transient_forward=held_by_group(ctx, "summed"),
+        transient_backward=(
+            *held_by_group(ctx, "summed_gradient"),
+            *_ordered_gradients(ctx, output._replace(name="mlp.experts.output_gradient")),
+        ),
         collectives=collectives,
     )
 

@@ -69,7 +69,9 @@ class ExpertKernels(Spec):
     """Routers' weights multiply what experts give, what their second product reads, or what their first one does."""
     expert_output_wide: bool = False
     """Routers' weights multiply fp32 copies of what experts give, one by one in plain torch."""
-    expert_gathers: Literal["copies", "tokens"] = "copies"
+    expert_gathers: Literal["copies", "tokens", "group"] = "copies"
     """Ranks that share experts by tensor parallelism gather what the router sends to these, one copy of a token for
     each of its experts (Megatron's all-to-all dispatcher), or all tokens before they are routed, with those of shared
-    experts, and reduce what experts' ranks add up (torch: a region of DTensors around the block)."""
+    experts, and reduce what experts' ranks add up (torch: a region of DTensors around the block); or a ``group`` of all
+    ranks that have parts of the experts gathers all its tokens, with masks and weights of each expert, and reduces what
+    it adds up (Megatron's allgather dispatcher)."""

@@ -62,7 +62,7 @@ class Supports(Spec):
     """CUDA graphs that switches turn on."""
     expert_overlap: bool = False
     """A switch pairs the forward of one micro-batch with the backward of another, whose exchanges of experts hide."""
-    dispatchers: tuple[Literal["alltoall", "deepep", "hybridep"], ...] = ()
+    dispatchers: tuple[Literal["alltoall", "allgather", "deepep", "hybridep"], ...] = ()
     """What a switch lets send tokens to experts: to each of them, or once to each node and rank that has some; none
     where nobody looked."""
     dp_overlap: bool = False
