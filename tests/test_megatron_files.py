@@ -243,7 +243,7 @@ def test_experts_are_cut_as_layers_are_unless_told_otherwise(
 ) -> None:
     text = MIXTRAL + "--tensor-model-parallel-size 2 --sequence-parallel --nproc_per_node 8\n"
     assert _read(text, "run.sh", tmp_path, capsys)[0]["job"]["etp"] == 2
-    apart = text + "--expert-tensor-parallel-size 1\n"
+    apart = text + "--expert-tensor-parallel-size 1 --expert-model-parallel-size 4\n"
     assert _read(apart, "run.sh", tmp_path, capsys)[0]["job"]["etp"] == 1
 
 

@@ -75,6 +75,8 @@ def test_both_directions_of_a_gathered_norm_are_kept_in_nvfp4(precision: str, co
         ranks, times = (4, copies) if sharded else (1, 1)
         assert kept["attention.input"] == kept["mlp.input"] == 16384 / ranks * each * times
         assert kept["mlp.product"] == 53248 / 4 * each
+    frozen = {**layout, "precision": precision, "framework": "nemo", "lora_rank": 8, "lora_targets": "o"}
+    assert build_stages(_setup(**frozen))  # frozen products keep nothing
 
 
 def test_modules_that_are_told_nothing_copy_for_themselves() -> None:

@@ -49,7 +49,8 @@ def _gathered(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operatio
     found = list(operations)
     for place, (before, one) in enumerate(pairwise(operations), 1):
         gathers = any(c.group == "tp" and c.op == "all_gather" and c.phase == "forward" for c in one.collectives)
-        if before.kind == "norm" and one.kind == "matmul" and gathers and one.saved[0].bytes_each < ctx.activation:
+        narrow = one.kind == "matmul" and one.saved != () and one.saved[0].bytes_each < ctx.activation
+        if before.kind == "norm" and narrow and gathers:
             read, *rest = one.saved
             kept = read.elements * where(layout.tp > 1, 1 + (times - 1) * layout.sequence_parallel, 1)
             found[place] = one._replace(saved=(read._replace(elements=kept), *rest))
