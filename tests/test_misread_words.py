@@ -128,8 +128,6 @@ def test_an_overlap_that_a_yaml_turns_off_is_off(tmp_path: Path, capsys: pytest.
      ("--optimizer sgd", "optimizer", "sgd", ""),
      ("--num-experts 8 --moe-router-topk 2 --moe-token-dispatcher-type alltoall_seq", "ep", 1,
       "--moe-token-dispatcher-type (alltoall_seq)"),
-     ("--num-experts 8 --moe-router-topk 2 --moe-token-dispatcher-type allgather", "expert_dispatcher", "allgather",
-      ""),
      ("--fp16", "precision", "fp16", ""), ("--fp8-format hybrid", "precision", "fp8", ""),
      ("--fp16 --fp8-format hybrid", "precision", "fp8-fp16-grads", ""),
      ("--fp16 --fp8-format hybrid --accumulate-allreduce-grads-in-fp32", "precision", "fp8", ""),
