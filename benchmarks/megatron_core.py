@@ -91,6 +91,8 @@ class Run:
         }  # fmt: skip
         if job.get("mtp"):
             options["mtp_num_layers"] = job["mtp"]
+        if "expert_dispatcher" in job:
+            options["moe_token_dispatcher_type"] = job["expert_dispatcher"]
         if "capacity_factor" in job:
             options |= {"moe_expert_capacity_factor": job["capacity_factor"], "moe_pad_expert_input_to_capacity": True}
         stand_ins.per_token[0] = options.get("moe_router_topk", 1)
@@ -242,13 +244,16 @@ def held_by(case: dict[str, Any]) -> int:
 def main() -> None:
     """Write all recordings."""
     logging.disable(logging.WARNING)
-    found = types.SimpleNamespace(steps=[], states=[], saved=[], held=[])
+    found = types.SimpleNamespace(steps=[], states=[], saved=[], held=[], modules=[])
     for case in cases.STEPS:
         found.steps.append({**case, "calls": calls_of(case)})
     for case in cases.STATES:
         found.states.append({**case, "bytes": states_of(case)})
     for case in cases.SAVED:
         found.saved.append({**case, "layer": saved_by(case, 4) - saved_by(case, 3)})
+    for case in cases.MODULES:
+        trained = {**case, "job": {**case["job"], "mtp": 1}}
+        found.modules.append({**trained, "module": saved_by(trained, 4) - saved_by(case, 4)})
     for case in cases.HELD:
         found.held.append({**case, "held": held_by(case)})
     parts = ["models", *vars(found)]

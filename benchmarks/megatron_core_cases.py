@@ -78,6 +78,7 @@ STEPS: list[dict[str, Any]] = []
 STATES: list[dict[str, Any]] = []
 SAVED: list[dict[str, Any]] = []
 HELD: list[dict[str, Any]] = []
+MODULES: list[dict[str, Any]] = []
 
 
 def _step(model: str, beside: dict[str, Any] | None = None, **job: Any) -> None:
@@ -87,6 +88,8 @@ def _step(model: str, beside: dict[str, Any] | None = None, **job: Any) -> None:
 
 SEQUENCE = {"tp": 2, "sequence_parallel": True}
 FULL = {"recompute": "full"}
+WIDE = {"moe_router_dtype": "fp32"}
+BALANCED = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.01}
 for _model in ("dense", "tied", "biases"):
     for _parallel in (SEQUENCE, {"tp": 2, "sequence_parallel": False}, {"tp": 4, "sequence_parallel": True}, {}):
         _step(_model, gpus=8, **_parallel)
@@ -136,9 +139,16 @@ for _model in ("experts", "latents"):
     _step(_model, gpus=4, ep=2, etp=1, dp_comm_overlap=True)
 _step("experts", gpus=8, cp=2, ep=4, etp=1, **SEQUENCE)
 _step("latents", gpus=4, ep=2, etp=1, mtp=1)
-_step("latents", gpus=4, ep=2, etp=1, mtp=1, **SEQUENCE)
-for _stage in (0, 1):
-    _step("latents", {"stage": _stage}, gpus=8, pp=2, ep=2, etp=1, mtp=1, **SEQUENCE, global_batch=4)
+for _again in ({}, FULL):
+    _step("latents", gpus=4, ep=2, etp=1, mtp=1, **SEQUENCE, **_again)
+    for _stage in (0, 1):
+        _step("latents", {"stage": _stage}, gpus=8, pp=2, ep=2, etp=1, mtp=1, **SEQUENCE, global_batch=4, **_again)
+for _model, _etp in itertools.product(("experts", "latents"), (1, 2)):
+    _step(_model, {"megatron": WIDE}, gpus=4, ep=2, etp=_etp, **SEQUENCE)
+    for _beside, _again in (({}, {}), ({"megatron": WIDE}, {}), ({}, FULL)):
+        _step(_model, _beside, gpus=4, ep=2, etp=_etp, **SEQUENCE, **_again, expert_dispatcher="allgather")
+    _step(_model, gpus=4, ep=2 * _etp, etp=1, expert_dispatcher="allgather")
+_step("experts", gpus=4, ep=1, etp=2, **SEQUENCE, expert_dispatcher="allgather")
 
 for _model in ("dense", "tied", "biases"):
     for _precision, _zero in itertools.product(("bf16", "bf16-fp32-grads"), (0, 1)):
@@ -162,15 +172,17 @@ for _model in ("dense", "tied", "biases"):
     SAVED.append({"model": _model, "job": {"recompute": "full"}})
     SAVED.append({"model": _model, "job": {**SEQUENCE, "gpus": 2, "recompute_modules": "mlp"}})
 SAVED += [{"model": "dense", "job": {**FEWER_KEYS, **again}} for again in ({}, {"recompute_modules": "core_attn"})]
-for _model in ("experts", "latents"):
-    for _fused in (True, False):
-        SAVED.append({"model": _model, "job": {"etp": 1}, "fused": _fused})
-        SAVED.append({"model": _model, "job": {**SEQUENCE, "gpus": 2, "ep": 2, "etp": 1}, "fused": _fused})
+for _model, _loss in (("experts", BALANCED), ("latents", {})):
+    for _fused, _router in itertools.product((True, False), ({}, WIDE)):
+        SAVED.append({"model": _model, "job": {"etp": 1}, "fused": _fused, "megatron": _loss | _router})
     _shared = {**SEQUENCE, "gpus": 2, "ep": 2, "etp": 1}
+    SAVED.append({"model": _model, "job": _shared, "megatron": _loss})
     for _again in ("moe", "core_attn", "layernorm", "layernorm,moe", "moe_act", *_LATENT[_model]):
         _own = {"fused": False} if _again == "moe_act" else {}  # Megatron's own grouped experts never are
-        SAVED.append({"model": _model, **_own, "job": {**_shared, "recompute_modules": _again}})
+        SAVED.append({"model": _model, **_own, "job": {**_shared, "recompute_modules": _again}, "megatron": _loss})
 
+for _again, _shared in itertools.product(({}, FULL), ({"etp": 1}, {**SEQUENCE, "gpus": 2, "ep": 2, "etp": 1})):
+    MODULES.append({"model": "latents", "job": {**_shared, **_again}})
 for _stages, _chunks, _layers, _micro in ((2, 1, 4, 4), (4, 1, 8, 8), (2, 2, 8, 4), (4, 2, 16, 16), (2, 4, 8, 8)):
     for _stage in range(_stages):
         _job = {"gpus": _stages, "pp": _stages, "vpp": _chunks, "zero": 1, "global_batch": _micro}

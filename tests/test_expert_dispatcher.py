@@ -8,6 +8,7 @@ import distsim
 from distsim.engine.advice.faster import advise
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.step import seconds_of, step_of
+from distsim.engine.traffic import comm_of
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 
@@ -31,6 +32,23 @@ def test_tokens_that_go_once_to_each_node_send_as_many_copies_as_nodes_are_chose
     nodes = 4 * (1 - math.comb(96, 8) / math.comb(128, 8))
     assert once / each == pytest.approx(nodes / 8, rel=1e-6)
     assert to_other_nodes() == each
+
+
+def test_gathering_all_tokens_is_cheaper_among_fewer_ranks_than_a_token_has_experts() -> None:
+    """Each rank of four takes the tokens of four, where eight copies of its own tokens leave; of 32, those of 32.
+    tests/oracles/megatron_core.md has the calls."""
+    for ranks in (4, 32):
+        job = {"framework": "megatron-core", "ep": ranks, "expert_imbalance": 1.0}
+        each, all_tokens = (setup(**job, expert_dispatcher=name) for name in ("alltoall", "allgather"))
+        sent = [
+            sum(row.calls * row.bytes_per_call for row in comm_of(one).stages[0] if row.purpose == "expert dispatch")
+            for one in (each, all_tokens)
+        ]
+        assert sent[1] / sent[0] == ranks / 8
+        assert ranks > 4 or seconds_of(all_tokens) < seconds_of(each)
+        assert all_tokens.to_dict()["expert_dispatcher"] == "allgather"
+    with pytest.raises(DistsimError, match="not what its allgather dispatcher does"):
+        setup(framework="megatron-core", expert_dispatcher="allgather", expert_overlap=True)
 
 
 def test_a_recipe_with_one_way_is_told_to_take_the_other() -> None:

@@ -83,6 +83,7 @@ def test_the_table_of_the_docs_is_that_of_the_presets() -> None:
             (name, {"model": "mixtral-8x7b", "tp": 2, "ep": 4, "sequence_parallel": False}, "add --sequence-parallel")
             for name in ("megatron-core", "megatron-lm", "megatron-bridge", "nemo")
         ),
+        ("megatron-core", {"model": "mixtral-8x7b", "tp": 4, "etp": 2}, "use --ep 2 or more, or --etp 4"),
     ],
 )
 def test_one_layout_is_refused_where_the_framework_is_named(framework: str, options: dict[str, Any], told: str) -> None:
@@ -180,8 +181,10 @@ def test_a_search_trains_experts_with_tensor_parallelism_under_sequence_parallel
     for more in ((), ("--framework", "megatron-core")):
         assert run([*words, *more, "--all", "some.csv"]) == 0
         with open("some.csv", encoding="utf-8") as lines:
-            found = {(row["tp"], row["sequence_parallel"]) for row in csv.DictReader(lines)}
+            rows = [*csv.DictReader(lines)]
+        found = {(row["tp"], row["sequence_parallel"]) for row in rows}
         assert {("1", "0"), ("2", "1")} <= found and ("2", "0") not in found
+        assert {row["etp"] == row["tp"] for row in rows if row["ep"] == "1"} == {True}
 
 
 def test_a_search_lets_experts_without_sequence_parallelism_through_that_are_asked_for(

@@ -40,6 +40,8 @@ def changed(framework: Framework, case: dict[str, Any]) -> Framework:
         update["traffic"] = framework.traffic.model_copy(update=sizes)
     kernels = {"loss_exchange": case["loss_exchange"]} if "loss_exchange" in case else {}
     kernels |= {} if case.get("fused", True) else {"activation": "eager"}
+    if case.get("megatron", {}).get("moe_router_dtype"):
+        kernels["router_weights"] = case["megatron"]["moe_router_dtype"]
     update["kernels"] = framework.kernels.model_copy(update=kernels)
     return framework.model_copy(update=update)
 
@@ -90,6 +92,22 @@ def test_states(case: dict[str, Any], tmp_path: Path) -> None:
     assert {name: found[name] for name in case["bytes"]} == pytest.approx(case["bytes"], rel=0.004)
 
 
+def test_states_of_a_precision_aware_optimizer(tmp_path: Path) -> None:
+    """Two moments of 2 bytes and 2 of the 4 of a master copy, and no fp32 gradients for the step: Transformer Engine's
+    FusedAdam, which needs a GPU, as it reads."""
+    job = {"gpus": 4, "zero": 1}
+    plain, aware = (
+        memory_of(setup_of({"model": "dense", "job": {**job, "precision": name}}, tmp_path)).to_dict()["stages"][0]
+        for name in ("bf16", "bf16-precision-aware")
+    )
+    states, others = plain["categories"]["optimizer"], ("parameters", "gradients")
+    assert aware["categories"]["optimizer"] == states / 2
+    assert [aware["categories"][name] for name in others] == [plain["categories"][name] for name in others]
+    (wide,), (narrow,) = ([m["temporaries"] for m in one["moments"] if m["moment"] == "optimizer step"]
+                          for one in (plain, aware))  # fmt: skip
+    assert (wide, narrow) == (states / 12 * 4, 0)
+
+
 @cases("saved")
 def test_saved_by_a_layer(case: dict[str, Any], tmp_path: Path) -> None:
     """But for indices of a few bytes a token; what makes latents' heads again keeps angles and rotated keys, too, which
@@ -106,6 +124,16 @@ def test_held_by_a_stage_at_once(case: dict[str, Any], tmp_path: Path) -> None:
     saved = stage["saved"]
     held = stage["in_flight"] * (saved["layers"] + saved["embedding"]) + saved["head_and_loss"]
     assert held == pytest.approx(case["held"], rel=0.001)
+
+
+@cases("modules")
+def test_saved_by_a_module_of_multi_token_prediction(case: dict[str, Any], tmp_path: Path) -> None:
+    """All that a step keeps with one, less what it keeps without."""
+    totals = []
+    for job in (case["job"], {name: value for name, value in case["job"].items() if name != "mtp"}):
+        stage = memory_of(setup_of({**case, "job": job}, tmp_path)).to_dict()["stages"][0]
+        totals.append(stage["saved"]["total"])
+    assert totals[0] - totals[1] == pytest.approx(case["module"], rel=0.01)
 
 
 @cases("sharded")

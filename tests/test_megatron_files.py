@@ -231,9 +231,10 @@ def test_a_yaml_of_nanotron_is_a_job(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_modules_that_recompute_and_predictions_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = DEEPSEEK.replace("--micro-batch-size 1", "--micro-batch-size 1 --moe-enable-something --nnodes 32 "
-                            "--nproc_per_node 8 --expert-model-parallel-size 16")  # fmt: skip
+                            "--nproc_per_node 8 --expert-model-parallel-size 16 "
+                            "--moe-token-dispatcher-type allgather")  # fmt: skip
     found, told = _read(text, "run.sh", tmp_path, capsys, "--gpu", "h100-sxm")
-    want = {"mtp": 1, "recompute_modules": "mla_up_proj,mlp", "gpus": 256, "ep": 16}
+    want = {"mtp": 1, "recompute_modules": "mla_up_proj,mlp", "gpus": 256, "ep": 16, "expert_dispatcher": "allgather"}
     assert {name: found["job"][name] for name in want} == want
     assert "not read: --moe-enable-something" in told
 
@@ -243,7 +244,7 @@ def test_experts_are_cut_as_layers_are_unless_told_otherwise(
 ) -> None:
     text = MIXTRAL + "--tensor-model-parallel-size 2 --sequence-parallel --nproc_per_node 8\n"
     assert _read(text, "run.sh", tmp_path, capsys)[0]["job"]["etp"] == 2
-    apart = text + "--expert-tensor-parallel-size 1\n"
+    apart = text + "--expert-tensor-parallel-size 1 --expert-model-parallel-size 4\n"
     assert _read(apart, "run.sh", tmp_path, capsys)[0]["job"]["etp"] == 1
 
 

@@ -49,8 +49,34 @@ def test_copies_in_16_bits_are_one_tensor() -> None:
 
 
 def test_a_layer_of_deepseek_v3_in_fp8() -> None:
-    """Router and second latent: a byte each for every element of the hidden state."""
-    assert sum(_kept(_setup()).values()) == 1_491_730_432 + 2 * HIDDEN
+    """Router and second latent: a byte each for every element of the hidden state. Megatron's own permutation keeps a
+    mask and a weight of each of 256 experts, and 4 bytes more of each of eight copies."""
+    assert sum(_kept(_setup()).values()) == 1_491_730_432 + 2 * HIDDEN + 4096 * (256 * 3 + 8 * 4)
+
+
+def test_transformer_engines_permutation_counts_places_of_all_experts() -> None:
+    """row_id_map: two int32 for each token and expert; what sorts chunks, one of each copy either way."""
+    setup = _setup(precision="bf16", framework="megatron-bridge")
+    kept = _kept(_with(setup, expert_order="around"))
+    assert kept["mlp.experts.places"] == 2 * 4 * 4096 * 256
+    assert kept["mlp.experts.row_map"] == 2 * 4 * 4096 * 8
+    assert "mlp.experts.places" not in _kept(setup)  # DeepEP orders tokens at their experts' ranks
+
+
+@pytest.mark.parametrize(("precision", "copies"), [("mxfp8", 1), ("nvfp4", 2)])
+def test_both_directions_of_a_gathered_norm_are_kept_in_nvfp4(precision: str, copies: int) -> None:
+    """A module of norm and product keeps of NVFP4 what it gathered and what its weight gradient reads; products alone
+    keep the latter."""
+    each = {"mxfp8": 33 / 32, "nvfp4": 9 / 16}[precision]
+    layout = {"model": "llama-3.1-405b", "ep": 1, "pp": 1, "tp": 4, "gpus": 64, "global_batch": 64}
+    for sharded in (True, False):
+        block = build_stages(_setup(**layout, precision=precision, sequence_parallel=sharded))[0].blocks[0]
+        kept = {name: size / 4096 for name, size in distinct_saved(block.operations, 0, None).items()}
+        ranks, times = (4, copies) if sharded else (1, 1)
+        assert kept["attention.input"] == kept["mlp.input"] == 16384 / ranks * each * times
+        assert kept["mlp.product"] == 53248 / 4 * each
+    frozen = {**layout, "precision": precision, "framework": "nemo", "lora_rank": 8, "lora_targets": "o"}
+    assert build_stages(_setup(**frozen))  # frozen products keep nothing
 
 
 def test_modules_that_are_told_nothing_copy_for_themselves() -> None:

@@ -120,6 +120,8 @@ def test_settings_that_are_on() -> None:
     assert expert_kernels.fuses_routers(_run("moe_router_fusion=True"))
     assert expert_routing.sends_once(_run("moe_enable_deepep=True"))
     assert expert_routing.sends_each(_run("moe_token_dispatcher_type=alltoall"))
+    assert not expert_routing.gathers_all(_run("moe_token_dispatcher_type=alltoall"))
+    assert expert_routing.gathers_all(_run("--moe-token-dispatcher-type=allgather"))
     assert expert_routing.forced_router(_run("moe_router_force_load_balancing"), "balanced") == "balanced"
     assert expert_routing.forced_router(_run("debug.force_balanced_routing"), "balanced") == "balanced"
     assert loss_notes.predicted_share(_run("dense_seq_output")) == loss_notes.MASKED_SHARE

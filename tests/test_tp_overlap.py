@@ -39,6 +39,19 @@ def test_tiles_can_be_turned_off_and_are_on_where_the_framework_was_fitted_with_
     assert memory_of(off).peak == memory_of(usual).peak
 
 
+@pytest.mark.parametrize(("precision", "gathered"), [("bf16", 2), ("fp8", 1), ("nvfp4", 2)])
+def test_buffers_of_tiles_count_where_they_are_asked_for(precision: str, gathered: int) -> None:
+    """Eight of what is gathered, in 8 bits for products in 8 bits, and four of what is scattered, each of a
+    micro-batch's hidden state."""
+    usual, asked = (
+        memory_of(setup_of(precision=precision, seq=4096, **more)) for more in ({}, {"tp_comm_overlap": True})
+    )
+    held = 4096 * 8192 * (8 * gathered + 4 * 2)
+    assert asked.peak - usual.peak == held
+    apart = {"precision": precision, "seq": 4096, "tp": 16}  # over two NVLink domains
+    assert memory_of(setup_of(**apart, tp_comm_overlap=True)).peak == memory_of(setup_of(**apart)).peak
+
+
 @pytest.mark.parametrize(
     ("more", "why"),
     [

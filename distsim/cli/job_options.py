@@ -85,7 +85,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "expert_dispatcher": (
         str,
-        "what sends tokens to experts: alltoall, deepep, hybridep [default: the framework's recipe]",
+        "what sends tokens to experts: alltoall, allgather, deepep, hybridep [default: the framework's recipe]",
     ),
     "tp_comm_overlap": (
         bool,

@@ -54,6 +54,17 @@ def step_copy_bytes_per_rank(shard_elements: Number, bytes_per_parameter: Number
 
 @formula(
     unit="B",
+    source="NVIDIA/TransformerEngine pytorch/module/base.py, initialize_ub; NVIDIA/Megatron-LM training/initialize.py",
+)
+def tile_buffer_bytes(
+    tokens: Number, hidden: Number, gathers: Number, gathered_bytes: Number, scatters: Number, scattered_bytes: Number
+) -> Number:
+    """Userbuffers of a process: each is as large as the hidden state of a micro-batch's whole sequences."""
+    return tokens * hidden * (gathers * gathered_bytes + scatters * scattered_bytes)
+
+
+@formula(
+    unit="B",
     source="nvidia-smi during one GPT-2 124M job on 20 cards, 48 to 188 multiprocessors (docs/findings/memory.md)",
 )
 def context_bytes(code_bytes: Number, units: Number, unit_bytes: Number, architecture_bytes: Number) -> Number:

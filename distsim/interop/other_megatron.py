@@ -33,7 +33,10 @@ def megatron(told: dict[str, str], stated: Stated) -> None:
     if named in SHARDED:
         told.setdefault("zero", "1")
     other_optimizer(told, named)
-    if f"{stated.of('moe_token_dispatcher_type')}" == "flex":
+    dispatcher = f"{stated.of('moe_token_dispatcher_type')}"
+    if dispatcher == "allgather":
+        told.setdefault("expert_dispatcher", dispatcher)
+    if dispatcher == "flex":
         backend = f"{stated.of('moe_flex_dispatcher_backend') or 'deepep'}".lower()
         told.setdefault("expert_dispatcher", "hybridep" if backend == "hybridep" else "deepep")
     sixteen_beside_narrow(told, stated)

@@ -34,7 +34,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "data_parallel_sharding_strategy": tuple(word for words in STRATEGIES.values() for word in words),
     "fp8_format": ("hybrid", "e4m3"),
     "fp8_recipe": ("delayed", "tensorwise", "mxfp8"),
-    "moe_token_dispatcher_type": ("alltoall", "flex"),
+    "moe_token_dispatcher_type": ("alltoall", "allgather", "flex"),
     "moe_flex_dispatcher_backend": ("deepep", "hybridep"),
     "grad_sync_dtype": ("bf16", "fp32", "bfloat16", "float32", "torch.bfloat16", "torch.float32"),
 }

@@ -77,7 +77,7 @@ class Collective(NamedTuple):
     """Communication of an operation, once per micro-batch; ``bytes_logical`` is the larger of input and output."""
 
     op: str
-    group: Literal["tp", "cp", "ep", "etp"]
+    group: Literal["tp", "cp", "ep", "etp", "experts"]
     bytes_logical: Number
     phase: Literal["forward", "backward"]
     overlaps: str = ""

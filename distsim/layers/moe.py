@@ -8,15 +8,18 @@ from distsim.arrays import Number
 from distsim.formulas.compute import product_flops
 from distsim.layers import capacity
 from distsim.layers.attention import residual
+from distsim.layers.expert_group import both_ways, expert_width, group_rows, held_by_group
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import cast_gradient, mlp, overwrites
 from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS, IDLE, PREACTIVATION
 from distsim.layers.norm import norm
-from distsim.layers.router import ROUTER_BYTES, router, unquantised
+from distsim.layers.router import ROUTER_BYTES, routed_bytes, router, unquantised
 from distsim.layers.tensor_parallel import column_collectives, row_collectives, sequence_gathers
-from distsim.units import FP32_BYTES, INDEX_BYTES
+from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 
+ROW_BYTES = 4
+"""Fused permutes count rows in 32 bits."""
 INDEXED_GRADIENTS = 3
 """Tensors of all copies of tokens that plain torch has while it puts gradients in the experts' order, and while it
 multiplies these by routers' weights and by outputs."""
@@ -51,13 +54,6 @@ def moe(ctx: Context, source: Tensor) -> list[Operation]:
     return [router(ctx, source), *routed, *shared, *residual(ctx, "mlp.residual")]
 
 
-def expert_width(ctx: Context) -> int:
-    """Width of what routed experts read and write."""
-    experts = ctx.model.experts
-    assert experts is not None
-    return experts.latent or ctx.model.hidden
-
-
 def _latent(ctx: Context, name: str, source: Tensor | None) -> Operation:
     """The projection to the routed experts' width, or back; whole on each tensor-parallel rank."""
     hidden, width, tokens = ctx.model.hidden, expert_width(ctx), ctx.sharded_tokens
@@ -89,7 +85,7 @@ def expert_operations(ctx: Context) -> list[Operation]:
     down_input = Tensor("mlp.experts.product", rows * inner, kept, "k s b f")
     sent = routed / local if ctx.kernels.expert_tokens == "all" else routed  # once to a rank, for all of its experts
     exchange = sent / layout.etp * width * act * (layout.ep > 1)
-    gather = routed * width * act * (layout.etp > 1)
+    gather = routed * width * (layout.etp > 1)
     outer = inner * (2 if model.gated else 1)
     weights = Weights(copies=local, group="expert")
     up = linear(ctx, EXPERTS[0], routed, width, outer, dispatched, bias=experts.bias, weights=weights)
@@ -112,11 +108,15 @@ def expert_operations(ctx: Context) -> list[Operation]:
 
 def _exchanges(ctx: Context, exchange: Number, gather: Number, way: Literal["in", "out"]) -> tuple[Collective, ...]:
     """All-to-alls of expert parallel ranks, and what ranks that share experts do each way."""
+    each = ctx.activation if way == "in" else routed_bytes(ctx.kernels, ctx.activation)
+    forward, backward = ("all_gather", "reduce_scatter") if way == "in" else ("reduce_scatter", "all_gather")
+    if ctx.kernels.expert_gathers == "group":
+        size = group_rows(ctx) * expert_width(ctx) * each
+        return both_ways(Collective(forward, "experts", size, "forward", bytes_each=each), backward)
     sent = tuple(Collective("all_to_all", "ep", exchange, phase) for phase in ("forward", "backward"))
     if ctx.kernels.expert_gathers == "tokens":
         return sent + _region(ctx, way)
-    forward, backward = ("all_gather", "reduce_scatter") if way == "in" else ("reduce_scatter", "all_gather")
-    return (*sent, Collective(forward, "etp", gather, "forward"), Collective(backward, "etp", gather, "backward"))
+    return sent + both_ways(Collective(forward, "etp", gather * each, "forward", bytes_each=each), backward)
 
 
 def _region(ctx: Context, way: Literal["in", "out"]) -> tuple[Collective, ...]:
@@ -144,6 +144,8 @@ def _dispatch(ctx: Context, routed: Number, collectives: tuple[Collective, ...])
         bytes_written=routed * width * act,
         shape=(routed, width),
         saved=_sent(ctx, routed),
+        transient_forward=held_by_group(ctx, "gathered"),
+        transient_backward=held_by_group(ctx, "gathered_gradient"),
         collectives=collectives,
     )
 
@@ -173,11 +175,26 @@ def _indices(ctx: Context, routed: Number) -> tuple[Tensor, ...]:
     """
     if ctx.kernels.expert_tokens == "all":
         return ()
+    row_map = Tensor("mlp.experts.row_map", routed, ROW_BYTES, "k s b")
+    if ctx.kernels.expert_map != "copies" and ctx.kernels.expert_order == "around" and ctx.capacity is None:
+        return _of_each_expert(ctx, row_map)
     if ctx.kernels.moe != "eager":
-        return (Tensor("mlp.experts.row_map", routed, 4, "k s b"),)
+        return (row_map,)
     return tuple(
         Tensor(f"mlp.experts.index_{which}", routed, INDEX_BYTES, "k s b") for which in ("order", "inverse", "token")
     )
+
+
+def _of_each_expert(ctx: Context, row_map: Tensor) -> tuple[Tensor, ...]:
+    """Masks with routers' weights, or places, of each token and expert; and what is of each copy besides."""
+    experts = ctx.model.experts
+    assert experts is not None
+    scores = ctx.sharded_tokens * experts.count
+    if ctx.kernels.expert_map == "places":
+        places = Tensor("mlp.experts.places", 2 * scores, ROW_BYTES, "s b 2E")
+        return (places, row_map._replace(elements=2 * row_map.elements))
+    masks = Tensor("mlp.experts.masks", scores, MASK_BYTES + routed_bytes(ctx.kernels, ctx.activation), "s b E")
+    return (masks, row_map._replace(bytes_each=INDEX_BYTES))
 
 
 def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation:
@@ -227,7 +244,11 @@ def _combine(ctx: Context, routed: Number, collectives: tuple[Collective, ...]) 
         bytes_written=ctx.sharded_tokens * hidden * act,
         shape=(routed, hidden),
         saved=tuple(saved),
-        transient_backward=_ordered_gradients(ctx, output._replace(name="mlp.experts.output_gradient")),
+        transient_forward=held_by_group(ctx, "summed"),
+        transient_backward=(
+            *held_by_group(ctx, "summed_gradient"),
+            *_ordered_gradients(ctx, output._replace(name="mlp.experts.output_gradient")),
+        ),
         collectives=collectives,
     )
 

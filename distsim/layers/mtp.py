@@ -18,6 +18,9 @@ from distsim.layers.tensor_parallel import boundary_bytes, column_collectives
 
 SHARED_EMBEDDING = "mtp.embedding.weight"
 """The embedding's copy on the last stage, where that is not the first."""
+CHECKPOINTED = ("embedding_norm", "hidden_norm", "project", "final_norm")
+"""Rows of a module that run once more with its layer where all layers are recomputed (NVIDIA/Megatron-LM
+core/transformer/multi_token_prediction.py: _checkpointed_forward of _proj_and_transformer_layer)."""
 
 
 def predictions(ctx: Context, head: list[Operation]) -> list[Operation]:
@@ -34,21 +37,36 @@ def weightless(rows: Iterable[Operation]) -> tuple[Operation, ...]:
     return tuple(row._replace(parameters=()) for row in rows)
 
 
+def checkpointed(row: Operation) -> bool:
+    """Whether a row of the head runs once more with a module's layer where all layers are recomputed."""
+    module, _, name = row.name.partition(".")
+    return module.startswith("mtp") and name in CHECKPOINTED
+
+
+def kept_by_checkpoints(head: Iterable[Operation]) -> list[Operation]:
+    """The head with what it keeps where all layers are recomputed: of a module's rows its embedding alone, as the
+    hidden state stands with its layer, whose input it takes the place of."""
+    return [row._replace(saved=()) if checkpointed(row) and "embedding" not in row.name else row for row in head]
+
+
 def _prediction(ctx: Context, head: list[Operation], depth: int) -> list[Operation]:
     name = "mtp" if depth == 0 else f"mtp{depth + 1}"
     model, rows = ctx.model, ctx.sharded_tokens
     stream = Tensor("", rows * model.hidden, ctx.precision.stream_bytes, "s b h")
     joined = Tensor(f"{name}.joined", rows * 2 * model.hidden, ctx.activation, "s b 2h")
+    project = linear(
+        ctx, f"{name}.project", ctx.layout.tokens, 2 * model.hidden, model.hidden / ctx.layout.tp, joined,
+        cast_input=True, collectives=(*column_collectives(ctx, width=2 * model.hidden), *_whole_again(ctx)),
+    )  # fmt: skip
+    # the layer's input is a view of what was gathered, of which it keeps all
+    others = stream._replace(name=f"{name}.others", elements=(ctx.layout.tokens - rows) * model.hidden)
     return [
         _lookup(ctx, name, depth),
         norm(ctx, f"{name}.embedding_norm", rows, model.hidden, stream._replace(name=f"{name}.embedding")),
         norm(ctx, f"{name}.hidden_norm", rows, model.hidden, stream._replace(name=f"{name}.hidden")),
-        linear(
-            ctx, f"{name}.project", ctx.layout.tokens, 2 * model.hidden, model.hidden / ctx.layout.tp, joined,
-            cast_input=True, collectives=(*column_collectives(ctx, width=2 * model.hidden), *_whole_again(ctx)),
-        ),
+        project._replace(saved=(*project.saved, others)),
         *(_again(row, name) for row in head),
-    ]  # fmt: skip
+    ]
 
 
 def _whole_again(ctx: Context) -> tuple[Collective, ...]:

@@ -8,7 +8,9 @@ each saves what its own input_quantizer made). A pass over the finished rows of 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
+from distsim.arrays import where
 from distsim.layers.ledger import Context, Operation
 from distsim.layers.names import OWN_INPUT, PROJECTION, SHARED_UP
 
@@ -23,7 +25,7 @@ JOINED = ("delta.project_scalars", "delta.decays_down", "delta.gate_down")
 
 def own_inputs(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
     """The rows of a block, each quantised copy under a name of its own."""
-    operations, wide = tuple(operations), ctx.activation
+    operations, wide = _gathered(ctx, tuple(operations)), ctx.activation
     if ctx.kernels.quantised_inputs == "shared" or ctx.precision.kept_input_bytes >= wide:
         return operations
     passed = (*JOINED, *SPARED) if ctx.kernels.quantised_inputs == "spared" else JOINED
@@ -36,6 +38,22 @@ def own_inputs(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation
                 one = _with_own(one)
             taken.add(one.saved[0].name)
         found.append(one)
+    return tuple(found)
+
+
+def _gathered(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The rows with what products that follow a norm in one module keep of an input that ranks gather."""
+    times, layout = ctx.precision.gathered_copies, ctx.layout
+    if times == 1:
+        return operations
+    found = list(operations)
+    for place, (before, one) in enumerate(pairwise(operations), 1):
+        gathers = any(c.group == "tp" and c.op == "all_gather" and c.phase == "forward" for c in one.collectives)
+        narrow = one.kind == "matmul" and one.saved != () and one.saved[0].bytes_each < ctx.activation
+        if before.kind == "norm" and narrow and gathers:
+            read, *rest = one.saved
+            kept = read.elements * where(layout.tp > 1, 1 + (times - 1) * layout.sequence_parallel, 1)
+            found[place] = one._replace(saved=(read._replace(elements=kept), *rest))
     return tuple(found)
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.names import ROUTER, SCORE_BIAS
+from distsim.specs.kernels import Kernels
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
 ROUTER_BYTES = FP32_BYTES  # routing is done in fp32
+
+
+def routed_bytes(kernels: Kernels, activation: float) -> float:
+    """Bytes of a router's weight as it goes to experts, and of an element that ranks which share these add up."""
+    return FP32_BYTES if kernels.router_weights == "fp32" else activation
 
 
 def unquantised(ctx: Context, source: Tensor) -> Tensor:

@@ -39,6 +39,13 @@ class ExpertKernels(Spec):
     expert_order: Literal["fused", "around"] = "fused"
     """Tokens are put in the order of experts once on each side by what sends them (DeepEP, HybridEP), or besides by a
     pass before and after an all-to-all, which sends a token to each of its experts."""
+    expert_map: Literal["copies", "scores", "places"] = "copies"
+    """What passes around an all-to-all keep of the order: an index of each copy of a token; for each token and expert
+    whether it goes there, and with what weight (Megatron core's own); or two numbers of 4 bytes for each token and
+    expert (Transformer Engine's, moe_permute_fusion), with one of each copy for either pass behind the exchange."""
+    router_weights: Literal["activations", "fp32"] = "activations"
+    """The format in which routers' weights go to experts, and in which ranks that share experts by tensor parallelism
+    add up what these give (Megatron's moe_router_dtype)."""
     expert_order_alone: Literal["fused", "around"] | None = None
     """The same on a rank that has all experts and sends none of their tokens, where a job asks for another dispatcher
     than its framework's; by default it is the same."""
@@ -63,7 +70,9 @@ class ExpertKernels(Spec):
     """Routers' weights multiply what experts give, what their second product reads, or what their first one does."""
     expert_output_wide: bool = False
     """Routers' weights multiply fp32 copies of what experts give, one by one in plain torch."""
-    expert_gathers: Literal["copies", "tokens"] = "copies"
+    expert_gathers: Literal["copies", "tokens", "group"] = "copies"
     """Ranks that share experts by tensor parallelism gather what the router sends to these, one copy of a token for
     each of its experts (Megatron's all-to-all dispatcher), or all tokens before they are routed, with those of shared
-    experts, and reduce what experts' ranks add up (torch: a region of DTensors around the block)."""
+    experts, and reduce what experts' ranks add up (torch: a region of DTensors around the block); or a ``group`` of all
+    ranks that have parts of the experts gathers all its tokens, with masks and weights of each expert, and reduces what
+    it adds up (Megatron's allgather dispatcher)."""

@@ -108,7 +108,7 @@ class Job(Spec):
     """CUDA graphs that the host launches instead of single kernels (specs/framework.py)."""
     expert_overlap: bool | None = None
     """Expert all-to-all overlaps with another micro-batch's computation."""
-    expert_dispatcher: Literal["alltoall", "deepep", "hybridep"] | None = None
+    expert_dispatcher: Literal["alltoall", "allgather", "deepep", "hybridep"] | None = None
     """What sends tokens to the ranks of their experts."""
     tp_comm_overlap: bool | None = None
     """Tensor parallel communication overlaps with matrix products, in tiles or pieces."""

@@ -5,7 +5,7 @@ from typing import Literal
 
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.base import Sourced, later
-from distsim.specs.quantity import Amount, Fraction, MaybePositive, Positive, Share, WireFormat
+from distsim.specs.quantity import Amount, Factor, Fraction, MaybePositive, Positive, Share, WireFormat
 from distsim.units import FP32_BYTES
 
 ComposedCasts = later("composed_casts", "ComposedCasts")
@@ -27,6 +27,9 @@ class Precision(Sourced):
     """Activations and the inputs of matrix products outside of them."""
     matmul_input_bytes: MaybePositive = None
     """What a matrix product keeps of its input (1 under fp8); None means ``activation_bytes``."""
+    gathered_copies: Factor = 1.0
+    """Copies of its quantised input that a module of norm and product keeps where tensor parallel ranks gather it: both
+    directions of NVFP4."""
     residual_bytes: MaybePositive = None
     """The residual stream (4 under autocast); None means ``activation_bytes``."""
     weight_copy_bytes: Amount = 0.0

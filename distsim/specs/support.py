@@ -23,6 +23,8 @@ class Supports(Spec):
     """A word embedding that is the output layer too may be on two pipeline stages."""
     whole_sequence_experts: bool = True
     """Experts go with tensor parallelism without sequence parallelism, whose ranks all hold whole sequences."""
+    lone_experts: bool = True
+    """Tensor parallel ranks may hold experts whole, or in fewer parts, without expert parallelism too."""
     schedules: tuple[str, ...] | None = None
     """Pipeline schedules that it has; None where nobody looked."""
     interleaving: Literal["any", "enough", "multiples", "rounds"] = "any"
@@ -60,7 +62,7 @@ class Supports(Spec):
     """CUDA graphs that switches turn on."""
     expert_overlap: bool = False
     """A switch pairs the forward of one micro-batch with the backward of another, whose exchanges of experts hide."""
-    dispatchers: tuple[Literal["alltoall", "deepep", "hybridep"], ...] = ()
+    dispatchers: tuple[Literal["alltoall", "allgather", "deepep", "hybridep"], ...] = ()
     """What a switch lets send tokens to experts: to each of them, or once to each node and rank that has some; none
     where nobody looked."""
     dp_overlap: bool = False

@@ -101,6 +101,16 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         "whole_sequence_experts",
     ),
     SupportRule(
+        ("ep", "etp"),
+        lambda s, m, y: (m.experts is None) | s.lone_experts | (y.ep > 1) | (y.etp == y.tp),
+        lambda f, s, m, y: (
+            f"{f} does not add up the gradients of experts over the {y.tp} tensor parallel ranks that cut them in "
+            f"{y.etp} without expert parallelism"
+        ),
+        lambda s, m, y: f"use --ep {y.tp // y.etp} or more, or --etp {y.tp}",
+        "lone_experts",
+    ),
+    SupportRule(
         ("schedule",),
         lambda s, m, y: (y.pp == 1) | (s.schedules is None) | _among(y.schedule, s.schedules or ("",)),
         lambda f, s, m, y: f"{f} has no pipeline schedule {y.schedule}",

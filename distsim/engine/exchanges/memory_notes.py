@@ -20,7 +20,8 @@ def with_notes(setup: Setup) -> Setup:
     exchange = stated_exchange(setup)
     waiting = exchange is not None and bool(some(gradients_wait(setup, exchange) | stays_whole(setup)))
     notes = (*setup.notes, *beyond_default(setup), *lacking(setup, timed=False), *filled_experts(setup),
-             *memory_notes(setup.job, setup.layout, exchange, waiting, _by_mode(setup)),
+             *memory_notes(setup.job, setup.layout, exchange, waiting, _by_mode(setup),
+                           setup.framework.traffic.tp_tiles == "fitted"),
              *_apart(setup), *_versions(setup))  # fmt: skip
     return replace(setup, notes=notes)
 

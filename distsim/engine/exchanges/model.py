@@ -16,7 +16,9 @@ from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies, node_copies_p
 from distsim.last import for_parts_of_last
 from distsim.layers.context_parallel import reads_gathered
 from distsim.layers.ledger import Block, Collective, Operation, Parameter, dropped_by
+from distsim.layers.mtp import checkpointed
 from distsim.layers.names import BRANCHES, COMBINE, DISPATCH, EMBEDDING, INDEXER, ROUTER, SCORE_BIAS, UNUSED
+from distsim.layers.router import routed_bytes
 from distsim.specs.layout import Layout
 from distsim.specs.traffic import Traffic
 
@@ -40,6 +42,8 @@ def span_of(layout: Layout, group: str) -> Span:
         return Span("cp", layout.cp, layout.tp, world=layout.gpus)
     if group == "etp":
         return Span("tp", layout.etp, 1, world=layout.gpus)
+    if group == "experts":
+        return Span("ep", layout.ep * layout.etp, 1, world=layout.gpus)
     return Span("ep", layout.ep, layout.etp, world=layout.gpus)
 
 
@@ -68,12 +72,13 @@ def _block_flows(
 
             grid = grid_flows(setup, exchange, operation, count, again)
             flows += grid
+        whole = where(setup.layout.recompute_layers < 0, 1, 0) if checkpointed(operation) else again
         for one in exchanges:
             if one.group == "tp" and grid:
                 continue
             flows += [flow._replace(calls=flow.calls * count) for flow in one.flows]
             if one.forward_again:
-                repeats = again + selected * (1 if one.selective else 0)
+                repeats = whole + selected * (1 if one.selective else 0)
                 flows += [flow.again(flow.calls * repeats) for flow in one.flows]
     return flows
 
@@ -118,6 +123,16 @@ def _beside_tokens(setup: Setup, operation: Operation, flow: Flow) -> list[Flow]
     experts, rules, layout = setup.model.experts, setup.framework.traffic, setup.layout
     if experts is None or operation.name != DISPATCH or not rules.expert_counts or rules.expert_copies == "once":
         return []
+    act, width = setup.precision.activation_bytes, experts.latent or setup.model.hidden
+    each = routed_bytes(setup.kernels, act)
+    weights = flow._replace(
+        purpose="router weights", dtype=dtype_name(each, setup.precision), hides=False,
+        bytes_logical=flow.bytes_logical / width / act * each,
+    )  # fmt: skip
+    if setup.kernels.expert_gathers == "group":  # of each expert, and first whether a token goes there
+        scores = weights._replace(bytes_logical=weights.bytes_logical * experts.count)
+        masks = scores._replace(purpose="expert masks", dtype="bool", bytes_logical=scores.bytes_logical / each)
+        return [masks, scores] if flow.phase == "forward" else [scores]
     gathered, found = rules.expert_counts == "gathered", list[Flow]()
     if flow.phase == "forward" and flow.span.group == "ep" and not (gathered and setup.job.capacity_factor):
         size: Number = experts.count * DTYPE_BYTES["int64"]
@@ -127,8 +142,7 @@ def _beside_tokens(setup: Setup, operation: Operation, flow: Flow) -> list[Flow]
             counts = counts._replace(op="all_gather", span=span, bytes_logical=size * span.ranks)
         found.append(counts)
     if gathered and setup.kernels.expert_scale == "before":
-        width = experts.latent or setup.model.hidden
-        found.append(flow._replace(purpose="router weights", bytes_logical=flow.bytes_logical / width, hides=False))
+        found.append(weights)
     return found
 
 

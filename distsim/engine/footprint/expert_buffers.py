@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, where
 from distsim.engine.figures import Figures
-from distsim.engine.jobs.dispatch import DEEPEP, EACH, HYBRIDEP, dispatcher_named, domains_of, ranks_of, tokens_of
+from distsim.engine.jobs.dispatch import HYBRIDEP, ONCE, dispatcher_named, domains_of, ranks_of, tokens_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.formulas.expert_buffers import TOKEN_BYTES, deepep_buffer_bytes, hybridep_buffer_bytes
@@ -22,7 +22,7 @@ def expert_buffer_bytes(setup: Setup, stage: Stage, figures: Figures) -> Number:
     """Bytes outside of torch's allocator (cudaMalloc, fabric handles and NVSHMEM's heap), on stages with experts."""
     experts, layout = setup.model.experts, setup.layout
     kind = dispatcher_named(setup.job, setup.framework, setup.kernels, setup.cluster)
-    if experts is None or kind == EACH or (isinstance(layout.ep, int) and layout.ep == 1) or not _sends(stage):
+    if experts is None or kind not in ONCE or (isinstance(layout.ep, int) and layout.ep == 1) or not _sends(stage):
         return 0.0
     width, ranks = experts.latent or setup.model.hidden, ranks_of(layout)
     if kind == HYBRIDEP:
@@ -33,7 +33,7 @@ def expert_buffer_bytes(setup: Setup, stage: Stage, figures: Figures) -> Number:
     else:
         near, far = pieces(ranks)
         held = figures.use(
-            f"buffers of {DEEPEP}", deepep_buffer_bytes,
+            f"buffers of {kind}", deepep_buffer_bytes,
             token_bytes=width * maximum(setup.precision.activation_bytes, TOKEN_BYTES), ranks=ranks,
             near_tokens=near, far_tokens=far,
         )  # fmt: skip

@@ -12,6 +12,7 @@ from distsim.engine.jobs.stages import Stage
 from distsim.last import for_parts_of_last
 from distsim.layers.given import Given, given
 from distsim.layers.ledger import Block, Operation, distinct_saved, saved_bytes
+from distsim.layers.mtp import kept_by_checkpoints
 from distsim.layers.names import EXPERT_ACTIVATION, TOWER_KIND
 
 
@@ -109,8 +110,17 @@ def saved_of(setup: Setup, stage: Stage) -> Saved:
             per_layer = where(stage.recomputed_layers(setup.layout) > middle, small, whole)
     shared = given(setup.context()) if stage.layers and not setup.compiled else Given()
     embedding = 0 if stage.embedding is None else saved_bytes(stage.embedding.operations)
-    head = 0 if stage.head is None else saved_bytes(stage.head.operations)
-    return Saved(per_layer, layers, embedding + shared.saved_bytes, head, stays, shared.held_bytes)
+    return Saved(per_layer, layers, embedding + shared.saved_bytes, _of_head(setup, stage), stays, shared.held_bytes)
+
+
+def _of_head(setup: Setup, stage: Stage) -> Number:
+    """Bytes of the head, of whose modules of multi-token prediction a checkpoint keeps less."""
+    if stage.head is None:
+        return 0
+    whole = saved_bytes(stage.head.operations)
+    if not setup.model.mtp_trained:
+        return whole
+    return where(setup.layout.recompute_layers < 0, saved_bytes(kept_by_checkpoints(stage.head.operations)), whole)
 
 
 def kinds_saved_bytes(setup: Setup, stage: Stage) -> list[Number]:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from distsim.specs.model import Model
 
 OPTION = "--expert-dispatcher"
-EACH, DEEPEP, HYBRIDEP = "alltoall", "deepep", "hybridep"
-"""The first sends a token to each of its experts; the others send it once (specs/traffic.py)."""
+EACH, GATHERED, DEEPEP, HYBRIDEP = "alltoall", "allgather", "deepep", "hybridep"
+"""The first sends a token to each of its experts, the second to all ranks that have some; the others send it once
+(specs/traffic.py)."""
+ONCE = (DEEPEP, HYBRIDEP)
 REQUIREMENTS = "deepseek-ai/DeepEP README, requirements: Ampere, Hopper or newer, NVLink for intranode communication"
 QUEUES = (
     "deepseek-ai/DeepEP, branch hybrid-ep, csrc/hybrid_ep/buffer/internode_doca.cu: queues of at most 65,535 entries"
@@ -39,12 +41,13 @@ def with_dispatcher(
         raise DistsimError(f"{OPTION} has no effect: {model.name} has no experts", f"leave {OPTION} out")
     if asked not in framework.supports.dispatchers:
         raise _lacking(asked, framework)
-    if asked != EACH and not can_send_once(chip):
+    if asked in ONCE and not can_send_once(chip):
         told = f"{asked} needs links between GPUs of a node and no older chips than Ampere; {chip.name} lacks that"
         raise DistsimError(told, f"use {OPTION} {EACH}, or leave it out", f"source: {REQUIREMENTS}")
-    copies = "each" if asked == EACH else "once"
+    copies = "once" if asked in ONCE else "each"
     # a search and advice resolve a job again with a framework that sends as asked already: only its kernels are its own
     order = {"expert_order": _order(copies), "expert_order_alone": kernels.expert_order}
+    order |= {"expert_gathers": "group"} if asked == GATHERED else {}
     traffic = framework.traffic.model_copy(update={"expert_copies": copies})
     return framework.model_copy(update={"traffic": traffic}), kernels.model_copy(update=order)
 
@@ -74,7 +77,8 @@ def dispatcher_of(setup: Setup) -> dict[str, str]:
 
 def dispatcher_named(job: Job, framework: Framework, kernels: Kernels, cluster: Cluster) -> str:
     """What sends tokens to experts where these are on several ranks."""
-    return job.expert_dispatcher or (usual_once(cluster) if sends_once(framework, kernels) else EACH)
+    usual = GATHERED if kernels.expert_gathers == "group" else EACH
+    return job.expert_dispatcher or (usual_once(cluster) if sends_once(framework, kernels) else usual)
 
 
 def usual_once(cluster: Cluster) -> str:
@@ -124,7 +128,8 @@ def refuse_long_queues(kind: str, layout: Layout, cluster: Cluster) -> None:
 
 def dispatcher_note(job: Job, layout: Layout) -> str:
     """What a job that states it has to know: where it has no effect."""
-    unread = job.expert_dispatcher is not None and layout.ep == 1
+    shared = job.expert_dispatcher == GATHERED and layout.etp > 1
+    unread = job.expert_dispatcher is not None and layout.ep == 1 and not shared
     return f"{OPTION} {job.expert_dispatcher} has no effect with ep 1" if unread else ""
 
 

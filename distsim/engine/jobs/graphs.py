@@ -108,6 +108,9 @@ def asked_kernels(
                 f"{framework.name} overlaps expert all-to-all with at most one layer of --mtp, not {model.mtp_trained}"
             )
             mend = "use --mtp 1, or leave --expert-overlap out"
+        elif job.expert_dispatcher == "allgather":
+            problem = f"{framework.name} overlaps expert all-to-all, not what its allgather dispatcher does"
+            mend = "leave --expert-overlap or --expert-dispatcher out"
         elif precision.activation_bytes > HALF_BYTES:
             problem = f"{framework.name} overlaps expert all-to-all in bf16 and fp16, not in {precision.name}"
         if problem:

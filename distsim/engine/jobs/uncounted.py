@@ -16,10 +16,12 @@ CONTEXT_MODES = (
 
 
 def memory_notes(
-    job: Job, layout: Layout, exchange: Exchange | None, waiting: bool = False, by_mode: bool = False
-) -> list[str]:
+    job: Job, layout: Layout, exchange: Exchange | None, waiting: bool = False, by_mode: bool = False,
+    tiles: bool = False,
+) -> list[str]:  # fmt: skip
     """A note for each option that a job states and that memory does not depend on; ``waiting`` where gradients do,
-    ``by_mode`` where ranks that trade heads for tokens hold more than those that pass keys on."""
+    ``by_mode`` where ranks that trade heads for tokens hold more than those that pass keys on, ``tiles`` where products
+    that run beside exchanges have buffers for them."""
     held = {
         "expert_imbalance": True,
         "expert_dispatcher": True,  # its buffers
@@ -35,12 +37,13 @@ def memory_notes(
             for name in stated
         ),
         *filter(None, [dispatcher_note(job, layout), loss_note(job, layout), pair_note(job, layout.micro_batch)]),
-        *timed_notes(job, "memory"),
+        *timed_notes(job, "memory", tiles),
     ]
 
 
-def timed_notes(job: Job, counted: str) -> list[str]:
+def timed_notes(job: Job, counted: str, tiles: bool = False) -> list[str]:
     """A note for each option that a job states and that what is ``counted`` does not depend on, only time."""
     held = {"cuda_graphs"} if counted == "memory" and job.cuda_graphs == "iteration" else set()
+    held |= {"tp_comm_overlap"} if tiles else set()
     stated = [name for name in TIMED_ONLY if getattr(job, name) is not None and name not in held]
     return [f"{flag(name, getattr(job, name))} affects time, not {counted}" for name in stated]

@@ -35,6 +35,7 @@ from distsim.formulas.compute import CUT_SHARE, stream_seconds
 from distsim.formulas.traffic import boundary_calls
 from distsim.layers.core_attention import FLASH_BACKWARD
 from distsim.layers.ledger import Block, Operation, dropped_by
+from distsim.layers.mtp import checkpointed
 from distsim.layers.names import COMBINE, EXPERT_ACTIVATION, EXPERTS, HEAD
 
 TENSOR_CORE_MULTIPLE = 8
@@ -54,15 +55,14 @@ cuBLAS), or one after another (modules of Python)."""
 
 def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None = None) -> StageCompute:
     """Fold a stage's ledger into seconds. ``known`` remembers blocks, by their identity, from stage to stage."""
-    chip, found = Chip(setup), StageCompute()
-    known = {} if known is None else known
+    chip, found, known = Chip(setup), StageCompute(), {} if known is None else known
     layout, referred = setup.layout, runs_reference(setup)
-    for block in (stage.embedding, stage.head):
-        if block is not None:
-            for operation in block.operations:
-                forward, backward = operation_sums(setup_of_row(setup, operation.name), chip, operation)
-                found.ends["forward"].add(forward, 1 + (referred and of_reference(operation)))
-                found.ends["backward"].add(backward)
+    for operation in (one for end in (stage.embedding, stage.head) if end is not None for one in end.operations):
+        forward, backward = operation_sums(setup_of_row(setup, operation.name), chip, operation)
+        found.ends["forward"].add(forward, 1 + (referred and of_reference(operation)))
+        found.ends["backward"].add(backward)
+        if checkpointed(operation):
+            found.phases["recompute"].add(forward, where(layout.recompute_layers < 0, 1, 0))
     for phase, sums in found.ends.items():
         found.phases[phase].add(sums)
     for (block, count), again in zip(stage.layers, stage.recomputed(layout), strict=True):

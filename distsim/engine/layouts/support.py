@@ -25,7 +25,7 @@ LIFTED: dict[str, dict[str, Any]] = {
     "zero_group": {"zero_group": True}, "tp": {"tp": True, "copied_kv_heads": True},
     "pp": {"pp": True, "tied_pipeline": True},
     "cp": {"cp": True, "cp_chunks": 1}, "ep": {"ep": True}, "recompute_layers": {"some_layers": True},
-    "sequence_parallel": {"whole_sequence_experts": True},
+    "sequence_parallel": {"whole_sequence_experts": True}, "etp": {"lone_experts": True},
 }  # fmt: skip
 """What a stated bound lifts, where the framework is only the default."""
 

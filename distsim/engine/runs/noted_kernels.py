@@ -47,6 +47,7 @@ TOLD: Told = (
 )
 """What notes may say, and the kernels that it means; the later wins."""
 TOLD_OF_MEGATRON: Told = (
+    (expert_routing.gathers_all, {"expert_gathers": "group"}),
     (compiles_loss, {"loss_kernel": "steps"}),
     (composes_loss, {"loss_kernel": "vocab-parallel"}),
     (composes_rotation, {"rope": "eager"}),

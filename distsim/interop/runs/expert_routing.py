@@ -19,9 +19,10 @@ _BALANCED = re.compile(
 _NATURAL = re.compile(r"\bnatural(?:ly)? rout|\bnot (?:forced to |force[- ])balance", re.IGNORECASE)
 _IN_TURN = re.compile(r"\bround[- ]robin\b", re.IGNORECASE)
 _SENT_ONCE = "(?:(?:moe[-_])?enable[-_])?(?:deep|hybrid)[- ]?ep"
+_GATHERED = "all[- ]?gather dispatcher|(?:moe[-_]token[-_])?dispatcher(?:[-_]type)?[ =:]+all[- ]?gather"
 _SENT_EACH = (
-    "(?:nccl )?all[- ]?to[- ]?all dispatcher|all[- ]?gather dispatcher|"
-    "(?:moe[-_]token[-_])?dispatcher(?:[-_]type)?[ =:]+all[- ]?(?:to[- ]?all|gather)"
+    "(?:nccl )?all[- ]?to[- ]?all dispatcher|(?:moe[-_]token[-_])?dispatcher(?:[-_]type)?[ =:]+all[- ]?to[- ]?all|"
+    + _GATHERED
 )
 _CAPACITY = re.compile(
     r"(?<!not with )(?<!eval[ _-])(?:(?<![a-z0-9])capacity[ _-]factor(?: of)?|(?<![a-z])cf)[ =:]{0,3}"
@@ -51,6 +52,11 @@ def forced_router(run: Run, usual: str) -> str | None:
 def sends_once(run: Run) -> bool:
     """Whether notes name a library that sends a token once to each node or rank, however many experts it has there."""
     return told_of(_SENT_ONCE, run.notes)
+
+
+def gathers_all(run: Run) -> bool:
+    """Whether notes name Megatron's dispatcher that gathers all tokens of ranks with parts of the same experts."""
+    return told_of(_GATHERED, run.notes) and not sends_once(run)
 
 
 def sends_each(run: Run) -> bool:
