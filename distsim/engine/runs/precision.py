@@ -60,7 +60,8 @@ def _unsaid(run: Run, framework: Framework, default: str) -> str:
     chip = preset_of(run)
     formats: list[str] = framework.usual.get("unsaid_precisions", [])
     usual = next((one for one in formats if chip is not None and getattr(chip.peak, one) is not None), None)
-    return usual or (default if _has_bf16(run) else default.replace("bf16", "fp16"))
+    emulated = framework.family == "jax"  # XLA does bf16 in fp32 there, and configurations name no other
+    return usual or (default if emulated or _has_bf16(run) else default.replace("bf16", "fp16"))
 
 
 def _uncast(run: Run, framework: Framework, recipe: str) -> str | None:
