@@ -352,7 +352,8 @@ def test_modules_that_leave(cell: str, modules: tuple[str, ...]) -> None:
 def test_shares_that_leave() -> None:
     assert setup_of(_run(offload="activations (30%)")).offload_share == pytest.approx(0.3)
     assert setup_of(_run(offload="cpu_offloading_num_layers=8")).offload_share == pytest.approx(0.25)
-    assert "all of it assumed to be offloaded" in _replay(offload="optimizer (50%)").assumed
+    half = setup_of(_run(offload="optimizer (50%)"))
+    assert half.offload == ("optimizer",) and half.states_share == half.host_updates == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,11 @@ def test_every_exchange_is_drawn_and_listed(name: str) -> None:
 
 
 def test_an_event_has_the_bytes_of_its_part_of_a_call() -> None:
-    """Gathers of 262 and 405 MB follow one another; the first 54 us had been told to be a whole one, at 7 TB/s."""
+    """Gathers of 524 and 405 MB follow one another; the first 54 us had been told to be a whole one, at 7 TB/s."""
     _, trace = traced("several sizes")
     gathers = [one for one in moving(trace, 0) if one["name"] == "gather parameters"]
-    assert sum(one["args"]["calls"] for one in gathers) == pytest.approx(134)
-    whole = 128 * 404_766_720 + 4 * 262_144_000 + 2 * 262_152_192
+    assert sum(one["args"]["calls"] for one in gathers) == pytest.approx(130)
+    whole = 130 * 404_766_720 + 2 * (524_296_192 - 404_766_720)
     assert sum(one["args"]["bytes"] for one in gathers) == pytest.approx(whole, rel=ROUNDED)
     rates = [one["args"]["bytes"] / one["dur"] for one in gathers]
     assert max(rates) < 1.2 * min(rates)

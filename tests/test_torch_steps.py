@@ -18,11 +18,13 @@ from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.launches import CAST_ISSUE, launches
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.kernels.weights import few_threads, host_bandwidth, optimizer_seconds, weight_work
+from distsim.engine.memory import memory_of
 from distsim.engine.runs.profile import framework_of
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import step_of
 from distsim.engine.steps.breakdown import timing_of
 from distsim.engine.steps.work import OVERLAPPED_SHARE, work_of
+from distsim.engine.traffic import comm_of
 from distsim.formulas.caches import cached_share
 from distsim.formulas.compute import power_limited_share
 from distsim.interop.runs import MissingCell, Run
@@ -96,7 +98,7 @@ def test_offloaded_states_are_updated_at_the_hosts_bandwidth() -> None:
 @pytest.mark.parametrize(("cluster", "sharers"), [("jupiter", 1), ("gb200-nvl72", 2), ("dgx-h100", 8)])
 def test_states_share_the_memory_of_one_host(cluster: str, sharers: int) -> None:
     """A GH200 has a Grace of its own, two GB200 share one, and eight H100 two sockets."""
-    on_gpu = _setup(framework="megatron-bridge", gpu=None, cluster=cluster, gpus=8, zero=1)
+    on_gpu = _setup(framework="nemo", gpu=None, cluster=cluster, gpus=8, zero=1)
     stage = build_stages(on_gpu)[0]
     part = stage, replace(on_gpu, offload=("optimizer",))
     filled = (
@@ -125,6 +127,30 @@ def test_ranks_with_one_thread_do_not_reach_their_share_of_the_host() -> None:
         "llama-3-8b", gpu="h100-sxm", gpus=8, framework="torchtune", zero=3, offload="optimizer,parameters"
     )
     assert any("OMP_NUM_THREADS=3 would make that 2.8 times as fast" in note for note in found.notes)
+
+
+def test_a_thread_of_a_grace_is_no_faster() -> None:
+    on_gpu = _setup(framework="torchtune", gpu="gb200", gpus=8, zero=3)
+    stage = build_stages(on_gpu)[0]
+    seconds = [optimizer_seconds(one, stage) for one in (on_gpu, replace(on_gpu, offload=("optimizer",)))]
+    assert on_gpu.accelerator.pass_bandwidth * seconds[0] / seconds[1] == pytest.approx(27e9)
+
+
+def test_host_and_gpu_update_what_each_holds() -> None:
+    """Megatron's --optimizer-offload-fraction; states that come back (--offload-optimizer-states) the GPU updates."""
+    cells = {"framework": "megatron-core", "zero_stage": 1}
+    returned = {"offload": "optimizer", "notes": "--offload-optimizer-states"}
+    told: list[dict[str, str]] = [{}, {"offload": "optimizer"}, {"offload": "optimizer 0.5"}, returned]
+    none, whole, half, back = (setup_of(_run(**cells, **one)) for one in told)
+    stage = build_stages(none)[0]
+    seconds = [optimizer_seconds(one, stage) for one in (none, whole, half, back)]
+    filled = 2 * seconds[2] - seconds[1]
+    assert 0 < filled < seconds[0] == seconds[3] < seconds[2] < seconds[1]
+    held = [float(memory_of(one).worst.states.optimizer) for one in (none, whole, half, back)]
+    assert held[1] == held[3] == 0 and held[2] == pytest.approx(held[0] / 2)
+    sent = [sum(float(row.bytes_per_call * row.calls) for row in comm_of(one).stages[0] if "host" in row.op)
+            for one in (whole, half, back)]  # fmt: skip
+    assert sent[1] == pytest.approx(sent[0] / 2) and sent[2] == pytest.approx(2 * held[0])
 
 
 @pytest.mark.parametrize(

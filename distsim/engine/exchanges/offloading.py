@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from distsim.arrays import Number, minimum, where
@@ -96,12 +96,28 @@ def _transfers(setup: Setup, exchange: Exchange, stage: Stage, kind: str) -> lis
         weights = _own(setup, stage.parameters, lambda one: weight_bytes(one, precision, setup.tuning))
         return [Transfer("parameters from host", UP, phase, layout.micro_batches, weights) for phase in PASSES]
     trained = _trained(stage)
+    if not setup.host_updates:
+        return _returned(setup, trained)
     gradients = _own(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).gradient_bytes)
-    found = _gradient_transfers(setup, exchange, gradients)
+    found = _gradient_transfers(setup, exchange, gradients * setup.host_updates)
     if "parameters" not in setup.offload:  # else they stay where they are updated
         weights = _own(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).parameter_bytes)
-        found.append(Transfer("parameters from host", UP, "step", 1, weights))
+        found.append(Transfer("parameters from host", UP, "step", 1, weights * setup.host_updates))
     return found
+
+
+def _returned(setup: Setup, trained: Sequence[tuple[Parameter, Number]]) -> list[Transfer]:
+    """States that leave after an update and come back for the next one, beside what is computed between the two."""
+    held = setup.states_share * _held(setup, trained)
+    return [Transfer("states to host", DOWN, "forward", 1, held), Transfer("states from host", UP, "backward", 1, held)]
+
+
+def _held(setup: Setup, trained: Sequence[tuple[Parameter, Number]]) -> Number:
+    """Bytes of the states of what a rank trains."""
+    return _own(
+        setup, trained,
+        lambda one: state_bytes(setup, recipe_of(one, setup.precision, setup.tuning), one) / one.elements,
+    )  # fmt: skip
 
 
 def _gradient_transfers(setup: Setup, exchange: Exchange, size: Number) -> list[Transfer]:
@@ -122,10 +138,7 @@ def _driven(setup: Setup, stage: Stage) -> list[Transfer]:
     if "optimizer" in setup.drives:
         trained = _trained(stage)
         gradients = _own(setup, trained, lambda one: FP32_BYTES)
-        held = _own(
-            setup, trained,
-            lambda one: state_bytes(setup, recipe_of(one, precision, setup.tuning), one) / one.elements,
-        )  # fmt: skip
+        held = _held(setup, trained)
         found += [Transfer("gradients to drives", WRITE, "backward", 1, gradients, "fp32", "last copies"),
                   Transfer("states, gradients from drives", READ, "step", 1, held + gradients, "fp32"),
                   Transfer("states to drives", WRITE, "step", 1, held, "fp32")]  # fmt: skip

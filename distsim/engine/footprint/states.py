@@ -266,9 +266,10 @@ def gradients_in_host(setup: Setup) -> Number:
 def _offload(setup: Setup, sums: dict[str, Number], figures: Figures) -> dict[str, Number]:
     """Take what lives elsewhere off the GPU, and tell how much of each kind that is."""
     moved: dict[str, Number] = {"parameters": 0}
-    leaves: dict[str, Number] = {name: 1 for name in ("parameters", "optimizer") if name in setup.offload}
+    shares = {"parameters": 1.0, "optimizer": setup.states_share}
+    leaves: dict[str, Number] = {name: share for name, share in shares.items() if name in setup.offload}
     if "optimizer" in setup.offload:
-        leaves["gradients"] = where(gradients_in_host(setup), 1, 0)
+        leaves["gradients"] = where(gradients_in_host(setup), setup.host_updates, 0)
     for name, share in leaves.items():
         where_to = "on drives or in host memory" if name in setup.drives else "in host memory"
         moved[name] = figures.use(f"{name} {where_to}", offloaded_bytes, held_bytes=sums[name], leaves=share)

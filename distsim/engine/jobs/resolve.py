@@ -89,7 +89,9 @@ class Setup:
     tower_kernels: Kernels | None = None
     """Those of the layers of a vision tower; None where none is counted."""
     offload_share: float = 1.0
-    """How much of the activations that live in host memory does; only replays have less than all."""
+    """How much of the activations that live in host memory does; only replays have less than all, of these as well:"""
+    states_share: float = 1.0  # of optimizer states there
+    host_updates: float = 1.0  # of what is trained, which the host then updates
     evaluated: float = 0.0
     """Forward passes over a whole batch beside each step of a measured run (engine/runs/evaluation.py)."""
 

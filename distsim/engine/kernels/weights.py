@@ -80,19 +80,21 @@ class _Shared:
 
 def optimizer_seconds(setup: Setup, stage: Stage) -> Number:
     """Traffic of one step at the bandwidth of what takes it: the accelerator, or its share of the host that holds the
-    states; and of buffers of gradients that are set to zero."""
+    states, or beside each other both; and of buffers of gradients that are set to zero."""
     own: Number = setup.accelerator.pass_bandwidth
-    updating: Number = own
-    if "optimizer" in setup.offload:
-        updating = _host_share(setup)
-    filled = stream_seconds(_gradient_bytes(setup, stage), own)
-    return maximum(stream_seconds(_update_bytes(setup, stage), updating), _computing(setup, stage)) + filled
+    moved, away = _update_bytes(setup, stage), setup.host_updates if "optimizer" in setup.offload else 0.0
+    spent: Number = 0.0
+    if away < 1:
+        spent = (1 - away) * maximum(stream_seconds(moved, own), _computing(setup, stage))
+    if away:
+        spent = maximum(spent, stream_seconds(moved * away, _host_share(setup)))
+    return spent + stream_seconds(_gradient_bytes(setup, stage), own)
 
 
 def _computing(setup: Setup, stage: Stage) -> Number:
-    """Seconds that the GPU's units compute one update; nothing where the host does, or no preset states cycles."""
+    """Seconds that the GPU's units compute one update; nothing where no preset states cycles."""
     chip, cycles = setup.accelerator.chip, setup.optimizer.unit_cycles
-    if not cycles or not chip.units or not chip.clock or "optimizer" in setup.offload:
+    if not cycles or not chip.units or not chip.clock:
         return 0.0
     of = _Shared(setup)
     held = ((one.elements * count, one.group) for one, count in stage.held() if one.trains)
@@ -102,12 +104,12 @@ def _computing(setup: Setup, stage: Stage) -> Number:
 
 def _host_share(setup: Setup) -> Number:
     """Bytes per second of host memory at which one rank updates states there: its share of what there is, and no more
-    than its threads reach where several ranks were given so many each. Nobody measured threads of a Grace."""
-    sharers, link = _host_sharers(setup), setup.accelerator.host
-    share, threads = host_bandwidth(link) / sharers, setup.framework.traffic.host_threads
-    if threads is None or (link is not None and link.kind == "c2c"):
+    than its threads reach where several ranks of a node were given so many each."""
+    share, threads = host_bandwidth(setup.accelerator.host) / _host_sharers(setup), setup.framework.traffic.host_threads
+    if threads is None:
         return share
-    return where(sharers > 1, minimum(share, threads * THREAD_BANDWIDTH), share)
+    several = minimum(setup.layout.gpus, setup.cluster.gpus_per_node) > 1
+    return where(several, minimum(share, threads * THREAD_BANDWIDTH), share)
 
 
 def few_threads(setup: Setup) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -31,9 +30,8 @@ from distsim.interop.runs.attention import (
     narrow_attention,
     reads_chosen_keys,
 )
-from distsim.interop.runs.hits import hit
 from distsim.interop.runs.told_software import layers_from
-from distsim.interop.runs.torch_releases import TORCH, names_torch, torch_released
+from distsim.interop.runs.torch_releases import TORCH, in_container, names_torch, torch_released
 from distsim.specs.framework import Framework
 from distsim.specs.loss import Loss
 
@@ -163,13 +161,12 @@ CUDNN_PREFERRED = 2026.2
 """Since when wheels of torch come with a cuDNN that its scaled_dot_product_attention prefers on Hopper and Blackwell:
 2.11's bring 9.19, 2.10's 9.10, where it wants more than 9.15 (metadata of the wheels; huggingface/transformers pull
 request 48163)."""
-_CONTAINER = re.compile(r"\b(?:NGC|nvcr|containers?)\b|\b2[3-9]\.\d\d-py3\b", re.IGNORECASE)
 
 
 def _with_older_cudnn(run: Run, framework: Framework, released: float) -> dict[str, Any]:
     """The attention kernel of a release whose wheels have an older cuDNN than torch prefers; NVIDIA's containers bring
     a newer one."""
-    if released >= CUDNN_PREFERRED or hit(_CONTAINER, run.notes) is not None:
+    if released >= CUDNN_PREFERRED or in_container(run):
         return {}
     older = in_force(framework.earlier, TORCH["2.9"])
     return {name: older[name] for name in ("attention_kernel",) if name in older}

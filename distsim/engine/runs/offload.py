@@ -8,7 +8,14 @@ from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.years import run_year
 from distsim.interop.runs import Run
-from distsim.interop.runs.offloads import layers_offloaded, noted_share, offloaded, offloaded_share, on_drives
+from distsim.interop.runs.offloads import (
+    layers_offloaded,
+    noted_share,
+    offloaded,
+    offloaded_share,
+    on_drives,
+    states_return,
+)
 from distsim.specs.framework import Framework
 
 
@@ -23,15 +30,26 @@ def offload_of(run: Run, framework: Framework) -> str | None:
 
 
 def partly_offloaded(run: Run, setup: Setup) -> Setup:
-    """The setup with the share of activations that the cell or the notes say is offloaded."""
+    """The setup with the share of activations, or else of the optimizer, that the cell or the notes say is
+    offloaded."""
     if "activations" not in setup.offload:
-        return setup
+        return _part_of_states(run, setup) if "optimizer" in setup.offload else setup
     share = noted_share(run)
     if share is None and (layers := layers_offloaded(run)) is not None:
         share = layers / max(setup.stage_layers)
     elif share is None:
         share = offloaded_share(run) or 1.0
     return replace(setup, offload_share=min(share, 1.0))
+
+
+def _part_of_states(run: Run, setup: Setup) -> Setup:
+    """The same of the optimizer. Megatron's --optimizer-offload-fraction leaves the rest to the GPU, which updates it
+    beside the host (NVIDIA/Megatron-LM core/optimizer/cpu_offloading/hybrid_optimizer.py); with
+    --offload-optimizer-states all states leave between updates, none of which the host makes."""
+    if states_return(run):
+        return replace(setup, host_updates=0.0)
+    share = offloaded_share(run) or 1.0
+    return replace(setup, states_share=share, host_updates=share)
 
 
 def to_drives(run: Run, setup: Setup) -> Setup:

@@ -49,6 +49,7 @@ _NOTED_SHARE = re.compile(
     r"\b(?P<percent>\d{1,3}(?:\.\d+)?) ?% of (?:the |its )?activations (?:is |are |were |go(?:es)? )?(?:offloaded|to)",
     re.IGNORECASE,
 )
+_RETURNED = re.compile(r"\boffload[-_]optimizer[-_]states\b", re.IGNORECASE)
 _ALL_OF_IT = 1.0
 
 
@@ -119,6 +120,11 @@ def layers_offloaded(run: Run) -> int | None:
     return int(found["count"] or found["told"]) if found else None
 
 
+def states_return(run: Run) -> bool:
+    """Whether states that live in host memory come back to be updated, by the name of Megatron's option."""
+    return hit(_RETURNED, f"{run.text('offload') or ''}; {run.notes}") is not None
+
+
 def on_drives(run: Run) -> bool:
     """Whether the cell says that what leaves the GPU goes on to NVMe drives."""
     return "nvme" in (run.text("offload") or "").lower()
@@ -126,7 +132,7 @@ def on_drives(run: Run) -> bool:
 
 def assumed_offload(run: Run, drives: bool) -> str:
     """What was taken to be in host memory: where the cell names DeepSpeed's way, which may write to NVMe too, or
-    ``drives`` whose rates nobody knows; and shares of states, of which all are."""
+    ``drives`` whose rates nobody knows."""
     cell = run.text("offload") or ""
     if modules_offloaded(run) and not _MODULE.search(cell.lower()):
         return f"offload {cell!r}: assumed to be of all modules"
@@ -135,5 +141,4 @@ def assumed_offload(run: Run, drives: bool) -> str:
         return "" if drives else f"offload {cell!r}: assumed to go to host memory"
     if _OFFLOADERS[0][0].search(cell.lower()):
         return f"offload {cell!r}: {moved} assumed to go to host memory"
-    states = "optimizer" in (offloaded(run) or "") and (offloaded_share(run) or _ALL_OF_IT) < _ALL_OF_IT
-    return f"offload {cell!r}: all of it assumed to be offloaded" if states else ""
+    return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from distsim.interop.runs.hits import told
+from distsim.interop.runs.hits import hit, told
 from distsim.interop.runs.table import Run
 
 TORCH = {
@@ -14,6 +14,13 @@ TORCH = {
 }  # fmt: skip
 """Release -> year and its part (github.com/pytorch/pytorch/releases; recalled)."""
 _NAMED = re.compile(r"(?<![\w-])(?:py)?torch(?: ?[=v:]+ ?| )v?(\d\.\d+)(?!\d)", re.IGNORECASE)
+_CONTAINER = re.compile(r"\b(?:NGC|nvcr|containers?)\b|\b2[3-9]\.\d\d-py3\b", re.IGNORECASE)
+"""NVIDIA's, whose torch is built with libraries of its own."""
+
+
+def in_container(run: Run) -> bool:
+    """Whether notes say that torch came in a container."""
+    return hit(_CONTAINER, run.notes) is not None
 
 
 def names_torch(run: Run, release: tuple[int, int]) -> bool:
