@@ -96,6 +96,7 @@ _NAMES: dict[str, str] = {
     "expert_dispatcher": "moe-token-dispatcher-type moe-flex-dispatcher-backend moe-enable-deepep dispatcher deepep "
     "expert-parallel-comm-backend",
     "expert_overlap": "overlap-moe-expert-parallel-comm moe-a2a-overlap",
+    "offload_fraction": "optimizer-offload-fraction",
     "capacity_factor": "moe-expert-capacity-factor expert-capacity-factor moe-capacity-factor",
     "clip": "clip-grad grad-clip gradient-clipping gradient-clip-val max-grad-norm",
     "tokens": "num-tokens train-tokens total-tokens max-tokens n-tokens",
@@ -110,8 +111,7 @@ _NAMES: dict[str, str] = {
     "kv_heads": "num-key-value-heads num-kv-heads n-kv-heads num-query-groups n-head-kv group-query-attention "
     "base-num-kv-heads",
     "head_dim": "kv-channels attention-head-dim d-kv",
-    "ffn": "intermediate-size ffn-hidden-size ffn-dim n-inner moe-intermediate-size moe-ffn-hidden-size "
-    "base-mlp-dim",
+    "ffn": "intermediate-size ffn-hidden-size ffn-dim n-inner moe-intermediate-size moe-ffn-hidden-size base-mlp-dim",
     "vocab": "vocab-size padded-vocab-size n-vocab make-vocab-size-divisible-by",
     "context": "max-position-embeddings n-positions n-ctx max-seq-len seq-length",
     "tied_embeddings": "tie-word-embeddings tie-embeddings untie-embeddings-and-output-weights",

@@ -37,6 +37,33 @@ def test_states_leave_only_where_they_are_sharded(framework: str) -> None:
     distsim.memory(**job, zero=1)
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [({}, "--offload-fraction 0.5 has no effect without --offload optimizer"),
+     ({"offload": "activations"}, "--offload-fraction 0.5 has no effect without --offload optimizer"),
+     ({"offload": "optimizer", "framework": "deepspeed", "zero": 1}, "deepspeed: no option is known"),
+     ({"offload": "optimizer", "zero": 3, "offload_to": "nvme"}, "not for drives")],
+)  # fmt: skip
+def test_what_may_be_moved_in_part(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(DistsimError, match=why):
+        distsim.memory(**JOB, **options, offload_fraction=0.5)
+
+
+def test_a_part_of_the_optimizer_is_told_and_searched() -> None:
+    """A search that tries none as well has it where something leaves."""
+    job = {**JOB, "framework": "megatron-core", "zero": 1, "offload_fraction": 0.25}
+    report = distsim.memory(**job, offload="optimizer")
+    assert report.to_dict()["job"]["offload_fraction"] == 0.25
+    whole, none = (distsim.memory(**{**job, "offload_fraction": None}, offload=one) for one in ("optimizer", "none"))
+    between = [float(one.peak) for one in (whole, report, none)]
+    assert between == sorted(between) and between[0] < between[1] < between[2]
+    assert report.node_bytes == pytest.approx(0.25 * whole.node_bytes)
+    stated = {name: job[name] for name in ("model", "gpu", "seq", "gpus", "framework", "offload_fraction")}
+    found = distsim.search(**stated, global_batch=64, offload="none,optimizer")
+    layouts = [one["layout"] for one in found.to_dict()["layouts"]]
+    assert {(one["offload"], one.get("offload_fraction")) for one in layouts} == {("none", None), ("optimizer", 0.25)}
+
+
 def test_what_the_default_framework_does_not_offload_is_noted() -> None:
     for options, told in (({"offload": "activations", "pp": 2}, LAYERS), ({"offload": "optimizer"}, STATES)):
         notes = [note for note in distsim.memory(**JOB, **options).notes if "computed anyway" in note]

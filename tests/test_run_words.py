@@ -353,7 +353,7 @@ def test_shares_that_leave() -> None:
     assert setup_of(_run(offload="activations (30%)")).offload_share == pytest.approx(0.3)
     assert setup_of(_run(offload="cpu_offloading_num_layers=8")).offload_share == pytest.approx(0.25)
     half = setup_of(_run(offload="optimizer (50%)"))
-    assert half.offload == ("optimizer",) and half.states_share == half.host_updates == pytest.approx(0.5)
+    assert half.offload == ("optimizer",) and half.job.offload_fraction == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(

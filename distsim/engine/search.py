@@ -130,6 +130,9 @@ def _tried(job: Job, texts: Mapping[str, str | None]) -> tuple[Job, dict[str, An
     if job.offload_to:  # one that goes there, if any does
         there = (one for one in tried.get("offloads", ()) if goes_to(one, job.offload_to))
         first["offload"] = next(there, first["offload"])
+    if job.offload_fraction:
+        parted = (one for one in tried.get("offloads", ()) if "optimizer" in one)
+        first["offload"] = next(parted, first["offload"])
     return job.model_copy(update=first), tried
 
 

@@ -59,7 +59,7 @@ def zero_traffic(report: TrafficReport) -> list[ZeroTraffic]:
 def _at(report: TrafficReport, zero: int) -> ZeroTraffic:
     setup, job = report.setup, report.setup.job
     fields: dict[str, Any] = {"zero": zero, "zero_group": job.zero_group if zero else None,
-                              "offload": None, "offload_to": None}  # fmt: skip
+                              "offload": None, "offload_to": None, "offload_fraction": None}  # fmt: skip
     stated = [names for names in _CHOICES if getattr(job, names[0]) is not None]
     problem = ""
     for left in _fewest(stated):

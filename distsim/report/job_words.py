@@ -122,8 +122,11 @@ def _listed(modules: str | None) -> str:
 
 def offload_words(setup: Setup) -> list[str]:
     """What leaves the GPU, and where to."""
-    hosts = [kind + (_listed(setup.job.offload_modules) if kind == "activations" else "")
-             for kind in setup.offload if kind not in setup.drives]  # fmt: skip
+    part, told = setup.job.offload_fraction, dict[str, str]()
+    if part is not None and part < 1:
+        told["optimizer"] = f"{part:.0%} of the optimizer"
+    told["activations"] = f"activations{_listed(setup.job.offload_modules)}"
+    hosts = [told.get(kind, kind) for kind in setup.offload if kind not in setup.drives]
     places = ((setup.drives, "on NVMe drives"), (hosts, "in host memory"))
     return [f"{' and '.join(kinds)} {place}" for kinds, place in places if kinds]
 

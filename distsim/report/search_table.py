@@ -79,7 +79,8 @@ def varied(report: SearchReport, one: Choice) -> Row:
     if len(request.precisions) > 1:
         row["precision"] = setup.precision.name
     if len(request.offloads) > 1:
-        row["offload"] = "+".join(setup.offload) or "none"
+        part = setup.job.offload_fraction
+        row["offload"] = "+".join(setup.offload) + (f" {part:.0%}" if part else "") if setup.offload else "none"
     return row
 
 

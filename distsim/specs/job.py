@@ -122,6 +122,8 @@ class Job(Spec):
     """Rank of an optimizer's projected gradients (GaLore, APOLLO)."""
     offload: str | None = None
     offload_to: Literal["cpu", "nvme"] | None = None
+    offload_fraction: Annotated[float | None, Once(Field(gt=0, le=1))] = None
+    """How much of the optimizer ``offload`` moves; the rest stays on the GPU, which updates it beside the host."""
     offload_modules: str | None = None
     """Modules whose saved tensors are all that is offloaded of activations."""
     mtp: Annotated[int | None, Once(Field(ge=0, le=64))] = None

@@ -51,6 +51,8 @@ class Supports(Spec):
     that lives there alone (torchao's) is for a single GPU."""
     offload_zero: ZeroStage = 0
     """The lowest ZeRO stage from which optimizer states leave the GPU."""
+    offload_fraction: bool = False
+    """An option splits the optimizer between host and GPU."""
     offload_layers: Literal["anywhere", "alone", "checkpoints"] = "anywhere"
     """``alone``: activations of whole layers leave it only without pipeline stages and recomputation (those of modules
     go with both); ``checkpoints``: only the inputs of layers that are computed again."""

@@ -105,6 +105,6 @@ def _less_offloading(setup: Setup) -> Iterator[Restored]:
 
 def _meaningless(setup: Setup, rest: tuple[str, ...]) -> dict[str, None]:
     """Options that a job states and must not where only the ``rest`` is offloaded."""
-    gone = {"offload_modules": "activations" not in rest,
+    gone = {"offload_modules": "activations" not in rest, "offload_fraction": "optimizer" not in rest,
             "offload_to": not (set(rest) & set(DRIVEN) if setup.drives else rest)}  # fmt: skip
     return {name: None for name, left in gone.items() if left and getattr(setup.job, name) is not None}

@@ -12,6 +12,7 @@ from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import sharding_group, state_bytes
 from distsim.engine.jobs.drives import drive_rates
 from distsim.engine.jobs.exchange import Exchange
+from distsim.engine.jobs.offloading import host_updates, states_share
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
@@ -96,19 +97,20 @@ def _transfers(setup: Setup, exchange: Exchange, stage: Stage, kind: str) -> lis
         weights = _own(setup, stage.parameters, lambda one: weight_bytes(one, precision, setup.tuning))
         return [Transfer("parameters from host", UP, phase, layout.micro_batches, weights) for phase in PASSES]
     trained = _trained(stage)
-    if not setup.host_updates:
+    share = host_updates(setup)
+    if not share:
         return _returned(setup, trained)
     gradients = _own(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).gradient_bytes)
-    found = _gradient_transfers(setup, exchange, gradients * setup.host_updates)
+    found = _gradient_transfers(setup, exchange, gradients * share)
     if "parameters" not in setup.offload:  # else they stay where they are updated
         weights = _own(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).parameter_bytes)
-        found.append(Transfer("parameters from host", UP, "step", 1, weights * setup.host_updates))
+        found.append(Transfer("parameters from host", UP, "step", 1, weights * share))
     return found
 
 
 def _returned(setup: Setup, trained: Sequence[tuple[Parameter, Number]]) -> list[Transfer]:
     """States that leave after an update and come back for the next one, beside what is computed between the two."""
-    held = setup.states_share * _held(setup, trained)
+    held = states_share(setup) * _held(setup, trained)
     return [Transfer("states to host", DOWN, "forward", 1, held), Transfer("states from host", UP, "backward", 1, held)]
 
 

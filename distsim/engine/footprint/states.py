@@ -15,6 +15,7 @@ from distsim.engine.footprint.low_rank import LOW_RANK, low_rank_bytes, projects
 from distsim.engine.footprint.orthogonalised import orthogonalised
 from distsim.engine.footprint.stored import filling_of, shared_elements
 from distsim.engine.jobs.narrow import NARROW, narrow_weight
+from distsim.engine.jobs.offloading import host_updates, states_share
 from distsim.engine.jobs.reference import copies_weights, in_reference
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
@@ -266,10 +267,10 @@ def gradients_in_host(setup: Setup) -> Number:
 def _offload(setup: Setup, sums: dict[str, Number], figures: Figures) -> dict[str, Number]:
     """Take what lives elsewhere off the GPU, and tell how much of each kind that is."""
     moved: dict[str, Number] = {"parameters": 0}
-    shares = {"parameters": 1.0, "optimizer": setup.states_share}
+    shares = {"parameters": 1.0, "optimizer": states_share(setup)}
     leaves: dict[str, Number] = {name: share for name, share in shares.items() if name in setup.offload}
     if "optimizer" in setup.offload:
-        leaves["gradients"] = where(gradients_in_host(setup), setup.host_updates, 0)
+        leaves["gradients"] = where(gradients_in_host(setup), host_updates(setup), 0)
     for name, share in leaves.items():
         where_to = "on drives or in host memory" if name in setup.drives else "in host memory"
         moved[name] = figures.use(f"{name} {where_to}", offloaded_bytes, held_bytes=sums[name], leaves=share)

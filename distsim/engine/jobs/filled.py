@@ -44,7 +44,7 @@ def fill(job: Job, framework: Framework) -> tuple[dict[str, Any], dict[str, str]
 
 def refuse_options(filled: Mapping[str, Any], framework: Framework) -> None:
     """Options of the contract whose physics is not there yet are refused, never ignored."""
-    refuse_offload(filled)
+    refuse_offload(filled, framework)
     if filled["compile"] and not framework.compiled:
         raise DistsimError(
             f"--compile has no effect with framework {framework.name}: its profile does not state what it fuses",

@@ -1,21 +1,55 @@
-"""What a job may not offload: to no place, what is not sharded, and where chip and host have one memory."""
+"""How much a job offloads, and what it may not: to no place, what is not sharded, and where chip and host have one
+memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.flags import flag
 
+if TYPE_CHECKING:
+    from distsim.engine.jobs.resolve import Setup
+    from distsim.specs.framework import Framework
 
-def refuse_offload(filled: Mapping[str, Any]) -> None:
-    """Raise options of offloading that lack another one."""
+
+def host_updates(setup: Setup) -> float:
+    """How much of what a rank trains its host updates."""
+    return 0.0 if setup.states_return or "optimizer" not in setup.offload else states_share(setup)
+
+
+def states_share(setup: Setup) -> float:
+    """How much of the optimizer's states lives in host memory, where any does."""
+    return setup.job.offload_fraction or 1.0
+
+
+def offload_told(setup: Setup) -> dict[str, Any]:
+    """What leaves the GPU, where it goes and how much of it, as the JSON has it."""
+    told: dict[str, Any] = {"offload": ",".join(setup.offload) or "none"}
+    if setup.offload:
+        told["offload_to"] = "nvme" if setup.drives else "cpu"
+    if setup.job.offload_fraction is not None:
+        told["offload_fraction"] = setup.job.offload_fraction
+    return told
+
+
+def refuse_offload(filled: Mapping[str, Any], framework: Framework) -> None:
+    """Raise options of offloading that lack another one, or what the framework does."""
     if filled["offload_to"] and filled["offload"] == "none":
         raise DistsimError(
             f"--offload-to {filled['offload_to']} has no effect without --offload", "add --offload optimizer"
         )
+    if (part := filled["offload_fraction"]) is not None:
+        if "optimizer" not in filled["offload"]:
+            problem = f"--offload-fraction {part:g} has no effect without --offload optimizer"
+            raise DistsimError(problem, "add --offload optimizer")
+        if filled["framework"] and not framework.supports.offload_fraction:
+            problem = f"{framework.name}: no option is known that splits its optimizer between GPU and host"
+            raise DistsimError(problem, "leave --offload-fraction out, or use --framework megatron-core")
+        if filled["offload_to"] == "nvme":
+            raise DistsimError("--offload-fraction holds for host memory, not for drives", "leave --offload-to out")
     if "parameters" in filled["offload"] and filled["zero"] != 3:
         raise DistsimError(
             f"--offload parameters needs sharded parameters, but --zero is {filled['zero']}", "add --zero 3"

@@ -20,7 +20,7 @@ from distsim.engine.jobs.lacking import refuse_missing_units, refuse_without_tri
 from distsim.engine.jobs.layout import check_capacity, layout_of, needs_replicas, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.modules import modules_of, with_modules
-from distsim.engine.jobs.offloading import kept_where_it_is
+from distsim.engine.jobs.offloading import kept_where_it_is, offload_told
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import (
     as_stored,
@@ -89,9 +89,9 @@ class Setup:
     tower_kernels: Kernels | None = None
     """Those of the layers of a vision tower; None where none is counted."""
     offload_share: float = 1.0
-    """How much of the activations that live in host memory does; only replays have less than all, of these as well:"""
-    states_share: float = 1.0  # of optimizer states there
-    host_updates: float = 1.0  # of what is trained, which the host then updates
+    """How much of the activations that live in host memory does; only replays have less than all."""
+    states_return: bool = False
+    """Optimizer states in host memory come back to be updated; only replays have them do so."""
     evaluated: float = 0.0
     """Forward passes over a whole batch beside each step of a measured run (engine/runs/evaluation.py)."""
 
@@ -166,8 +166,7 @@ class Setup:
             "dp_comm_overlap": self.framework.traffic.overlap_gradients,
             "dropout": self.job.dropout is not False, "precision": self.precision.name,
             "optimizer": self.optimizer.name, **rank_told(self.optimizer),
-            "offload": ",".join(self.offload) or "none",
-            **({"offload_to": "nvme" if self.drives else "cpu"} if self.offload else {}),
+            **offload_told(self),
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning, self._adapter_dropout),
             **asked_of(self.model, layout, self.job), **images_of(self.model), **dispatcher_of(self),
             **({"reference": self.job.reference} if self.job.reference else {}),

@@ -10,6 +10,7 @@ from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.footprint.low_rank import low_rank_elements, projects
 from distsim.engine.footprint.states import element_bytes, in_buckets, sharding_group, states_of
 from distsim.engine.jobs.exchange import exchange_of, gathers, gathers_once
+from distsim.engine.jobs.offloading import host_updates
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes, recipe_of, reduced_in
@@ -82,7 +83,7 @@ def optimizer_seconds(setup: Setup, stage: Stage) -> Number:
     """Traffic of one step at the bandwidth of what takes it: the accelerator, or its share of the host that holds the
     states, or beside each other both; and of buffers of gradients that are set to zero."""
     own: Number = setup.accelerator.pass_bandwidth
-    moved, away = _update_bytes(setup, stage), setup.host_updates if "optimizer" in setup.offload else 0.0
+    moved, away = _update_bytes(setup, stage), host_updates(setup)
     spent: Number = 0.0
     if away < 1:
         spent = (1 - away) * maximum(stream_seconds(moved, own), _computing(setup, stage))

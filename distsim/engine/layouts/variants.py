@@ -64,7 +64,9 @@ def variants(
     own where none are named."""
     for precision, offload in itertools.product(precisions or (job.precision,), offloads or (job.offload,)):
         place = job.offload_to if not offloads or goes_to(offload, job.offload_to) else None
-        one = job.model_copy(update={"precision": precision, "offload": offload, "offload_to": place})
+        part = job.offload_fraction if not offloads or "optimizer" in (offload or "") else None
+        update = {"precision": precision, "offload": offload, "offload_to": place, "offload_fraction": part}
+        one = job.model_copy(update=update)
         base = base_setup(one, gpus, overrides)
         for modules in lists_of_modules(base, bounds):
             own = modules == job.recompute_modules

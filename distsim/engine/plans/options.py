@@ -6,9 +6,10 @@ BOUNDED = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_ba
            "schedule", "sequence_parallel")  # fmt: skip
 """Job options that tell a layout apart, of which several values are tried."""
 JOB = ("seq", "decoder_seq", "sample_tokens", "images", "image_size", "vision", "gpu_power", "framework",
-       "precision", "optimizer", "optimizer_rank", "compile", "offload", "offload_to", "cuda_graphs", "expert_overlap",
-       "expert_dispatcher", "tp_comm_overlap", "dp_comm_overlap", "expert_imbalance", "capacity_factor", "cp_mode",
-       "attention", "dropout", "no_sync", "clip", "loss_parallel", "mtp", "loss", "lora_rank", "lora_targets",
+       "precision", "optimizer", "optimizer_rank", "compile", "offload", "offload_to", "offload_fraction",
+       "cuda_graphs", "expert_overlap", "expert_dispatcher", "tp_comm_overlap", "dp_comm_overlap",
+       "expert_imbalance", "capacity_factor", "cp_mode", "attention", "dropout",
+       "no_sync", "clip", "loss_parallel", "mtp", "loss", "lora_rank", "lora_targets",
        "lora_dropout", "lora_whole", "dora", "quantize", "reference", "recompute_modules", "remat_policy",
        "offload_modules", "mlp_tiles")  # fmt: skip
 """Job options that hold for all layouts."""

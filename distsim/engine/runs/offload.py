@@ -47,9 +47,8 @@ def _part_of_states(run: Run, setup: Setup) -> Setup:
     beside the host (NVIDIA/Megatron-LM core/optimizer/cpu_offloading/hybrid_optimizer.py); with
     --offload-optimizer-states all states leave between updates, none of which the host makes."""
     if states_return(run):
-        return replace(setup, host_updates=0.0)
-    share = offloaded_share(run) or 1.0
-    return replace(setup, states_share=share, host_updates=share)
+        return replace(setup, states_return=True)
+    return replace(setup, job=setup.job.model_copy(update={"offload_fraction": offloaded_share(run)}))
 
 
 def to_drives(run: Run, setup: Setup) -> Setup:
