@@ -239,6 +239,15 @@ def test_modules_that_recompute_and_predictions_are_read(tmp_path: Path, capsys:
     assert "not read: --moe-enable-something" in told
 
 
+def test_a_part_of_the_optimizer_leaves_only_with_its_switch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = MIXTRAL + "--use-distributed-optimizer --nproc_per_node 8 --optimizer-offload-fraction 0.4\n"
+    for more, offload, part in (("--optimizer-cpu-offload", "optimizer", 0.4), ("", "none", None)):
+        job = _read(text.replace("0.4", f"0.4 {more}"), "run.sh", tmp_path, capsys, "--gpu", "h100-sxm")[0]["job"]
+        assert (job["offload"], job.get("offload_fraction")) == (offload, part)
+
+
 def test_experts_are_cut_as_layers_are_unless_told_otherwise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -153,7 +153,8 @@ def _typed(told: Mapping[str, str], kinds: Mapping[str, Any]) -> Iterator[tuple[
         elif kinds.get(name) is bool:
             yield name, True
         else:
-            yield name, int(text) if kinds.get(name) is int else text
+            number = kinds.get(name) if kinds.get(name) in (int, float) else None
+            yield name, number(text) if number is not None else text
 
 
 def _unread(keys: Iterable[str], used: frozenset[str]) -> list[str]:

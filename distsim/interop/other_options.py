@@ -18,7 +18,8 @@ DEGREES = ("tp", "pp", "cp", "ep", "etp", "vpp")
 NUMBERS = ("gpus", *DEGREES, "zero", "seq", "micro_batch", "global_batch", "lora_rank", "mtp")
 """Options that a whole number says by itself."""
 SWITCHES = ("compile", "dora", "tp_comm_overlap")
-WORDS = ("quantize", "optimizer", "recompute", "offload", "lora_targets", "loss", "attention", "precision", "schedule")
+WORDS = ("quantize", "optimizer", "recompute", "offload", "offload_fraction", "lora_targets", "loss", "attention",
+         "precision", "schedule")  # fmt: skip
 TAKEN = (*NUMBERS, *SWITCHES, *WORDS, "vision")
 PLACES = ("cpu", "nvme")
 """Where what is offloaded goes, which configurations state beside or instead of a switch."""
@@ -81,6 +82,8 @@ def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
             told[found.name] = f"{told['offload']},{text}" if together else told.get(found.name, text)
             if value == "nvme":
                 told["offload_to"] = "nvme"
+    if "optimizer" not in told.get("offload", ""):
+        told.pop("offload_fraction", None)
     add_sums(told, stated)
     return told, adapts, steps
 
@@ -162,6 +165,8 @@ def _word(name: str, text: str) -> str | None:
     from distsim.schedules.names import plain
     from distsim.schedules.registry import SCHEDULES
 
+    if name == "offload_fraction":
+        return text if re.fullmatch(r"0?\.\d*[1-9]\d{0,3}", text) else None
     if name == "optimizer":
         return text if re.fullmatch(r"[\w.-]{1,64}", text) and catalog.knows("optimizers", text) else None
     if name == "schedule":
