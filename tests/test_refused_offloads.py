@@ -64,6 +64,13 @@ def test_a_part_of_the_optimizer_is_told_and_searched() -> None:
     assert {(one["offload"], one.get("offload_fraction")) for one in layouts} == {("none", None), ("optimizer", 0.25)}
 
 
+def test_advice_moves_more_of_an_optimizer_that_leaves_in_part() -> None:
+    job = {**JOB, "framework": "megatron-core", "zero": 1, "offload": "optimizer"}
+    for part, more in ((0.6, [0.75, 1.0]), (0.1, [0.25, 0.5, 0.75, 1.0]), (1.0, []), (None, [])):
+        found = changes(distsim.memory(**job, offload_fraction=part).setup)
+        assert [one.shown["offload_fraction"] for one in found if "offload_fraction" in one.shown] == more
+
+
 def test_what_the_default_framework_does_not_offload_is_noted() -> None:
     for options, told in (({"offload": "activations", "pp": 2}, LAYERS), ({"offload": "optimizer"}, STATES)):
         notes = [note for note in distsim.memory(**JOB, **options).notes if "computed anyway" in note]

@@ -36,6 +36,8 @@ SMALL_STATES = ("adamw-8bit", "lion", "adafactor")
 PURE = "pure-bf16"
 USUAL_RANK, USUAL_QUANTIZATION = 16, "nf4"
 """Adapters that are proposed where a framework has no usual ones. Assumed."""
+PARTS = (0.25, 0.5, 0.75, 1.0)
+"""Of an optimizer that a job moves to host memory in part."""
 LARGEST_CP, LARGEST_FACTOR = 16, 1024
 """Context parallel degrees and multiples of other values beyond these are not proposed."""
 
@@ -158,8 +160,10 @@ def _optimizers(setup: Setup) -> Iterator[Change]:
 
 
 def _offloading(setup: Setup) -> Iterator[Change]:
-    """Optimizer states in host memory, sharded parameters with them, and what layers keep for backward; states and
-    parameters on drives, where there are some that software knows of."""
+    """Optimizer states in host memory, more of them where a job moves a part, sharded parameters with them, and what
+    layers keep for backward; states and parameters on drives, where there are some that software knows of."""
+    for step, part in enumerate(part for part in PARTS if (setup.job.offload_fraction or 1) < part):
+        yield Change("offload", step, f"{part:.0%} of the optimizer in host memory", {"offload_fraction": part})
     words = {"optimizer": "optimizer states", "optimizer,parameters": "optimizer states and parameters",
              "activations": "activations"}  # fmt: skip
     for step, kinds in enumerate(words):
