@@ -64,6 +64,19 @@ def test_a_part_of_the_optimizer_is_told_and_searched() -> None:
     assert {(one["offload"], one.get("offload_fraction")) for one in layouts} == {("none", None), ("optimizer", 0.25)}
 
 
+def test_megatrons_optimizer_on_hosts_is_in_fp32() -> None:
+    """Whatever its precision-aware one has otherwise; gradients, pinned in host memory, and parameters go so, too."""
+    job = {**JOB, "framework": "megatron-core", "zero": 1, "precision": "bf16-precision-aware"}
+    narrow, away, half = (distsim.memory(**job, **more) for more in (
+        {}, {"offload": "optimizer"}, {"offload": "optimizer", "offload_fraction": 0.5}))  # fmt: skip
+    elements = float(narrow.worst.states.optimizer) / 6
+    assert float(half.worst.states.optimizer) == pytest.approx(12 * elements / 2)
+    assert away.node_bytes == pytest.approx(8 * 16 * elements)
+    moved = [row for row in distsim.comm(**job, offload="optimizer").stages[0] if "host" in row.op]
+    assert {row.purpose: row.dtype for row in moved} == {"gradients to host": "fp32", "parameters from host": "fp32"}
+    assert [float(row.bytes_per_call) for row in moved] == pytest.approx([4 * elements] * 2)
+
+
 def test_advice_moves_more_of_an_optimizer_that_leaves_in_part() -> None:
     job = {**JOB, "framework": "megatron-core", "zero": 1, "offload": "optimizer"}
     for part, more in ((0.6, [0.75, 1.0]), (0.1, [0.25, 0.5, 0.75, 1.0]), (1.0, []), (None, [])):

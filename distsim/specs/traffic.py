@@ -151,6 +151,9 @@ class Traffic(Spec):
     host_gradients: Literal["step", "each", "summed"] = "step"
     """With the optimizer in host memory, gradients go there once a step; sharded ones with each micro-batch (torch's
     FSDP); or they come back each time to be summed on the GPU (DeepSpeed)."""
+    host_fp32: bool = False
+    """With the optimizer in host memory, all its states are in fp32 whatever the recipe has, on the GPU too what stays
+    there, and so are gradients and parameters on their way."""
     host_threads: Count | None = None
     """Threads with which each of several ranks of a node updates states in host memory; None: all cores, shared.
     torchrun gives each one unless OMP_NUM_THREADS says otherwise (torch/distributed/run.py)."""

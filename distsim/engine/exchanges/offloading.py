@@ -12,7 +12,7 @@ from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import sharding_group, state_bytes
 from distsim.engine.jobs.drives import drive_rates
 from distsim.engine.jobs.exchange import Exchange
-from distsim.engine.jobs.offloading import host_updates, states_share
+from distsim.engine.jobs.offloading import host_updates, in_fp32, states_share
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
@@ -100,11 +100,12 @@ def _transfers(setup: Setup, exchange: Exchange, stage: Stage, kind: str) -> lis
     share = host_updates(setup)
     if not share:
         return _returned(setup, trained)
-    gradients = _own(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).gradient_bytes)
+    wide = FP32_BYTES if in_fp32(setup.framework, setup.offload) else 0
+    gradients = _own(setup, trained, lambda one: wide or recipe_of(one, precision, setup.tuning).gradient_bytes)
     found = _gradient_transfers(setup, exchange, gradients * share)
     if "parameters" not in setup.offload:  # else they stay where they are updated
-        weights = _own(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).parameter_bytes)
-        found.append(Transfer("parameters from host", UP, "step", 1, weights * share))
+        weights = _own(setup, trained, lambda one: wide or recipe_of(one, precision, setup.tuning).parameter_bytes)
+        found.append(Transfer("parameters from host", UP, "step", 1, weights * share, "fp32" if wide else ""))
     return found
 
 
@@ -126,7 +127,8 @@ def _gradient_transfers(setup: Setup, exchange: Exchange, size: Number) -> list[
     """Gradients on their way to an optimizer in host memory: once, or where they are sharded with each reduction, to
     which a sum comes back that is kept there but made on the GPU."""
     times = where(copies_each(setup, exchange), setup.layout.micro_batches, 1)
-    found = [Transfer("gradients to host", DOWN, "backward", times, size, role="copies")]
+    wide = "fp32" if in_fp32(setup.framework, setup.offload) else ""
+    found = [Transfer("gradients to host", DOWN, "backward", times, size, wide, role="copies")]
     if setup.framework.traffic.host_gradients == "summed":
         found.append(Transfer("gradients from host", UP, "backward", times - 1, size, role="copies"))
     return found

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, maximum
 from distsim.engine.figures import Figures
+from distsim.engine.jobs.offloading import host_updates, in_fp32
 from distsim.engine.jobs.resolve import Setup
 
 
@@ -21,13 +22,15 @@ def away(setup: Setup, moved: Mapping[str, Number], elements: Number, trained: N
     """Where the states that left the GPU are, ``moved`` by kind: of ``elements`` parameters of one rank, of which
     ``trained`` train."""
     host, drives = sum(moved.values()), 0
-    beside = "optimizer" in setup.offload and setup.framework.traffic.host_gradients == "summed"
+    summed = "optimizer" in setup.offload and setup.framework.traffic.host_gradients == "summed"
+    beside = summed or in_fp32(setup.framework, setup.offload)
     if not (setup.drives or beside):
         return Away(host, drives)
     from distsim.formulas import drives as forms
 
     if beside and "optimizer" not in setup.drives:
-        host = host + figures.use("fp32 gradients in host memory", forms.wide_gradient_bytes, trained=trained)
+        host = host + figures.use("fp32 gradients in host memory", forms.wide_gradient_bytes,
+                                  trained=trained if summed else trained * host_updates(setup))  # fmt: skip
     if "optimizer" in setup.drives:
         gradients = figures.use("fp32 gradients on drives", forms.wide_gradient_bytes, trained=trained)
         buffers = figures.use("buffers for updating states", forms.swap_buffer_bytes, elements=trained,

@@ -3,21 +3,35 @@ memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.flags import flag
+from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
     from distsim.specs.framework import Framework
+    from distsim.specs.precision import Precision
 
 
 def host_updates(setup: Setup) -> float:
     """How much of what a rank trains its host updates."""
     return 0.0 if setup.states_return or "optimizer" not in setup.offload else states_share(setup)
+
+
+def in_fp32(framework: Framework, offload: Sequence[str]) -> bool:
+    """Whether an optimizer that leaves the GPU has all in fp32."""
+    return "optimizer" in offload and framework.traffic.host_fp32
+
+
+def kept_wide(precision: Precision, framework: Framework, offload: Sequence[str]) -> Precision:
+    """The recipe with the states that an optimizer has where it leaves the GPU."""
+    if not in_fp32(framework, offload) or precision.parameter_bytes >= FP32_BYTES:
+        return precision
+    return precision.model_copy(update={"master_bytes": FP32_BYTES, "state_bytes": FP32_BYTES})
 
 
 def states_share(setup: Setup) -> float:

@@ -20,7 +20,7 @@ from distsim.engine.jobs.lacking import refuse_missing_units, refuse_without_tri
 from distsim.engine.jobs.layout import check_capacity, layout_of, needs_replicas, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.modules import modules_of, with_modules
-from distsim.engine.jobs.offloading import kept_where_it_is, offload_told
+from distsim.engine.jobs.offloading import kept_where_it_is, kept_wide, offload_told
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import (
     as_stored,
@@ -201,6 +201,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     notes += tile_notes(filled, model, layout)
     _refuse_broken(model, layout)
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
+    precision = kept_wide(precision, framework, offload)
     if job.names_framework and not replayed:
         _refuse_unrun(job, filled["loss"], framework, model, layout, offload, accelerator, precision)
     refuse_without_triton(accelerator, job)

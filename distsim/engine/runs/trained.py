@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim import catalog
+from distsim.engine.jobs.offloading import in_fp32
 from distsim.engine.jobs.profile import BY_DEFAULT
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.precision import AUTOCAST, recipe_named
@@ -48,7 +49,7 @@ def trained_whole(run: Run, setup: Setup) -> Setup:
 def with_states(run: Run, setup: Setup) -> Setup:
     """The setup with states of its optimizer in 16 bits, where notes say so and its recipe has wider ones."""
     own, wide = setup.optimizer, setup.precision.state_bytes > STATE_BYTES
-    if not wide or not precision_notes.keeps_16_bit_states(run):
+    if not wide or in_fp32(setup.framework, setup.offload) or not precision_notes.keeps_16_bit_states(run):
         return setup
     states = tuple(
         one.model_copy(update={"bytes_per_element": STATE_BYTES})
