@@ -36,8 +36,8 @@ THREAD_BANDWIDTH = 27e9
 """The same of one thread, of x86 and of Grace. Chosen: torchtune's full fine-tuning of Llama 3.1 70B on eight A100 with
 everything offloaded (its README) leaves 9 s for 14 bytes of each of 8.8e9 parameters a rank, from 21 to 3% too fast.
 Runs that it was not chosen by: ms-swift under Megatron, Qwen2.5 72B on eight A800 from 17 to 7% too fast and Qwen3 30B
-on four from 37% too fast to 3% too slow; Megatron-Bridge, Nemotron 3 Super on 16 GB200, H100 and B300 from 41 to 63%
-too fast to 27 to 31%."""
+on four from 37% too fast to 1% too slow; Megatron-Bridge, Nemotron 3 Super on 16 GB200, H100 and B300 from 41 to 63%
+too fast to 20 to 27%."""
 CUT_SHARE = 0.8
 """Rate of a loss that never has its logits in memory (Cut Cross Entropy) over that of the output layer's products:
 8,192 tokens of Gemma 2 2B take 46 and 89 ms on an A100, logits computed again in backward but for those that hardly
