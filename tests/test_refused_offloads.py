@@ -75,6 +75,8 @@ def test_megatrons_optimizer_on_hosts_is_in_fp32() -> None:
     moved = [row for row in distsim.comm(**job, offload="optimizer").stages[0] if "host" in row.op]
     assert {row.purpose: row.dtype for row in moved} == {"gradients to host": "fp32", "parameters from host": "fp32"}
     assert [float(row.bytes_per_call) for row in moved] == pytest.approx([4 * elements] * 2)
+    unnamed = distsim.memory(**{**job, "framework": None, "precision": "bf16"}, offload="optimizer")
+    assert unnamed.node_bytes == pytest.approx(8 * 12 * elements)
 
 
 def test_advice_moves_more_of_an_optimizer_that_leaves_in_part() -> None:

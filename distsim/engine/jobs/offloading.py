@@ -3,7 +3,7 @@ memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distsim.errors import DistsimError
@@ -22,9 +22,17 @@ def host_updates(setup: Setup) -> float:
     return 0.0 if setup.states_return or "optimizer" not in setup.offload else states_share(setup)
 
 
-def in_fp32(framework: Framework, offload: Sequence[str]) -> bool:
+def in_fp32(framework: Framework, offload: Collection[str]) -> bool:
     """Whether an optimizer that leaves the GPU has all in fp32."""
     return "optimizer" in offload and framework.traffic.host_fp32
+
+
+def unless_named(framework: Framework, offload: str, named: bool) -> Framework:
+    """The profile without what its own optimizer does in host memory, where nobody ``named`` it: states and what is
+    sent are then the recipe's, as ZeRO-Offload has them (arXiv:2101.06840)."""
+    if named or not in_fp32(framework, offload):
+        return framework
+    return framework.model_copy(update={"traffic": framework.traffic.model_copy(update={"host_fp32": False})})
 
 
 def kept_wide(precision: Precision, framework: Framework, offload: Sequence[str]) -> Precision:
