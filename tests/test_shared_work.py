@@ -195,15 +195,21 @@ def test_a_brief_search_has_the_same_best(model: str, gpus: int) -> None:
     assert (brief.evaluated, brief.feasible) == (whole.evaluated, whole.feasible)
 
 
-def test_no_group_is_timed_of_which_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for the first, in a search that asks for the best alone; it counts what one that times all counts."""
-    timed: list[int] = []
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Pipeline stages of each group that a search times, as it goes."""
+    found: list[int] = []
 
     def counted(group: Group, *known: Any) -> Any:
-        timed.append(group.setup.layout.pp)
+        found.append(group.setup.layout.pp)
         return fold(group, *known)
 
     monkeypatch.setattr(folds, "fold", counted)
+    return found
+
+
+def test_no_group_is_timed_of_which_nothing_fits(timed: list[int]) -> None:
+    """But for the first, in a search that asks for the best alone; it counts what one that times all counts."""
     job, bounds = Job(model="mixtral-8x7b", gpu="h100-sxm", global_batch=512), parse_bounds({"tp": "1..4"}, [])
     whole, every = search(Request(job, (16,), bounds)), timed.copy()
     timed.clear()
@@ -212,15 +218,8 @@ def test_no_group_is_timed_of_which_nothing_fits(monkeypatch: pytest.MonkeyPatch
     assert brief.best[0].options == whole.best[0].options and timed[0] == 1 and 1 < len(timed) < len(every)
 
 
-def test_of_a_search_in_which_nothing_fits_only_the_nearest_misses_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_search_in_which_nothing_fits_only_the_nearest_misses_are_timed(timed: list[int]) -> None:
     """With the same answer as where all layouts are, as somebody looks at each of them; many tie in memory."""
-    timed: list[int] = []
-
-    def counted(group: Group, *known: Any) -> Any:
-        timed.append(group.setup.layout.pp)
-        return fold(group, *known)
-
-    monkeypatch.setattr(folds, "fold", counted)
     job, bounds = Job(model="llama-3.1-405b", gpu="h100-sxm", global_batch=64), parse_bounds({"recompute": "none"}, [])
     request = Request(job, (16,), bounds)
     whole = search(request, every=lambda block: None)

@@ -3,7 +3,7 @@ memory."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim.errors import DistsimError
@@ -27,19 +27,18 @@ def in_fp32(framework: Framework, offload: Collection[str]) -> bool:
     return "optimizer" in offload and framework.traffic.host_fp32
 
 
-def unless_named(framework: Framework, offload: str, named: bool) -> Framework:
-    """The profile without what its own optimizer does in host memory, where nobody ``named`` it: states and what is
-    sent are then the recipe's, as ZeRO-Offload has them (arXiv:2101.06840)."""
-    if named or not in_fp32(framework, offload):
-        return framework
-    return framework.model_copy(update={"traffic": framework.traffic.model_copy(update={"host_fp32": False})})
-
-
-def kept_wide(precision: Precision, framework: Framework, offload: Sequence[str]) -> Precision:
-    """The recipe with the states that an optimizer has where it leaves the GPU."""
-    if not in_fp32(framework, offload) or precision.parameter_bytes >= FP32_BYTES:
-        return precision
-    return precision.model_copy(update={"master_bytes": FP32_BYTES, "state_bytes": FP32_BYTES})
+def on_host(
+    framework: Framework, precision: Precision, offload: Collection[str], named: bool
+) -> tuple[Framework, Precision]:
+    """The profile and the recipe as they are with an optimizer in host memory. Where nobody ``named`` the software,
+    states and what is sent stay the recipe's, as ZeRO-Offload has them (arXiv:2101.06840)."""
+    if not in_fp32(framework, offload):
+        return framework, precision
+    if not named:
+        traffic = framework.traffic.model_copy(update={"host_fp32": False})
+        return framework.model_copy(update={"traffic": traffic}), precision
+    wide = {"master_bytes": FP32_BYTES, "state_bytes": FP32_BYTES}
+    return framework, precision if precision.parameter_bytes >= FP32_BYTES else precision.model_copy(update=wide)
 
 
 def states_share(setup: Setup) -> float:

@@ -20,7 +20,7 @@ from distsim.engine.jobs.lacking import refuse_missing_units, refuse_without_tri
 from distsim.engine.jobs.layout import check_capacity, layout_of, needs_replicas, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.modules import modules_of, with_modules
-from distsim.engine.jobs.offloading import kept_where_it_is, kept_wide, offload_told, unless_named
+from distsim.engine.jobs.offloading import kept_where_it_is, offload_told, on_host
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import (
     as_stored,
@@ -188,7 +188,6 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     policy = settle_policy(filled, origins, framework)
     refuse_options(filled, framework)
     framework = whole_weights(filled, framework, job.names_framework and not replayed)
-    framework = unless_named(framework, filled["offload"], job.names_framework or replayed)
     model, model_notes = _network(job, filled, origins, framework, replayed)
     accelerator, cluster, limit_notes = hardware(filled, given)
     kept_where_it_is(filled, origins, accelerator)
@@ -202,7 +201,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     notes += tile_notes(filled, model, layout)
     _refuse_broken(model, layout)
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
-    precision = kept_wide(precision, framework, offload)
+    framework, precision = on_host(framework, precision, offload, job.names_framework or replayed)
     if job.names_framework and not replayed:
         _refuse_unrun(job, filled["loss"], framework, model, layout, offload, accelerator, precision)
     refuse_without_triton(accelerator, job)
