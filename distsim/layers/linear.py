@@ -76,6 +76,9 @@ def linear(
     if kept_input is not None and cast_input and ctx.precision.autocast and not casts_narrow(ctx):
         kept_input = kept_input._replace(elements=kept_input.elements * modules, name=f"{name}{INPUT_CAST}")
     saved = [] if kept_input is None else [kept_input]
+    if kept_input is not None and cast_input and ctx.kernels.input_copies:
+        more = (modules - 1) * (ctx.layout.tp > 1) * (1 - ctx.layout.sequence_parallel)  # the first is in its place
+        saved.append(kept_input._replace(elements=kept_input.elements * more, name=f"{name}.input_copies"))
     if ctx.precision.autocast:
         saved.append(weight_cast(name, size, ctx.activation))
     return product_row(name, size, ctx.activation, saved, parameters, collectives)

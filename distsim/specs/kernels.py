@@ -295,3 +295,5 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     regather_input: bool = True
     """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in
     backward (Megatron), instead of keeping the gathered input (torch DTensor)."""
+    input_copies: bool = False
+    """Without it each such module reads, and keeps, a copy of its own of what its ranks share (Paddle)."""

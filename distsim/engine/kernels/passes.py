@@ -203,6 +203,12 @@ def bias_sums(setup: Setup, operation: Operation) -> int:
 
 
 def input_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Copies and casts of what a product reads, forward; backward those of the gradients, and sums of these."""
+    (first, second), (copied, given) = _cast_bytes(setup, operation), _edge_bytes(setup, operation)
+    return first + copied, second + given
+
+
+def _cast_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Casts of what autocast finds in fp32 before a product, forward; backward those of the gradients, and the sum of
     the gradients of separate modules, which there is without autocast, too."""
     if fuses_neighbours(setup):
@@ -218,6 +224,16 @@ def input_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     tokens, _, inner, copies = operation.shape
     sums = SUMMED * FP32_BYTES * maximum(cast - tokens * inner * copies, 0.0)
     return cast * each, cast * each + sums
+
+
+def _edge_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Copies where a tensor parallel region begins, of what each module reads, and backward of the gradient that its
+    last product gets, without sequence parallelism."""
+    if not setup.kernels.input_copies:
+        return 0.0, 0.0
+    reduced = [one for one in operation.collectives if one.group == "tp" and one.op == "all_reduce"]
+    forward = sum(one.bytes_logical * one.matrices for one in reduced if one.phase == "backward")
+    return 2 * forward, sum(2 * one.bytes_logical for one in reduced if one.phase == "forward")
 
 
 def matrices(setup: Setup, operation: Operation) -> int:

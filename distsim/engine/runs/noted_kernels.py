@@ -19,7 +19,7 @@ from distsim.interop.runs import (
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs.adapter_notes import mlp_in_one
 from distsim.interop.runs.attention import masks_densely
-from distsim.interop.runs.fusions import compiles_loss, composes_loss, composes_rotation
+from distsim.interop.runs.fusions import compiles_loss, composes_loss, composes_rotation, fuses_norms, fuses_rotation
 from distsim.interop.runs.own_modules import (
     multiplies_by_einsum,
     rotates_pairs,
@@ -74,6 +74,8 @@ TOLD_OF_PLAIN_TORCH: Told = (
 """What notes may say of modules of elementary operations, of which a compiler makes kernels."""
 TOLD_OF_EXPERTS: Told = ((expert_kernels.loops_experts, {"expert_products": "modules"}),)
 TOLD_OF_TORCH: Told = (
+    (fuses_norms, {"norm": "fused"}),
+    (fuses_rotation, {"rope": "fused"}),
     (mixer_notes.computes_delta_in_torch, {"delta_rule": "torch"}),
     (mixer_notes.compiles_streams, {"streams": "fused"}),
     (mlp_in_one, {"activation": "fused", "activation_overwrites": True}),

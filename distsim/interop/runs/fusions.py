@@ -1,4 +1,4 @@
-"""Which of Megatron's fusions the notes of a measured run say were on or off."""
+"""Which fusions the notes of a measured run say were on or off."""
 
 from __future__ import annotations
 
@@ -57,3 +57,19 @@ def composes_rotation(run: Run) -> bool:
     """Whether notes say that no fused kernel rotates queries and keys, as in Megatron's TransformerConfig unless a
     recipe or provider turns apply_rope_fusion on."""
     return hit(_ROTATES_PLAINLY, run.notes) is not None
+
+
+def fuses_norms(run: Run) -> bool:
+    """Whether notes tell of one kernel for an RMSNorm, where the software composes it unless asked."""
+    return hit(_NORMS_FUSED, run.notes.lower()) is not None
+
+
+_NORMS_FUSED = re.compile(affirmed(r"fused rms[-_ ]?norms?"))
+
+
+def fuses_rotation(run: Run) -> bool:
+    """Whether notes tell of one kernel that rotates queries and keys, where the software composes it unless asked."""
+    return hit(_ROTATION_FUSED, run.notes.lower()) is not None
+
+
+_ROTATION_FUSED = re.compile(affirmed(r"fused (?:rms[-_ ]?norms? and )?(?:rope|rotary|rotation)"))

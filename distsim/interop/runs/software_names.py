@@ -19,6 +19,7 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"torchtitan", "torchtitan", ""),
         (r"(?:bio)?nemo(?!tron)", "nemo", ""),
         (r"megatron|mcore|simumax|primus|fast-?llm", _MEGATRON, ""),  # fused kernels, gradients in buffers
+        (r"paddle\W?(?:nlp|formers)|(?:paddle)?fleet.?x", "paddlenlp", ""),  # Paddle's static graphs are fused, below
         (r"intern.?evo|internlm|paddle|oneflow", "megatron-lm", ""),  # fused norms and rotation, layers split as there
         (r"mesh.?tensorflow|mesh.?tf|gshard|lingvo|praxis|saxml", "paxml", ""),
         (r"tensorflow", "tensorflow", ""),
