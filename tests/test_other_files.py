@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,16 @@ deepspeed_config:
   offload_param_device: none
   gradient_accumulation_steps: 4
 """
+PADDLE = """{"model_name_or_path": "meta-llama/Meta-Llama-3-8B", "per_device_train_batch_size": 1,
+"gradient_accumulation_steps": 16, "tensor_parallel_degree": 2, "pipeline_parallel_degree": 1, "sharding": "stage2",
+"virtual_pp_degree": 1, "sequence_parallel": 0, "use_fused_rms_norm": true, "max_seq_length": 4096, "bf16": true,
+"fp16_opt_level": "O2", "recompute": false, "recompute_granularity": "full"}"""
+LAUNCH_PADDLE = (
+    "python -m paddle.distributed.launch run_pretrain.py --model_name_or_path facebook/llama-7b "
+    "--tensor_parallel_degree 2 --pipeline_parallel_degree 2 --sharding stage1 --virtual_pp_degree 2 --recompute 1 "
+    "--sequence_parallel 1 --recompute_granularity core_attn --fp16 --per_device_train_batch_size 2 "
+    "--gradient_accumulation_steps 8"
+)
 PER_RANK = "(times the data parallel ranks)"
 SUGGESTED = [
     ("ax.yml", QLORA, "llama-3-8b --framework axolotl --quantize nf4 --lora-rank 32 --lora-targets all-linear "
@@ -135,6 +146,10 @@ SUGGESTED = [
     ("launch.yaml", LAUNCHED, "MODEL --framework huggingface --gpus 16 --zero 2 --offload optimizer --global-batch 64"),
     ("titan.toml", TORCHTITAN, "llama-3-8b --framework torchtitan --seq 8192 --tp 2"),
     ("tune.yaml", TORCHTUNE, "llama-3-8b --framework torchtune --micro-batch 2"),
+    ("paddle.json", PADDLE, "llama-3-8b --framework paddlenlp --micro-batch 1 --tp 2 --seq 4096 --zero 2 "
+     f"--global-batch 16 {PER_RANK}"),
+    ("paddle.sh", LAUNCH_PADDLE, "llama-7b --framework paddlenlp --tp 2 --pp 2 --precision fp16 --micro-batch 2 "
+     f"--zero 1 --vpp 2 --sequence-parallel --recompute selective --global-batch 16 {PER_RANK}"),
 ]  # fmt: skip
 
 
@@ -149,7 +164,8 @@ def test_what_is_suggested_is_the_files_own_job(
     told = capsys.readouterr().err.split("e.g. ")[1].strip()
     assert told == typed
     words = told.removesuffix(PER_RANK).replace("MODEL", "llama-3-8b").split()
-    gpus = [] if "--gpus" in words else ["--gpus", "1" if PER_RANK in told else "8"]
+    ranks = math.prod(int(words[i + 1]) for i, word in enumerate(words) if word in ("--tp", "--pp"))
+    gpus = [] if "--gpus" in words else ["--gpus", f"{ranks}" if PER_RANK in told else "8"]
     assert run(["memory", *words, "--gpu", "h200-sxm", *gpus]) in (0, 1)
 
 

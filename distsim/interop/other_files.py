@@ -36,6 +36,8 @@ _MEGATRON = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micr
              "context_parallel_size", "seq_length")  # fmt: skip
 _TRAINER = ("per_device_train_batch_size", "gradient_accumulation_steps", "output_dir", "num_train_epochs",
             "model_name_or_path", "max_seq_length")  # fmt: skip
+_PADDLE = ("sharding", "tensor_parallel_degree", "pipeline_parallel_degree", "sharding_parallel_degree",
+           "virtual_pp_degree", "fp16_opt_level", "use_fused_rms_norm", "unified_checkpoint")  # fmt: skip
 _MAXTEXT = ("per_device_batch_size", "max_target_length", "ici_fsdp_parallelism", "ici_tensor_parallelism",
             "remat_policy", "base_emb_dim", "base_config")  # fmt: skip
 KINDS = (
@@ -52,6 +54,7 @@ KINDS = (
     Kind("arguments of Megatron", "megatron-core",
          ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--num-layers", "--micro-batch-size",
           "--seq-length", "--use-distributed-optimizer"), many=True),
+    Kind("arguments of PaddleNLP's Trainer", "paddlenlp", tuple(f"--{key}" for key in _PADDLE), many=True),
     Kind("arguments of transformers' Trainer", "huggingface",
          ("--per_device_train_batch_size", "--gradient_accumulation_steps", "--model_name_or_path", "--deepspeed"),
          many=True),
@@ -78,6 +81,7 @@ KINDS = (
     Kind("a DeepSpeed configuration", "deepspeed",
          ("zero_optimization", "zero_optimization.stage", "train_batch_size", "train_micro_batch_size_per_gpu",
           "bf16.enabled", "fp16.enabled", "gradient_clipping")),
+    Kind("a configuration of PaddleNLP's Trainer", "paddlenlp", _PADDLE),
     Kind("a configuration of transformers' Trainer", "huggingface", _TRAINER[:4]),
     Kind("a nanotron configuration", "nanotron",
          ("parallelism.dp", "parallelism.tp", "parallelism.pp", "tokens.sequence_length", "tokens.micro_batch_size")),

@@ -56,6 +56,8 @@ def add_sums(told: dict[str, str], stated: Stated) -> None:
         told["precision"] = narrow
     if stated.framework == "nanotron":
         _nanotron(told, stated)
+    if stated.framework == "paddlenlp":
+        _paddle(told, stated)
     if megatrons:
         megatron(told, stated)
 
@@ -224,3 +226,24 @@ def _nanotron(told: dict[str, str], stated: Stated) -> None:
     other_optimizer(told, nemo_optimizer(stated))
     if stated.of("accumulate_grad_in_fp32") is False:
         told.setdefault("precision", "bf16")
+
+
+def _paddle(told: dict[str, str], stated: Stated) -> None:
+    """Stages of sharding by name, with states offloaded or not (``stage2 offload``), chunks, switches that are numbers,
+    and the one beside the extent of recomputation."""
+    sharding = f"{stated.of('sharding')}"
+    if stage := re.search(r"stage([123])", sharding):
+        told["zero"] = stage[1]
+    if "offload" in sharding:
+        told["offload"] = "optimizer"
+    if (chunks_each := stated.number("virtual_pp_degree")) > 1:
+        told["vpp"] = f"{chunks_each}"
+    if stated.of("sequence_parallel") in _ON:
+        told["sequence_parallel"] = ""
+    if stated.of("recompute") not in _ON:
+        told.pop("recompute", None)
+    elif stated.of("recompute_granularity") in ("full_attn", "core_attn"):
+        told["recompute"] = "selective"
+
+
+_ON = (True, 1, "1", "true", "True")

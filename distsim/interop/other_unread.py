@@ -30,6 +30,8 @@ _METHODS = ("block", "uniform")
 _CHOICES: dict[str, tuple[str, ...]] = {
     "recompute_method": _METHODS,
     "activations_checkpoint_method": _METHODS,
+    "recompute_granularity": ("full", "selective", "full_attn", "core_attn"),
+    "recompute": ("full", "selective", "0", "1"),
     "tp_mode": ("all_reduce", "reduce_scatter"),
     "data_parallel_sharding_strategy": tuple(word for words in STRATEGIES.values() for word in words),
     "fp8_format": ("hybrid", "e4m3"),
