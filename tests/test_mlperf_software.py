@@ -11,6 +11,8 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.flash import flash_seconds
+from distsim.engine.kernels.passes import moved_bytes
+from distsim.engine.memory import memory_of
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.steps.breakdown import timing_of
 from distsim.engine.steps.work import TILED_SHARE, without_tiles, work_of
@@ -37,6 +39,22 @@ def test_gradients_are_reduced_in_16_bits(cell: str, recipe: str) -> None:
 def test_the_loss_is_fused_since_2025() -> None:
     years = {"2024": "vocab-parallel", "2025.67": "compiled", "2026": "one"}
     assert {year: replayed(DENSE, year=year).kernels.loss_kernel for year in years} == years
+
+
+TUNED = {**DENSE, "model": "llama-2-70b", "precision": "fp8", "finetune_kind": "lora", "lora_rank": "16",
+         "micro_batch": "1", "global_batch": "8", "recompute": "none"}  # fmt: skip
+
+
+def test_fine_tuning_keeps_what_activations_read_in_8_bits_since_v5_1() -> None:
+    before, after = replayed(TUNED, year="2025.3"), replayed(TUNED, year="2025.67")
+    assert (before.kernels.activation_kept, after.kernels.activation_kept) == ("own", "fp8")
+    elements = 8192 * 2 * 28672  # of gate and up, a layer
+    kept = [float(memory_of(one).worst.saved.per_layer) for one in (before, after)]
+    assert kept[0] - kept[1] == elements
+    blocks = [build_stages(one)[0].blocks[0].operations for one in (before, after)]
+    moved = [moved_bytes(one, next(op for op in ops if op.role == "activation"))
+             for one, ops in zip((before, after), blocks, strict=True)]  # fmt: skip
+    assert [new - old for old, new in zip(*moved, strict=True)] == [3 * elements] * 2  # one read, one written, each way
 
 
 def test_chunks_of_two_layers_where_the_ends_count_as_layers() -> None:

@@ -12,7 +12,7 @@ from distsim.layers.names import DROPOUT_MASK, PREACTIVATION
 from distsim.layers.norm import inner_norm
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.layers.tiles import tiled
-from distsim.units import FP32_BYTES, MASK_BYTES
+from distsim.units import FP8_BYTES, FP32_BYTES, MASK_BYTES
 
 
 class Composed(NamedTuple):
@@ -149,14 +149,20 @@ def _kept(ctx: Context, name: str, tokens: Number, inner: Number, before: Tensor
         branch = [before._replace(name=f"{name}.branch", bytes_each=1)] if model.activation == "xielu" else []
         return kept + branch
     if model.gated:
-        kept = [before._replace(elements=2 * before.elements, shape="s b 2f/t")]
+        kept = [as_kept(ctx, before._replace(elements=2 * before.elements, shape="s b 2f/t"))]
         if kernels.activation != "fused":
             made = FP32_BYTES if _squares_wide(ctx) else ctx.activation
             kept.append(Tensor(f"{name}.activated", before.elements * kernels.gate_tensors, made, "s b f/t"))
         return kept
     if model.activation == "relu":
         return [product(ctx, name, tokens, inner)]  # its backward reads its output, which the next product keeps
-    return [before]
+    return [as_kept(ctx, before)]
+
+
+def as_kept(ctx: Context, before: Tensor) -> Tensor:
+    """A fused activation's input as backward finds it: where it is cast to 8 bits, a tensor of its own."""
+    narrow = ctx.kernels.activation == "fused" and ctx.kernels.activation_kept == "fp8"
+    return before._replace(bytes_each=FP8_BYTES) if narrow else before
 
 
 def _passing(ctx: Context, name: str, before: Tensor) -> tuple[Tensor, ...]:

@@ -11,7 +11,7 @@ from distsim.layers.attention import residual
 from distsim.layers.expert_group import both_ways, expert_width, group_rows, held_by_group
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
-from distsim.layers.mlp import cast_gradient, mlp, overwrites
+from distsim.layers.mlp import as_kept, cast_gradient, mlp, overwrites
 from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS, IDLE, PREACTIVATION
 from distsim.layers.norm import norm
 from distsim.layers.router import ROUTER_BYTES, routed_bytes, router, unquantised
@@ -199,7 +199,8 @@ def _of_each_expert(ctx: Context, row_map: Tensor) -> tuple[Tensor, ...]:
 
 def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation:
     act, elements, model = ctx.activation, routed * inner, ctx.model
-    saved = [Tensor(f"mlp.experts{PREACTIVATION}", elements * (2 if model.gated else 1), act, "k s b 2f")]
+    before = Tensor(f"mlp.experts{PREACTIVATION}", elements * (2 if model.gated else 1), act, "k s b 2f")
+    saved = [as_kept(ctx, before)]
     if ctx.kernels.activation != "fused" and model.gated:
         own = ctx.kernels.expert_gate_tensors
         beside = ctx.kernels.gate_tensors if own is None else own
@@ -215,7 +216,7 @@ def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation
         saved=tuple(saved),
         transient_backward=(
             Tensor("mlp.experts.product_gradient", elements, act, "k s b f"),
-            *(() if overwrites(ctx) else (saved[0]._replace(name="mlp.experts.preactivation_gradient"),)),
+            *(() if overwrites(ctx) else (before._replace(name="mlp.experts.preactivation_gradient"),)),
         ),
         recompute_class="activation",
         role="activation",

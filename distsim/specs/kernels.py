@@ -4,14 +4,15 @@ from typing import Literal
 
 from pydantic import Field
 
+from distsim.specs.activation_kernels import ActivationKernels
 from distsim.specs.expert_kernels import ExpertKernels
 from distsim.specs.offload_kernels import OffloadKernels
-from distsim.specs.quantity import Amount, Count, KeptPart, MaybeAmount, MaybeCount, MaybeNatural, Natural, Share
+from distsim.specs.quantity import Amount, Count, KeptPart, MaybeAmount, MaybeCount, Natural, Share
 from distsim.specs.recompute_kernels import RecomputeKernels
 from distsim.specs.ring_kernels import RingKernels
 
 
-class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
+class Kernels(ActivationKernels, ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """Which operations are fused, that is, which tensors live until backward. Source: the framework's own code."""
 
     norm: Literal["fused", "eager"] = "fused"
@@ -37,16 +38,6 @@ class Kernels(ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
     weights (Muse), or all (Gemma 4)."""
     norm_statistics: bool = True
     """Mean and reciprocal deviation (fp32 per token) are counted."""
-    activation: Literal["fused", "gates", "eager"] = "fused"
-    """``eager`` keeps all steps of a composed activation (gelu_new: four) and of a gated product, ``gates`` of that."""
-    activation_overwrites: bool = False
-    """The backward kernel of a gated product writes both factors' gradients over the factors that were kept (Liger's
-    and Unsloth's kernels in Triton)."""
-    gate_tensors: Natural = 1
-    """Tensors of the inner width that an eager gated activation keeps beside its two inputs and its product: the
-    activated gate, or four where the product is clamped and composed (GPT-OSS)."""
-    expert_gate_tensors: MaybeNatural = None
-    """The same of experts, where they differ from dense MLPs."""
     product_bias: Literal["epilogue", "pass"] = "epilogue"
     """Products add their bias as they write, or a kernel of its own reads and writes their output once more (torch
     before cublasLt did it)."""

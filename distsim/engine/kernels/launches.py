@@ -156,7 +156,8 @@ def _on_dtensors(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """What an operation costs the host more on DTensors, between which attention and activations see plain tensors;
     frameworks whose tensor parallelism is DTensor's are those that exchange the input gradient of each matrix alone.
     Experts take their weights out of DTensors first."""
-    if setup.compiled or not setup.framework.traffic.input_gradient_per_matrix:
+    plain = not setup.framework.traffic.input_gradient_per_matrix or setup.kernels.input_copies  # of plain tensors
+    if setup.compiled or plain:
         return 0.0, 0.0
     forward, backward = DTENSOR_ISSUE.get(operation.kind, (0.0, 0.0)) if operation.parameters else (0.0, 0.0)
     modules = 0 if operation.name in EXPERTS else matrices(setup, operation)

@@ -49,11 +49,12 @@ from distsim.layers.names import (
     KEY,
     MLP_ACTIVATION,
     MLP_UP,
+    PREACTIVATION,
     QKV,
     QUERY,
     VALUE,
 )
-from distsim.units import FP32_BYTES, HALF_BYTES
+from distsim.units import FP8_BYTES, FP32_BYTES, HALF_BYTES
 
 NORM_BACKWARD = 2.5
 """What a norm's backward moves over its forward: one kernel reads the output's gradient and the input and writes the
@@ -82,6 +83,8 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
         copied = _head_copies(setup, operation) * slowed(STRIDED_PACE, setup.accelerator, wide)
         packed = _packed_gradients(setup, operation)
+    if operation.role == "activation" and setup.kernels.activation_kept == "fp8":  # cast to it, and back
+        copied = (wide + FP8_BYTES) * sum(t.elements for t in operation.saved if t.name.endswith(PREACTIVATION))
     cost, bias = composed(setup, operation), bias_passes(setup, operation)
     if operation.name in EXCHANGES:
         own = exchange_passes(setup, operation)
