@@ -286,5 +286,8 @@ class Kernels(ActivationKernels, ExpertKernels, RingKernels, RecomputeKernels, O
     regather_input: bool = True
     """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in
     backward (Megatron), instead of keeping the gathered input (torch DTensor)."""
+    gradient_places: Literal["none", "layers", "dense", "experts"] = "none"
+    """Weights whose gradients products add up themselves, and for which a tensor of their shape and 16 bits is kept to
+    be given to autograd: those of layers' dense linears, also the output layer's, also of grouped ones."""
     input_copies: bool = False
     """Without it each such module reads, and keeps, a copy of its own of what its ranks share (Paddle)."""

@@ -7,6 +7,7 @@ from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buckets import buckets_of, fills_buckets
 from distsim.engine.footprint.gathered import from_host, gathered, gathered_at_once, sharded, unit_parameters
+from distsim.engine.footprint.gradient_places import gradient_place_bytes
 from distsim.engine.footprint.offloaded import host_buffer, passes_host_buffer
 from distsim.engine.footprint.receives import receive_buffers
 from distsim.engine.footprint.replicas import replica_buckets, unsent
@@ -197,6 +198,7 @@ def _of_programs(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         total = total + unsent(setup, held, figures)
     for kind, each, size in module_buffers(setup):
         total = total + figures.use(f"{kind} of modules", table_bytes, elements=size / each, bytes_each=each)
+    total = total + gradient_place_bytes(setup, stage, figures)
     if rules.workspace_bytes:
         source = setup.framework.source_of("buffers.workspace_bytes") or "preset"
         total = total + figures.use("workspaces", workspace_bytes, source, **_workspaces(setup))
