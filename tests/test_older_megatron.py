@@ -63,6 +63,16 @@ def test_a_fused_softmax_takes_four_matrices_of_scores_at_once(
     assert launches(setup, softmax).kernels == ((5, 6) if composed else (1, 1))
 
 
+def test_no_fused_softmax_of_megatrons_takes_fp32() -> None:
+    """Scale, mask and softmax are kernels of their own then, without casts: 25 bytes a score forward, where one kernel
+    has eight."""
+    setup, softmax = _softmax(precision="tf32", micro_batch=4, global_batch=4)
+    assert composed_softmax(setup) == 1
+    moved = [each / softmax.shape[0] for each in moved_bytes(setup, softmax)]
+    assert moved == [8 + 9 + 8 + 9, 9 + 12 + 12 + 9 + 8]  # forward scale, mask, softmax, dropout
+    assert launches(setup, softmax).kernels == (3, 4)
+
+
 def test_arrays_of_layouts_take_either_kernel() -> None:
     setup, softmax = _softmax()
     many = setup.layout.with_(micro_batch=np.array([1, 2, 4, 8]))

@@ -167,10 +167,13 @@ def _expanded(ctx: Context, read: Heads, math: bool) -> list[Tensor]:
     ]
 
 
-def composed_softmax(kernels: Kernels, layout: Layout, heads: int) -> Number:
-    """1 where a layout does not meet what the framework's fused softmax asks for, else 0."""
+def composed_softmax(kernels: Kernels, layout: Layout, heads: int, activation_bytes: int) -> Number:
+    """1 where a layout or a dtype is not what the framework's fused softmax asks for, else 0. Those of groups read
+    scores in 16 bits (``input_in_float16`` in Megatron-LM's and Transformer Engine's is_kernel_available)."""
     if not kernels.softmax_group:
         return 0
+    if activation_bytes >= FP32_BYTES:
+        return 1
     unmet = where(layout.micro_batch * (heads // layout.tp) % kernels.softmax_group > 0, 1, 0)
     return maximum(unmet, where(layout.seq > kernels.softmax_keys, 1, 0))
 
@@ -178,7 +181,7 @@ def composed_softmax(kernels: Kernels, layout: Layout, heads: int) -> Number:
 def _wider(ctx: Context, scores: Number, dropout: bool) -> tuple[Tensor, ...]:
     """What a softmax that is composed in fp32 keeps beyond a fused one: its output is wider, and cast for the product
     that reads it, nothing in fp32; dropout, which makes another tensor anyway, does not keep the cast."""
-    composed = composed_softmax(ctx.kernels, ctx.layout, ctx.model.heads)
+    composed = composed_softmax(ctx.kernels, ctx.layout, ctx.model.heads, ctx.activation)
     widened = ctx.kernels.softmax == "eager" or ctx.precision.autocast or ctx.activation == FP32_BYTES
     if widened or (isinstance(composed, int) and composed == 0):
         return ()

@@ -16,9 +16,9 @@ from distsim.engine.kernels.plain_launches import beside_attention, beside_produ
 from distsim.engine.kernels.quantise import casts_weights, makes_weight_gradient
 from distsim.engine.kernels.residual_passes import casts_branches
 from distsim.engine.kernels.softmax_passes import (
-    COMPOSED_SOFTMAX_KERNELS,
     SOFTMAX_STEPS_KERNELS,
     WRITTEN_KERNELS,
+    composed_kernels,
     composed_softmax,
     plain_torch,
 )
@@ -191,7 +191,7 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         more = (
             again * composed + steps * (plain + capped * setup.model.attention_softcap + own * written)
             for composed, plain, capped, written in zip(
-                COMPOSED_SOFTMAX_KERNELS, SOFTMAX_STEPS_KERNELS, SOFTCAP_KERNELS, WRITTEN_KERNELS, strict=True
+                composed_kernels(setup), SOFTMAX_STEPS_KERNELS, SOFTCAP_KERNELS, WRITTEN_KERNELS, strict=True
             )
         )
         before, after = before + next(more), after + next(more)

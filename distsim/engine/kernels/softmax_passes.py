@@ -16,6 +16,9 @@ from distsim.units import FP32_BYTES
 COMPOSED_SOFTMAX = (33.0, 47.0)
 COMPOSED_SOFTMAX_KERNELS = (4, 5)
 """Launches beyond that of a fused softmax, forward and backward."""
+COMPOSED_WIDE = (17.0, 29.0)
+"""The same of scores that are in fp32 already: no casts, and a fused softmax would move 8 and 12."""
+COMPOSED_WIDE_KERNELS = (2, 3)
 SPILLED_SOFTMAX = (20.0, 20.0)
 """Bytes per score, forward and backward, of a softmax whose warps hold a row that does not fit their registers, as its
 arrays in fp32 lie in memory then. Forward: scores loaded (4), read for the maximum (4), for exponentials and their sum
@@ -53,9 +56,9 @@ def softmax_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     compiled = setup.kernels.softmax_kernel == "compiled"
     forward, backward = _reduced_bytes(operation) if compiled else _kept_bytes(operation)
     again, spilled = composed_softmax(setup), _spills(setup)
+    steps = COMPOSED_WIDE if _wide(setup) else COMPOSED_SOFTMAX
     more, later = (
-        where(again > 0, composed, spilled * memory)
-        for composed, memory in zip(COMPOSED_SOFTMAX, SPILLED_SOFTMAX, strict=True)
+        where(again > 0, composed, spilled * memory) for composed, memory in zip(steps, SPILLED_SOFTMAX, strict=True)
     )
     return forward + operation.shape[0] * more, backward + operation.shape[0] * later
 
@@ -143,5 +146,15 @@ def _reduced_bytes(operation: Operation) -> tuple[Number, Number]:
 
 
 def composed_softmax(setup: Setup) -> Number:
-    """1 where a layout does not meet what the framework's fused softmax asks for, else 0."""
-    return core_attention.composed_softmax(setup.kernels, setup.layout, setup.model.heads)
+    """1 where a layout or a dtype is not what the framework's fused softmax asks for, else 0."""
+    each = setup.precision.activation_bytes
+    return core_attention.composed_softmax(setup.kernels, setup.layout, setup.model.heads, each)
+
+
+def composed_kernels(setup: Setup) -> tuple[int, int]:
+    """Launches of such a softmax beyond that of a fused one, forward and backward."""
+    return COMPOSED_WIDE_KERNELS if _wide(setup) else COMPOSED_SOFTMAX_KERNELS
+
+
+def _wide(setup: Setup) -> bool:
+    return setup.precision.activation_bytes >= FP32_BYTES
