@@ -167,7 +167,7 @@ def _expanded(ctx: Context, read: Heads, math: bool) -> list[Tensor]:
     ]
 
 
-def composed_softmax(kernels: Kernels, layout: Layout, heads: int, activation_bytes: int) -> Number:
+def composed_softmax(kernels: Kernels, layout: Layout, heads: int, activation_bytes: float) -> Number:
     """1 where a layout or a dtype is not what the framework's fused softmax asks for, else 0. Those of groups read
     scores in 16 bits (``input_in_float16`` in Megatron-LM's and Transformer Engine's is_kernel_available)."""
     if not kernels.softmax_group:
