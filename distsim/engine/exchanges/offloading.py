@@ -9,11 +9,12 @@ from distsim.arrays import Number, minimum, where
 from distsim.engine.exchanges.flows import Fixed, Flow, Role, Span
 from distsim.engine.exchanges.hidden import copies_each
 from distsim.engine.footprint.saved import saved_of
-from distsim.engine.footprint.states import sharding_group, state_bytes
+from distsim.engine.footprint.states import state_bytes
 from distsim.engine.jobs.drives import drive_rates
 from distsim.engine.jobs.exchange import Exchange
 from distsim.engine.jobs.offloading import host_updates, in_fp32, states_share
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
 from distsim.errors import DistsimError

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.architectures import traits_of
-from distsim.arrays import Number, maximum, minimum, some, where
+from distsim.arrays import Number, maximum, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.drives import Away, away
 from distsim.engine.footprint.low_rank import LOW_RANK, low_rank_bytes, projects
@@ -18,6 +18,7 @@ from distsim.engine.jobs.narrow import NARROW, narrow_weight
 from distsim.engine.jobs.offloading import host_updates, states_share
 from distsim.engine.jobs.reference import copies_weights, in_reference
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
 from distsim.engine.jobs.waiting import stays_whole
 from distsim.formulas.states import (
@@ -29,7 +30,6 @@ from distsim.formulas.states import (
     parameter_bytes_per_rank,
 )
 from distsim.layers.ledger import Parameter
-from distsim.specs.layout import Layout
 from distsim.specs.optimizer import State
 from distsim.specs.precision import Precision
 from distsim.units import FP32_BYTES
@@ -56,13 +56,6 @@ def stored(setup: Setup) -> Setup:
     recipe = catalog.load("precisions", held)
     own = {"name": precision.name, "math": precision.math, "wide_layers": precision.wide_layers}
     return replace(setup, precision=recipe.model_copy(update=own))
-
-
-def sharding_group(layout: Layout, group: str) -> Number:
-    """Ranks that share one copy of the states: the ZeRO group, or its part that holds the same experts."""
-    if group == "dense":
-        return layout.zero_group
-    return minimum(layout.expert_data_parallel, maximum(layout.zero_group * layout.tp // (layout.ep * layout.etp), 1))
 
 
 def filled_experts(setup: Setup) -> tuple[str, ...]:

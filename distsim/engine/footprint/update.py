@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.footprint.low_rank import projects
 from distsim.engine.footprint.orthogonalised import orthogonalising_bytes
-from distsim.engine.footprint.states import sharding_group
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.stages import Stage
 from distsim.layers.ledger import Parameter, parameters_of
 from distsim.specs.optimizer import Optimizer

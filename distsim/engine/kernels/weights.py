@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.footprint.low_rank import low_rank_elements, projects
-from distsim.engine.footprint.states import element_bytes, in_buckets, sharding_group, states_of
+from distsim.engine.footprint.states import element_bytes, in_buckets, states_of
 from distsim.engine.jobs.exchange import exchange_of, gathers, gathers_once
 from distsim.engine.jobs.offloading import host_updates
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes, recipe_of, reduced_in
 from distsim.formulas.compute import HOST_BANDWIDTH, THREAD_BANDWIDTH, optimizer_traffic_bytes, stream_seconds
