@@ -7,7 +7,8 @@ from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buckets import buckets_of, fills_buckets
 from distsim.engine.footprint.gathered import from_host, gathered, gathered_at_once, sharded, unit_parameters
-from distsim.engine.footprint.offloaded import host_buffer, passes_host_buffer
+from distsim.engine.footprint.host_share import passes_host_buffer
+from distsim.engine.footprint.offloaded import host_buffer
 from distsim.engine.footprint.receives import receive_buffers
 from distsim.engine.footprint.replicas import replica_buckets, unsent
 from distsim.engine.footprint.states import States
