@@ -96,7 +96,7 @@ _NAMES: dict[str, str] = {
     "expert_dispatcher": "moe-token-dispatcher-type moe-flex-dispatcher-backend moe-enable-deepep dispatcher deepep "
     "expert-parallel-comm-backend",
     "expert_overlap": "overlap-moe-expert-parallel-comm moe-a2a-overlap",
-    "offload_fraction": "optimizer-offload-fraction",
+    "offload_fraction": "optimizer-offload-fraction zero-optimization-offload-optimizer-ratio",
     "capacity_factor": "moe-expert-capacity-factor expert-capacity-factor moe-capacity-factor",
     "clip": "clip-grad grad-clip gradient-clipping gradient-clip-val max-grad-norm",
     "tokens": "num-tokens train-tokens total-tokens max-tokens n-tokens",

@@ -104,6 +104,19 @@ def test_gathered_parameters_are_limited(name: str, tmp_path: Path) -> None:
     assert figure.value == 2 * min(case["parameters"], case["live"])
 
 
+@pytest.mark.parametrize("case", RECORDED["sub_groups"], ids=lambda case: str(case["job"]["offload_fraction"]))
+def test_whole_sub_groups_leave(case: dict[str, Any], tmp_path: Path) -> None:
+    """The first stay, so many as int((1 - ratio) * groups) is, of 16 bytes a parameter: states and an fp32 gradient.
+    Each ends with the tensor that makes it large enough."""
+    ranks, shard = case["job"]["gpus"], sum(case["groups"])
+    stay = shard - sum(case["groups"][index] for index in case["on_host"])
+    longer = (len(case["groups"]) - len(case["on_host"])) * 640 * 256 / ranks
+    report = distsim.memory(**_job(case, tmp_path))
+    held = report.stages[0].states
+    assert 16 * stay == pytest.approx(float(held.optimizer + held.gradients), abs=16 * longer / 2)
+    assert report.node_bytes == pytest.approx(ranks * (18 * shard - float(held.optimizer + held.gradients)), rel=1e-3)
+
+
 @pytest.mark.parametrize(
     "case", RECORDED["attention"], ids=lambda case: f"{case['ranks']} ranks, {case['kv_heads']} keys"
 )

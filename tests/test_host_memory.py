@@ -39,10 +39,11 @@ def test_states_in_host_memory_are_what_the_gpus_no_longer_hold() -> None:
     assert "node_bytes" not in memory("llama-7b").to_dict()
 
 
-@pytest.mark.parametrize(("zero", "each"), [(1, 16), (2, 18), (3, 18)])
-def test_deepspeeds_optimizer_in_host_memory(zero: int, each: int) -> None:
-    """Master copy, moments and their fp32 gradients; from ZeRO 2 on the 16-bit ones that micro-batches sum up."""
-    report = memory("llama-7b", gpus=8, framework="deepspeed", zero=zero, offload="optimizer")
+@pytest.mark.parametrize(("zero", "batch", "each"), [(1, 8, 18), (1, 16, 18), (2, 8, 18), (2, 16, 20), (3, 8, 18)])
+def test_deepspeeds_optimizer_in_host_memory(zero: int, batch: int, each: int) -> None:
+    """Master copy, moments and their fp32 gradients; parameters in 16 bits, which ZeRO 3 has on the GPU alone, and the
+    gradients that micro-batches sum up, where there are several, under ZeRO 3 in any case."""
+    report = memory("llama-7b", gpus=8, framework="deepspeed", zero=zero, offload="optimizer", global_batch=batch)
     assert report.node_bytes == pytest.approx(each * 6738415616, rel=1e-3)
 
 

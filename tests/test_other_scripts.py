@@ -76,6 +76,10 @@ CHECKPOINTED = (
     '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, '
     '"activation_checkpointing": {"cpu_checkpointing": true}}'
 )
+PARTED = (
+    '{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.4}, '
+    '"offload_param": {"device": "cpu"}}}'
+)
 TUNE = (
     "tokenizer:\n  max_seq_len: 8192\nmodel:\n  _component_: torchtune.models.llama3_1.llama3_1_70b\nbatch_size: 2\n"
     "gradient_accumulation_steps: 4\nfsdp_cpu_offload: True\n"
@@ -176,6 +180,10 @@ TYPED = [
     ("grads.yaml", GRADIENTS, "accelerate", "MODEL --framework fsdp --gpus 16 --zero 2"),
     ("ax.yaml", AXOLOTL, "axolotl", "qwen2.5-7b --framework axolotl --seq 4096 --lora-targets all-linear "
      "--recompute full --zero 3 --offload parameters --lora-rank 8"),
+    ("part.json", PARTED, "DeepSpeed", "MODEL --framework deepspeed --zero 3 --offload optimizer,parameters "
+     "--offload-fraction 0.4"),
+    ("none.json", PARTED.replace("0.4", "0.0"), "DeepSpeed", "MODEL --framework deepspeed --zero 3 "
+     "--offload parameters"),
     ("ds.json", CHECKPOINTED, "DeepSpeed", "MODEL --framework deepspeed --zero 2 --offload activations "
      "--recompute full"),
 ]  # fmt: skip

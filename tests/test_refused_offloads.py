@@ -41,7 +41,9 @@ def test_states_leave_only_where_they_are_sharded(framework: str) -> None:
     ("options", "why"),
     [({}, "--offload-fraction 0.5 has no effect without --offload optimizer"),
      ({"offload": "activations"}, "--offload-fraction 0.5 has no effect without --offload optimizer"),
-     ({"offload": "optimizer", "framework": "deepspeed", "zero": 1}, "deepspeed: no option is known"),
+     ({"offload": "optimizer", "framework": "fms-fsdp", "zero": 3}, "fms-fsdp: no option is known"),
+     *(({"offload": "optimizer", "framework": "deepspeed", "zero": zero}, f"only under ZeRO 3, but --zero is {zero}")
+       for zero in (1, 2)),
      ({"offload": "optimizer", "zero": 3, "offload_to": "nvme"}, "not for drives")],
 )  # fmt: skip
 def test_what_may_be_moved_in_part(options: dict[str, Any], why: str) -> None:
@@ -62,6 +64,28 @@ def test_a_part_of_the_optimizer_is_told_and_searched() -> None:
     found = distsim.search(**stated, global_batch=64, offload="none,optimizer")
     layouts = [one["layout"] for one in found.to_dict()["layouts"]]
     assert {(one["offload"], one.get("offload_fraction")) for one in layouts} == {("none", None), ("optimizer", 0.25)}
+
+
+def test_deepspeed_moves_whole_sub_groups() -> None:
+    """Of 1e9 parameters of a rank, and norms in one of their own: a shard of one billion leaves or stays as a whole, as
+    issue 4775 of deepspeedai/DeepSpeed saw; searches and plans keep to ZeRO 3."""
+    job = {**JOB, "framework": "deepspeed", "offload": "optimizer"}
+    whole, none = (distsim.memory(**{**job, "offload": one}, zero=3).node_bytes for one in ("optimizer", "none"))
+    assert none == 0
+    for part, moved in ((0.9, 1), (0.6, 1), (0.5, 2 / 18), (0.1, 2 / 18)):
+        report = distsim.step(**job, zero=3, offload_fraction=part)
+        told = [note for note in report.notes if "whole sub-groups of 1,000,000,000 parameters" in note]
+        assert report.memory.node_bytes == pytest.approx(moved * whole, rel=1e-3)
+        assert told == [note for note in report.memory.notes if "sub-groups" in note] and len(told) == 1
+        assert f"{100 * (moved == 1)}% of the optimizer in host memory, not {part:.0%}" in told[0]
+    asked = {name: job[name] for name in ("model", "gpu", "seq", "framework", "offload")} | {"offload_fraction": 0.6}
+    found = distsim.search(**asked, gpus=8, global_batch=64, top=9).to_dict()["layouts"]
+    planned = distsim.plan(**asked, tokens="1B").to_dict()["options"]
+    assert {one["layout"]["zero"] for one in (*found, *planned)} == {3}
+    alone = {**job, "gpus": 1, "zero": 3, "model": "llama-2-13b"}  # 13 sub-groups and that of norms
+    half = [distsim.step(**alone, offload_fraction=part) for part in (1.0, 0.5)]
+    assert half[1].seconds < half[0].seconds and half[1].memory.peak > half[0].memory.peak
+    assert half[0].memory.node_bytes - half[1].memory.node_bytes == pytest.approx(16 * 7e9, rel=0.05)
 
 
 def test_megatrons_optimizer_on_hosts_is_in_fp32() -> None:

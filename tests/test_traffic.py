@@ -307,19 +307,25 @@ def test_offload_crosses_the_host_link() -> None:
 
 
 def test_gradients_go_to_the_host_as_often_as_the_framework_sends_them() -> None:
-    """Megatron sums on the GPU; FSDP sends each micro-batch's shard; DeepSpeed fetches the sum to add to it. What is
-    updated there stays there where parameters live there."""
+    """Megatron sums on the GPU; FSDP sends each micro-batch's shard; DeepSpeed fetches the sum to add to it, under
+    ZeRO 3 that of the first too, and sends what is updated in fp32. What is updated there stays there where parameters
+    live there."""
 
     def calls(framework: str, zero: int) -> tuple[int, int]:
         moved = "optimizer,parameters" if framework == "fsdp" else "optimizer"  # which torch moves together
         report = comm(framework=framework, zero=zero, offload=moved, **job)
         assert len(rows(report, "parameters from host")) == len(moved.split(","))
         found = {row.purpose: row.calls for row in report.collectives}
-        return found["gradients to host"], found.get("gradients from host", 0)
+        return found.get("gradients to host", 0), found.get("gradients from host", 0)
 
     job = {"gpus": 8, "global_batch": 32}
     assert calls("megatron-core", 2) == (1, 0) and calls("fsdp", 3) == (4, 0)
-    assert calls("deepspeed", 3) == calls("deepspeed", 2) == (4, 3) and calls("deepspeed", 1) == (1, 0)
+    assert [calls("deepspeed", zero) for zero in (1, 2, 3)] == [(0, 0), (4, 3), (4, 4)]
+    job["global_batch"] = 8
+    assert [calls("deepspeed", zero) for zero in (1, 2, 3)] == [(0, 0), (0, 0), (1, 1)]
+    for zero in (1, 2, 3):
+        (row,) = rows(comm(framework="deepspeed", zero=zero, offload="optimizer", **job), "fp32 gradients to host")
+        assert (row.calls, row.dtype, 8 * row.bytes_per_call) == (1, "fp32", pytest.approx(4 * 6738415616, rel=1e-3))
     both = comm(framework="deepspeed", zero=3, offload="optimizer,parameters", **job)
     assert {row.phase for row in rows(both, "parameters from host")} == {"forward", "backward"}
 

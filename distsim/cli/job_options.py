@@ -104,7 +104,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "optimizer_rank": (int, "rank of an optimizer that projects gradients (galore-adamw, apollo-adamw) [default: 128]"),
     "offload": (str, "what to offload from the GPU: none, optimizer, parameters, activations"),
     "offload_to": (str, "where offloaded states go: cpu, or further to nvme drives (DeepSpeed, ZeRO 3)"),
-    "offload_fraction": (float, "how much of the optimizer --offload moves (Megatron) [default: all of it]"),
+    "offload_fraction": (float, "how much of the optimizer --offload moves (Megatron, DeepSpeed) [default: all of it]"),
     "offload_modules": (
         str,
         "offload only these (Megatron): attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act",

@@ -58,6 +58,15 @@ def wide_gradient_bytes(trained: Number) -> Number:
 
 
 @formula(
+    unit="B",
+    source="deepspeedai/DeepSpeed 0.19.8 runtime/zero/stage_1_and_2.py, param_buffer_of_bit16_for_cpu_offload_groups",
+)
+def narrow_copy_bytes(trained: Number, bytes_each: Number) -> Number:
+    """What a host updates in the format in which the GPU takes it back, under ZeRO 1 and 2."""
+    return trained * bytes_each
+
+
+@formula(
     unit="B", source="deepspeedai/DeepSpeed runtime/zero/offload_config.py: buffer_count x buffer_size of offload_param"
 )
 def fetch_buffer_bytes(buffers: Number, buffer_elements: Number, bytes_each: Number) -> Number:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, ceil_div, maximum, minimum, where
 from distsim.formula import formula
 
 ZERO = "Rajbhandari et al. 2020, ZeRO (arXiv:1910.02054), sections 3.1 and 5"
@@ -50,6 +50,20 @@ def factored_state_bytes(rows: Number, columns: Number, copies: Number, bytes_pe
 def offloaded_bytes(held_bytes: Number, leaves: Number) -> Number:
     """What of one kind of states is not on the GPU."""
     return held_bytes * leaves
+
+
+@formula(
+    unit="1",
+    source="deepspeedai/DeepSpeed 0.19.8 runtime/zero/stage3.py, _create_fp16_sub_groups, _create_fp32_partitions; run "
+    "(docs/findings/executed.md)",
+)
+def host_share(matrices: Number, others: Number, part: Number, sub_group_elements: Number, tensor: Number) -> Number:
+    """Share of what a rank trains that its host updates, of which a job asks for ``part``: whole sub-groups, those of
+    matrices apart from what does not decay (transformers' Trainer, Megatron). The first ones stay on the GPU. Each ends
+    with the ``tensor`` that fills it, on average half of one beyond."""
+    group = sub_group_elements + tensor / 2
+    stay = (1 - part) * (ceil_div(matrices, group) + where(others > 0, 1, 0)) // 1
+    return 1 - minimum(stay * group, matrices) / maximum(matrices + others, 1)
 
 
 @formula(unit="B", source="torch 2.13 optim/_muon.py, _zeropower_via_newtonschulz; counted on 14,336 by 4,096 elements")

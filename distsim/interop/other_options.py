@@ -68,13 +68,15 @@ def whole_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[dict
 def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
     """Options and their texts, whether adapters train, and micro-batches that a step accumulates."""
     told: dict[str, str] = {}
-    adapts, steps = False, 1
+    adapts, stays, steps = False, False, 1
     for key, value in stated.keys.items():
         found = meant_by(key)
         if found is None:
             continue
         if found.name == "global_batch" and found.why:
             steps = value if type(value) is int and found.why == ACCUMULATED else steps
+        elif found.name == "offload_fraction" and value == 0:
+            stays = True
         elif found.name == "lora_rank" and isinstance(value, str):
             adapts = adapts or value.lower() in ADAPTERS
         elif (text := text_of(key, found, value, stated.framework)) is not None:
@@ -82,6 +84,8 @@ def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
             told[found.name] = f"{told['offload']},{text}" if together else told.get(found.name, text)
             if value == "nvme":
                 told["offload_to"] = "nvme"
+    if stays and (left := [kind for kind in told.pop("offload", "").split(",") if kind not in ("", "optimizer")]):
+        told["offload"] = ",".join(left)
     if "optimizer" not in told.get("offload", ""):
         told.pop("offload_fraction", None)
     add_sums(told, stated)

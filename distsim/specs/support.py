@@ -51,8 +51,9 @@ class Supports(Spec):
     that lives there alone (torchao's) is for a single GPU."""
     offload_zero: ZeroStage = 0
     """The lowest ZeRO stage from which optimizer states leave the GPU."""
-    offload_fraction: bool = False
-    """An option splits the optimizer between host and GPU."""
+    offload_fraction: Literal["no", "any", "sub-groups"] = "no"
+    """What an option moves of an optimizer, the rest of which stays on the GPU: any part (Megatron), or whole
+    sub-groups of ZeRO 3 (DeepSpeed)."""
     offload_layers: Literal["anywhere", "alone", "checkpoints"] = "anywhere"
     """``alone``: activations of whole layers leave it only without pipeline stages and recomputation (those of modules
     go with both); ``checkpoints``: only the inputs of layers that are computed again."""

@@ -10,7 +10,6 @@ from distsim.arrays import Number, maximum, minimum, nothing, some, where
 from distsim.engine.exchanges.flows import Flow, Span, of_states
 from distsim.engine.exchanges.module_buffers import buffer_flows
 from distsim.engine.exchanges.units import sharded_units
-from distsim.engine.footprint.states import sharding_group
 from distsim.engine.footprint.stored import (
     Stored,
     Unit,
@@ -25,6 +24,7 @@ from distsim.engine.footprint.stored import (
 from distsim.engine.jobs.exchange import Exchange, gathers, gathers_once, whole_reductions
 from distsim.engine.jobs.narrow import narrow_weight
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import reduced_in
 from distsim.formulas.traffic import DTYPE_BYTES, full_buckets

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from distsim.arrays import some
+from distsim.engine.footprint.host_share import sub_group_note
 from distsim.engine.footprint.states import filled_experts
 from distsim.engine.jobs.exchange import stated_exchange
 from distsim.engine.jobs.framework_notes import beyond_default
@@ -22,7 +23,7 @@ def with_notes(setup: Setup) -> Setup:
     notes = (*setup.notes, *beyond_default(setup), *lacking(setup, timed=False), *filled_experts(setup),
              *memory_notes(setup.job, setup.layout, exchange, waiting, _by_mode(setup),
                            setup.framework.traffic.tp_tiles == "fitted"),
-             *_apart(setup), *_versions(setup))  # fmt: skip
+             *_apart(setup), *_versions(setup), *filter(None, [sub_group_note(setup)]))  # fmt: skip
     return replace(setup, notes=notes)
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.exchanges.flows import Flow, Span, dtype_name
 from distsim.engine.exchanges.pipeline import stages_span
-from distsim.engine.footprint.states import sharding_group
 from distsim.engine.footprint.stored import trained_units
 from distsim.engine.jobs.exchange import Exchange
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.stages import Stage
 from distsim.units import FP32_BYTES
 

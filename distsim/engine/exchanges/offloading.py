@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from distsim.arrays import Number, minimum, where
+from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.exchanges.flows import Fixed, Flow, Role, Span
 from distsim.engine.exchanges.hidden import copies_each
+from distsim.engine.footprint.host_share import by_sub_groups, host_updates, passes_host_buffer, states_share
 from distsim.engine.footprint.saved import saved_of
-from distsim.engine.footprint.states import sharding_group, state_bytes
+from distsim.engine.footprint.states import state_bytes
 from distsim.engine.jobs.drives import drive_rates
 from distsim.engine.jobs.exchange import Exchange
-from distsim.engine.jobs.offloading import host_updates, in_fp32, states_share
+from distsim.engine.jobs.offloading import in_fp32
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
 from distsim.errors import DistsimError
+from distsim.formulas.drives import KEPT_ELEMENTS, driven_share
 from distsim.formulas.traffic import copy_seconds, offload_transfer_bytes
 from distsim.layers.ledger import Parameter
 from distsim.units import FP32_BYTES
@@ -97,21 +100,27 @@ def _transfers(setup: Setup, exchange: Exchange, stage: Stage, kind: str) -> lis
         weights = _own(setup, stage.parameters, lambda one: weight_bytes(one, precision, setup.tuning))
         return [Transfer("parameters from host", UP, phase, layout.micro_batches, weights) for phase in PASSES]
     trained = _trained(stage)
-    share = host_updates(setup)
-    if not share:
+    if setup.states_return:
         return _returned(setup, trained)
+    share = host_updates(setup, trained)
     wide = FP32_BYTES if in_fp32(setup.framework, setup.offload) else 0
     gradients = _own(setup, trained, lambda one: wide or recipe_of(one, precision, setup.tuning).gradient_bytes)
-    found = _gradient_transfers(setup, exchange, gradients * share)
+    if passes_host_buffer(setup):
+        found = _summed_transfers(setup, exchange, gradients, share * _own(setup, trained, lambda one: FP32_BYTES))
+    else:
+        times, dtype = where(copies_each(setup, exchange), layout.micro_batches, 1), "fp32" if wide else ""
+        found = [Transfer("gradients to host", DOWN, "backward", times, gradients * share, dtype, role="copies")]
+    weights = _own(setup, trained, lambda one: wide or recipe_of(one, precision, setup.tuning).parameter_bytes)
     if "parameters" not in setup.offload:  # else they stay where they are updated
-        weights = _own(setup, trained, lambda one: wide or recipe_of(one, precision, setup.tuning).parameter_bytes)
         found.append(Transfer("parameters from host", UP, "step", 1, weights * share, "fp32" if wide else ""))
+    elif by_sub_groups(setup):
+        found.append(Transfer("updated parameters to host", DOWN, "step", 1, weights * (1 - share)))
     return found
 
 
 def _returned(setup: Setup, trained: Sequence[tuple[Parameter, Number]]) -> list[Transfer]:
     """States that leave after an update and come back for the next one, beside what is computed between the two."""
-    held = states_share(setup) * _held(setup, trained)
+    held = states_share(setup, trained) * _held(setup, trained)
     return [Transfer("states to host", DOWN, "forward", 1, held), Transfer("states from host", UP, "backward", 1, held)]
 
 
@@ -123,15 +132,17 @@ def _held(setup: Setup, trained: Sequence[tuple[Parameter, Number]]) -> Number:
     )  # fmt: skip
 
 
-def _gradient_transfers(setup: Setup, exchange: Exchange, size: Number) -> list[Transfer]:
-    """Gradients on their way to an optimizer in host memory: once, or where they are sharded with each reduction, to
-    which a sum comes back that is kept there but made on the GPU."""
-    times = where(copies_each(setup, exchange), setup.layout.micro_batches, 1)
-    wide = "fp32" if in_fp32(setup.framework, setup.offload) else ""
-    found = [Transfer("gradients to host", DOWN, "backward", times, size, wide, role="copies")]
-    if setup.framework.traffic.host_gradients == "summed":
-        found.append(Transfer("gradients from host", UP, "backward", times - 1, size, role="copies"))
-    return found
+def _summed_transfers(setup: Setup, exchange: Exchange, size: Number, wide: Number) -> list[Transfer]:
+    """Gradients of DeepSpeed on their way to an optimizer in host memory (0.19.8, runtime/zero): the sum that is kept
+    there but made on the GPU goes to and fro, under ZeRO 3 also that of an only micro-batch; what the host updates then
+    goes there in fp32."""
+    layout, each = setup.layout, copies_each(setup, exchange)
+    times = where(layout.zero >= 3, where(each, layout.micro_batches, 1),
+                  where(each & (layout.micro_batches > 1), layout.micro_batches, 0))  # fmt: skip
+    back = where(layout.zero >= 3, times, maximum(times - 1, 0))
+    return [Transfer("gradients to host", DOWN, "backward", times, size, role="copies"),
+            Transfer("gradients from host", UP, "backward", back, size, role="copies"),
+            Transfer("fp32 gradients to host", DOWN, "backward", 1, wide, "fp32", role="last copies")]  # fmt: skip
 
 
 def _driven(setup: Setup, stage: Stage) -> list[Transfer]:
@@ -147,8 +158,6 @@ def _driven(setup: Setup, stage: Stage) -> list[Transfer]:
                   Transfer("states, gradients from drives", READ, "step", 1, held + gradients, "fp32"),
                   Transfer("states to drives", WRITE, "step", 1, held, "fp32")]  # fmt: skip
     if "parameters" in setup.drives:
-        from distsim.formulas.drives import KEPT_ELEMENTS, driven_share
-
         share = driven_share(_own(setup, stage.parameters, lambda one: 1), KEPT_ELEMENTS)
         weights = share * _own(setup, stage.parameters, lambda one: weight_bytes(one, precision, setup.tuning))
         updated = share * _own(setup, _trained(stage), lambda one: weight_bytes(one, precision, setup.tuning))

@@ -8,14 +8,16 @@ from distsim.engine.figures import Figures
 from distsim.engine.footprint.buckets import buckets_of, fills_buckets
 from distsim.engine.footprint.gathered import from_host, gathered, gathered_at_once, sharded, unit_parameters
 from distsim.engine.footprint.gradient_places import gradient_place_bytes
-from distsim.engine.footprint.offloaded import host_buffer, passes_host_buffer
+from distsim.engine.footprint.host_share import passes_host_buffer
+from distsim.engine.footprint.offloaded import host_buffer
 from distsim.engine.footprint.receives import receive_buffers
 from distsim.engine.footprint.replicas import replica_buckets, unsent
-from distsim.engine.footprint.states import States, sharding_group
+from distsim.engine.footprint.states import States
 from distsim.engine.footprint.update import own_elements
 from distsim.engine.jobs.exchange import exchange_of, reduces_last
 from distsim.engine.jobs.module_buffers import module_buffers
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.waiting import gradients_wait
 from distsim.formulas.buffers import (

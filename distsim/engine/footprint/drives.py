@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum
+from distsim.arrays import Number, maximum, product, where
 from distsim.engine.figures import Figures
-from distsim.engine.jobs.offloading import host_updates, in_fp32
+from distsim.engine.footprint.host_share import passes_host_buffer
+from distsim.engine.jobs.offloading import in_fp32
 from distsim.engine.jobs.resolve import Setup
+from distsim.formulas import drives as forms
 
 
 class Away(NamedTuple):
@@ -20,17 +22,20 @@ class Away(NamedTuple):
 
 def away(setup: Setup, moved: Mapping[str, Number], elements: Number, trained: Number, figures: Figures) -> Away:
     """Where the states that left the GPU are, ``moved`` by kind: of ``elements`` parameters of one rank, of which
-    ``trained`` train."""
+    ``trained`` are updated there."""
     host, drives = sum(moved.values()), 0
-    summed = "optimizer" in setup.offload and setup.framework.traffic.host_gradients == "summed"
+    summed = passes_host_buffer(setup)
     beside = summed or in_fp32(setup.framework, setup.offload)
     if not (setup.drives or beside):
         return Away(host, drives)
-    from distsim.formulas import drives as forms
-
     if beside and "optimizer" not in setup.drives:
-        host = host + figures.use("fp32 gradients in host memory", forms.wide_gradient_bytes,
-                                  trained=trained if summed else trained * host_updates(setup))  # fmt: skip
+        host = host + figures.use("fp32 gradients in host memory", forms.wide_gradient_bytes, trained=trained)
+    if summed:
+        layout, narrow = setup.layout, setup.precision.parameter_bytes
+        whole = where(layout.zero < 3, 1, 0)
+        host = host + figures.use("16-bit parameters in host memory", forms.narrow_copy_bytes, trained=trained,
+                                  bytes_each=whole * narrow)  # fmt: skip
+        host = host - product(whole * (layout.micro_batches == 1), moved["gradients"])  # nothing to add up
     if "optimizer" in setup.drives:
         gradients = figures.use("fp32 gradients on drives", forms.wide_gradient_bytes, trained=trained)
         buffers = figures.use("buffers for updating states", forms.swap_buffer_bytes, elements=trained,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from distsim.arrays import Number, maximum, where
-from distsim.engine.footprint.states import sharding_group
 from distsim.engine.footprint.stored import shared_elements
 from distsim.engine.footprint.update import tensors_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes
 from distsim.formulas.buffers import gathered_unit_bytes, live_parameter_bytes

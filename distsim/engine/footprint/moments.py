@@ -20,10 +20,11 @@ from distsim.engine.footprint.checkpoint_groups import grouped, highest_places, 
 from distsim.engine.footprint.moment import AT_LOSS, STEP, Moment
 from distsim.engine.footprint.saved import Saved, again_bytes, layer_saved_bytes
 from distsim.engine.footprint.stage_step import StageStep, kept_casts, loop_casts, unless_zero
-from distsim.engine.footprint.states import States, sharding_group
+from distsim.engine.footprint.states import States
 from distsim.engine.footprint.update import in_backward_bytes, update_bytes
 from distsim.engine.jobs.reference import runs_reference
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.stages import Stage
 from distsim.last import for_parts_of_last
 from distsim.layers.given import bias_gradient_bytes

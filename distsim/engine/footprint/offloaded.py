@@ -11,11 +11,6 @@ BEFORE = 1
 """Layers whose tensors come back while the one after them runs backward."""
 
 
-def passes_host_buffer(setup: Setup) -> bool:
-    """Whether gradients are added up on the GPU to a sum in host memory (DeepSpeed)."""
-    return "optimizer" in setup.offload and setup.framework.traffic.host_gradients == "summed"
-
-
 def host_buffer(setup: Setup, stage: Stage) -> dict[str, Number]:
     """The buffer through which they go, at stages 1 and 2."""
     zero = setup.layout.zero

@@ -10,10 +10,11 @@ from distsim.engine.footprint.moment import Moment
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.outputs import outputs_of
 from distsim.engine.footprint.saved import Saved
-from distsim.engine.footprint.states import States, sharding_group
+from distsim.engine.footprint.states import States
 from distsim.engine.footprint.weight_passes import beyond_in_flight, in_flight_at_loss, waiting_after
 from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.waiting import gradients_wait
 from distsim.formulas.activations import alive_bytes

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.architectures import traits_of
-from distsim.arrays import Number, maximum, minimum, some, where
+from distsim.arrays import Number, maximum, nothing, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.drives import Away, away
+from distsim.engine.footprint.host_share import Held, host_updates, passes_host_buffer, states_share
 from distsim.engine.footprint.low_rank import LOW_RANK, low_rank_bytes, projects
 from distsim.engine.footprint.orthogonalised import orthogonalised
 from distsim.engine.footprint.stored import filling_of, shared_elements
 from distsim.engine.jobs.narrow import NARROW, narrow_weight
-from distsim.engine.jobs.offloading import host_updates, states_share
 from distsim.engine.jobs.reference import copies_weights, in_reference
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
 from distsim.engine.jobs.waiting import stays_whole
+from distsim.formulas.drives import wide_gradient_bytes
 from distsim.formulas.states import (
     factored_state_bytes,
     gradient_bytes_per_rank,
@@ -29,7 +31,6 @@ from distsim.formulas.states import (
     parameter_bytes_per_rank,
 )
 from distsim.layers.ledger import Parameter
-from distsim.specs.layout import Layout
 from distsim.specs.optimizer import State
 from distsim.specs.precision import Precision
 from distsim.units import FP32_BYTES
@@ -56,13 +57,6 @@ def stored(setup: Setup) -> Setup:
     recipe = catalog.load("precisions", held)
     own = {"name": precision.name, "math": precision.math, "wide_layers": precision.wide_layers}
     return replace(setup, precision=recipe.model_copy(update=own))
-
-
-def sharding_group(layout: Layout, group: str) -> Number:
-    """Ranks that share one copy of the states: the ZeRO group, or its part that holds the same experts."""
-    if group == "dense":
-        return layout.zero_group
-    return minimum(layout.expert_data_parallel, maximum(layout.zero_group * layout.tp // (layout.ep * layout.etp), 1))
 
 
 def filled_experts(setup: Setup) -> tuple[str, ...]:
@@ -128,7 +122,7 @@ def state_bytes(setup: Setup, precision: Precision, parameter: Parameter) -> Num
     return total
 
 
-def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: Figures, versions: Number = 1) -> States:
+def states(setup: Setup, parameters: Sequence[tuple[Parameter, int]], figures: Figures, versions: Number = 1) -> States:
     """Fold a stage's parameters into bytes per rank, weights that train in so many ``versions``."""
     folds: dict[tuple[str, str], _Fold] = {}
     for parameter, times in parameters:
@@ -158,7 +152,7 @@ def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: F
         shards[trains] = shards[trains] + fold.filled / sharding_group(setup.layout, group)
         if trains:
             trained[group] = trained[group] + fold.count
-    left = away(setup, _offload(setup, sums, figures), sum(shards.values()), shards[True], figures)
+    left = _offload(setup, parameters, sums, shards, figures)
     return States(**sums, dense_parameters=trained["dense"], expert_parameters=trained["expert"], away=left)
 
 
@@ -264,15 +258,23 @@ def gradients_in_host(setup: Setup) -> Number:
     return (setup.layout.zero >= 2) & ("optimizer" in setup.offload)
 
 
-def _offload(setup: Setup, sums: dict[str, Number], figures: Figures) -> dict[str, Number]:
-    """Take what lives elsewhere off the GPU, and tell how much of each kind that is."""
+def _offload(
+    setup: Setup, held: Held, sums: dict[str, Number], shards: Mapping[bool, Number], figures: Figures
+) -> Away:
+    """Take what lives elsewhere off the GPU, and tell how much that is; of ``shards`` some train. Gradients that micro-
+    batches add up to a sum in host memory all go there; in fp32 each is where it is used."""
     moved: dict[str, Number] = {"parameters": 0}
-    shares = {"parameters": 1.0, "optimizer": states_share(setup)}
+    updates = host_updates(setup, held)
+    shares = {"parameters": 1.0, "optimizer": states_share(setup, held)}
     leaves: dict[str, Number] = {name: share for name, share in shares.items() if name in setup.offload}
     if "optimizer" in setup.offload:
-        leaves["gradients"] = where(gradients_in_host(setup), host_updates(setup), 0)
+        leaves["gradients"] = where(gradients_in_host(setup), 1 if passes_host_buffer(setup) else updates, 0)
     for name, share in leaves.items():
         where_to = "on drives or in host memory" if name in setup.drives else "in host memory"
         moved[name] = figures.use(f"{name} {where_to}", offloaded_bytes, held_bytes=sums[name], leaves=share)
         sums[name] = sums[name] - moved[name]
-    return moved
+    if passes_host_buffer(setup) and not nothing(1 - updates):
+        sums["gradients"] = sums["gradients"] + figures.use(
+            "fp32 gradients of what the GPU updates", wide_gradient_bytes, trained=shards[True] * (1 - updates)
+        )
+    return away(setup, moved, sum(shards.values()), shards[True] * updates, figures)

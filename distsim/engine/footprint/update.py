@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distsim.arrays import Number, maximum, minimum, product, where
+from distsim.engine.footprint.host_share import by_sub_groups, host_updates, sub_group_elements
 from distsim.engine.footprint.low_rank import projects
 from distsim.engine.footprint.orthogonalised import orthogonalising_bytes
-from distsim.engine.footprint.states import sharding_group
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.stages import Stage
 from distsim.layers.ledger import Parameter, parameters_of
 from distsim.specs.optimizer import Optimizer
@@ -20,18 +21,20 @@ def update_bytes(setup: Setup, stage: Stage, gradients: Number) -> Number:
     """The optimizer's temporaries, and wide copies that replace a rank's narrow gradients one by one."""
     if setup.optimizer.in_backward:  # nothing is left to update
         return 0
-    precision = setup.trained_precision
-    at_once = 0 if "optimizer" in setup.offload else setup.optimizer.step_states  # in host memory one after the other
+    precision, away = setup.trained_precision, "optimizer" in setup.offload
+    at_once = 0 if away else setup.optimizer.step_states  # in host memory one after the other
     own, rules = own_elements(setup, stage), setup.framework.buffers
     grouped = where(setup.layout.zero >= 3, int(rules.step_elements > 0), 0)
     updated = where(grouped, minimum(own, rules.step_elements), own)
     temporary: Number = at_once * precision.state_bytes * updated
+    if away and by_sub_groups(setup):  # torch's AdamW, a denominator at a time, of what stays
+        stays = own * (1 - host_updates(setup, stage.held()))
+        temporary = temporary + FP32_BYTES * minimum(stays, sub_group_elements(setup))
     if setup.optimizer.step_tensors:
         temporary = temporary + _of_one_parameter(setup, stage, precision)
     if setup.optimizer.newton_schulz:
         temporary = temporary + orthogonalising_bytes(setup, stage)
     wider = precision.master_bytes - precision.gradient_bytes
-    away = "optimizer" in setup.offload
     narrow = int(rules.flat_gradients and precision.gradient_bytes <= precision.parameter_bytes)  # else joined before
     joins = where((setup.layout.zero == 1) | (setup.layout.zero == 2), narrow, 0) + grouped
     if rules.master_gradients and wider > 0:

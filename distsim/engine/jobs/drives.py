@@ -28,15 +28,16 @@ def goes_to(offload: str | None, place: str | None) -> bool:
     return any(word in DRIVEN if place == "nvme" else word != "none" for word in words)
 
 
-def needs_shards(job: Job) -> bool:
-    """Whether what a job offloads is shards of ZeRO 3: parameters, and whatever goes to drives."""
-    return "parameters" in (job.offload or "") or job.offload_to == "nvme"
+def needs_shards(job: Job, supports: Supports) -> bool:
+    """Whether what a job offloads is shards of ZeRO 3: parameters, sub-groups, and whatever goes to drives."""
+    in_groups = job.offload_fraction is not None and supports.offload_fraction == "sub-groups"
+    return in_groups or "parameters" in (job.offload or "") or job.offload_to == "nvme"
 
 
 def lowest_stage(job: Job, supports: Supports) -> int:
     """The lowest ZeRO stage at which what a job offloads leaves the GPU; states do at any where nobody named the
     framework."""
-    if needs_shards(job):
+    if needs_shards(job, supports):
         return SHARDS_ALL
     return supports.offload_zero if job.names_framework and "optimizer" in (job.offload or "") else 0
 

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.flags import flag
+from distsim.specs.layout import SHARDS_ALL
 from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
     from distsim.specs.framework import Framework
     from distsim.specs.precision import Precision
-
-
-def host_updates(setup: Setup) -> float:
-    """How much of what a rank trains its host updates."""
-    return 0.0 if setup.states_return or "optimizer" not in setup.offload else states_share(setup)
 
 
 def in_fp32(framework: Framework, offload: Collection[str]) -> bool:
@@ -39,11 +35,6 @@ def on_host(
         return framework.model_copy(update={"traffic": traffic}), precision
     wide = {"master_bytes": FP32_BYTES, "state_bytes": FP32_BYTES}
     return framework, precision if precision.parameter_bytes >= FP32_BYTES else precision.model_copy(update=wide)
-
-
-def states_share(setup: Setup) -> float:
-    """How much of the optimizer's states lives in host memory, where any does."""
-    return setup.job.offload_fraction or 1.0
 
 
 def offload_told(setup: Setup) -> dict[str, Any]:
@@ -66,9 +57,13 @@ def refuse_offload(filled: Mapping[str, Any], framework: Framework) -> None:
         if "optimizer" not in filled["offload"]:
             problem = f"--offload-fraction {part:g} has no effect without --offload optimizer"
             raise DistsimError(problem, "add --offload optimizer")
-        if filled["framework"] and not framework.supports.offload_fraction:
+        splits = framework.supports.offload_fraction
+        if filled["framework"] and splits == "no":
             problem = f"{framework.name}: no option is known that splits its optimizer between GPU and host"
-            raise DistsimError(problem, "leave --offload-fraction out, or use --framework megatron-core")
+            raise DistsimError(problem, "leave --offload-fraction out, or use --framework megatron-core or deepspeed")
+        if splits == "sub-groups" and filled["zero"] != SHARDS_ALL:
+            problem = f"{framework.name} splits its optimizer only under ZeRO 3, but --zero is {filled['zero']}"
+            raise DistsimError(problem, "add --zero 3, or leave --offload-fraction out")
         if filled["offload_to"] == "nvme":
             raise DistsimError("--offload-fraction holds for host memory, not for drives", "leave --offload-to out")
     if "parameters" in filled["offload"] and filled["zero"] != 3:

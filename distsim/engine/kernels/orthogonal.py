@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, where
 from distsim.engine.footprint.orthogonalised import orthogonalised, sides, stacked
-from distsim.engine.footprint.states import sharding_group
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.chip import Chip
 from distsim.formulas.compute import newton_schulz_square_flops, newton_schulz_wide_flops, product_share

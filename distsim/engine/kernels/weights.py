@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, minimum, some, where
+from distsim.arrays import Number, maximum, minimum, nothing, product, some, where
+from distsim.engine.footprint.host_share import host_updates
 from distsim.engine.footprint.low_rank import low_rank_elements, projects
-from distsim.engine.footprint.states import element_bytes, in_buckets, sharding_group, states_of
+from distsim.engine.footprint.states import element_bytes, in_buckets, states_of
 from distsim.engine.jobs.exchange import exchange_of, gathers, gathers_once
-from distsim.engine.jobs.offloading import host_updates
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.sharding import sharding_group
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes, recipe_of, reduced_in
 from distsim.formulas.compute import HOST_BANDWIDTH, THREAD_BANDWIDTH, optimizer_traffic_bytes, stream_seconds
@@ -83,11 +84,9 @@ def optimizer_seconds(setup: Setup, stage: Stage) -> Number:
     """Traffic of one step at the bandwidth of what takes it: the accelerator, or its share of the host that holds the
     states, or beside each other both; and of buffers of gradients that are set to zero."""
     own: Number = setup.accelerator.pass_bandwidth
-    moved, away = _update_bytes(setup, stage), host_updates(setup)
-    spent: Number = 0.0
-    if away < 1:
-        spent = (1 - away) * maximum(stream_seconds(moved, own), _computing(setup, stage))
-    if away:
+    moved, away = _update_bytes(setup, stage), host_updates(setup, stage.held())
+    spent = product(1 - away, maximum(stream_seconds(moved, own), _computing(setup, stage)))
+    if not nothing(away):
         spent = maximum(spent, stream_seconds(moved * away, _host_share(setup)))
     return spent + stream_seconds(_gradient_bytes(setup, stage), own)
 

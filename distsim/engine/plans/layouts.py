@@ -61,7 +61,7 @@ def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bou
     if job.seq and job.seq > USUAL_SEQUENCE:
         words["cp"] = WIDE_SPACE["cp"]
     words["micro_batch"] = ",".join(map(str, micro_batches(job.seq or USUAL_SEQUENCE, job.global_batch or 1)))
-    usual_stage = 3 if needs_shards(job) else habits.get("zero", 1)
+    usual_stage = 3 if needs_shards(job, framework.supports) else habits.get("zero", 1)
     stages = [stage for stage in stages_of(job) if stage in framework.supports.zero] or stages_of(job)
     words["zero"] = str(usual_stage) if usual_stage in stages else ",".join(map(str, stages))
     follows = "on,off" if wide else "on"  # off where tensor parallel degrees do not divide a sequence

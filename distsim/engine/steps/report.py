@@ -12,6 +12,7 @@ from distsim.engine.corrections.own_peaks import own_peak_note
 from distsim.engine.corrections.unfitted import unfitted
 from distsim.engine.exchanges.profile_use import unused_by_job
 from distsim.engine.exchanges.reach import straddling
+from distsim.engine.footprint.host_share import sub_group_note
 from distsim.engine.footprint.states import filled_experts
 from distsim.engine.jobs.dispatch import dispatcher_note
 from distsim.engine.jobs.dp_overlap import data_overlap_note
@@ -127,6 +128,7 @@ class StepReport(ComposedStep):
             unlike_own(self.setup),
             own_peak_note(self.setup, self.memory.peak),
             few_threads(self.setup),
+            sub_group_note(self.setup),
             self.decomposing(),
             overlap_note(self.setup),
             dispatcher_note(self.setup.job, self.setup.layout),
