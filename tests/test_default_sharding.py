@@ -66,7 +66,9 @@ def test_a_search_has_no_replicas_without_shards() -> None:
         assert all(one.report.setup.layout.zero == one.found.layout["zero"] for one in best)
 
 
-@pytest.mark.parametrize("framework", ["torchtitan", "torchtune", "nemo-automodel", "prime-rl", "kempnerforge"])
+@pytest.mark.parametrize(
+    "framework", ["torchtitan", "torchtune", "nemo-automodel", "prime-rl", "kempnerforge", "olmo-core"]
+)
 def test_software_that_shards_unless_told_otherwise_does(framework: str) -> None:
     job = {**JOB, "framework": framework, "gpus": 8}
     plain, sharded, whole = (distsim.memory(**job, **zero) for zero in ({}, {"zero": 3}, {"zero": 0}))

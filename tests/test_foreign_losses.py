@@ -56,7 +56,7 @@ def test_losses_that_are_offered_are_taken_and_all_have_sources(name: str) -> No
 
 
 OWN = ("megatron-core", "nemo", "megatron-bridge", "megatron-deepspeed", "torchtitan", "kempnerforge", "torchtune",
-       "litgpt", "nanotron", "fms-fsdp", "flash-attn")  # fmt: skip
+       "litgpt", "nanotron", "fms-fsdp", "flash-attn", "olmo-core")  # fmt: skip
 
 
 @pytest.mark.parametrize("framework", OWN)

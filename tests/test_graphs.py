@@ -357,12 +357,3 @@ def test_runs_whose_optimizer_reads_narrow_gradients_say_so() -> None:
     for notes, copies in (("", True), ("Precision-aware optimizer, bf16 states", False)):
         run = row(notes)
         assert held_by(run, setup_of(run), 2026).framework.buffers.shard_gradients is copies
-
-
-def test_olmo_core_orders_tokens_by_kernels_written_for_it() -> None:
-    """Its mixtures call Transformer Engine's permutation where torchtitan, which its pipelines are timed like,
-    indexes."""
-    cells = {"precision": "bf16", "pp": "2", "ep": "4", "dp": "4", "grad_accum": "32"}
-    found = {name: setup_of(row(framework=name, **cells)).kernels for name in ("torchtitan", "OLMo-core")}
-    assert [one.expert_index for one in found.values()] == ["indexed", "fused"]
-    assert len({one.expert_kernel for one in found.values()}) == 1

@@ -286,6 +286,8 @@ def test_what_a_run_has_of_its_own_comes_before_what_it_varies(notes: str, graph
     ("notes", "forced"),
     [("forced load balancing, mock data", True), ("router load balancing forced uniform", True),
      ("mock data, forced expert balance", True), ("force-balanced", True), ("no forced balance", False),
+     ("random routing; highest of several runs", True), ("uniform routing without drops", True),
+     ("random_expert_assignment=True", True), ("no random routing", False), ("random tokens, learned routing", False),
      ("MOE_ROUTER_FORCE_LOAD_BALANCING False (router not balanced by force)", False),
      ("ring context parallelism with causal load balancing", False), ("no forced load balancing", False)],
 )  # fmt: skip

@@ -175,7 +175,8 @@ def test_a_decoder_that_nobody_knows_is_taken_as_gpt_and_that_is_said() -> None:
     [
         ("gpt-neox", "megatron-deepspeed"), ("internevo", "megatron-lm"), ("simumax", "megatron-core"),
         ("megatron-fsdp", "megatron-core"), ("NeMo 2.0", "nemo"), ("nemo2", "nemo"),
-        ("Megatron-LM (a fork)", "megatron-lm"), ("lightning", "fsdp"), ("fabric", "fsdp"), ("OLMo-core", "fsdp"),
+        ("Megatron-LM (a fork)", "megatron-lm"), ("lightning", "fsdp"), ("fabric", "fsdp"),
+        ("OLMo-core 3", "olmo-core"),
         ("torch", "fsdp"), ("PyTorch FSDP", "fsdp"), ("easylm", "maxtext"), ("jax", "maxtext"), ("xla", "maxtext"),
         ("mesh-tensorflow", "paxml"), ("gshard", "paxml"), ("lingvo", "paxml"), ("deepspeed-chat", "deepspeed"),
         ("PyTorch DDP 2.1", "torch-ddp"), ("accelerate 0.26", "huggingface"), ("something else", "fsdp"),

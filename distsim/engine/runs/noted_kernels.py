@@ -120,7 +120,7 @@ def noted_kernels(run: Run, setup: Setup) -> dict[str, Any]:
         found = {**apart, **graphed(kind, setup.accelerator, setup.precision)}
     elif kind == "iteration":
         found = {"graphs": kind}
-    for kernels in (expert_kernels.library_experts, expert_kernels.torchtitan_experts, expert_kernels.ordering_kernels):
+    for kernels in (expert_kernels.library_experts, expert_kernels.torchtitan_experts):
         found |= kernels(run)
     if not framework.supports.expert_overlap:
         return found

@@ -13,9 +13,6 @@ _MLP_FUSED = re.compile(affirmed("CuTeDSL|fused grouped MLP"), re.IGNORECASE)
 _DIST_MOE = re.compile(affirmed("dist-?moe"), re.IGNORECASE)
 _LIBRARY = re.compile(affirmed("sonic_cute|QuACK"), re.IGNORECASE)
 """Names of CUTLASS kernels for experts that software of other grouped products can call."""
-_ORDERING = re.compile(r"\bolmo[-_ ]?core", re.IGNORECASE)
-"""Software that puts tokens in their experts' order by kernels written for it: Transformer Engine's moe_permute, or
-MegaBlocks' before (allenai/OLMo-core nn/moe/v2/no_ep.py and nn/moe/ops.py)."""
 _STASHED = re.compile(affirmed("paged stash(?:ing)?"), re.IGNORECASE)
 
 
@@ -40,11 +37,6 @@ def torchtitan_experts(run: Run) -> dict[str, Any]:
 def library_experts(run: Run) -> dict[str, Any]:
     """Grouped products of a library in the place of the framework's own, where the notes name one."""
     return {"expert_kernel": "library"} if hit(_LIBRARY, run.notes) else {}
-
-
-def ordering_kernels(run: Run) -> dict[str, Any]:
-    """Kernels that order tokens, where software without a profile has them."""
-    return {"expert_index": "fused"} if hit(_ORDERING, run.text("framework") or "") else {}
 
 
 _ROUTER_FUSED = "(?:permute and )?router fusion|moe[-_]router[-_]fusion"

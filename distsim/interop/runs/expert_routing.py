@@ -12,7 +12,8 @@ _BALANCED = re.compile(
     affirmed(
         r"forced?[-_ ](?:(?:load|expert)[-_ ])?balanc(?:ed?|ing)(?:[-_ ]rout\w*)?|load balancing forced|"
         r"balanced by force|fake balanced|"
-        r"(?:moe[-_])?(?:router[-_])?force[-_ ]load[-_ ]balanc\w*|balanced[-_ ](?:gat|rout)\w*|even(?:ly)? rout\w*"
+        r"(?:moe[-_])?(?:router[-_])?force[-_ ]load[-_ ]balanc\w*|balanced[-_ ](?:gat|rout)\w*|even(?:ly)? rout\w*|"
+        r"(?:random|uniform)(?:ly)?[-_ ](?:expert[-_ ])?(?:rout(?:ing|ed)|assign\w*)"
     ),
     re.IGNORECASE,
 )

@@ -33,6 +33,7 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"torchtune", "torchtune", ""),
         (r"prime.?rl", "prime-rl", ""),
         (r"kempner.?forge", "kempnerforge", ""),
+        (r"olmo.?core", "olmo-core", ""),
         (r"nanotron|picotron", "nanotron", ""),
         (r"unsloth", "unsloth", ""),
         (r"flash.?att(?:entio)?n", "flash-attn", ""),
