@@ -82,13 +82,14 @@ def search(
     if not kept.evaluated and not interrupted:
         raise contradiction(request, base, batches)
     known: Steps = {}
-    best = shown.ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept, known)
+    best = shown.ranked(kept, request.top, known, request.all_ranks)
+    late = sum(one.found.seconds > kept.longest(one.found.group.batch) for one in best)  # by their closed form
     less = request.brief
     if best:
         first = best[0].report.setup
         notes += filter(None, [search_money.left_idle(rents.get(int(first.layout.gpus)), first)])
     return SearchReport(
-        request, base, batches, kept.evaluated, kept.fitting, kept.feasible if best else 0,
+        request, base, batches, kept.evaluated, kept.fitting, kept.feasible + late if best else 0,
         time.perf_counter() - began, kept.limit, best,
         () if less else shown.front_of(best, kept, known), () if less else shown.almost(best, kept, known),
         () if less or best else shown.nearest(kept, known, min(request.top, 5)),
@@ -223,7 +224,7 @@ def _walk(
                     every(block)
                 if watch is not None:
                     watch(kept.evaluated, done + whole)
-        if request.objective == "fewest-gpus" and kept.feasible:
+        if request.objective == "fewest-gpus" and shown.ranked(kept, 1, {}):
             return
     if not kept.fitting:
         _time_nearest(kept, prices)
