@@ -56,10 +56,11 @@ def search(
     pool: Pool | None = None,
     shared: Shared | None = None,
     partly: bool = False,
+    enough: int = 0,
 ) -> SearchReport:
-    """Evaluate all layouts, in a pool's processes if one is given, with the same answer; ``every`` is given each block
-    of them, but not from a pool. ``shared`` keeps what the same search on other networks would compute again. With
-    ``partly`` an interrupt ends the search with what it has."""
+    """Evaluate all layouts, if they are ``enough`` in a pool's processes if one is given, with the same answer;
+    ``every`` is given each block of them, but not from a pool. ``shared`` keeps what the same search on other networks
+    would compute again. With ``partly`` an interrupt ends the search with what it has."""
     began = time.perf_counter()
     _check(request)
     request = lenient(request)
@@ -72,7 +73,7 @@ def search(
     kept = _nothing_yet(request, base, batches[0], rents, pool is None)
     interrupted = False
     try:
-        _walk(request, batches, kept, watch, every, pool, shared)
+        _walk(request, batches, kept, watch, every, pool, shared, enough)
         _simulate(request, base.model, batches, kept, every, notes)
     except KeyboardInterrupt:
         if not partly:
@@ -204,15 +205,16 @@ def rents_of(request: Request) -> dict[int, search_money.Rent]:
 
 def _walk(
     request: Request, batches: Sequence[int], kept: Kept, watch: Show | None, every: Callable[[Block], None] | None,
-    pool: Pool | None, shared: Shared | None = None,
+    pool: Pool | None, shared: Shared | None = None, enough: int = 0,
 ) -> None:  # fmt: skip
     prices = Prices()
     for gpus in sorted(request.gpus):
         found = _groups(request, gpus, batches)
         whole, done = sum(group.layouts for group in found), kept.evaluated
-        if pool is not None:
+        if pool is not None and whole >= enough:
             gather(pool, found, kept, watch)
-        for number, group in enumerate(found if pool is None else ()):
+            found = []
+        for number, group in enumerate(found):
             inside = Inside() if shared is None else shared.setdefault((gpus, number), Inside())
             # the first is timed in any case, so that what cannot be timed is refused
             timed = not number or every is not None or footprint_of(group, inside).fits(kept.most_bytes)
