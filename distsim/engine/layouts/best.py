@@ -103,6 +103,8 @@ class Kept:
     nearest: Best = field(init=False)
     quickest: Best = field(init=False)
     """Of those that fit and are late."""
+    slow_misses: Best = field(init=False)
+    """Of those that nearly fit and are late."""
     perhaps: Best = field(init=False)
     """The best of those that are late by a closed form than which their own step may be shorter."""
     front: Front = field(init=False)
@@ -112,7 +114,8 @@ class Kept:
     def __post_init__(self) -> None:
         self.best, self.every = Families(self.most), Best(self.most)
         self.almost, self.nearest = Families(self.most), Families(self.most)
-        self.quickest, self.perhaps = Families(self.most), Families(self.most)
+        self.quickest, self.slow_misses = Families(self.most), Families(self.most)
+        self.perhaps = Families(self.most)
         self.front, self.slower = Front(self.limit), Front(self.limit)
 
     @property
@@ -184,9 +187,14 @@ class Kept:
         is compared, the quick ones."""
         by_time = self.key.name not in BETTER
         key = self.scaled(seconds, block.group) if by_time else self.ordered(seconds, peak, block.group)
-        soon = seconds <= self.longest(block.group.batch)
-        near = numpy.flatnonzero(
-            (peak > self.limit) & (peak <= self.limit * NEARLY_FITS) & (key <= self.almost.worst) & soon & valid
-        )
+        over = (peak > self.limit) & (peak <= self.limit * NEARLY_FITS) & valid
+        longest = self.longest(block.group.batch)
+        self._miss(self.almost, block, key, seconds, peak, over & (seconds <= longest))
+        if longest < float("inf"):
+            self._miss(self.slow_misses, block, key, seconds, peak, over & (seconds > longest))
+
+    @staticmethod
+    def _miss(best: Best, block: Block, key: Array, seconds: Array, peak: Array, which: Array) -> None:
+        near = numpy.flatnonzero(which & (key <= best.worst))
         if len(near):
-            self.almost.add(block, key[near], seconds[near], peak[near], near)
+            best.add(block, key[near], seconds[near], peak[near], near)

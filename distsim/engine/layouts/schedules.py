@@ -49,7 +49,7 @@ def seeds(kept: Kept) -> list[Found]:
     """Layouts with several stages that differ in more than schedule, sharding and recomputation, best first; then
     those that nearly fit, or where there are none those that are nearest to it."""
     fit = [*kept.best.found, *kept.quickest.found]  # what is late is so under the schedule that it was found under
-    near = kept.almost.found or ([] if fit else kept.nearest.found)
+    near = [*kept.almost.found, *kept.slow_misses.found] or ([] if fit else kept.nearest.found)
     return [*_unlike(fit)[:SEEDS], *_unlike(near)[:SEEDS]]
 
 
