@@ -35,7 +35,7 @@ from distsim.engine.layouts.space import Group, groups
 from distsim.engine.layouts.support import has, lenient
 from distsim.engine.layouts.support import notes as support_notes
 from distsim.engine.layouts.tried import unread_notes
-from distsim.engine.layouts.variants import READ_BEYOND_ONE, base_setup, variants
+from distsim.engine.layouts.variants import READ_BEYOND_ONE, base_setup, unread, variants
 from distsim.engine.layouts.ways import without_stages
 from distsim.engine.networks.unknown import unknown_links
 from distsim.engine.steps.simulated import ALWAYS_EXACT, LEARNED
@@ -163,7 +163,7 @@ def unread_options(request: Request, batches: Sequence[int], best: Sequence[Choi
     stated = {
         flag(option, value): degree for option, degree in READ_BEYOND_ONE.items()
         if best and (value := getattr(request.job, option)) is not None
-        and all(getattr(one.report.setup.layout, degree) == 1 for one in best)
+        and all(option in unread(one.report.setup.layout._asdict()) for one in best)
     }  # fmt: skip
     return unread_notes(stated, lambda: tried(request, batches), "shown")
 
