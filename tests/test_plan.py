@@ -1015,6 +1015,13 @@ def test_options_that_no_layout_reads_are_told() -> None:
     assert "has no effect" not in lost
 
 
+def test_the_dispatcher_is_read_where_experts_are_cut_without_expert_parallelism() -> None:
+    one = {"tp": 2, "ep": 1, "micro_batch": 1, "recompute": "none", "gpu": "b200-sxm", "gpus": 8, "price": 2.0}
+    for etp in (1, 2):
+        notes = distsim.plan("olmoe-1b-7b", "10B", expert_dispatcher="allgather", etp=etp, **one).notes
+        assert any("--expert-dispatcher has no effect" in note for note in notes) == (etp == 1)
+
+
 def test_files_list_what_a_plan_offloads(tmp_path: Path) -> None:
     (tmp_path / "distsim.toml").write_text('offload = ["optimizer", "activations"]\nsequence_parallel = false\n')
     told = piped("plan", *BOUGHT, folder=tmp_path)
