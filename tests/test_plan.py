@@ -26,6 +26,7 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.layouts.report import Request
 from distsim.engine.layouts.search import search
+from distsim.engine.plans.besides import Besides
 from distsim.engine.plans.candidates import (
     PLAIN_HOST_RATE,
     checkpoint_bytes_per_parameter,
@@ -38,6 +39,7 @@ from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput
 from distsim.engine.plans.layouts import ALIKE, Best, best_layouts, micro_batches, overrides_of, space, with_options
 from distsim.engine.plans.on_time import days_of, share_within
+from distsim.engine.plans.optimum import optimum
 from distsim.engine.plans.plan import Candidate, Option, cheapest_first, options
 from distsim.engine.plans.planner import finish_dates
 from distsim.engine.plans.smaller import Place, down_to_budget
@@ -662,6 +664,43 @@ def test_compute_optimal() -> None:
     assert "that rule was measured on training all weights, not adapters" in adapted.stderr
 
 
+FREE = Besides(0, 0, None, None, None, None, None)
+
+
+def trained(
+    found: list[Option], wish: Wish, extra: Besides = FREE, chosen: Option | None = None
+) -> tuple[float, float, float] | None:
+    """Dollars, days, and in how many of a run's FLOPs they are worth, of 120 N^2 = 3e21: N = 5e9."""
+    best = optimum(found, chosen or found[0], wish, 3e21, lambda one: extra, 1825.0)
+    return best and (best.dollars, best.days, (best.parameters / 5e9) ** 2)
+
+
+def test_a_budget_trains_what_has_to_be_paid_lets_it() -> None:
+    """Eight GPUs take ten days: $3,840 by the hour at $2, $105,120 for a year at $1.50 whatever part of it is used."""
+    hourly, year = quote(2.0), replace(quote(1.5, "R"), term="reserved-1y")
+    [rented], [reserved] = (options([made(8, 8.0)], 86_400e6, {("c", 8): [one]}, HOUSE) for one in (hourly, year))
+    assert trained([rented], Wish()) == pytest.approx((3_840, 10, 1))
+    assert trained([rented], Wish(dollars=4 * 3_840)) == pytest.approx((15_360, 40, 4))
+    assert trained([reserved], Wish()) == pytest.approx((105_120, 365, 36.5))
+    assert trained([reserved], Wish(dollars=105_119)) is None
+    assert trained([reserved], Wish(dollars=300_000)) == pytest.approx((300_000, 730, 73))
+    assert trained([reserved], Wish(days=30, dollars=300_000)) == pytest.approx((300_000, 30, 3))
+    assert trained([rented, reserved], Wish(dollars=105_119)) == pytest.approx((105_119, 273.747, 27.3747), rel=1e-5)
+    assert trained([rented, reserved], Wish(dollars=105_121)) == pytest.approx((105_121, 365, 36.5))
+
+
+def test_a_budget_stores_what_it_trains_and_may_be_spent_on_more_machines() -> None:
+    """$16 a day in storage beside $384 of rent, and $40 at the end; 32 GPUs take 3.75 days of $1,536."""
+    extra = replace(FREE, storage_dollars=160.0, egress_dollars=40.0)
+    [small] = options([made(8, 8.0)], 86_400e6, {("c", 8): [quote(2.0)]}, HOUSE)
+    [large] = options([made(32, 3.0)], 86_400e6, {("c", 32): [quote(2.0)]}, HOUSE)
+    assert trained([small], Wish(), extra) == pytest.approx((4_040, 10, 1))
+    assert trained([small], Wish(dollars=20_040), extra) == pytest.approx((20_040, 50, 5))
+    assert trained([small, large], Wish(dollars=20_040, days=15)) == pytest.approx((20_040, 20_040 / 1_536, 3.479167))
+    assert trained([small, large], Wish(dollars=20_040, days=55)) == pytest.approx((20_040, 20_040 / 384, 5.21875))
+    assert trained([small], Wish(dollars=39), extra) is None
+
+
 def test_your_own_prices(tmp_path: Path) -> None:
     own = tmp_path / "mine.toml"
     own.write_text(
@@ -974,6 +1013,13 @@ def test_options_that_no_layout_reads_are_told() -> None:
     lost = run(*BOUGHT, "--sequence-parallel", "off").stderr  # because of which tp is 1
     assert "--sequence-parallel is read with tp > 1 alone: such layouts were tried with it, and none is" in lost
     assert "has no effect" not in lost
+
+
+def test_the_dispatcher_is_read_where_experts_are_cut_without_expert_parallelism() -> None:
+    one = {"tp": 2, "ep": 1, "micro_batch": 1, "recompute": "none", "gpu": "b200-sxm", "gpus": 8, "price": 2.0}
+    for etp in (1, 2):
+        notes = distsim.plan("olmoe-1b-7b", "10B", expert_dispatcher="allgather", etp=etp, **one).notes
+        assert any("--expert-dispatcher has no effect" in note for note in notes) == (etp == 1)
 
 
 def test_files_list_what_a_plan_offloads(tmp_path: Path) -> None:

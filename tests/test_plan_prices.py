@@ -283,7 +283,8 @@ def test_what_a_model_s_own_optimum_costs_is_optimal_for_that_model(model: str) 
     attention were counted in a rule of 6 per parameter and token."""
     made = planned(model=model, tokens=None, compute_optimal=True, provider="nebius")
     assert made.cheapest is not None
-    assert made.optimal_parameters(made.cheapest) == pytest.approx(made.model.parameters)
+    best = made.optimum(made.cheapest)
+    assert best is not None and best.parameters == pytest.approx(made.model.parameters)
 
 
 @pytest.mark.parametrize(("model", "told"), [("llama-2-7b", False), ("mixtral-8x7b", True)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -226,6 +227,24 @@ def test_what_takes_less_than_its_closed_form_is_not_passed_over() -> None:
     assert first.seconds == min(one.seconds for one in every.best) < 0.99 * every.kept.best.found[0].seconds
     brief = search(Request(job, (16,), parse_bounds({**asked, "schedule": "zb-h1"}, []), top=1, brief=True))
     assert brief.best[0].seconds == first.seconds
+
+
+def test_what_is_late_by_its_closed_form_alone_is_in_time() -> None:
+    """The closed form of ZB-H1 is 3% longer than any of these steps, and 1F1B, under which the degrees of DualPipeV are
+    found, is late."""
+    asked = {"pp": "4", "tp": "4", "cp": "1", "zero": "3", "recompute": "none", "schedule": "zb-h1"}
+    job = Job(model="qwen2.5-14b", gpu="v100-sxm2-32gb", global_batch=16, seq=512)
+    for gpus, objective in (((16,), "throughput"), ((16, 32), "fewest-gpus")):
+        request = Request(job, gpus, parse_bounds(asked, []), objective, top=1)
+        quickest = search(replace(request, gpus=(16,), objective="throughput")).best[0]
+        report = search(replace(request, within=1.0001 * quickest.seconds))
+        assert report.best[0].seconds == quickest.seconds < 0.97 * quickest.found.seconds and report.feasible == 1
+        assert not search(replace(request, gpus=(16,), within=0.9999 * quickest.seconds)).best
+    asked |= {"zero": "1", "tp": "2", "micro_batch": "1", "schedule": "1f1b,dualpipe-v"}
+    request = Request(Job(**UNLIKE), (8,), parse_bounds(asked, []), top=1)
+    first = search(request).best[0]
+    assert first.report.setup.layout.schedule == "dualpipe-v"
+    assert search(replace(request, within=1.0001 * first.seconds)).best[0].seconds == first.seconds
 
 
 def test_simulated_schedules_are_tried_with_as_many_chunks_as_layers_allow() -> None:

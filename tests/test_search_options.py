@@ -70,6 +70,18 @@ def test_an_imbalance_counts_where_experts_are_spread() -> None:
     assert seconds[2.0, "8"] > 1.05 * seconds[1.0, "8"]
 
 
+def test_experts_that_are_cut_gather_tokens_without_expert_parallelism() -> None:
+    """Shown layouts, and their commands, had lost the dispatcher that the search timed."""
+    job = Job(model="olmoe-1b-7b", gpu="b200-sxm", global_batch=16, seq=4096, expert_dispatcher="allgather")
+    fixed = {"tp": "2", "pp": "1", "cp": "1", "ep": "1", "zero": "1", "micro_batch": "1", "recompute": "none"}
+    for etp in ("1", "2"):
+        report = search(Request(job, (4,), parse_bounds({**fixed, "etp": etp}, []), top=1))
+        best = report.best[0]
+        assert best.seconds == pytest.approx(best.found.seconds, rel=1e-9)
+        assert ("--expert-dispatcher allgather" in command(best)) == (etp == "2")
+        assert any("--expert-dispatcher has no effect" in note for note in report.notes) == (etp == "1")
+
+
 def test_ranks_that_cannot_trade_heads_are_left_out() -> None:
     """12 heads: all-to-alls go to 4 ranks, or to 2 beside 2 tensor parallel ones; gathers to any."""
     for mode, degrees in (("all_to_all", {(1, 2), (1, 4), (2, 2)}), ("all_gather", {(1, 2), (1, 8), (2, 2), (2, 4)})):

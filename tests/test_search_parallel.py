@@ -281,3 +281,19 @@ def test_few_tasks_start_no_process() -> None:
         assert unasked is None or (unasked.least, unasked.workers) == (10, min(cores(), MOST))
     with processes(3, 10) as asked:
         assert asked is not None and (asked.least, asked.workers) == (0, 3)
+
+
+def test_a_pool_gets_searches_that_are_large_enough() -> None:
+    shared: list[int] = []
+
+    class Counting(Backwards):
+        def share(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+            shared.append(len(tasks))
+            return super().share(function, tasks)
+
+    request = replace(REQUEST, gpus=(8,), brief=True, top=1)
+    alone = search(request)
+    told = [search(request, pool=Counting(2), enough=enough) for enough in (alone.evaluated + 1, alone.evaluated)]
+    assert len(shared) == 1
+    for one in told:
+        assert one.evaluated == alone.evaluated and one.best[0].found[:3] == alone.best[0].found[:3]

@@ -14,10 +14,10 @@ from distsim.cli import search_options as own
 from distsim.cli.app import INTERRUPTED
 from distsim.cli.job_options import JOB_OPTIONS
 from distsim.cli.pinned import tell_pinned
-from distsim.cli.search_pool import Dask, pool
+from distsim.cli.search_pool import ENOUGH_LAYOUTS, Dask, pool
 from distsim.cli.search_varied import Vary, run_varied
 from distsim.cli.signatures import splitting
-from distsim.cli.workers import Jobs
+from distsim.cli.workers import UsualJobs
 from distsim.engine.layouts.searchable import FIXED
 from distsim.errors import DistsimError
 from distsim.report import talk
@@ -74,7 +74,8 @@ def search(
     stated: dict[str, Any], objective: own.Objective = "throughput", within: own.Within = None,
     tokens: own.Tokens = None, deadline: own.Deadline = None, margin: own.Margin = "0", exclude: own.Exclude = None,
     top: own.Top = 10, all_ranks: own.AllRanks = False, diff: own.Diff = None, price: own.Price = None,
-    provider: own.Provider = None, csv: own.Csv = None, all_file: own.All = None, vary: Vary = None, jobs: Jobs = 1,
+    provider: own.Provider = None, csv: own.Csv = None, all_file: own.All = None, vary: Vary = None,
+    jobs: UsualJobs = None,
     dask: Dask = None, json: own.Json = False,
 ) -> None:  # fmt: skip
     """Find the best layouts for a number of GPUs: all that rules and bounds allow, evaluated as by distsim step.
@@ -90,17 +91,18 @@ def search(
     request = _request(stated, objective, within, margin, exclude or [], top, all_ranks, price_wish(price, provider))
     request = training(request, tokens, deadline)
     if vary is not None:
-        run_varied(request, vary, asked, pool(jobs, dask), {"--diff": diff, "--csv": csv, "--all": all_file}, json)
+        run_varied(request, vary, asked, pool(jobs or 1, dask), {"--diff": diff, "--csv": csv, "--all": all_file}, json)
         return
     ranks = _ranks(diff, top)
-    if all_file is not None and (jobs > 1 or dask is not None):
+    if all_file is not None and ((jobs or 1) > 1 or dask is not None):
         raise DistsimError(
             "--all cannot be shared among processes: it writes layouts in the order that one process evaluates them",
             "leave out --jobs and --dask, or --all",
         )
     check(csv, "--csv", (".csv",))
     check(all_file, "--all")
-    report = _found(request, pool(jobs, dask), all_file)
+    sharing = pool(1 if all_file is not None else jobs, dask)
+    report = _found(request, sharing, all_file, ENOUGH_LAYOUTS if jobs is None and dask is None else 0)
     if report.interrupted:
         for file in filter(None, (csv, all_file)):
             talk.note(f"{file} is not written: it would be incomplete")
@@ -113,7 +115,9 @@ def search(
         raise typer.Exit(1)
 
 
-def _found(request: Request, sharing: AbstractContextManager[Pool | None], all_file: Path | None) -> SearchReport:
+def _found(
+    request: Request, sharing: AbstractContextManager[Pool | None], all_file: Path | None, enough: int
+) -> SearchReport:  # fmt: skip
     """The search, its progress and its notes told, and every layout written where a file is named for that."""
     from distsim.cli.progress import Progress
     from distsim.cli.search_files import every_layout, watching
@@ -121,7 +125,8 @@ def _found(request: Request, sharing: AbstractContextManager[Pool | None], all_f
 
     progress = Progress()
     with sharing as workers, every_layout(all_file, request) as every:
-        report = run(request, watching(progress.show, every), every.add if every else None, workers, partly=True)
+        report = run(request, watching(progress.show, every), every.add if every else None, workers, partly=True,
+                     enough=enough)  # fmt: skip
         if every:
             every.dropped = report.interrupted
     progress.clear()

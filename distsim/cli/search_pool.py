@@ -19,13 +19,18 @@ Dask = Annotated[
 ]
 
 
+ENOUGH_LAYOUTS = 20_000_000
+"""Layouts of a search from which on processes are started unasked: some seven seconds of one core."""
+
+
 @contextlib.contextmanager
-def pool(jobs: int, dask: str | None) -> Iterator[Pool | None]:
-    """The workers that ``--jobs`` or ``--dask`` ask for, or None for this process alone."""
-    if dask is not None and jobs > 1:
+def pool(jobs: int | None, dask: str | None) -> Iterator[Pool | None]:
+    """The workers that ``--jobs`` or ``--dask`` ask for, those of a search that is large enough where neither is given,
+    or None for this process alone."""
+    if dask is not None and (jobs or 1) > 1:
         raise DistsimError(f"--jobs {jobs} and --dask {dask} are both given", "keep one of them")
     if dask is None:
-        with processes(jobs) as local:
+        with processes(jobs, 1) as local:
             yield local
         return
     from distsim.engine.layouts.dask import DaskPool

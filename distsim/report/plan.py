@@ -219,12 +219,15 @@ def money_lines(option: Option, term: Style) -> list[str]:
 def _scaling(made: Plan, option: Option) -> list[str]:
     if not made.request.compute_optimal or made.request.terms.job.lora_rank:  # a rule for training all weights
         return []
-    wish = made.request.wish.dollars
-    size = count(made.optimal_parameters(option))
+    best = made.optimum(option)
+    if best is None:
+        return []
+    machines = f"{best.option.gpus:,} x {best.option.gpu} {source(best.option.quote)}"
     return [
         "",
-        f"compute-optimal for {dollars(wish or option.dollars)} at these prices: about {size} parameters with 20 "
-        "tokens each (Chinchilla, Hoffmann et al. 2022; for dense models, data quality not considered)",
+        f"compute-optimal for {dollars(best.dollars)} at these prices, storage included: about "
+        f"{count(best.parameters)} parameters with 20 tokens each, in {days(best.days)} on {machines} "
+        "(Chinchilla, Hoffmann et al. 2022; for dense models, data quality not considered)",
     ]
 
 

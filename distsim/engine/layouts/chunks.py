@@ -24,7 +24,7 @@ from distsim.engine.layouts.space import Group
 
 PER_WORKER = 4
 """Chunks for each worker: enough that none waits long for the last."""
-LISTS = ("best", "every", "almost", "nearest", "quickest", "front")
+LISTS = ("best", "every", "almost", "nearest", "quickest", "slow_misses", "perhaps", "front", "slower")
 
 
 class Piece(NamedTuple):

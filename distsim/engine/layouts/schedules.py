@@ -48,13 +48,15 @@ def simulated(kept: Kept, bounds: Bounds, fitting: Callable[[], int]) -> Iterato
 def seeds(kept: Kept) -> list[Found]:
     """Layouts with several stages that differ in more than schedule, sharding and recomputation, best first; then
     those that nearly fit, or where there are none those that are nearest to it."""
-    near = kept.almost.found or ([] if kept.best.found else kept.nearest.found)
-    return [*_unlike(kept.best.found)[:SEEDS], *_unlike(near)[:SEEDS]]
+    fit = [*kept.best.found, *kept.quickest.found]  # what is late is so under the schedule that it was found under
+    near = [*kept.almost.found, *kept.slow_misses.found] or ([] if fit else kept.nearest.found)
+    return [*_unlike(fit)[:SEEDS], *_unlike(near)[:SEEDS]]
 
 
 def thrifty(kept: Kept) -> list[Found]:
-    """Layouts from the most memory to the least, none of which is both slower and larger than another."""
-    return _unlike(kept.front.found[::-1])
+    """Layouts from the most memory to the least, none of which is both slower and larger than another that is in time
+    or late as it is."""
+    return _unlike(sorted([*kept.front.found, *kept.slower.found], key=lambda one: -one.peak))
 
 
 def _unlike(found: Iterable[Found]) -> list[Found]:

@@ -35,7 +35,7 @@ from distsim.engine.layouts.space import Group, groups
 from distsim.engine.layouts.support import has, lenient
 from distsim.engine.layouts.support import notes as support_notes
 from distsim.engine.layouts.tried import unread_notes
-from distsim.engine.layouts.variants import READ_BEYOND_ONE, base_setup, variants
+from distsim.engine.layouts.variants import READ_BEYOND_ONE, base_setup, unread, variants
 from distsim.engine.layouts.ways import without_stages
 from distsim.engine.networks.unknown import unknown_links
 from distsim.engine.steps.simulated import ALWAYS_EXACT, LEARNED
@@ -56,10 +56,11 @@ def search(
     pool: Pool | None = None,
     shared: Shared | None = None,
     partly: bool = False,
+    enough: int = 0,
 ) -> SearchReport:
-    """Evaluate all layouts, in a pool's processes if one is given, with the same answer; ``every`` is given each block
-    of them, but not from a pool. ``shared`` keeps what the same search on other networks would compute again. With
-    ``partly`` an interrupt ends the search with what it has."""
+    """Evaluate all layouts, if they are ``enough`` in a pool's processes if one is given, with the same answer;
+    ``every`` is given each block of them, but not from a pool. ``shared`` keeps what the same search on other networks
+    would compute again. With ``partly`` an interrupt ends the search with what it has."""
     began = time.perf_counter()
     _check(request)
     request = lenient(request)
@@ -72,7 +73,7 @@ def search(
     kept = _nothing_yet(request, base, batches[0], rents, pool is None)
     interrupted = False
     try:
-        _walk(request, batches, kept, watch, every, pool, shared)
+        _walk(request, batches, kept, watch, every, pool, shared, enough)
         _simulate(request, base.model, batches, kept, every, notes)
     except KeyboardInterrupt:
         if not partly:
@@ -82,13 +83,14 @@ def search(
     if not kept.evaluated and not interrupted:
         raise contradiction(request, base, batches)
     known: Steps = {}
-    best = shown.ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept, known)
+    best = shown.ranked(kept, request.top, known, request.all_ranks)
+    late = sum(one.found.seconds > kept.longest(one.found.group.batch) for one in best)  # by their closed form
     less = request.brief
     if best:
         first = best[0].report.setup
         notes += filter(None, [search_money.left_idle(rents.get(int(first.layout.gpus)), first)])
     return SearchReport(
-        request, base, batches, kept.evaluated, kept.fitting, kept.feasible if best else 0,
+        request, base, batches, kept.evaluated, kept.fitting, kept.feasible + late if best else 0,
         time.perf_counter() - began, kept.limit, best,
         () if less else shown.front_of(best, kept, known), () if less else shown.almost(best, kept, known),
         () if less or best else shown.nearest(kept, known, min(request.top, 5)),
@@ -161,7 +163,7 @@ def unread_options(request: Request, batches: Sequence[int], best: Sequence[Choi
     stated = {
         flag(option, value): degree for option, degree in READ_BEYOND_ONE.items()
         if best and (value := getattr(request.job, option)) is not None
-        and all(getattr(one.report.setup.layout, degree) == 1 for one in best)
+        and all(option in unread(one.report.setup.layout._asdict()) for one in best)
     }  # fmt: skip
     return unread_notes(stated, lambda: tried(request, batches), "shown")
 
@@ -203,15 +205,16 @@ def rents_of(request: Request) -> dict[int, search_money.Rent]:
 
 def _walk(
     request: Request, batches: Sequence[int], kept: Kept, watch: Show | None, every: Callable[[Block], None] | None,
-    pool: Pool | None, shared: Shared | None = None,
+    pool: Pool | None, shared: Shared | None = None, enough: int = 0,
 ) -> None:  # fmt: skip
     prices = Prices()
     for gpus in sorted(request.gpus):
         found = _groups(request, gpus, batches)
         whole, done = sum(group.layouts for group in found), kept.evaluated
-        if pool is not None:
+        if pool is not None and whole >= enough:
             gather(pool, found, kept, watch)
-        for number, group in enumerate(found if pool is None else ()):
+            found = []
+        for number, group in enumerate(found):
             inside = Inside() if shared is None else shared.setdefault((gpus, number), Inside())
             # the first is timed in any case, so that what cannot be timed is refused
             timed = not number or every is not None or footprint_of(group, inside).fits(kept.most_bytes)
@@ -223,7 +226,7 @@ def _walk(
                     every(block)
                 if watch is not None:
                     watch(kept.evaluated, done + whole)
-        if request.objective == "fewest-gpus" and kept.feasible:
+        if request.objective == "fewest-gpus" and shown.ranked(kept, 1, {}):
             return
     if not kept.fitting:
         _time_nearest(kept, prices)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy
 
-from distsim.engine.layouts.best import Kept, front
-from distsim.engine.layouts.ranking import BETTER, COST, Found
+from distsim.engine.layouts.best import SHORTER, Kept, front
+from distsim.engine.layouts.ranking import BETTER, COST, Found, rank
 from distsim.engine.layouts.report import Choice, Steps, choice
 from distsim.engine.steps.simulated import ALWAYS_EXACT, LEARNED
 
@@ -20,20 +20,17 @@ FRONT = 24
 """Points of the front that are re-evaluated and reported; of more, every so many."""
 SPARE = 3
 """So many more than asked may be computed again, so that the order is that of their own numbers."""
-SHORTER = 0.25
-"""Share by which a simulated step may be shorter than the closed form that found it, which has the slowest stage's
-passes on all: drawn layouts of uneven stages showed up to 18% (v-min), one of v-half 26%."""
 BY_TIME = ("throughput", COST)
 """Objectives that rank by the time of a step."""
 AGREED = 1e-6
 """Share by which a layout's own numbers may differ from those of the search; tests hold them to a thousandth of it."""
 
 
-def ranked(found: Sequence[Found], top: int, kept: Kept, known: Steps) -> tuple[Choice, ...]:
+def ranked(kept: Kept, top: int, known: Steps, all_ranks: bool = False) -> tuple[Choice, ...]:
     """The best few, in the order that their own computation gives; for each that takes longer than the search had it,
     another is looked at, and so is what may take less."""
     again: list[Choice] = []
-    for one in found:
+    for one in sorted([*(kept.every if all_ranks else kept.best).found, *kept.perhaps.found], key=rank):
         last = _ordered(again[top - 1], kept) * (1 + AGREED) if len(again) >= top else math.inf
         if one.key * (1 - SHORTER) > last or sum(_ordered(other, kept) <= last for other in again) >= top + SPARE:
             break
@@ -76,9 +73,9 @@ def almost(best: Sequence[Choice], kept: Kept, known: Steps, most: int = 5) -> t
 
 def nearest(kept: Kept, known: Steps, most: int) -> tuple[Choice, ...]:
     """What misses by least, where nothing is feasible: the quickest that fit, else what needs least memory more."""
-    quick = kept.best.found or kept.quickest.found
+    quick = sorted([*kept.best.found, *kept.quickest.found], key=lambda one: one.seconds)
     found = [choice(one, known) for one in (quick or kept.nearest.found)[:most]]
-    return tuple(sorted(found, key=lambda one: one.report.seconds) if kept.best.found else found)
+    return tuple(sorted(found, key=lambda one: one.report.seconds) if quick else found)
 
 
 def thinned(found: list[Found], most: int = FRONT) -> list[Found]:
@@ -105,5 +102,5 @@ def _moved(one: Choice) -> bool:
 
 
 def _late(one: Choice, kept: Kept) -> bool:
-    """Whether its own step takes longer than was asked, though the search had it in time."""
-    return _moved(one) and one.report.seconds > kept.longest(one.found.group.batch)
+    """Whether its own step takes longer than was asked."""
+    return one.report.seconds > kept.longest(one.found.group.batch) * (1 + AGREED)

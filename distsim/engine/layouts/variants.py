@@ -35,8 +35,12 @@ READ_BEYOND_ONE = {"expert_imbalance": "ep", "expert_dispatcher": "ep", "cp_mode
 
 
 def unread(layout: Mapping[str, Any]) -> dict[str, None]:
-    """Options of a job that a layout has no use for, open."""
-    return {option: None for option, degree in READ_BEYOND_ONE.items() if layout[degree] == 1}
+    """Options of a job that a layout has no use for, open. Experts that are cut over tensor parallel ranks gather or
+    exchange their tokens without expert parallelism, too."""
+    alone = {option: None for option, degree in READ_BEYOND_ONE.items() if layout[degree] == 1}
+    if (layout.get("etp") or 1) > 1:
+        alone.pop("expert_dispatcher", None)
+    return alone
 
 
 def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) -> Setup:

@@ -23,6 +23,7 @@ from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.no_option import nothing_found, without_option
 from distsim.engine.plans.offers import Offers, offers
 from distsim.engine.plans.on_time import spread
+from distsim.engine.plans.optimum import Optimum, optimum
 from distsim.engine.plans.owned import owned_hour
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
 from distsim.engine.plans.parts import partial_rents
@@ -38,7 +39,7 @@ from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.specs.job import Job
 from distsim.specs.written import stated_of
-from distsim.units import DAY
+from distsim.units import DAY, YEAR
 
 if TYPE_CHECKING:
     from distsim.engine.plans.campaign import Campaigns
@@ -131,13 +132,14 @@ class Plan:
         """What settings that change no layout would save of an option; None where none does."""
         return saving_of(option, self.setup(option), self.request.terms.margin)
 
-    def optimal_parameters(self, option: Option) -> float:
-        """Parameters of the compute-optimal dense model for the budget, at an option's FLOPs per dollar, which are
-        counted as that rule counts them: without those of attention."""
-        tokens = option.tokens_per_dollar * (self.request.wish.dollars or option.dollars)
+    def optimum(self, option: Option) -> Optimum | None:
+        """The compute-optimal dense model for the budget, or for what an option costs; its FLOPs are counted as that
+        rule counts them: without those of attention."""
         sparse = self.model.spec.experts is not None
         used = active_parameters(resolve(Job(model=self.model.spec))) if sparse else self.model.parameters
-        return float(scaling.optimal_parameters(scaling.training_flops(used, tokens)))
+        flops = float(scaling.training_flops(used, self.request.tokens))
+        life_days = self.request.facility.lifetime_years * YEAR / DAY
+        return optimum(self.options, option, self.request.wish, flops, self.besides, life_days)
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract, and more."""

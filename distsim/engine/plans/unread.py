@@ -13,7 +13,7 @@ from distsim.engine.layouts.search import tried
 from distsim.engine.layouts.space import Group
 from distsim.engine.layouts.support import lenient
 from distsim.engine.layouts.tried import unread_notes as notes
-from distsim.engine.layouts.variants import READ_BEYOND_ONE
+from distsim.engine.layouts.variants import READ_BEYOND_ONE, unread
 from distsim.engine.plans.candidates import Place, Terms
 from distsim.engine.plans.layouts import USUAL_SPACE, WIDE_SPACE, overrides_of, space
 from distsim.engine.plans.plan import Candidate, Option
@@ -32,11 +32,19 @@ def unread_notes(
     """A note for each option that is stated and that no layout of the plan's ``options`` reads. ``made`` is the best
     layout of those ``places`` that have one."""
     job = terms.job
-    stated = {flag(name, value): degree for name, degree in OF_JOB.items() if (value := getattr(job, name)) is not None}
-    stated |= {flag(name): degree for name, degree in OF_LAYOUT.items() if name in terms.bounds.given}
+    stated = {name: flag(name, value) for name in OF_JOB if (value := getattr(job, name)) is not None}
+    stated |= {name: flag(name) for name in OF_LAYOUT if name in terms.bounds.given}
     layouts = [option.candidate.layout for option in options]
-    alone = {typed: name for typed, name in stated.items() if layouts and all(one[name] == 1 for one in layouts)}
+    alone = {
+        typed: (OF_JOB | OF_LAYOUT)[name] for name, typed in stated.items()
+        if layouts and all(_unread(name, layout) for layout in layouts)
+    }  # fmt: skip
     return notes(alone, lambda: _tried(terms, model, places, made), "among the options")
+
+
+def _unread(option: str, layout: Mapping[str, Any]) -> bool:
+    """Whether a layout has no use for an option."""
+    return option in unread(layout) if option in READ_BEYOND_ONE else layout[(OF_JOB | OF_LAYOUT)[option]] == 1
 
 
 def _tried(terms: Terms, model: LoadedModel, places: Sequence[Place], made: Sequence[Candidate]) -> Iterator[Group]:
