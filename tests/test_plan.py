@@ -645,6 +645,8 @@ def test_nothing_fits() -> None:
     done = run("llama-3.1-405b", "--tokens", "15T", "--gpu", "h100-sxm", "--gpus", "8")
     assert done.returncode == 1
     assert "no layout of llama-3.1-405b fits" in done.stderr
+    assert "sequences have 8,192 tokens: --seq takes shorter ones" in done.stderr
+    assert re.search(r"fit: distsim memory llama-3.1-405b --cluster \S+ --gpus 8 --seq 8192\n", done.stderr)
     told = run("llama-3.1-405b", "--tokens", "15T", "--gpu", "h100-sxm", "--gpus", "8", "--json")
     answer = json.loads(told.stdout)
     assert (told.returncode, answer["options"], answer["met"], answer["cheapest"]) == (1, [], False, None)
