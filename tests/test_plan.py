@@ -469,7 +469,7 @@ def test_a_run_longer_than_its_reservation_owes_another_term() -> None:
     assert Wish(dollars=200_000).lacks(option) == "$10k over budget, because 2 full terms are owed"
     assert owed(option) == "$210k is owed for 2 full terms (reserved-1y); this run uses $134k of it (64%)"
     [option] = options([made(8, 8.0)], 40 * 86_400e6, reserved, HOUSE)  # 400 days, 320 to 480 with uncertain steps
-    assert owed(option).endswith("(55%); 1 to 2 terms, $105k to $210k, within the 90 % interval of its days")
+    assert owed(option).endswith("(55%); 1 to 2 terms, $105k to $210k, within the 90% interval of its days")
 
 
 def test_nothing_on_the_front_is_beaten_in_what_has_to_be_paid() -> None:

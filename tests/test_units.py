@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsim.units import DAY, MIB, count, decimal_bytes, dollars, duration, gib, parse
+from distsim.errors import DistsimError
+from distsim.units import DAY, MIB, count, decimal_bytes, dollars, duration, duration_like, gib, parse
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,24 @@ def test_no_exponent_is_ever_shown(value: float) -> None:
 )  # fmt: skip
 def test_durations_have_three_digits(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_times_beside_another_have_its_unit() -> None:
+    """A step of 99.0 s was between 81.8 s and 4.4 min."""
+    beside = [duration_like(seconds, 99.0) for seconds in (81.8, 264.0, 0.5)]
+    assert beside == ["81.8 s", "264 s", "0.500 s"] and duration_like(1.061, 0.5) == "1,061 ms"
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "meant"),
+    [("300b", "tokens", "300B"), ("300 billion", "tokens", "300B"), ("5mm", "USD", "5M"), ("30D", "s", "30d"),
+     ("1m", "s", "1min or 1month"), ("1gb", "B", "1GB"), ("1G", "B", "1GB or 1GiB"), ("1gib", "B", "1GiB"),
+     ("5kEUR", "USD", ""), ("100GB", "tokens", "")],
+)  # fmt: skip
+def test_a_unit_that_is_nearly_one_is_answered_with_it(text: str, dimension: str, meant: str) -> None:
+    with pytest.raises(DistsimError) as raised:
+        parse(text, dimension)
+    assert raised.value.near == (f"did you mean {meant}?" if meant else "")
 
 
 def test_counts_round_into_the_next_unit() -> None:
