@@ -196,7 +196,7 @@ def decimal_bytes(size_bytes: float, suffix: str = "B") -> str:
             return f"{digits(size_bytes / _DECIMAL[prefix])} {prefix}{suffix}"
     if suffix == "B" and 0 < size_bytes < 1:  # a mean over ranks
         return "< 1 B"
-    return f"{size_bytes:.3g} {suffix}"
+    return f"{size_bytes:.0f} B" if suffix == "B" else f"{size_bytes:.3g} {suffix}"
 
 
 def _three_digits(value: float) -> str:

@@ -35,6 +35,11 @@ def test_sizes_and_amounts_change_their_unit_where_a_person_would() -> None:
     assert [dollars(one) for one in (99.5, 250.0, 9_999.0, 25_000.0)] == ["$99.50", "$250", "$9,999", "$25k"]
 
 
+def test_a_part_of_a_byte_is_not_told() -> None:
+    """A rank's mean share of an all-reduce of 4 bytes was 7.97 B."""
+    assert [decimal_bytes(one) for one in (7.97, 0.4, 0)] == ["8 B", "< 1 B", "0 B"]
+
+
 @given(st.floats(1, 1e17))
 def test_no_exponent_is_ever_shown(value: float) -> None:
     assert re.fullmatch(r"[\d,]+(\.\d+)? [kMGT]?FLOP/s", decimal_bytes(value, "FLOP/s"))
