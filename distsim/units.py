@@ -69,6 +69,26 @@ def _unit_factor(suffix: str, dimension: str) -> float | None:
     return _PREFIXES[match[1]] / (8 if match[2] in ("b", "bit") else 1)
 
 
+_COUNT_WORDS = {"thousand": "k", "million": "M", "mm": "M", "mn": "M", "billion": "B", "bn": "B", "trillion": "T",
+                "tn": "T"}  # fmt: skip
+_WORDS = {
+    "s": {"m": "min month", "mo": "month", "mins": "min", "hr": "h", "hrs": "h", "yr": "y", "yrs": "y"},
+    "tokens": _COUNT_WORDS,
+    "USD": _COUNT_WORDS,
+    "B": {"k": "kB KiB", "m": "MB MiB", "g": "GB GiB", "t": "TB TiB"},
+}
+"""What people write that is no unit here, in small letters -> what it may be."""
+
+
+def _near_units(number: str, suffix: str, dimension: str) -> str:
+    """A hint at units that a suffix is but for capitals, or that it may be short or long for; else nothing."""
+    low = suffix.lower()
+    spelt = f"{low} {low.upper()} {low[:1].upper()}{low[1:-1]}{low[-1:].upper()}"
+    meant = _WORDS.get(dimension, {}).get(low, spelt) if suffix else ""
+    known = dict.fromkeys(unit for unit in meant.split() if _unit_factor(unit, dimension) is not None)
+    return f"{DID_YOU_MEAN} {' or '.join(f'{number}{unit}' for unit in known)}?" if known else ""
+
+
 _BITS = re.compile(r"^(.*?)\s*([kKMGTPE]i?|)(?:bit|b)(/s|ps|)$")
 
 
@@ -105,7 +125,9 @@ def parse_time(text: Any, where: str, units: tuple[str, ...] = ("d", "h", "min")
     except DistsimError as error:
         examples = ", ".join(f"{number}{unit}" for number, unit in zip((30, 12, 90), units, strict=False))
         raise DistsimError(
-            error.problem.replace("a quantity in s", "a time"), f"write a number and a unit, e.g. {examples}"
+            error.problem.replace("a quantity in s", "a time"),
+            error.near,
+            f"write a number and a unit, e.g. {examples}",
         ) from None
 
 
@@ -121,8 +143,9 @@ def parse(value: Any, dimension: str, what: str = "value") -> float:
         if match and match[2] == "" and found is None:
             found = 1.0
         if not match or found is None:
+            near = _near_units(match[1], match[2], dimension) if match else ""
             raise DistsimError(
-                f"{what} {value!r} is not a quantity in {dimension}", f"write e.g. {_EXAMPLES[dimension]}"
+                f"{what} {value!r} is not a quantity in {dimension}", near, f"write e.g. {_EXAMPLES[dimension]}"
             )
         number, factor = float(match[1].replace(",", "").replace("_", "")), found
     result = number * factor
@@ -173,7 +196,7 @@ def decimal_bytes(size_bytes: float, suffix: str = "B") -> str:
             return f"{digits(size_bytes / _DECIMAL[prefix])} {prefix}{suffix}"
     if suffix == "B" and 0 < size_bytes < 1:  # a mean over ranks
         return "< 1 B"
-    return f"{size_bytes:.3g} {suffix}"
+    return f"{size_bytes:.0f} B" if suffix == "B" else f"{size_bytes:.3g} {suffix}"
 
 
 def _three_digits(value: float) -> str:
@@ -195,19 +218,33 @@ LEAST_SECONDS = 0.5e-9
 """What is left of a sum of rounded floats, not a time."""
 
 
+_SHOWN = (
+    (0.9995e-3, 1e-6, "us"),
+    (0.9995, 1e-3, "ms"),
+    (119.5, 1, "s"),
+    (2 * HOUR, MINUTE, "min"),
+    (2 * DAY, HOUR, "h"),
+)
+"""Times below a limit -> the unit that a person would choose, in seconds, and its name."""
+
+
 def duration(seconds: float) -> str:
     """Seconds in the unit a person would choose: ``12.3 us``, ``1.42 s``, ``54.0 days``."""
+    return duration_like(seconds, seconds)
+
+
+def duration_like(seconds: float, other: float) -> str:
+    """Seconds in the unit a person would choose for an ``other`` time, to be read beside it: ``264 s`` beside
+    ``99.0 s``."""
     size = abs(seconds)
     if not size:
         return "0 s"
     if size < LEAST_SECONDS:
         return "<0.001 us"
-    for limit, factor, unit in ((0.9995e-3, 1e6, "us"), (0.9995, 1e3, "ms"), (119.5, 1, "s")):
-        if size < limit:
-            return f"{_three_digits(seconds * factor)} {unit}"
-    for limit, divisor, unit in ((2 * HOUR, MINUTE, "min"), (2 * DAY, HOUR, "h")):
-        if size < limit:
-            return f"{seconds / divisor:.1f} {unit}"
+    for limit, unit, name in _SHOWN:
+        if abs(other) < limit:
+            number = seconds / unit
+            return f"{_three_digits(number) if unit <= 1 else f'{number:,.1f}'} {name}"
     return f"{seconds / DAY:,.{1 if size < 99.95 * DAY else 0}f} days"
 
 

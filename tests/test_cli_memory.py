@@ -58,6 +58,20 @@ def test_does_not_fit_exits_1_and_says_what_would(capsys: pytest.CaptureFixture[
     assert "--zero 1" in out
 
 
+def test_a_job_that_measured_runs_doubt_barely_fits_and_is_told_what_leaves_room(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It "fits" in 23.27 of 23.52 GiB, where fewer than half of measured runs would, and nothing was proposed."""
+    tuned = ["llama-3.1-8b", "--gpu", "rtx-4090", "--gpus", "1", "--framework", "huggingface", "--seq", "2048"]
+    code, out, _ = answer(capsys, *tuned, "--lora-rank", "16", "--quantize", "nf4")
+    room = out.partition("\nWhat leaves 10% free, smallest change first")[2]
+    capacity = catalog.load("gpus", "rtx-4090").capacity / 2**30
+    rows = [line.split() for line in room.splitlines() if re.match(r" *\d+\.\d\d ", line)]
+    assert code == 0 and "\nbarely fits: " in out and rows
+    assert all(float(peak) <= 0.9 * float(full) and int(sure[:-1]) > 70 for peak, full, sure, *_ in rows)
+    assert rows[0][1] == f"{capacity:.2f}"
+
+
 def test_json_is_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
     told = data(capsys, "llama-7b", "--tp", "2", "--pp", "2", "--gpus", "8", "--zero", "1")
     assert told["schema"] == "distsim.memory/1"

@@ -276,6 +276,7 @@ def test_progress_has_a_bar_a_rate_and_the_time_left_and_fits_the_line() -> None
     assert line(1, 2, 1.0, "layouts", 120, False).isascii()
     for width in (10, 40, 79):
         assert len(line(2_500_000, 10_000_000, 2.0, "layouts", width, True)) <= width
+    assert line(999, 1000, 9.0, "layouts", 120, True).endswith(", 1 s left")  # it was 9.01 ms
     assert line(0, 0, 0.0, "layouts", 80, True)  # nothing is known yet
 
 

@@ -185,7 +185,20 @@ TYPED = [
     ("none.json", PARTED.replace("0.4", "0.0"), "DeepSpeed", "MODEL --framework deepspeed --zero 3 "
      "--offload parameters"),
     ("ds.json", CHECKPOINTED, "DeepSpeed", "MODEL --framework deepspeed --zero 2 --offload activations "
-     "--recompute full"),
+     "--recompute full --no-dp-comm-overlap"),
+    ("batch.json", '{"train_batch_size": 256, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, '
+     '"fp16": {"enabled": true}, "zero_optimization": {"stage": 2, "overlap_comm": true, "cpu_offload": true}}',
+     "DeepSpeed", "MODEL --framework deepspeed --global-batch 256 --micro-batch 2 --precision fp16 --zero 2 --gpus 32 "
+     "--offload optimizer"),
+    ("plus.json", '{"zero_optimization": {"stage": 3, "zero_quantized_weights": true, "zero_hpz_partition_size": 8}, '
+     '"train_micro_batch_size_per_gpu": 1, "train_batch_size": "auto"}', "DeepSpeed",
+     "MODEL --framework deepspeed --zero 3 --micro-batch 1 --zeropp qwz,hpz --precision fp32"),
+    ("degrees.toml", f"{TITAN}[parallelism]\ndata_parallel_replicate_degree = 4\ndata_parallel_shard_degree = 16\n"
+     "tensor_parallel_degree = 8\n", "torchtitan", "llama-3-70b --framework torchtitan --seq 8192 --tp 8 --gpus 512 "
+     "--zero-group 16 --micro-batch 8"),
+    ("trainer.sh", 'torchrun --nproc_per_node 8 t.py --model_name_or_path meta-llama/Llama-2-7b-hf --bf16 True '
+     '--per_device_train_batch_size 4 --gradient_accumulation_steps 8 --fsdp "full_shard auto_wrap"\n', "Trainer",
+     "llama-2-7b --framework fsdp --micro-batch 4 --gpus 8 --zero 3 --global-batch 256"),
 ]  # fmt: skip
 
 
@@ -194,15 +207,15 @@ def test_what_is_suggested_is_the_whole_job(
     name: str, text: str, called: str, typed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Scripts were no valid TOML; nodes were not multiplied; chunks, stages of ZeRO, micro-batches and 8 bits were
-    left out."""
+    left out, as were accelerators that follow from batches or degrees, ZeRO++ and what DeepSpeed does unless told."""
     file = tmp_path / name
     file.write_text(text, encoding="utf-8")
     assert run(["memory", str(file)]) == 2
     err = capsys.readouterr().err
     told = err.split("e.g. ")[1].splitlines()[0]
-    assert called in err and told == typed
+    assert called in err and told == typed and "not understood" not in err
     words = told.removesuffix(PER_RANK).replace("MODEL", "llama-3-70b").split()
-    gpus = [] if "--gpus" in words else ["--gpus", "2" if PER_RANK in told else "8"]
+    gpus = [] if "--gpus" in words else ["--gpus", "2" if PER_RANK in told else "16"]
     images = ["--images", "1"] if "--vision" in words else []
     assert run(["memory", *words, *images, "--gpu", "tpu-v5p" if "maxtext" in words else "b200-sxm", *gpus]) in (0, 1)
 

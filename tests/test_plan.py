@@ -471,7 +471,7 @@ def test_a_run_longer_than_its_reservation_owes_another_term() -> None:
     assert Wish(dollars=200_000).lacks(option) == "$10k over budget, because 2 full terms are owed"
     assert owed(option) == "$210k is owed for 2 full terms (reserved-1y); this run uses $134k of it (64%)"
     [option] = options([made(8, 8.0)], 40 * 86_400e6, reserved, HOUSE)  # 400 days, 320 to 480 with uncertain steps
-    assert owed(option).endswith("(55%); 1 to 2 terms, $105k to $210k, within the 90 % interval of its days")
+    assert owed(option).endswith("(55%); 1 to 2 terms, $105k to $210k, within the 90% interval of its days")
 
 
 def test_nothing_on_the_front_is_beaten_in_what_has_to_be_paid() -> None:
@@ -647,6 +647,8 @@ def test_nothing_fits() -> None:
     done = run("llama-3.1-405b", "--tokens", "15T", "--gpu", "h100-sxm", "--gpus", "8")
     assert done.returncode == 1
     assert "no layout of llama-3.1-405b fits" in done.stderr
+    assert "sequences have 8,192 tokens: --seq takes shorter ones" in done.stderr
+    assert re.search(r"fit: distsim memory llama-3.1-405b --cluster \S+ --gpus 8 --seq 8192\n", done.stderr)
     told = run("llama-3.1-405b", "--tokens", "15T", "--gpu", "h100-sxm", "--gpus", "8", "--json")
     answer = json.loads(told.stdout)
     assert (told.returncode, answer["options"], answer["met"], answer["cheapest"]) == (1, [], False, None)

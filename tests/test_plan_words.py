@@ -195,8 +195,8 @@ def test_a_deadline_that_is_a_coin_flip_is_told(tmp_path: Path) -> None:
 def test_intervals_stand_beside_dollars_and_tokens() -> None:
     told = run(*ASKED, "--provider", "nebius").stdout
     lines = {line[:12].strip(): line[12:] for line in told.splitlines() if line[:12].strip() in ("cost", "tokens")}
-    assert "90 % interval $" in lines["cost"]
-    assert "per dollar, 90 % interval" in lines["tokens"]
+    assert "90% interval $" in lines["cost"]
+    assert "per dollar, 90% interval" in lines["tokens"]
 
 
 def test_a_small_run_is_told_in_hours_and_kilowatt_hours(tmp_path: Path) -> None:

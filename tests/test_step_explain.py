@@ -11,10 +11,11 @@ import pytest
 import distsim
 from distsim import arrays
 from distsim.cli.app import run
+from distsim.engine.figures import Figure
 from distsim.engine.steps.figures import COMPOSED, sections
 from distsim.engine.steps.kernel_figures import kernels
 from distsim.formula import REGISTRY
-from distsim.report.explain import figure_lines
+from distsim.report.explain import amount, figure_lines
 from distsim.report.step_explain import as_data, lines
 from distsim.report.style import Style, bare
 
@@ -95,6 +96,13 @@ def test_the_text_and_the_data_tell_the_same(capsys: pytest.CaptureFixture[str])
     assert run(["step", "llama-7b", "--gpus", "8", "--zero", "3", "--explain", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert {"label", "value", "unit", "source", "section"} <= set(answer["figures"][0])
+
+
+def test_large_numbers_have_no_decimals_and_rates_have_their_prefix() -> None:
+    """It told 390,447,536,502,032.500 FLOP/s, and a best product of 794,167,000,000,000 FLOP/s."""
+    assert [amount(one) for one in (390447536502032.5, 1234.5678)] == ["390,447,536,502,032", "1,234.568"]
+    told = figure_lines(Figure("best product", 794.167e12, "FLOP/s", "", {}))
+    assert told[0] == "best product: 794 TFLOP/s"
 
 
 @pytest.mark.parametrize("name", ["3d", "experts", "wide"])

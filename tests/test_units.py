@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsim.units import DAY, MIB, count, decimal_bytes, dollars, duration, gib, parse
+from distsim.errors import DistsimError
+from distsim.units import DAY, MIB, count, decimal_bytes, dollars, duration, duration_like, gib, parse
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,11 @@ def test_sizes_and_amounts_change_their_unit_where_a_person_would() -> None:
     assert [dollars(one) for one in (99.5, 250.0, 9_999.0, 25_000.0)] == ["$99.50", "$250", "$9,999", "$25k"]
 
 
+def test_a_part_of_a_byte_is_not_told() -> None:
+    """A rank's mean share of an all-reduce of 4 bytes was 7.97 B."""
+    assert [decimal_bytes(one) for one in (7.97, 0.4, 0)] == ["8 B", "< 1 B", "0 B"]
+
+
 @given(st.floats(1, 1e17))
 def test_no_exponent_is_ever_shown(value: float) -> None:
     assert re.fullmatch(r"[\d,]+(\.\d+)? [kMGT]?FLOP/s", decimal_bytes(value, "FLOP/s"))
@@ -46,6 +52,24 @@ def test_no_exponent_is_ever_shown(value: float) -> None:
 )  # fmt: skip
 def test_durations_have_three_digits(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_times_beside_another_have_its_unit() -> None:
+    """A step of 99.0 s was between 81.8 s and 4.4 min."""
+    beside = [duration_like(seconds, 99.0) for seconds in (81.8, 264.0, 0.5)]
+    assert beside == ["81.8 s", "264 s", "0.500 s"] and duration_like(1.061, 0.5) == "1,061 ms"
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "meant"),
+    [("300b", "tokens", "300B"), ("300 billion", "tokens", "300B"), ("5mm", "USD", "5M"), ("30D", "s", "30d"),
+     ("1m", "s", "1min or 1month"), ("1gb", "B", "1GB"), ("1G", "B", "1GB or 1GiB"), ("1gib", "B", "1GiB"),
+     ("5kEUR", "USD", ""), ("100GB", "tokens", "")],
+)  # fmt: skip
+def test_a_unit_that_is_nearly_one_is_answered_with_it(text: str, dimension: str, meant: str) -> None:
+    with pytest.raises(DistsimError) as raised:
+        parse(text, dimension)
+    assert raised.value.near == (f"did you mean {meant}?" if meant else "")
 
 
 def test_counts_round_into_the_next_unit() -> None:

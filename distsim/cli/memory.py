@@ -9,7 +9,7 @@ import typer
 from distsim.cli.options import job_command
 from distsim.errors import DistsimError
 from distsim.report import talk
-from distsim.report.style import style
+from distsim.report.style import Style, style
 
 if TYPE_CHECKING:
     from distsim.engine.memory import MemoryReport
@@ -98,7 +98,7 @@ def _print_explained(report: MemoryReport, stage: int | None, every: bool, origi
 
 def _print_tables(report: MemoryReport, every: bool) -> None:
     from distsim.engine.zero_stages import zero_stages
-    from distsim.report.memory import lines, mend_lines, zero_lines
+    from distsim.report.memory import barely, lines, mend_lines, zero_lines
 
     term = style()
     made = lines(report, term, every)
@@ -108,7 +108,19 @@ def _print_tables(report: MemoryReport, every: bool) -> None:
         from distsim.engine.advice.mend import mend
 
         made += ["", *mend_lines(mend(report), term)]
+    elif barely(report):
+        made += _room_lines(report, term)
     _print(made)
+
+
+def _room_lines(report: MemoryReport, term: Style) -> list[str]:
+    """What leaves room for what a prediction misses."""
+    from distsim.engine.advice.mend import mend
+    from distsim.engine.footprint.peak_error import ROOM
+    from distsim.report.memory import mend_lines
+
+    found = mend(report, margin=ROOM)
+    return ["", *mend_lines(found, term, f"What leaves {ROOM:.0%} free")] if found.fitting else []
 
 
 def _print(lines: list[str]) -> None:

@@ -19,6 +19,8 @@ BETWEEN = 0.1
 BAR = 20
 SILENCE = 10.0
 """Seconds without a word where nobody watches; each further note takes twice as long."""
+LEAST_LEFT = 1
+"""Seconds of the rest that are told; with less, nobody is told who does not watch."""
 
 
 class Progress:
@@ -35,9 +37,10 @@ class Progress:
         """So many of so many are done."""
         now = time.monotonic()
         if not self.watched:
-            if now - self.began >= self.silence and done < whole:
-                self.silence = 2 * (now - self.began)
-                talk.note(told(done, whole, now - self.began, self.what))
+            taken = now - self.began
+            if taken >= self.silence and _left(done, whole, taken) >= LEAST_LEFT:
+                self.silence = 2 * taken
+                talk.note(told(done, whole, taken, self.what))
             return
         if now - self.began < PATIENCE or now - self.last < BETWEEN:
             return
@@ -83,10 +86,19 @@ def line(done: int, whole: int, seconds: float, what: str, width: int, unicode: 
 
 def told(done: int, whole: int, seconds: float, what: str) -> str:
     """How much of how much is done, at which rate, and how long the rest takes."""
-    rate = done / max(seconds, 1e-9)
-    left = stated(duration((whole - done) / max(rate, 0.01)))
+    rate = _rate(done, seconds)
+    rest = max(round(_left(done, whole, seconds)), LEAST_LEFT)
     pace = f"{rate:,.0f} per second, " if rate >= 1 else ""
-    return f"{done:,} of {whole:,} {what}, {pace}{left} left"
+    return f"{done:,} of {whole:,} {what}, {pace}{stated(duration(rest))} left"
+
+
+def _rate(done: int, seconds: float) -> float:
+    return done / max(seconds, 1e-9)
+
+
+def _left(done: int, whole: int, seconds: float) -> float:
+    """Seconds that the rest takes at the pace so far."""
+    return (whole - done) / max(_rate(done, seconds), 0.01)
 
 
 def _unicode() -> bool:

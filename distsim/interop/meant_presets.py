@@ -34,6 +34,12 @@ UNDESCRIBED = (
     (r"^(cuda|rocm|hip|xpu|npu|gpu|xla):?\d*$", "that is what torch calls any such device: name the accelerator"),
 )  # fmt: skip
 """Names of hardware that has no preset, and of no hardware, with what to say of them."""
+SEVERAL = {
+    "gpus": "distsim plan compares several: --gpu",
+    "clusters": "distsim plan compares several: --cluster",
+    "precisions": "distsim search tries several: --precision",
+}
+"""Kind of which a command takes several presets, and how."""
 MISTYPED = 0.8
 """How like a preset's a name must be to be taken for a slip of the keys, before it is looked for among other tools'."""
 
@@ -41,6 +47,8 @@ MISTYPED = 0.8
 def meant_preset(kind: str, name: str, known: Iterable[str]) -> str:
     """A hint line; empty where nothing is near. Of optimizers only those that a slip of the keys may have meant, for
     others with a name alike have states of other sizes (adan and adam, paged_ademamix_8bit and paged_adamw_8bit)."""
+    if several := _several(kind, name):
+        return several
     known = list(known)
     if kind == "optimizers":
         known = [one for one in known if len(name) > SHORTEST_MISTYPED and slipped(name, one)]
@@ -61,6 +69,14 @@ def meant_preset(kind: str, name: str, known: Iterable[str]) -> str:
         if stand_in
         else did_you_mean(name, known)
     )
+
+
+def _several(kind: str, name: str) -> str:
+    """A hint line for a list of presets where one belongs; empty for other names."""
+    parts = [part for part in re.split(r"[,;\s]+", name) if part]
+    if len(parts) < 2 or not all(catalog.knows(kind, part) for part in parts):
+        return ""
+    return f"{SEVERAL[kind]} {','.join(parts)}" if kind in SEVERAL else "these are several: ask for one at a time"
 
 
 def _priced(name: str) -> str:

@@ -8,9 +8,10 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distsim.errors import DistsimError
+from distsim.interop.other_deepspeed import deepspeed
 from distsim.interop.other_megatron import megatron, nemo_optimizer, other_optimizer
 from distsim.interop.other_pipelines import chunks, schedule, stages
 from distsim.interop.other_precisions import NARROW
@@ -29,6 +30,9 @@ STRATEGIES = {
 _FILES_STAGE = re.compile(r"z(?:ero)?[-_]?(?:stage)?[-_]?([0-3])(?!\d)", re.IGNORECASE)
 """The stage in the name of a file that DeepSpeed reads, such as zero3_bf16.json or ds_z2_config.json."""
 _FLOAT8 = ("converters", "enable_float8_linear", "fp8", "fp8_format")
+_SHARDS = ("data_parallel_shard_degree", "data_parallel_shard_dim", "parallelism_config_dp_shard_size")
+_COPIES = ("data_parallel_replicate_degree", "data_parallel_replicate_dim", "dp_replicate_size",
+           "parallelism_config_dp_replicate_size")  # fmt: skip
 _SWITCHED_OFF = ("none", "false", "no", "null", "~", "")
 
 
@@ -60,6 +64,8 @@ def add_sums(told: dict[str, str], stated: Stated) -> None:
         _paddle(told, stated)
     if megatrons:
         megatron(told, stated)
+    if stated.framework == "deepspeed":
+        deepspeed(told, stated)
 
 
 def _accelerators(told: dict[str, str], stated: Stated) -> None:
@@ -69,8 +75,18 @@ def _accelerators(told: dict[str, str], stated: Stated) -> None:
     launched = stated.number("nproc_per_node", "gpus_per_node", "num_gpus_per_node")
     if each and (nodes or launched):
         told["gpus"] = f"{max(nodes, 1) * each}"
-    elif "gpus" not in told and (replicas := stated.number("dp", "data_parallel_size")):
-        told["gpus"] = f"{replicas * degrees_of(told)}"
+    elif "gpus" not in told and (ranks := stated.number("dp", "data_parallel_size") or _data_ranks(told, stated)):
+        told["gpus"] = f"{ranks * degrees_of(told)}"
+
+
+def _data_ranks(told: dict[str, str], stated: Stated) -> int:
+    """Data parallel ranks by shards times copies, or by the sequences of a step over those of each rank; 0 where
+    neither is stated."""
+    if shards := stated.number(*_SHARDS):
+        return shards * max(stated.number(*_COPIES), 1)
+    whole, each = int(told.get("global_batch", 0)), int(told.get("micro_batch", 0))
+    each *= stated.number("gradient_accumulation_steps")
+    return whole // each if each and whole % each == 0 else 0
 
 
 _AXES = {"tp": ("tensor", "tensor_sequence", "tensor_transpose"), "pp": ("pipeline",), "ep": ("expert",),
@@ -125,7 +141,7 @@ def _shards(told: dict[str, str], stated: Stated) -> None:
     if not stated.arguments or stated.of("use_megatron_fsdp") or stated.of("use_custom_fsdp"):  # has a default
         named.append("data_parallel_sharding_strategy")
     strategy = f"{stated.of(*named) or ''}"
-    words = {*re.split(r"[ ,]+", f"{stated.of('fsdp') or ''} {strategy}".lower())}
+    words = {*words_of(f"{stated.of('fsdp') or ''} {strategy}")}
     kept = f"{stated.of('fsdp_reshard_after_forward', 'reshard_after_forward')}".lower() in ("false", "never")
     stage = next((stage for stage, names in STRATEGIES.items() if words & set(names)), None)
     if stage is None and kept:
@@ -138,10 +154,14 @@ def _shards(told: dict[str, str], stated: Stated) -> None:
         told.setdefault(name, text)
     if told.get("offload") == "parameters" and _supports(stated.framework).offload_optimizer == "with parameters":
         told["offload"] = "optimizer,parameters"
-    replicas = stated.number("data_parallel_replicate_degree", "data_parallel_replicate_dim", "dp_replicate_size",
-                             "num_distributed_optimizer_instances")  # fmt: skip
+    replicas = stated.number(*_COPIES, "num_distributed_optimizer_instances")
     if replicas > 1 and (ranks := ranks_of(told)) and ranks % replicas == 0:
         told["zero_group"] = f"{ranks // replicas}"
+
+
+def words_of(value: Any) -> list[str]:
+    """The words of a value such as ``full_shard auto_wrap``."""
+    return re.split(r"[ ,]+", f"{value}".lower())
 
 
 def _supports(framework: str) -> Supports:

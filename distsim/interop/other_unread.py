@@ -19,7 +19,7 @@ from distsim.interop.other_options import (
 )
 from distsim.interop.other_precisions import understood
 from distsim.interop.other_stated import NODES, PER_NODE, Stated, last_of
-from distsim.interop.other_sums import STRATEGIES
+from distsim.interop.other_sums import STRATEGIES, words_of
 from distsim.other_names import Here
 
 _NOTHING = ("", "none", "null", "~", "auto", "no", "false", "default", "native")
@@ -61,6 +61,8 @@ def _known(key: str, value: Any, word: str, stated: Stated, told: dict[str, str]
     last = last_of(key)
     if last in _CHOICES:
         return word in _CHOICES[last] or not any(map(stated.of, _BELONGS.get(last, (last,))))
+    if last == "fsdp":
+        return any(word in names for names in STRATEGIES.values() for word in words_of(value))
     if last == "num_layers_per_virtual_pipeline_stage":
         return "vpp" in told or value == stated.number("num_layers") // int(told.get("pp", 1))
     if last in (*NODES, *PER_NODE):

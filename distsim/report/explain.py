@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from distsim import arrays
@@ -23,7 +24,7 @@ from distsim.layers.stacked import stacked_saved
 from distsim.layers.weight_passes import later_rows
 from distsim.report import terminal
 from distsim.report.style import Style, columns
-from distsim.units import duration, gib
+from distsim.units import decimal_bytes, duration, gib
 
 
 def steps_of(name: str) -> list[tuple[str, ast.expr]]:
@@ -58,6 +59,12 @@ DIGITS_OF_BYTES = 12
 """The same of factors of bytes, which are told to the byte: with fewer digits their product would be another."""
 
 
+MILLION = 1e6
+"""From here on a part of one says nothing."""
+COUNTED = ("FLOP", "FLOP/s")
+"""Units that are told as ``57.9 GFLOP``."""
+
+
 def amount(value: Any, digits: int = DIGITS) -> str:
     """A number as it stands in a filled-in formula: whole ones with commas, others with so many digits."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -65,7 +72,7 @@ def amount(value: Any, digits: int = DIGITS) -> str:
     if float(value).is_integer():
         return f"{int(value):,}"
     if abs(value) >= 1000 and digits == DIGITS:
-        return f"{value:,.3f}"
+        return f"{value:,.{0 if abs(value) >= MILLION else 3}f}"
     return f"{value:,.{digits}g}"
 
 
@@ -104,7 +111,12 @@ def filled(
 def figure_lines(figure: Figure, size: Callable[[float], str] = gib) -> list[str]:
     """One figure: its value, bytes in the words of ``size``, and how it came about."""
     plain = amount(figure.value) + ("" if figure.unit == "1" else f" {figure.unit}")
-    value = size(figure.value) if figure.unit == "B" else duration(figure.value) if figure.unit == "s" else plain
+    words: dict[str, Callable[[float], str]] = {
+        "B": size,
+        "s": duration,
+        **dict.fromkeys(COUNTED, partial(decimal_bytes, suffix=figure.unit)),
+    }
+    value = words[figure.unit](figure.value) if figure.unit in words else plain
     made = [f"{figure.label}: {value}"]
     if figure.formula:
         steps, digits = steps_of(figure.formula), DIGITS_OF_BYTES if figure.unit == "B" else DIGITS

@@ -165,8 +165,8 @@ def _tiles(option: Option) -> Html:
     """The figures to remember."""
     terms = option.candidate.goodput
     told = (
-        ("Cost" if option.quote.owned else "Rent", dollars(option.dollars), f"90 % interval {interval(option)}"),
-        ("Duration", days(option.days), f"90 % interval {days(option.days_low)} to {days(option.days_high)}"),
+        ("Cost" if option.quote.owned else "Rent", dollars(option.dollars), f"90% interval {interval(option)}"),
+        ("Duration", days(option.days), f"90% interval {days(option.days_low)} to {days(option.days_high)}"),
         ("GPU-hours", gpu_hours(option), f"{rounded(option.tokens_per_dollar)} tokens per dollar"),
         ("Goodput", f"{terms.fraction:.1%}", f"one failure per {duration(terms.mean_time_between_failures)}"),
         ("Energy", energy(option), carbon(option)),
@@ -184,7 +184,7 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
     listed = [index for index in range(len(made.options)) if index < top or index in front]
     reserved = any(made.options[index].committed_dollars is not None for index in listed)
     due = made.request.wish.days is not None
-    head = ["", "GPUs", "accelerator", "cluster", "from", "$/GPU-h", "days", "90 % interval",
+    head = ["", "GPUs", "accelerator", "cluster", "from", "$/GPU-h", "days", "90% interval",
             *(["on time"] if due else []), "GPU-hours",
             "dollars", *(["owed"] if reserved else []), "MWh", "goodput", "MFU"]  # fmt: skip
     rows = []

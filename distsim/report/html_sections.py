@@ -114,7 +114,7 @@ def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
         f"Facility: preset {house.name}, PUE {house.pue:g}, "
         f"{'power price unknown' if house.usd_per_kwh is None else f'${house.usd_per_kwh:g} per kWh'}, "
         f"{'grid unknown' if house.kg_co2e_per_kwh is None else f'{house.kg_co2e_per_kwh:g} kg CO2e per kWh'}.",
-        f"Intervals are 90 % prediction intervals of the step time, learned from measured runs. Finish dates "
+        f"Intervals are 90% prediction intervals of the step time, learned from measured runs. Finish dates "
         f"come from simulated campaigns with seed {seed}.",
         *(f"{note[0].upper()}{note[1:]}." for note in made.notes),
     ]  # fmt: skip

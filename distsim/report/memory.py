@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from distsim.engine.advice.mend import Mended
 from distsim.engine.advice.trials import Mend
+from distsim.engine.footprint.peak_error import TIGHT
 from distsim.engine.jobs.framework_notes import beyond_default_at
 from distsim.engine.memory import CATEGORIES, MemoryReport, StageMemory
 from distsim.report.bars import bar, legend
@@ -15,7 +16,7 @@ from distsim.report.flag_tables import flag_table
 from distsim.report.host_memory import host_lines
 from distsim.report.job_words import batch_words, flowed, job_lines
 from distsim.report.prose import folded as folded_lines
-from distsim.report.style import GREEN, VERMILLION, Style, bare, columns
+from distsim.report.style import GREEN, ORANGE, VERMILLION, Style, bare, columns
 from distsim.specs.flags import to_type
 from distsim.units import GIB, gib
 
@@ -174,24 +175,31 @@ def zero_lines(alternatives: Sequence[Alternative], current: int, term: Style) -
     return [title, *made, *folded_lines([term.plain(line) for line in invalid], 2)]
 
 
+def barely(report: MemoryReport) -> bool:
+    """Whether a job fits that measured runs doubt."""
+    return bool(report.fits and report.known.fitting < TIGHT)
+
+
 def _fits(report: MemoryReport, term: Style) -> str:
+    if barely(report):
+        return f"barely {term.ink('fits', ORANGE)}"
     return term.ink("fits", GREEN) if report.fits else term.ink("does not fit", VERMILLION)
 
 
-def mend_lines(mended: Mended, term: Style) -> list[str]:
+def mend_lines(mended: Mended, term: Style, title: str = "What makes it fit") -> list[str]:
     """What would make the job fit, smallest change first."""
     if not mended.fitting:
         return _nothing_fits(mended, term)
     header = ["what changes", "peak", "capacity", "would fit", "add to the command"]
     rows = [["", "GiB", "GiB", "of runs", ""], *(_mend_row(found) for found in mended.fitting)]
     made = flag_table(header, rows, term, left=(0, 4), spare=0)
-    told = ["What makes it fit, smallest change first (each computed):", *made]
+    told = [f"{title}, smallest change first (each computed):", *made]
     batch = batch_words(mended.fitting[0].batch, [one.global_batch for one in mended.fitting])
     return [term.plain(line) for line in (*told, *folded_lines(batch, 2))]
 
 
 def _mend_row(found: Mend) -> list[str]:
-    return [found.words, number(found.report.peak), number(found.limit), f"{found.likely:.0%}",
+    return [found.words, number(found.report.peak), number(found.report.capacity), f"{found.likely:.0%}",
             to_type(found.flags, found.without)]  # fmt: skip
 
 

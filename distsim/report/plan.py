@@ -98,13 +98,13 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         f"finish      median {p50}, 10th percentile {p10}, 90th {p90} "
         f"({len(dates.seconds):,} simulated campaigns with uncertain step time, seed {seed}){within}",
         *(f"deadline    {words}" for words in (unsure(made),) if words),
-        f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {gpu_hours(chosen)} GPU-hours",
+        f"cost        {dollars(chosen.dollars)}, 90% interval {interval(chosen)}; {gpu_hours(chosen)} GPU-hours",
         *(f"extra       {words}" for words in (besides(made, chosen, today),) if words),
         f"spares      {standing_by(chosen)}",
         *([f"rented      {idle}"] if idle else []),
         *bound,
         *fullness(chosen),
-        f"tokens      {rounded(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
+        f"tokens      {rounded(chosen.tokens_per_dollar)} per dollar, 90% interval {tokens[0]} to {tokens[1]}",
         f"failures    {few} expected{taken(chosen)}, one every {duration(terms.mean_time_between_failures)}; "
         f"goodput {terms.fraction:.1%}; {saving(terms)}",
         f"energy      {drawn(chosen)}",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 from distsim.engine.layouts.variants import unread
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.planner import Plan
 from distsim.specs.flags import typed
+from distsim.specs.written import model_word, options_of
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")
 
@@ -16,7 +16,6 @@ DEGREES = ("tp", "pp", "vpp", "cp", "ep")
 def step_command(made: Plan, option: Option) -> str:
     """``distsim step`` with everything that the plan chose."""
     job, one, layout = made.request.terms.job, option.candidate, option.candidate.layout
-    stated = {name: getattr(job, name) for name in type(job).model_fields if name in job.model_fields_set}
     chosen: dict[str, Any] = {name: layout[name] for name in DEGREES if layout[name] > 1}
     if layout["ep"] > 1 or layout["etp"] > 1:
         chosen["etp"] = layout["etp"]
@@ -32,7 +31,5 @@ def step_command(made: Plan, option: Option) -> str:
         chosen["recompute_modules"] = layout["recompute_modules"]
     if layout["recompute"] == "full" and layout["recompute_layers"] > 0:  # else all layers
         chosen["recompute_layers"] = layout["recompute_layers"]
-    stated.pop("model", None)
     where = {"cluster": one.cluster, "gpus": one.gpus}
-    model = job.model if isinstance(job.model, str) else job.model.name
-    return f"distsim step {shlex.quote(model)} {typed({**where, **stated, **unread(layout), **chosen})}"
+    return f"distsim step {model_word(job)} {typed({**where, **options_of(job), **unread(layout), **chosen})}"

@@ -74,7 +74,7 @@ def carbon(option: Option) -> str:
 
 
 def interval(option: Option) -> str:
-    """The 90 % interval of the rent."""
+    """The 90% interval of the rent."""
     return f"{dollars(option.dollars_at(option.days_low))} to {dollars(option.dollars_at(option.days_high))}"
 
 
@@ -161,7 +161,7 @@ def _further_terms(option: Option, whole: float) -> str:
     if not option.terms or not fewest or not most or fewest == most:
         return ""
     least, dearest = (dollars(whole / option.terms * terms) for terms in (fewest, most))
-    return f"; {fewest} to {most} terms, {least} to {dearest}, within the 90 % interval of its days"
+    return f"; {fewest} to {most} terms, {least} to {dearest}, within the 90% interval of its days"
 
 
 def owed_whole(option: Option) -> str:

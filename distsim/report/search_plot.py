@@ -6,7 +6,7 @@ from distsim.engine.layouts.report import SearchReport
 from distsim.engine.layouts.shown import FRONT
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, Style
-from distsim.units import GIB, duration, gib
+from distsim.units import GIB, duration, duration_like, gib
 
 HEIGHT, WIDEST = 12, 72
 SPAN = 2.0
@@ -23,7 +23,8 @@ def plot(report: SearchReport, term: Style) -> list[str]:
         return []
     slowest = max(seconds for _, seconds in shown)
     low, high = min(size for size, _ in shown), report.limit
-    label = max(len(duration(fastest)), len(duration(slowest)))
+    ends = duration_like(slowest, fastest), duration(fastest)
+    label = max(map(len, ends))
     width = max(20, min(WIDEST, term.width - label - 4))
     grid = [[" "] * width for _ in range(HEIGHT)]
     mark = term.choose("•", "*")
@@ -37,13 +38,13 @@ def plot(report: SearchReport, term: Style) -> list[str]:
     of_all = f" of {every:,}" if every > FRONT else ""
     title = term.bold(f"{what} against memory: {len(report.front)}{of_all} layouts on the Pareto front")
     if len(shown) < len(points):
-        title += f" ({len(points) - len(shown)} slower than {duration(SPAN * fastest)} not drawn)"
+        title += f" ({len(points) - len(shown)} slower than {duration_like(SPAN * fastest, fastest)} not drawn)"
     made = folded([title], indent=4)
     for index, row_cells in enumerate(grid):
-        text = duration(slowest) if index == 0 else duration(fastest) if index == HEIGHT - 1 else ""
+        text = ends[0] if index == 0 else ends[1] if index == HEIGHT - 1 else ""
         cells = "".join(term.ink(cell, BLUE) if cell != " " else cell for cell in row_cells)
         made.append(f"{text:>{label}} {wall}{cells}".rstrip())
-    ends = f"{low / GIB:.1f}", f"{gib(high, 1)}"
+    least = f"{low / GIB:.1f}"
     made.append(f"{'':>{label}} {corner}{floor * width}")
-    made.append(f"{'':>{label}}  {ends[0]}{ends[1]:>{width - len(ends[0])}}")
+    made.append(f"{'':>{label}}  {least}{gib(high, 1):>{width - len(least)}}")
     return made

@@ -16,7 +16,7 @@ from distsim.report.job_words import batch_words, job_lines
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, bare, columns
 from distsim.specs.flags import to_type, typed
-from distsim.units import decimal_bytes, duration, gib
+from distsim.units import decimal_bytes, duration, duration_like, gib
 
 INKS: dict[str, tuple[str, Colour]] = {
     "compute": ("C", BLUE), "recompute": ("R", SKY), "tensor_parallel": ("T", ORANGE),
@@ -48,9 +48,10 @@ def lines(report: StepReport, quicker: Sequence[Faster], term: Style) -> list[st
 def figures(report: StepReport, term: Style) -> list[str]:
     """Time, throughput, utilisation, memory."""
     layout, interval = report.setup.layout, report.interval
-    span = f"90% interval {_span((interval.low, interval.high), term)}"
+    span = f"90% interval {_span((interval.low, interval.high), report.seconds, term)}"
     if interval.half is not None:
-        span = f"50% interval {_span(interval.half, term)}, 90% {_span((interval.low, interval.high), term)}"
+        half, most = (_span(ends, report.seconds, term) for ends in (interval.half, (interval.low, interval.high)))
+        span = f"50% interval {half}, 90% {most}"
     each = report.tokens_per_second_per_gpu
     images = report.tokens_per_second / layout.seq if report.setup.model.patches else 0
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
@@ -78,8 +79,10 @@ def figures(report: StepReport, term: Style) -> list[str]:
     ]  # fmt: skip
 
 
-def _span(ends: tuple[float, float], term: Style) -> str:
-    return f"{duration(ends[0])} {term.choose('–', 'to')} {duration(ends[1])}"
+def _span(ends: tuple[float, float], seconds: float, term: Style) -> str:
+    """Both ends of an interval in the unit of the time between them."""
+    low, high = (duration_like(end, seconds) for end in ends)
+    return f"{low} {term.choose('–', 'to')} {high}"
 
 
 def _host_wait(report: StepReport) -> list[str]:

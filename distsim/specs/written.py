@@ -22,6 +22,19 @@ def stated_of(job: Job) -> dict[str, Any]:
     return job.model_dump(mode="json", include=set(job.model_fields_set), exclude_none=True)
 
 
+def options_of(job: Job) -> dict[str, Any]:
+    """The options that a job states beside its model, to be typed again."""
+    return {name: getattr(job, name) for name in type(job).model_fields
+            if name in job.model_fields_set and name != "model"}  # fmt: skip
+
+
+def model_word(job: Job) -> str:
+    """A job's model as it is typed in a shell."""
+    from shlex import quote
+
+    return quote(job.model if isinstance(job.model, str) else job.model.name)
+
+
 def checksum(resolved: Mapping[str, Any]) -> str:
     """Of a resolved job, so that changes are noticed."""
     import json

@@ -13,8 +13,9 @@ from distsim.engine.plans.plan import LONGEST_DAYS, Candidate, Option
 from distsim.engine.plans.sold import gpu_of
 from distsim.errors import DistsimError
 from distsim.formulas.goodput import daly_interval_seconds, wall_over_work
-from distsim.specs.flags import flag
+from distsim.specs.flags import flag, typed
 from distsim.specs.limits import LARGEST_DEGREE
+from distsim.specs.written import model_word, options_of
 from distsim.units import DAY, YEAR, duration, least_to_most
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def nothing_found(
         return DistsimError(
             f"no layout of {model} fits any cluster that was tried: {', '.join(sorted({c for c, _ in places}))}",
             *_held(request),
+            *_smaller(request, places),
             "try more accelerators with --gpus, or accelerators with more memory"
             if request.sizes
             else f"{least_to_most([gpus for _, gpus in places])} were tried: take accelerators with more memory",
@@ -72,6 +74,20 @@ def _held(request: Request) -> list[str]:
     if request.terms.margin:
         fixed.append(f"--margin {request.terms.margin * 100:g}%")
     return [f"every layout that was tried has {', '.join(fixed)}: try without"] if fixed else []
+
+
+def _smaller(request: Request, places: Sequence[tuple[str, int]]) -> list[str]:
+    """Shorter sequences than those of a usual length, which nobody may have stated, and the command that lists what
+    makes the job fit on the largest of some places."""
+    job = request.terms.job
+    usual = job.seq is not None and job.seq <= USUAL_SEQUENCE  # of longer ones ``_held`` tells
+    cluster, gpus = max(places, key=lambda place: place[1] * catalog.load("gpus", gpu_of(place[0])).capacity)
+    bounds = {name: bound.text for name, bound in request.terms.bounds.given.items() if bound.text.isdigit()}
+    asked = typed({"cluster": cluster, "gpus": gpus, **options_of(job), **bounds})
+    return [
+        f"sequences have {job.seq:,} tokens: --seq takes shorter ones, which need less" if usual else "",
+        f"what makes it fit: distsim memory {model_word(job)} {asked}",
+    ]
 
 
 def without_option(

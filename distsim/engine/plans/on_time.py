@@ -7,7 +7,7 @@ import math
 from distsim.engine.plans.plan import Candidate, Option
 
 Z90 = 1.645
-"""Standard deviations from the middle to either end of a 90 % interval of a normal distribution."""
+"""Standard deviations from the middle to either end of a 90% interval of a normal distribution."""
 EVEN = 0.5
 """Share of the runs that end before the days of an option: their median."""
 SURE = 0.8
