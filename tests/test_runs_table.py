@@ -10,7 +10,7 @@ import pytest
 
 from distsim import catalog
 from distsim.cli.app import run
-from distsim.engine.validate import shipped_runs
+from distsim.engine.validate import shipped_runs, unseen_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run, odd_cells, read_runs
 from distsim.units import per_cent_meant
@@ -100,6 +100,22 @@ def test_odd_cells_are_counted_beyond_the_first(tmp_path: Path) -> None:
 
 def test_shipped_runs_have_no_odd_cells() -> None:
     assert odd_cells(read_runs(shipped_runs())) == []
+
+
+RATES = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s", "tflops_per_gpu_reported")
+
+
+def test_no_run_stands_here_under_two_sources() -> None:
+    """Four digits that agree for as many GPUs, tokens and samples are one run, published twice or gathered twice: it
+    would weigh twice, and be predicted from itself."""
+    found: dict[tuple[str, ...], set[str]] = {}
+    for run in (*read_runs(shipped_runs()), *read_runs(unseen_runs())):
+        cells = [run.text(name) or "" for name in ("gpu", "n_gpus", "seq_len", "micro_batch", "global_batch")]
+        for rate in RATES:
+            digits = run.text(rate) or ""
+            if len(digits.replace(".", "").strip("0")) >= 4:
+                found.setdefault((*cells, rate, digits), set()).add(run.source)
+    assert found and [one for one in found.items() if len(one[1]) > 1] == []
 
 
 def test_odd_cells_reach_the_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
