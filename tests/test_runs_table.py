@@ -109,13 +109,13 @@ def test_no_run_stands_here_under_two_sources() -> None:
     """Four digits that agree for as many GPUs, tokens and samples are one run, published twice or gathered twice: it
     would weigh twice, and be predicted from itself."""
     found: dict[tuple[str, ...], set[str]] = {}
-    for run in (*read_runs(shipped_runs()), *read_runs(unseen_runs())):
-        cells = [run.text(name) or "" for name in ("gpu", "n_gpus", "seq_len", "micro_batch", "global_batch")]
+    for one in (*read_runs(shipped_runs()), *read_runs(unseen_runs())):
+        cells = [one.text(name) or "" for name in ("gpu", "n_gpus", "seq_len", "micro_batch", "global_batch")]
         for rate in RATES:
-            digits = run.text(rate) or ""
+            digits = one.text(rate) or ""
             if len(digits.replace(".", "").strip("0")) >= 4:
-                found.setdefault((*cells, rate, digits), set()).add(run.source)
-    assert found and [one for one in found.items() if len(one[1]) > 1] == []
+                found.setdefault((*cells, rate, digits), set()).add(one.source)
+    assert found and [same for same in found.items() if len(same[1]) > 1] == []
 
 
 def test_odd_cells_reach_the_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
