@@ -160,6 +160,7 @@ def test_gradients_that_nobody_tells_of_are_those_of_the_framework() -> None:
     ("notes", "order", "copies"),
     [("NCCL all-to-all dispatcher", "around", "each"), ("alltoall dispatcher", "around", "each"),
      ("all-to-all dispatcher (no DeepEP/HybridEP)", "around", "each"), ("HybridEP", "fused", "once"),
+     ("dispatcher as the report's NCCL baseline", "around", "each"),
      ("", "fused", "once")],
 )  # fmt: skip
 def test_notes_name_dispatchers_of_plain_collectives(notes: str, order: str, copies: str) -> None:

@@ -23,7 +23,7 @@ _SENT_ONCE = "(?:(?:moe[-_])?enable[-_])?(?:deep|hybrid)[- ]?ep"
 _GATHERED = "all[- ]?gather dispatcher|(?:moe[-_]token[-_])?dispatcher(?:[-_]type)?[ =:]+all[- ]?gather"
 _SENT_EACH = (
     "(?:nccl )?all[- ]?to[- ]?all dispatcher|(?:moe[-_]token[-_])?dispatcher(?:[-_]type)?[ =:]+all[- ]?to[- ]?all|"
-    + _GATHERED
+    r"dispatcher(?: [\w']+){0,3} NCCL|" + _GATHERED
 )
 _CAPACITY = re.compile(
     r"(?<!not with )(?<!eval[ _-])(?:(?<![a-z0-9])capacity[ _-]factor(?: of)?|(?<![a-z])cf)[ =:]{0,3}"
