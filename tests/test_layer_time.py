@@ -14,7 +14,7 @@ from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.runs.setup import setup_of
-from distsim.engine.steps.compose import compose, exchanged, layout_numbers, stage_numbers
+from distsim.engine.steps.compose import compose, exchanged, layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.work import work_of
 from distsim.formulas.compute import matmul_share, optimizer_traffic_bytes
 from distsim.formulas.step import BLOCKING_SECONDS
@@ -81,6 +81,21 @@ def test_a_host_that_sets_the_pace_hides_exchanges() -> None:
     assert sum(exchanged(stage, y, fast)[1]["tensor_parallel"]) > 20 * sum(
         exchanged(stage, y, slow)[1]["tensor_parallel"]
     )
+
+
+def test_a_host_that_sets_the_pace_hides_what_is_gathered() -> None:
+    """It goes on while the GPU waits: what never hides beside computation costs nothing beside a slow host."""
+    setup = _setup(zero=3, tp=1, micro_batch=1, global_batch=8, framework="deepspeed")
+    (stage,), y = stage_numbers(work_of(setup)), layout_numbers(setup)
+    assert stage["gather_forward"] > 0 < stage["reduce_each"]
+    left = []
+    for each in (1e-7, 1e-6, 1e-3):
+        timing = {**A100.model_dump(), "kernel_issue_seconds": each}
+        left.append(micro_batch(stage, y, timing).others["data_parallel"])
+    gathers, reduces = sum(stage[f"gather_{phase}"] for phase in ("forward", "backward")), stage["reduce_each"]
+    least = A100.exposed_fraction * (gathers * A100.gather_factor + reduces * A100.data_factor)
+    assert left[0] == pytest.approx(left[1], rel=1e-3) and left[0] >= least * (1 - 1e-3)
+    assert left[2] < left[0] / 100
 
 
 def test_a_host_that_waits_for_each_kernel_adds_its_time() -> None:

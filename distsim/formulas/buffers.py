@@ -39,9 +39,9 @@ def receive_buffer_bytes(message_bytes: Number, micro_batches: Number, ways: Num
 @formula(
     unit="B", source="DeepSpeed docs, zero_optimization: reduce_bucket_size and allgather_bucket_size count elements"
 )
-def bucket_bytes(parameters: Number, bucket_elements: Number, buckets: Number, bytes_per_element: Number) -> Number:
-    """Gradient buckets alive at once; never more than the gradients themselves."""
-    return minimum(parameters, bucket_elements * buckets) * bytes_per_element
+def bucket_bytes(bucket_elements: Number, buckets: Number, bytes_per_element: Number) -> Number:
+    """Gradient buckets alive at once."""
+    return bucket_elements * buckets * bytes_per_element
 
 
 @formula(

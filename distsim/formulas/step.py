@@ -82,6 +82,15 @@ def exposed_seconds(exchange_seconds: Number, compute_seconds: Number, exposed_f
     return exchange_seconds - hidden
 
 
+@formula(unit="s", source="two queues in series: what the host's pace leaves of exchanges that the GPU waits for")
+def waited_seconds(
+    exchange_seconds: Number, compute_seconds: Number, exposed_fraction: Number, share_left: Number
+) -> Number:
+    """What an exchange that overlaps computation adds to a phase: its exposed part, less what the host, which goes on
+    while the GPU waits, hides where it sets the pace."""
+    return exposed_seconds(exchange_seconds, compute_seconds, exposed_fraction) * share_left
+
+
 @formula(unit="s", source="Narayanan et al. 2021, arXiv:2104.04473, section 2.2; exact for equal stages")
 def ramp_seconds(sum_of_stages: Number, slowest_stage: Number, chunks: Number) -> Number:
     """Time to fill and drain a pipeline: one micro-batch through all other stages, over the model chunks per stage."""

@@ -142,7 +142,7 @@ def _summed_transfers(setup: Setup, exchange: Exchange, size: Number, wide: Numb
     back = where(layout.zero >= 3, times, maximum(times - 1, 0))
     return [Transfer("gradients to host", DOWN, "backward", times, size, role="copies"),
             Transfer("gradients from host", UP, "backward", back, size, role="copies"),
-            Transfer("fp32 gradients to host", DOWN, "backward", 1, wide, "fp32", role="last copies")]  # fmt: skip
+            Transfer("fp32 gradients to host", DOWN, "backward", 1, wide, "fp32", role="copies")]  # fmt: skip
 
 
 def _driven(setup: Setup, stage: Stage) -> list[Transfer]:

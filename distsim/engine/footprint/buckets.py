@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import reduced_in
 from distsim.formulas.traffic import DTYPE_BYTES
@@ -16,10 +16,12 @@ def fills_buckets(setup: Setup) -> Number:
 
 
 def buckets_of(setup: Setup, parameters: Number) -> dict[str, Number]:
-    """Gradient buckets that are there at once, of so many gradients, in the format that these travel in."""
-    rules = setup.framework.buffers
-    alone = rules.bucket_copies & (setup.layout.zero >= 3)
+    """Gradient buckets that are there at once, of so many gradients, in the format that these travel in. ZeRO has them
+    ready in their full size however small a model is; without it no more is joined than there is (DeepSpeed)."""
+    rules, zero = setup.framework.buffers, setup.layout.zero
+    buckets = where(rules.bucket_copies & (zero >= 3), 1, rules.gradient_buckets)
+    most = where(zero >= 1, rules.gradient_bucket_elements, parameters / maximum(buckets, 1))
     return {
-        "parameters": parameters, "bucket_elements": rules.gradient_bucket_elements,
-        "buckets": where(alone, 1, rules.gradient_buckets), "bytes_per_element": DTYPE_BYTES[reduced_in(setup)],
+        "bucket_elements": minimum(rules.gradient_bucket_elements, most), "buckets": buckets,
+        "bytes_per_element": DTYPE_BYTES[reduced_in(setup)],
     }  # fmt: skip

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from distsim.arrays import Number, largest, maximum, nothing, product, total, where
+from distsim.arrays import Number, largest, maximum, nothing, plus, product, total, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.after import after_last
 from distsim.engine.steps.beside import behind_first, beside_attention, beside_products, exposed, hidden_share
 from distsim.engine.steps.copies import copied, copies_left, free_seconds, loses_to_copies, one_link, waited
-from distsim.engine.steps.laid import end_numbers, ends_apart
+from distsim.engine.steps.laid import Pair, end_numbers, ends_apart
 from distsim.engine.steps.ramp import ramp_of, waits_apart
-from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds, phase_seconds
+from distsim.engine.steps.stage_seconds import Queue, gpu_seconds, host_seconds, phase_seconds
 from distsim.engine.steps.vocabulary import passing_seconds, vocabulary_seconds
 from distsim.engine.steps.weight_gradients import whole_share
 from distsim.engine.steps.work import Work, kinds_of
@@ -217,21 +217,21 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     """Seconds of one micro-batch on one stage."""
     m, never = layout["micro_batches"], timing["exposed_fraction"]
     b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES[1:])
-    (forward, backward), exchange = exchanged(stage, layout, timing)
+    (forward, backward), exchange, queues = queued(stage, layout, timing)
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     *gathers, reduces = sharded_seconds(stage, m, timing)
     *waits, last = waiting_seconds(stage, m, timing)
     sends = [product(stage[f"pp_{phase}"], timing["pipeline_factor"] / m) for phase in PHASES[:2]]
     passed, shared = vocabulary_seconds(stage, m, forward + backward, never)
     work = forward + before, backward + after
-    left = exposed(gathers[0], work[0], never), exposed(gathers[1] + reduces, work[1], never)
     moved = gathers[0], gathers[1] + reduces
+    left = [queue.longer(exposed(one, beside, never)) for queue, one, beside in zip(queues, moved, work, strict=True)]
     beside = [free_seconds(*phase, stage["one_link"]) for phase in zip(work, moved, left, strict=True)]
     lost = never * layout["copies_lost"]
     copies = copies_left(stage, m, beside, lost)
     trailing = last
     if not nothing(reduces):
-        alone = exposed(gathers[1], work[1], never)
+        alone = queues[1].longer(exposed(gathers[1], work[1], never))
         free = free_seconds(work[1], gathers[1], alone, stage["one_link"])
         sooner = alone + copies_left(stage, m, (beside[0], free), lost)[1]
         trailing = last + maximum(left[1] + copies[1] - sooner, 0.0)  # no less but for rounding
@@ -241,38 +241,47 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
         "offload": sum(copies) + waited(stage, m),
         "other": _stalls(stage, layout, timing, forward + backward + before + after),
     }  # fmt: skip
-    queued = {name: sum(pair) for name, pair in exchange.items()}
+    added = {name: sum(pair) for name, pair in exchange.items()}
     if not nothing(layout["paired"]):
-        whole = queued["expert_parallel"]
+        whole = added["expert_parallel"]
         hidden = whole - exposed_seconds(whole, forward + backward, 0.0)
-        queued["expert_parallel"] = whole - hidden * where(layout["paired"], layout["paired"], 0.0)
-    found = MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared, sends[0], trailing)
+        added["expert_parallel"] = whole - hidden * where(layout["paired"], layout["paired"], 0.0)
+    found = MicroBatch(forward, backward, (r, b + r), added, exchange, others, shared, sends[0], trailing)
     return found._replace(waits=copies[1], gathers=left[1], copied=copied(stage, m), moved=moved[1])
 
 
 def exchanged(
     stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]
-) -> tuple[tuple[Number, Number], dict[str, tuple[Number, Number]]]:
-    """A micro-batch's forward and backward without exchanges, and what exchanges add to each: they run in the GPU's
-    queue, so that a phase waits for GPU and exchanges or for the host, whichever is longer."""
+) -> tuple[Pair, dict[str, Pair]]:
+    """A micro-batch's forward and backward without exchanges, and what exchanges add to each."""
+    return queued(stage, layout, timing)[:2]
+
+
+def queued(
+    stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]
+) -> tuple[Pair, dict[str, Pair], list[Queue]]:
+    """The same, and each pass with these exchanges: they run in the GPU's queue, so that a pass waits for GPU and
+    exchanges or for the host, whichever is longer."""
     m = layout["micro_batches"]
     f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
     gpu, host = (f, b + r), host_seconds(stage, layout, timing)
     (gpu, host), ends = ends_apart(stage, layout, timing, (gpu, host))
     alone = phase_seconds(gpu[0], host[0], layout), phase_seconds(gpu[1], host[1], layout)
-    queued = {
+    waiting = {
         name: [product(stage[f"{key}_{phase}"], timing[factor] / m) for phase in PHASES[:2]]
         for name, key, factor in EXCHANGES
     }
-    queued["tensor_parallel"][1] = queued["tensor_parallel"][1] + beside_products(stage, layout, timing)
-    queued["context_parallel"] = beside_attention(queued["context_parallel"], stage, layout, timing)
-    shares = []
+    waiting["tensor_parallel"][1] = waiting["tensor_parallel"][1] + beside_products(stage, layout, timing)
+    waiting["context_parallel"] = beside_attention(waiting["context_parallel"], stage, layout, timing)
+    shares, queues = [], []
     for index in (0, 1):
-        waits = sum(pair[index] for pair in queued.values())
-        longer = 0.0 if nothing(waits) else phase_seconds(gpu[index] + waits, host[index], layout) - alone[index]
+        waits = sum(pair[index] for pair in waiting.values())
+        queue = Queue(gpu[index], host[index], alone[index], layout)
+        longer = queue.longer(waits)
         shares.append(longer / maximum(waits, LEAST_SECONDS))
-    queued_waits = {name: (pair[0] * shares[0], pair[1] * shares[1]) for name, pair in queued.items()}
-    return (alone[0] + ends[0], alone[1] + ends[1]), queued_waits
+        queues.append(queue._replace(gpu=plus(gpu[index], waits), paced=plus(alone[index], longer)))
+    added = {name: (pair[0] * shares[0], pair[1] * shares[1]) for name, pair in waiting.items()}
+    return (alone[0] + ends[0], alone[1] + ends[1]), added, queues
 
 
 def _stalls(

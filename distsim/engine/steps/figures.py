@@ -40,6 +40,7 @@ from distsim.formulas.step import (
     queued_seconds,
     scaled_seconds,
     step_seconds,
+    waited_seconds,
 )
 
 FITTED = "presets/timing/fitted.toml"
@@ -199,23 +200,21 @@ def _gathers(
     """What gathered parameters and gradients that each micro-batch reduces leave of themselves beside each pass."""
     forward, backward, reduced = map(float, sharded_seconds(stage.numbers, layout["micro_batches"], timing))
     gathers = {"forward": forward, "backward": backward + reduced}
-    left = {
-        phase: float(exposed_seconds(gathers[phase], beside[phase], timing["exposed_fraction"])) for phase in beside
-    }
     waited = sum(map(float, waiting_seconds(stage.numbers, layout["micro_batches"], timing)))
-    whole = float(stage.batch.others["data_parallel"]) - waited
+    after = float(stage.batch.gathers)
+    left = {"forward": float(stage.batch.others["data_parallel"]) - waited - after, "backward": after}
     if waited:
         factor = timing["data_factor"]
         figures.use("gathers and reductions that nothing hides", scaled_seconds,
                     f"of a micro-batch, as distsim comm prices them; data_factor ({FITTED})",
                     seconds=waited / factor, factor=factor)  # fmt: skip
-    if not math.isclose(sum(left.values()), whole, rel_tol=1e-9, abs_tol=1e-15):
-        figures.note("exposed gathers and reductions", whole, "s", COMPOSED)
-        return left
     for phase, words in (("forward", "gathers"), ("backward", "gathers and reductions")):
         if gathers[phase]:
-            figures.use(f"exposed {words} in {phase}", exposed_seconds, exchange_seconds=gathers[phase],
-                        compute_seconds=beside[phase], exposed_fraction=timing["exposed_fraction"])  # fmt: skip
+            never = timing["exposed_fraction"]
+            alone = float(exposed_seconds(gathers[phase], beside[phase], never))
+            figures.use(f"exposed {words} in {phase}", waited_seconds, exchange_seconds=gathers[phase],
+                        compute_seconds=beside[phase], exposed_fraction=never,
+                        share_left=left[phase] / alone if alone else 1.0)  # fmt: skip
     return left
 
 

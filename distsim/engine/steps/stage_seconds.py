@@ -4,6 +4,7 @@ kind."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.kernels.sums import PHASES, PRODUCTS
@@ -42,6 +43,20 @@ def phase_seconds(gpu: Number, host: Number, layout: Mapping[str, Number]) -> Nu
     """Seconds of a phase that the GPU works for so long and the host issues for so long."""
     paced = paced_seconds(gpu, host)
     return paced if nothing(layout["blocking"]) else where(layout["blocking"], gpu + host, paced)
+
+
+class Queue(NamedTuple):
+    """A pass as GPU and host see it, in seconds."""
+
+    gpu: Number
+    host: Number
+    paced: Number
+    """What it takes."""
+    layout: Mapping[str, Number]
+
+    def longer(self, wait: Number) -> Number:
+        """What a wait in the GPU's queue adds: less where the host, which goes on meanwhile, sets the pace."""
+        return 0.0 if nothing(wait) else phase_seconds(self.gpu + wait, self.host, self.layout) - self.paced
 
 
 def host_seconds(
