@@ -90,6 +90,9 @@ class Kept:
     """Seconds that a sequence may take, where a deadline is set for a number of tokens."""
     brief: bool = False
     """Whether the best of really different layouts and the front are all that is asked for."""
+    unsure: bool = False
+    """Whether schedules are asked for whose own steps may be shorter than their closed form, or that are tried where
+    others have been: then what is late is looked at, too."""
     evaluated: int = 0
     fitting: int = 0
     feasible: int = 0
@@ -138,8 +141,10 @@ class Kept:
         seconds, peak = seconds[fits], peak[fits]
         longest = self.longest(block.group.batch)
         if longest < float("inf"):
-            late, quick = numpy.flatnonzero(seconds > longest), numpy.flatnonzero(seconds <= longest)
-            self._late(block, longest, seconds[late], peak[late], fits[late])
+            quick = numpy.flatnonzero(seconds <= longest)
+            if self.unsure or not len(quick):
+                late = numpy.flatnonzero(seconds > longest)
+                self._late(block, longest, seconds[late], peak[late], fits[late])
             if not len(quick):
                 return
             seconds, peak, fits = seconds[quick], peak[quick], fits[quick]
@@ -152,6 +157,8 @@ class Kept:
     def _late(self, block: Block, longest: float, seconds: Array, peak: Array, index: Array) -> None:
         """Look at layouts of a block that fit and take longer than they may."""
         self.quickest.add(block, seconds, seconds, peak, index)
+        if not self.unsure:
+            return
         self.slower.add(block, self.scaled(seconds, block.group), seconds, peak, index)
         maybe = numpy.flatnonzero((seconds * (1 - SHORTER) <= longest) & may_be_shorter(block)[index])
         if len(maybe):
@@ -190,7 +197,7 @@ class Kept:
         over = (peak > self.limit) & (peak <= self.limit * NEARLY_FITS) & valid
         longest = self.longest(block.group.batch)
         self._miss(self.almost, block, key, seconds, peak, over & (seconds <= longest))
-        if longest < float("inf"):
+        if self.unsure and longest < float("inf"):
             self._miss(self.slow_misses, block, key, seconds, peak, over & (seconds > longest))
 
     @staticmethod

@@ -47,6 +47,7 @@ class Chunk(NamedTuple):
     most: int
     batch: int
     pace: float
+    unsure: bool
     pieces: tuple[Piece, ...]
 
 
@@ -95,13 +96,13 @@ def chunks(groups: Sequence[Group], kept: Kept, workers: int) -> list[Chunk]:
             if not room:
                 found.append([])
                 room = size
-    same = (name, kept.key, kept.limit, kept.within, kept.most, kept.batch, kept.pace)
+    same = (name, kept.key, kept.limit, kept.within, kept.most, kept.batch, kept.pace, kept.unsure)
     return [Chunk(*same, tuple(pieces)) for pieces in found if pieces]
 
 
 def sift(chunk: Chunk) -> Sifted:
     """Evaluate the layouts of a chunk; runs in a worker."""
-    kept = Kept(chunk.limit, chunk.objective, chunk.within, chunk.most, chunk.batch, chunk.pace)
+    kept = Kept(chunk.limit, chunk.objective, chunk.within, chunk.most, chunk.batch, chunk.pace, unsure=chunk.unsure)
     memory = _memory(chunk.search, threading.get_ident())
     numbers: dict[int, int] = {}
     for number, group, first, last in chunk.pieces:

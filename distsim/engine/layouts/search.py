@@ -114,7 +114,7 @@ def _nothing_yet(
     brief = request.brief and not request.all_ranks and alone and certain
     most = request.top + shown.SPARE if brief else max(LEAST_KEPT, 2 * request.top)
     limit, objective = base.accelerator.limit(request.margin), Objective(request.objective, hourly)
-    return Kept(limit, objective, request.within, most, batch, pace_of(request, base), brief)
+    return Kept(limit, objective, request.within, most, batch, pace_of(request, base), brief, not certain)
 
 
 def _check(request: Request) -> None:
