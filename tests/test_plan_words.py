@@ -79,6 +79,13 @@ def test_short_runs_are_listed_in_hours_or_minutes(lengths: list[float], name: s
     assert (clock.name, [clock.told(length) for length in lengths]) == (name, told)
 
 
+def test_buying_that_pays_off_after_a_machines_life_does_not_pay_off() -> None:
+    """It paid off "after 541 months, after the end of its life", beside a spare node "if you pay for them"."""
+    told = " ".join(run(*ASKED, "--price", "0.5", "--spares", "1").stdout.split())
+    assert "to rent; buying does not pay off in the 5 years that a machine lasts; this run takes" in told
+    assert re.search(r"1 spare node, not billed; \$[\d,]+ more if you pay for it ", told)
+
+
 def test_whole_nodes_near_what_was_asked() -> None:
     done = run("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "100,20")
     assert done.returncode == 2

@@ -228,7 +228,8 @@ def standing_by(option: Option) -> str:
         return f"{nodes}, already among those rented"
     paid = option.terms
     bound = "" if paid is None else " for the full term" if paid == 1 else f" for {paid} full terms"
-    return f"{nodes}, not billed; {dollars(option.spare_dollars)} more if you pay for them{bound}"
+    them = "it" if spares == 1 else "them"
+    return f"{nodes}, not billed; {dollars(option.spare_dollars)} more if you pay for {them}{bound}"
 
 
 def taken(option: Option) -> str:
