@@ -389,6 +389,21 @@ def test_a_long_context_that_nobody_asked_for_is_noted(capsys: pytest.CaptureFix
     assert "--seq not given" not in answer(capsys, "llama-3-8b", "--gpus", "8")[2]
 
 
+def test_a_long_context_that_nobody_asked_for_and_that_does_not_fit_is_told_at_a_usual_length(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An 8B model on eight A100 did not fit in 691 GiB, and GPUs were proposed."""
+    words = ["llama-3.1-8b", "--gpus", "8", "--zero", "3"]
+    needs = data(capsys, *words, "--seq", "8192")["peak"] / 2**30
+    told = (
+        f"Nobody asked for the whole context of 131,072 tokens: with --seq 8192 the job needs {needs:.2f} GiB and fits."
+    )
+    code, out, _ = answer(capsys, *words)
+    assert code == 1 and told in " ".join(out.split())
+    assert "Nobody asked" not in answer(capsys, *words, "--seq", "131072")[1]
+    assert run(["step", *words]) == 1 and told in " ".join(capsys.readouterr().out.split())
+
+
 def test_large_jobs_fit_a_narrow_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     words = ["llama-3.1-405b", "--gpus", "2048", "--tp", "8", "--pp", "16", "--global-batch", "256", "--zero", "1"]

@@ -732,6 +732,7 @@ def test_your_own_prices(tmp_path: Path) -> None:
         (["llama-2-7b", "--tokens", "2T", "--price", "free"], "unknown price term"),
         (["llama-2-7b", "--tokens", "2T", "--provider", "awz"], "unknown price"),
         (["llama-2-7b", "--tokens", "2T", "--gpu", "mi100"], "no on-demand price is known for whole nodes of mi100"),
+        (["llama-2-7b", "--tokens", "2T", "--gpu", "rtx-4090"], "fewer than a node are for rent: --gpus 1, $"),
         (["llama-2-7b", "--tokens", "2T", "--compute-optimal"], "both given"),
         (["llama-2-7b", "--tokens", "2T", "--confidence", "80%"], "--confidence 80% is that of keeping to a deadline"),
         (["llama-2-7b", "--tokens", "2T", "--deadline", "9d", "--confidence", "0"], "--confidence 0 is out of range"),

@@ -20,8 +20,10 @@ from distsim.engine.campaigns.prices import price_lists, quotes
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.plans.besides import besides
 from distsim.engine.plans.choice import Wish
+from distsim.engine.plans.plan import Option
 from distsim.errors import DistsimError
 from distsim.report.plan import layout_words
+from distsim.report.plan_words import clock_of
 from distsim.units import dollars, duration, rounded
 
 ASKED = ("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "64")
@@ -64,6 +66,24 @@ def test_wrong_input_is_named_and_mended(words: tuple[str, ...], told: str) -> N
     done = run(*ASKED, *words)
     assert done.returncode == 2
     assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("lengths", "name", "told"),
+    [([0.0039, 0.0077], "minutes", ["5.6", "11.1"]), ([0.22, 1.9], "hours", ["5.3", "45.6"]),
+     ([0.22, 2.1], "days", ["0.22", "2.1"])],
+)  # fmt: skip
+def test_short_runs_are_listed_in_hours_or_minutes(lengths: list[float], name: str, told: list[str]) -> None:
+    """Minutes of fine-tuning were 0.0039 days."""
+    clock = clock_of([cast(Option, SimpleNamespace(days=length)) for length in lengths])
+    assert (clock.name, [clock.told(length) for length in lengths]) == (name, told)
+
+
+def test_buying_that_pays_off_after_a_machines_life_does_not_pay_off() -> None:
+    """It paid off "after 541 months, after the end of its life", beside a spare node "if you pay for them"."""
+    told = " ".join(run(*ASKED, "--price", "0.5", "--spares", "1").stdout.split())
+    assert "to rent; buying does not pay off in the 5 years that a machine lasts; this run takes" in told
+    assert re.search(r"1 spare node, not billed; \$[\d,]+ more if you pay for it ", told)
 
 
 def test_whole_nodes_near_what_was_asked() -> None:

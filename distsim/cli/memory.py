@@ -106,8 +106,9 @@ def _print_tables(report: MemoryReport, every: bool) -> None:
         made += ["", *zero_lines(zero_stages(report), report.setup.layout.zero, term)]
     if not report.fits:
         from distsim.engine.advice.mend import mend
+        from distsim.report.usual_length import shorter_lines
 
-        made += ["", *mend_lines(mend(report), term)]
+        made += ["", *shorter_lines(report, term), *mend_lines(mend(report), term)]
     elif barely(report):
         made += _room_lines(report, term)
     _print(made)

@@ -19,7 +19,9 @@ from distsim.report.plan_settings import saving_lines
 from distsim.report.plan_step import DEGREES, step_command
 from distsim.report.plan_words import (
     BEYOND,
+    Clock,
     besides,
+    clock_of,
     days,
     drawn,
     fullness,
@@ -133,12 +135,13 @@ def layout_words(option: Option) -> str:
 
 def _misses(made: Plan, term: Style) -> list[str]:
     bound = any(one.committed_dollars is not None for one in made.nearest)
+    clock = clock_of(made.nearest)
     rows = [
-        [f"{one.candidate.gpus:,} x {one.candidate.gpu}", one.cluster, one.quote.whose, number(one.days),
+        [f"{one.candidate.gpus:,} x {one.candidate.gpu}", one.cluster, one.quote.whose, clock.told(one.days),
          dollars(one.dollars), *([owed_whole(one)] if bound else []), made.request.wish.lacks(one)]
         for one in made.nearest
     ]  # fmt: skip
-    head = ["nearest", "cluster", "from", "days", "dollars", *([OWED] if bound else []), "misses by"]
+    head = ["nearest", "cluster", "from", clock.name, "dollars", *([OWED] if bound else []), "misses by"]
     lines = columns(head, rows, left=(0, 1, 2, len(head) - 1))
     tried = f" Tried: {least_to_most(made.sizes)} accelerators."
     return [term.ink("No option meets the limits.", VERMILLION) + tried, *folded(lines, lines[0].index(head[-1]))]
@@ -148,9 +151,10 @@ def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
     """The cheapest options, with those of the Pareto front marked; a narrow terminal gets fewer columns."""
     front, mark, beyond = set(made.pareto), term.choose("●", "*"), term.choose(BEYOND, "x")
     shown = made.options[:top]
+    clock = clock_of(shown)
     rows = [
         {"": (mark if index in front else "") + ("" if made.request.wish.met(option) else beyond),
-         **_cells(made, option, today)}
+         **_cells(made, option, today, clock)}
         for index, option in enumerate(shown)
     ]  # fmt: skip
     head = [name for name in rows[0] if name not in WHERE_ANY or any(row[name] != "-" for row in rows)]
@@ -169,13 +173,13 @@ def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
     return [*folded([title], indent=4), *told, *tail]
 
 
-def _cells(made: Plan, option: Option, today: datetime.date) -> dict[str, str]:
+def _cells(made: Plan, option: Option, today: datetime.date, clock: Clock) -> dict[str, str]:
     one, quote = option.candidate, option.quote
     return {
         "GPUs": f"{one.gpus:,}", "accelerator": one.gpu, "cluster": one.cluster, "from": quote.whose,
         "region": quote.region or "-", "$/GPU-h": f"{quote.usd_per_gpu_hour:,.2f}", "price age": quote.age(today),
-        "days": number(option.days),
-        "90%": f"{number(option.days_low)}-{number(option.days_high)}", ON_TIME: punctual(made, option),
+        clock.name: clock.told(option.days),
+        "90%": f"{clock.told(option.days_low)}-{clock.told(option.days_high)}", ON_TIME: punctual(made, option),
         "GPU-hours": gpu_hours(option),
         "dollars": dollars(option.dollars), OWED: owed_whole(option),
         "MWh": "-" if option.energy_kwh is None else number(option.energy_kwh / KWH_PER_MWH, 0),

@@ -32,9 +32,9 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     if not own.rented:
         return [bought, *_together(own, whole_units(one, own.together))]
     months = own.break_even_months
-    never = months == float("inf")
-    late = ", after the end of its life" if not never and months > YEAR_MONTHS * house.lifetime_years else ""
-    when = "never pays off" if never else f"pays off after {number(months, 0 if months >= 100 else 1)} months{late}"
+    lasts = months <= YEAR_MONTHS * house.lifetime_years
+    late = f"does not pay off in the {house.lifetime_years:g} years that a machine lasts"
+    when = f"pays off after {number(months)} months" if lasts else late
     run = option.days * DAY / YEAR * YEAR_MONTHS
     takes = f"{run:,.1f} months" if run >= 1 else days(option.days)
     idle = own.rent_per_used_hour != own.rent_per_hour

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import NamedTuple
 
 from distsim import catalog
 from distsim.engine.campaigns.prices import OWN, Quote
@@ -16,7 +17,17 @@ from distsim.engine.plans.on_time import EVEN, SURE
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.planner import Plan
 from distsim.specs.dates import dated
-from distsim.units import DAY, KILOGRAMS_PER_TONNE, KWH_PER_MWH, days_words, decimal_bytes, dollars, duration
+from distsim.units import (
+    DAY,
+    HOUR,
+    KILOGRAMS_PER_TONNE,
+    KWH_PER_MWH,
+    MINUTE,
+    days_words,
+    decimal_bytes,
+    dollars,
+    duration,
+)
 
 FEW = 9.95
 """What has two digits before the point when it is rounded."""
@@ -35,6 +46,24 @@ def number(amount: float, digits: int = 1) -> str:
 def days(length: float) -> str:
     """``21.6 days``; below two days in hours, below two hours in minutes."""
     return duration(length * DAY)
+
+
+class Clock(NamedTuple):
+    """The unit of a column of times, and how many of it a day has."""
+
+    name: str
+    of_day: float
+
+    def told(self, length: float) -> str:
+        """A length in days as the column has it."""
+        return number(length * self.of_day)
+
+
+def clock_of(options: Sequence[Option]) -> Clock:
+    """Days; hours or minutes where all options take so little that days would be fractions."""
+    longest = max(option.days for option in options) * DAY
+    units = (("minutes", MINUTE, 2 * HOUR), ("hours", HOUR, 2 * DAY))
+    return next((Clock(name, DAY / unit) for name, unit, limit in units if longest < limit), Clock("days", 1))
 
 
 def gpu_hours(option: Option) -> str:
@@ -199,7 +228,8 @@ def standing_by(option: Option) -> str:
         return f"{nodes}, already among those rented"
     paid = option.terms
     bound = "" if paid is None else " for the full term" if paid == 1 else f" for {paid} full terms"
-    return f"{nodes}, not billed; {dollars(option.spare_dollars)} more if you pay for them{bound}"
+    them = "it" if spares == 1 else "them"
+    return f"{nodes}, not billed; {dollars(option.spare_dollars)} more if you pay for {them}{bound}"
 
 
 def taken(option: Option) -> str:

@@ -9,6 +9,7 @@ from distsim.engine.layouts.recomputed import selective_word
 from distsim.engine.layouts.report import Choice, SearchReport
 from distsim.report import terminal
 from distsim.report.memory import number
+from distsim.report.plan_words import number as amount
 from distsim.report.prose import folded
 from distsim.report.step import HOST_SHARE, percent
 from distsim.report.style import VERMILLION, Style, bare, columns
@@ -90,7 +91,7 @@ def figures(report: SearchReport, one: Choice) -> Row:
     cost = {} if dollars is None else {COST: f"{dollars:,.3f}"}
     training, total = report.training_seconds(one), report.usd(one)
     if training is not None:
-        cost["days"] = f"{training / DAY:,.1f}"
+        cost["days"] = amount(training / DAY)
     if total is not None:
         cost["dollars"] = money(total)
     if (owed := report.committed_usd(one)) is not None:

@@ -15,6 +15,7 @@ from distsim.report.flag_tables import flag_table
 from distsim.report.job_words import batch_words, job_lines
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, bare, columns
+from distsim.report.usual_length import shorter_lines
 from distsim.specs.flags import to_type, typed
 from distsim.units import decimal_bytes, duration, duration_like, gib
 
@@ -42,6 +43,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 def lines(report: StepReport, quicker: Sequence[Faster], term: Style) -> list[str]:
     """The job, the time with its interval, rates, the breakdown and what would be faster."""
     made = [*job_lines(report.setup, term), "", *figures(report, term), "", *breakdown(report, term), ""]
+    made += shorter_lines(report.memory, term)
     return [*made, *quicker_lines(report, quicker, term), *searched(report.setup, term)]
 
 

@@ -145,6 +145,9 @@ def reading_notes(model: str | Model) -> list[str]:
 
 ATTENTION = ("core_attention",)
 """What ``--recompute selective`` computes again under most frameworks."""
+USUAL_SEQUENCE = 8192
+"""Most tokens of a run are trained at no more than this, whatever the context in the end: Llama 3 (arXiv:2407.21783),
+sections 3.2 and 3.4."""
 LONG_CONTEXT = 32_768
 """Above so many tokens a context is rarely what a job trains at, so that it is said when it is taken."""
 

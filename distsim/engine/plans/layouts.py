@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from distsim.engine.jobs.drives import needs_shards
+from distsim.engine.jobs.models import USUAL_SEQUENCE
 from distsim.engine.jobs.projected import stages_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
@@ -29,9 +30,6 @@ WIDE_SPACE = {**USUAL_SPACE, "tp": "1..16", "pp": "1..64", "cp": "1..16"}
 """Searched where nothing in the usual space fits."""
 USUAL_MICRO_BATCH = 16
 """Sequences in the largest micro-batch that is tried at usual lengths. Assumed."""
-USUAL_SEQUENCE = 8192
-"""Most tokens of a run are trained at no more than this, whatever the context in the end: Llama 3 (arXiv:2407.21783),
-sections 3.2 and 3.4."""
 MICRO_BATCH_TOKENS = USUAL_MICRO_BATCH * USUAL_SEQUENCE
 """Sequences in the largest micro-batch that is tried, or of short ones as many tokens."""
 ODD_FACTORS = (3, 5)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from distsim import catalog
 from distsim.engine.campaigns.prices import Quote
+from distsim.engine.jobs.models import USUAL_SEQUENCE
 from distsim.engine.plans.goodput import LEAST_INTERVAL_SECONDS
-from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.plan import LONGEST_DAYS, Candidate, Option
 from distsim.engine.plans.sold import gpu_of
 from distsim.errors import DistsimError

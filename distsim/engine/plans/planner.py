@@ -12,14 +12,13 @@ from distsim.engine.campaigns.prices import high_rents
 from distsim.engine.counted import Pool, Show
 from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.jobs.framework_notes import beyond_default
-from distsim.engine.jobs.models import LoadedModel, load_model
+from distsim.engine.jobs.models import USUAL_SEQUENCE, LoadedModel, load_model
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
 from distsim.engine.plans.besides import Besides, besides
 from distsim.engine.plans.candidates import candidate_setup
 from distsim.engine.plans.larger import up_to_memory
-from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.no_option import nothing_found, without_option
 from distsim.engine.plans.offers import Offers, offers
 from distsim.engine.plans.on_time import spread

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from distsim import catalog
 from distsim.architectures import traits_of
-from distsim.engine.campaigns.prices import Quote, cluster_file, covers, terms_known
+from distsim.engine.campaigns.prices import Quote, cluster_file, covers, price_lists, quotes, recent, terms_known
 from distsim.engine.plans.offers import for_sale
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
@@ -74,9 +74,24 @@ def _not_sold(request: Request, sold: dict[str, str], named: set[str]) -> Distsi
     return DistsimError(
         f"no {' or '.join(request.price_terms)} price is known for whole nodes of {asked}{whose}",
         *alike(request, sold),
+        _part(request, gpus),
         f"with such a price: {', '.join(sorted(set(sold.values()))) or 'none'}" if not named else "",
         "; or ".join([*other, *rate, "your own prices: presets/prices/NAME.toml"]),
     )
+
+
+def _part(request: Request, gpus: set[str]) -> str:
+    """The cheapest rent of a part of a node of some accelerators, which nobody rents out whole."""
+    lists = price_lists(request.providers)
+    known = [quote for term in request.price_terms for quote in recent(quotes(lists, term))]
+    found = [
+        quote for quote in known if quote.gpu in gpus and quote.cluster and _holds(quote, (quote.gpus_per_instance,))
+    ]
+    least = min(found, key=lambda quote: quote.usd_per_gpu_hour, default=None)
+    if least is None:
+        return ""
+    rate = f"${least.usd_per_gpu_hour:,.2f} per GPU-hour from {least.whose}"
+    return f"fewer than a node are for rent: --gpus {least.gpus_per_instance}, {rate}"
 
 
 def _agree(gpus: set[str], clusters: dict[str, str]) -> None:
