@@ -75,8 +75,9 @@ class Scope:
         """Whether nothing that was asked says how many accelerators to try."""
         return not self.request.sizes and self.request.wish.days is None
 
-    def notes(self, tried: Sequence[tuple[str, int]]) -> list[str]:
-        """What has no adapter, what was asked for and has no price, and the sizes that were ``tried``."""
+    def notes(self, fitted: Sequence[tuple[str, int]], tried: Sequence[tuple[str, int]]) -> list[str]:
+        """What has no adapter, what was asked for and has no price, and the sizes that were ``tried``; ``fitted`` those
+        of them that were tried so that some layout fits."""
         told = [*dict.fromkeys((*self._idle, *self._lengths, *self._tuning)), *self._limits(), *self._software()]
         terms = " or ".join(self.request.price_terms)
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
@@ -90,7 +91,7 @@ class Scope:
         if lacking := [term for term in self.request.price_terms if term not in self.terms]:
             told.append(f"no {new}{' or '.join(lacking)} price is known for what you asked for: no option uses one")
         told += self._beyond()
-        larger = self._larger(tried)
+        larger = self._larger(fitted)
         if self.open_sizes:
             sizes = sorted({gpus for _, gpus in tried})
             told.append(_sizes_words(sizes, self.request.wish.dollars is not None, bool(larger)))
