@@ -397,14 +397,14 @@ def test_sizes_are_those_of_the_units_that_the_recipe_multiplies_in() -> None:
 
 def test_few_tokens_of_a_large_model_get_the_memory_that_it_needs() -> None:
     """A billion tokens in a month are the work of 8 H100, whose memory holds a fiftieth of what 405B take."""
-    asked: dict[str, Any] = {"gpu": "h100-sxm,h200-sxm", "provider": "nebius", "tp": 8}
+    asked: dict[str, Any] = {"gpu": "h100-sxm,h200-sxm", "provider": "nebius", "tp": 8, "micro_batch": 1}
     made = distsim.plan("llama-3.1-405b", "1B", **asked)
-    assert {option.gpus for option in made.options if option.gpu == "h100-sxm"} == {128}
-    assert {option.gpus for option in made.options if option.gpu == "h200-sxm"} == {64}
-    assert any("trying 8 to 128 accelerators, sized for about 30 days, and more where no layout fits so few" in note
-               for note in made.notes)  # fmt: skip
+    assert min(option.gpus for option in made.options if option.gpu == "h100-sxm") == 128
+    assert min(option.gpus for option in made.options if option.gpu == "h200-sxm") == 64
+    told = f"trying 8 to {made.sizes[-1]:,} accelerators, sized for about 30 days, and more where no layout fits so few"
+    assert any(f"{told} or more cost less" in note for note in made.notes)
     due = distsim.plan("llama-3.1-405b", "1B", deadline="30d", **asked | {"gpu": "h200-sxm"})
-    assert {option.gpus for option in due.options} == {64}
+    assert min(option.gpus for option in due.options) == 64
     told = "no layout fits as few accelerators as the deadline asks for on nebius-h200: tried up to 64"
     assert told in due.notes
     stated = distsim.plan("llama-3.1-405b", "1B", gpus=16, **asked)

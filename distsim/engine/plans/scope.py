@@ -94,7 +94,10 @@ class Scope:
         larger = self._larger(fitted)
         if self.open_sizes:
             sizes = sorted({gpus for _, gpus in tried})
-            told.append(_sizes_words(sizes, self.request.wish.dollars is not None, bool(larger)))
+            reasons = ["no layout fits so few"] if larger else []
+            if sizes[-1] > max(gpus for _, gpus in fitted):
+                reasons.append("more cost less")
+            told.append(_sizes_words(sizes, self.request.wish.dollars is not None, reasons))
         elif larger:
             whose = ", ".join(larger) if len(larger) <= NAMED else f"{len(larger)} clusters"
             told.append(
@@ -165,9 +168,10 @@ def _unit(quote: Quote) -> int:
     return quote.bought_together if quote.owned else quote.gpus_per_instance
 
 
-def _sizes_words(sizes: Sequence[int], bound: bool, more: bool) -> str:
-    """Which sizes are tried where neither they nor a deadline are given; ``bound`` by a budget, ``more`` for memory."""
-    up = ", and more where no layout fits so few" if more else ""
+def _sizes_words(sizes: Sequence[int], bound: bool, reasons: Sequence[str]) -> str:
+    """Which sizes are tried where neither they nor a deadline are given; ``bound`` by a budget, larger ones for
+    ``reasons``."""
+    up = f", and more where {' or '.join(reasons)}" if reasons else ""
     down = ", and fewer where those exceed the budget and fewer may not" if bound else ""
     return (
         f"no deadline given: trying {least_to_most(sizes)} accelerators, sized for about {USUAL_DAYS:g} days"
