@@ -18,7 +18,7 @@ from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
 from distsim.engine.plans.besides import Besides, besides
 from distsim.engine.plans.candidates import candidate_setup
-from distsim.engine.plans.larger import up_to_memory
+from distsim.engine.plans.larger import up_to_cheapest, up_to_memory
 from distsim.engine.plans.no_option import nothing_found, without_option
 from distsim.engine.plans.offers import Offers, offers
 from distsim.engine.plans.on_time import spread
@@ -216,6 +216,9 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     found = tried.options(places)
     if not request.sizes:
         found = plans.cheapest_first([*found, *up_to_memory(places, tried.full, tried.more)])
+    fitted = list(tried.places)
+    if not request.sizes:
+        found = plans.cheapest_first([*found, *up_to_cheapest(found, tried.more)])
     lacking = None if found else nothing_found(request, model.name, tried.places, tried.made, tried.quotes)
     if scope.open_sizes and request.wish.dollars is not None:
         found = plans.cheapest_first([*found, *down_to_budget(found, request.wish, tried.more)])
@@ -225,7 +228,7 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     of_chips = (note for option in found for note in option.candidate.notes)
     rents = ((one.quote.whose, one.quote.usd_per_gpu_hour) for one in found if not one.quote.owned)
     usual += partial_rents(prices.known, found)
-    notes = tuple(dict.fromkeys((*usual, *high_rents(rents), *scope.notes(tried.places), *unread, *of_chips)))
+    notes = tuple(dict.fromkeys((*usual, *high_rents(rents), *scope.notes(fitted, tried.places), *unread, *of_chips)))
     made = Plan(request, model, tuple(found), notes, tuple(tried.sizes), lacking, prices.since)
     return replace(made, notes=tuple(dict.fromkeys((*notes, *_beyond_default(made)))))
 

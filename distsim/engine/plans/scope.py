@@ -75,8 +75,9 @@ class Scope:
         """Whether nothing that was asked says how many accelerators to try."""
         return not self.request.sizes and self.request.wish.days is None
 
-    def notes(self, tried: Sequence[tuple[str, int]]) -> list[str]:
-        """What has no adapter, what was asked for and has no price, and the sizes that were ``tried``."""
+    def notes(self, fitted: Sequence[tuple[str, int]], tried: Sequence[tuple[str, int]]) -> list[str]:
+        """What has no adapter, what was asked for and has no price, and the sizes that were ``tried``; ``fitted`` those
+        of them that were tried so that some layout fits."""
         told = [*dict.fromkeys((*self._idle, *self._lengths, *self._tuning)), *self._limits(), *self._software()]
         terms = " or ".join(self.request.price_terms)
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
@@ -90,10 +91,13 @@ class Scope:
         if lacking := [term for term in self.request.price_terms if term not in self.terms]:
             told.append(f"no {new}{' or '.join(lacking)} price is known for what you asked for: no option uses one")
         told += self._beyond()
-        larger = self._larger(tried)
+        larger = self._larger(fitted)
         if self.open_sizes:
             sizes = sorted({gpus for _, gpus in tried})
-            told.append(_sizes_words(sizes, self.request.wish.dollars is not None, bool(larger)))
+            reasons = ["no layout fits so few"] if larger else []
+            if sizes[-1] > max(gpus for _, gpus in fitted):
+                reasons.append("more cost less")
+            told.append(_sizes_words(sizes, self.request.wish.dollars is not None, reasons))
         elif larger:
             whose = ", ".join(larger) if len(larger) <= NAMED else f"{len(larger)} clusters"
             told.append(
@@ -164,9 +168,10 @@ def _unit(quote: Quote) -> int:
     return quote.bought_together if quote.owned else quote.gpus_per_instance
 
 
-def _sizes_words(sizes: Sequence[int], bound: bool, more: bool) -> str:
-    """Which sizes are tried where neither they nor a deadline are given; ``bound`` by a budget, ``more`` for memory."""
-    up = ", and more where no layout fits so few" if more else ""
+def _sizes_words(sizes: Sequence[int], bound: bool, reasons: Sequence[str]) -> str:
+    """Which sizes are tried where neither they nor a deadline are given; ``bound`` by a budget, larger ones for
+    ``reasons``."""
+    up = f", and more where {' or '.join(reasons)}" if reasons else ""
     down = ", and fewer where those exceed the budget and fewer may not" if bound else ""
     return (
         f"no deadline given: trying {least_to_most(sizes)} accelerators, sized for about {USUAL_DAYS:g} days"
