@@ -32,6 +32,15 @@ def test_tables_show_collectives_links_hierarchy_and_zero(capsys: pytest.Capture
     assert "\x1b" not in text
 
 
+def test_weights_gathered_beside_adapters_are_thousands_of_times_their_gradients(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It told 12169.20x."""
+    words = ["llama-3.1-8b", "--gpus", "2", "--seq", "2048", "--framework", "huggingface", "--lora-rank", "16"]
+    assert run(["comm", *words]) == 0
+    assert re.search(r"\n3  .* \d{1,2},\d{3}x ", capsys.readouterr().out)
+
+
 def test_a_slow_link_is_shared_by_the_ranks_of_a_replica(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--gpus", "64", "--zero", "1", "--zero-group", "8", "--sync", "local-sgd", "--sync-gbps", "10")
     assert re.search(r"slow link .* 156 MB/s +100%", answer(capsys, "llama-7b", "--gpu", "h100-sxm", *words))

@@ -63,13 +63,16 @@ def test_a_job_that_measured_runs_doubt_barely_fits_and_is_told_what_leaves_room
 ) -> None:
     """It "fits" in 23.27 of 23.52 GiB, where fewer than half of measured runs would, and nothing was proposed."""
     tuned = ["llama-3.1-8b", "--gpu", "rtx-4090", "--gpus", "1", "--framework", "huggingface", "--seq", "2048"]
-    code, out, _ = answer(capsys, *tuned, "--lora-rank", "16", "--quantize", "nf4")
+    code, out, err = answer(capsys, *tuned, "--lora-rank", "16", "--quantize", "nf4")
     room = out.partition("\nWhat leaves 10% free, smallest change first")[2]
     capacity = catalog.load("gpus", "rtx-4090").capacity / 2**30
     rows = [line.split() for line in room.splitlines() if re.match(r" *\d+\.\d\d ", line)]
     assert code == 0 and "\nbarely fits: " in out and rows
     assert all(float(peak) <= 0.9 * float(full) and int(sure[:-1]) > 70 for peak, full, sure, *_ in rows)
     assert rows[0][1] == f"{capacity:.2f}"
+    turned_on = "also turns gradient checkpointing on unless told otherwise: --recompute full"
+    assert turned_on in err
+    assert turned_on not in answer(capsys, *tuned, "--lora-rank", "16", "--quantize", "nf4", "--recompute", "none")[2]
 
 
 def test_json_is_the_contract(capsys: pytest.CaptureFixture[str]) -> None:

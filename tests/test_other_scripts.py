@@ -196,6 +196,8 @@ TYPED = [
     ("degrees.toml", f"{TITAN}[parallelism]\ndata_parallel_replicate_degree = 4\ndata_parallel_shard_degree = 16\n"
      "tensor_parallel_degree = 8\n", "torchtitan", "llama-3-70b --framework torchtitan --seq 8192 --tp 8 --gpus 512 "
      "--zero-group 16 --micro-batch 8"),
+    ("copies.toml", f"{TITAN}[parallelism]\ndata_parallel_replicate_degree = 8\ndata_parallel_shard_degree = 1\n",
+     "torchtitan", "llama-3-70b --framework torchtitan --seq 8192 --gpus 8 --zero 0 --micro-batch 8"),
     ("trainer.sh", 'torchrun --nproc_per_node 8 t.py --model_name_or_path meta-llama/Llama-2-7b-hf --bf16 True '
      '--per_device_train_batch_size 4 --gradient_accumulation_steps 8 --fsdp "full_shard auto_wrap"\n', "Trainer",
      "llama-2-7b --framework fsdp --micro-batch 4 --gpus 8 --zero 3 --global-batch 256"),

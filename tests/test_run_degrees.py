@@ -283,6 +283,12 @@ def test_a_slip_in_the_batch_tells_of_no_more_stages(more: dict[str, int]) -> No
         assert replay(_run(**cells, global_batch=batch)).reason == told
 
 
+def test_no_micro_batch_that_nobody_stated_is_blamed() -> None:
+    """A batch of 63 on eight replicas was no multiple of "micro_batch 7", which no cell has."""
+    odd = _run(model="llama-7b", n_gpus=8, framework="torchtitan", global_batch=63, seq_len=2048, step_time_s=2.5)
+    assert replay(odd).reason == "global_batch 63 is not a multiple of micro_batch 1 * dp 8"
+
+
 def test_a_batch_tells_of_degrees_where_the_cells_leave_too_little_memory() -> None:
     """As the layout is unknown then; and accumulation tells how many replicas there are."""
     row = {"model": "llama-3-8b", "n_gpus": 8, "seq_len": 8192, "step_time_s": 13.9}

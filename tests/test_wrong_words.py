@@ -29,6 +29,11 @@ ERRORS = [
     ("comm --bytes 1GB --gpus 16", "--bytes: only valid with --collective", "no model"),
     ("comm llama-7b --collective all_reduce", "takes no MODEL", "--model"),
     ("step llama-7b --framework deepspeed-zero-3", "did you mean --framework deepspeed --zero 3?", "nearest"),
+    (
+        "step llama-7b --framework PyTorch",
+        "torch trains by --framework torch-ddp, fsdp (with --zero 2 or 3) or",
+        "plain",
+    ),
     ("step llama-7b --framework pytorch-fsdp", "did you mean fsdp?", "ddp"),
     ("step llama-7b --framework megatron-cor", "did you mean megatron-core", ""),
     ("step llama-7b --cluster dgx-h", "did you mean dgx-h200, dgx-h100", ""),

@@ -41,12 +41,14 @@ def memory(
     """
     from distsim.engine.advice.offered import unread_notes
     from distsim.engine.corrections.own_peaks import own_peak_note
+    from distsim.engine.jobs.prepared import prepared_notes
     from distsim.engine.jobs.resolve import resolve
     from distsim.engine.memory import memory_of
 
     report = memory_of(resolve(job))
     _check_stage(stage, explain, all_stages, len(report.stages))
-    for note in filter(None, [*report.notes, *unread_notes(report), own_peak_note(report.setup, report.peak)]):
+    own = own_peak_note(report.setup, report.peak)
+    for note in filter(None, [*report.notes, *prepared_notes(report.setup), *unread_notes(report), own]):
         talk.note(note)
     if json:
         _print_json(report, explain, stage)

@@ -37,13 +37,14 @@ def step(
     Example: distsim step llama-70b --gpu h100-sxm --gpus 64 --tp 8 --pp 4 --global-batch 64 --gantt
     """
     from distsim.engine.advice.offered import unread_notes
+    from distsim.engine.jobs.prepared import prepared_notes
     from distsim.engine.jobs.resolve import resolve
     from distsim.engine.step import step_of
 
     drawing = drawn_by.Drawing(gantt, trace, begin, end, stage)
     drawing.check(json)
     report = step_of(resolve(job))
-    for note in [*report.notes, *unread_notes(report.memory)]:
+    for note in [*report.notes, *prepared_notes(report.setup), *unread_notes(report.memory)]:
         talk.note(note)
     drawn = drawing.lines_of(report)
     if json:

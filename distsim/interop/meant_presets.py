@@ -34,6 +34,8 @@ UNDESCRIBED = (
     (r"^(cuda|rocm|hip|xpu|npu|gpu|xla):?\d*$", "that is what torch calls any such device: name the accelerator"),
 )  # fmt: skip
 """Names of hardware that has no preset, and of no hardware, with what to say of them."""
+PLAIN_TORCH = ("torch", "pytorch")
+TORCHES = "torch trains by --framework torch-ddp, fsdp (with --zero 2 or 3) or torchtitan"
 SEVERAL = {
     "gpus": "distsim plan compares several: --gpu",
     "clusters": "distsim plan compares several: --cluster",
@@ -49,6 +51,8 @@ def meant_preset(kind: str, name: str, known: Iterable[str]) -> str:
     others with a name alike have states of other sizes (adan and adam, paged_ademamix_8bit and paged_adamw_8bit)."""
     if several := _several(kind, name):
         return several
+    if kind == "frameworks" and name in PLAIN_TORCH:
+        return TORCHES
     known = list(known)
     if kind == "optimizers":
         known = [one for one in known if len(name) > SHORTEST_MISTYPED and slipped(name, one)]

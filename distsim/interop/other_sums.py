@@ -155,7 +155,9 @@ def _shards(told: dict[str, str], stated: Stated) -> None:
     if told.get("offload") == "parameters" and _supports(stated.framework).offload_optimizer == "with parameters":
         told["offload"] = "optimizer,parameters"
     replicas = stated.number(*_COPIES, "num_distributed_optimizer_instances")
-    if replicas > 1 and (ranks := ranks_of(told)) and ranks % replicas == 0:
+    if replicas > 1 and stated.number(*_SHARDS) == 1:
+        told["zero"] = "0"
+    elif replicas > 1 and (ranks := ranks_of(told)) and ranks % replicas == 0:
         told["zero_group"] = f"{ranks // replicas}"
 
 

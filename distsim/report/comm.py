@@ -54,6 +54,10 @@ def link_lines(report: TrafficReport) -> list[str]:
     return [title, *columns(header, rows)] if rows else []
 
 
+MANY_TIMES = 100
+"""From so many times on hundredths say nothing: weights gathered beside adapters' gradients."""
+
+
 def zero_lines(found: Sequence[ZeroTraffic], current: int, forward: bool, stays: bool) -> list[str]:
     """ZeRO 0 to 3 side by side: the published law, and this job. ``forward`` tells that ZeRO 2 gathers parameters in
     each forward pass, and keeps them (FSDP); ``stays`` that ZeRO 3 does so too (torch's pipelines)."""
@@ -71,7 +75,8 @@ def zero_lines(found: Sequence[ZeroTraffic], current: int, forward: bool, stays:
             rows.append([name, *words[one.zero], law, "-", "not valid" if one.problem else "-", "-"])
             invalid += [f"ZeRO {one.zero}: {one.problem}"] if one.problem else []
             continue
-        rows.append([name, words[one.zero][0], reduced, law, f"{one.elements / (whole or base.elements):.2f}x",
+        times = one.elements / (whole or base.elements)
+        rows.append([name, words[one.zero][0], reduced, law, f"{times:,.{2 if times < MANY_TIMES else 0}f}x",
                      decimal_bytes(one.wire_bytes), duration(one.seconds)])  # fmt: skip
         invalid += [f"ZeRO {one.zero}: {one.beyond}"] if one.beyond else []
     against = "ZeRO 0" if base is None or whole else f"ZeRO {base.zero}"

@@ -8,6 +8,7 @@ from distsim.engine.plans.plan import Option
 from distsim.engine.plans.planner import Plan
 from distsim.report.job_words import image_words, kernel_words, offload_words, trained_words
 from distsim.report.plan_words import within
+from distsim.report.prose import either
 from distsim.report.style import Style
 from distsim.units import count, dollars, least_to_most
 
@@ -21,7 +22,7 @@ def question(made: Plan, term: Style) -> list[str]:
     setups = _setups(made)
     seen = LoadedModel(setups[0].model) if setups[0].model.shown_tower else made.model
     size, amount = count(seen.parameters), count(made.request.tokens)
-    recipes = " or ".join(dict.fromkeys(one.precision.name for one in setups))
+    recipes = either([*dict.fromkeys(one.precision.name for one in setups)])
     words = [recipes, setups[0].optimizer.name, *kernel_words(setups[0]), *offload_words(setups[0])]
     return [
         f"{term.bold(made.model.name)}: {size} parameters, {amount} tokens, "

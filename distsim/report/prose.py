@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from distsim.report import terminal
 from distsim.report.style import bare
+
+
+def either(words: Sequence[str]) -> str:
+    """``8, 16 or 32``."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def folded(lines: Iterable[str], indent: int = 12) -> list[str]:

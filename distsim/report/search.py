@@ -13,7 +13,7 @@ from distsim.engine.layouts.ranking import BETTER
 from distsim.engine.layouts.report import Choice, SearchReport
 from distsim.report.job_words import kernel_words, offload_words, trained_words
 from distsim.report.memory import number
-from distsim.report.prose import folded
+from distsim.report.prose import either, folded
 from distsim.report.search_plot import plot
 from distsim.report.search_table import DEGREES, recompute_word, table
 from distsim.report.style import VERMILLION, Style, columns
@@ -44,10 +44,10 @@ def lines(report: SearchReport, term: Style) -> list[str]:
 def head(report: SearchReport, term: Style) -> list[str]:
     """The question, and how it was answered."""
     base, request = report.base, report.request
-    gpus = " or ".join(f"{number:,}" for number in request.gpus)
+    gpus = either([f"{number:,}" for number in request.gpus])
     rate = report.evaluated / max(report.seconds, 1e-9)
-    recipes = " or ".join(request.precisions) or base.precision.name
-    batches = " or ".join(f"{batch:,}" for batch in report.batches)
+    recipes = either(request.precisions or [base.precision.name])
+    batches = either([f"{batch:,}" for batch in report.batches])
     until = " until interrupted" if report.interrupted else ""
     words = f"{base.framework.name}, {recipes}, {base.layout.seq:,} tokens, global batch {batches}"
     words = ", ".join([words, *kernel_words(base), *([] if len(request.offloads) > 1 else offload_words(base))])

@@ -82,7 +82,8 @@ def batches_to_try(run: Run, framework: Framework) -> list[Run]:
     said = run.count("micro_batch") or run.count("grad_accum")
     if said or not whole:
         return []
-    replica = whole * (tp or 1) * (pp or 1) * (cp or 1) // (run.count("n_gpus") or 1)
+    replica, left = divmod(whole * (tp or 1) * (pp or 1) * (cp or 1), run.count("n_gpus") or 1)
+    replica = 1 if left else replica  # none divides it, and none is to be blamed that no cell has
     cut = "micro_batches_per_stage" in framework.usual and (pp or 1) > 1  # a pipeline cuts what a rank is given
     if (framework.usual.get("whole_batch") and not cut) or model_of(run).patches is not None:
         sizes = list(reversed(divisors(max(replica, 1))))
