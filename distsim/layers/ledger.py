@@ -88,6 +88,11 @@ class Collective(NamedTuple):
     matrices: int = 1
     """Products that read the input; some frameworks gather it, or reduce its gradient, for each one by itself."""
 
+    @property
+    def regathers(self) -> bool:
+        """Whether it gathers an input once more, for the gradient of its weights."""
+        return self.phase == "backward" and self.op == "all_gather" and self.overlaps == "input gradient"
+
 
 class Operation(NamedTuple):
     """One row of the ledger."""

@@ -76,7 +76,8 @@ def _block_flows(
         for one in exchanges:
             if one.group == "tp" and grid:
                 continue
-            flows += [flow._replace(calls=flow.calls * count) for flow in one.flows]
+            times = count - again if one.regathers else count
+            flows += [flow._replace(calls=flow.calls * times) for flow in one.flows]
             if one.forward_again:
                 repeats = whole + selected * (1 if one.selective else 0)
                 flows += [flow.again(flow.calls * repeats) for flow in one.flows]
@@ -92,11 +93,13 @@ class _Issued(NamedTuple):
     """Whether a recomputed forward issues it once more,"""
     selective: bool
     """and a selectively recomputed one."""
+    regathers: bool
+    """Whether it gathers what a recomputed forward has gathered."""
 
 
 def _issued(setup: Setup, block: Block, part: Where) -> list[tuple[Operation, list[_Issued]]]:
     """The exchanges of a block's operations that have any, or may have some on a grid."""
-    last = _last_exchange(block) if setup.framework.traffic.recompute_stops_early else None
+    last = _last_exchange(setup, block) if setup.framework.traffic.recompute_stops_early else None
     found: list[tuple[Operation, list[_Issued]]] = []
     for operation in block.operations:
         mine = []
@@ -104,7 +107,9 @@ def _issued(setup: Setup, block: Block, part: Where) -> list[tuple[Operation, li
             flow = _flow(setup, operation, collective, part)
             repeats = collective.phase == "forward" and operation is not last
             repeated = repeats and part == "layers" and _repeated(setup, operation, collective)
-            mine.append(_Issued(collective.group, [*_beside_tokens(setup, operation, flow), flow], repeats, repeated))
+            regathers = collective.regathers and setup.framework.traffic.partitioned
+            beside = _beside_tokens(setup, operation, flow)
+            mine.append(_Issued(collective.group, [*beside, flow], repeats, repeated, regathers))
         if mine or operation.kind == "matmul":
             found.append((operation, mine))
     return found
@@ -184,10 +189,13 @@ def _dropped(setup: Setup, operation: Operation) -> bool:
     return dropped_by(operation, kernels.selective)
 
 
-def _last_exchange(block: Block) -> Operation | None:
-    """The last operation that exchanges something in forward; all that follows it is not needed by backward."""
+def _last_exchange(setup: Setup, block: Block) -> Operation | None:
+    """The last operation that exchanges something in forward, where nothing after it is needed by backward. What
+    experts give is, if it is weighted once it is back: the gradient of the weights reads it."""
     with_some = [op for op in block.operations if any(c.phase == "forward" for c in op.collectives)]
-    return with_some[-1] if with_some else None
+    last = with_some[-1] if with_some else None
+    weighted = last is not None and last.name == COMBINE and setup.kernels.expert_scale == "after"
+    return None if weighted else last
 
 
 def _flow(setup: Setup, operation: Operation, collective: Collective, part: Where) -> Flow:
