@@ -166,6 +166,23 @@ def test_a_recomputed_layer_exchanges_what_xla_leaves_of_it() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("policy", "mode", "calls"),
+    [
+        ("minimal_flash", "ring", {"forward": 3, "backward": 6}),  # keys go round again, then their gradients
+        ("minimal_flash", "all_gather", {"forward": 1, "backward": 2}),
+        ("minimal_flash", "all_to_all", {"forward": 4, "backward": 8}),  # what is traded is kept as it was before
+        ("minimal", "all_gather", {"forward": 1, "backward": 2}),  # once for the kernel's forward and backward
+        ("minimal", "ring", {"forward": 3, "backward": 9}),
+    ],
+)
+def test_context_ranks_exchange_again_what_a_policy_drops(policy: str, mode: str, calls: dict[str, int]) -> None:
+    setup = resolve(Job(model="llama-2-7b", gpu="tpu-v5p", gpus=64, cp=4, cp_mode=mode, framework="maxtext",
+                        recompute="selective", remat_policy=policy))  # fmt: skip
+    rows = [one for one in comm_of(setup).collectives if one.group == "cp"]
+    assert {phase: sum(one.calls for one in rows if one.phase == phase) / 32 for phase in calls} == calls
+
+
 def test_what_experts_give_is_sent_back_once_more_where_it_is_weighted_then() -> None:
     given = {"model": "mixtral-8x7b", "gpu": "tpu-v5p", "gpus": 8, "ep": 8, "recompute": "full", "capacity_factor": 1.0}
     setup = resolve(Job(**given, framework="maxtext"))

@@ -90,8 +90,9 @@ class Collective(NamedTuple):
 
     @property
     def regathers(self) -> bool:
-        """Whether it gathers an input once more, for the gradient of its weights."""
-        return self.phase == "backward" and self.op == "all_gather" and self.overlaps == "input gradient"
+        """Whether it gathers once more what forward gathered: a product's input, keys and values."""
+        again = self.overlaps == "input gradient" or self.group == "cp"
+        return again and self.phase == "backward" and self.op == "all_gather"
 
 
 class Operation(NamedTuple):

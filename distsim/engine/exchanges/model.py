@@ -76,10 +76,10 @@ def _block_flows(
         for one in exchanges:
             if one.group == "tp" and grid:
                 continue
-            times = count - again if one.regathers else count
+            repeats = whole + selected * (1 if one.selective else 0)
+            times = count - repeats if one.regathers else count
             flows += [flow._replace(calls=flow.calls * times) for flow in one.flows]
             if one.forward_again:
-                repeats = whole + selected * (1 if one.selective else 0)
                 flows += [flow.again(flow.calls * repeats) for flow in one.flows]
     return flows
 
@@ -106,8 +106,8 @@ def _issued(setup: Setup, block: Block, part: Where) -> list[tuple[Operation, li
         for collective in operation.collectives:
             flow = _flow(setup, operation, collective, part)
             repeats = collective.phase == "forward" and operation is not last
-            repeated = repeats and part == "layers" and _repeated(setup, operation, collective)
             regathers = collective.regathers and setup.framework.traffic.partitioned
+            repeated = (repeats or regathers) and part == "layers" and _repeated(setup, operation, collective)
             beside = _beside_tokens(setup, operation, flow)
             mine.append(_Issued(collective.group, [*beside, flow], repeats, repeated, regathers))
         if mine or operation.kind == "matmul":
@@ -172,11 +172,12 @@ def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
 def _repeated(setup: Setup, operation: Operation, collective: Collective) -> bool:
     """Whether selective recomputation issues an exchange of forward again: with what it runs again or, where it is told
     by operations, whatever it does not keep itself (attention is kept with what context parallel ranks exchange within
-    it)."""
+    it; where they trade heads for tokens, XLA keeps what is sent)."""
     if setup.kernels.kept is None and "op" in setup.kernels.selective:
         apart = collective.group != "cp" or reads_gathered(setup.kernels, setup.layout)
         return apart and collective.op not in setup.framework.traffic.recompute_keeps
-    return _dropped(setup, operation)
+    traded = setup.kernels.kept is not None and collective.group == "cp" and collective.op == "all_to_all"
+    return traded or _dropped(setup, operation)
 
 
 def _dropped(setup: Setup, operation: Operation) -> bool:
