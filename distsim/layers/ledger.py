@@ -88,12 +88,6 @@ class Collective(NamedTuple):
     matrices: int = 1
     """Products that read the input; some frameworks gather it, or reduce its gradient, for each one by itself."""
 
-    @property
-    def regathers(self) -> bool:
-        """Whether it gathers once more what forward gathered: a product's input, keys and values."""
-        again = self.overlaps == "input gradient" or self.group == "cp"
-        return again and self.phase == "backward" and self.op == "all_gather"
-
 
 class Operation(NamedTuple):
     """One row of the ledger."""

@@ -106,7 +106,7 @@ def _issued(setup: Setup, block: Block, part: Where) -> list[tuple[Operation, li
         for collective in operation.collectives:
             flow = _flow(setup, operation, collective, part)
             repeats = collective.phase == "forward" and operation is not last
-            regathers = collective.regathers and setup.framework.traffic.partitioned
+            regathers = setup.framework.traffic.partitioned and _regathers(collective)
             repeated = (repeats or regathers) and part == "layers" and _repeated(setup, operation, collective)
             beside = _beside_tokens(setup, operation, flow)
             mine.append(_Issued(collective.group, [*beside, flow], repeats, repeated, regathers))
@@ -178,6 +178,12 @@ def _repeated(setup: Setup, operation: Operation, collective: Collective) -> boo
         return apart and collective.op not in setup.framework.traffic.recompute_keeps
     traded = setup.kernels.kept is not None and collective.group == "cp" and collective.op == "all_to_all"
     return traded or _dropped(setup, operation)
+
+
+def _regathers(collective: Collective) -> bool:
+    """Whether it gathers once more what forward gathered: a product's input, keys and values."""
+    again = collective.overlaps == "input gradient" or collective.group == "cp"
+    return again and collective.phase == "backward" and collective.op == "all_gather"
 
 
 def _dropped(setup: Setup, operation: Operation) -> bool:
