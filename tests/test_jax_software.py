@@ -54,6 +54,15 @@ def test_rows_name_software_of_jax(cells: dict[str, str], name: str) -> None:
     assert framework_of(row(**cells)).name == name
 
 
+@pytest.mark.parametrize(
+    ("notes", "gpu"),
+    [("p_state 7", "tpu-v7x-p7"), ("--xla_tpu_dvfs_p_state=7", "tpu-v7x-p7"), ("p_state 3", "tpu-v7x")],
+)
+def test_notes_tell_the_state_of_a_chips_clock(notes: str, gpu: str) -> None:
+    setup = setup_of(row(gpu="tpu-v7x", notes=notes))
+    assert (setup.accelerator.name, setup.cluster.gpu) == (gpu, gpu)
+
+
 def test_what_they_compute_again() -> None:
     axlearn, levanter, t5x = (
         setup_of(row(framework=name, model="llama-3.2-1b")) for name in ("axlearn", "levanter", "t5x")

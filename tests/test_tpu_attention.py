@@ -14,6 +14,8 @@ from distsim.engine.kernels.chip import Chip, grid_kernels
 from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import seconds_of
+from distsim.formulas.compute import causal_fraction
+from distsim.formulas.pallas import UNMASKED, unmasked_time
 from distsim.interop.runs import Run
 from distsim.interop.runs.attention import block_said, kernel_said
 from distsim.specs.job import Job
@@ -42,6 +44,23 @@ def test_backward_takes_scores_twice_unless_it_is_fused(gpu: str, products: int)
 )
 def test_first_pallas_kernel(framework: str, notes: str, kernel: str | None) -> None:
     assert kernel_said(Run({"framework": framework, "notes": notes, "attention": "flash"}, 1)) == kernel
+
+
+@pytest.mark.parametrize(
+    ("notes", "kernel"),
+    [("use_tokamax_splash=True", "tokamax"), ("Tokamax splash kernel", "tokamax"), ("no Tokamax splash", None)],
+)
+def test_notes_name_tokamax(notes: str, kernel: str | None) -> None:
+    assert kernel_said(Run({"framework": "maxtext", "notes": notes, "attention": "flash (splash)"}, 1)) == kernel
+    assert resolve(Job(model="llama-3-8b", gpu="tpu-v7x", framework="maxtext")).kernels.attention_kernel == "tokamax"
+
+
+@pytest.mark.parametrize(("blocks", "edges"), [(1, 1), (4, 4 / 10), (64, 64 / 2080)])
+def test_only_blocks_on_the_diagonal_are_masked(blocks: int, edges: float) -> None:
+    """A sequence of n blocks meets n (n + 1) / 2, n of them on the diagonal."""
+    keys = 1024 * blocks * causal_fraction(1024 * blocks, 1024 * blocks, 1024)
+    assert unmasked_time(1024, keys, 1, UNMASKED[0]) == pytest.approx(1 - (1 - UNMASKED[0]) * (1 - edges))
+    assert unmasked_time(1024, 1024, 2, UNMASKED[0]) == 1  # both edges of a narrow window
 
 
 def test_splash_attention_saves_what_was_measured() -> None:

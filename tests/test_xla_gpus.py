@@ -19,6 +19,7 @@ from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.pricing import price
 from distsim.engine.runs.setup import setup_of
+from distsim.engine.traffic import comm_of
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
@@ -138,7 +139,7 @@ def test_two_by_two_chips_gather_as_measured() -> None:
     ironwood/collectives/all_gather.md, 268 MB)."""
     size = 268435456
     seconds = price("all_gather", size, Span("zero", 4, 1).placed(network_for("tpu-v7x"))).seconds
-    assert 0.75 * size / seconds / 1e9 == pytest.approx(178.8, rel=0.15)
+    assert 0.75 * size / seconds / 1e9 == pytest.approx(178.8, rel=0.02)
 
 
 def test_one_policy_holds_for_all_layers_of_a_loop() -> None:
@@ -148,6 +149,45 @@ def test_one_policy_holds_for_all_layers_of_a_loop() -> None:
     assert resolve(Job(**given, framework="maxtext", recompute_layers=32)).layout.recompute_layers == 32
     setup = resolve(Job(**given | {"recompute": "none"}, framework="maxtext", micro_batch=2))
     assert not [one for one in changes(setup) if "recompute_layers" in one.shown]
+
+
+def test_a_recomputed_layer_exchanges_what_xla_leaves_of_it() -> None:
+    """A scanned layer of two sharded MLPs under jax.checkpoint, compiled over four devices (jax 0.10.2): two gathers
+    and two sums forward, four and three backward, for nothing reads the recomputed layer's last sum, and gradients of
+    weights read what it gathers."""
+    setup = resolve(Job(model="llama-2-7b", gpu="tpu-v5p", gpus=8, tp=8, framework="maxtext", recompute="full"))
+    rows = [one for one in comm_of(setup).collectives if "tensor parallel layers" in one.purpose]
+    calls = {(one.op, one.phase): 0.0 for one in rows}
+    for one in rows:
+        calls[one.op, one.phase] += one.calls / 32
+    assert calls == {
+        ("all_gather", "forward"): 2, ("reduce_scatter", "forward"): 2,
+        ("all_gather", "backward"): 4, ("reduce_scatter", "backward"): 3,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("policy", "mode", "calls"),
+    [
+        ("minimal_flash", "ring", {"forward": 3, "backward": 6}),  # keys go round again, then their gradients
+        ("minimal_flash", "all_gather", {"forward": 1, "backward": 2}),
+        ("minimal_flash", "all_to_all", {"forward": 4, "backward": 8}),  # what is traded is kept as it was before
+        ("minimal", "all_gather", {"forward": 1, "backward": 2}),  # once for the kernel's forward and backward
+        ("minimal", "ring", {"forward": 3, "backward": 9}),
+    ],
+)
+def test_context_ranks_exchange_again_what_a_policy_drops(policy: str, mode: str, calls: dict[str, int]) -> None:
+    setup = resolve(Job(model="llama-2-7b", gpu="tpu-v5p", gpus=64, cp=4, cp_mode=mode, framework="maxtext",
+                        recompute="selective", remat_policy=policy))  # fmt: skip
+    rows = [one for one in comm_of(setup).collectives if one.group == "cp"]
+    assert {phase: sum(one.calls for one in rows if one.phase == phase) / 32 for phase in calls} == calls
+
+
+def test_what_experts_give_is_sent_back_once_more_where_it_is_weighted_then() -> None:
+    given = {"model": "mixtral-8x7b", "gpu": "tpu-v5p", "gpus": 8, "ep": 8, "recompute": "full", "capacity_factor": 1.0}
+    setup = resolve(Job(**given, framework="maxtext"))
+    back = [one for one in comm_of(setup).collectives if "expert combine" in one.purpose]
+    assert sum(one.calls for one in back) == 3 * 32  # forward, its gradient, and again for that of the weights
 
 
 def test_pipelines_of_jax_run_all_forwards_first() -> None:

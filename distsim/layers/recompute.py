@@ -6,7 +6,7 @@ import functools
 
 from distsim.arrays import Number, nothing, where
 from distsim.layers.ledger import Block, Operation, Tensor
-from distsim.layers.names import SECOND
+from distsim.layers.names import EXCHANGE, SECOND
 from distsim.specs.kernels import Kernels
 
 KEPT_OF_ATTENTION = ("attention.lse", "attention.rng")
@@ -14,7 +14,7 @@ KEPT_INDICES = ("mlp.router.chosen",)
 PARTS = {
     "qkv": ("attention.qkv", "attention.query", "attention.query_down", "attention.query_up", "attention.kv_down",
             "attention.kv_up", "attention.heads"),
-    "context": ("attention.core",),
+    "context": ("attention.core", EXCHANGE),
     "out": ("attention.projection",),
     "up": ("mlp.up", "mlp.shared.up", "mlp.experts.up", "mlp.router"),
     "down": ("mlp.down", "mlp.shared.down", "mlp.experts.down"),

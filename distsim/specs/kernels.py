@@ -144,9 +144,9 @@ class Kernels(ActivationKernels, ExpertKernels, RingKernels, RecomputeKernels, O
     """The eager norm behind the gated delta rule multiplies by its weight before casting back (Lara)."""
     router_fp32: bool = False
     """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
-    attention_kernel: Literal["own", "sdpa", "flash-2", "flex", "triton", "flash-1", "pallas"] = "own"
+    attention_kernel: Literal["own", "sdpa", "flash-2", "flex", "triton", "flash-1", "pallas", "tokamax"] = "own"
     """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any; ``sdpa``
-    took cuDNN's on Blackwell only (torch before 2.10)."""
+    took cuDNN's on Blackwell only (torch before 2.10). On TPUs ``own`` is JAX's splash attention."""
     attention_block: MaybeCount = None
     """Tokens along a block of flash attention where they are not the chip's usual ones (block sizes of Pallas)."""
     attention_products: int | None = Field(default=None, ge=5)

@@ -60,8 +60,8 @@ class Traffic(Spec):
     last module, where checkpoints are not reentrant (DeepSpeed's ZeRO 3)."""
     partitioned: bool = False
     """A compiler places the exchanges (XLA): shards are cast before they travel and arrive where products read them,
-    and of gradients only the rank's own part is stored wide. Else whole copies are cast, and gathers copied in and
-    out."""
+    and of gradients only the rank's own part is stored wide; gradients of weights read what a layer that is computed
+    again has gathered. Else whole copies are cast, and gathers copied in and out."""
     padding: Literal["none", "parameter", "unit"] = "none"
     """What is filled up to the number of shards: nothing, dimension 0 of each parameter (FSDP2), the unit (FSDP)."""
     experts_by_columns: bool = False

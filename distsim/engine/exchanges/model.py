@@ -76,9 +76,10 @@ def _block_flows(
         for one in exchanges:
             if one.group == "tp" and grid:
                 continue
-            flows += [flow._replace(calls=flow.calls * count) for flow in one.flows]
+            repeats = whole + selected * (1 if one.selective else 0)
+            times = count - repeats if one.regathers else count
+            flows += [flow._replace(calls=flow.calls * times) for flow in one.flows]
             if one.forward_again:
-                repeats = whole + selected * (1 if one.selective else 0)
                 flows += [flow.again(flow.calls * repeats) for flow in one.flows]
     return flows
 
@@ -92,19 +93,23 @@ class _Issued(NamedTuple):
     """Whether a recomputed forward issues it once more,"""
     selective: bool
     """and a selectively recomputed one."""
+    regathers: bool
+    """Whether it gathers what a recomputed forward has gathered."""
 
 
 def _issued(setup: Setup, block: Block, part: Where) -> list[tuple[Operation, list[_Issued]]]:
     """The exchanges of a block's operations that have any, or may have some on a grid."""
-    last = _last_exchange(block) if setup.framework.traffic.recompute_stops_early else None
+    last = _last_exchange(setup, block) if setup.framework.traffic.recompute_stops_early else None
     found: list[tuple[Operation, list[_Issued]]] = []
     for operation in block.operations:
         mine = []
         for collective in operation.collectives:
             flow = _flow(setup, operation, collective, part)
             repeats = collective.phase == "forward" and operation is not last
-            repeated = repeats and part == "layers" and _repeated(setup, operation, collective)
-            mine.append(_Issued(collective.group, [*_beside_tokens(setup, operation, flow), flow], repeats, repeated))
+            regathers = setup.framework.traffic.partitioned and _regathers(collective)
+            repeated = (repeats or regathers) and part == "layers" and _repeated(setup, operation, collective)
+            beside = _beside_tokens(setup, operation, flow)
+            mine.append(_Issued(collective.group, [*beside, flow], repeats, repeated, regathers))
         if mine or operation.kind == "matmul":
             found.append((operation, mine))
     return found
@@ -167,11 +172,18 @@ def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
 def _repeated(setup: Setup, operation: Operation, collective: Collective) -> bool:
     """Whether selective recomputation issues an exchange of forward again: with what it runs again or, where it is told
     by operations, whatever it does not keep itself (attention is kept with what context parallel ranks exchange within
-    it)."""
+    it; where they trade heads for tokens, XLA keeps what is sent)."""
     if setup.kernels.kept is None and "op" in setup.kernels.selective:
         apart = collective.group != "cp" or reads_gathered(setup.kernels, setup.layout)
         return apart and collective.op not in setup.framework.traffic.recompute_keeps
-    return _dropped(setup, operation)
+    traded = setup.kernels.kept is not None and collective.group == "cp" and collective.op == "all_to_all"
+    return traded or _dropped(setup, operation)
+
+
+def _regathers(collective: Collective) -> bool:
+    """Whether it gathers once more what forward gathered: a product's input, keys and values."""
+    again = collective.overlaps == "input gradient" or collective.group == "cp"
+    return again and collective.phase == "backward" and collective.op == "all_gather"
 
 
 def _dropped(setup: Setup, operation: Operation) -> bool:
@@ -184,10 +196,13 @@ def _dropped(setup: Setup, operation: Operation) -> bool:
     return dropped_by(operation, kernels.selective)
 
 
-def _last_exchange(block: Block) -> Operation | None:
-    """The last operation that exchanges something in forward; all that follows it is not needed by backward."""
+def _last_exchange(setup: Setup, block: Block) -> Operation | None:
+    """The last operation that exchanges something in forward, where nothing after it is needed by backward. What
+    experts give is, if it is weighted once it is back: the gradient of the weights reads it."""
     with_some = [op for op in block.operations if any(c.phase == "forward" for c in op.collectives)]
-    return with_some[-1] if with_some else None
+    last = with_some[-1] if with_some else None
+    weighted = last is not None and last.name == COMBINE and setup.kernels.expert_scale == "after"
+    return None if weighted else last
 
 
 def _flow(setup: Setup, operation: Operation, collective: Collective, part: Where) -> Flow:

@@ -97,6 +97,7 @@ class Chip:
         block = setup.kernels.attention_block or setup.accelerator.chip.attention_block
         self.attention_block = block or ATTENTION_TILE
         self.grid_kernels = grid_kernels(setup)
+        self.masks_edges = bool(self.grid_kernels) and setup.kernels.attention_kernel == "tokamax"
         self.query_ranks, self.chunks = setup.layout.cp, setup.model.window_chunks
 
     def _limited(self, chip: Accelerator) -> None:

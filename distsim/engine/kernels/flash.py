@@ -42,6 +42,8 @@ def _kernel_seconds(chip: Chip, operation: Operation, masked: Number | None = No
     before = keys if chip.chunks else sequence
     block = minimum(chip.attention_block, maximum(queries, keys))
     part = causal_fraction(keys, before, block) if causal else 1.0
+    edges = where(keys < before, 2, 1)
+    shares = _of_masks(keys * part, edges, block) if causal and chip.masks_edges else (1.0, 1.0)
     reached, steps = _in_blocks(chip, operation, keys * part, block, causal)
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
     before, after = (reached * share for share in _rates(chip, width, value_width, masked is not None))
@@ -50,10 +52,18 @@ def _kernel_seconds(chip: Chip, operation: Operation, masked: Number | None = No
         faster = chip.narrow_attention.of(max(width, value_width))
         before, after = before * faster[0], after * faster[1]
         casts = _cast_seconds(chip, operation, chip.narrow_attention.cast_bytes)
-    work = part * keys / seen
-    forward = maximum(operation.flops_forward * work / before, moved)
-    backward = maximum(operation.flops_backward * work / after, moved * BACKWARD_BYTES)
+    first, second = (part * keys / seen * share for share in shares)
+    forward = maximum(operation.flops_forward * first / before, moved)
+    backward = maximum(operation.flops_backward * second / after, moved * BACKWARD_BYTES)
     return forward + steps[0] + casts[0], backward + steps[1] + casts[1]
+
+
+def _of_masks(keys: Number, edges: Number, block: Number) -> tuple[Number, Number]:
+    """Time of forward and backward of a kernel that masks only blocks on the diagonal, and at the far edge of a window,
+    over that of one that masks all."""
+    from distsim.formulas.pallas import UNMASKED, unmasked_time
+
+    return unmasked_time(block, keys, edges, UNMASKED[0]), unmasked_time(block, keys, edges, UNMASKED[1])
 
 
 def _rates(chip: Chip, width: int, value_width: int, masked: bool) -> tuple[float, float]:

@@ -98,6 +98,8 @@ def kernel_said(run: Run) -> str | None:
     older = _FIRST_PALLAS.search(run.text("framework") or "") and not _SPLASH.search(f"{cell} {run.notes}")
     package = hit(_PACKAGE, run.notes)
     noted = "pallas" if older else f"flash-{package[1] or package[2]}" if package and not _EAGER.search(cell) else None
+    if hit(_FUSED, run.notes) and any(found["always"] or found["kernel"] for found in _FUSED.finditer(run.notes)):
+        noted = "tokamax"
     return next((kernel for words, kernel in KERNELS if words.search(cell)), noted)
 
 

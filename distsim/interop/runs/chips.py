@@ -31,6 +31,8 @@ _MACHINES = (
     (re.compile(r"\bleonardo\b", re.IGNORECASE), "a100-sxm4-64gb"),
 )
 """Machines that notes name, whose GPUs are parts of their own: tables call them by the usual name."""
+_FASTEST = re.compile(r"(?<![a-z])p[-_ ]state[ =:]*7\b", re.IGNORECASE)
+"""The state of a TPU's clock that libtpu is told to hold (--xla_tpu_dvfs_p_state)."""
 _DIES = re.compile(
     r"\bGPUs? (?:means?|is|are|=|counts?|stands? for) (?:one |an? |single )?GCDs?\b|"
     r"\bGCDs? (?:is|are) (?:counted|listed|told) as (?:an? |one )?GPUs?\b",
@@ -128,10 +130,13 @@ def with_chip(run: Run) -> Run:
 
 
 def _own_part(run: Run, gpu: str) -> str:
-    """The part of a chip that only the machine has which notes name; else the chip."""
+    """The part of a chip that only the machine has which notes name, or the chip in the state that they tell; else the
+    chip."""
     design, told = gpu.partition("-")[0], run.notes
     if catalog.knows("gpus", die := f"{gpu}-gcd") and hit(_DIES, told):
         return _name(die)
+    if catalog.knows("gpus", held := f"{gpu}-p7") and hit(_FASTEST, told):
+        return _name(held)
     parts = (part for words, part in _MACHINES if part.startswith(f"{design}-") and hit(words, told))
     return next(parts, gpu) if "sxm" in gpu else gpu
 
