@@ -136,8 +136,8 @@ def test_parameters_leave_the_gpu_under_zero_3_only() -> None:
 
 
 def run(gpus: int = 8, bounds: dict[str, str] | None = None, **more: Any) -> SearchReport:
-    """A search without the costliest dimension."""
-    stated: dict[str, str | None] = {"recompute": "none,selective", **(bounds or {})}
+    """A search without the costliest dimensions."""
+    stated: dict[str, str | None] = {"recompute": "none,selective", "cp": "1", **(bounds or {})}
     job = Job(model="llama-7b", gpu="h100-sxm", global_batch=more.pop("batch", 64))
     return search(Request(job, (gpus,), parse_bounds(stated, []), **more))
 

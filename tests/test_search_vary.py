@@ -25,7 +25,7 @@ from distsim.report.style import Style
 from distsim.specs.job import Job
 from distsim.units import MICROSECOND
 
-BOUNDS = parse_bounds({"recompute": "none", "schedule": "1f1b", "zero": "1", "cp": "1"}, [])
+BOUNDS = parse_bounds({"recompute": "none", "schedule": "1f1b", "zero": "1", "cp": "1", "pp": "1,2"}, [])
 REQUEST = Request(Job(model="llama-7b", gpu="h100-sxm", global_batch=64), (16,), BOUNDS)
 
 
@@ -209,15 +209,14 @@ def test_rates_of_a_node_are_told_as_such(gpu: str, gpus: int, each: int, monkey
     """400 GB/s are those of eight GPUs, 200 those of GB200's four: both are 50 GB/s per GPU."""
     monkeypatch.setenv("COLUMNS", "200")
     job = REQUEST.job.model_copy(update={"gpu": gpu, "global_batch": 576})
-    bounds = parse_bounds({"recompute": "none", "schedule": "1f1b", "zero": "1", "cp": "1", "pp": "1"}, [])
-    report = vary(Request(job, (gpus,), bounds), "network.bandwidth", "1,2")
+    report = vary(Request(job, (gpus,), BOUNDS), "network.bandwidth", "1,2")
     assert report.to_dict()["per_gpus"] == each
     told = lines(report, Style(200, 0, False))
     assert f"as network.bandwidth of a node of {each} GPUs varies" in told[0]
     head = next(line for line in told if line.startswith("network.bandwidth"))
     row = next(line for line in told if "GB/s" in line)
     assert "per GPU" in head and " ".join(row.split()).startswith(f"{each * 50} GB/s 50 GB/s ")
-    fabric = vary(Request(job, (gpus,), bounds), "fabric.bandwidth", "1,2")
+    fabric = vary(Request(job, (gpus,), BOUNDS), "fabric.bandwidth", "1,2")
     assert "as fabric.bandwidth per GPU varies" in lines(fabric, Style(200, 0, False))[0]
     assert varied("seq", "1024,2048").to_dict()["per_gpus"] is None
 
