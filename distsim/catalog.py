@@ -13,21 +13,19 @@ from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
 from distsim.preset_files import Written, plain, read_toml, stated_aliases, tables_of, written
+from distsim.preset_folders import SHIPPED, Files, files_in, in_folder
 from distsim.preset_kinds import BASED, KINDS, SPOKEN, SUFFIXES, kind_of
 
 LONGEST_NAME = 60
 """Letters of a GPU's name that is looked for in other words."""
 PROFILE_HINT = "write a network profile with: distsim calibrate --nccl-tests LOG --output FILE"
 """What helps where there is no such profile of links."""
-Listing = dict[str, tuple[str, str]]
-"""Origin and file by plain name or alias."""
 
 
 class _Known(NamedTuple):
-    """What was found while nothing changes: places and presets by kind and name, listings by kind, states of files."""
+    """What was found while nothing changes: places, presets and states of files by kind and name."""
 
     places: dict[tuple[str, str], tuple[str, Path] | None]
-    listings: dict[str, Listing]
     loaded: dict[Hashable, Any]
     states: dict[tuple[str, str], Written]
 
@@ -53,7 +51,7 @@ def _existing(kind: str) -> list[tuple[str, str]]:
     found = [(where, folder) for where, home in homes if os.path.isdir(folder := os.path.join(home, kind))]
     if not os.path.isdir(shipped):
         return found
-    return [*(one for one in found if not os.path.samefile(one[1], shipped)), ("shipped", shipped)]
+    return [*(one for one in found if not os.path.samefile(one[1], shipped)), (SHIPPED, shipped)]
 
 
 def _homes() -> tuple[list[tuple[str, str]], str]:
@@ -61,32 +59,27 @@ def _homes() -> tuple[list[tuple[str, str]], str]:
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     extra = [("DISTSIM_PRESETS", one) for one in os.environ.get("DISTSIM_PRESETS", "").split(os.pathsep) if one]
     homes = [("./presets", "presets"), *extra, ("user", os.path.join(config, "distsim", "presets"))]
-    return [one for one in homes if os.path.isdir(one[1])], str(shipped_folder())
+    ours = str(shipped_folder())
+    return [one for one in homes if os.path.isdir(one[1]) and not _same(one[1], ours)], ours
 
 
-def _files(kind: str) -> dict[str, tuple[str, str]]:
-    """Every preset's plain name with its origin and file; the first folder that has a name wins."""
-    found: dict[str, tuple[str, str]] = {}
-    for where, folder in folders(kind):
-        for name, place in _in_folder(where, folder, kind).items():
-            found.setdefault(name, place)
-    return found
+def _same(home: str, other: str) -> bool:
+    return os.path.isdir(other) and os.path.samefile(home, other)
 
 
-def _in_folder(where: str, folder: str, kind: str) -> dict[str, tuple[str, str]]:
-    """The presets of one folder by plain name, with their paths as text: there are many, and one is wanted."""
-    suffix, before = SUFFIXES.get(kind, ".toml"), os.path.join(folder, "")
-    found: dict[str, tuple[str, str]] = {}
-    for entry in sorted(os.listdir(folder)):
-        if entry.endswith(suffix) and not entry.startswith("."):
-            found.setdefault(plain(entry[: -len(suffix)]), (where, before + entry))
-    return found
+def _files(kind: str) -> Files:
+    """Every preset of a kind; the first folder that has a name wins."""
+    return once(("files of", kind), lambda: files_in(folders(kind), _suffix(kind)))  # type: ignore[no-any-return]
+
+
+def _suffix(kind: str) -> str:
+    return SUFFIXES.get(kind, ".toml")
 
 
 def names(kind: str) -> list[str]:
     """Names of all presets of a kind, from file names alone; no file is read."""
     kind = kind_of(kind)
-    return sorted(os.path.basename(path)[: -len(SUFFIXES.get(kind, ".toml"))] for _, path in _files(kind).values())
+    return sorted(os.path.basename(path)[: -len(_suffix(kind))] for _, path in _files(kind).named.values())
 
 
 def _looks_like_path(name: str) -> bool:
@@ -96,7 +89,7 @@ def _looks_like_path(name: str) -> bool:
 def aliases(kind: str) -> dict[str, str]:
     """Every alias with the name of the preset that states it, both plain."""
     found: dict[str, str] = {}
-    for name, (_, path) in _files(kind_of(kind)).items():
+    for name, (_, path) in _files(kind_of(kind)).named.items():
         for alias in stated_aliases(path, ""):
             found.setdefault(plain(alias), name)
     return found
@@ -119,7 +112,7 @@ def settled() -> Iterator[None]:
 
 
 def _remembered() -> _Known:
-    return _known.get() or _Known({}, {}, {}, {})
+    return _known.get() or _Known({}, {}, {})
 
 
 def _find(kind: str, name: str) -> tuple[str, Path]:
@@ -150,28 +143,14 @@ def _looked_for(kind: str, name: str) -> tuple[str, Path] | None:
         return ("path", Path(name)) if Path(name).is_file() else None
     wanted = plain(name)
     for where, folder in folders(kind):  # the plain file name needs no listing of the folder
-        exact = os.path.join(folder, wanted + SUFFIXES.get(kind, ".toml"))
+        exact = os.path.join(folder, wanted + _suffix(kind))
         if os.path.isfile(exact):
             return where, Path(exact)
-        if where != "shipped" and (named := _in_folder(where, folder, kind).get(wanted)):
+        if where != SHIPPED and (named := in_folder(where, folder, _suffix(kind)).get(wanted)):
             return where, Path(named[1])
-    if listed := _listed(kind, wanted).get(wanted):
+    if listed := _files(kind).called(wanted):
         return listed[0], Path(listed[1])
     return _spelt(wanted) if kind == "gpus" and len(wanted) <= LONGEST_NAME else None
-
-
-def _listed(kind: str, wanted: str) -> Listing:
-    """Presets by name and alias; aliases of all only where they are looked for more than once."""
-    listings = _remembered().listings
-    if listings.get(kind):
-        return listings[kind]
-    files = _files(kind)
-    found = dict(files)
-    for place in files.values():
-        for alias in stated_aliases(place[1], "" if kind in listings else wanted):
-            found.setdefault(plain(alias), place)
-    listings[kind] = found if kind in listings else {}
-    return found
 
 
 def _spelt(wanted: str) -> tuple[str, Path] | None:
@@ -216,7 +195,7 @@ def _with_bases(kind: str, file: Path) -> tuple[str, ...]:
         return (str(file),)
     from distsim.preset_bases import with_bases
 
-    suffix = SUFFIXES.get(kind, ".toml")
+    suffix = _suffix(kind)
     return with_bases(
         str(file), lambda base: base if _looks_like_path(base) else plain(base) + suffix, lambda base: path(kind, base)
     )
@@ -260,8 +239,7 @@ def state(kind: str, name: str = "") -> Written:
     known = _remembered()
     if (kind, name) not in known.states:
         sort = kind_of(kind)
-        files = _with_bases(sort, path(kind, name)) if name else [file for _, file in _files(sort).values()]
-        known.states[kind, name] = written(files)
+        known.states[kind, name] = written(_with_bases(sort, path(kind, name))) if name else _files(sort).written
     return known.states[kind, name]
 
 

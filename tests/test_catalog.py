@@ -275,6 +275,34 @@ def test_places_are_remembered_only_while_they_are_settled(tmp_path: Path, monke
     assert catalog.knows("gpus", "mine")
 
 
+def test_shipped_presets_are_listed_again_where_a_file_comes_or_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that asks for thousands of names lists hundreds of files once; a user's are looked at anew."""
+    monkeypatch.setattr(catalog, "__file__", str(tmp_path / "distsim" / "catalog.py"))
+    monkeypatch.chdir(tmp_path)
+    listed: list[str] = []
+    entries = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda folder: listed.append(folder) or entries(folder))
+    shipped = tmp_path / "presets"
+    write(shipped, "one", alias="first")
+    os.utime(shipped / "gpus", ns=(0, 0))  # clocks of disks are too coarse for what follows
+    for _ in range(3):
+        assert catalog.origin("gpus", "first") == "shipped" and not catalog.knows("gpus", "second")
+        assert len(catalog.state("gpus")) == 1
+    assert len(listed) == 1
+    write(shipped, "two", alias="second")
+    os.utime(shipped / "gpus", ns=(1, 1))
+    assert catalog.knows("gpus", "second") and len(catalog.state("gpus")) == 2
+    (shipped / "gpus" / "one.toml").unlink()
+    assert not catalog.knows("gpus", "first")
+    own = write(tmp_path / "own", "three", alias="third")
+    monkeypatch.setenv("DISTSIM_PRESETS", str(tmp_path / "own"))
+    assert catalog.knows("gpus", "third")
+    own.write_text(own.read_text(encoding="utf-8").replace("third", "other"), encoding="utf-8")
+    assert catalog.knows("gpus", "other") and not catalog.knows("gpus", "third")
+
+
 @pytest.mark.parametrize(
     ("name", "each"),
     [

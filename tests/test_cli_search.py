@@ -18,7 +18,7 @@ from distsim.cli.app import run
 from distsim.cli.whole_file import whole
 from distsim.engine.campaigns.pace import campaign_pace
 
-SMALL = ("llama-7b", "--gpu", "h100-sxm", "--gpus", "8", "--global-batch", "64", "--schedule", "1f1b")
+SMALL = ("llama-7b", "--gpu", "h100-sxm", "--gpus", "8", "--global-batch", "64", "--schedule", "1f1b", "--cp", "1")
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ def test_cheap_modules_of_experts_are_tried(capsys: pytest.CaptureFixture[str], 
 
 def test_what_all_layouts_share_is_in_the_headline(capsys: pytest.CaptureFixture[str]) -> None:
     """What is offloaded is told once, or in a column where layouts differ in it."""
-    command = ["mixtral-8x7b", "--gpu", "h100-sxm", "--gpus", "16", "--seq", "4096"]
+    command = ["mixtral-8x7b", "--gpu", "h100-sxm", "--gpus", "16", "--seq", "4096", "--pp", "1", "--cp", "1"]
     shared = ["--offload", "activations", "--offload-modules", "moe_act", "--cuda-graphs", "modules"]
     assert run(["search", *command, *shared]) == 0
     told = " ".join(capsys.readouterr().out.split())
@@ -149,7 +149,7 @@ def test_nothing_fits_is_exit_1_with_misses_and_mends(capsys: pytest.CaptureFixt
 
 
 def test_no_layout_is_quick_enough(capsys: pytest.CaptureFixture[str]) -> None:
-    words = (*SMALL, "--recompute", "none", "--zero", "1")
+    words = (*SMALL, "--recompute", "none", "--zero", "1", "--tp", "1,2")
     text = answer(capsys, *words, "--within", "800ms", code=1)
     assert "stays within 800 ms" in text and "fast enough: --gpus " in text
     command = text.split("  distsim ")[1].splitlines()[0].split()
@@ -179,7 +179,7 @@ def test_prices_fold_to_the_terminal(capsys: pytest.CaptureFixture[str], monkeyp
 
 def test_a_deadline_is_met_by_the_fewest_gpus(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("llama-7b", "--gpu", "h100-sxm", "--gpus", "8..64", "--global-batch", "512", "--recompute", "none",
-             "--zero", "1", "--schedule", "1f1b", "--cp", "1", "--objective", "fewest-gpus",
+             "--zero", "1", "--schedule", "1f1b", "--cp", "1", "--tp", "1,2", "--objective", "fewest-gpus",
              "--tokens", "100B")  # fmt: skip
     free = json.loads(answer(capsys, *words, "--json", "--price", "2"))
     days = {one["layout"]["gpus"]: one["training_days"] for one in free["layouts"][:1]}

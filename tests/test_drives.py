@@ -152,7 +152,7 @@ def test_mends_and_searches_know_of_drives() -> None:
 
 def test_searches_take_drives_where_something_goes_there(capsys: pytest.CaptureFixture[str]) -> None:
     line = ["search", "llama-3-8b", "--gpus", "8", "--gpu", "h100-sxm", "--framework", "deepspeed", "--seq", "2048",
-            "--global-batch", "8", "--top", "3", "--json", "--offload"]  # fmt: skip
+            "--global-batch", "8", "--pp", "1", "--cp", "1", "--top", "3", "--json", "--offload"]  # fmt: skip
 
     def places(*words: str) -> list[str | None]:
         assert run([*line, *words]) == 0

@@ -37,7 +37,7 @@ for _module in pkgutil.iter_modules(distsim.formulas.__path__):
 FLOORS = {
     "units": 0, "arrays": 0, "last": 0, "errors": 0, "keywords": 0, "other_names": 0, "other_choices": 0,
     "formula": 0, "formulas": 1, "schedules": 1, "specs": 2, "preset_kinds": 0, "preset_files": 0, "plain_files": 0,
-    "preset_bases": 3,
+    "preset_folders": 0, "preset_bases": 3,
     "catalog": 3, "architectures": 3, "layers": 3, "interop": 3, "engine": 4, "report": 5, "cli": 6,
 }  # fmt: skip
 # room or file of the engine -> how far up it is; a room may import those below it, and itself

@@ -110,9 +110,11 @@ SEARCH = {"gpu": "h100-sxm", "gpus": 8, "global_batch": 64}
 
 
 def test_a_search_answers_as_the_command_does() -> None:
-    found = distsim.search("llama-7b", **SEARCH, tp=[1, 2, 4], zero="0..1", sequence_parallel=True, within=60, top=3)
-    words = "search llama-7b --gpu h100-sxm --gpus 8 --global-batch 64 --tp 1,2,4 --zero 0..1 --sequence-parallel on"
-    told = json.loads(piped(*words.split(), "--within", "60s", "--top", "3", "--json").stdout)
+    asked: dict[str, Any] = {"tp": [1, 2, 4], "pp": 1, "zero": "0..1", "sequence_parallel": True}
+    found = distsim.search("llama-7b", **SEARCH, **asked, within=60, top=3)
+    words = "search llama-7b --gpu h100-sxm --gpus 8 --global-batch 64 --tp 1,2,4 --pp 1 --zero 0..1"
+    more = "--sequence-parallel on --within 60s --top 3 --json"
+    told = json.loads(piped(*words.split(), *more.split()).stdout)
     ours = json.loads(json.dumps(found.to_dict()))
     assert len(found.best) == 3
     assert {**ours, "seconds": 0} == {**{name: told[name] for name in ours}, "seconds": 0}

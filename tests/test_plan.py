@@ -260,7 +260,7 @@ def known(*words: str) -> Done:
     return run(*words)
 
 
-ASKED = ("llama-2-7b", "--tokens", "2T", "--gpu", "h100-sxm", "--gpus", "256,512")
+ASKED = ("llama-2-7b", "--tokens", "2T", "--gpu", "h100-sxm", "--gpus", "256,512", "--tp", "1,2", "--pp", "1,2")
 FEW = (*ASKED, "--provider", "nebius")
 
 
@@ -311,7 +311,7 @@ def test_tables_csv_and_explanations() -> None:
     ("model", "gpus"), [("llama-3-8b", 8), ("llama-3-8b", 64), ("mixtral-8x7b", 256), ("llama-2-70b", 512)]
 )
 def test_what_a_cluster_takes_does_not_depend_on_the_others(model: str, gpus: int) -> None:
-    asked = (model, "--tokens", "1T", "--gpus", str(gpus), "--json")
+    asked = (model, "--tokens", "1T", "--gpus", str(gpus), "--pp", "1,2", "--json")
     together = json.loads(run(*asked, "--gpu", "h100-sxm").stdout)["options"]
     clusters = sorted({option["cluster"] for option in together})
     assert len(clusters) > 5
@@ -397,7 +397,7 @@ def test_sizes_are_those_of_the_units_that_the_recipe_multiplies_in() -> None:
 
 def test_few_tokens_of_a_large_model_get_the_memory_that_it_needs() -> None:
     """A billion tokens in a month are the work of 8 H100, whose memory holds a fiftieth of what 405B take."""
-    asked: dict[str, Any] = {"gpu": "h100-sxm,h200-sxm", "provider": "nebius", "tp": 8, "micro_batch": 1}
+    asked: dict[str, Any] = {"gpu": "h100-sxm,h200-sxm", "provider": "nebius", "tp": 8, "cp": 1, "micro_batch": 1}
     made = distsim.plan("llama-3.1-405b", "1B", **asked)
     assert min(option.gpus for option in made.options if option.gpu == "h100-sxm") == 128
     assert min(option.gpus for option in made.options if option.gpu == "h200-sxm") == 64
@@ -409,7 +409,9 @@ def test_few_tokens_of_a_large_model_get_the_memory_that_it_needs() -> None:
     assert told in due.notes
     stated = distsim.plan("llama-3.1-405b", "1B", gpus=16, **asked)
     assert not stated.options and stated.sizes == (16,) and not [one for one in stated.notes if "no layout fits" in one]
-    none = run("llama-3-8b", "--tokens", "1B", "--gpu", "h100-sxm", "--provider", "nebius", "--margin", "99%")
+    none = run(
+        "llama-3-8b", "--tokens", "1B", "--gpu", "h100-sxm", "--provider", "nebius", "--margin", "99%", "--cp", "1"
+    )
     assert none.returncode == 1
     assert "8 to 32,768 were tried: take accelerators with more memory" in none.stderr
 

@@ -26,7 +26,8 @@ from distsim.report.plan import layout_words
 from distsim.report.plan_words import clock_of
 from distsim.units import dollars, duration, rounded
 
-ASKED = ("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "64")
+OPEN = ("--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "64")
+ASKED = ("llama-2-7b", "--tp", "1", "--pp", "1", *OPEN)
 CONTRACT = """
 provider = "Our contract"
 currency = "USD"
@@ -108,7 +109,7 @@ def test_whole_nodes_are_told_once_and_for_sizes_that_hold_the_model(words: tupl
 
 
 def test_a_margin_that_leaves_no_memory_is_told() -> None:
-    done = run(*ASKED, "--margin", "98.5%", "--provider", "nebius")
+    done = run("llama-2-7b", *OPEN, "--margin", "98.5%", "--provider", "nebius")
     assert done.returncode == 1
     assert "every layout that was tried has --margin 98.5%: try without" in done.stderr
     assert "try more accelerators with --gpus, or accelerators with more memory" in done.stderr
@@ -442,7 +443,7 @@ def test_options_of_other_commands_are_passed_over_with_a_note(tmp_path: Path) -
     """All commands read these files, and not each has every option."""
     asked = {
         "plan": ("plan", *ASKED, "--provider", "nebius"),
-        "search": ("search", "llama-7b", "--gpus", "8", "--tp", "1", "--json"),
+        "search": ("search", "llama-7b", "--gpus", "8", "--tp", "1", "--pp", "1", "--recompute", "none", "--json"),
     }
     for command, written, name in (
         ("plan", "servers = 2", "servers"),

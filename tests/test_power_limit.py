@@ -148,7 +148,8 @@ def test_the_option_has_its_places(tmp_path: Path) -> None:
 
 
 def test_a_search_keeps_the_limit_and_prints_it() -> None:
-    words = ("search", "llama-7b", "--gpu", "h100-sxm", "--gpus", "8", "--global-batch", "64", "--tp", "1,2")
+    words = ("search", "llama-7b", "--gpu", "h100-sxm", "--gpus", "8", "--global-batch", "64", "--tp", "1,2",
+             "--pp", "1", "--cp", "1")  # fmt: skip
     free = json.loads(piped(*words, "--json").stdout)["layouts"]
     found = json.loads(piped(*words, "--gpu-power", "500W", "--json").stdout)["layouts"]
     assert {one["layout"]["gpu_power"] for one in found} == {500}

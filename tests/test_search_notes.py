@@ -55,6 +55,7 @@ def test_what_a_file_keeps_at_one_value_is_told(
     file.write_text(
         'model = "llama-7b"\ngpu = "h100-sxm"\ntp = 2\nmicro_batch = 1\nzero = 1\nsequence_parallel = true\n'
     )
+    words = [*words, "--pp", "1", "--cp", "1"]
     assert run([*words, "--job", str(file)]) == 0
     told = capsys.readouterr().err
     free = "--tp 1.. --zero 0..3 --micro-batch 1.. --sequence-parallel on,off"

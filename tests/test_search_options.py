@@ -59,7 +59,9 @@ def test_an_imbalance_counts_where_experts_are_spread() -> None:
     for imbalance in (1.0, 2.0):
         job = Job(model="deepseek-v2-lite", gpu="h100-sxm", global_batch=64, seq=4096, expert_imbalance=imbalance)
         for ep in ("1", "8"):
-            bounds = parse_bounds({"micro_batch": "1", "recompute": "none,full", "ep": ep, "zero": "1,3"}, [])
+            bounds = parse_bounds(
+                {"micro_batch": "1", "recompute": "none,full", "ep": ep, "zero": "1,3", "pp": "1", "cp": "1"}, []
+            )
             report = search(Request(job, (8,), bounds, top=1))
             best = report.best[0]
             assert any("--expert-imbalance has no effect" in note for note in report.notes) == (ep == "1")
@@ -86,7 +88,7 @@ def test_ranks_that_cannot_trade_heads_are_left_out() -> None:
     """12 heads: all-to-alls go to 4 ranks, or to 2 beside 2 tensor parallel ones; gathers to any."""
     for mode, degrees in (("all_to_all", {(1, 2), (1, 4), (2, 2)}), ("all_gather", {(1, 2), (1, 8), (2, 2), (2, 4)})):
         job = Job(model="gpt2", gpu="h100-sxm", global_batch=8, cp_mode=mode)
-        bounds = parse_bounds({"cp": "2..8", "tp": "1,2", "recompute": "none", "micro_batch": "1"}, [])
+        bounds = parse_bounds({"cp": "2..8", "tp": "1,2", "pp": "1,2", "recompute": "none", "micro_batch": "1"}, [])
         report = search(Request(job, (8,), bounds, top=200, all_ranks=True))
         assert degrees <= {(one.report.setup.layout.tp, one.report.setup.layout.cp) for one in report.best}
         if mode == "all_to_all":

@@ -25,7 +25,7 @@ from distsim.report.style import Style
 from distsim.specs.job import Job
 from distsim.units import MICROSECOND
 
-BOUNDS = parse_bounds({"recompute": "none", "schedule": "1f1b", "zero": "1", "cp": "1"}, [])
+BOUNDS = parse_bounds({"recompute": "none", "schedule": "1f1b", "zero": "1", "cp": "1", "pp": "1,2"}, [])
 REQUEST = Request(Job(model="llama-7b", gpu="h100-sxm", global_batch=64), (16,), BOUNDS)
 
 

@@ -13,6 +13,7 @@ from distsim import catalog
 from distsim.arrays import by_column, plus, product
 from distsim.engine.exchanges.all_flows import network_of, stage_flows
 from distsim.engine.exchanges.flows import Flow
+from distsim.engine.exchanges.parameter_buckets import buckets_filled
 from distsim.engine.footprint.backward import Gradients, backward_peak, kept_along
 from distsim.engine.jobs import stages
 from distsim.engine.jobs.exchange import exchange_of
@@ -96,6 +97,18 @@ def test_what_is_kept_adds_up_from_one_operation_to_the_next(model: str, framewo
             together = backward_peak(rows, Gradients(0, 2), both, kernels)
             for some, each in zip(together, zip(*alone, strict=True), strict=True):
                 assert numpy.array_equal(numpy.broadcast_to(some, 3), each)
+
+
+def test_buckets_of_parameters_are_counted_for_each_layout() -> None:
+    """Eight experts of eight elements fill three buckets of twenty, with three, three and two of them."""
+    assert buckets_filled([(64, 8)], 20) == 3 and buckets_filled([(64, 0)], 20) == 1
+    tensors, limits = [(10, 0), (64, 8), (5, 0), (30, 3), (2, 0)], numpy.array([[7, 12, 20], [25, 90, 1000]])
+    alone = [[buckets_filled(tensors, int(one)) for one in row] for row in limits]
+    assert buckets_filled(tensors, limits).tolist() == alone
+    wide = [(numpy.array([elements, 2 * elements]), parts) for elements, parts in tensors]
+    assert buckets_filled(wide, 20).tolist() == [
+        buckets_filled([(times * elements, parts) for elements, parts in tensors], 20) for times in (1, 2)
+    ]
 
 
 def test_columns_that_are_alike_are_computed_once() -> None:

@@ -115,7 +115,8 @@ def test_the_command_line_says_what_is_assumed(capsys: pytest.CaptureFixture[str
 
 
 def test_a_search_and_a_file_can_say_it(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["llama-2-13b", "--gpu", "h100-sxm", "--gpus", "16", "--tp", "8", "--global-batch", "64", "--json"]
+    words = ["llama-2-13b", "--gpu", "h100-sxm", "--gpus", "16", "--tp", "8", "--global-batch", "64", "--json",
+             "--pp", "1", "--recompute", "none"]  # fmt: skip
     file = tmp_path / "job.toml"
     file.write_text("tp_comm_overlap = false\n", encoding="utf-8")
     seconds = []

@@ -10,14 +10,16 @@ behind a stage's first reduce in one call with all else.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
-from distsim.arrays import Number, ceil_div, maximum, where
+from distsim.arrays import PLAIN, Number, ceil_div, each, maximum, nothing, where
 from distsim.engine.footprint.stored import Stored, block_tensors, gradient_order
 from distsim.engine.jobs.chunks_held import chunk_ends
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
+from distsim.last import for_equal
 from distsim.layers.mtp import SHARED_EMBEDDING
 from distsim.layers.names import EMBEDDING_WEIGHT, HEAD_WEIGHT
 
@@ -37,8 +39,10 @@ def parameter_buckets(setup: Setup, stage: Stage, names: frozenset[str], *, owne
         first, *others = _chunks(setup, stage, chunks)
         apart = [one for one in _ends(first) if one.name in names and one.name in shared]
         if several:
-            together = (one for one in gradient_order(setup, first) if one.name in names and one not in apart)
-            count = buckets_filled(together, limit)
+            count = buckets_filled(
+                [(one.elements, one.rows if one.group == "expert" else 0)
+                 for one in gradient_order(setup, first) if one.name in names and one not in apart], limit,
+            )  # fmt: skip
         else:
             count = int(_has(first, names - {one.name for one in apart}))
         count = count + len(apart) + sum(_has(chunk, names) for chunk in others)
@@ -80,23 +84,32 @@ def _chunks(setup: Setup, stage: Stage, vpp: int) -> Iterator[Stage]:
         )  # fmt: skip
 
 
-def buckets_filled(tensors: Iterable[Stored], limit: Number) -> Number:
+def buckets_filled(tensors: Sequence[tuple[Number, Number]], limit: Number) -> Number:
     """How many buckets tensors fill in this order, each of which closes with the parameter that brings it to ``limit``
-    elements: of stacked experts each is one."""
+    elements. Of a tensor its elements are given and how many stacked experts it has, of which each is a parameter; 0
+    where it is one itself. Of arrays of layouts each limit is counted once, as there are few."""
+    if all(isinstance(size, PLAIN) for tensor in tensors for size in tensor):
+        return each(partial(_counted, tuple(tensors)), limit)
+    return _filled(tensors, limit)
+
+
+def _filled(tensors: Iterable[tuple[Number, Number]], limit: Number) -> Number:
     filled: Number = 0
     count: Number = 0
-    for tensor in tensors:
-        if tensor.group != "expert":
-            filled = filled + tensor.elements
+    for elements, parts in tensors:
+        if nothing(parts):
+            filled = filled + elements
             closes = filled >= limit
             count, filled = count + where(closes, 1, 0), where(closes, 0, filled)
             continue
-        parts = tensor.rows
-        each = tensor.elements / parts
-        wanted = maximum(ceil_div(limit - filled, each), 1)  # until the open bucket closes
-        closes, whole = parts >= wanted, maximum(ceil_div(limit, each), 1)
+        one = elements / parts
+        wanted = maximum(ceil_div(limit - filled, one), 1)  # until the open bucket closes
+        closes, whole = parts >= wanted, maximum(ceil_div(limit, one), 1)
         left = where(closes, parts - wanted, parts)
         more = where(closes, left // whole, 0)
         count = count + where(closes, 1, 0) + more
-        filled = where(closes, (left - more * whole) * each, filled + parts * each)
+        filled = where(closes, (left - more * whole) * one, filled + parts * one)
     return count + where(filled > 0, 1, 0)
+
+
+_counted = for_equal(256)(_filled)

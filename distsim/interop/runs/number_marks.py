@@ -32,14 +32,14 @@ def marks_of(rows: Sequence[Mapping[str, str]], delimiter: str) -> Marks:
     """A comma stands before decimals where a number tells it, as 1,42 does, which is no thousand, or 5.762,3; and
     between semicolons, which spreadsheets write where it does, unless points do. A point stands between thousands only
     beside such commas."""
+    if delimiter == ",":
+        return Marks(False, False)
     texts = [row.get(name, "").strip() for row in rows for name in (*MEASURED, *COUNTS)]
     told = any(
         (_DECIMAL_COMMA.fullmatch(text) and not _THOUSANDS.fullmatch(text)) or (_POINTS.fullmatch(text) and "," in text)
         for text in texts
     )
     points = any(_POINT.fullmatch(text) for text in texts)
-    if delimiter == ",":
-        return Marks(False, False)
     return Marks(told or (delimiter == ";" and not points), told and not points)
 
 
@@ -47,6 +47,8 @@ def plain_numbers(cells: dict[str, str], marks: Marks) -> dict[str, str]:
     """Cells whose numbers are written as spreadsheets do: 1,42 or 5.762 where commas are decimal, 6,900."""
     for name in (*MEASURED, *COUNTS):
         text = cells.get(name, "").strip()
+        if not text or (text.isascii() and text.isdigit()):  # nearly all cells
+            continue
         if (led := _LED.fullmatch(text)) and led[2] != text:
             cells[name] = f"{led[1] or ''}{plain_numbers({name: led[2]}, marks)[name]}{led[3] or ''}"
         elif marks.thousand_points and _POINTS.fullmatch(text):
