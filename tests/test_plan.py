@@ -398,7 +398,8 @@ def test_sizes_are_those_of_the_units_that_the_recipe_multiplies_in() -> None:
 
 def test_few_tokens_of_a_large_model_get_the_memory_that_it_needs() -> None:
     """A billion tokens in a month are the work of 8 H100, whose memory holds a fiftieth of what 405B take."""
-    asked: dict[str, Any] = {"gpu": "h100-sxm,h200-sxm", "provider": "nebius", "tp": 8, "cp": 1, "micro_batch": 1}
+    asked: dict[str, Any] = {"gpu": "h100-sxm,h200-sxm", "provider": "nebius", "tp": 8, "cp": 1, "micro_batch": 1,
+                             "vpp": 1}  # fmt: skip
     made = distsim.plan("llama-3.1-405b", "1B", **asked)
     assert min(option.gpus for option in made.options if option.gpu == "h100-sxm") == 128
     assert min(option.gpus for option in made.options if option.gpu == "h200-sxm") == 64
