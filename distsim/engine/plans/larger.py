@@ -35,16 +35,13 @@ def up_to_memory(
 def up_to_cheapest(
     found: Sequence[Option], priced: Callable[[Sequence[Place]], Sequence[Option]]
 ) -> list[Option]:  # fmt: skip
-    """The same of each cluster whose largest size that was ``found`` is the only one, or costs no more than the next
-    smaller one: until twice as many do not cost less."""
+    """The same of each cluster whose largest size that was ``found`` is its cheapest: until twice as many do not cost
+    less."""
     costs, added = _costs(found), list[Option]()
-    sizes: dict[str, list[int]] = {}
-    for cluster, gpus in sorted(costs):
-        sizes.setdefault(cluster, []).append(gpus)
-    latest = [
-        (cluster, some[-1]) for cluster, some in sizes.items()
-        if len(some) == 1 or costs[cluster, some[-1]] <= costs[cluster, some[-2]]
-    ]  # fmt: skip
+    least: dict[str, float] = {}
+    for (cluster, _), cost in costs.items():
+        least[cluster] = min(cost, least.get(cluster, math.inf))
+    latest = [place for place in dict(sorted(costs)).items() if costs[place] <= least[place[0]]]
     while more := [(cluster, 2 * gpus) for cluster, gpus in latest if 2 * gpus <= _most(cluster)]:
         new = priced(more)
         added += new
