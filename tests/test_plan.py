@@ -424,7 +424,7 @@ def test_more_accelerators_are_tried_while_they_cost_less() -> None:
         return options(sizes, 86_400e6, rates, HOUSE)
 
     def sizes(*tried: int) -> list[int]:
-        return [one.gpus for one in up_to_cheapest(priced([("dgx-h100", gpus) for gpus in tried]), priced)]
+        return [one.gpus for one in up_to_cheapest(priced([("dgx-h100", gpus) for gpus in tried]), Wish(), priced)]
 
     assert sizes(8) == [16, 32, 64]
     assert sizes(8, 16) == [32, 64]

@@ -33,15 +33,17 @@ def up_to_memory(
 
 
 def up_to_cheapest(
-    found: Sequence[Option], priced: Callable[[Sequence[Place]], Sequence[Option]]
+    found: Sequence[Option], wish: Wish, priced: Callable[[Sequence[Place]], Sequence[Option]]
 ) -> list[Option]:  # fmt: skip
-    """The same of each cluster whose largest size that was ``found`` is its cheapest: until twice as many do not cost
-    less."""
+    """The same of each cluster whose largest size that was ``found`` is its cheapest, if its arithmetic alone costs
+    less than what is known to keep to the limits: until twice as many do not cost less."""
     costs, added = _costs(found), list[Option]()
     least: dict[str, float] = {}
     for (cluster, _), cost in costs.items():
         least[cluster] = min(cost, least.get(cluster, math.inf))
-    latest = [place for place in dict(sorted(costs)).items() if costs[place] <= least[place[0]]]
+    known = min((one.dollars for one in found if wish.met(one)), default=math.inf)
+    able = {one.cluster for one in found if one.arithmetic_dollars < known}
+    latest = [place for place in dict(sorted(costs)).items() if place[0] in able and costs[place] <= least[place[0]]]
     while more := [(cluster, 2 * gpus) for cluster, gpus in latest if 2 * gpus <= _most(cluster)]:
         new = priced(more)
         added += new

@@ -219,7 +219,7 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
         found = plans.cheapest_first([*found, *up_to_memory(places, tried.full, tried.more)])
     fitted = list(tried.places)
     if not request.sizes:
-        found = plans.cheapest_first([*found, *up_to_cheapest(found, tried.more)])
+        found = plans.cheapest_first([*found, *up_to_cheapest(found, request.wish, tried.more)])
         found = plans.cheapest_first([*found, *up_to_deadline(found, request.wish, tried.more)])
     lacking = None if found else nothing_found(request, model.name, tried.places, tried.made, tried.quotes)
     if scope.open_sizes and request.wish.dollars is not None:
