@@ -37,7 +37,7 @@ from distsim.engine.plans.candidates import (
 from distsim.engine.plans.choice import Wish, cheapest, fastest, nearest, pareto, surer
 from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput
-from distsim.engine.plans.larger import up_to_cheapest
+from distsim.engine.plans.larger import up_to_cheapest, up_to_deadline
 from distsim.engine.plans.layouts import ALIKE, Best, best_layouts, micro_batches, overrides_of, space, with_options
 from distsim.engine.plans.on_time import days_of, share_within
 from distsim.engine.plans.optimum import optimum
@@ -428,11 +428,14 @@ def test_more_accelerators_are_tried_while_they_cost_less() -> None:
         return options(sizes, 86_400e6, rates, HOUSE)
 
     def sizes(*tried: int) -> list[int]:
-        return [one.gpus for one in up_to_cheapest(priced([("dgx-h100", gpus) for gpus in tried]), priced)]
+        return [one.gpus for one in up_to_cheapest(priced([("dgx-h100", gpus) for gpus in tried]), Wish(), priced)]
 
     assert sizes(8) == [16, 32, 64]
     assert sizes(8, 16) == [32, 64]
     assert sizes(32, 64) == [] and sizes(64) == [128]
+    assert sizes(8, 32) == [64]
+    late = [one.gpus for one in up_to_deadline(priced([("dgx-h100", 8)]), Wish(days=2), priced)]
+    assert late == [16, 32, 64] and up_to_deadline(priced([("dgx-h100", 64)]), Wish(days=2), priced) == []
     asked = {"gpu": "gb200", "tp": 1, "pp": "1,2", "recompute": "none", "micro_batch": "1,2", "deadline": "400d"}
     later = distsim.plan("mixtral-8x7b", "300B", **asked).cheapest
     assert later is not None and later.gpus > 8
