@@ -37,7 +37,7 @@ from distsim.engine.plans.candidates import (
 from distsim.engine.plans.choice import Wish, cheapest, fastest, nearest, pareto, surer
 from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput
-from distsim.engine.plans.larger import up_to_cheapest
+from distsim.engine.plans.larger import up_to_cheapest, up_to_deadline
 from distsim.engine.plans.layouts import ALIKE, Best, best_layouts, micro_batches, overrides_of, space, with_options
 from distsim.engine.plans.on_time import days_of, share_within
 from distsim.engine.plans.optimum import optimum
@@ -354,6 +354,7 @@ def test_limits_that_nothing_meets() -> None:
     done = known(*ASKED, "--deadline", "2d", "--budget", "100k")
     assert done.returncode == 1
     assert "No option meets the limits" in done.stdout
+    assert "accelerators; without --gpus, sizes for the deadline are tried." in done.stdout
     assert "days too late" in done.stdout
     assert "over budget" in done.stdout
 
@@ -397,7 +398,8 @@ def test_sizes_are_those_of_the_units_that_the_recipe_multiplies_in() -> None:
 
 def test_few_tokens_of_a_large_model_get_the_memory_that_it_needs() -> None:
     """A billion tokens in a month are the work of 8 H100, whose memory holds a fiftieth of what 405B take."""
-    asked: dict[str, Any] = {"gpu": "h100-sxm,h200-sxm", "provider": "nebius", "tp": 8, "cp": 1, "micro_batch": 1}
+    asked: dict[str, Any] = {"gpu": "h100-sxm,h200-sxm", "provider": "nebius", "tp": 8, "cp": 1, "micro_batch": 1,
+                             "vpp": 1}  # fmt: skip
     made = distsim.plan("llama-3.1-405b", "1B", **asked)
     assert min(option.gpus for option in made.options if option.gpu == "h100-sxm") == 128
     assert min(option.gpus for option in made.options if option.gpu == "h200-sxm") == 64
@@ -426,11 +428,14 @@ def test_more_accelerators_are_tried_while_they_cost_less() -> None:
         return options(sizes, 86_400e6, rates, HOUSE)
 
     def sizes(*tried: int) -> list[int]:
-        return [one.gpus for one in up_to_cheapest(priced([("dgx-h100", gpus) for gpus in tried]), priced)]
+        return [one.gpus for one in up_to_cheapest(priced([("dgx-h100", gpus) for gpus in tried]), Wish(), priced)]
 
     assert sizes(8) == [16, 32, 64]
     assert sizes(8, 16) == [32, 64]
     assert sizes(32, 64) == [] and sizes(64) == [128]
+    assert sizes(8, 32) == [64]
+    late = [one.gpus for one in up_to_deadline(priced([("dgx-h100", 8)]), Wish(days=2), priced)]
+    assert late == [16, 32, 64] and up_to_deadline(priced([("dgx-h100", 64)]), Wish(days=2), priced) == []
     asked = {"gpu": "gb200", "tp": 1, "pp": "1,2", "recompute": "none", "micro_batch": "1,2", "deadline": "400d"}
     later = distsim.plan("mixtral-8x7b", "300B", **asked).cheapest
     assert later is not None and later.gpus > 8

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from distsim import catalog
 from distsim.engine.plans.candidates import Place
+from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.plan import Option
 from distsim.specs.limits import LARGEST_CLUSTER
+
+WORTH = 0.2
+"""Share of the days that twice as many accelerators have to save before more are tried for a deadline. Assumed."""
 
 
 def up_to_memory(
@@ -28,21 +33,43 @@ def up_to_memory(
 
 
 def up_to_cheapest(
-    found: Sequence[Option], priced: Callable[[Sequence[Place]], Sequence[Option]]
+    found: Sequence[Option], wish: Wish, priced: Callable[[Sequence[Place]], Sequence[Option]]
 ) -> list[Option]:  # fmt: skip
-    """The same of each cluster where half of the most that were ``found`` cost no less, or are not known to: until
-    twice as many do not cost less."""
+    """The same of each cluster whose largest size that was ``found`` is its cheapest, if its arithmetic alone costs
+    less than what is known to keep to the limits: until twice as many do not cost less."""
     costs, added = _costs(found), list[Option]()
-    latest = [
-        (cluster, gpus) for cluster, gpus in dict(sorted(costs)).items()
-        if costs.get((cluster, gpus // 2), math.inf) >= costs[cluster, gpus]
-    ]  # fmt: skip
+    least: dict[str, float] = {}
+    for (cluster, _), cost in costs.items():
+        least[cluster] = min(cost, least.get(cluster, math.inf))
+    known = min((one.dollars for one in found if wish.met(one)), default=math.inf)
+    able = {one.cluster for one in found if one.arithmetic_dollars < known}
+    latest = [place for place in dict(sorted(costs)).items() if place[0] in able and costs[place] <= least[place[0]]]
     while more := [(cluster, 2 * gpus) for cluster, gpus in latest if 2 * gpus <= _most(cluster)]:
         new = priced(more)
         added += new
         costs |= _costs(new)
         latest = [(cluster, gpus) for cluster, gpus in more
                   if costs.get((cluster, gpus), math.inf) < costs[cluster, gpus // 2]]  # fmt: skip
+    return added
+
+
+def up_to_deadline(
+    found: Sequence[Option], wish: Wish, priced: Callable[[Sequence[Place]], Sequence[Option]]
+) -> list[Option]:
+    """The same where no option that was ``found`` keeps to the deadline: until one does, or twice as many of a cluster
+    save too little."""
+    timely, added = replace(wish, dollars=None), list[Option]()
+    days = {(one.cluster, one.gpus): one.days for one in found}
+    latest, late = dict(sorted(days)), not any(map(timely.met, found))
+    while late and (more := [(name, 2 * gpus) for name, gpus in latest.items() if 2 * gpus <= _most(name)]):
+        new = priced(more)
+        added += new
+        late = not any(map(timely.met, new))
+        days |= {(one.cluster, one.gpus): one.days for one in new}
+        latest = {
+            name: gpus for name, gpus in more
+            if days.get((name, gpus), math.inf) < (1 - WORTH) * days[name, gpus // 2]
+        }  # fmt: skip
     return added
 
 

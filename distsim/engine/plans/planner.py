@@ -18,7 +18,7 @@ from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
 from distsim.engine.plans.besides import Besides, besides
 from distsim.engine.plans.candidates import candidate_setup
-from distsim.engine.plans.larger import up_to_cheapest, up_to_memory
+from distsim.engine.plans.larger import up_to_cheapest, up_to_deadline, up_to_memory
 from distsim.engine.plans.no_option import nothing_found, without_option
 from distsim.engine.plans.offers import Offers, offers
 from distsim.engine.plans.on_time import spread
@@ -218,7 +218,8 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
         found = plans.cheapest_first([*found, *up_to_memory(places, tried.full, tried.more)])
     fitted = list(tried.places)
     if not request.sizes:
-        found = plans.cheapest_first([*found, *up_to_cheapest(found, tried.more)])
+        found = plans.cheapest_first([*found, *up_to_cheapest(found, request.wish, tried.more)])
+        found = plans.cheapest_first([*found, *up_to_deadline(found, request.wish, tried.more)])
     lacking = None if found else nothing_found(request, model.name, tried.places, tried.made, tried.quotes)
     if scope.open_sizes and request.wish.dollars is not None:
         found = plans.cheapest_first([*found, *down_to_budget(found, request.wish, tried.more)])
