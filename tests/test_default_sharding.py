@@ -85,7 +85,7 @@ def test_sharding_by_default_is_no_obstacle_where_no_rank_shares() -> None:
 
 
 def test_one_micro_batch_in_a_pipeline_is_told() -> None:
-    job = {**JOB, "gpus": 8, "tp": 2, "pp": 4, "micro_batch": 2}
+    job = {**JOB, "seq": 4096, "gpus": 8, "tp": 2, "pp": 4, "micro_batch": 2}
     alone, full = distsim.memory(**job), distsim.memory(**job, global_batch=8)
     assert full.peak > alone.peak and full.setup.layout.micro_batches == 4
     (note,) = [note for note in alone.notes if note.startswith("--global-batch not given")]

@@ -181,9 +181,11 @@ TYPED = [
     ("ax.yaml", AXOLOTL, "axolotl", "qwen2.5-7b --framework axolotl --seq 4096 --lora-targets all-linear "
      "--recompute full --zero 3 --offload parameters --lora-rank 8"),
     ("part.json", PARTED, "DeepSpeed", "MODEL --framework deepspeed --zero 3 --offload optimizer,parameters "
-     "--offload-fraction 0.4"),
+     "--offload-fraction 0.4 --precision fp32"),
     ("none.json", PARTED.replace("0.4", "0.0"), "DeepSpeed", "MODEL --framework deepspeed --zero 3 "
-     "--offload parameters"),
+     "--offload parameters --precision fp32"),
+    ("all.json", PARTED.replace("0.4", "1.0"), "DeepSpeed", "MODEL --framework deepspeed --zero 3 "
+     "--offload optimizer,parameters --precision fp32"),
     ("ds.json", CHECKPOINTED, "DeepSpeed", "MODEL --framework deepspeed --zero 2 --offload activations "
      "--recompute full --no-dp-comm-overlap"),
     ("batch.json", '{"train_batch_size": 256, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, '

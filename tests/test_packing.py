@@ -124,7 +124,7 @@ def test_adapters_cost_the_host_less_than_modules() -> None:
 
 
 @pytest.mark.parametrize("framework", ["megatron-core", "nemo", "megatron-bridge", "torchtune", "huggingface"])
-@pytest.mark.parametrize(("targets", "most"), [("all-linear", 1.8), ("q,v", 1.1)])
+@pytest.mark.parametrize(("targets", "most"), [("all-linear", 1.8), ("q,v", 1.12)])
 def test_adapters_are_hardly_slower_than_training_it_all(framework: str, targets: str, most: float) -> None:
     """Where the host sets the pace seven adapters a layer take 1.3 to 1.8 times as long: one took 1.09 times
     (ms-swift, Qwen 1.8B, 512 tokens)."""

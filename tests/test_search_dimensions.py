@@ -248,15 +248,16 @@ def test_what_is_late_by_its_closed_form_alone_is_in_time() -> None:
 
 
 def test_simulated_schedules_are_tried_with_as_many_chunks_as_layers_allow() -> None:
-    """1F1B, under which the degrees are found, has one chunk; Hanayo's best has four, and two are no better than it."""
+    """1F1B, under which the degrees are found, has one chunk; Hanayo's best has more than two, which are no better than
+    it."""
     asked = {"pp": "2", "tp": "4", "cp": "1", "zero": "0", "recompute": "none", "micro_batch": "2"}
-    job = Job(model="llama-3.1-70b", gpu="b200-sxm", global_batch=16, seq=4096)
+    job = Job(model="llama-3.1-70b", gpu="b300-sxm", global_batch=16, seq=4096)
     some, every = (
         search(Request(job, (8,), parse_bounds({**asked, **chunks, "schedule": "1f1b,hanayo"}, []), top=1)).best[0]
         for chunks in ({"vpp": "1,2"}, {})
     )
     layout = every.report.setup.layout
-    assert some.report.setup.layout.schedule == "1f1b" and (layout.schedule, layout.vpp) == ("hanayo", 4)
+    assert some.report.setup.layout.schedule == "1f1b" and layout.schedule == "hanayo" and layout.vpp > 2
     assert every.seconds < 0.95 * some.seconds
 
 

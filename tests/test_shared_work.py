@@ -261,7 +261,8 @@ def test_layouts_that_come_after_those_asked_for_are_computed_again_only_where_t
         return SimpleNamespace(found=one, report=report)
 
     monkeypatch.setattr(shown, "choice", computed)
-    assert [one.found.place[0] for one in shown.ranked(found, 2, kept, {})] == [0, 2]
+    kept.best = SimpleNamespace(found=found)  # type: ignore[assignment]
+    assert [one.found.place[0] for one in shown.ranked(kept, 2, {})] == [0, 2]
     assert asked == [0, 1, 2]
 
 

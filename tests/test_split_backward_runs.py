@@ -4,6 +4,7 @@ to these runs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -11,8 +12,11 @@ import pytest
 
 import distsim
 from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.memory import memory_of
 from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.timeline import timeline_of
+from distsim.specs.job import Job
 from distsim.specs.model import Model
 from distsim.units import GIB
 
@@ -80,8 +84,10 @@ def step(name: str, stages: int, micro_batch: int, micro: int, schedule: str) ->
 
 
 def gibibytes(run: tuple[str, int, int], schedule: str) -> float:
-    """On the fullest GPU; Megatron-LM of 2023 composed attention unless told."""
-    return distsim.memory(gpt(run[0]), **options(*run, 3 * run[1], schedule), attention="eager").peak / GIB
+    """On the fullest GPU; Megatron-LM of 2023 composed attention unless told, and gradients had no places."""
+    setup = resolve(Job(model=gpt(run[0]), **options(*run, 3 * run[1], schedule), attention="eager"))
+    older = setup.kernels.model_copy(update={"gradient_places": "none"})
+    return float(memory_of(replace(setup, kernels=older)).peak) / GIB
 
 
 def gain(run: tuple[str, int, int, int], schedule: str) -> float:

@@ -82,6 +82,8 @@ def _as_it_is(key: str, found: Here, value: Any) -> bool:
         return value is True or kernel_word(word) in (*FUSED, *COMPOSED)
     if name == "lora_rank" and isinstance(value, str):
         return word in (*ADAPTERS, *_WHOLE)
+    if name == "offload_fraction":
+        return value in (0, 1)
     if name in DEGREES or name in NUMBERS:
         return type(value) is int or word == "-1" or (name == "global_batch" and found.why not in ("", ACCUMULATED))
     return False

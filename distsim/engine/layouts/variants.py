@@ -95,14 +95,18 @@ def parse_precisions(text: str, job: Job) -> tuple[str, ...]:
 
 
 def _of_others(framework: Framework) -> set[str]:
-    """Recipes that only software of other families says it runs, such as fsdp-pure or jax-int8."""
+    """Recipes that only software of other families says it runs, such as fsdp-pure or jax-int8. What is based on other
+    software of the family speaks for itself alone."""
     own: set[str] = set()
     others: set[str] = set()
     for name in catalog.names("frameworks"):
         one: Framework = catalog.load("frameworks", name)
         listed = [value for recipe in one.recipes for value in (*recipe.precisions, *recipe.replayed.values())]
         said = {*filter(lambda value: isinstance(value, str), one.usual.values()), *listed, *one.usual_whole.values()}
-        (own if one.family == framework.family else others).update(said)
+        if one.family != framework.family:
+            others.update(said)
+        elif not one.based_on or one.name == framework.name:
+            own.update(said)
     return {name for name in others - own if "-" in name}  # plain formats are anybody's
 
 
