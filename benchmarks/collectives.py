@@ -59,7 +59,7 @@ def medians(pairs: Iterable[tuple[Batch, Any]], by: str) -> dict[str, dict[str, 
 
 def line(name: str, errors: dict[str, list[float]]) -> str:
     """One row of a Markdown table."""
-    cells = [f"{statistics.median(errors[one]) * 100:.1f} %" if errors.get(one) else "–" for one, _ in BUCKETS]
+    cells = [f"{statistics.median(errors[one]) * 100:.1f}%" if errors.get(one) else "–" for one, _ in BUCKETS]
     return f"| {name} | {' | '.join(cells)} |"
 
 

@@ -54,7 +54,7 @@ class WholeRun:
     accelerator_watts: float | None = None
     """Predicted draw of one accelerator while it trains, without its share of the node."""
     spread: tuple[float, float] = (1.0, 1.0)
-    """Ends of the 90 % interval of the step time over its middle."""
+    """Ends of the 90% interval of the step time over its middle."""
 
     @property
     def judged(self) -> float:
@@ -68,7 +68,7 @@ class WholeRun:
 
     @property
     def covered(self) -> bool | None:
-        """Whether the published hours lie in the 90 % interval of the step time; None where there are none."""
+        """Whether the published hours lie in the 90% interval of the step time; None where there are none."""
         low, high = self.spread
         return low * self.judged <= self.published <= high * self.judged if self.published else None
 

@@ -74,7 +74,7 @@ def put_energy(found: list[WholeRun]) -> None:
 
 def percent(error: float, sign: str = "") -> str:
     """An error as the docs have it."""
-    return f"{error:{sign}.0%}".replace("-", "−").replace("%", " %")
+    return f"{error:{sign}.0%}".replace("-", "−")
 
 
 def energy(found: list[WholeRun]) -> dict[str, str]:
@@ -113,7 +113,7 @@ def summary(found: list[WholeRun]) -> str:
         f"Median of the absolute errors: {every} over {len(judged)} runs, and {percent(others)} if each run is "
         f"compared with the pace of all the others; {own} over the {len(known)} with a known layout, {guessed} over "
         f"the {len(searched)} with a searched one. {inside} of {len(judged)} are within the interval of their step "
-        f"times. Plans use the wider of two intervals, that of the step time and that of these runs, 90 % of which "
+        f"times. Plans use the wider of two intervals, that of the step time and that of these runs, 90% of which "
         f"(each source weighing alike) took {low:.2f} to {high:.2f} times the hours that the pace of all the others "
         f"gives. Measured energy of the "
         f"accelerators: OLMo 7B {short}, OLMo 2 7B {seven}, 13B {thirteen} ([prices](prices.md))."

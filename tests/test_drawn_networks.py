@@ -43,8 +43,8 @@ def _setup(row: dict[str, Any]) -> Setup:
 
 @pytest.mark.parametrize("row", DRAWN["memory"], ids=lambda row: row["case"])
 def test_what_torch_keeps(row: dict[str, Any]) -> None:
-    """All that is kept to 0.1 %, a layer of each kind to 0.3 % (the first that rotates keeps tables for all), weights
-    to what newer routers keep in fp32, peaks to 0.5 %."""
+    """All that is kept to 0.1%, a layer of each kind to 0.3% (the first that rotates keeps tables for all), weights
+    to what newer routers keep in fp32, peaks to 0.5%."""
     setup = _setup(row)
     stage = recorded_stage(setup)
     saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())

@@ -47,7 +47,7 @@ def test_counts(name: str) -> None:
 
 @pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
 def test_against_torch(row: dict[str, str]) -> None:
-    """Layers of both stacks to the byte where attention is composed, else within 0.1 %; peaks within 2 %."""
+    """Layers of both stacks to the byte where attention is composed, else within 0.1%; peaks within 2%."""
     batch, eager = int(row["micro_batch"]), row["attn_impl"] == "eager"
     spec = load_model(row["model"]).spec.model_copy(update={"decoder_context": int(row["dec_seq"])})
     setup = one_gpu(

@@ -69,7 +69,7 @@ def _masked(name: str, layers: int | None = None) -> Model:
 
 @pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
 def test_against_torch(row: dict[str, str]) -> None:
-    """What layers of BERT and its likes keep in 16 bits to the byte; peaks of all within 3 %, of these 0.3 %."""
+    """What layers of BERT and its likes keep in 16 bits to the byte; peaks of all within 3%, of these 0.3%."""
     batch, exact = int(row["micro_batch"]), row["model"] in EXACT
     setup = one_gpu(
         _masked(row["model"], int(row["layers"])), seq=int(row["seq"]), micro_batch=batch, global_batch=batch,

@@ -80,7 +80,7 @@ def test_interruptions_of_llama_3_within_the_poisson_interval(failures: str) -> 
     "policy", [{}, {"asynchronous": False}, {"interval_seconds": 10 * MINUTE}, {"least_interval_seconds": 0.0}]
 )
 def test_effective_training_time_of_llama_3(policy: dict[str, object]) -> None:
-    """Published: over 90 %. Checkpoints every five to ten minutes (or the optimum), 10 minutes to be back."""
+    """Published: over 90%. Checkpoints every five to ten minutes (or the optimum), 10 minutes to be back."""
     assert 0.90 <= llama_3(**policy).fraction <= 0.97
 
 
@@ -245,7 +245,7 @@ def test_waits_for_repairs_are_those_of_an_event_simulation(gpus: int, spares: i
 
 
 def test_without_spares_every_failure_waits_for_its_repair() -> None:
-    """512 GPUs fail once in 98 hours: a day of repair after each leaves 80 %."""
+    """512 GPUs fail once in 98 hours: a day of repair after each leaves 80%."""
     default = catalog.load("failures", "default")
     given = 512, default, Checkpoint(1e12, 1e9, 55e9), catalog.load("storage", "default")
     none, usual = goodput(*given, Policy(spares=0)), goodput(*given, Policy())

@@ -43,7 +43,7 @@ def test_counts(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
 def test_against_torch(row: dict[str, str]) -> None:
-    """States to PyTorch's rounding, all that is kept to 0.06 %, with adapters to 0.7 %, peaks to 0.2 and 0.5 %.
+    """States to PyTorch's rounding, all that is kept to 0.06%, with adapters to 0.7%, peaks to 0.2 and 0.5%.
 
     Under recomputation Gemma 4 shares keys and inputs of layers, whose gradients pile up until the first of them; and
     Gemma 3n's layer holds a dozen tensors of the hidden width by the names of its variables while it runs again. What

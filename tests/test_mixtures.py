@@ -52,8 +52,8 @@ def _setup(model: Model, **options: Any) -> Setup:
 
 @pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
 def test_against_torch(row: dict[str, str]) -> None:
-    """Layers to 0.1 %, but the first to 0.6 %, which keeps the tables of cosines and sines for all; all that is kept
-    to 0.5 %."""
+    """Layers to 0.1%, but the first to 0.6%, which keeps the tables of cosines and sines for all; all that is kept
+    to 0.5%."""
     batch = int(row["micro_batch"])
     setup = _setup(
         read_config(CONFIGS[row["model"]]).model, seq=int(row["seq"]), micro_batch=batch, global_batch=batch,

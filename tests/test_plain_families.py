@@ -72,7 +72,7 @@ def test_presets(name: str, parameters: int) -> None:
 
 @pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
 def test_against_torch(row: dict[str, str]) -> None:
-    """A layer keeps what PyTorch keeps within 0.05 %, mostly to the byte; all of it within 1.2 %."""
+    """A layer keeps what PyTorch keeps within 0.05%, mostly to the byte; all of it within 1.2%."""
     batch, seq = int(row["micro_batch"]), int(row["seq"])
     targets = {"decoder_seq": int(row["dec_seq"])} if row["dec_seq"] else {}
     setup = _setup(

@@ -47,7 +47,7 @@ def test_counts(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
 def test_against_torch(row: dict[str, str]) -> None:
-    """States to PyTorch's rounding, layers to 0.03 %, all that is kept to 0.15 %."""
+    """States to PyTorch's rounding, layers to 0.03%, all that is kept to 0.15%."""
     batch = int(row["micro_batch"])
     setup = one_gpu(
         read_config(CONFIGS[row["model"]]).model, seq=int(row["seq"]), micro_batch=batch, global_batch=batch,

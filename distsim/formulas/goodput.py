@@ -147,7 +147,7 @@ def erlang_b(load: Number, servers: Number) -> Number:
     return share
 
 
-@formula(unit="nodes", source=f"{ERLANG}: the smallest number for which B is at most 1 %")
+@formula(unit="nodes", source=f"{ERLANG}: the smallest number for which B is at most 1%")
 def usual_spares(nodes_in_repair: Number) -> Number:
     """Fewest spare nodes with which at most one failure in a hundred finds none left; zero if nothing is repaired."""
     return fewest_servers(nodes_in_repair)

@@ -99,7 +99,7 @@ def owned_dollars_per_used_hour(
     return (depreciation_per_hour + standing_per_hour) / utilisation + power_per_used_hour
 
 
-@formula(unit="USD/h", source="share of the price per year, as support contracts are sold (8 to 12 % a year)")
+@formula(unit="USD/h", source="share of the price per year, as support contracts are sold (8 to 12% a year)")
 def upkeep_dollars_per_hour(price: Number, upkeep_fraction_per_year: Number) -> Number:
     """Support and spare parts per calendar hour."""
     return price * upkeep_fraction_per_year / YEAR_HOURS

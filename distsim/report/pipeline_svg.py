@@ -35,7 +35,7 @@ def draw(report: Pipeline) -> str:
     height = _TOP + _ROW * report.stages + _AXIS
     title = (
         f"{report.schedule}, {report.stages} stages, {report.micro} micro-batches: makespan "
-        f"{show_time(report.makespan)}, bubble {100 * report.bubble_fraction:.1f} %"
+        f"{show_time(report.makespan)}, bubble {100 * report.bubble_fraction:.1f}%"
     )
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + width + 24:.0f}" height="{height}" '

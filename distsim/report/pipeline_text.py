@@ -216,7 +216,7 @@ def partition(parts: Partition) -> list[Line]:
 
 def percent(fraction: float) -> str:
     """A share in per cent with one decimal; never a negative zero."""
-    return f"{abs(fraction) * 100 if abs(fraction) < 5e-4 else fraction * 100:.1f} %"
+    return f"{abs(fraction) * 100 if abs(fraction) < 5e-4 else fraction * 100:.1f}%"
 
 
 def closed_form(report: Pipeline, show: Show = show_time) -> str:

@@ -14,7 +14,7 @@ models/deepseek_v4/modeling_deepseek_v4.py, DeepseekV4HyperConnection and Deepse
 GATED_STREAM_PASSES = {"stream sum": (6.3, 15.6), "stream spread": (4.3, 12.5)}
 """The same of streams whose elements have gates, without the norm of the streams: sigmoids, what they let pass, its
 mean; counted in the same way of four streams (models/qwen4_exp/modeling_qwen4_exp.py, Qwen4ExpTextGatedResidual and
-Qwen4ExpTextDecoderLayer; of two 7 % more forward)."""
+Qwen4ExpTextDecoderLayer; of two 7% more forward)."""
 
 
 def streams_in_torch(setup: Setup) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distsim.engine.plans.goodput import Goodput
 from distsim.errors import DistsimError
 
-CAMPAIGNS = 10_000  # the outer tenths are then known to 2 % of the standard deviation
+CAMPAIGNS = 10_000  # the outer tenths are then known to 2% of the standard deviation
 MOST_FAILURES = 200_000_000  # over all campaigns: some seconds of work
 DRAWS_AT_ONCE = 1_000_000  # draws at a time
 Floats = NDArray[numpy.float64]

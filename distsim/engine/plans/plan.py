@@ -209,7 +209,7 @@ class Option:
         return one.goodput.interruptions(one.work_seconds(self.tokens))
 
     def interval(self, value: float | None) -> dict[str, float] | None:
-        """90 % of a figure that grows with the days."""
+        """90% of a figure that grows with the days."""
         if value is None:
             return None
         low, high = (value * days / self.days for days in (self.days_low, self.days_high))
