@@ -57,7 +57,7 @@ def test_the_docs_have_this_pace_and_energy(found: list[WholeRun]) -> None:
     assert f"took {campaign_pace():g} times as long" in pages["goodput"]
     for name in ("whole-runs", "goodput"):
         assert f"{low:.2f} to {high:.2f} times" in pages[name]
-    errors = {one.run.id: f"{one.energy_error:+.0%}".replace("-", "−").replace("%", " %")
+    errors = {one.run.id: f"{one.energy_error:+.0%}".replace("-", "−")
               for one in found if one.energy_error is not None}  # fmt: skip
     short, seven, thirteen = (errors[run] for run in ("olmo-7b", "olmo-2-7b", "olmo-2-13b"))
     assert f"OLMo 7B {short}, OLMo 2 7B {seven}, 13B {thirteen}" in pages["whole-runs"]
