@@ -453,6 +453,16 @@ def test_one_estimate_loads_no_numpy_and_no_rich(words: list[str]) -> None:
     assert not loaded(code) & {"numpy", "rich"}
 
 
+def test_a_small_search_loads_no_plan_and_starts_no_process() -> None:
+    command = ["search", "llama-7b", "--gpus", "8", "--pp", "1", "--cp", "1"]
+    code = f"from distsim.cli.app import run\nwith contextlib.redirect_stdout(open(os.devnull, 'w')): run({command!r})"
+    assert not loaded(code) & {"multiprocessing", "concurrent"}
+    planning = "print('distsim.engine.plans' in sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", f"import os, sys, contextlib\n{code}\n{planning}"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stderr.split()[-1] == "False"
+
+
 def test_importing_distsim_is_cheap() -> None:
     assert not loaded("import distsim") & {"pydantic", "rich", "numpy", "typer"}
 

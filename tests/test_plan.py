@@ -50,7 +50,8 @@ from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.report.plan import money_shares
 from distsim.report.plan_plot import pareto_lines
-from distsim.report.plan_words import number, owed, standing_by
+from distsim.report.plan_words import owed, standing_by
+from distsim.report.prose import number
 from distsim.report.style import Style
 from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job

@@ -256,7 +256,7 @@ def test_where_no_process_starts_the_work_is_done_here(monkeypatch: pytest.Monke
     def none(*_: Any, **__: Any) -> None:
         raise OSError("no space left on /dev/shm")
 
-    monkeypatch.setattr("distsim.engine.processes.ProcessPoolExecutor", none)
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", none)
     assert list(LocalPool(2, least=2).share(abs, [-1, -2, -3])) == [(0, 1), (1, 2), (2, 3)]
     with pytest.raises(DistsimError, match=r"do not start \(no space left"):
         list(LocalPool(2).share(abs, [-1, -2, -3]))

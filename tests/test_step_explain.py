@@ -92,7 +92,7 @@ def test_the_text_and_the_data_tell_the_same(capsys: pytest.CaptureFixture[str])
     text = "\n".join(bare(line) for line in lines(report, PLAIN))
     for one in as_data(report):
         assert one["label"].split(",")[0] in text.replace("\n", " ")
-    assert "waited_seconds = (exchange_seconds - hidden) * share_left" in text
+    assert "waited_seconds = exposed * share_left" in text
     assert run(["step", "llama-7b", "--gpus", "8", "--zero", "3", "--explain", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert {"label", "value", "unit", "source", "section"} <= set(answer["figures"][0])

@@ -75,8 +75,7 @@ def search(
     tokens: own.Tokens = None, deadline: own.Deadline = None, margin: own.Margin = "0", exclude: own.Exclude = None,
     top: own.Top = 10, all_ranks: own.AllRanks = False, diff: own.Diff = None, price: own.Price = None,
     provider: own.Provider = None, csv: own.Csv = None, all_file: own.All = None, vary: Vary = None,
-    jobs: UsualJobs = None,
-    dask: Dask = None, json: own.Json = False,
+    jobs: UsualJobs = None, dask: Dask = None, json: own.Json = False,
 ) -> None:  # fmt: skip
     """Find the best layouts for a number of GPUs: all that rules and bounds allow, evaluated as by distsim step.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from distsim.errors import DistsimError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ProcessPoolExecutor
 
 Task = TypeVar("Task")
 Made = TypeVar("Made")
@@ -34,20 +34,29 @@ class LocalPool:
         """Each task's place with what the function, of a module, makes of it, in the order in which they are done;
         fails only where workers were asked for and do not start or keep dying."""
         left = dict(enumerate(tasks))
+        if len(tasks) >= self.least:
+            yield from self._shared(function, left, len(tasks))
+        for place, task in left.items():
+            yield place, function(task)
+
+    def _shared(
+        self, function: Callable[[Task], Made], left: dict[int, Task], tasks: int
+    ) -> Iterator[tuple[int, Made]]:
+        """The same of what processes do, which is no longer ``left`` then."""
+        from concurrent.futures.process import BrokenProcessPool  # a search that shares nothing does without
+
         deaths = 0
-        while left and len(tasks) >= self.least and deaths < MOST_DEATHS:
+        while left and deaths < MOST_DEATHS:
             try:
                 yield from self._round(function, left)
             except BrokenProcessPool:
                 self.close()
                 deaths += 1
-                self._refuse(deaths == MOST_DEATHS, f"died {deaths} times", len(left), len(tasks))
+                self._refuse(deaths == MOST_DEATHS, f"died {deaths} times", len(left), tasks)
             except NoProcesses as problem:
                 self.close()
                 deaths = MOST_DEATHS
-                self._refuse(True, f"do not start ({problem})", len(left), len(tasks))
-        for place, task in left.items():
-            yield place, function(task)
+                self._refuse(True, f"do not start ({problem})", len(left), tasks)
 
     def _refuse(self, failed: bool, what: str, left: int, tasks: int) -> None:
         if failed and not self.least:
@@ -57,6 +66,8 @@ class LocalPool:
             ) from None
 
     def _round(self, function: Callable[[Task], Made], left: dict[int, Task]) -> Iterator[tuple[int, Made]]:
+        from concurrent.futures import as_completed
+
         futures = {}
         try:
             futures = self._submitted(function, left)
@@ -78,6 +89,9 @@ class LocalPool:
     def executor(self) -> ProcessPoolExecutor:
         """The processes, which start as they are needed."""
         if self._executor is None:
+            import multiprocessing
+            from concurrent.futures import ProcessPoolExecutor
+
             context = multiprocessing.get_context("spawn")
             self._executor = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_ignore_interrupts)
         return self._executor

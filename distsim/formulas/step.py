@@ -88,8 +88,8 @@ def waited_seconds(
 ) -> Number:
     """What an exchange that overlaps computation adds to a phase: its exposed part, less what the host, which goes on
     while the GPU waits, hides where it sets the pace."""
-    hidden = exchange_seconds - exposed_seconds(exchange_seconds, compute_seconds, exposed_fraction)
-    return (exchange_seconds - hidden) * share_left
+    exposed = exposed_seconds(exchange_seconds, compute_seconds, exposed_fraction)
+    return exposed * share_left
 
 
 @formula(unit="s", source="Narayanan et al. 2021, arXiv:2104.04473, section 2.2; exact for equal stages")

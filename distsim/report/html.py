@@ -30,7 +30,6 @@ from distsim.report.plan_words import (
     gpu_hours,
     interval,
     kept,
-    number,
     outside,
     owed,
     owed_whole,
@@ -42,6 +41,7 @@ from distsim.report.plan_words import (
     unsure,
     within,
 )
+from distsim.report.prose import number
 from distsim.units import DAY, KWH_PER_MWH, count, dollars, duration, least_to_most, rounded
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"

@@ -28,7 +28,6 @@ from distsim.report.plan_words import (
     gpu_hours,
     interval,
     kept,
-    number,
     outside,
     owed,
     owed_whole,
@@ -42,7 +41,7 @@ from distsim.report.plan_words import (
     unbeaten,
     unsure,
 )
-from distsim.report.prose import folded
+from distsim.report.prose import folded, number
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, columns
 from distsim.units import DAY, KWH_PER_MWH, count, dollars, duration, least_to_most, rounded
 

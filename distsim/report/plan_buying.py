@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from distsim.engine.plans.ownership import Ownership
 from distsim.engine.plans.plan import Option, whole_units
 from distsim.engine.plans.planner import Plan
-from distsim.report.plan_words import days, number
+from distsim.report.plan_words import days
+from distsim.report.prose import number
 from distsim.report.style import Style, columns
 from distsim.specs.dates import dated
 from distsim.specs.facility import Facility

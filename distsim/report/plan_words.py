@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import NamedTuple
 
 from distsim import catalog
@@ -16,6 +15,7 @@ from distsim.engine.plans.layouts import ALIKE
 from distsim.engine.plans.on_time import EVEN, SURE
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.planner import Plan
+from distsim.report.prose import number
 from distsim.specs.dates import dated
 from distsim.units import (
     DAY,
@@ -29,18 +29,8 @@ from distsim.units import (
     duration,
 )
 
-FEW = 9.95
-"""What has two digits before the point when it is rounded."""
 BEYOND = "✗"
 """Marks an option that is beyond the limits; ``x`` where that cannot be shown."""
-
-
-def number(amount: float, digits: int = 1) -> str:
-    """A number for a column: so many digits after the point, but two at least in all, and never an exponent."""
-    size = abs(amount)
-    if size >= FEW or amount == 0:
-        return f"{amount:,.{digits}f}"
-    return f"{amount:.{max(digits, 1)}f}" if size >= 1 else f"{Decimal(f'{amount:.2g}'):f}"
 
 
 def days(length: float) -> str:

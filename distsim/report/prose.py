@@ -1,11 +1,24 @@
-"""Sentences folded to the terminal; paint does not count as width, and what is piped stays on its line."""
+"""Sentences folded to the terminal, with their words and numbers; paint counts as no width, and what is piped stays on
+its line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 
 from distsim.report import terminal
 from distsim.report.style import bare
+
+FEW = 9.95
+"""What has two digits before the point when it is rounded."""
+
+
+def number(amount: float, digits: int = 1) -> str:
+    """A number for a column: so many digits after the point, but two at least in all, and never an exponent."""
+    size = abs(amount)
+    if size >= FEW or amount == 0:
+        return f"{amount:,.{digits}f}"
+    return f"{amount:.{max(digits, 1)}f}" if size >= 1 else f"{Decimal(f'{amount:.2g}'):f}"
 
 
 def either(words: Sequence[str]) -> str:

@@ -9,8 +9,8 @@ from distsim.engine.layouts.recomputed import selective_word
 from distsim.engine.layouts.report import Choice, SearchReport
 from distsim.report import terminal
 from distsim.report.memory import number
-from distsim.report.plan_words import number as amount
 from distsim.report.prose import folded
+from distsim.report.prose import number as amount
 from distsim.report.step import HOST_SHARE, percent
 from distsim.report.style import VERMILLION, Style, bare, columns
 from distsim.units import DAY, duration

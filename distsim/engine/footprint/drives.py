@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, product, where
+from distsim.arrays import Number, maximum, nothing, product, where
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.host_share import passes_host_buffer
 from distsim.engine.jobs.offloading import in_fp32
@@ -33,8 +33,9 @@ def away(setup: Setup, moved: Mapping[str, Number], elements: Number, trained: N
     if summed:
         layout, narrow = setup.layout, setup.precision.parameter_bytes
         whole = where(layout.zero < 3, 1, 0)
-        host = host + figures.use("16-bit parameters in host memory", forms.narrow_copy_bytes, trained=trained,
-                                  bytes_each=whole * narrow)  # fmt: skip
+        if not nothing(whole):
+            host = host + figures.use("updated parameters in host memory", forms.narrow_copy_bytes, trained=trained,
+                                      bytes_each=whole * narrow)  # fmt: skip
         host = host - product(whole * (layout.micro_batches == 1), moved["gradients"])  # nothing to add up
     if "optimizer" in setup.drives:
         gradients = figures.use("fp32 gradients on drives", forms.wide_gradient_bytes, trained=trained)

@@ -17,9 +17,10 @@ COMPOSED_SOFTMAX = (33.0, 47.0)
 COMPOSED_SOFTMAX_KERNELS = (4, 5)
 """Launches beyond that of a fused softmax, forward and backward."""
 COMPOSED_WIDE = (17.0, 29.0)
-"""The same of scores that are in fp32 already: no casts, and a fused softmax would move 8 and 12."""
+"""Bytes per score that it moves beyond a fused one where scores are in fp32 already: without casts 25 and 41, for 8 and
+12."""
 COMPOSED_WIDE_KERNELS = (2, 3)
-"""Launches beyond that of a fused softmax, forward and backward, of scores in fp32."""
+"""Launches beyond that of a fused softmax where scores are in fp32."""
 SPILLED_SOFTMAX = (20.0, 20.0)
 """Bytes per score, forward and backward, of a softmax whose warps hold a row that does not fit their registers, as its
 arrays in fp32 lie in memory then. Forward: scores loaded (4), read for the maximum (4), for exponentials and their sum
