@@ -96,7 +96,7 @@ class Scope:
             sizes = sorted({gpus for _, gpus in tried})
             reasons = ["no layout fits so few"] if larger else []
             if sizes[-1] > max(gpus for _, gpus in fitted):
-                reasons.append("more cost less")
+                reasons.append("that costs less")
             told.append(_sizes_words(sizes, self.request.wish.dollars is not None, reasons))
         elif larger:
             whose = ", ".join(larger) if len(larger) <= NAMED else f"{len(larger)} clusters"
