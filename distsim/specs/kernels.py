@@ -231,6 +231,9 @@ class Kernels(ActivationKernels, ExpertKernels, RingKernels, RecomputeKernels, O
     quantised_inputs: Literal["shared", "own", "spared"] = "shared"
     """Of a tensor that several products in 8 or 4 bits read one quantised copy is kept, or one by each module (``own``:
     Transformer Engine); ``spared``: none by those that are told to keep it in 16 bits (layers/own_inputs.py)."""
+    quantised_by: tuple[Literal["norm", "activation"], ...] = ()
+    """What writes in 8 or 4 bits what the product behind it reads, and the gradient that the one ahead of it reads,
+    where others pass over these once more (Transformer Engine's norms, its fused operations)."""
     launches: Literal["ahead", "blocking"] = "ahead"
     """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""
     graphs: Literal["none", "modules", "iteration"] = "none"

@@ -38,6 +38,8 @@ class Recipe(Spec):
     and chip."""
     again: tuple[str, ...] | None = None
     """Operations, or kinds of them, that its runs compute again; only replays of rows that do not say use it."""
+    cp_mode: str = ""
+    """How its context parallel ranks exchange (``Job.cp_mode``); only replays of rows that do not say use it."""
 
     def released(self, year: float) -> bool:
         """Whether software of a year, with its months as a fraction, has them."""

@@ -264,7 +264,7 @@ def _passes_beside(setup: Setup, chip: Chip, operation: Operation, narrow: bool)
         m, n, k, batch = operation.shape
         readers = matrices(setup, operation) if setup.precision.cast_kernels else 1  # each module casts its own
         casts = trained_casts if makes_weight_gradient(setup, operation, narrow) else frozen_casts
-        before, after = casts(setup, (m * k * batch * readers, m * n * batch, n * k * batch))
+        before, after = casts(setup, operation, (m * k * batch * readers, m * n * batch, n * k * batch))
         return stream_seconds(first + before, chip.bandwidth), stream_seconds(second + after, chip.bandwidth)
     first, second = first + bias_bytes(setup, operation), second + bias_gradient_bytes(setup, operation)
     second = second + copied_gradient_bytes(setup, operation)

@@ -30,10 +30,12 @@ from distsim.interop.runs.attention import (
     narrow_attention,
     reads_chosen_keys,
 )
+from distsim.interop.runs.context import context_mode
 from distsim.interop.runs.told_software import layers_from
 from distsim.interop.runs.torch_releases import TORCH, in_container, names_torch, torch_released
 from distsim.specs.framework import Framework
 from distsim.specs.loss import Loss
+from distsim.specs.rules import trades_heads
 
 COMPOSED = {
     "davinci": (
@@ -59,6 +61,20 @@ def recomputing_as_recipes(run: Run, setup: Setup) -> Setup:
         return setup
     kernels = with_kernels(setup.kernels, {"selective": names}, f"framework {setup.framework.name}, recipes")
     return replace(setup, kernels=kernels, recompute="selective", layout=setup.layout.with_(selective=1))
+
+
+def exchanging_as_recipes(run: Run, setup: Setup) -> Setup:
+    """The setup whose context parallel ranks exchange as the framework's own recipe has them, where the row does not
+    say and its heads can be divided so."""
+    layout, named = setup.layout, recipes_of(setup.framework, setup.model, setup.accelerator, setup.precision.name)
+    mode = next((one.cp_mode for one in reversed(named) if one.cp_mode), layout.cp_mode)
+    if mode == layout.cp_mode or layout.cp == 1 or context_mode(run):
+        return setup
+    return (
+        replace(setup, layout=layout.with_(cp_mode=mode))
+        if trades_heads(setup.model, mode, layout.tp, layout.cp)
+        else setup
+    )
 
 
 def _fuses_backward(run: Run, setup: Setup) -> bool | None:

@@ -17,7 +17,7 @@ from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.contradictions import too_large
 from distsim.engine.runs.degrees import first_that_fits, open_degrees
 from distsim.engine.runs.evaluation import evaluating
-from distsim.engine.runs.kernels import recomputing_as_recipes, with_kernels_of
+from distsim.engine.runs.kernels import exchanging_as_recipes, recomputing_as_recipes, with_kernels_of
 from distsim.engine.runs.layout import (
     batches_to_try,
     capacity_options,
@@ -65,8 +65,8 @@ from distsim.specs.layout import SHARDS_ALL
 from distsim.specs.model import Model
 
 TOLD_OF_SETUP: tuple[Callable[[Run, Setup], Setup], ...] = (
-    of_other_size, with_kernels_of, trained_whole, with_states, checkpointed, recomputing_as_recipes, unpacked_then,
-    partly_offloaded, to_drives, compressed,
+    of_other_size, exchanging_as_recipes, with_kernels_of, trained_whole, with_states, checkpointed,
+    recomputing_as_recipes, unpacked_then, partly_offloaded, to_drives, compressed,
 )  # fmt: skip
 """What a row tells of a setup that no option of a job holds, in this order: each builds on those before it."""
 
