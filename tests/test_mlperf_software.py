@@ -10,6 +10,7 @@ from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
+from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.memory import memory_of
@@ -55,6 +56,43 @@ def test_fine_tuning_keeps_what_activations_read_in_8_bits_since_v5_1() -> None:
     moved = [moved_bytes(one, next(op for op in ops if op.role == "activation"))
              for one, ops in zip((before, after), blocks, strict=True)]  # fmt: skip
     assert [new - old for old, new in zip(*moved, strict=True)] == [3 * elements] * 2  # one read, one written, each way
+
+
+def test_fine_tuning_trades_heads_and_attends_in_8_bits_since_v5_0() -> None:
+    cells = {**TUNED, "n_gpus": "64", "cp": "8"}
+    found = {year: replayed(cells, year=year) for year in ("2025.2", "2025.4", "2025.67")}
+    said = {year: (one.layout.cp_mode, one.kernels.attention_format, one.kernels.graphs) for year, one in found.items()}
+    assert said == {"2025.2": ("ring", "wide", "none"), "2025.4": ("all_to_all", "fp8", "modules"),
+                    "2025.67": ("all_to_all", "fp8", "iteration")}  # fmt: skip
+    assert replayed(cells, year="2025.67", cp_mode="p2p").layout.cp_mode == "ring"
+    assert replayed(cells, year="2025.67", cp="16").layout.cp_mode == "ring"  # eight heads of keys
+    mixture = {**DENSE, "model": "gpt-oss-20b", "cp": "2", "precision": "fp8-mx", "year": "2026"}
+    assert replayed(mixture).layout.cp_mode == "all_to_all"
+
+
+def test_norms_and_activations_write_what_products_read() -> None:
+    """A tensor is not written and read again in 16 bits; adapters read the attention's input in them."""
+    tuned = replayed(TUNED, year="2025.67")
+    plain = replace(tuned, kernels=tuned.kernels.model_copy(update={"quantised_by": ()}))
+    trained = {spared: replace(replayed(LARGE, precision="fp8"), kernels=one.kernels)
+               for spared, one in ((True, tuned), (False, plain))}  # fmt: skip
+    assert _spared(plain, tuned) == {"mlp.up": (4 * 8192, 4 * 2 * 28672), "mlp.down": (4 * 28672, 0)}
+    hidden, inner = 16384, 53248 // 4  # a tensor parallel rank's
+    assert _spared(trained[False], trained[True]) == {
+        "attention.qkv": (4 * hidden, 0), "mlp.up": (4 * hidden, 4 * 2 * inner), "mlp.down": (4 * inner, 0)
+    }  # fmt: skip
+
+
+def _spared(before: Setup, after: Setup) -> dict[str, tuple[int, int]]:
+    """Bytes a token by which one setup's products move less beside their operands than the other's, each way."""
+    found = {}
+    for row in build_stages(before)[0].layers[0][0].operations:
+        if row.kind == "matmul":
+            sums = [operation_sums(one, Chip(one), row) for one in (before, after)]
+            tokens = before.layout.seq / before.layout.cp
+            less = [(old.memory - new.memory) * Chip(before).bandwidth / tokens for old, new in zip(*sums, strict=True)]
+            found[row.name] = (round(less[0]), round(less[1]))
+    return {name: less for name, less in found.items() if less != (0, 0)}
 
 
 def test_chunks_of_two_layers_where_the_ends_count_as_layers() -> None:

@@ -40,6 +40,8 @@ class Framework(Sourced):
     timed_like: str = ""
     """The framework preset whose measured runs stand for this one as long as nobody has fitted its own; blank: none.
     Shipped presets name themselves or a relative, so that a copy under another name is timed like its original."""
+    compiled_like: str = ""
+    """The framework preset whose runs stand for this one's where torch.compile runs; blank: its own do."""
     prior: Timing = Timing()
     """Where fitting starts from, of the numbers in which this software has a property that others lack."""
     only_on: str = ""

@@ -86,7 +86,7 @@ class Correction(NamedTuple):
 def correction_of(setup: Setup, published: Publication = UNPUBLISHED) -> Correction:
     """What measured runs say of a job, or of the measured run that it is. Software is that of the run's year, in the
     state that similar runs were in; or the newest measured on the chip, in its plain state."""
-    kin = kin_of(setup.framework)
+    kin = kin_of(setup.framework, setup.compiled)
     source, known = own_source(kin, published.source), evidence(kin)
     if source != OWN and not (published.company or published.strange):
         said = _said(setup, others(kin), published, source)
@@ -98,7 +98,7 @@ def correction_of(setup: Setup, published: Publication = UNPUBLISHED) -> Correct
 def peak_correction_of(setup: Setup, published: Publication = UNPUBLISHED) -> Correction:
     """What runs of the same source say of a job's peak of memory: the logarithm of what it takes over what is
     predicted. Nothing is fitted to peaks, and other people's say nothing."""
-    nothing, kin = Correction(0.0, 0.0), kin_of(setup.framework)
+    nothing, kin = Correction(0.0, 0.0), kin_of(setup.framework, setup.compiled)
     if published.strange:
         return nothing
     source, known = own_source(kin, published.source), peaks(kin)
@@ -108,7 +108,7 @@ def peak_correction_of(setup: Setup, published: Publication = UNPUBLISHED) -> Co
 def nearest_of(setup: Setup, correction: Correction) -> Correction:
     """The correction of a job with the nearest of all measured runs: those of sources that nothing is fitted to as
     well, which correct no job."""
-    known = others(kin_of(setup.framework))
+    known = others(kin_of(setup.framework, setup.compiled))
     if correction.familiar or not known:
         return correction
     here = likeness_of(setup, newest_year(known, setup.accelerator.name)).compared()

@@ -80,7 +80,7 @@ def _beside(folder: str, kin: Kin) -> tuple[Evidence, ...]:
 def unlike_own(setup: Setup) -> str:
     """A note on options that no run of the user's had as the job has them, with what most of them had; nothing where
     there are none."""
-    kin = kin_of(setup.framework)
+    kin = kin_of(setup.framework, setup.compiled)
     if not own_sources(kin):
         return ""
     rows = [row[_NAMES:] for row in _rows(kin) if row[_SOURCE].startswith(OWN)]
@@ -111,7 +111,7 @@ def own_beside(setup: Setup) -> bool:
     return any(
         known.likeness.names[-1] == OWN and known.likeness.names[:2] == here.names[:2]
         and abs(known.likeness.numbers[place] - here.numbers[place]) <= far
-        for known in evidence(kin_of(setup.framework))
+        for known in evidence(kin_of(setup.framework, setup.compiled))
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from distsim.engine.jobs.resolve import Setup
 
 def unfitted(setup: Setup) -> list[str]:
     """A note on a framework of the user's own under whose name nothing was fitted: what it is timed like."""
-    name, kin = setup.framework.name, kin_of(setup.framework)
+    name, kin = setup.framework.name, kin_of(setup.framework, setup.compiled)
     shipped = catalog.shipped_folder() / "frameworks" / f"{name}.toml"
     if shipped.is_file() or has_own(kin):
         return []

@@ -36,7 +36,7 @@ def peaks_of(replays: Iterable[Replay], own: frozenset[str] = frozenset()) -> li
         whose = OWN + one.run.source if one.run.source in own else one.run.source
         place = likeness_of(one.setup, run_year(one.run), whose)
         ratio = one.predicted_peak / one.measured_peak
-        found.append(Peak(one.run.id, kin_of(one.setup.framework).name, place, math.log(ratio)))
+        found.append(Peak(one.run.id, kin_of(one.setup.framework, one.setup.compiled).name, place, math.log(ratio)))
     return found
 
 

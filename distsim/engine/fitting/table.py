@@ -69,7 +69,7 @@ class Example:
 
 def example_of(setup: Setup, seconds: float, id: str, source: str, year: float) -> Example:
     """A run's setup as numbers to fit to."""
-    kin = kin_of(setup.framework)
+    kin = kin_of(setup.framework, setup.compiled)
     return Example(
         id, source, kin, setup.accelerator.generation, measured_as(setup.accelerator, setup.precision), seconds,
         stage_numbers(work_of(setup)),

@@ -8,8 +8,11 @@ from distsim.specs.framework import Framework
 from distsim.specs.timing import NAMES, Kin
 
 
-def kin_of(framework: Framework) -> Kin:
-    """By its own preset, and that of the framework that it is timed like, and so on."""
+def kin_of(framework: Framework, compiled: bool = False) -> Kin:
+    """By its own preset, and that of the framework that it is timed like, and so on; compiled, by that of the framework
+    which its preset says that it is then."""
+    if compiled and framework.compiled_like:
+        return kin_of(catalog.load("frameworks", framework.compiled_like))
     mine, seen = _stated(framework), [framework.name]
     prior, theirs, like = dict(mine), dict[str, float](), framework
     while like.timed_like and like.timed_like != like.name:

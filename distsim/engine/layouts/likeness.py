@@ -32,7 +32,7 @@ def corrections(group: Group) -> Array | None:
     """Factors on step times along all axes, but that of recomputation has three entries (``recomputation`` says which
     one holds); None where no run of the framework was measured."""
     setup = group.setup
-    kin = kin_of(setup.framework)
+    kin = kin_of(setup.framework, setup.compiled)
     known = evidence(kin)
     if not known:
         return None

@@ -24,6 +24,12 @@ def hand_written(run: Run, framework: Framework) -> bool:
     return framework.modules == "huggingface" and own
 
 
+def written_usual() -> dict[str, Any]:
+    """What runs of such networks usually set."""
+    written: Framework = catalog.load("frameworks", BY_HAND)
+    return written.usual
+
+
 def written_kernels(setup: Setup, year: float) -> dict[str, Any]:
     """Kernels of networks written for plain torch in the place of those that a wrapper's profile is given."""
     assert setup.framework.modules is not None

@@ -33,9 +33,9 @@ from distsim.interop.runs.attention import (
 from distsim.interop.runs.context import context_mode
 from distsim.interop.runs.told_software import layers_from
 from distsim.interop.runs.torch_releases import TORCH, in_container, names_torch, torch_released
+from distsim.specs.context_modes import whole_kv_heads
 from distsim.specs.framework import Framework
 from distsim.specs.loss import Loss
-from distsim.specs.rules import trades_heads
 
 COMPOSED = {
     "davinci": (
@@ -65,16 +65,13 @@ def recomputing_as_recipes(run: Run, setup: Setup) -> Setup:
 
 def exchanging_as_recipes(run: Run, setup: Setup) -> Setup:
     """The setup whose context parallel ranks exchange as the framework's own recipe has them, where the row does not
-    say and its heads can be divided so."""
-    layout, named = setup.layout, recipes_of(setup.framework, setup.model, setup.accelerator, setup.precision.name)
+    say and their number divides the heads of keys."""
+    layout, model = setup.layout, setup.model
+    named = recipes_of(setup.framework, model, setup.accelerator, setup.precision.name)
     mode = next((one.cp_mode for one in reversed(named) if one.cp_mode), layout.cp_mode)
-    if mode == layout.cp_mode or layout.cp == 1 or context_mode(run):
+    if mode == layout.cp_mode or layout.cp == 1 or context_mode(run) or not whole_kv_heads(model, layout.tp, layout.cp):
         return setup
-    return (
-        replace(setup, layout=layout.with_(cp_mode=mode))
-        if trades_heads(setup.model, mode, layout.tp, layout.cp)
-        else setup
-    )
+    return replace(setup, layout=layout.with_(cp_mode=mode))
 
 
 def _fuses_backward(run: Run, setup: Setup) -> bool | None:

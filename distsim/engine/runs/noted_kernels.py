@@ -11,6 +11,7 @@ from distsim.interop.runs import (
     Run,
     expert_kernels,
     expert_routing,
+    loss_notes,
     mixer_notes,
     overlap_notes,
     precision_notes,
@@ -100,7 +101,9 @@ def told_of_software(run: Run, setup: Setup, experts: str) -> dict[str, Any]:
         return {}
     found = told_kernels(run, TOLD_OF_TORCH)
     found |= told_kernels(run, TOLD_OF_MODULES if experts == "modules" else TOLD_OF_EXPERTS)
-    return found if setup.compiled else found | told_kernels(run, TOLD_OF_PLAIN_TORCH)
+    if setup.compiled or setup.kernels.compiler != "none":
+        return found | loss_notes.uncompiled_loss(run)
+    return found | told_kernels(run, TOLD_OF_PLAIN_TORCH)
 
 
 def _graphs_at_scale(setup: Setup) -> str | None:

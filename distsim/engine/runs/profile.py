@@ -11,6 +11,7 @@ from distsim.engine.jobs.dp_overlap import APART, GATHERS_APART
 from distsim.engine.jobs.lacking import only_software, own_software
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.adapters import held_narrow, summed_in_products
+from distsim.engine.runs.hand_written import hand_written, written_usual
 from distsim.engine.runs.hooks import adapters_wrapped, hooks_of
 from distsim.engine.runs.precision import assumed_precision
 from distsim.engine.runs.software import preset_of, told_software
@@ -176,9 +177,12 @@ def assumed_profile(run: Run) -> str:
 
 
 def usual_of(run: Run, framework: Framework, causal: bool) -> dict[str, Any]:
-    """What the framework's runs usually set. That decoders train without dropout says nothing of the encoders of other
-    software that its profile stands for: they have their own."""
+    """What the framework's runs usually set; of somebody's own network, whether it drops anything, whoever wraps it.
+    That decoders train without dropout says nothing of the encoders of other software that its profile stands for: they
+    have their own."""
     usual = dict(framework.usual)
+    if hand_written(run, framework):
+        usual |= {name: value for name, value in written_usual().items() if name == "dropout"}
     if (not causal and assumed_profile(run)) or dropout_notes.drops_some(run):
         usual.pop("dropout", None)
     return {**usual, "dropout": False} if dropout_notes.drops_nothing(run) else usual

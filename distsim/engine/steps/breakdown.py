@@ -32,7 +32,7 @@ def timing_on(kin: Kin, architecture: str) -> Timing:
 
 def timing_of(setup: Setup) -> Timing:
     """The numbers that hold for a setup's framework on its accelerator: nothing hides where all share one queue."""
-    timing = timing_on(kin_of(setup.framework), setup.accelerator.generation)
+    timing = timing_on(kin_of(setup.framework, setup.compiled), setup.accelerator.generation)
     return timing.model_copy(update={EXPOSED: 1.0}) if one_queue(setup) else timing
 
 

@@ -98,7 +98,7 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     that have no others with a setting of theirs, and with runs of unknown sources; the narrowest interval is given. So
     is the narrower one for a run of a source that others stand in, but none that numbers are fitted to."""
     setup = work.setup
-    architecture, kin = setup.accelerator.generation, kin_of(setup.framework)
+    architecture, kin = setup.accelerator.generation, kin_of(setup.framework, setup.compiled)
     busy = products_of(stage_numbers(work), setup.layout.micro_batches) / seconds
     pace = pace_name(float(busy))
     beside = not correction.own or own_beside(setup)

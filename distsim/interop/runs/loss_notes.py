@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
@@ -88,6 +89,24 @@ def chunk_tokens(run: Run) -> int:
     """How many tokens the notes say that a chunk of the loss has; 0 where they do not."""
     found = hit(_CHUNK_TOKENS, run.notes)
     return int((found[1] or found[2]).replace(",", "")) if found else 0
+
+
+_UNCOMPILED = re.compile(
+    affirmed(
+        r"(?:loss|cross[- ]entropy)(?: that)?(?: is)? (?:not compiled|left eager|outside (?:of )?(?:the compiled model|"
+        r"torch\.?compile))"
+    ),
+    re.IGNORECASE,
+)
+_WIDENED = re.compile(affirmed(r"logits\.float\(\)|(?:fp32|widened) logits"), re.IGNORECASE)
+
+
+def uncompiled_loss(run: Run) -> dict[str, Any]:
+    """The kernels of a loss that stands outside of the model that torch.compile was given, as notes tell; of fp32
+    copies of the logits where they tell of these, too."""
+    if not hit(_UNCOMPILED, run.notes):
+        return {}
+    return {"loss": "eager", "loss_kernel": None, "loss_upcast": bool(hit(_WIDENED, run.notes))}
 
 
 _LOSS_ALONE = re.compile(affirmed("keeps the loss alone"), re.IGNORECASE)
