@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from shell import piped
 
+import distsim
 from distsim import catalog
 from distsim.engine.calibrated import check
 from distsim.engine.jobs.kin import kin_of
@@ -75,3 +76,12 @@ def test_shipped_numbers_are_within_their_bounds_together() -> None:
                 combined(tables, kin, chip)
             except DistsimError as error:
                 pytest.fail(f"{kin.name} on {chip}: {error}")
+
+
+def test_a_script_that_a_compiler_fuses_is_one_thing_under_both_names() -> None:
+    plain, other = (catalog.load("frameworks", name) for name in ("plain-torch", "torch-compile"))
+    assert kin_of(plain, compiled=True) == kin_of(other) != kin_of(plain)
+    assert kin_of(other, compiled=True) == kin_of(other)
+    job = {"model": "llama-3.2-1b", "gpu": "h100-sxm"}
+    timed = [distsim.step(**job, framework="plain-torch", compile=True), distsim.step(**job, framework="torch-compile")]
+    assert timed[0].timing == timed[1].timing

@@ -20,8 +20,12 @@ BY_HAND = "plain-torch"
 def hand_written(run: Run, framework: Framework) -> bool:
     """Whether somebody's own network stands where a wrapper's profile has transformers' modules: one
     that notes call written by hand, or that only cells describe and nothing calls theirs."""
-    own = writes_network(run) or (only_described(run) and not names_transformers(run))
-    return framework.modules == "huggingface" and own
+    return framework.modules == "huggingface" and own_network(run)
+
+
+def own_network(run: Run) -> bool:
+    """Whether a network is called written by hand, or only cells describe it and nothing calls it transformers'."""
+    return writes_network(run) or (only_described(run) and not names_transformers(run))
 
 
 def written_usual() -> dict[str, Any]:

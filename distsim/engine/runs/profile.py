@@ -11,8 +11,8 @@ from distsim.engine.jobs.dp_overlap import APART, GATHERS_APART
 from distsim.engine.jobs.lacking import only_software, own_software
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.adapters import held_narrow, summed_in_products
-from distsim.engine.runs.hand_written import hand_written, written_usual
-from distsim.engine.runs.hooks import adapters_wrapped, hooks_of
+from distsim.engine.runs.hand_written import hand_written, own_network, written_usual
+from distsim.engine.runs.hooks import TORCHS, adapters_wrapped, hooks_of
 from distsim.engine.runs.precision import assumed_precision
 from distsim.engine.runs.software import preset_of, told_software
 from distsim.engine.runs.years import dated_traffic, recipe_year, run_year
@@ -181,7 +181,7 @@ def usual_of(run: Run, framework: Framework, causal: bool) -> dict[str, Any]:
     That decoders train without dropout says nothing of the encoders of other software that its profile stands for: they
     have their own."""
     usual = dict(framework.usual)
-    if hand_written(run, framework):
+    if hand_written(run, framework) or (framework.name == TORCHS and own_network(run)):
         usual |= {name: value for name, value in written_usual().items() if name == "dropout"}
     if (not causal and assumed_profile(run)) or dropout_notes.drops_some(run):
         usual.pop("dropout", None)

@@ -98,7 +98,7 @@ _UNCOMPILED = re.compile(
     ),
     re.IGNORECASE,
 )
-_WIDENED = re.compile(affirmed(r"logits\.float\(\)|(?:fp32|widened) logits"), re.IGNORECASE)
+_WIDENED = re.compile(r"logits\.float\(\)|\bfp32 logits\b", re.IGNORECASE)
 
 
 def uncompiled_loss(run: Run) -> dict[str, Any]:
