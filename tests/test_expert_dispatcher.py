@@ -1,19 +1,35 @@
 """How tokens are sent to experts, as a job asks for it: each to all of its experts, or once to each node."""
 
+import csv
+import functools
 import math
+import statistics
+from pathlib import Path
 
 import pytest
 
 import distsim
 from distsim.engine.advice.faster import advise
+from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
+from distsim.engine.exchanges.flows import Flow
+from distsim.engine.exchanges.sent_once import dispatchers
+from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.networks.network import Network
 from distsim.engine.step import seconds_of, step_of
 from distsim.engine.traffic import comm_of
 from distsim.errors import DistsimError
+from distsim.formulas.traffic import chunk_by_chunk_seconds
 from distsim.specs.job import Job
 
 EXPERTS = {"model": "qwen3-30b-a3b", "gpu": "h100-sxm", "gpus": 32, "ep": 32, "zero": 1, "seq": 4096,
            "global_batch": 256}  # fmt: skip
+
+HIDDEN, WIDTHS = 7168, {"bf16": 2.0, "fp8": 1 + 4 / 128}
+"""Bytes of an element, in eight bits with a scale of four bytes for 128."""
+with (Path(__file__).parent / "oracles" / "expert_exchanges.csv").open(encoding="utf-8") as file:
+    MEASURED = list(csv.DictReader(file))
 
 
 def setup(**more: object) -> Setup:
@@ -115,3 +131,91 @@ def test_deepseek_v3_as_it_was_trained() -> None:
         expert_dispatcher="deepep",
     )  # fmt: skip
     assert step_of(resolve(job)).seconds == pytest.approx(measured, rel=0.12)
+
+
+@functools.cache
+def sent_to_experts(cluster: str, ranks: int) -> tuple[Flow, Network]:
+    """DeepEP's exchange over so many ranks, whatever the width of its rows."""
+    resolved = resolve(Job(model="kimi-k2", cluster=cluster, gpus=ranks, ep=ranks, seq=4096, global_batch=ranks, zero=1,
+                           framework="megatron-core", expert_dispatcher="deepep"))  # fmt: skip
+    network = network_of(resolved)
+    flows = stage_flows(resolved, exchange_of(resolved), network, build_stages(resolved)[0])
+    return next(flow for flow in flows if flow.purpose == "expert dispatch"), network
+
+
+def over_measured(row: dict[str, str]) -> float:
+    """Predicted over measured time of kernels alone. As their own tests count, a token's own node is one of its nodes.
+    Chunks of dispatch and combine are those that a library comes with; blank: the best found by trying, or none."""
+    rows = int(row["tokens"]) * float(row["nodes"])
+    flow, network = sent_to_experts(row["cluster"], int(row["ranks"]))
+    nodes = flow.span.placed(network).nodes
+
+    def seconds(width: float, chunk: str) -> float:
+        size = rows * HIDDEN * width
+        copies = flow.floors[0].arguments["size_bytes"] * size / flow.bytes_logical
+        inside = flow.floors[0]._replace(arguments={**flow.floors[0].arguments, "size_bytes": copies})
+        told = float(price_of(flow._replace(bytes_logical=size, floors=(inside,)), network).seconds)
+        if not chunk:
+            return told
+        away = rows * (nodes - 1) / nodes
+        return max(
+            told, chunk_by_chunk_seconds(away, float(chunk), dispatchers()["deepep"]["channels"], 2 * network.hop)
+        )
+
+    width, (there, back) = WIDTHS[row["dtype"]], row["chunks"].split("/") if row["chunks"] else ("", "")
+    told = seconds(width, there) + (seconds(WIDTHS["bf16"], back) if row["kernel"] == "both" else 0.0)
+    return told / (float(row["us"]) / 1e6 if row["us"] else rows * HIDDEN * width / float(row["gb_s"]) / 1e9)
+
+
+def test_kernels_that_send_tokens_once_take_what_was_measured() -> None:
+    """Of five publishers. Where nothing waits for a signal, links between nodes, on H800 those of a node, say the
+    time; on EFA through proxies of the CPU a tenth is missing, and more by UCCL on two nodes and on p5."""
+    found: dict[str, list[float]] = {}
+    for row in MEASURED:
+        library = row["library"].removesuffix(" NVSHMEM")
+        proxies = (
+            library in ("DeepEP", "UCCL") and sent_to_experts(row["cluster"], int(row["ranks"]))[1].ordered is False
+        )
+        found.setdefault(library if proxies else "paced by links", []).append(over_measured(row))
+    paced, deepep, uccl = found["paced by links"], found["DeepEP"], found["UCCL"]
+    assert len(paced) == 33 and statistics.median(paced) == pytest.approx(1.0, abs=0.01)
+    assert all(0.78 < one < 1.16 for one in paced)
+    assert all(0.7 < one < 1.02 for one in deepep) and statistics.median(deepep) == pytest.approx(0.89, abs=0.01)
+    assert max(uccl) < 1.1 and statistics.median(uccl) == pytest.approx(0.76, abs=0.01)
+
+
+@pytest.mark.parametrize(("library", "least", "most"), [("DeepEP NVSHMEM", 0.88, 0.93), ("UCCL", 0.99, 1.02)])
+def test_chunks_wait_for_each_other_on_a_network_without_order(library: str, least: float, most: float) -> None:
+    """Four nodes of B200, each library's own chunks: eight tokens, or 32 on the way there and eight on the way back.
+    Links alone would say 0.5 to 0.8."""
+    for row in MEASURED:
+        if row["library"] == library and row["chunks"] and row["ranks"] == "32":
+            assert least < over_measured(row) < most
+            assert over_measured({**row, "chunks": ""}) < 0.85
+
+
+def test_chunks_are_in_the_mean_those_of_dispatch_and_combine() -> None:
+    most, rows = zip(*dispatchers()["deepep"]["chunk_rows"], strict=True)
+    assert most == (16, 64, 160) and list(rows) == [
+        statistics.harmonic_mean(pair) for pair in ((20, 12), (8, 8), (12, 8))
+    ]
+
+
+def test_experts_over_efa_take_longer_and_searches_know() -> None:
+    """Small rows on four nodes of p5: 2,048 tokens a rank, of which 3.6 copies leave for three of four nodes."""
+    job = {
+        **EXPERTS,
+        "gpu": None,
+        "framework": "megatron-core",
+        "expert_dispatcher": "deepep",
+        "tp": 2,
+        "micro_batch": 1,
+    }
+    efa, band = ({**job, "cluster": name} for name in ("p5.48xlarge", "dgx-h100"))
+    rows = {row["purpose"]: row for row in distsim.comm(**efa).to_dict()["collectives"]}
+    sent = rows["expert dispatch"]
+    away = 2048 * 4 * (1 - math.comb(96, 8) / math.comb(128, 8)) * 3 / 4
+    assert sent["seconds"] / sent["calls"] == pytest.approx(away / 8 / 10 * 50e-6, rel=1e-6)
+    assert distsim.step(**efa).seconds > 1.05 * distsim.step(**band).seconds
+    for one in distsim.search(**{**efa, "ep": [16, 32], "pp": 1, "cp": 1}, top=50).best:
+        assert one.found.seconds == pytest.approx(one.report.seconds, rel=1e-9)

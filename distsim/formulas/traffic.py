@@ -158,6 +158,12 @@ def _missed(held: Number, experts: Number, choices: int) -> Number:
     return found
 
 
+@formula(unit="s", source="Oh and Singh 2026 (arXiv:2605.00686): a signal's fence waits for the transfer before it")
+def chunk_by_chunk_seconds(rows: Number, chunk_rows: Number, channels: Number, round_trip: Number) -> Number:
+    """Time of rows sent in chunks, of which each of the channels sends the next one when the last has arrived."""
+    return rows / chunk_rows / channels * round_trip
+
+
 @formula(unit="elements", source="Vogels et al. 2019, PowerSGD (arXiv:1905.13727), section 3")
 def powersgd_elements(rows: Number, columns: Number, rank: Number) -> Number:
     """Elements of the two factors (n x r and m x r) that stand for an n x m gradient; never more than the gradient."""

@@ -74,5 +74,9 @@ def call_figure(figures: Figures, label: str, flow: Flow, network: Network, seco
         link = network.inter if group.nodes > 1 else network.intra
         figures.use(label, call_seconds, f"{way} over {link}: latency, bandwidth and factors from {LINKS}", **terms)
         return
-    source = "the framework's own kernel (engine/exchanges/model.py, OWN_SHARE)"
+    for floor in flow.floors:
+        if math.isclose(floor.seconds, seconds, rel_tol=1e-9):
+            figures.use(label, floor.function, floor.source, **floor.arguments)
+            return
+    source = "the framework's own kernel (engine/exchanges/sent_once.py, OWN_SHARE)"
     figures.use(label, forms.copy_seconds, source, size_bytes=float(flow.bytes_logical), rate=float(flow.own_rate))

@@ -8,9 +8,10 @@ from distsim import catalog
 from distsim.arrays import Number, maximum, minimum, nothing, where
 from distsim.engine.exchanges.data import data_flows
 from distsim.engine.exchanges.flows import Fixed, Flow, Span, present
-from distsim.engine.exchanges.model import model_flows, once_per_domain, replicated_gradient_flows
+from distsim.engine.exchanges.model import model_flows, replicated_gradient_flows
 from distsim.engine.exchanges.norms import norm_flows
 from distsim.engine.exchanges.pipeline import pipeline_flows
+from distsim.engine.exchanges.sent_once import once_per_domain
 from distsim.engine.jobs.dispatch import sends_once
 from distsim.engine.jobs.exchange import Exchange
 from distsim.engine.jobs.reference import runs_reference
@@ -95,4 +96,6 @@ def of_call(flow: Flow, seconds: Number) -> Number:
     if not nothing(flow.own_rate):
         own = copy_seconds(flow.bytes_logical, maximum(flow.own_rate, 1.0))
         seconds = where(flow.own_rate > 0, minimum(seconds, own), seconds)
+    for floor in flow.floors:
+        seconds = maximum(seconds, floor.seconds)
     return seconds * where(flow.bytes_logical > 0, 1, 0)  # arrays hold layouts that do not exchange this

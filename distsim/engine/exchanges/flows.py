@@ -108,6 +108,19 @@ class Fixed(NamedTuple):
         return cls(function(**arguments), wire, link, algorithm, function, arguments)
 
 
+class Floor(NamedTuple):
+    """Seconds that a call takes at least, by a registered formula."""
+
+    function: Callable[..., Number]
+    arguments: Mapping[str, Any]
+    source: str
+
+    @property
+    def seconds(self) -> Number:
+        """What the formula says."""
+        return self.function(**self.arguments)
+
+
 class Flow(NamedTuple):
     """Alike exchanges of one rank in one step. ``bytes_logical`` is the larger of a call's input and output."""
 
@@ -129,6 +142,8 @@ class Flow(NamedTuple):
     own_rate: Number = 0.0
     """Bytes of a call per second that a kernel of the framework's own reaches, taken where it is faster than the
     library; 0 where there is none."""
+    floors: tuple[Floor, ...] = ()
+    """What keeps a call from the library's rate."""
     passed_on: Number = 0.0
     """Bytes of a call that a rank passes on inside its domain, beside what the collective itself sends."""
     role: Role = ""

@@ -10,9 +10,7 @@ from distsim.engine.jobs.exchange import Exchange
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.waiting import gradients_wait
-from distsim.engine.networks.links import link_rate
-from distsim.engine.networks.network import Network
-from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies, node_copies_passed_on
+from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.last import for_parts_of_last
 from distsim.layers.context_parallel import reads_gathered
 from distsim.layers.ledger import Block, Collective, Operation, Parameter, dropped_by
@@ -27,11 +25,6 @@ PURPOSES = {DISPATCH: "expert dispatch", COMBINE: "expert combine"}
 
 INNER_NORMS = ("head norm", "latent norm", "index norm")
 """Roles of norms that read what is made of the residual stream."""
-
-OWN_SHARE = 0.64
-"""Rate of HybridEP's kernels over that of the links, however many ranks share a rack: bf16 tokens at 612 GB/s and back
-at 543 with 16 units and 36 ranks of GB200, 750 and 684 with 8 (deepseek-ai/DeepEP, README of Hybrid-EP, kernels
-alone), where NCCL's all-to-all falls from 660 to 480 between 8 and 64 ranks."""
 
 
 def span_of(layout: Layout, group: str) -> Span:
@@ -149,24 +142,6 @@ def _beside_tokens(setup: Setup, operation: Operation, flow: Flow) -> list[Flow]
     if gathered and setup.kernels.expert_scale == "before":
         found.append(weights)
     return found
-
-
-def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
-    """An expert exchange whose tokens go once to each node, or to each rank where all share one."""
-    experts = setup.model.experts
-    if experts is None or flow.span.group != "ep" or flow.op != "all_to_all":
-        return flow
-    placed = flow.span.placed(network)
-    in_turn = setup.kernels.router == "round-robin"
-    to_nodes, to_ranks = (
-        distinct_copies(experts.count / places, experts.choices, experts.per_token, in_turn, experts.groups,
-                        experts.groups_per_token)
-        for places in (where(placed.nodes > 1, placed.nodes, placed.ranks), placed.ranks)
-    )  # fmt: skip
-    own = where(placed.nodes > 1, 0.0, OWN_SHARE * (link_rate(setup.accelerator, setup.cluster) or 0.0))
-    passed = node_copies_passed_on(to_nodes, to_ranks, placed.ranks, placed.near)
-    size = flow.bytes_logical
-    return flow._replace(bytes_logical=size * to_nodes, own_rate=own, passed_on=size * passed)
 
 
 def _repeated(setup: Setup, operation: Operation, collective: Collective) -> bool:

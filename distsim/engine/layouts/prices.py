@@ -91,7 +91,7 @@ def _key(flow: Flow, marks: Marks) -> Key:
     span = flow.span
     ends = (None,) if span.ends is None else tuple(map(marks, span.ends))
     return (flow.pattern, marks(flow.bytes_logical), marks(span.ranks), marks(span.stride), marks(span.world),
-            *ends, span.all_at_once, marks(flow.own_rate))  # fmt: skip
+            *ends, span.all_at_once, marks(flow.own_rate), *(marks(one.seconds) for one in flow.floors))  # fmt: skip
 
 
 def _numbers(flow: Flow) -> tuple[Number, ...]:

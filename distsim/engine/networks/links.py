@@ -162,7 +162,7 @@ def _between(name: str, rate: float, cluster: Any) -> dict[str, Any]:
         "inter": name, "nic_rate": rate * known.get("share", 1.0),
         "hop": measured if measured is not None else known["hop"] * MICROSECOND,
         "two_node_tree": known.get("two_node_tree", True), "far_nics": known.get("far_nics", False),
-        "taper": known.get("taper", 0.0),
+        "taper": known.get("taper", 0.0), "ordered": known.get("ordered", True),
     }  # fmt: skip
 
 

@@ -68,6 +68,8 @@ class Network(NamedTuple):
     two_node_tree: bool = True
     far_nics: bool = False
     """True when GPUs reach their NIC through the CPU, which rules out the LL128 protocol between nodes."""
+    ordered: bool = True
+    """False where a NIC delivers in any order, so that what must come after a message waits until that has arrived."""
     taper: float = 0.0
     """Loss of direct-exchange bandwidth per doubling of nodes beyond two (dragonfly networks)."""
     sharp: bool = False
