@@ -111,6 +111,8 @@ def _names_newer(run: Run) -> bool:
 
 PLAIN, WITH_TRANSFORMERS = "plain-torch", "torch-ddp"
 """The profile of networks written for plain torch, and that of the same loops around transformers' modules."""
+LOOPS = (PLAIN, "composer")
+"""Loops around anybody's modules; MosaicML's is mostly around its own (llm-foundry)."""
 
 
 def _profile_of(run: Run) -> tuple[str, str]:
@@ -127,7 +129,7 @@ def _profile_of(run: Run) -> tuple[str, str]:
         if _family(name) == _family(own):
             return name, ""
         return own, f"{name} compiles graphs on {run.text('gpu')}: timed like {own}"
-    if name == PLAIN and has_transformers_modules(run):
+    if name in LOOPS and has_transformers_modules(run):
         return WITH_TRANSFORMERS, f"its modules are transformers': timed like {WITH_TRANSFORMERS}, which has those"
     if catalog.knows("frameworks", name):
         if only is None or _family(name) == _family(only):
