@@ -22,6 +22,8 @@ CELLS = {
     "precision": "bf16", "framework": "maxtext", "year": "2026",
 }  # fmt: skip
 
+LOOPS = ("plain-torch", "torch-ddp", "torch-compile", "huggingface", "fsdp", "llm-foundry")
+
 
 def row(**cells: str) -> Run:
     return Run({**CELLS, **cells}, 1)
@@ -33,7 +35,8 @@ def row(**cells: str) -> Run:
         ({}, 8), ({"framework": "levanter"}, 8), ({"framework": "axlearn"}, 8),
         ({"grad_accum": "4"}, 2), ({"micro_batch": "2"}, 2), ({"tp": "2"}, 16),
         ({"model": "llama-3-8b", "seq_len": "65536", "recompute": "full"}, 1),  # more than one sequence does not fit
-        ({"framework": "torchtitan"}, 8), ({"framework": "fsdp"}, 1),  # which accumulates unless it is told not to
+        ({"framework": "torchtitan"}, 8), ({"framework": "megatron-core"}, 1),  # whose own is one
+        *(({"framework": name, "model": "gpt2"}, 8) for name in LOOPS),
     ],
 )  # fmt: skip
 def test_batches_are_taken_at_once_where_they_fit(cells: dict[str, str], micro_batch: int) -> None:

@@ -9,6 +9,8 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.chip import FOUR_BIT_JOULES, NARROW_SHARE, Chip, narrow_share, usual_share
 from distsim.engine.kernels.quantise import frozen_casts, trained_casts
 from distsim.formulas.compute import matmul_share, narrowed_share
+from distsim.layers.ledger import Operation
+from distsim.layers.names import PROJECTION
 from distsim.specs.job import Job
 
 # Transformer Engine, docs/examples/gemm_profiling: a layer 4,096 wide with 15,872 tokens on a B300; milliseconds of its
@@ -27,6 +29,9 @@ def milliseconds(precision: str) -> float:
         one for k, n in SHAPES for one in ((TOKENS, n, k), (TOKENS, k, n), (k, n, TOKENS))
     ]  # m, n, depth of forward, input gradient and weight gradient
     return 1e3 * sum(2 * m * n * k / (rate * float(matmul_share(m, n, k, 1, UNITS))) for m, n, k in products)
+
+
+PRODUCT = Operation(PROJECTION, "matmul")
 
 
 @pytest.mark.parametrize("precision", list(MEASURED))
@@ -77,6 +82,6 @@ def test_casts_read_and_write(precision: str, gpu: str, trained: tuple[int, ...]
     more = {"compile": True, "framework": "torchtitan"} if compiled else {}
     setup = resolve(Job(model="llama-3-8b", gpu=gpu, gpus=8, precision=recipe, **more))
     for casts, expected in ((trained_casts, trained), (frozen_casts, frozen)):
-        of_input, of_output, of_weights = (casts(setup, one) for one in ((1, 0, 0), (0, 1, 0), (0, 0, 1)))
+        of_input, of_output, of_weights = (casts(setup, PRODUCT, one) for one in ((1, 0, 0), (0, 1, 0), (0, 0, 1)))
         assert of_output[0] == 0
         assert (of_input[0], of_weights[0], of_input[1], of_output[1], of_weights[1]) == expected

@@ -21,7 +21,8 @@ OWN_SHARE = 0.64
 """Rate of HybridEP's kernels over that of the links, however many ranks share a rack: bf16 tokens at 612 GB/s and back
 at 543 with 16 units and 36 ranks of GB200, 750 and 684 with 8 (deepseek-ai/DeepEP, README of Hybrid-EP, kernels
 alone), where NCCL's all-to-all falls from 660 to 480 between 8 and 64 ranks. DeepEP's reach 0.71 to 0.79 within a node
-of H200 and H800 (320 of 450 GB/s, 153 to 158 of 200; uccl-project/uccl ep/README.md, DeepEP docs/legacy.md)."""
+of H200 and H800 (320 of 450 GB/s, 153 to 158 of 200; uccl-project/uccl ep/README.md; DeepEP's page of its first
+kernels)."""
 
 
 @while_same(lambda: catalog.state("links", DISPATCHERS))
