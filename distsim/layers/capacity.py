@@ -2,13 +2,13 @@
 
 A capacity factor gives each expert as many slots as the mean of its tokens times the factor. What is beyond is dropped,
 slots that stay empty are computed and sent like full ones. Where tokens come to their slots by a product with a one-hot
-mask over tokens, experts and slots (GShard, MaxText's dense matmul), that product grows with the square of the
-sequence: each token meets every slot of its own sequence.
+mask over tokens, experts and slots (GShard, MaxText's dense matmul), that product grows with the square of a group's
+tokens: each token meets every slot of its group, which is its own sequence unless the model groups tokens otherwise.
 """
 
 from __future__ import annotations
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, maximum, where
 from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
 from distsim.layers.names import COMBINE, DISPATCH
@@ -71,11 +71,20 @@ def one_hot(ctx: Context) -> bool:
     return ctx.capacity is not None and ctx.kernels.expert_slots == "one-hot"
 
 
-def _slots(ctx: Context) -> Number:
-    """Slots of all experts for the tokens of one sequence."""
-    experts = ctx.model.experts
+def _groups(ctx: Context) -> Number:
+    """Groups of a micro-batch's tokens, each with slots of its own; one where the micro-batch has less than a group."""
+    layout, experts = ctx.layout, ctx.model.experts
     assert experts is not None
-    return ctx.layout.seq * experts.working_per_token * slots_per_token(ctx)
+    if experts.group_tokens is None:
+        return layout.micro_batch
+    return maximum(layout.micro_batch * layout.seq / experts.group_tokens, 1)
+
+
+def _slots(ctx: Context) -> Number:
+    """Slots of all experts for the tokens of one group."""
+    experts, tokens = ctx.model.experts, ctx.layout.micro_batch * ctx.layout.seq / _groups(ctx)
+    assert experts is not None
+    return tokens * experts.working_per_token * slots_per_token(ctx)
 
 
 def _mask(ctx: Context, name: str, bytes_each: Number) -> Tensor:
@@ -83,8 +92,8 @@ def _mask(ctx: Context, name: str, bytes_each: Number) -> Tensor:
 
 
 def into_slots(ctx: Context, width: int, collectives: tuple[Collective, ...]) -> Operation:
-    """Tokens of each sequence times the mask: forward and, since the mask has no gradient, one product backward."""
-    tokens, slots, batch = ctx.sharded_tokens / ctx.layout.micro_batch, _slots(ctx), ctx.layout.micro_batch
+    """Tokens of each group times the mask: forward and, since the mask has no gradient, one product backward."""
+    tokens, slots, batch = ctx.sharded_tokens / _groups(ctx), _slots(ctx), _groups(ctx)
     flops = product_flops(tokens, slots, width, batch)
     return Operation(
         DISPATCH,
@@ -102,7 +111,7 @@ def into_slots(ctx: Context, width: int, collectives: tuple[Collective, ...]) ->
 
 def out_of_slots(ctx: Context, width: int, output: Tensor, collectives: tuple[Collective, ...]) -> Operation:
     """What experts give times a mask of the routers' weights, which have a gradient: two products backward."""
-    tokens, slots, batch = ctx.sharded_tokens / ctx.layout.micro_batch, _slots(ctx), ctx.layout.micro_batch
+    tokens, slots, batch = ctx.sharded_tokens / _groups(ctx), _slots(ctx), _groups(ctx)
     flops = product_flops(tokens, slots, width, batch)
     mask = _mask(ctx, "slot_weights", ctx.activation)
     return Operation(

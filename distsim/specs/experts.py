@@ -56,6 +56,9 @@ class Experts(Spec):
     (DeepSeek's node-limited routing, arXiv:2412.19437, section 2.1.2); 1 where it chooses among all."""
     groups_per_token: Count = 1
     """Groups that a token's experts are of."""
+    group_tokens: MaybeCount = None
+    """Tokens among which an expert's slots are shared where it has room for a fixed number of them (GShard's groups,
+    arXiv:2006.16668, section 2.2); None: those of one sequence."""
     dense_layers: tuple[int, ...] = ()
     """Indices of layers whose MLP is dense, with the model's own ``ffn``."""
 

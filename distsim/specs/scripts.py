@@ -10,6 +10,7 @@ class Script(Spec):
     """What a framework's own script sets for a model on an accelerator."""
 
     seq: MaybeCount = None
+    ep: MaybeCount = None
     micro_batch: MaybeCount = None
     global_batch: MaybeCount = None
     grad_accum: MaybeCount = None
@@ -26,9 +27,11 @@ class ChosenLayout(Spec):
     gpus: Count
     tp: Count = 1
     pp: Count = 1
+    ep: Count = 1
     zero: ZeroStage = 0
     micro_batch: MaybeCount = None
     """None where a script has it."""
+    global_batch: MaybeCount = None
     noted: str = ""
     """A word of rows' notes without which this is not their layout."""
 

@@ -8,7 +8,7 @@ from distsim.arrays import Number
 from distsim.engine.jobs.flops import active_parameters, attended, peak_of, reach_of, reads_less
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.steps.work import recompute_factor, work_of
-from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
+from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token, slotted_flops_per_token
 from distsim.interop.runs.flop_words import flop_count
 
 
@@ -20,6 +20,8 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
     counted = flop_count(convention)
     if counted is None:
         return None
+    if counted.slotted:
+        return _slotted_flops(setup)
     if counted.narayanan:
         return hardware_flops_per_token(model.layers, model.hidden, model.vocab, seq)
     seen = reach_of(setup) if reads_less(setup) else seq
@@ -30,6 +32,23 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
         return once
     whole = setup.kernels.model_copy(update={"recompute_stops_early": False})
     return once * recompute_factor(work_of(replace(setup, kernels=whole)))
+
+
+def _slotted_flops(setup: Setup) -> Number | None:
+    """By the formula of experts with slots; None of a model without groups of tokens, for which it was not written."""
+    model, experts = setup.model, setup.model.experts
+    if experts is None or experts.group_tokens is None:
+        return None
+    return slotted_flops_per_token(
+        model.layers,
+        model.hidden,
+        model.vocab,
+        setup.layout.seq,
+        experts.ffn,
+        experts.count,
+        experts.per_token,
+        experts.group_tokens,
+    )
 
 
 def stated_peak(setup: Setup) -> float | None:

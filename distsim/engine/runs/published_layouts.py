@@ -42,5 +42,5 @@ def assumed_choice(run: Run, framework: Framework) -> str:
 
 
 def _cells(layout: ChosenLayout) -> dict[str, int]:
-    batch = {"micro_batch": layout.micro_batch} if layout.micro_batch else {}
-    return {"n_gpus": layout.gpus, "tp": layout.tp, "pp": layout.pp, **batch}
+    batch = {name: count for name in ("micro_batch", "global_batch") if (count := getattr(layout, name))}
+    return {"n_gpus": layout.gpus, "tp": layout.tp, "pp": layout.pp, "ep": layout.ep, **batch}

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 _NARAYANAN = r"(?i)96 ?\*? ?b(?!\d)|\bsc.?21\b|bigscience|megatron\S* formula"
 """How sources name the count of Narayanan et al. 2021: a GPT with plain MLPs, every layer computed twice."""
+_SLOTTED = r"(?i)\bmoe formula"
+"""How sources name Alpa's count of a GPT with GShard's experts: layers twice, products with masks too."""
 _COUNTED = r"(?i)\b(?:(?P<hardware>hardware|hw|hfu)|model|mfu|causal|palm|6 ?n(?= ?\+))\b"
 _CAUSAL = r"(?i)(?<!non-)(?<!non )(?<!not )\bcausal"
 """Words of a convention: who counts, and whether attention counts half."""
@@ -29,12 +31,16 @@ class FlopCount(NamedTuple):
     """Of attention only what a causal mask leaves."""
     parameters_alone: bool
     """No attention."""
+    slotted: bool = False
+    """Whether by Alpa's formula of experts with slots, whatever else it says."""
 
 
 def flop_count(convention: str) -> FlopCount | None:
     """What the words of a convention count; None where they tell of none."""
     narayanan = re.search(_NARAYANAN, convention) is not None
     counted, alone = (re.search(words, convention) for words in (_COUNTED, _PARAMETERS_ALONE))
+    if re.search(_SLOTTED, convention):
+        return FlopCount(False, True, False, False, slotted=True)
     if not narayanan and counted is None and alone is None:
         return None
     hardware = counted is not None and counted["hardware"] is not None

@@ -18,6 +18,8 @@ _TORCHTITAN = re.compile(r"\bGPUs, torchtitan\b")
 """What benchmarks of a library ran."""
 _HUGGING_FACE = re.compile(r"section: HF \+ Deepspeed", re.IGNORECASE)
 """A table of Hugging Face's models on DeepSpeed among those of Megatron."""
+_DEEPSPEED_BASELINE = re.compile(r"^DeepSpeed\b[^;,]*\bbaseline\b", re.IGNORECASE)
+"""What a publisher holds its own software against: Megatron's model under DeepSpeed."""
 _COMPILED_NARROW = "pytorch/torchtitan"
 """Who compiles wherever products take 8 bits, though its table of 2024 names no compiler: torchtitan's
 llama3_405b.toml sets compile beside float8, whose casts take two to three times as long apart (pytorch/ao issue
@@ -35,6 +37,8 @@ def framework_name(run: Run) -> str | None:
     notes = run.notes
     if hit(_TORCHTITAN, notes):
         return "torchtitan"
+    if _DEEPSPEED_BASELINE.search(notes):
+        return "megatron-deepspeed-2021"
     return "deepspeed" if hit(_HUGGING_FACE, notes) else run.text("framework")
 
 
