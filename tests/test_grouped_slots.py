@@ -6,8 +6,9 @@ import pytest
 
 from distsim.engine.evidence import replay
 from distsim.engine.jobs.models import load_model
-from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.passes import moved_bytes
 from distsim.formulas.flops import slotted_flops_per_token
 from distsim.interop.runs import Run
 from distsim.interop.runs.flop_words import flop_count
@@ -20,19 +21,23 @@ ALPA = {"model": "GShard-MoE 2.4B", "seq_len": "1024", "gpu": "v100-sxm2-16gb", 
         "flops_kind": "alpa MoE formula", "notes": "Alpa intra-op only"}  # fmt: skip
 
 
-def _operations(micro_batch: int, seq: int = 1024, tp: int = 1) -> dict[str, Operation]:
-    job = Job(
-        model="gshard-moe-2.4b",
-        gpu="v100-sxm2-16gb",
-        gpus=8,
-        tp=tp,
-        ep=8 // tp,
-        framework="alpa",
-        seq=seq,
-        micro_batch=micro_batch,
-        capacity_factor=1.0,
+def _setup(micro_batch: int, seq: int = 1024, framework: str = "alpa") -> Setup:
+    return resolve(
+        Job(
+            model="gshard-moe-2.4b",
+            gpu="v100-sxm2-16gb",
+            gpus=8,
+            ep=8,
+            framework=framework,
+            seq=seq,
+            micro_batch=micro_batch,
+            capacity_factor=1.0,
+        )
     )
-    blocks = [block for block, _ in build_stages(resolve(job))[0].layers]
+
+
+def _operations(setup: Setup) -> dict[str, Operation]:
+    blocks = [block for block, _ in build_stages(setup)[0].layers]
     found = (block.operations for block in blocks if any(one.name == "mlp.dispatch" for one in block.operations))
     return {operation.name: operation for operation in next(found)}
 
@@ -47,16 +52,31 @@ def test_presets_have_the_parameters_of_their_names(name: str, billions: float) 
 
 def test_a_token_meets_the_slots_of_its_group() -> None:
     """2 x tokens x slots of 2,048 tokens for two experts each x width, however sequences make the tokens up."""
-    eight = _operations(8)["mlp.dispatch"]
+    eight = _operations(_setup(8))["mlp.dispatch"]
     assert eight.flops_forward == 2 * 8 * 1024 * (2 * GROUP) * HIDDEN
-    assert _operations(4, seq=2048)["mlp.dispatch"].flops_forward == eight.flops_forward
+    assert _operations(_setup(4, seq=2048))["mlp.dispatch"].flops_forward == eight.flops_forward
     kept = sum(float(tensor.elements) for tensor in eight.saved)
     assert kept == 8 * 1024 * 2 * GROUP
-    assert _operations(8)["mlp.combine"].flops_backward == 2 * eight.flops_forward
+    assert _operations(_setup(8))["mlp.combine"].flops_backward == 2 * eight.flops_forward
 
 
 def test_a_micro_batch_smaller_than_a_group_is_one() -> None:
-    assert _operations(1)["mlp.dispatch"].flops_forward == 2 * 1024 * (2 * 1024) * HIDDEN
+    assert _operations(_setup(1))["mlp.dispatch"].flops_forward == 2 * 1024 * (2 * 1024) * HIDDEN
+
+
+def test_deepspeeds_gate_has_one_group_of_all_tokens() -> None:
+    whole = _operations(_setup(8, framework="megatron-deepspeed-2021"))["mlp.dispatch"]
+    assert whole.flops_forward == 8 * 1024 / GROUP * _operations(_setup(8))["mlp.dispatch"].flops_forward
+
+
+def test_its_masks_are_made_one_operation_at_a_time() -> None:
+    """Two outer products in fp32 (8 bytes an element), their sum (12), a comparison (5) and two casts (3 and 6); of
+    backward a cast (6) and two reads (8). XLA makes masks in one kernel."""
+    setup = _setup(8, framework="megatron-deepspeed-2021")
+    masks = _operations(setup)["mlp.experts.masks"]
+    elements = (8 * 1024) * (8 * 1024 * 2)
+    assert moved_bytes(setup, masks) == (34 * elements, 14 * elements)
+    assert "mlp.experts.masks" not in _operations(_setup(8))
 
 
 def test_the_count_of_alpas_table() -> None:

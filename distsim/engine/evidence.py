@@ -23,7 +23,7 @@ from distsim.engine.runs.profile import assumed_software
 from distsim.engine.runs.published_layouts import assumed_choice
 from distsim.engine.runs.recompute_to_fit import assumed_loss, assumed_to_fit
 from distsim.engine.runs.reductions_to_fit import assumed_reductions
-from distsim.engine.runs.scripts import assumed_batch, assumed_sequence
+from distsim.engine.runs.scripts import assumed_batch, assumed_experts, assumed_sequence, scripted
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.software import assumed_recompute
 from distsim.engine.runs.time_units import beyond, time_cell
@@ -162,7 +162,8 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
         assumed_rank(run, setup.framework.usual_tuning),
         assumed_choice(run, setup.framework)
         or assumed_layout(run, setup.layout, setup.framework)
-        or assumed_degrees(run, setup.layout, setup.framework),
+        or assumed_degrees(scripted(run, setup.framework, setup.model), setup.layout, setup.framework),
+        assumed_experts(run, setup),
         assumed_stage(run, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
         assumed_zeropp(run, setup), assumed_context(run, setup.layout.cp, setup.layout.cp_mode),

@@ -11,8 +11,8 @@ from __future__ import annotations
 from distsim.arrays import Number, maximum, where
 from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
-from distsim.layers.names import COMBINE, DISPATCH
-from distsim.units import MASK_BYTES
+from distsim.layers.names import COMBINE, DISPATCH, SLOT_MASKS
+from distsim.units import FP32_BYTES, MASK_BYTES
 
 
 def slots_per_token(ctx: Context) -> Number:
@@ -75,6 +75,8 @@ def _groups(ctx: Context) -> Number:
     """Groups of a micro-batch's tokens, each with slots of its own; one where the micro-batch has less than a group."""
     layout, experts = ctx.layout, ctx.model.experts
     assert experts is not None
+    if ctx.kernels.expert_slot_groups == "micro_batch":
+        return 1
     if experts.group_tokens is None:
         return layout.micro_batch
     return maximum(layout.micro_batch * layout.seq / experts.group_tokens, 1)
@@ -89,6 +91,32 @@ def _slots(ctx: Context) -> Number:
 
 def _mask(ctx: Context, name: str, bytes_each: Number) -> Tensor:
     return Tensor(f"mlp.experts.{name}", ctx.sharded_tokens * _slots(ctx), bytes_each, "b s E c")
+
+
+def masks(ctx: Context) -> list[Operation]:
+    """The masks of both products, of what the router chose; nothing where one kernel makes them."""
+    if not one_hot(ctx) or ctx.kernels.expert_masks == "fused":
+        return []
+    wide = _mask(ctx, "masks_wide", FP32_BYTES)
+    choices = _of_each_choice(ctx, wide)
+    return [
+        Operation(
+            SLOT_MASKS,
+            "elementwise",
+            bytes_written=wide.elements * (MASK_BYTES + 2 * ctx.activation),
+            shape=(wide.elements,),
+            transient_forward=(wide, choices),
+            transient_backward=(wide,),
+            role="slot masks",
+        )
+    ]
+
+
+def _of_each_choice(ctx: Context, wide: Tensor) -> Tensor:
+    """One mask for each expert of a token, before they are summed."""
+    experts = ctx.model.experts
+    assert experts is not None
+    return wide._replace(name="mlp.experts.masks_of_choices", elements=wide.elements * experts.per_token)
 
 
 def into_slots(ctx: Context, width: int, collectives: tuple[Collective, ...]) -> Operation:

@@ -91,6 +91,7 @@ def expert_operations(ctx: Context) -> list[Operation]:
     up = linear(ctx, EXPERTS[0], routed, width, outer, dispatched, bias=experts.bias, weights=weights)
     down = linear(ctx, EXPERTS[1], routed, inner, width, down_input, bias=experts.bias, weights=weights)
     operations = [
+        *capacity.masks(ctx),
         _dispatch(ctx, rows, _exchanges(ctx, exchange, gather, way="in")),
         *capacity.at_the_busiest(
             ctx,

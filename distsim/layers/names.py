@@ -7,13 +7,13 @@ from typing import Literal
 
 Role = Literal["", "heads", "core", "scores", "softmax", "residual", "activation", "head", "stream weights",
                "head norm", "latent norm", "index norm", "norm gate", "batched", "chunk rule", "stream sum",
-               "stream spread", "scaled keys", "picked scores"]  # fmt: skip
+               "stream spread", "scaled keys", "picked scores", "slot masks"]  # fmt: skip
 """What a row does, where that decides what it costs: splitting into heads and rotating them, all of attention in one
 kernel, scores by themselves, their softmax, the addition to the residual stream, an activation function, an output
 layer, the weights of residual streams; norms within heads, of latents, of an indexer, products that make the gate of a
 norm of the residual stream, dense ones of many matrices in one call, a gated delta rule in plain torch, residual
-streams read into one and written, keys divided by a scale, scores picked by distance. Names of such rows tell whose
-they are."""
+streams read into one and written, keys divided by a scale, scores picked by distance, masks of tokens and slots. Names
+of such rows tell whose they are."""
 EXCHANGE = "attention.exchange"
 """What context parallel ranks send each other."""
 QUERY, KEY, VALUE = "attention.query", "attention.key", "attention.value"
@@ -31,7 +31,7 @@ SHARED = "mlp.shared."
 """Begins the names of what shared experts do."""
 EXPERTS = ("mlp.experts.up", "mlp.experts.down")
 """Names of the products of routed experts: of many small matrices, one per expert."""
-EXPERT_ACTIVATION = "mlp.experts.activation"
+EXPERT_ACTIVATION, SLOT_MASKS = "mlp.experts.activation", "mlp.experts.masks"
 EMBEDDING, HEAD, LOSS = "embedding", "head", "loss"
 """The lookup of words, the output layer and its loss; those of multi-token prediction have names of their own."""
 TEXT = "embedding.text"

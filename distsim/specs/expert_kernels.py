@@ -55,6 +55,11 @@ class ExpertKernels(Spec):
     """Experts' gate and up are one product, or one each (where a kernel's tiles are wider than either fills)."""
     expert_slots: Literal["indexed", "one-hot"] = "indexed"
     """How tokens come to slots of a fixed capacity: by index, or by products with masks (layers/capacity.py)."""
+    expert_slot_groups: Literal["model", "micro_batch"] = "model"
+    """Tokens share slots as the model groups them, or all of a rank's micro-batch do (DeepSpeed's gate)."""
+    expert_masks: Literal["fused", "composed"] = "fused"
+    """Masks over tokens and slots come out of one kernel, whose time nothing counts, or of plain torch's operations one
+    by one (engine/kernels/mask_passes.py)."""
     expert_buffers: Literal["exact", "worst"] = "exact"
     """Buffers of what experts are sent hold that, or, where shapes are fixed before (XLA), all that they could be."""
     expert_room: Factor = 1.0

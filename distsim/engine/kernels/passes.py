@@ -13,6 +13,7 @@ from distsim.engine.kernels.distance_passes import DISTANCE_COSTS, distance_byte
 from distsim.engine.kernels.expert_modules import picked_gradient_bytes
 from distsim.engine.kernels.expert_passes import EXCHANGES, bias_passes, by_indices, exchange_passes
 from distsim.engine.kernels.loss_passes import loss_bytes
+from distsim.engine.kernels.mask_passes import mask_bytes
 from distsim.engine.kernels.norm_passes import composed_norm, norm_cost, plain_norm_bytes, plain_norms
 from distsim.engine.kernels.plain_costs import (
     ADDING_ADAPTER,
@@ -112,6 +113,8 @@ def _counted_elsewhere(setup: Setup, operation: Operation) -> tuple[Number, Numb
         return unpack_bytes(setup, operation), unpack_bytes(setup, operation)
     if (passes := stream_passes(setup, operation.role)) is not None:
         return operation.shape[0] * HALF_BYTES * passes[0], operation.shape[0] * HALF_BYTES * passes[1]
+    if operation.role == "slot masks":
+        return mask_bytes(setup, operation)
     if operation.role == "chunk rule":
         return chunk_rule_bytes(setup, operation)
     if in_plain_torch(setup, operation):

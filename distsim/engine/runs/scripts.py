@@ -64,6 +64,12 @@ def usual_length(run: Run, framework: Framework) -> int | None:
     return None if fine_tunes(run) else framework.usual.get("seq")
 
 
+def assumed_experts(run: Run, setup: Setup) -> str:
+    """What is taken for granted of ranks that share experts, where only scripts tell."""
+    ep = scripted(run, setup.framework, setup.model).count("ep")
+    return f"ep is blank: assumed {ep}, as in its scripts" if ep and run.count("ep") is None else ""
+
+
 def assumed_batch(run: Run, setup: Setup) -> str:
     """What is taken for granted of a batch that no cell tells: the framework's usual one, or that of its script."""
     framework = setup.framework
