@@ -25,12 +25,13 @@ from distsim.engine.layouts import money as search_money
 from distsim.engine.layouts import schedules as search_schedules
 from distsim.engine.layouts import shown
 from distsim.engine.layouts.best import Kept
+from distsim.engine.layouts.choice import Choice, Steps
 from distsim.engine.layouts.chunks import gather
 from distsim.engine.layouts.contradiction import contradiction
 from distsim.engine.layouts.fold import Block, Inside, Shared, blocks, footprint_of, untimed
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import COST, OBJECTIVES, Objective
-from distsim.engine.layouts.report import Choice, Request, SearchReport, Steps
+from distsim.engine.layouts.report import Request, SearchReport
 from distsim.engine.layouts.space import Group, groups
 from distsim.engine.layouts.support import has, lenient
 from distsim.engine.layouts.support import notes as support_notes
@@ -85,17 +86,13 @@ def search(
     known: Steps = {}
     best = shown.ranked(kept, request.top, known, request.all_ranks)
     late = sum(one.found.seconds > kept.longest(one.found.group.batch) for one in best)  # by their closed form
-    less = request.brief
     if best:
         first = best[0].report.setup
         notes += filter(None, [search_money.left_idle(rents.get(int(first.layout.gpus)), first)])
     return SearchReport(
         request, base, batches, kept.evaluated, kept.fitting, kept.feasible + late if best else 0,
-        time.perf_counter() - began, kept.limit, best,
-        () if less else shown.front_of(best, kept, known), () if less else shown.almost(best, kept, known),
-        () if less or best else shown.nearest(kept, known, min(request.top, 5)),
-        kept, rents, interrupted, _notes(request, base, [*notes, *unread_options(request, batches, best)], best,
-                                         bool(rents)),
+        time.perf_counter() - began, kept.limit, best, kept, known, rents, interrupted,
+        _notes(request, base, [*notes, *unread_options(request, batches, best)], best, bool(rents)),
     )  # fmt: skip
 
 

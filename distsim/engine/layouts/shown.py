@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 import numpy
 
+from distsim import catalog
 from distsim.engine.layouts.best import SHORTER, Kept, front
+from distsim.engine.layouts.choice import Choice, Steps, choice
 from distsim.engine.layouts.ranking import BETTER, COST, Found, rank
-from distsim.engine.layouts.report import Choice, Steps, choice
 from distsim.engine.steps.simulated import ALWAYS_EXACT, LEARNED
 
 FRONT = 24
@@ -43,6 +44,7 @@ def ranked(kept: Kept, top: int, known: Steps, all_ranks: bool = False) -> tuple
     return tuple(again[:top])
 
 
+@catalog.settled()
 def front_of(best: Sequence[Choice], kept: Kept, known: Steps) -> tuple[Choice, ...]:
     """Layouts that no other beats in both time and memory; where some take longer than the search had it, of these and
     the best those that none of them beats."""
@@ -56,6 +58,7 @@ def front_of(best: Sequence[Choice], kept: Kept, known: Steps) -> tuple[Choice, 
     return tuple(timely[i] for i in front(peaks, times))
 
 
+@catalog.settled()
 def almost(best: Sequence[Choice], kept: Kept, known: Steps, most: int = 5) -> tuple[Choice, ...]:
     """Layouts that nearly fit and would be better than the best that does, if any can be that need more memory."""
     if kept.key.name not in BETTER:
@@ -71,6 +74,7 @@ def almost(best: Sequence[Choice], kept: Kept, known: Steps, most: int = 5) -> t
     return tuple(sorted(better, key=lambda one: _ordered(one, kept)))
 
 
+@catalog.settled()
 def nearest(kept: Kept, known: Steps, most: int) -> tuple[Choice, ...]:
     """What misses by least, where nothing is feasible: the quickest that fit, else what needs least memory more."""
     quick = sorted([*kept.best.found, *kept.quickest.found], key=lambda one: one.seconds)

@@ -18,7 +18,8 @@ from distsim.specs.support import Supports
 from distsim.specs.support_rules import SUPPORT_RULES, all_the_same, unsupported
 
 if TYPE_CHECKING:
-    from distsim.engine.layouts.report import Choice, Request
+    from distsim.engine.layouts.choice import Choice
+    from distsim.engine.layouts.report import Request
 
 LIFTED: dict[str, dict[str, Any]] = {
     "schedule": {"schedules": None}, "zero": {"zero": ZERO_STAGES, "pipeline_zero": SHARDS_ALL},
