@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from distsim import catalog
 from distsim.engine.corrections.correction import Correction, nearest_of
 from distsim.engine.corrections.known_runs import unlike_own
 from distsim.engine.corrections.own_peaks import own_peak_note
@@ -181,6 +182,7 @@ class StepReport(ComposedStep):
             f"figures do; counting only the FLOPs that {self.setup.model.name} requires, it is {least:.0%}"
         )
 
+    @catalog.settled()
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
         return {
