@@ -16,7 +16,6 @@ from distsim.engine.layouts import shown
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.layouts.choice import Choice, Steps
-from distsim.engine.layouts.prices import Prices
 from distsim.formulas.money import MILLION
 from distsim.specs.job import Job
 from distsim.units import DAY
@@ -77,8 +76,6 @@ class SearchReport:
     """What each number of GPUs costs, where prices were asked for."""
     interrupted: bool
     notes: tuple[str, ...]
-    families: dict[Any, search_alike.Alike] = field(default_factory=dict)
-    prices: Prices = field(default_factory=Prices)
 
     def __repr__(self) -> str:
         first = f"best={self.best[0]!r}" if self.best else "nothing feasible"
@@ -143,9 +140,11 @@ class SearchReport:
         it would take long."""
         if self.request.all_ranks or self.request.top > search_alike.MOST_COUNTED:
             return None
-        if choice.found.name not in self.families:
-            self.families[choice.found.name] = search_alike.alike(choice.found, self.kept, self.prices)
-        return self.families[choice.found.name]
+        return self._families[choice.found.name]
+
+    @cached_property
+    def _families(self) -> dict[search_alike.Name, search_alike.Alike]:
+        return search_alike.alike([one.found for one in self.best or self.nearest], self.kept)
 
     def told(self, choice: Choice) -> dict[str, Any]:
         """A layout as plain data, with its price and, of ranked ones, how many are like it."""
