@@ -234,6 +234,13 @@ def test_no_group_is_timed_of_which_nothing_fits(timed: list[int]) -> None:
     assert brief.best[0].options == whole.best[0].options and timed[0] == 1 and 1 < len(timed) < len(every)
 
 
+def test_of_a_brief_search_in_which_nothing_fits_nothing_else_is_timed(timed: list[int]) -> None:
+    """Nobody asks it for near misses."""
+    job = Job(model="llama-3.1-405b", gpu="h100-sxm", global_batch=64)
+    found = search(Request(job, (16,), parse_bounds({"recompute": "none"}, []), brief=True))
+    assert found.evaluated and not found.fitting and timed == [1]
+
+
 def test_of_a_search_in_which_nothing_fits_only_the_nearest_misses_are_timed(timed: list[int]) -> None:
     """With the same answer as where all layouts are, as somebody looks at each of them; many tie in memory."""
     job, bounds = Job(model="llama-3.1-405b", gpu="h100-sxm", global_batch=64), parse_bounds({"recompute": "none"}, [])

@@ -58,10 +58,12 @@ def search(
     shared: Shared | None = None,
     partly: bool = False,
     enough: int = 0,
+    empty: bool = False,
 ) -> SearchReport:
     """Evaluate all layouts, if they are ``enough`` in a pool's processes if one is given, with the same answer;
     ``every`` is given each block of them, but not from a pool. ``shared`` keeps what the same search on other networks
-    would compute again. With ``partly`` an interrupt ends the search with what it has."""
+    would compute again. With ``partly`` an interrupt ends the search with what it has, with ``empty`` that there are no
+    layouts is an answer: to say why takes longer."""
     began = time.perf_counter()
     _check(request)
     request = lenient(request)
@@ -81,7 +83,7 @@ def search(
             raise
         interrupted = True
         notes.append("interrupted: showing the best of what was evaluated so far")
-    if not kept.evaluated and not interrupted:
+    if not kept.evaluated and not interrupted and not empty:
         raise contradiction(request, base, batches)
     known: Steps = {}
     best = shown.ranked(kept, request.top, known, request.all_ranks)
@@ -225,7 +227,7 @@ def _walk(
                     watch(kept.evaluated, done + whole)
         if request.objective == "fewest-gpus" and shown.ranked(kept, 1, {}):
             return
-    if not kept.fitting:
+    if not kept.fitting and not kept.brief:
         _time_nearest(kept, prices)
 
 
