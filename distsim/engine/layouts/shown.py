@@ -19,6 +19,8 @@ from distsim.engine.steps.simulated import ALWAYS_EXACT, LEARNED
 
 FRONT = 24
 """Points of the front that are re-evaluated and reported; of more, every so many."""
+NEAR_MISSES = 5
+"""Layouts that nearly fit which are reported."""
 SPARE = 3
 """So many more than asked may be computed again, so that the order is that of their own numbers."""
 BY_TIME = ("throughput", COST)
@@ -59,14 +61,14 @@ def front_of(best: Sequence[Choice], kept: Kept, known: Steps) -> tuple[Choice, 
 
 
 @catalog.settled()
-def almost(best: Sequence[Choice], kept: Kept, known: Steps, most: int = 5) -> tuple[Choice, ...]:
+def almost(best: Sequence[Choice], kept: Kept, known: Steps) -> tuple[Choice, ...]:
     """Layouts that nearly fit and would be better than the best that does, if any can be that need more memory."""
     if kept.key.name not in BETTER:
         return ()
     bound = _ordered(best[0], kept) * (1 - AGREED) if best else math.inf
     better: list[Choice] = []
     for one in kept.almost.found:
-        if len(better) == most or one.key >= bound:
+        if len(better) == NEAR_MISSES or one.key >= bound:
             break
         own = choice(one, known)
         if not _late(own, kept) and (not _moved(own) or _ordered(own, kept) < bound):
@@ -82,11 +84,11 @@ def nearest(kept: Kept, known: Steps, most: int) -> tuple[Choice, ...]:
     return tuple(sorted(found, key=lambda one: one.report.seconds) if quick else found)
 
 
-def thinned(found: list[Found], most: int = FRONT) -> list[Found]:
+def thinned(found: list[Found]) -> list[Found]:
     """Points of a front, evenly by their number, both ends kept."""
-    if len(found) <= most:
-        return list(found)
-    return [found[round(index * (len(found) - 1) / (most - 1))] for index in range(most)]
+    if len(found) <= FRONT:
+        return found
+    return [found[round(index * (len(found) - 1) / (FRONT - 1))] for index in range(FRONT)]
 
 
 def _may_be_shorter(one: Found, kept: Kept) -> bool:
