@@ -53,7 +53,7 @@ def maximum(*values: Number) -> Number:
         return max(values)
     import numpy
 
-    return functools.reduce(numpy.maximum, values)
+    return numpy.maximum(*values) if len(values) == 2 else functools.reduce(numpy.maximum, values)
 
 
 def largest(values: Iterable[Number]) -> Number:
@@ -72,7 +72,7 @@ def minimum(*values: Number) -> Number:
         return min(values)
     import numpy
 
-    return functools.reduce(numpy.minimum, values)
+    return numpy.minimum(*values) if len(values) == 2 else functools.reduce(numpy.minimum, values)
 
 
 def total(*values: Number) -> Number:

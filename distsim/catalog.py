@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import stat
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -35,9 +36,15 @@ _known: ContextVar[_Known | None] = ContextVar("_known", default=None)
 
 def shipped_folder() -> Path:
     """Presets that come with distsim: inside the package when installed, next to it in a checkout."""
-    here = os.path.dirname(__file__)
+    return Path(_presets_beside(__file__))
+
+
+@functools.lru_cache(maxsize=2)
+def _presets_beside(file: str) -> str:
+    """The presets of this very code, whose place is looked for once: they are in every search."""
+    here = os.path.dirname(file)
     inside = os.path.join(here, "presets")
-    return Path(inside if os.path.isdir(inside) else os.path.join(os.path.dirname(here), "presets"))
+    return inside if os.path.isdir(inside) else os.path.join(os.path.dirname(here), "presets")
 
 
 def folders(kind: str) -> list[tuple[str, str]]:
@@ -59,12 +66,19 @@ def _homes() -> tuple[list[tuple[str, str]], str]:
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     extra = [("DISTSIM_PRESETS", one) for one in os.environ.get("DISTSIM_PRESETS", "").split(os.pathsep) if one]
     homes = [("./presets", "presets"), *extra, ("user", os.path.join(config, "distsim", "presets"))]
-    ours = str(shipped_folder())
-    return [one for one in homes if os.path.isdir(one[1]) and not _same(one[1], ours)], ours
+    ours = _presets_beside(__file__)
+    found = [(where, home, place) for where, home in homes if (place := _place_of_folder(home))]
+    there = _place_of_folder(ours) if found else None
+    return [(where, home) for where, home, place in found if place != there], ours
 
 
-def _same(home: str, other: str) -> bool:
-    return os.path.isdir(other) and os.path.samefile(home, other)
+def _place_of_folder(path: str) -> tuple[int, int] | None:
+    """Where on which disk a folder is; None where there is none."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
 
 
 def _files(kind: str) -> Files:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -20,15 +21,26 @@ hypothesis.settings.load_profile("repeatable")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-@pytest.fixture(autouse=True)
-def no_personal_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Neither a user's config and presets nor DISTSIM_ variables."""
-    empty: Path = tmp_path_factory.getbasetemp() / "no-config"
-    empty.mkdir(exist_ok=True)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(empty))
-    for name in list(os.environ):
-        if name.startswith("DISTSIM_"):
-            monkeypatch.delenv(name)
+@pytest.fixture(autouse=True, scope="session")
+def no_personal_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Neither a user's config and presets nor DISTSIM_ variables; tests that set some put them back."""
+    with pytest.MonkeyPatch.context() as variables:
+        variables.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("no-config")))
+        for name in list(os.environ):
+            if name.startswith("DISTSIM_"):
+                variables.delenv(name)
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Function) -> Generator[None, None, None]:
+    """A test that neither has a folder to write presets into nor patches anything looks for each preset once."""
+    if {"tmp_path", "monkeypatch"}.intersection(item.fixturenames):
+        return (yield)
+    from distsim import catalog
+
+    with catalog.settled():
+        return (yield)
 
 
 @pytest.fixture

@@ -239,10 +239,12 @@ def test_kinds_in_singular_and_plural(word: str, kind: str) -> None:
 
 def test_presets_inside_the_package_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an installed wheel the presets lie next to catalog.py; in a checkout one folder up."""
-    monkeypatch.setattr(catalog, "__file__", str(tmp_path / "distsim" / "catalog.py"))
-    assert catalog.shipped_folder() == tmp_path / "presets"
-    (tmp_path / "distsim" / "presets").mkdir(parents=True)
-    assert catalog.shipped_folder() == tmp_path / "distsim" / "presets"
+    checkout, installed = tmp_path / "checkout", tmp_path / "installed"
+    monkeypatch.setattr(catalog, "__file__", str(checkout / "distsim" / "catalog.py"))
+    assert catalog.shipped_folder() == checkout / "presets"
+    (installed / "distsim" / "presets").mkdir(parents=True)
+    monkeypatch.setattr(catalog, "__file__", str(installed / "distsim" / "catalog.py"))
+    assert catalog.shipped_folder() == installed / "distsim" / "presets"
 
 
 DOCS = Path(__file__).parent.parent / "docs" / "presets.md"

@@ -74,17 +74,27 @@ def test_jobs_hear_nothing_of_them(framework: str, monkeypatch: pytest.MonkeyPat
     """Clusters and settings of others are none of a user's: their runs are named, and change no time."""
     setup = resolve(Job.read({"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 64, "framework": framework}))
     with_them = step_of(setup)
+    near = with_them.evidence.nearest
     assert seconds_of(setup) == with_them.seconds
     monkeypatch.setattr(correction, "others", lambda kin: ())
     without = step_of(setup)
     assert without.seconds == with_them.seconds and without.interval == with_them.interval
-    assert with_them.correction.nearest >= without.correction.nearest
+    assert near >= without.evidence.nearest
 
 
 def test_the_nearest_of_all_runs_is_named() -> None:
     setup = resolve(Job.read({"model": "llama-2-7b", "gpu": "a100-sxm4-80gb", "gpus": 8, "framework": "fsdp"}))
-    named = step_of(setup).correction.runs
+    named = step_of(setup).evidence.runs
     assert named and set(named) <= set(RUNS)
+
+
+def test_a_step_looks_for_the_nearest_of_all_runs_when_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search takes hundreds of steps, and reads of no run."""
+    looked: list[str] = []
+    monkeypatch.setattr(correction, "others", lambda kin: looked.append(kin.name) or ())
+    report = step_of(resolve(Job.read({"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 64})))
+    assert not looked
+    assert report.evidence.nearest == report.correction.nearest and looked
 
 
 def test_another_document_of_a_source_is_known_less_well() -> None:

@@ -135,7 +135,7 @@ def test_a_job_is_as_alike_as_its_row_in_the_table(own_folder: Path) -> None:
     _write(own_folder / "mine.csv", [{**row, "source": f"cluster{place % 2}"} for place, row in enumerate(rows)])
     assert run(["calibrate", "mine.csv", "--alone", "--json"]) == 0
     after = step_of(resolve(JOB))
-    assert after.correction.word == "alike" and after.correction.own
+    assert after.evidence.word == "alike" and after.evidence.own
     assert after.seconds == pytest.approx(1.3 * before.seconds, rel=0.03)
     assert any("--precision bf16-fp32-grads --zero 1, unlike this job" in note for note in after.notes)
     named = step_of(resolve(JOB.model_copy(update={"zero": 1, "precision": "bf16-fp32-grads"})))
@@ -249,7 +249,7 @@ def test_software_without_a_profile_is_fitted_under_one(own_folder: Path, capsys
     told = json.loads(capsys.readouterr().out)
     assert told["runs"] == 12 and not told["skipped"] and told["own_frameworks"] == {"megatron-lm": 12}
     assert [count for words, count in told["assumed"].items() if "MyMegatron" in words and "bf16-o2" in words] == [12]
-    assert step_of(resolve(JOB.model_copy(update={"framework": "megatron-lm"}))).correction.word == "alike"
+    assert step_of(resolve(JOB.model_copy(update={"framework": "megatron-lm"}))).evidence.word == "alike"
     assert run(["validate", "mine.csv", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert all("timed like megatron-lm" in row["assumed"] for row in answer["rows"])

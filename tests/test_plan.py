@@ -23,7 +23,8 @@ from distsim.engine.campaigns.batch import StepBatch
 from distsim.engine.campaigns.prices import Quote
 from distsim.engine.figures import Figures
 from distsim.engine.jobs.resolve import Setup, resolve
-from distsim.engine.layouts.bounds import Bounds
+from distsim.engine.layouts.bounds import Bounds, parse_bounds
+from distsim.engine.layouts.contradiction import contradiction
 from distsim.engine.layouts.report import Request
 from distsim.engine.layouts.search import search
 from distsim.engine.plans.besides import Besides
@@ -843,6 +844,25 @@ def test_of_layouts_as_fast_the_one_with_most_room_is_planned() -> None:
     answer = json.loads(piped("plan", "llama-3-8b", *words, "--json").stdout)
     chosen = sure_to_fit(reports).memory
     assert answer["options"][0]["memory_fraction"] == pytest.approx(chosen.peak / chosen.capacity, rel=1e-3)
+
+
+def test_why_there_is_no_layout_is_worked_out_only_where_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one stage the usual space has none of so few sequences on so many accelerators; the wide one has."""
+    told: list[Request] = []
+
+    def why(request: Request, base: Setup, batches: Sequence[int]) -> DistsimError:
+        told.append(request)
+        return contradiction(request, base, batches)
+
+    for module in ("layouts.search", "plans.layouts"):
+        monkeypatch.setattr(f"distsim.engine.{module}.contradiction", why)
+    cluster = catalog.load("clusters", "p5.48xlarge")
+    job = Job(model="llama-3-8b", cluster=cluster.name, gpus=512, global_batch=16, seq=4096)
+    assert all(one.options["cp"] > 1 for one in best_layouts(job, cluster, 512, parse_bounds({"pp": "1"}, []), 2))
+    assert not told
+    with pytest.raises(DistsimError, match="no layout of llama-3-8b on 512 GPUs"):
+        best_layouts(job, cluster, 512, parse_bounds({"pp": "1", "cp": "1"}, []), 2)
+    assert len(told) == 1
 
 
 def test_memory_that_is_not_tight_costs_no_time() -> None:

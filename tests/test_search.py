@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import pytest
 
-from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts.best import front
 from distsim.engine.layouts.bounds import Bounds, doubling, parse_bound, parse_bounds
 from distsim.engine.layouts.fold import Block, blocks, setup_at
@@ -19,10 +19,12 @@ from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import COST
 from distsim.engine.layouts.report import Request, SearchReport
 from distsim.engine.layouts.search import search
+from distsim.engine.layouts.shown import SPARE
 from distsim.engine.layouts.space import groups
 from distsim.engine.layouts.variants import FIXED, base_setup, parse_batches
 from distsim.engine.memory import memory_of
-from distsim.engine.step import seconds_of, step
+from distsim.engine.step import seconds_of, step, step_of
+from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.report.search import lines
 from distsim.report.style import style
@@ -195,6 +197,20 @@ def test_a_million_layouts_a_second_in_little_memory() -> None:
 @pytest.fixture(scope="module")
 def small() -> SearchReport:
     return run("llama-7b", "h100-sxm", 8, 64)
+
+
+def test_only_what_is_looked_at_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[Setup] = []
+
+    def step(setup: Setup) -> StepReport:
+        timed.append(setup)
+        return step_of(setup)
+
+    monkeypatch.setattr("distsim.engine.layouts.choice.step_of", step)
+    found = run("llama-7b", "a100-sxm4-80gb", 8, 64, top=1)
+    best = len(timed)
+    assert found.best and best <= 1 + SPARE
+    assert len(found.front) > best and len(timed) > best
 
 
 def test_report_is_ranked_and_its_front_is_one(small: SearchReport) -> None:

@@ -14,10 +14,11 @@ from distsim import catalog
 from distsim.engine.corrections.correction import correction_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.layouts.bounds import CLOSED, SIMULATED, USUAL, Bounds, parse_bounds
+from distsim.engine.layouts.choice import choice
 from distsim.engine.layouts.fold import Block, fold, setup_at
 from distsim.engine.layouts.places import places
 from distsim.engine.layouts.prices import Prices
-from distsim.engine.layouts.report import Request, SearchReport, choice
+from distsim.engine.layouts.report import Request, SearchReport
 from distsim.engine.layouts.schedules import simulated
 from distsim.engine.layouts.search import search
 from distsim.engine.layouts.space import AXES, Group, groups

@@ -10,20 +10,23 @@ import numpy
 import pytest
 
 from distsim import catalog
-from distsim.arrays import by_column, plus, product
+from distsim.arrays import Number, by_column, plus, product
+from distsim.engine.exchanges import parameter_buckets
 from distsim.engine.exchanges.all_flows import network_of, stage_flows
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.exchanges.parameter_buckets import buckets_filled
 from distsim.engine.footprint.backward import Gradients, backward_peak, kept_along
 from distsim.engine.jobs import stages
 from distsim.engine.jobs.exchange import exchange_of
-from distsim.engine.jobs.resolve import resolve
-from distsim.engine.jobs.stages import build_stages
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import Stage, build_stages, stage_at
+from distsim.engine.layouts import alike as likes
 from distsim.engine.layouts import fold as folds
 from distsim.engine.layouts import prices, shown
 from distsim.engine.layouts.best import Kept
-from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.layouts.bounds import Bounds, parse_bounds
 from distsim.engine.layouts.fold import Inside, fold
+from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import Found, Objective
 from distsim.engine.layouts.report import Request
 from distsim.engine.layouts.search import search
@@ -231,6 +234,13 @@ def test_no_group_is_timed_of_which_nothing_fits(timed: list[int]) -> None:
     assert brief.best[0].options == whole.best[0].options and timed[0] == 1 and 1 < len(timed) < len(every)
 
 
+def test_of_a_brief_search_in_which_nothing_fits_nothing_else_is_timed(timed: list[int]) -> None:
+    """Nobody asks it for near misses."""
+    job = Job(model="llama-3.1-405b", gpu="h100-sxm", global_batch=64)
+    found = search(Request(job, (16,), parse_bounds({"recompute": "none"}, []), brief=True))
+    assert found.evaluated and not found.fitting and timed == [1]
+
+
 def test_of_a_search_in_which_nothing_fits_only_the_nearest_misses_are_timed(timed: list[int]) -> None:
     """With the same answer as where all layouts are, as somebody looks at each of them; many tie in memory."""
     job, bounds = Job(model="llama-3.1-405b", gpu="h100-sxm", global_batch=64), parse_bounds({"recompute": "none"}, [])
@@ -243,6 +253,41 @@ def test_of_a_search_in_which_nothing_fits_only_the_nearest_misses_are_timed(tim
     assert [(one.key, one.seconds, one.place) for one in found.kept.nearest.found] == [
         (one.key, one.seconds, one.place) for one in whole.kept.nearest.found
     ]
+
+
+def test_families_of_one_group_are_folded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each has the numbers that it has alone."""
+    folded: list[Group] = []
+
+    def counted(group: Group, prices: Prices) -> Any:
+        folded.append(group)
+        return fold(group, prices)
+
+    found = search(Request(Job(model="llama-7b", gpu="h100-sxm", global_batch=64), (8,), Bounds()))
+    monkeypatch.setattr(likes, "fold", counted)
+    together = [found.alike(one) for one in found.best]
+    assert len(folded) == len({id(one.found.group) for one in found.best}) < len(found.best)
+    assert together == [likes.alike([one.found], found.kept)[one.found.name] for one in found.best]
+    assert len({one.near for one in together if one}) > 1
+
+
+def test_each_stages_buckets_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those whose gradients all ranks get and those that go to their owners are the same, but where stages share a
+    table."""
+    counted: list[bool] = []
+
+    def count(setup: Setup, stage: Stage, names: frozenset[str], shared: tuple[str, ...]) -> Number:
+        counted.append(bool(shared))
+        return 1
+
+    monkeypatch.setattr(parameter_buckets, "_count", count)
+    for model, every in (("llama-7b", [False]), ("gemma-2b", [False, True])):
+        counted.clear()
+        setup = resolve(Job(model=model, gpus=8, pp=2, global_batch=8))
+        stage, names = stage_at(setup, 0), frozenset(("q.weight",))
+        for owned in (False, True, False):
+            parameter_buckets.parameter_buckets(setup, stage, names, owned=owned)
+        assert counted == every, model
 
 
 def test_layouts_that_come_after_those_asked_for_are_computed_again_only_where_they_might_not(

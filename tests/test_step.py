@@ -169,7 +169,7 @@ def test_intervals_are_wider_for_jobs_that_wait() -> None:
                         global_batch=128, framework="nemo")  # fmt: skip
     far = distsim.step(model="gpt2", gpu="rtx-4090", gpus=2, seq=1024, framework="litgpt")
     width = [math.log(one.interval.high / one.interval.low) for one in (near, far)]
-    assert near.correction.nearest > far.correction.nearest
+    assert near.evidence.nearest > far.evidence.nearest
     assert width[0] < width[1]
 
 

@@ -111,17 +111,18 @@ def _show_names(kind: str, named: list[str] | None, json: bool) -> None:
     from distsim import catalog, preset_kinds
 
     readable = kind not in preset_kinds.SUFFIXES  # measured runs are tables of their own
-    listed = [
-        (name, catalog.origin(kind, name), catalog.raw(kind, name) if readable else {})
-        for name in (catalog.names(kind) if named is None else named)
-    ]
-    if json:
-        keys = ("name", "origin", "aliases")
-        presets = [dict(zip(keys, (name, where, raw.get("aliases", [])), strict=True)) for name, where, raw in listed]
-        return _print_json({"kind": kind, "presets": presets})
-    from distsim.report import show as report
+    with catalog.settled():
+        listed = [
+            (name, catalog.origin(kind, name), catalog.raw(kind, name) if readable else {})
+            for name in (catalog.names(kind) if named is None else named)
+        ]
+        if json:
+            keys = ("name", "origin", "aliases")
+            values = ((name, where, raw.get("aliases", [])) for name, where, raw in listed)
+            return _print_json({"kind": kind, "presets": [dict(zip(keys, one, strict=True)) for one in values]})
+        from distsim.report import show as report
 
-    return _print(report.names(kind, listed))
+        return _print(report.names(kind, listed))
 
 
 def _show_preset(kind: str, name: str, json: bool) -> None:

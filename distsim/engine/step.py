@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.corrections.correction import UNPUBLISHED, Correction, Publication, correction_of, nearest_of
+from distsim.engine.corrections.correction import UNPUBLISHED, Correction, Publication, correction_of
 from distsim.engine.exchanges.reach import refuse_beyond, refuse_unjoined
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of
@@ -34,8 +34,7 @@ def step_of(setup: Setup) -> StepReport:
     refuse_beyond(setup, setup.layout.gpus)
     made = predicted(setup, correction_of(setup))
     interval = interval_of(made.work, made.seconds, made.correction)
-    near = nearest_of(setup, made.correction)
-    return StepReport(setup, made.work, made.timing, near, made.breakdown, interval, memory_of(setup))
+    return StepReport(setup, made.work, made.timing, made.correction, made.breakdown, interval, memory_of(setup))
 
 
 def predicted(setup: Setup, correction: Correction) -> ComposedStep:

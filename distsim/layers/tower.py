@@ -71,7 +71,7 @@ def tower_block(ctx: Context, tower: Tower, kind: str) -> Block:
     if tower.trains == "trained":
         return Block(kind, rows, block.boundary)
     frozen = _frozen(inner, rows)
-    if runs_backward(ctx, tower):
+    if runs_backward(ctx):
         return Block(kind, frozen, block.boundary)
     assert block.boundary is not None
     return Block(kind, tuple(map(silent, frozen)), block.boundary._replace(elements=0))
@@ -94,7 +94,7 @@ def _frozen(ctx: Context, rows: Iterable[Operation]) -> tuple[Operation, ...]:
     return tuned(ctx, ctx.tuning.bare, rows)
 
 
-def runs_backward(ctx: Context, tower: Tower) -> bool:
+def runs_backward(ctx: Context) -> bool:
     """Whether backward goes through a frozen tower, of layouts that agree in whether whole layers are computed again
     (engine/layouts/space.py)."""
     kernels = ctx.tower_kernels or ctx.kernels

@@ -37,9 +37,9 @@ def trimmed(line: str) -> str:
     return line
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A Console on stdout (data) or stderr (talk); as wide as the terminal, or as the text when piped."""
-    stream = sys.stderr if stderr else sys.stdout
+def console() -> Console:
+    """A Console on stdout; as wide as the terminal, or as the text when piped."""
+    stream = sys.stdout
     return _Trimmed(
         file=stream, width=terminal.width(stream) or terminal.NATURAL_WIDTH, height=HEIGHT,
         color_system="auto" if terminal.colour(stream) else None, highlight=False, emoji=False,

@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Sequence
 
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
+from distsim.engine.layouts.choice import Choice
 from distsim.engine.layouts.money import Rent
 from distsim.engine.layouts.ranking import BETTER
-from distsim.engine.layouts.report import Choice, SearchReport
+from distsim.engine.layouts.report import SearchReport
 from distsim.report.job_words import kernel_words, offload_words, trained_words
 from distsim.report.memory import number
 from distsim.report.prose import either, folded

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distsim.engine.layouts.alike import AS_GOOD, Alike
+from distsim.engine.layouts.choice import Choice
 from distsim.engine.layouts.recomputed import selective_word
-from distsim.engine.layouts.report import Choice, SearchReport
+from distsim.engine.layouts.report import SearchReport
 from distsim.report import terminal
 from distsim.report.memory import number
 from distsim.report.prose import folded

@@ -35,9 +35,9 @@ MANY_GPUS = 64
 several numbers. Assumed."""
 
 
-def percent(value: float | None, digits: int = 1) -> str:
+def percent(value: float | None) -> str:
     """A share as a percentage, or a dash."""
-    return "-" if value is None else f"{value:.{digits}%}"
+    return "-" if value is None else f"{value:.1%}"
 
 
 def lines(report: StepReport, quicker: Sequence[Faster], term: Style) -> list[str]:

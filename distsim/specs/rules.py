@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,7 +42,8 @@ class Rule(NamedTuple):
 
 def divisors(number: int, limit: int = 4096) -> list[int]:
     """Whole divisors in rising order, up to ``limit``."""
-    return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
+    low = [d for d in range(1, min(math.isqrt(number), limit) + 1) if number % d == 0]
+    return [*low, *(other for d in reversed(low) if d < (other := number // d) <= limit)]
 
 
 def listed(numbers: list[int], most: int = 14) -> str:

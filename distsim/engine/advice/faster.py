@@ -22,7 +22,8 @@ from distsim.specs.stage_layers import parse
 
 if TYPE_CHECKING:
     from distsim.engine.advice.trials import Mend
-    from distsim.engine.layouts.report import Choice, SearchReport
+    from distsim.engine.layouts.choice import Choice
+    from distsim.engine.layouts.report import SearchReport
 
 LEAST_GAIN = 0.005
 """Gains below half a per cent are within the noise of any run."""

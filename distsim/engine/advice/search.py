@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.engine.advice.mend import Mended, mend
-from distsim.engine.layouts.report import Choice, Request, SearchReport
+from distsim.engine.layouts.choice import Choice
+from distsim.engine.layouts.report import Request, SearchReport
 from distsim.engine.layouts.search import search
 from distsim.errors import DistsimError
 from distsim.specs.limits import LARGEST_CLUSTER

@@ -162,6 +162,11 @@ class Flow(NamedTuple):
         """The operation that is priced."""
         return self.priced_as or self.op
 
+    @property
+    def alone(self) -> bool:
+        """Whether it is among one rank, which sends nothing; not so where arrays have layouts with more."""
+        return isinstance(self.span.ranks, (int, float)) and self.span.ranks <= 1 and self.fixed is None
+
     def again(self, calls: Number) -> Self:
         """This flow as a recomputed layer repeats it in backward."""
         return self._replace(purpose=self.purpose + RECOMPUTED, phase="backward", calls=calls, recomputed=True)
@@ -179,8 +184,7 @@ def present(flows: list[Flow]) -> list[Flow]:
     merged: dict[tuple[object, ...], Flow] = {}
     kept: list[Flow] = []
     for flow in flows:
-        alone = isinstance(flow.span.ranks, (int, float)) and flow.span.ranks <= 1 and flow.fixed is None
-        if alone or nothing(flow.calls) or nothing(flow.bytes_logical):
+        if flow.alone or nothing(flow.calls) or nothing(flow.bytes_logical):
             continue
         span = flow.span
         sizes = flow.calls, flow.bytes_logical, flow.every, span.ranks, span.stride, span.world, *(span.ends or ())

@@ -101,8 +101,9 @@ def _issued(setup: Setup, block: Block, part: Where) -> list[tuple[Operation, li
             repeats = collective.phase == "forward" and operation is not last
             regathers = setup.framework.traffic.partitioned and _regathers(collective)
             repeated = (repeats or regathers) and part == "layers" and _repeated(setup, operation, collective)
-            beside = _beside_tokens(setup, operation, flow)
-            mine.append(_Issued(collective.group, [*beside, flow], repeats, repeated, regathers))
+            sent = [one for one in (*_beside_tokens(setup, operation, flow), flow) if not one.alone]
+            if sent:
+                mine.append(_Issued(collective.group, sent, repeats, repeated, regathers))
         if mine or operation.kind == "matmul":
             found.append((operation, mine))
     return found

@@ -19,7 +19,7 @@ from distsim.engine.footprint.stored import Stored, block_tensors, gradient_orde
 from distsim.engine.jobs.chunks_held import chunk_ends
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
-from distsim.last import for_equal
+from distsim.last import for_equal, for_parts_of_last
 from distsim.layers.mtp import SHARED_EMBEDDING
 from distsim.layers.names import EMBEDDING_WEIGHT, HEAD_WEIGHT
 
@@ -30,10 +30,23 @@ WAYS = ("1f1b", "interleaved-1f1b")
 def parameter_buckets(setup: Setup, stage: Stage, names: frozenset[str], *, owned: bool) -> Number:
     """How many buckets a stage has for its parameters of these names; ``owned`` where each of the ranks that share them
     has a part. Experts' are as large as all others, however few ranks share them."""
+    known, asked = _known(setup, stage), (names, _shared(setup) if owned else ())
+    if asked not in known:
+        known[asked] = _count(setup, stage, *asked)
+    return known[asked]
+
+
+@for_parts_of_last
+def _known(setup: Setup, stage: Stage) -> dict[tuple[frozenset[str], tuple[str, ...]], Number]:
+    """Counts of a stage's buckets by names and those of them that two stages share: most are asked for twice, for
+    gradients that all ranks get and for those that go to their owners."""
+    return {}
+
+
+def _count(setup: Setup, stage: Stage, names: frozenset[str], shared: tuple[str, ...]) -> Number:
     rules, layout, vpp = setup.framework.traffic, setup.layout, setup.layout.vpp
     limit = maximum(rules.bucket_elements, rules.bucket_elements_per_rank * layout.dp * layout.cp)
     several = rules.overlap_gradients and not (rules.first_stage_buckets and stage.index > 0)
-    shared = _shared(setup) if owned else ()
     found: Number = 0
     for chunks in {int(vpp)} if isinstance(vpp, (int, float)) else {int(one) for one in vpp.ravel()}:
         first, *others = _chunks(setup, stage, chunks)
@@ -100,7 +113,7 @@ def _filled(tensors: Iterable[tuple[Number, Number]], limit: Number) -> Number:
         if nothing(parts):
             filled = filled + elements
             closes = filled >= limit
-            count, filled = count + where(closes, 1, 0), where(closes, 0, filled)
+            count, filled = count + closes, where(closes, 0, filled)
             continue
         one = elements / parts
         wanted = maximum(ceil_div(limit - filled, one), 1)  # until the open bucket closes

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from distsim.engine.corrections.correction import Correction
 from distsim.engine.corrections.likeness import DIFFERENCES, DOUBLINGS
-from distsim.engine.counted import Show, counted
 from distsim.engine.fitting.evidence import corrected
 from distsim.engine.fitting.fit import fit
 from distsim.engine.fitting.table import Example, Table, as_own
@@ -24,13 +23,13 @@ LEAST_RUNS, MOST_RUNS = 16, 60
 """Of a source that tells something, and of a large one that are taken, evenly spread over it."""
 
 
-def moved_groups(examples: Sequence[Example], show: Show | None = None) -> dict[str, list[tuple[str, float]]]:
+def moved_groups(examples: Sequence[Example]) -> dict[str, list[tuple[str, float]]]:
     """(source, residual) of runs of each source whose setting none of the others has, by how near the nearest is."""
     sources: dict[tuple[str, str], list[Example]] = defaultdict(list)
     for example in examples:
         sources[example.source, example.framework].append(example)
     found: dict[str, list[tuple[str, float]]] = defaultdict(list)
-    for runs in counted([some for some in sources.values() if len(some) >= LEAST_RUNS], show):
+    for runs in (some for some in sources.values() if len(some) >= LEAST_RUNS):
         for name, residual in _of_source(runs[:: -(-len(runs) // MOST_RUNS)]):
             found[name].append((runs[0].source, residual))
     return dict(found)

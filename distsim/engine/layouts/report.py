@@ -9,18 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from distsim.engine.campaigns.pace import campaign_pace
-from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts import alike as search_alike
 from distsim.engine.layouts import money as search_money
+from distsim.engine.layouts import shown
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.bounds import Bounds
-from distsim.engine.layouts.fold import setup_at
-from distsim.engine.layouts.prices import Prices
-from distsim.engine.layouts.ranking import Found
-from distsim.engine.layouts.variants import FIXED
-from distsim.engine.step import step_of
-from distsim.engine.steps.report import StepReport
-from distsim.engine.steps.simulated import simulated_seconds
+from distsim.engine.layouts.choice import Choice, Steps
 from distsim.formulas.money import MILLION
 from distsim.specs.job import Job
 from distsim.units import DAY
@@ -58,46 +53,6 @@ class Request:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Choice:
-    """A layout that was found, computed again by itself."""
-
-    report: StepReport
-    found: Found
-
-    def __repr__(self) -> str:
-        return f"Choice({self.report!r})"
-
-    @property
-    def seconds(self) -> float:
-        """Time of one optimizer step."""
-        return self.report.seconds
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """All that a job of it states, besides the model."""
-        job = self.report.setup.job
-        layout = setup_at(self.report.setup, self.found.layout)
-        fields = job.model_fields_set - {"model", "stage_layers", *layout}
-        stated = {name: getattr(job, name) for name in type(job).model_fields if name in fields}
-        return {name: value for name, value in (stated | layout).items() if value is not None}
-
-    @cached_property
-    def simulated_seconds(self) -> float | None:
-        """The step with its pipeline run by the event simulation."""
-        return simulated_seconds(self.report)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in the JSON contract, with what its time is made of."""
-        report = self.report
-        return {
-            "layout": report.setup.written(), "options": self.options, "seconds": report.seconds, "mfu": report.mfu,
-            "simulated_seconds": self.simulated_seconds, "peak_memory": report.memory.peak,
-            "tokens_per_second": report.tokens_per_second,
-            "breakdown": dict(report.breakdown),
-        }  # fmt: skip
-
-
-@dataclass(frozen=True, repr=False, eq=False)
 class SearchReport:
     """The answer of ``distsim search``."""
 
@@ -114,21 +69,33 @@ class SearchReport:
     """How long the search took."""
     limit: float
     best: tuple[Choice, ...]
-    front: tuple[Choice, ...]
-    almost: tuple[Choice, ...]
-    nearest: tuple[Choice, ...]
-    """Where nothing is feasible: the layouts that miss by least."""
     kept: Kept
+    known: Steps
+    """Of layouts that were computed again."""
     rents: Mapping[int, search_money.Rent]
     """What each number of GPUs costs, where prices were asked for."""
     interrupted: bool
     notes: tuple[str, ...]
-    families: dict[Any, search_alike.Alike] = field(default_factory=dict)
-    prices: Prices = field(default_factory=Prices)
 
     def __repr__(self) -> str:
         first = f"best={self.best[0]!r}" if self.best else "nothing feasible"
         return f"SearchReport({self.feasible:,} of {self.evaluated:,} layouts feasible: {first})"
+
+    @cached_property
+    def front(self) -> tuple[Choice, ...]:
+        """Layouts that no other beats in both time and memory; like the next two they are computed again when they are
+        asked for, which takes longer than a small search."""
+        return () if self.request.brief else shown.front_of(self.best, self.kept, self.known)
+
+    @cached_property
+    def almost(self) -> tuple[Choice, ...]:
+        """Layouts that nearly fit and would be better than the best."""
+        return () if self.request.brief else shown.almost(self.best, self.kept, self.known)
+
+    @cached_property
+    def nearest(self) -> tuple[Choice, ...]:
+        """Where nothing is feasible: the layouts that miss by least."""
+        return () if self.request.brief or self.best else shown.nearest(self.kept, self.known, min(self.request.top, 5))
 
     @property
     def limited(self) -> bool:
@@ -173,9 +140,11 @@ class SearchReport:
         it would take long."""
         if self.request.all_ranks or self.request.top > search_alike.MOST_COUNTED:
             return None
-        if choice.found.name not in self.families:
-            self.families[choice.found.name] = search_alike.alike(choice.found, self.kept, self.prices)
-        return self.families[choice.found.name]
+        return self._families[choice.found.name]
+
+    @cached_property
+    def _families(self) -> dict[search_alike.Name, search_alike.Alike]:
+        return search_alike.alike([one.found for one in self.best or self.nearest], self.kept)
 
     def told(self, choice: Choice) -> dict[str, Any]:
         """A layout as plain data, with its price and, of ranked ones, how many are like it."""
@@ -212,19 +181,3 @@ class SearchReport:
             "nearest": [self.told(choice) for choice in self.nearest], "interrupted": self.interrupted,
             "prices": [rent.to_dict() for rent in self.rents.values()], "notes": list(self.notes),
         }  # fmt: skip
-
-
-Steps = dict[tuple[int, tuple[int, ...]], StepReport]
-"""Steps of found layouts by what tells these from others."""
-
-
-def choice(found: Found, known: Steps) -> Choice:
-    """A found layout, computed again by ``distsim step`` unless that is known."""
-    if found.name in known:
-        return Choice(known[found.name], found)
-    base = found.group.setup
-    options = setup_at(base, found.layout)
-    job = base.job.model_copy(update={**dict.fromkeys(FIXED), **options})
-    same = {"accelerator": base.accelerator, "cluster": base.cluster, "framework": base.framework}
-    report = known[found.name] = step_of(resolve(job, same))
-    return Choice(report, found)

@@ -25,12 +25,13 @@ from distsim.engine.layouts import money as search_money
 from distsim.engine.layouts import schedules as search_schedules
 from distsim.engine.layouts import shown
 from distsim.engine.layouts.best import Kept
+from distsim.engine.layouts.choice import Choice, Steps
 from distsim.engine.layouts.chunks import gather
 from distsim.engine.layouts.contradiction import contradiction
 from distsim.engine.layouts.fold import Block, Inside, Shared, blocks, footprint_of, untimed
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import COST, OBJECTIVES, Objective
-from distsim.engine.layouts.report import Choice, Request, SearchReport, Steps
+from distsim.engine.layouts.report import Request, SearchReport
 from distsim.engine.layouts.space import Group, groups
 from distsim.engine.layouts.support import has, lenient
 from distsim.engine.layouts.support import notes as support_notes
@@ -57,10 +58,12 @@ def search(
     shared: Shared | None = None,
     partly: bool = False,
     enough: int = 0,
+    empty: bool = False,
 ) -> SearchReport:
     """Evaluate all layouts, if they are ``enough`` in a pool's processes if one is given, with the same answer;
     ``every`` is given each block of them, but not from a pool. ``shared`` keeps what the same search on other networks
-    would compute again. With ``partly`` an interrupt ends the search with what it has."""
+    would compute again. With ``partly`` an interrupt ends the search with what it has, with ``empty`` that there are no
+    layouts is an answer: to say why takes longer."""
     began = time.perf_counter()
     _check(request)
     request = lenient(request)
@@ -80,22 +83,18 @@ def search(
             raise
         interrupted = True
         notes.append("interrupted: showing the best of what was evaluated so far")
-    if not kept.evaluated and not interrupted:
+    if not kept.evaluated and not interrupted and not empty:
         raise contradiction(request, base, batches)
     known: Steps = {}
     best = shown.ranked(kept, request.top, known, request.all_ranks)
     late = sum(one.found.seconds > kept.longest(one.found.group.batch) for one in best)  # by their closed form
-    less = request.brief
     if best:
         first = best[0].report.setup
         notes += filter(None, [search_money.left_idle(rents.get(int(first.layout.gpus)), first)])
     return SearchReport(
         request, base, batches, kept.evaluated, kept.fitting, kept.feasible + late if best else 0,
-        time.perf_counter() - began, kept.limit, best,
-        () if less else shown.front_of(best, kept, known), () if less else shown.almost(best, kept, known),
-        () if less or best else shown.nearest(kept, known, min(request.top, 5)),
-        kept, rents, interrupted, _notes(request, base, [*notes, *unread_options(request, batches, best)], best,
-                                         bool(rents)),
+        time.perf_counter() - began, kept.limit, best, kept, known, rents, interrupted,
+        _notes(request, base, [*notes, *unread_options(request, batches, best)], best, bool(rents)),
     )  # fmt: skip
 
 
@@ -228,7 +227,7 @@ def _walk(
                     watch(kept.evaluated, done + whole)
         if request.objective == "fewest-gpus" and shown.ranked(kept, 1, {}):
             return
-    if not kept.fitting:
+    if not kept.fitting and not kept.brief:
         _time_nearest(kept, prices)
 
 

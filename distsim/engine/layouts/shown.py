@@ -11,13 +11,16 @@ from collections.abc import Sequence
 
 import numpy
 
+from distsim import catalog
 from distsim.engine.layouts.best import SHORTER, Kept, front
+from distsim.engine.layouts.choice import Choice, Steps, choice
 from distsim.engine.layouts.ranking import BETTER, COST, Found, rank
-from distsim.engine.layouts.report import Choice, Steps, choice
 from distsim.engine.steps.simulated import ALWAYS_EXACT, LEARNED
 
 FRONT = 24
 """Points of the front that are re-evaluated and reported; of more, every so many."""
+NEAR_MISSES = 5
+"""Layouts that nearly fit which are reported."""
 SPARE = 3
 """So many more than asked may be computed again, so that the order is that of their own numbers."""
 BY_TIME = ("throughput", COST)
@@ -43,6 +46,7 @@ def ranked(kept: Kept, top: int, known: Steps, all_ranks: bool = False) -> tuple
     return tuple(again[:top])
 
 
+@catalog.settled()
 def front_of(best: Sequence[Choice], kept: Kept, known: Steps) -> tuple[Choice, ...]:
     """Layouts that no other beats in both time and memory; where some take longer than the search had it, of these and
     the best those that none of them beats."""
@@ -56,14 +60,15 @@ def front_of(best: Sequence[Choice], kept: Kept, known: Steps) -> tuple[Choice, 
     return tuple(timely[i] for i in front(peaks, times))
 
 
-def almost(best: Sequence[Choice], kept: Kept, known: Steps, most: int = 5) -> tuple[Choice, ...]:
+@catalog.settled()
+def almost(best: Sequence[Choice], kept: Kept, known: Steps) -> tuple[Choice, ...]:
     """Layouts that nearly fit and would be better than the best that does, if any can be that need more memory."""
     if kept.key.name not in BETTER:
         return ()
     bound = _ordered(best[0], kept) * (1 - AGREED) if best else math.inf
     better: list[Choice] = []
     for one in kept.almost.found:
-        if len(better) == most or one.key >= bound:
+        if len(better) == NEAR_MISSES or one.key >= bound:
             break
         own = choice(one, known)
         if not _late(own, kept) and (not _moved(own) or _ordered(own, kept) < bound):
@@ -71,6 +76,7 @@ def almost(best: Sequence[Choice], kept: Kept, known: Steps, most: int = 5) -> t
     return tuple(sorted(better, key=lambda one: _ordered(one, kept)))
 
 
+@catalog.settled()
 def nearest(kept: Kept, known: Steps, most: int) -> tuple[Choice, ...]:
     """What misses by least, where nothing is feasible: the quickest that fit, else what needs least memory more."""
     quick = sorted([*kept.best.found, *kept.quickest.found], key=lambda one: one.seconds)
@@ -78,11 +84,11 @@ def nearest(kept: Kept, known: Steps, most: int) -> tuple[Choice, ...]:
     return tuple(sorted(found, key=lambda one: one.report.seconds) if quick else found)
 
 
-def thinned(found: list[Found], most: int = FRONT) -> list[Found]:
+def thinned(found: list[Found]) -> list[Found]:
     """Points of a front, evenly by their number, both ends kept."""
-    if len(found) <= most:
-        return list(found)
-    return [found[round(index * (len(found) - 1) / (most - 1))] for index in range(most)]
+    if len(found) <= FRONT:
+        return found
+    return [found[round(index * (len(found) - 1) / (FRONT - 1))] for index in range(FRONT)]
 
 
 def _may_be_shorter(one: Found, kept: Kept) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,11 @@ from distsim.specs.layout import SHARDS_ALL, ZERO_STAGES, Layout
 from distsim.specs.model import Model
 from distsim.specs.offloads import offload_problems
 from distsim.specs.support import Supports
-from distsim.specs.support_rules import SUPPORT_RULES, all_the_same, unsupported
+from distsim.specs.support_rules import SUPPORT_RULES, SupportRule, all_the_same, unsupported
 
 if TYPE_CHECKING:
-    from distsim.engine.layouts.report import Choice, Request
+    from distsim.engine.layouts.choice import Choice
+    from distsim.engine.layouts.report import Request
 
 LIFTED: dict[str, dict[str, Any]] = {
     "schedule": {"schedules": None}, "zero": {"zero": ZERO_STAGES, "pipeline_zero": SHARDS_ALL},
@@ -57,9 +59,15 @@ shards nothing, is not what anybody asks for."""
 def runs(supports: Supports, model: Model, name: str, value: int | str, **others: Any) -> bool:
     """Whether a framework runs one value of a dimension, by the rules about it alone and with pipeline stages;
     ``others`` are what else is known of the layouts."""
-    rules = [rule for rule in SUPPORT_RULES if {name} <= {*rule.dimensions} <= {name, "pp"}]
+    rules = _rules_about(name)
     layout = Layout(**{**others, name: value}) if rules else Layout()
     return all(rule.holds(supports, model, layout) for rule in rules)
+
+
+@functools.cache
+def _rules_about(name: str) -> tuple[SupportRule, ...]:
+    """Those about a dimension alone or with pipeline stages."""
+    return tuple(rule for rule in SUPPORT_RULES if {name} <= {*rule.dimensions} <= {name, "pp"})
 
 
 def within(bounds: Bounds, setup: Setup, pp: int) -> Bounds:

@@ -8,8 +8,9 @@ from typing import Any
 
 from distsim.engine.counted import Pool, Show
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.layouts.choice import Choice
 from distsim.engine.layouts.fold import Shared
-from distsim.engine.layouts.report import Choice, Request, SearchReport
+from distsim.engine.layouts.report import Request, SearchReport
 from distsim.engine.layouts.search import search, usual_batch
 from distsim.engine.layouts.variants import base_setup
 from distsim.engine.layouts.varied import FIELDS, JOB_FIELDS, field_of, values_of

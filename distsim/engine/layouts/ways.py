@@ -12,7 +12,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import head_stage, stage_layer_indices
 from distsim.engine.layouts.bounds import Bounds
 from distsim.errors import DistsimError
-from distsim.layers.network import layer_kind
+from distsim.layers.network import kinds_of_layers
 from distsim.schedules.registry import SCHEDULES
 from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors
@@ -28,6 +28,7 @@ def pipelines(
 ) -> Iterator[tuple[list[Way], tuple[int, ...]]]:
     """Ways to run pp stages that put the same layers on each, and the layers of the first way's chunks."""
     alike: dict[tuple[Any, ...], tuple[list[Way], tuple[int, ...]]] = {}
+    kinds = kinds_of_layers(base.model)
     for vpp in bounds.choices("vpp", chunk_counts(base.model.layers, pp, "vpp" in bounds.given)):
         try:
             chunks = chunk_layers(None, base.model, Layout(pp=pp, vpp=vpp), base.framework)
@@ -35,7 +36,7 @@ def pipelines(
             continue
         for schedule in schedules_of(pp, vpp, bounds, schedules):
             setup = replace(base, layout=Layout(pp=pp, vpp=vpp, schedule=schedule), chunk_layers=chunks)
-            held = tuple(tuple(layer_kind(base.model, i) for i in stage_layer_indices(setup, s)) for s in range(pp))
+            held = tuple(tuple(kinds[layer] for layer in stage_layer_indices(setup, stage)) for stage in range(pp))
             alike.setdefault((head_stage(setup), held), ([], chunks))[0].append((schedule, vpp))
     yield from alike.values()
 

@@ -12,6 +12,7 @@ from distsim.engine.jobs.projected import stages_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.layouts.bounds import Bounds, parse_bound
+from distsim.engine.layouts.contradiction import contradiction
 from distsim.engine.layouts.fold import Shared, setup_at
 from distsim.engine.layouts.report import Request, SearchReport
 from distsim.engine.layouts.search import search
@@ -89,12 +90,11 @@ def best_layouts(
     """The fastest layouts that fit, fastest first, and the one that leaves most memory free of those as fast as the
     first; none where none fits. Raises where none is allowed. ``margin`` is a share of the memory that stays free;
     ``shared`` what the usual and the wide search on other networks have computed."""
-    refusal: DistsimError | None = None
     for wide, inside in zip((False, True), shared or (None, None), strict=True):
-        bounds, specs = space(job, cluster, stated, wide), overrides_of(job, cluster)
+        bounds, specs, refusal = space(job, cluster, stated, wide), overrides_of(job, cluster), None
         try:
             request = Request(job, (gpus,), bounds, top=count, margin=margin, overrides=specs, brief=True)
-            found = search(request, shared=inside)
+            found = search(request, shared=inside, empty=True)
         except DistsimError as error:
             refusal = error
             continue
@@ -104,9 +104,10 @@ def best_layouts(
             return [
                 one for place, one in enumerate(shown) if all(one.options != other.options for other in shown[:place])
             ]
-        refusal = None
     if refusal is not None:
         raise refusal
+    if not found.evaluated:
+        raise contradiction(found.request, found.base, found.batches)
     return []
 
 

@@ -265,7 +265,7 @@ def _step(
     jitter = float(figures.use("jitter, as a share of all of the above", jitter_share, jitter=timing["jitter"],
                                gpus=sizes["gpus"]))  # fmt: skip
     figures.note("fixed time per step", timing["step_seconds"], "s", f"step_seconds ({FITTED})")
-    named = zip(report.correction.runs, report.correction.sources, strict=True)
+    named = zip(report.evidence.runs, report.evidence.sources, strict=True)
     nearest = "; ".join(f"{run} of {source.strip()}" for run, source in named) or "no similar run"
     figures.note("correction factor from similar runs", scale, "1", f"presets/timing/evidence; {nearest}")
     source = f"the figures above; interval from {report.interval.basis}"

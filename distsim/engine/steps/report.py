@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from distsim import catalog
+from distsim.engine.corrections.correction import Correction, nearest_of
 from distsim.engine.corrections.known_runs import unlike_own
 from distsim.engine.corrections.own_peaks import own_peak_note
 from distsim.engine.corrections.unfitted import unfitted
@@ -107,6 +109,12 @@ class StepReport(ComposedStep):
         return None if self.mfu is None else self.mfu * recompute_factor(self.work)
 
     @functools.cached_property
+    def evidence(self) -> Correction:
+        """Its correction with the nearest of all measured runs, those that correct no job among them: only who reads
+        about them waits for a search through all."""
+        return nearest_of(self.setup, self.correction)
+
+    @functools.cached_property
     def host_waits(self) -> dict[str, float]:
         """Seconds by which each part of a step is longer because the GPU waits for a host that issues kernels: what it
         would save if issuing took none; negative where something is hidden less by shorter computation."""
@@ -174,6 +182,7 @@ class StepReport(ComposedStep):
             f"figures do; counting only the FLOPs that {self.setup.model.name} requires, it is {least:.0%}"
         )
 
+    @catalog.settled()
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
         return {
@@ -185,6 +194,6 @@ class StepReport(ComposedStep):
             "breakdown": dict(self.breakdown), "host_wait_seconds": self.host_wait_seconds,
             "peak_memory": self.peak_memory, "fits": self.fits,
             "evidence": {"interval": self.interval.basis, "correction": math.exp(self.correction.logarithm) - 1,
-                         "nearest_likeness": self.correction.nearest, "runs": list(self.correction.runs)},
+                         "nearest_likeness": self.evidence.nearest, "runs": list(self.evidence.runs)},
             "notes": list(self.notes),
         }  # fmt: skip

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distsim import catalog
 from distsim.arrays import Number, product
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.flows import Flow
@@ -179,6 +180,7 @@ def _within(segments: Iterator[Segment], begin: float, end: float) -> Iterator[S
     return (one for one in segments if one.end > begin and one.start < end)
 
 
+@catalog.settled()
 def timeline_of(report: ComposedStep) -> StepTimeline:
     """Lay a predicted step out in time."""
     setup = report.setup
