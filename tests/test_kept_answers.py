@@ -185,3 +185,11 @@ def test_exchanges_of_a_layer_are_made_once_for_all_stages(monkeypatch: pytest.M
             model.model_flows(setup, exchange_of(setup), stage)
         counts.append(len(made))
     assert counts[0] == counts[1] == counts[2] > 0
+
+
+def test_exchanges_among_one_rank_are_not_counted_for_recomputation() -> None:
+    """Of a layer that runs again, what nobody sends is left out before its passes are told apart."""
+    setup = resolve(Job.read({"model": "mixtral-8x7b", "gpu": "h100-sxm", "gpus": 32, "ep": 4, "recompute": "full",
+                              "global_batch": 32}))  # fmt: skip
+    flows = model.model_flows(setup, exchange_of(setup), build_stages(setup)[0])
+    assert {flow.span.group for flow in flows} == {"ep"} and any(flow.recomputed for flow in flows)
