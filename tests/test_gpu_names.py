@@ -35,6 +35,9 @@ def _replay(gpu: str, **cells: str) -> Replay:
         ("H100 SXM5 94GB", "h100-sxm-94gb"), ("A100-SXM-64GB", "a100-sxm4-64gb"), ("H100 64GB", "h100-sxm-64gb"),
         ("TPU v7", "tpu-v7x"), ("tpu-ironwood", "tpu-v7x"), ("TPU Trillium", "tpu-v6e"), ("DGXH200", "h200-sxm"),
         ("rtx-pro-6000-server", "rtx-pro-6000"), ("HL-325L", "gaudi3"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000"),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtx-pro-6000-max-q"),
+        ("RTX PRO 6000 Blackwell Max-Q", "rtx-pro-6000-max-q"),
     ],
 )  # fmt: skip
 def test_other_spellings_of_gpus(told: str, name: str) -> None:
