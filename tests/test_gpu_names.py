@@ -37,7 +37,10 @@ def _replay(gpu: str, **cells: str) -> Replay:
         ("rtx-pro-6000-server", "rtx-pro-6000"), ("HL-325L", "gaudi3"),
         ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000"),
         ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtx-pro-6000-max-q"),
-        ("RTX PRO 6000 Blackwell Max-Q", "rtx-pro-6000-max-q"),
+        ("RTX PRO 6000 Blackwell Max-Q", "rtx-pro-6000-max-q"), ("AMD Instinct MI300X VF", "mi300x"),
+        ("AMD Radeon RX 7900 XTX", "rx-7900-xtx"), ("Intel(R) Data Center GPU Max 1550", "max-1550"),
+        ("NVIDIA DGX Spark", "gb10"), ("RTX 4090D", "rtx-4090-d"), ("NVIDIA GeForce RTX 4090 D", "rtx-4090-d"),
+        ("NVIDIA GeForce RTX 3080 Ti", "rtx-3080-ti"),
     ],
 )  # fmt: skip
 def test_other_spellings_of_gpus(told: str, name: str) -> None:
@@ -49,7 +52,7 @@ def test_other_spellings_of_gpus(told: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     "told",
-    ["RTX 4090D", "GB200-NVL36", "A800 40GB", "ironwood-256",
+    ["RTX 5090D", "RTX PRO 4000 Blackwell SFF Edition", "GB200-NVL36", "A800 40GB", "ironwood-256",
      "910B1", "910B4", "Trainium", "TPU v5", "V100-SXM", "RTX 6000", "L40 24GB", "A100 30GB", "H100-PCIe-94GB",
      "A100-SXM5", "H100-SXM4", "A30-SXM", "H100 (A100)", "A100 (p5)", "A100 (30GB)", "H100 (v2)", "v100-32", "8x",
      "40GB", "()", "a" + "-8gb" * 900, "x8 " * 900],

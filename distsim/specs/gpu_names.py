@@ -7,9 +7,10 @@ import re
 from distsim.units import GIB, parse
 
 _MAKERS = re.compile(
-    r"^(?:(?:nvidia|amd|intel|habana|huawei|google|cloud|aws|instinct|tesla|geforce|dgx|hgx|blackwell|hopper|ampere|volta)-)+"
-    r"|(?:-(?:oam|gpu|accelerator|tensor-core))+(?=-|$)|-hbm\d\w*$|-generation$|-ac$"
-    r"|-blackwell(?=-max-q\b)|-blackwell-(?!max-q\b).*edition$|(?<=-max-q)-workstation(?:-edition)?$"
+    r"^(?:(?:nvidia|amd|intel(?:\(r\))?|radeon|habana|huawei|google|cloud|aws|instinct|tesla|geforce|"
+    r"dgx|hgx|blackwell|hopper|ampere|volta)-)+"
+    r"|(?:-(?:oam|gpu|accelerator|tensor-core))+(?=-|$)|-hbm\d\w*$|-generation$|-ac$|-vf$"
+    r"|-blackwell(?=-max-q\b)|-blackwell-(?:server|workstation)-edition$|(?<=-max-q)-workstation(?:-edition)?$"
 )
 """What drivers, vendors and makers of nodes say around a GPU's name, as in NVIDIA H100 80GB HBM3 and DGX A100."""
 _JOINED = (
