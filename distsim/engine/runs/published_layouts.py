@@ -42,5 +42,6 @@ def assumed_choice(run: Run, framework: Framework) -> str:
 
 
 def _cells(layout: ChosenLayout) -> dict[str, int]:
+    experts = {"ep": layout.ep} if layout.ep > 1 else {}
     batch = {name: count for name in ("micro_batch", "global_batch") if (count := getattr(layout, name))}
-    return {"n_gpus": layout.gpus, "tp": layout.tp, "pp": layout.pp, "ep": layout.ep, **batch}
+    return {"n_gpus": layout.gpus, "tp": layout.tp, "pp": layout.pp, **experts, **batch}
