@@ -181,7 +181,7 @@ def _spelt(wanted: str) -> tuple[str, Path] | None:
     place = _place("gpus", sized[1]) if sized else None
     if sized is None or place is None:
         return None
-    return place if near_label(read_toml(place[1]).get("memory", 0), float(sized[2])) else None
+    return place if near_label(_whole(_with_bases("gpus", place[1])).get("memory", 0), float(sized[2])) else None
 
 
 def _list_hint(kind: str) -> str:

@@ -46,7 +46,8 @@ def merged(base: dict[str, Any], own: dict[str, Any], where: str = "") -> dict[s
     kept = {name: value for name, value in base.items() if name not in OWN}
     for name in _names(own, where):
         kept = _left_out(kept, name, f"{own[BASE]}", where)
-    whole = _over(kept, {name: value for name, value in own.items() if name != WITHOUT})
+    called = {name: value for name, value in own.items() if name in OWN and name != WITHOUT}
+    whole = _over(called | kept, {name: value for name, value in own.items() if name != WITHOUT})
     mine = lines({name: value for name, value in own.items() if name not in (*OWN, BASE, "source")})
     given, all_given = own.get("source", {}), whole.get("source")
     if isinstance(given, dict) and isinstance(all_given, dict):

@@ -105,8 +105,13 @@ def _aliases_of(line: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def stated(path: str, changed_ns: int, key: str) -> Any:
-    """What a file states under a key at its top; None where it does not. Only a file that has the word is parsed."""
-    return read_toml(Path(path)).get(key) if key in text_of(path) else None
+    """What a file states under a key at its top; None where it does not. Only a file that has the word is parsed, or
+    one that is no text, of which ``read_toml`` says so."""
+    try:
+        has = key in text_of(path)
+    except UnicodeDecodeError:
+        has = True
+    return read_toml(Path(path)).get(key) if has else None
 
 
 @functools.lru_cache(maxsize=2048)

@@ -24,7 +24,7 @@ KINDS: dict[str, tuple[str, str] | None] = {
     "timing": None,
     "runs": None,
 }
-BASED = frozenset({"frameworks"})
+BASED = frozenset({"frameworks", "gpus"})
 """Kinds of which one preset may state only what differs from another (preset_bases.py)."""
 DEFAULT_GPU = "a100-sxm4-80gb"
 """The accelerator of a job, or of a collective, that names neither one nor a cluster."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from shell import piped
 
-from distsim import catalog
+from distsim import catalog, step
 from distsim.errors import DistsimError
 from distsim.preset_bases import lines, merged
 from distsim.preset_files import read_toml
@@ -130,10 +130,37 @@ def test_what_is_wrong_is_told(text: str, problem: str, presets: Path) -> None:
 
 
 def test_other_kinds_have_no_base(tmp_path: Path) -> None:
-    file = tmp_path / "card.toml"
-    file.write_text('based_on = "h100-sxm"\nmemory = "9 GB"')
+    file = tmp_path / "small.toml"
+    file.write_text('based_on = "llama-7b"\nlayers = 2')
     with pytest.raises(DistsimError, match="unknown field 'based_on'"):
-        catalog.load("gpus", str(file))
+        catalog.load("models", str(file))
+
+
+def test_a_card_under_a_limit_states_that_alone(tmp_path: Path) -> None:
+    file = tmp_path / "card.toml"
+    file.write_text('based_on = "h100-sxm"\npower = "500 W"\nrated_power = "700 W"\n[source]\npower = "our racks"\n')
+    card, whole = catalog.load("gpus", str(file)), catalog.load("gpus", "h100-sxm")
+    assert (card.name, card.power, card.rated_power, card.aliases) == ("card", 500, 700, ())
+    assert (card.memory, card.peak, card.chip, card.source["bandwidth"]) == (
+        whole.memory, whole.peak, whole.chip, whole.source["bandwidth"])  # fmt: skip
+    assert card.source["power"] == "our racks"
+    limited, stated = (
+        step("llama-3-8b", gpus=8, zero=3, **asked).seconds
+        for asked in ({"gpu": str(file)}, {"gpu": "h100-sxm", "gpu_power": 500})
+    )
+    assert limited == pytest.approx(stated, rel=1e-9)
+
+
+def test_shipped_cards_that_are_based_on_others_name_no_memory_in_vain() -> None:
+    """A size in a name is held against the label, which the base may have."""
+    assert catalog.load("gpus", "rtx-pro-6000-max-q 96GB").name == "rtx-pro-6000-max-q"
+    assert not catalog.knows("gpus", "rtx-pro-6000-max-q 48GB")
+
+
+def test_a_base_that_is_no_text_is_told(presets: Path) -> None:
+    (presets / "base.toml").write_bytes(b'name = "\xff"')
+    with pytest.raises(DistsimError, match="is not a text file"):
+        ours(presets, 'based_on = "base"')
 
 
 def test_what_is_shown_is_merged(presets: Path) -> None:

@@ -125,6 +125,8 @@ class Accelerator(Sourced):
 
     name: str
     aliases: tuple[str, ...] = ()
+    based_on: str = ""
+    """The accelerator preset of which it has all that it does not state itself (preset_bases.py); blank: none."""
     vendor: str
     architecture: str = Field(pattern=r"\S")
     """Its generation in one word, and which of its dies where they differ: ``ampere ga102``."""
