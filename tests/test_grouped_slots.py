@@ -117,6 +117,13 @@ def test_what_alpas_table_leaves_to_its_scripts(cells: dict[str, str], framework
     assert y.global_batch == 1024 and found.setup.job.capacity_factor == 1.0
 
 
+def test_others_baselines_are_what_their_cells_say() -> None:
+    told = {"framework": "megatron-core", "tp": "1", "pp": "1", "ep": "8", "global_batch": "64", "micro_batch": "8"}
+    found = replay(Run({**ALPA, **told, "notes": "DeepSpeed EP + ZeRO baseline", "step_time_s": "1"}, 2))
+    assert found.setup is not None, found.reason
+    assert found.setup.framework.name == "megatron-core"
+
+
 def test_what_nobody_chose_is_still_unknown() -> None:
     big = {"model": "GShard-MoE 70B", "n_gpus": "64"}
     assert "the layout is unknown" in replay(Run({**ALPA, **big, "step_time_s": "1291.8536"}, 2)).reason

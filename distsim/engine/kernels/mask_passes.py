@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.kernels.plain_costs import SUMMED
 from distsim.layers.ledger import Operation
 from distsim.units import FP32_BYTES, MASK_BYTES
 
@@ -16,7 +17,7 @@ def mask_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     experts, act = setup.model.experts, setup.precision.activation_bytes
     assert experts is not None
     choices = experts.per_token
-    made = FP32_BYTES * choices + 3 * FP32_BYTES * (choices - 1)
+    made = FP32_BYTES * choices + SUMMED * FP32_BYTES * (choices - 1)
     compared = FP32_BYTES + MASK_BYTES
     cast = (MASK_BYTES + act) + (FP32_BYTES + act)
     elements = operation.shape[0]

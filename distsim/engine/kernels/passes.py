@@ -28,6 +28,7 @@ from distsim.engine.kernels.plain_costs import (
     SLICED,
     SLICED_GATE,
     STRIDED_PACE,
+    SUMMED,
     SUMMED_IN_STEPS,
     Cost,
     composed_activation,
@@ -67,8 +68,6 @@ COMPILED_TABLE_BYTES = 8.0
 """Bytes of an element of a table of words beyond those of its gradient, where inductor sums the rows' gradients in an
 fp32 tensor: zeros (4), read again for a cast (4). On an H100 525 million elements take 637 and 1,021 us (profile of
 "llama-3-8b by hand" in benchmarks/gpu)."""
-SUMMED = 3
-"""Passes over an element of a sum: two are read, one is written."""
 
 
 def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:

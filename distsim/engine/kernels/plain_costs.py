@@ -10,6 +10,8 @@ from distsim.specs.accelerator import Accelerator
 
 BACKWARD_BYTES = 2.0
 """Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
+SUMMED = 3
+"""Passes over an element of a sum: two are read, one is written."""
 
 
 class Pace(NamedTuple):

@@ -19,7 +19,8 @@ _TORCHTITAN = re.compile(r"\bGPUs, torchtitan\b")
 _HUGGING_FACE = re.compile(r"section: HF \+ Deepspeed", re.IGNORECASE)
 """A table of Hugging Face's models on DeepSpeed among those of Megatron."""
 _DEEPSPEED_BASELINE = re.compile(r"^DeepSpeed\b[^;,]*\bbaseline\b", re.IGNORECASE)
-"""What a publisher holds its own software against: Megatron's model under DeepSpeed."""
+"""What Alpa's tables hold it against: Megatron's model under DeepSpeed, as both were in 2022, which did not wait for
+each kernel."""
 _COMPILED_NARROW = "pytorch/torchtitan"
 """Who compiles wherever products take 8 bits, though its table of 2024 names no compiler: torchtitan's
 llama3_405b.toml sets compile beside float8, whose casts take two to three times as long apart (pytorch/ao issue
@@ -34,12 +35,12 @@ _OWN_LOOP = re.compile(
 
 def framework_name(run: Run) -> str | None:
     """The framework's cell, or what notes say that ran."""
-    notes = run.notes
+    notes, cell = run.notes, run.text("framework")
     if hit(_TORCHTITAN, notes):
         return "torchtitan"
-    if _DEEPSPEED_BASELINE.search(notes):
+    if cell == "alpa" and _DEEPSPEED_BASELINE.search(notes):
         return "megatron-deepspeed-2021"
-    return "deepspeed" if hit(_HUGGING_FACE, notes) else run.text("framework")
+    return "deepspeed" if hit(_HUGGING_FACE, notes) else cell
 
 
 def deterministic(run: Run) -> bool:
