@@ -63,6 +63,23 @@ def test_no_gain_is_known_elsewhere() -> None:
     assert seconds(job("llama-7b", "h100-sxm", "fp8")) == seconds(job("llama-7b", "h100-sxm", "wide"))
 
 
+@pytest.mark.parametrize(("framework", "kind", "bits"), [
+    ("megatron-bridge", "fp8", 8), ("megatron-bridge", "mxfp8", 16), ("megatron-bridge", "wide", 16),
+    ("torchtitan", "fp8", 16),
+])  # fmt: skip
+def test_ranks_trade_bytes_where_attention_reads_them(framework: str, kind: str, bits: int) -> None:
+    """Transformer Engine quantises queries, keys, values and gradients before its all-to-alls, and its kernels write
+    the output in 8 bits (AttnFuncWithCPAndQKVOA2A); others send what they have."""
+    setup = resolve(Job(model="llama-3-8b", gpu="gb300", gpus=8, cp=8, cp_mode="all_to_all", framework=framework))
+    setup = replace(setup, kernels=setup.kernels.model_copy(update={"attention_format": kind}))
+    block = build_stages(setup)[0].layers[0][0]
+    sent = [one for operation in block.operations for one in operation.collectives if one.group == "cp"]
+    forward = [float(one.bytes_logical) for one in sent if one.phase == "forward"]
+    query, key = (8192 / 8 * heads * 128 * bits / 8 for heads in (32, 8))
+    assert sorted(forward) == sorted([query, key, key, query])
+    assert {float(one.bytes_each or setup.precision.activation_bytes) for one in sent} == {bits / 8}
+
+
 @pytest.mark.parametrize(
     ("model", "cells", "kind"),
     [

@@ -11,7 +11,7 @@ from distsim.layers.ledger import Collective, Context, Operation, Tensor
 from distsim.layers.names import EXCHANGE
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
-from distsim.units import FP32_BYTES
+from distsim.units import FP8_BYTES, FP32_BYTES
 
 
 def reads_gathered(kernels: Kernels, layout: Layout) -> bool:
@@ -147,10 +147,18 @@ def _apart(size: Number) -> tuple[Collective, ...]:
 def _heads_for_tokens(
     ctx: Context, query: Tensor, key: Tensor, value: Tensor, value_width: Number
 ) -> tuple[Collective, ...]:
-    """Four all-to-alls forward (queries, keys, values, output) and four back, or five where the output goes again."""
+    """Four all-to-alls forward (queries, keys, values, output) and four back, or five where the output goes again.
+    Transformer Engine, which does, trades what its attention reads and writes: bytes, if those have a scale per tensor
+    (context_parallel.py, AttnFuncWithCPAndQKVOA2A: quantised before, back in 16 bits after)."""
     output = ctx.layout.tokens * ctx.model.heads / ctx.layout.tp * value_width
     sent = channels_for_tokens(ctx, query.elements, key.elements, value.elements, output)
-    return (*sent, sent[-1]) if ctx.kernels.cp_output == "again" else sent
+    if ctx.kernels.cp_output != "again":
+        return sent
+    sent = (*sent, sent[-1])
+    if ctx.kernels.attention_format != "fp8":
+        return sent
+    share = FP8_BYTES / ctx.activation
+    return tuple(one._replace(bytes_logical=one.bytes_logical * share, bytes_each=FP8_BYTES) for one in sent)
 
 
 def channels_for_tokens(ctx: Context, *sizes: Number) -> tuple[Collective, ...]:

@@ -153,7 +153,7 @@ class Kernels(ActivationKernels, ExpertKernels, RingKernels, RecomputeKernels, O
     """Products of that kernel's backward where they are not the chip's usual ones (fused or not, of Pallas)."""
     attention_format: Literal["wide", "fp8", "mxfp8"] = "wide"
     """Flash attention in the activations' format, or in 8 bits with a scale per tensor or per block, where the chip's
-    kernels are known to gain by it; only its time differs."""
+    kernels are known to gain by it; its time differs, and what all-to-alls of context parallel ranks carry."""
     rope: Literal["fused", "eager"] = "fused"
     """``eager`` rotation makes new query and key tensors, and keeps tables of cosines and sines."""
     rope_complex: bool = False
