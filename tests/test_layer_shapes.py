@@ -256,3 +256,63 @@ def test_streams_are_what_full_recomputation_keeps() -> None:
         block, _ = build_stages(setup)[0].layers[0]
         assert block.boundary is not None
         assert block.boundary.elements == streams * 512 * setup.model.hidden
+
+
+def _sized(**fields: Any) -> Model:
+    return Model.read({**load_model("llama-3.2-1b").spec.model_dump(), **fields})
+
+
+@pytest.mark.parametrize("framework", ["megatron-core", "huggingface", "torchtitan"])
+def test_sizes_by_layer_are_those_of_any_layer(framework: str) -> None:
+    """Sizes stated layer by layer cost what they cost stated once; attention and MLP by themselves what they cost as
+    mixers of a hybrid."""
+    options: dict[str, Any] = {"gpu": "h100-sxm", "gpus": 8, "seq": 4096, "framework": framework}
+    same = {"heads": [32] * 16, "kv_heads": [8] * 16, "ffn": [8192] * 16}
+    apart = {"kv_heads": [8, 0] * 2, "ffn": [0, 8192] * 2}
+    for one, other in (
+        (_sized(), _sized(sizes=same)),
+        (_sized(layers=4, pattern="*-*-"), _sized(layers=4, sizes=apart)),
+    ):
+        mine, theirs = (distsim.step(model=model, **options) for model in (one, other))
+        assert (mine.seconds, mine.peak_memory, mine.mfu) == (theirs.seconds, theirs.peak_memory, theirs.mfu)
+        assert load_model(one).parameters == load_model(other).parameters
+
+
+def test_each_layer_has_the_sizes_that_it_states() -> None:
+    """OpenELM widens from layer to layer; Nemotron Super drops attention from 31 layers of 80."""
+    setup = one_gpu("openelm-270m", seq=256)
+    first, last = (
+        _layer(setup, f"dense+{kind}") for kind in ("12-heads+3-kv_heads+768-ffn", "20-heads+5-kv_heads+5120-ffn")
+    )
+    assert (first["attention.qkv"].shape[1], last["attention.qkv"].shape[1]) == (18 * 64, 30 * 64)
+    assert (first["mlp.up"].shape[1], last["mlp.up"].shape[1]) == (2 * 768, 2 * 5120)
+    super_49b = one_gpu("llama-3.3-nemotron-super-49b", seq=256)
+    assert not any(name.startswith("attention") for name in _layer(super_49b, "mlp+7168-ffn"))
+    assert attended(super_49b.model, 4096, 4096) == (49, 4096)
+    assert attended(setup.model, 2048, 2048)[0] == pytest.approx(sum(load_model("openelm-270m").spec.sizes.heads) / 20)
+
+
+def test_models_sized_by_layer_hold_in_every_command() -> None:
+    """Ranks hold the whole together, arrays of layouts give the numbers of one, and no rank has half a head."""
+    name, found = "llama-3.3-nemotron-super-49b", {}
+    for tp in (1, 2):
+        options: dict[str, Any] = {"framework": "megatron-core", "precision": "bf16", "gpus": 2, "tp": tp}
+        found[tp] = shared_and_whole(one_gpu(name, seq=1024, **options))
+    assert found[2] == pytest.approx((found[1][0] / 2, found[1][1]))
+    job = Job(model=name, gpu="h200-sxm", global_batch=8, seq=2048, framework="megatron-bridge")
+    same_somewhere(job, 8, seed=3, most=3)
+    for model in (name, "openelm-3b"):
+        longer_costs_more(model, gpu="b200-sxm", gpus=16, framework="megatron-core", recompute="full")
+    with pytest.raises(DistsimError, match="neither a divisor nor a multiple of 3 and 4 and 5 and 6 key-value heads"):
+        distsim.memory(model="openelm-3b", gpu="h100-sxm", gpus=2, tp=2, seq=1024)
+
+
+def test_sizes_that_cannot_be() -> None:
+    for wrong, problem in (
+        ({"sizes": {"ffn": [8192]}}, "for each of 16 layers"),
+        ({"sizes": {"ffn": [0] * 16, "kv_heads": [0] * 16}}, "without attention and MLP"),
+        ({"sizes": {"kv_heads": [5] * 16}}, "kv_heads 5 does not divide heads 32"),
+        ({"sizes": {"ffn": [8192] * 16}, "window": 128}, "attention without windows"),
+    ):
+        with pytest.raises(DistsimError, match=problem):
+            _sized(**wrong)

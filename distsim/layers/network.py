@@ -40,9 +40,13 @@ def layer_kind(model: Model, layer: int) -> str:
     - ``+borrowed``: its keys are an earlier layer's
     - ``+cutoff``: the MLP has one
     - ``+ngrams``: a table of n-grams stands before it; with a number where there are several, of different rows
+    - ``+12-heads+3-kv_heads+768-ffn``: sizes of its own; ``attention`` or ``mlp`` where it has that alone
     """
     if model.pattern:
         return model.mixer(layer)
+    if model.sizes:
+        own = (f"{size}-{name}" for name, size in model.sizes.of(layer).items())
+        return "+".join((model.mixer(layer) or "dense", *own))
     if model.text:
         return "text" if model.is_text_layer(layer) else "image"
     if model.encoder_layers:
@@ -87,8 +91,8 @@ def layer_kinds(model: Model) -> dict[str, list[int]]:
 
 def layer_block(ctx: Context) -> Block:
     """The block of layer ``ctx.layer``, with adapters where only those train."""
-    if ctx.model.pattern:
-        return _single_mixer(ctx)
+    if ctx.model.mixer(ctx.layer):
+        return _single_mixer(ctx.side)
     whole, ctx = ctx, ctx.side
     boundary = Tensor(LAYER_INPUT, stream_elements(ctx), ctx.precision.stream_bytes, "s b h")
     if ctx.model.experts and ctx.model.experts.beside_dense:
@@ -174,7 +178,7 @@ def _with_ngrams(ctx: Context, boundary: Tensor) -> tuple[list[Operation], Tenso
 
 
 def _single_mixer(ctx: Context) -> Block:
-    """A layer of a hybrid: norm, one mixer, residual."""
+    """A layer of one mixer: norm, mixer, residual."""
     model, rows = ctx.model, ctx.sharded_tokens
     boundary = Tensor("layer.input", rows * model.hidden, ctx.stream_bytes, "s b h")
     read = boundary._replace(bytes_each=ctx.precision.stream_bytes) if ctx.kernels.norm == "eager" else boundary
@@ -183,7 +187,7 @@ def _single_mixer(ctx: Context) -> Block:
     place = "mlp" if kind in ("moe", "mlp") else "attention"
     source = Tensor(f"{place}.input", entering * model.hidden, ctx.precision.kept_input_bytes, "s b h")
     first = norm(ctx, f"{place}.norm", rows, model.hidden, read)
-    return Block(kind, _as_trained(ctx, [first, *single(kind)(ctx, source)]), boundary)
+    return Block(layer_kind(model, ctx.layer), _as_trained(ctx, [first, *single(kind)(ctx, source)]), boundary)
 
 
 def first_block(ctx: Context, block: Block) -> Block:

@@ -30,7 +30,8 @@ def common_kv_heads(model: Model) -> int:
 def inner_widths(model: Model) -> list[int]:
     """Inner widths of the MLPs."""
     shared = model.shared_keys.ffn if model.shared_keys else None
-    return list(dict.fromkeys([model.ffn, shared or model.ffn]))
+    own = filter(None, model.sizes.ffn) if model.sizes else ()
+    return list(dict.fromkeys([model.ffn, shared or model.ffn, *own]))
 
 
 def passed_on(model: Model) -> str:

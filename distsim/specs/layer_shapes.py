@@ -1,7 +1,7 @@
-"""What some layers of one stack have otherwise than the rest: wider heads, keys that others made, inputs of their own;
-and residual streams side by side.
+"""What some layers of one stack have otherwise than the rest: wider heads, keys that others made, inputs of their own,
+sizes layer by layer; and residual streams side by side.
 
-Gemma 4 and 3n (transformers, models/gemma4, models/gemma3n) have them.
+Gemma 4 and 3n (transformers, models/gemma4, models/gemma3n) have them, but for the sizes.
 """
 
 from pydantic import Field
@@ -47,3 +47,25 @@ class Streams(Spec):
     """Rank of the projection around attention (Menghani et al. 2024, LAuReL, arXiv:2411.07501)."""
     cutoff_layers: tuple[int, ...] = ()
     """Layers (from 0) whose MLPs set to zero what is below a cutoff of their gate, by its mean and deviation."""
+
+
+class LayerSizes(Spec):
+    """Heads and inner widths layer by layer (OpenELM, arXiv:2404.14619; Llama-Nemotron's search over blocks,
+    arXiv:2505.00949). An empty list: all layers have what the model states."""
+
+    heads: tuple[Count, ...] = ()
+    kv_heads: tuple[Natural, ...] = ()
+    """0: the layer has no attention."""
+    ffn: tuple[Natural, ...] = ()
+    """0: the layer has no MLP."""
+
+    def of(self, layer: int) -> dict[str, int]:
+        """What this layer (from 0) has of its own, what it lacks left out."""
+        lists = {"heads": self.heads, "kv_heads": self.kv_heads, "ffn": self.ffn}
+        return {name: sizes[layer] for name, sizes in lists.items() if sizes and sizes[layer]}
+
+    def alone(self, layer: int) -> str:
+        """What this layer (from 0) consists of where it has one of attention and MLP only; empty where it has both."""
+        if self.kv_heads and not self.kv_heads[layer]:
+            return "mlp"
+        return "attention" if self.ffn and not self.ffn[layer] else ""

@@ -15,6 +15,7 @@ from distsim.specs.parts import (
     GlobalAttention,
     LatentAttention,
     LayerInputs,
+    LayerSizes,
     Lightning,
     LinearRecurrence,
     Mamba,
@@ -185,6 +186,7 @@ class Shape:
     global_attention: GlobalAttention | None = None
     shared_keys: SharedKeys | None = None
     layer_inputs: LayerInputs | None = None
+    sizes: LayerSizes | None = None
     ngrams: NGrams | None = None
     streams: Streams | None = None
     experts: Experts | None = None

@@ -131,11 +131,11 @@ def _value_share(model: Model) -> float:
 def _head_share(model: Model) -> float:
     """Width of all heads of a mean layer over the model's own, queries and values together."""
     values = _value_share(model)
-    if model.windowed is None and model.global_attention is None:
+    if model.windowed is None and model.global_attention is None and model.sizes is None:
         return values
-    own = [model.in_layer(layer) for layer in range(model.layers)]
+    own = [model.in_layer(layer) for layer in range(model.layers) if model.mixer(layer) != "mlp"]
     widths = [one.heads * (one.head_dim / model.head_dim if model.global_attention else 1) for one in own]
-    return values * sum(widths) / model.layers / model.heads
+    return values * sum(widths) / len(own) / model.heads
 
 
 def trained_parameters(setup: Setup) -> Number:
