@@ -245,3 +245,25 @@ def test_experts_that_compute_every_token_get_each_once_per_rank() -> None:
     operations = {one.name: one for one in build_stages(setup)[0].layers[0][0].operations}
     assert operations["mlp.experts.up"].shape[0] * operations["mlp.experts.up"].shape[3] == 16 * 2048
     assert operations["mlp.dispatch"].collectives[0].bytes_logical == 8 * 2048 * 5120 * 2
+
+
+@pytest.mark.parametrize(("framework", "kept"), [("huggingface", 8), ("megatron-core", 2)])
+def test_experts_beside_attention_have_a_norm_of_their_own(framework: str, kept: int) -> None:
+    """Arctic's cost what a shared expert as wide as its MLP would cost, and a norm, of which bytes per element are
+    kept: its output, and in elementary operations an fp32 copy and the normalised values."""
+    arctic = load_model("snowflake-arctic").spec
+    assert arctic.experts is not None
+    same = arctic.experts.model_copy(update={"beside_mlp": False, "shared": 1, "shared_ffn": arctic.ffn})
+    stream = 2048 * arctic.hidden
+    found = []
+    for model in (arctic, arctic.model_copy(update={"experts": same})):
+        setup = _setup(model, seq=2048, framework=framework)
+        rows = build_stages(setup)[0].layers[0][0].operations
+        sent = sorted((one.op, one.bytes_logical) for row in rows for one in row.collectives)
+        flops = sum(row.flops_forward for row in rows if row.kind == "matmul")
+        found.append((flops, sent, sum(distinct_saved(rows).values())))
+    assert found[0][:2] == found[1][:2]
+    assert found[0][2] - found[1][2] == pytest.approx(kept * stream, rel=0.01)
+    tp, whole = (shared_and_whole(_setup(arctic, gpus=2, tp=tp, framework="megatron-core")) for tp in (2, 1))
+    assert tp == pytest.approx((whole[0] / 2, whole[1]))
+    longer_costs_more(arctic, gpu="h200-sxm", gpus=64, ep=32, framework=framework, micro_batch=1, recompute="full")
