@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 from distsim.arrays import Number
 from distsim.layers.attention import sink_parameters
@@ -95,17 +96,22 @@ def layer_block(ctx: Context) -> Block:
         return _single_mixer(ctx.side)
     whole, ctx = ctx, ctx.side
     boundary = Tensor(LAYER_INPUT, stream_elements(ctx), ctx.precision.stream_bytes, "s b h")
+    operations: Iterable[Operation]
     if ctx.model.experts and ctx.model.experts.beside_dense:
         from distsim.layers.shortcut import twice
 
         operations = twice(ctx, lambda half: _layer(ctx, whole, boundary, half))
     else:
         operations = _layer(ctx, whole, boundary, feed(ctx.model, ctx.layer))
+    if ctx.model.layer_scale:
+        from distsim.layers.layer_scale import scaled
+
+        operations = scaled(ctx, operations)
     entered = boundary._replace(elements=boundary.elements * stream_count(ctx))
     return Block(layer_kind(whole.model, ctx.layer), _as_trained(ctx, operations), entered)
 
 
-def _as_trained(ctx: Context, operations: list[Operation]) -> tuple[Operation, ...]:
+def _as_trained(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
     """The rows of a block, with adapters on frozen weights where only those train, and what each module keeps."""
     if ctx.tuning is None:
         return own_inputs(ctx, operations)

@@ -112,6 +112,8 @@ class Shape:
     gated_residual: bool = False
     """What a sublayer adds and what it adds to are scaled by learned vectors, and the norm behind attention has no
     weights (Muse Spark)."""
+    layer_scale: bool = False
+    """Learned scales on what attention and MLP add (DINOv2)."""
     inner_norms: bool = False
     """The inputs of the output projections of attention and MLP are normed (BitNet)."""
     causal: bool = True
