@@ -316,3 +316,30 @@ def test_sizes_that_cannot_be() -> None:
     ):
         with pytest.raises(DistsimError, match=problem):
             _sized(**wrong)
+
+
+def _searched(heads_in_group: int | None, times: float | None, **more: Any) -> dict[str, Any]:
+    """A block as Llama-Nemotron's files have them."""
+    attention = {"n_heads_in_group": heads_in_group, "no_op": heads_in_group is None, "window_length": None}
+    return {"attention": attention, "ffn": {"ffn_mult": times, "no_op": times is None, **more}}
+
+
+def test_searched_blocks_are_read_one_by_one() -> None:
+    """Widths are rounded up to 256; blocks that hold nothing are no layers."""
+    blocks = [_searched(8, 5.25), _searched(None, 1.0), _searched(None, None), _searched(16, None)]
+    config = {"model_type": "nemotron-nas", "architectures": ["DeciLMForCausalLM"], "hidden_size": 8192,
+              "num_attention_heads": 64, "num_key_value_heads": None, "intermediate_size": None, "num_hidden_layers": 4,
+              "block_configs": blocks}  # fmt: skip
+    reading = read_config(config)
+    sizes = reading.model.sizes
+    assert sizes is not None and not reading.unused
+    assert (sizes.kv_heads, sizes.ffn, reading.model.layers) == ((8, 0, 4), (28672, 5632, 0), 3)
+    for blocks, problem in (
+        ([_searched(8, 5.25)], "a list of 1, 1 of them"),
+        ([_searched(None, None)] * 4, "a list of 4, 0 of them"),
+        ([_searched(8, 1.0, replace_with_linear=True)] * 4, "no_op in place of either"),
+        ([_searched(8, -1.0)] * 4, "ffn_mult is -1.0"),
+        ([None] * 4, "no_op in place of either"),
+    ):
+        with pytest.raises(DistsimError, match=problem):
+            read_config({**config, "block_configs": blocks})

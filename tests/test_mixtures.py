@@ -267,3 +267,15 @@ def test_experts_beside_attention_have_a_norm_of_their_own(framework: str, kept:
     tp, whole = (shared_and_whole(_setup(arctic, gpus=2, tp=tp, framework="megatron-core")) for tp in (2, 1))
     assert tp == pytest.approx((whole[0] / 2, whole[1]))
     longer_costs_more(arctic, gpu="h200-sxm", gpus=64, ep=32, framework=framework, micro_batch=1, recompute="full")
+
+
+def test_files_of_arctic() -> None:
+    config = {"model_type": "arctic", "hidden_size": 7168, "intermediate_size": 4864, "num_hidden_layers": 35,
+              "num_attention_heads": 56, "num_key_value_heads": 8, "num_local_experts": 128, "num_experts_per_tok": 2,
+              "moe_layer_frequency": 1, "use_residual": True, "parallel_attn_mlp_res": True}  # fmt: skip
+    reading = read_config(config)
+    assert not reading.unused and reading.model.experts == load_model("snowflake-arctic").spec.experts
+    assert load_model(reading.model).parameters == load_model("snowflake-arctic").parameters
+    for wrong, problem in (({"use_residual": False}, "beside attention"), ({"moe_layer_frequency": 2}, "each layer")):
+        with pytest.raises(DistsimError, match=problem):
+            read_config({**config, **wrong})

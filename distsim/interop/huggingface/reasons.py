@@ -29,7 +29,7 @@ _FOR: dict[str, str] = {
     "ctrl": "its code runs attention unfused, with positions from a table of sines",
     "transfo-xl": "its layers attend to states of earlier sequences",
     "openelm": "its heads and widths differ by layer",
-    "decilm nemotron-nas": "its layers differ from one another: key-value heads, widths, some without attention",
+    "decilm": "its layers differ in their key-value heads",
     "kosmos_2_text_model kosmos_2_5_text_model": "its decoder reads images through a layer of learned queries",
     "pix2struct_text_model pp_formulanet_text": "its decoder attends to an image encoder",
     # encoders
