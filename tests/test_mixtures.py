@@ -279,3 +279,13 @@ def test_files_of_arctic() -> None:
     for wrong, problem in (({"use_residual": False}, "beside attention"), ({"moe_layer_frequency": 2}, "each layer")):
         with pytest.raises(DistsimError, match=problem):
             read_config({**config, **wrong})
+
+
+def test_dense_layers_of_cohere_have_a_width_of_their_own() -> None:
+    config = {"model_type": "cohere2_moe", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "vocab_size": 100, "intermediate_size": 32, "num_experts": 8,
+              "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]}  # fmt: skip
+    for width, dense in ((96, 96), (None, 32)):
+        model = read_config({**config, "prefix_dense_intermediate_size": width}).model
+        assert model.experts is not None
+        assert (model.ffn, model.experts.ffn) == (dense, 32)
