@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledgers import one_gpu
+from ledgers import longer_costs_more, one_gpu, shared_and_whole
 from recordings import recorded_peak
 
 import distsim
@@ -15,7 +15,7 @@ from distsim.engine.evidence import replay
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
-from distsim.engine.jobs.flops import model_flops
+from distsim.engine.jobs.flops import active_parameters, model_flops
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import memory_of
@@ -24,6 +24,7 @@ from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.interop.runs import Run
 from distsim.layers.ledger import distinct_saved, flops_forward
+from distsim.layers.network import layer_blocks
 
 # One step of T5ForConditionalGeneration on torch 2.13 fake tensors, recorded as tests/test_saved_tensors.py says.
 MEMORY = list(csv.DictReader((Path(__file__).parent / "oracles" / "torch_t5.csv").open()))
@@ -201,3 +202,22 @@ def test_a_step_says_whose_tokens_are_counted(
     run(["step", "mamba2-130m", "--gpus", "1"])
     assert "(6 N)" in capsys.readouterr().out
     assert distsim.step("mamba2-130m", gpus=1).to_dict()["flops_convention"] == "6 N (no input embedding)"
+
+
+def test_experts_stand_in_either_stack() -> None:
+    """A token of Switch passes as many weights as one of T5 and the routers, of the decoder's stack a quarter; the
+    exchanges of each stack are of its own tokens."""
+    switch, plain = one_gpu("switch-base-8", seq=512), one_gpu("t5-base", seq=512)
+    routers = 6 * 768 * 8 * (1 + 128 / 512)
+    assert active_parameters(switch) - active_parameters(plain) == pytest.approx(routers)
+    kinds = {block.name: len(layers) for block, layers in layer_blocks(switch.context()).values()}
+    assert kinds == {"encoder": 6, "encoder+moe": 6, "decoder": 6, "decoder+moe": 6}
+    rows = distsim.comm(model="switch-base-128", gpu="h100-sxm", gpus=8, ep=8, seq=512).collectives
+    sent = sorted(row.bytes_per_call for row in rows if row.purpose == "expert dispatch" and row.phase == "forward")
+    assert sent == [128 * 768 * 2, 512 * 768 * 2]
+    found = {
+        tp: shared_and_whole(one_gpu("switch-base-8", gpus=2, tp=tp, framework="megatron-core", precision="bf16"))
+        for tp in (1, 2)
+    }
+    assert found[2] == pytest.approx((found[1][0] / 2, found[1][1]), rel=2e-4)  # the vocabulary is padded for two
+    longer_costs_more("switch-large-128", seq=512, gpu="h100-sxm", gpus=64, ep=32, micro_batch=32, framework="fsdp")

@@ -14,7 +14,7 @@ from distsim.layers.hyper_connections import read_streams, stream_elements, writ
 from distsim.layers.layer_inputs import branch, lookup_rows
 from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor, parameters_of
 from distsim.layers.mixers import Mixer, attend, feed, single
-from distsim.layers.names import LAYER_INPUT
+from distsim.layers.names import DECODER, LAYER_INPUT
 from distsim.layers.norm import norm
 from distsim.layers.own_inputs import own_inputs
 from distsim.layers.parallel_blocks import summed_once
@@ -30,7 +30,8 @@ def layer_kind(model: Model, layer: int) -> str:
     """What a layer is, by whose name it shares its operations with all others of the kind.
 
     In hybrids of single mixers ``mamba``, ``attention``, ``moe`` or ``mlp``; where there are two stacks ``encoder`` and
-    ``decoder``, or ``image`` and ``text``; else ``dense`` or ``moe``, with what differs from layer to layer:
+    ``decoder`` (``+moe`` with experts), or ``image`` and ``text``; else ``dense`` or ``moe``, with what differs from
+    layer to layer:
 
     - ``+mamba`` and the like (``RECURRENT``): that stands in the place of attention
     - ``+window``: attention is local
@@ -50,9 +51,10 @@ def layer_kind(model: Model, layer: int) -> str:
         return "+".join((model.mixer(layer) or "dense", *own))
     if model.text:
         return "text" if model.is_text_layer(layer) else "image"
-    if model.encoder_layers:
-        return "decoder" if model.is_decoder_layer(layer) else "encoder"
     feed = "moe" if model.is_moe_layer(layer) else "dense"
+    if model.encoder_layers:
+        stack = DECODER if model.is_decoder_layer(layer) else "encoder"
+        return f"{stack}+moe" if feed == "moe" else stack
     if model.is_recurrent(layer):
         return f"{feed}+{model.recurrent_mixer}{_table(model, layer)}"
     if (latent := model.latent_attention) and not model.is_windowed(layer):

@@ -122,11 +122,11 @@ class Model(Shape, Sourced):
         if self.encoder_layers >= self.layers:
             raise ValueError(f"encoder_layers {self.encoder_layers} leave none of {self.layers} layers for a decoder")
         special_attention = self.latent_attention or self.pattern or self.window or self.encoder_layers
-        special = self.experts or self.latent_attention or self.pattern or self.window or self.parallel_blocks
+        special = self.latent_attention or self.pattern or self.window or self.parallel_blocks
         if (index := self.block_indexer) and (special_attention or (not index.pooled and self.heads % index.heads)):
             raise ValueError("block_indexer needs grouped-query attention, and heads that divide the model's")
         if self.encoder_layers and (special or self.mtp_layers or not self.causal):
-            raise ValueError("encoder_layers need plain attention and dense MLPs")
+            raise ValueError("encoder_layers need plain attention, and an MLP or experts in each layer")
         return self
 
     @property
