@@ -39,7 +39,7 @@ PRESETS = {
     "internvl3.5-30b-a3b": 316_607_488, "internvl3.5-241b-a28b": 5_605_735_808,
     "intern-s1": 5_605_735_808, "intern-s1-mini": 337_583_104,
     "apriel-1.5-15b": 434_957_312, "idefics3-8b": 431_800_560,
-    "llava-onevision-7b": 414_732_320, "llava-onevision-0.5b": 399_585_440,
+    "granite-docling-258m": 93_510_912, "llava-onevision-7b": 414_732_320, "llava-onevision-0.5b": 399_585_440,
     "mistral-small-3.1-24b": 438_958_080, "mistral-small-4-119b": 428_472_320, "ministral-3-3b": 420_083_712,
     "ministral-3-8b": 428_472_320, "ministral-3-14b": 438_958_080, "pixtral-12b": 434_957_312,
     "pixtral-large-124b": 1_524_800_896, "llama-4-scout": 871_932_416, "llama-4-maverick": 871_932_416,
