@@ -35,7 +35,7 @@ PRESETS = {
     "flan-t5-small": 76_961_152, "flan-t5-base": 247_577_856, "flan-t5-large": 783_150_080,
     "mt5-small": 300_176_768, "mt5-base": 582_401_280, "mt5-large": 1_229_581_312,
     "t5-11b": 11_307_321_344, "flan-t5-xl": 2_849_757_184, "flan-t5-xxl": 11_135_332_352, "mt5-xl": 3_742_619_648,
-    "mt5-xxl": 12_921_057_280, "ul2-20b": 19_591_209_984, "flan-ul2": 19_591_209_984,
+    "mt5-xxl": 12_921_057_280, "ul2-20b": 19_459_613_696, "flan-ul2": 19_459_613_696,
 }  # fmt: skip
 
 
@@ -221,3 +221,11 @@ def test_experts_stand_in_either_stack() -> None:
     }
     assert found[2] == pytest.approx((found[1][0] / 2, found[1][1]), rel=2e-4)  # the vocabulary is padded for two
     longer_costs_more("switch-large-128", seq=512, gpu="h100-sxm", gpus=64, ep=32, micro_batch=32, framework="fsdp")
+
+
+def test_files_of_ul2_share_one_matrix() -> None:
+    """Its gated layers are no T5 1.1, whose output layer is its own."""
+    config = {"model_type": "t5", "d_model": 4096, "d_kv": 256, "d_ff": 16384, "num_layers": 32, "num_heads": 16,
+              "num_decoder_layers": 32, "feed_forward_proj": "gated-silu"}  # fmt: skip
+    assert load_model(read_config(config).model).parameters == PRESETS["ul2-20b"]
+    assert not read_config({**config, "feed_forward_proj": "gated-gelu"}).model.tied_embeddings
