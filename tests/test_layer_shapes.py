@@ -343,3 +343,20 @@ def test_searched_blocks_are_read_one_by_one() -> None:
     ):
         with pytest.raises(DistsimError, match=problem):
             read_config({**config, "block_configs": blocks})
+
+
+def test_keys_shared_by_neighbours() -> None:
+    """Every second layer of Hunyuan Large reads keys and values of the one before it, and projects queries alone."""
+    setup = one_gpu("hunyuan-large", seq=256)
+    own, borrowed = _layer(setup, "moe"), _layer(setup, "moe+borrowed")
+    assert (own["attention.qkv"].shape[1], borrowed["attention.qkv"].shape[1]) == ((80 + 2 * 8) * 80, 80 * 80)
+    kept = {tensor.name: tensor.elements for tensor in borrowed["attention.heads"].saved}
+    assert kept["attention.key"] == kept["attention.value"] == 0
+    apart = setup.model.model_copy(update={"shared_keys": None})
+    key_norms = 32 * 80
+    assert load_model(apart).parameters - load_model(setup.model).parameters == 32 * 2 * 6400 * 640 + key_norms
+    with pytest.raises(DistsimError, match="keys and values that all layers but the first of each 2"):
+        distsim.memory(model="hunyuan-large", gpu="h200-sxm", gpus=64, pp=2)
+    for wrong in ({}, {"layers": 2, "every": 2}):
+        with pytest.raises(DistsimError, match="either layers or every"):
+            _sized(shared_keys=wrong)

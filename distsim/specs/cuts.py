@@ -37,7 +37,7 @@ def inner_widths(model: Model) -> list[int]:
 def passed_on(model: Model) -> str:
     """What later layers read beside the hidden state; empty for most models."""
     if model.shared_keys:
-        return f"keys and values that the last {model.shared_keys.layers} layers"
+        return f"keys and values that {model.shared_keys.told}"
     return "per-layer inputs that all layers" if model.layer_inputs else ""
 
 

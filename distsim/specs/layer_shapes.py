@@ -4,7 +4,9 @@ sizes layer by layer; and residual streams side by side.
 Gemma 4 and 3n (transformers, models/gemma4, models/gemma3n) have them, but for the sizes.
 """
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from distsim.specs.base import Spec
 from distsim.specs.quantity import Count, MaybeCount, Natural
@@ -20,12 +22,25 @@ class GlobalAttention(Spec):
 
 
 class SharedKeys(Spec):
-    """The last layers make no keys and values: they read those of the last layer of their kind (with a window or
-    without) before them."""
+    """The last ``layers`` make no keys and values: they read those of the last layer of their kind (with a window or
+    without) before them. Or the first of ``every`` so many layers makes those of all (Brandon et al. 2024, cross-layer
+    attention, arXiv:2405.12981)."""
 
-    layers: Count
+    layers: MaybeCount = None
+    every: MaybeCount = None
     ffn: MaybeCount = None
     """Inner width of their MLP; None means the same as elsewhere."""
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> Self:
+        if (self.layers is None) == (self.every is None):
+            raise ValueError("shared_keys needs either layers or every")
+        return self
+
+    @property
+    def told(self) -> str:
+        """Which layers read others' keys and values, in words."""
+        return f"all layers but the first of each {self.every}" if self.every else f"the last {self.layers} layers"
 
 
 class LayerInputs(Spec):

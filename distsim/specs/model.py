@@ -237,7 +237,9 @@ class Model(Shape, Sourced):
 
     def borrows_keys(self, layer: int) -> bool:
         """Whether this layer (from 0) reads keys and values of an earlier one."""
-        return self.shared_keys is not None and layer >= self.layers - self.shared_keys.layers
+        if (shared := self.shared_keys) is None:
+            return False
+        return layer % shared.every > 0 if shared.every else layer >= self.layers - (shared.layers or 0)
 
     def has_cutoff(self, layer: int) -> bool:
         """Whether the MLP of this layer (from 0) sets to zero what is below a cutoff."""
