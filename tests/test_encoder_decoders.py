@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledgers import one_gpu
+from ledgers import longer_costs_more, one_gpu, shared_and_whole
 from recordings import recorded_peak
 
 import distsim
@@ -15,7 +15,7 @@ from distsim.engine.evidence import replay
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
-from distsim.engine.jobs.flops import model_flops
+from distsim.engine.jobs.flops import active_parameters, model_flops
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import memory_of
@@ -24,6 +24,7 @@ from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.interop.runs import Run
 from distsim.layers.ledger import distinct_saved, flops_forward
+from distsim.layers.network import layer_blocks
 
 # One step of T5ForConditionalGeneration on torch 2.13 fake tensors, recorded as tests/test_saved_tensors.py says.
 MEMORY = list(csv.DictReader((Path(__file__).parent / "oracles" / "torch_t5.csv").open()))
@@ -34,7 +35,7 @@ PRESETS = {
     "flan-t5-small": 76_961_152, "flan-t5-base": 247_577_856, "flan-t5-large": 783_150_080,
     "mt5-small": 300_176_768, "mt5-base": 582_401_280, "mt5-large": 1_229_581_312,
     "t5-11b": 11_307_321_344, "flan-t5-xl": 2_849_757_184, "flan-t5-xxl": 11_135_332_352, "mt5-xl": 3_742_619_648,
-    "mt5-xxl": 12_921_057_280,
+    "mt5-xxl": 12_921_057_280, "ul2-20b": 19_459_613_696, "flan-ul2": 19_459_613_696,
 }  # fmt: skip
 
 
@@ -201,3 +202,30 @@ def test_a_step_says_whose_tokens_are_counted(
     run(["step", "mamba2-130m", "--gpus", "1"])
     assert "(6 N)" in capsys.readouterr().out
     assert distsim.step("mamba2-130m", gpus=1).to_dict()["flops_convention"] == "6 N (no input embedding)"
+
+
+def test_experts_stand_in_either_stack() -> None:
+    """A token of Switch passes as many weights as one of T5 and the routers, of the decoder's stack a quarter; the
+    exchanges of each stack are of its own tokens."""
+    switch, plain = one_gpu("switch-base-8", seq=512), one_gpu("t5-base", seq=512)
+    routers = 6 * 768 * 8 * (1 + 128 / 512)
+    assert active_parameters(switch) - active_parameters(plain) == pytest.approx(routers)
+    kinds = {block.name: len(layers) for block, layers in layer_blocks(switch.context()).values()}
+    assert kinds == {"encoder": 6, "encoder+moe": 6, "decoder": 6, "decoder+moe": 6}
+    rows = distsim.comm(model="switch-base-128", gpu="h100-sxm", gpus=8, ep=8, seq=512).collectives
+    sent = sorted(row.bytes_per_call for row in rows if row.purpose == "expert dispatch" and row.phase == "forward")
+    assert sent == [128 * 768 * 2, 512 * 768 * 2]
+    found = {
+        tp: shared_and_whole(one_gpu("switch-base-8", gpus=2, tp=tp, framework="megatron-core", precision="bf16"))
+        for tp in (1, 2)
+    }
+    assert found[2] == pytest.approx((found[1][0] / 2, found[1][1]), rel=2e-4)  # the vocabulary is padded for two
+    longer_costs_more("switch-large-128", seq=512, gpu="h100-sxm", gpus=64, ep=32, micro_batch=32, framework="fsdp")
+
+
+def test_files_of_ul2_share_one_matrix() -> None:
+    """Its gated layers are no T5 1.1, whose output layer is its own."""
+    config = {"model_type": "t5", "d_model": 4096, "d_kv": 256, "d_ff": 16384, "num_layers": 32, "num_heads": 16,
+              "num_decoder_layers": 32, "feed_forward_proj": "gated-silu"}  # fmt: skip
+    assert load_model(read_config(config).model).parameters == PRESETS["ul2-20b"]
+    assert not read_config({**config, "feed_forward_proj": "gated-gelu"}).model.tied_embeddings

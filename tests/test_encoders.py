@@ -177,3 +177,24 @@ def test_mistakes_in_a_model_file(tmp_path: Path) -> None:
 def test_no_later_tokens_to_predict() -> None:
     with pytest.raises(DistsimError, match="encoder"):
         one_gpu("bert-large", mtp=1)
+
+
+# Bytes that autograd keeps of transformers 5.23's modules on torch 2.13, eight images, bf16; two layers and four.
+SCALED = {
+    "dinov2-large": ({"ffn": 1024}, 65, (10_480_032, 20_089_632)),
+    "dinov2-giant": ({"ffn": 688}, 65, (11_944_352, 23_018_272)),
+    "dinov3-vit7b16": ({"ffn": 512}, 69, (11_853_856, 22_620_064)),
+}
+
+
+@pytest.mark.parametrize(("name", "case"), SCALED.items())
+def test_layers_with_learned_scales_keep_what_autograd_keeps(
+    name: str, case: tuple[dict[str, int], int, tuple[int, ...]]
+) -> None:
+    shape, tokens, kept = case
+    model = load_model(name).spec
+    rows = {"position_rows": tokens} if model.position_rows else {}
+    small = {**model.model_dump(), "hidden": 256, "heads": 4, "kv_heads": 4, "head_dim": 64, **shape, **rows}
+    for layers, bytes_kept in zip((2, 4), kept, strict=True):
+        setup = one_gpu(Model.read({**small, "layers": layers}), seq=tokens, micro_batch=8, global_batch=8)
+        assert saved_of(setup, build_stages(setup)[0]).total == pytest.approx(bytes_kept, rel=0.002)

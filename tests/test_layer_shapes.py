@@ -256,3 +256,107 @@ def test_streams_are_what_full_recomputation_keeps() -> None:
         block, _ = build_stages(setup)[0].layers[0]
         assert block.boundary is not None
         assert block.boundary.elements == streams * 512 * setup.model.hidden
+
+
+def _sized(**fields: Any) -> Model:
+    return Model.read({**load_model("llama-3.2-1b").spec.model_dump(), **fields})
+
+
+@pytest.mark.parametrize("framework", ["megatron-core", "huggingface", "torchtitan"])
+def test_sizes_by_layer_are_those_of_any_layer(framework: str) -> None:
+    """Sizes stated layer by layer cost what they cost stated once; attention and MLP by themselves what they cost as
+    mixers of a hybrid."""
+    options: dict[str, Any] = {"gpu": "h100-sxm", "gpus": 8, "seq": 4096, "framework": framework}
+    same = {"heads": [32] * 16, "kv_heads": [8] * 16, "ffn": [8192] * 16}
+    apart = {"kv_heads": [8, 0] * 2, "ffn": [0, 8192] * 2}
+    for one, other in (
+        (_sized(), _sized(sizes=same)),
+        (_sized(layers=4, pattern="*-*-"), _sized(layers=4, sizes=apart)),
+    ):
+        mine, theirs = (distsim.step(model=model, **options) for model in (one, other))
+        assert (mine.seconds, mine.peak_memory, mine.mfu) == (theirs.seconds, theirs.peak_memory, theirs.mfu)
+        assert load_model(one).parameters == load_model(other).parameters
+
+
+def test_each_layer_has_the_sizes_that_it_states() -> None:
+    """OpenELM widens from layer to layer; Nemotron Super drops attention from 31 layers of 80."""
+    setup = one_gpu("openelm-270m", seq=256)
+    first, last = (
+        _layer(setup, f"dense+{kind}") for kind in ("12-heads+3-kv_heads+768-ffn", "20-heads+5-kv_heads+5120-ffn")
+    )
+    assert (first["attention.qkv"].shape[1], last["attention.qkv"].shape[1]) == (18 * 64, 30 * 64)
+    assert (first["mlp.up"].shape[1], last["mlp.up"].shape[1]) == (2 * 768, 2 * 5120)
+    super_49b = one_gpu("llama-3.3-nemotron-super-49b", seq=256)
+    assert not any(name.startswith("attention") for name in _layer(super_49b, "mlp+7168-ffn"))
+    assert attended(super_49b.model, 4096, 4096) == (49, 4096)
+    assert attended(setup.model, 2048, 2048)[0] == pytest.approx(sum(load_model("openelm-270m").spec.sizes.heads) / 20)
+
+
+def test_models_sized_by_layer_hold_in_every_command() -> None:
+    """Ranks hold the whole together, arrays of layouts give the numbers of one, and no rank has half a head."""
+    name, found = "llama-3.3-nemotron-super-49b", {}
+    for tp in (1, 2):
+        options: dict[str, Any] = {"framework": "megatron-core", "precision": "bf16", "gpus": 2, "tp": tp}
+        found[tp] = shared_and_whole(one_gpu(name, seq=1024, **options))
+    assert found[2] == pytest.approx((found[1][0] / 2, found[1][1]))
+    job = Job(model=name, gpu="h200-sxm", global_batch=8, seq=2048, framework="megatron-bridge")
+    same_somewhere(job, 8, seed=3, most=3)
+    for model in (name, "openelm-3b"):
+        longer_costs_more(model, gpu="b200-sxm", gpus=16, framework="megatron-core", recompute="full")
+    with pytest.raises(DistsimError, match="neither a divisor nor a multiple of 3 and 4 and 5 and 6 key-value heads"):
+        distsim.memory(model="openelm-3b", gpu="h100-sxm", gpus=2, tp=2, seq=1024)
+
+
+def test_sizes_that_cannot_be() -> None:
+    for wrong, problem in (
+        ({"sizes": {"ffn": [8192]}}, "for each of 16 layers"),
+        ({"sizes": {"ffn": [0] * 16, "kv_heads": [0] * 16}}, "without attention and MLP"),
+        ({"sizes": {"kv_heads": [5] * 16}}, "kv_heads 5 does not divide heads 32"),
+        ({"sizes": {"ffn": [8192] * 16}, "window": 128}, "attention without windows"),
+    ):
+        with pytest.raises(DistsimError, match=problem):
+            _sized(**wrong)
+
+
+def _searched(heads_in_group: int | None, times: float | None, **more: Any) -> dict[str, Any]:
+    """A block as Llama-Nemotron's files have them."""
+    attention = {"n_heads_in_group": heads_in_group, "no_op": heads_in_group is None, "window_length": None}
+    return {"attention": attention, "ffn": {"ffn_mult": times, "no_op": times is None, **more}}
+
+
+def test_searched_blocks_are_read_one_by_one() -> None:
+    """Widths are rounded up to 256; blocks that hold nothing are no layers."""
+    blocks = [_searched(8, 5.25), _searched(None, 1.0), _searched(None, None), _searched(16, None)]
+    config = {"model_type": "nemotron-nas", "architectures": ["DeciLMForCausalLM"], "hidden_size": 8192,
+              "num_attention_heads": 64, "num_key_value_heads": None, "intermediate_size": None, "num_hidden_layers": 4,
+              "block_configs": blocks}  # fmt: skip
+    reading = read_config(config)
+    sizes = reading.model.sizes
+    assert sizes is not None and not reading.unused
+    assert (sizes.kv_heads, sizes.ffn, reading.model.layers) == ((8, 0, 4), (28672, 5632, 0), 3)
+    for blocks, problem in (
+        ([_searched(8, 5.25)], "a list of 1, 1 of them"),
+        ([_searched(None, None)] * 4, "a list of 4, 0 of them"),
+        ([_searched(8, 1.0, replace_with_linear=True)] * 4, "no_op in place of either"),
+        ([_searched(8, -1.0)] * 4, "ffn_mult is -1.0"),
+        ([None] * 4, "no_op in place of either"),
+    ):
+        with pytest.raises(DistsimError, match=problem):
+            read_config({**config, "block_configs": blocks})
+
+
+def test_keys_shared_by_neighbours() -> None:
+    """Every second layer of Hunyuan Large reads keys and values of the one before it, and projects queries alone."""
+    setup = one_gpu("hunyuan-large", seq=256)
+    own, borrowed = _layer(setup, "moe"), _layer(setup, "moe+borrowed")
+    assert (own["attention.qkv"].shape[1], borrowed["attention.qkv"].shape[1]) == ((80 + 2 * 8) * 80, 80 * 80)
+    kept = {tensor.name: tensor.elements for tensor in borrowed["attention.heads"].saved}
+    assert kept["attention.key"] == kept["attention.value"] == 0
+    apart = setup.model.model_copy(update={"shared_keys": None})
+    key_norms = 32 * 80
+    assert load_model(apart).parameters - load_model(setup.model).parameters == 32 * 2 * 6400 * 640 + key_norms
+    with pytest.raises(DistsimError, match="keys and values that all layers but the first of each 2"):
+        distsim.memory(model="hunyuan-large", gpu="h200-sxm", gpus=64, pp=2)
+    for wrong in ({}, {"layers": 2, "every": 2}):
+        with pytest.raises(DistsimError, match="either layers or every"):
+            _sized(shared_keys=wrong)

@@ -245,3 +245,47 @@ def test_experts_that_compute_every_token_get_each_once_per_rank() -> None:
     operations = {one.name: one for one in build_stages(setup)[0].layers[0][0].operations}
     assert operations["mlp.experts.up"].shape[0] * operations["mlp.experts.up"].shape[3] == 16 * 2048
     assert operations["mlp.dispatch"].collectives[0].bytes_logical == 8 * 2048 * 5120 * 2
+
+
+@pytest.mark.parametrize(("framework", "kept"), [("huggingface", 8), ("megatron-core", 2)])
+def test_experts_beside_attention_have_a_norm_of_their_own(framework: str, kept: int) -> None:
+    """Arctic's cost what a shared expert as wide as its MLP would cost, and a norm, of which bytes per element are
+    kept: its output, and in elementary operations an fp32 copy and the normalised values."""
+    arctic = load_model("snowflake-arctic").spec
+    assert arctic.experts is not None
+    same = arctic.experts.model_copy(update={"beside_mlp": False, "shared": 1, "shared_ffn": arctic.ffn})
+    stream = 2048 * arctic.hidden
+    found = []
+    for model in (arctic, arctic.model_copy(update={"experts": same})):
+        setup = _setup(model, seq=2048, framework=framework)
+        rows = build_stages(setup)[0].layers[0][0].operations
+        sent = sorted((one.op, one.bytes_logical) for row in rows for one in row.collectives)
+        flops = sum(row.flops_forward for row in rows if row.kind == "matmul")
+        found.append((flops, sent, sum(distinct_saved(rows).values())))
+    assert found[0][:2] == found[1][:2]
+    assert found[0][2] - found[1][2] == pytest.approx(kept * stream, rel=0.01)
+    tp, whole = (shared_and_whole(_setup(arctic, gpus=2, tp=tp, framework="megatron-core")) for tp in (2, 1))
+    assert tp == pytest.approx((whole[0] / 2, whole[1]))
+    longer_costs_more(arctic, gpu="h200-sxm", gpus=64, ep=32, framework=framework, micro_batch=1, recompute="full")
+
+
+def test_files_of_arctic() -> None:
+    config = {"model_type": "arctic", "hidden_size": 7168, "intermediate_size": 4864, "num_hidden_layers": 35,
+              "num_attention_heads": 56, "num_key_value_heads": 8, "num_local_experts": 128, "num_experts_per_tok": 2,
+              "moe_layer_frequency": 1, "use_residual": True, "parallel_attn_mlp_res": True}  # fmt: skip
+    reading = read_config(config)
+    assert not reading.unused and reading.model.experts == load_model("snowflake-arctic").spec.experts
+    assert load_model(reading.model).parameters == load_model("snowflake-arctic").parameters
+    for wrong, problem in (({"use_residual": False}, "beside attention"), ({"moe_layer_frequency": 2}, "each layer")):
+        with pytest.raises(DistsimError, match=problem):
+            read_config({**config, **wrong})
+
+
+def test_dense_layers_of_cohere_have_a_width_of_their_own() -> None:
+    config = {"model_type": "cohere2_moe", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "vocab_size": 100, "intermediate_size": 32, "num_experts": 8,
+              "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]}  # fmt: skip
+    for width, dense in ((96, 96), (None, 32)):
+        model = read_config({**config, "prefix_dense_intermediate_size": width}).model
+        assert model.experts is not None
+        assert (model.ffn, model.experts.ffn) == (dense, 32)

@@ -33,6 +33,13 @@ PRESETS = {
     "internvl2.5-26b": 5_652_925_824, "internvl3-1b": 308_495_104, "internvl3-2b": 312_674_304,
     "internvl3-8b": 331_552_768, "internvl3-14b": 351_216_640, "internvl3-38b": 5_628_282_240,
     "internvl3-78b": 5_708_504_448,
+    # safetensors less those of the decoders
+    "internvl3.5-1b": 309_265_408, "internvl3.5-2b": 316_607_488, "internvl3.5-4b": 321_064_960,
+    "internvl3.5-8b": 337_583_104, "internvl3.5-14b": 351_216_640, "internvl3.5-38b": 5_628_282_240,
+    "internvl3.5-30b-a3b": 316_607_488, "internvl3.5-241b-a28b": 5_605_735_808,
+    "intern-s1": 5_605_735_808, "intern-s1-mini": 337_583_104,
+    "apriel-1.5-15b": 434_957_312, "idefics3-8b": 431_800_560,
+    "granite-docling-258m": 93_510_912, "llava-onevision-7b": 414_732_320, "llava-onevision-0.5b": 399_585_440,
     "mistral-small-3.1-24b": 438_958_080, "mistral-small-4-119b": 428_472_320, "ministral-3-3b": 420_083_712,
     "ministral-3-8b": 428_472_320, "ministral-3-14b": 438_958_080, "pixtral-12b": 434_957_312,
     "pixtral-large-124b": 1_524_800_896, "llama-4-scout": 871_932_416, "llama-4-maverick": 871_932_416,

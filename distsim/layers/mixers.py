@@ -33,9 +33,9 @@ def feed(model: Model, layer: int) -> Mixer:
     if not model.is_moe_layer(layer):
         return mlp
     if model.experts is not None and model.experts.beside_mlp:
-        from distsim.layers.moe_beside import experts_beside_mlp
+        from distsim.layers.moe_beside import experts_beside_attention, experts_beside_mlp
 
-        return experts_beside_mlp
+        return experts_beside_attention if model.experts.beside_mlp == "attention" else experts_beside_mlp
     from distsim.layers.moe import moe
 
     return moe

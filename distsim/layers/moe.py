@@ -262,7 +262,7 @@ def _ordered_gradients(ctx: Context, gradient: Tensor) -> tuple[Tensor, ...]:
     if ctx.kernels.expert_tokens == "all" or not (after or ctx.kernels.moe == "eager"):
         return (gradient,)
     experts = ctx.model.experts
-    wide = after or ctx.kernels.router_fp32 or (experts is not None and experts.beside_mlp)
+    wide = after or ctx.kernels.router_fp32 or (experts is not None and experts.beside_mlp is True)
     each = (gradient._replace(bytes_each=FP32_BYTES) if wide else gradient,) * INDEXED_GRADIENTS
     promoted = wide and not after and ctx.activation < FP32_BYTES  # narrow outputs by wide weights, without a cast
     return (*each, cast_gradient(ctx, "mlp.experts.output", gradient)) if promoted else each

@@ -1,4 +1,4 @@
-"""Experts beside a dense MLP, both of which every token passes: Gemma 4's mixture."""
+"""Experts beside a dense MLP, both of which every token passes: the mixtures of Gemma 4 and Arctic."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from distsim.layers.attention import residual
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.mlp import mlp
 from distsim.layers.moe import expert_operations
+from distsim.layers.names import LAYER_INPUT
 from distsim.layers.norm import norm
 from distsim.layers.router import router
 
@@ -23,6 +24,21 @@ def experts_beside_mlp(ctx: Context, source: Tensor) -> list[Operation]:
         norm(ctx, "mlp.experts.norm", rows, model.hidden, middle),
         *expert_operations(ctx),
         norm(ctx, "mlp.experts.post_norm", rows, model.hidden, given[1]),
+        *residual(ctx, "mlp.residual"),
+    ]
+
+
+def experts_beside_attention(ctx: Context, source: Tensor) -> list[Operation]:
+    """The MLP reads ``source``, router and experts a norm of the layer's input; both join the residual."""
+    model, rows, kept = ctx.model, ctx.sharded_tokens, ctx.precision.kept_input_bytes
+    stream = rows * model.hidden
+    entered = Tensor(LAYER_INPUT, stream, ctx.precision.stream_bytes, "s b h")
+    return [
+        *mlp(ctx, source, "mlp.shared", model.ffn),
+        *residual(ctx, "mlp.shared.residual"),
+        norm(ctx, "mlp.router.norm", rows, model.hidden, entered),
+        router(ctx, Tensor("mlp.router.input", stream, kept, "s b h")),
+        *expert_operations(ctx),
         *residual(ctx, "mlp.residual"),
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 from distsim.arrays import Number
 from distsim.layers.attention import sink_parameters
@@ -13,7 +14,7 @@ from distsim.layers.hyper_connections import read_streams, stream_elements, writ
 from distsim.layers.layer_inputs import branch, lookup_rows
 from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor, parameters_of
 from distsim.layers.mixers import Mixer, attend, feed, single
-from distsim.layers.names import LAYER_INPUT
+from distsim.layers.names import DECODER, LAYER_INPUT
 from distsim.layers.norm import norm
 from distsim.layers.own_inputs import own_inputs
 from distsim.layers.parallel_blocks import summed_once
@@ -29,7 +30,8 @@ def layer_kind(model: Model, layer: int) -> str:
     """What a layer is, by whose name it shares its operations with all others of the kind.
 
     In hybrids of single mixers ``mamba``, ``attention``, ``moe`` or ``mlp``; where there are two stacks ``encoder`` and
-    ``decoder``, or ``image`` and ``text``; else ``dense`` or ``moe``, with what differs from layer to layer:
+    ``decoder`` (``+moe`` with experts), or ``image`` and ``text``; else ``dense`` or ``moe``, with what differs from
+    layer to layer:
 
     - ``+mamba`` and the like (``RECURRENT``): that stands in the place of attention
     - ``+window``: attention is local
@@ -40,14 +42,19 @@ def layer_kind(model: Model, layer: int) -> str:
     - ``+borrowed``: its keys are an earlier layer's
     - ``+cutoff``: the MLP has one
     - ``+ngrams``: a table of n-grams stands before it; with a number where there are several, of different rows
+    - ``+12-heads+3-kv_heads+768-ffn``: sizes of its own; ``attention`` or ``mlp`` where it has that alone
     """
     if model.pattern:
         return model.mixer(layer)
+    if model.sizes:
+        own = (f"{size}-{name}" for name, size in model.sizes.of(layer).items())
+        return "+".join((model.mixer(layer) or "dense", *own))
     if model.text:
         return "text" if model.is_text_layer(layer) else "image"
-    if model.encoder_layers:
-        return "decoder" if model.is_decoder_layer(layer) else "encoder"
     feed = "moe" if model.is_moe_layer(layer) else "dense"
+    if model.encoder_layers:
+        stack = DECODER if model.is_decoder_layer(layer) else "encoder"
+        return f"{stack}+moe" if feed == "moe" else stack
     if model.is_recurrent(layer):
         return f"{feed}+{model.recurrent_mixer}{_table(model, layer)}"
     if (latent := model.latent_attention) and not model.is_windowed(layer):
@@ -87,21 +94,26 @@ def layer_kinds(model: Model) -> dict[str, list[int]]:
 
 def layer_block(ctx: Context) -> Block:
     """The block of layer ``ctx.layer``, with adapters where only those train."""
-    if ctx.model.pattern:
-        return _single_mixer(ctx)
+    if ctx.model.mixer(ctx.layer):
+        return _single_mixer(ctx.side)
     whole, ctx = ctx, ctx.side
     boundary = Tensor(LAYER_INPUT, stream_elements(ctx), ctx.precision.stream_bytes, "s b h")
+    operations: Iterable[Operation]
     if ctx.model.experts and ctx.model.experts.beside_dense:
         from distsim.layers.shortcut import twice
 
         operations = twice(ctx, lambda half: _layer(ctx, whole, boundary, half))
     else:
         operations = _layer(ctx, whole, boundary, feed(ctx.model, ctx.layer))
+    if ctx.model.layer_scale:
+        from distsim.layers.layer_scale import scaled
+
+        operations = scaled(ctx, operations)
     entered = boundary._replace(elements=boundary.elements * stream_count(ctx))
     return Block(layer_kind(whole.model, ctx.layer), _as_trained(ctx, operations), entered)
 
 
-def _as_trained(ctx: Context, operations: list[Operation]) -> tuple[Operation, ...]:
+def _as_trained(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
     """The rows of a block, with adapters on frozen weights where only those train, and what each module keeps."""
     if ctx.tuning is None:
         return own_inputs(ctx, operations)
@@ -174,7 +186,7 @@ def _with_ngrams(ctx: Context, boundary: Tensor) -> tuple[list[Operation], Tenso
 
 
 def _single_mixer(ctx: Context) -> Block:
-    """A layer of a hybrid: norm, one mixer, residual."""
+    """A layer of one mixer: norm, mixer, residual."""
     model, rows = ctx.model, ctx.sharded_tokens
     boundary = Tensor("layer.input", rows * model.hidden, ctx.stream_bytes, "s b h")
     read = boundary._replace(bytes_each=ctx.precision.stream_bytes) if ctx.kernels.norm == "eager" else boundary
@@ -183,7 +195,7 @@ def _single_mixer(ctx: Context) -> Block:
     place = "mlp" if kind in ("moe", "mlp") else "attention"
     source = Tensor(f"{place}.input", entering * model.hidden, ctx.precision.kept_input_bytes, "s b h")
     first = norm(ctx, f"{place}.norm", rows, model.hidden, read)
-    return Block(kind, _as_trained(ctx, [first, *single(kind)(ctx, source)]), boundary)
+    return Block(layer_kind(model, ctx.layer), _as_trained(ctx, [first, *single(kind)(ctx, source)]), boundary)
 
 
 def first_block(ctx: Context, block: Block) -> Block:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from distsim.arrays import Number, some
 from distsim.layers.attention_kernel import MASK
 from distsim.layers.embedding import table
+from distsim.layers.layer_scale import scaled
 from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import activation, product
@@ -79,7 +80,7 @@ def tower_block(ctx: Context, tower: Tower, kind: str) -> Block:
 
 def _finished(ctx: Context, tower: Tower, rows: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """The rows of a layer with its scales, and without a mask that all layers share; autocast makes a copy for each."""
-    rows = _scaled(ctx, rows) if tower.layer_scale else rows
+    rows = scaled(ctx, rows) if tower.layer_scale else rows
     if ctx.precision.autocast:
         return rows
     return tuple(one._replace(saved=tuple(t for t in one.saved if t.name != MASK)) for one in rows)
@@ -217,16 +218,3 @@ def _placed(ctx: Context, tower: Tower) -> Operation:
         f"{VISION}placed", "elementwise", bytes_read=elements * (stream + MASK_BYTES), bytes_written=elements * stream,
         shape=(elements,), saved=(mask,) if trains else (), backward=trains,
     )  # fmt: skip
-
-
-def _scaled(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The rows of a layer with learned scales on what each branch adds."""
-    found: list[Operation] = []
-    for one in operations:
-        if one.role == "residual":
-            branch = one.name.partition(".")[0]
-            kept = _stream(ctx, f"{branch}.unscaled")._replace(bytes_each=ctx.activation)
-            scale = Parameter(f"{branch}.scale", ctx.model.hidden, "vector", tensor_parallel=False)
-            found.append(pointwise(f"{branch}.scale", kept)._replace(parameters=(scale,)))
-        found.append(one)
-    return tuple(found)

@@ -30,13 +30,14 @@ def common_kv_heads(model: Model) -> int:
 def inner_widths(model: Model) -> list[int]:
     """Inner widths of the MLPs."""
     shared = model.shared_keys.ffn if model.shared_keys else None
-    return list(dict.fromkeys([model.ffn, shared or model.ffn]))
+    own = filter(None, model.sizes.ffn) if model.sizes else ()
+    return list(dict.fromkeys([model.ffn, shared or model.ffn, *own]))
 
 
 def passed_on(model: Model) -> str:
     """What later layers read beside the hidden state; empty for most models."""
     if model.shared_keys:
-        return f"keys and values that the last {model.shared_keys.layers} layers"
+        return f"keys and values that {model.shared_keys.told}"
     return "per-layer inputs that all layers" if model.layer_inputs else ""
 
 

@@ -1,6 +1,6 @@
 """The mixture-of-experts part of a model's MLPs."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 
@@ -38,9 +38,10 @@ class Experts(Spec):
     """The router's logits are soft-capped (Laguna)."""
     score_bias: bool = False
     """One stored correction per expert that balances the router without a loss (ERNIE 4.5 counts it as a parameter)."""
-    beside_mlp: bool = False
+    beside_mlp: bool | Literal["attention"] = False
     """They stand beside a dense MLP of the model's own ``ffn`` and are added to it, each with norms of its own; the
-    router reads a norm too, and scales channels and experts (Gemma 4)."""
+    router reads a norm too, and scales channels and experts (Gemma 4). Beside ``attention``: a norm of what the layer
+    reads goes to router and experts, which are added behind attention and that MLP (Arctic)."""
     output_norm: bool = False
     """A norm after the experts, before the residual (A.X K1)."""
     zero: Natural = 0

@@ -16,6 +16,19 @@ class Model(Shape, Sourced):
     beside: tuple[str, ...] = ()
 
     @model_validator(mode="after")
+    def _sized(self) -> Self:
+        if (sizes := self.sizes) is None:
+            return self
+        if any(one and len(one) != self.layers for one in (sizes.heads, sizes.kv_heads, sizes.ffn)):
+            raise ValueError(f"sizes names heads, kv_heads and ffn for each of {self.layers} layers")
+        if any(not set(sizes.of(layer)) & {"kv_heads", "ffn"} for layer in range(self.layers)):
+            raise ValueError("sizes leaves a layer without attention and MLP")
+        special = self.experts or self.latent_attention or self.pattern or self.recurrent or self.encoder_layers
+        if special or self.window or self.norms_per_layer != 2 or self.global_attention or self.streams:
+            raise ValueError("sizes need one stack of attention without windows, dense MLPs, and two norms a layer")
+        return self
+
+    @model_validator(mode="after")
     def _consistent(self) -> Self:
         for heads, kv_heads in self.head_counts:
             if heads % kv_heads:
@@ -109,11 +122,11 @@ class Model(Shape, Sourced):
         if self.encoder_layers >= self.layers:
             raise ValueError(f"encoder_layers {self.encoder_layers} leave none of {self.layers} layers for a decoder")
         special_attention = self.latent_attention or self.pattern or self.window or self.encoder_layers
-        special = self.experts or self.latent_attention or self.pattern or self.window or self.parallel_blocks
+        special = self.latent_attention or self.pattern or self.window or self.parallel_blocks
         if (index := self.block_indexer) and (special_attention or (not index.pooled and self.heads % index.heads)):
             raise ValueError("block_indexer needs grouped-query attention, and heads that divide the model's")
         if self.encoder_layers and (special or self.mtp_layers or not self.causal):
-            raise ValueError("encoder_layers need plain attention and dense MLPs")
+            raise ValueError("encoder_layers need plain attention, and an MLP or experts in each layer")
         return self
 
     @property
@@ -123,8 +136,11 @@ class Model(Shape, Sourced):
 
     @property
     def head_counts(self) -> tuple[tuple[int, int], ...]:
-        """Heads and key-value heads of layers, and of those with or without a window where they have their own."""
+        """Heads and key-value heads of layers, and of those that have their own."""
         own, local, other = (self.heads, self.kv_heads), self.windowed, self.global_attention
+        if self.sizes:
+            each = (self.in_layer(layer) for layer in range(self.layers) if self.mixer(layer) != "mlp")
+            return tuple(dict.fromkeys((one.heads, one.kv_heads) for one in each))
         if other:
             return own, (self.heads, other.kv_heads)
         return (own, (local.heads or own[0], local.kv_heads or own[1])) if local else (own,)
@@ -173,6 +189,8 @@ class Model(Shape, Sourced):
         if self.pattern:
             return self.pattern.count("*")
         each = 2 if self.experts and self.experts.beside_dense else 1
+        if self.sizes:
+            return sum(self.mixer(layer) != "mlp" for layer in range(self.layers))
         if not self.recurrent:
             return each * self.layers
         return each * sum(self.mixer_beside or not self.is_recurrent(layer) for layer in range(self.layers))
@@ -187,7 +205,9 @@ class Model(Shape, Sourced):
         return bool(self.recurrent) and self.recurrent[layer % len(self.recurrent)]
 
     def mixer(self, layer: int) -> str:
-        """What a layer (from 0) of a hybrid consists of; empty where it has attention and MLP."""
+        """What a layer (from 0) consists of; empty where it has attention, or another mixer, and an MLP."""
+        if self.sizes:
+            return self.sizes.alone(layer)
         return MIXERS[self.pattern[layer]] if self.pattern else ""
 
     @property
@@ -217,7 +237,9 @@ class Model(Shape, Sourced):
 
     def borrows_keys(self, layer: int) -> bool:
         """Whether this layer (from 0) reads keys and values of an earlier one."""
-        return self.shared_keys is not None and layer >= self.layers - self.shared_keys.layers
+        if (shared := self.shared_keys) is None:
+            return False
+        return layer % shared.every > 0 if shared.every else layer >= self.layers - (shared.layers or 0)
 
     def has_cutoff(self, layer: int) -> bool:
         """Whether the MLP of this layer (from 0) sets to zero what is below a cutoff."""
@@ -232,7 +254,7 @@ class Model(Shape, Sourced):
 
     def in_layer(self, layer: int) -> Self:
         """The model as this layer (from 0) has it: its heads, its inner width, whether it rotates."""
-        own: dict[str, Any] = {}
+        own: dict[str, Any] = dict(self.sizes.of(layer)) if self.sizes else {}
         windowed = self.is_windowed(layer)
         if self.global_attention and not windowed:
             own |= {"head_dim": self.global_attention.head_dim, "kv_heads": self.global_attention.kv_heads}

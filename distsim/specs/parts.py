@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from distsim.specs.latent import LatentAttention as LatentAttention
     from distsim.specs.layer_shapes import GlobalAttention as GlobalAttention
     from distsim.specs.layer_shapes import LayerInputs as LayerInputs
+    from distsim.specs.layer_shapes import LayerSizes as LayerSizes
     from distsim.specs.layer_shapes import SharedKeys as SharedKeys
     from distsim.specs.layer_shapes import Streams as Streams
     from distsim.specs.mixers import DeltaNet as DeltaNet
@@ -47,6 +48,7 @@ else:
     LatentAttention = later("latent", "LatentAttention")
     GlobalAttention = later("layer_shapes", "GlobalAttention")
     LayerInputs = later("layer_shapes", "LayerInputs")
+    LayerSizes = later("layer_shapes", "LayerSizes")
     SharedKeys = later("layer_shapes", "SharedKeys")
     Streams = later("layer_shapes", "Streams")
     DeltaNet = later("mixers", "DeltaNet")

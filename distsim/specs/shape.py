@@ -15,6 +15,7 @@ from distsim.specs.parts import (
     GlobalAttention,
     LatentAttention,
     LayerInputs,
+    LayerSizes,
     Lightning,
     LinearRecurrence,
     Mamba,
@@ -111,6 +112,8 @@ class Shape:
     gated_residual: bool = False
     """What a sublayer adds and what it adds to are scaled by learned vectors, and the norm behind attention has no
     weights (Muse Spark)."""
+    layer_scale: bool = False
+    """Learned scales on what attention and MLP add (DINOv2)."""
     inner_norms: bool = False
     """The inputs of the output projections of attention and MLP are normed (BitNet)."""
     causal: bool = True
@@ -185,6 +188,7 @@ class Shape:
     global_attention: GlobalAttention | None = None
     shared_keys: SharedKeys | None = None
     layer_inputs: LayerInputs | None = None
+    sizes: LayerSizes | None = None
     ngrams: NGrams | None = None
     streams: Streams | None = None
     experts: Experts | None = None

@@ -17,7 +17,7 @@ from distsim.last import for_last
 from distsim.layers.attention_kernel import reads_chosen, reads_window
 from distsim.layers.layer_inputs import NAME as LAYER_INPUTS
 from distsim.layers.ledger import Parameter
-from distsim.layers.names import CROSS_KV, EMBEDDING_WEIGHT, IDLE, NGRAM_TABLE, PROJECTIONS, TOWER_KIND, VISION
+from distsim.layers.names import CROSS_KV, DECODER, EMBEDDING_WEIGHT, IDLE, NGRAM_TABLE, PROJECTIONS, TOWER_KIND, VISION
 from distsim.layers.network import layer_kinds, network_parameters, plain_context
 from distsim.layers.prediction import positions
 from distsim.layers.streams import NAME as STREAMS
@@ -98,7 +98,7 @@ def _token_share(setup: Setup, part: str, parameter: Parameter, layer: bool) -> 
     if part == "embedding" and parameter.name != EMBEDDING_WEIGHT:
         return 1.0
     if layer:
-        return behind if part == "decoder" and not parameter.name.startswith(CROSS_KV) else 1.0
+        return behind if part.startswith(DECODER) and not parameter.name.startswith(CROSS_KV) else 1.0
     if parameter.name.startswith(ONCE_PER_SEQUENCE):
         return 0.0
     context = setup.context()
@@ -131,11 +131,11 @@ def _value_share(model: Model) -> float:
 def _head_share(model: Model) -> float:
     """Width of all heads of a mean layer over the model's own, queries and values together."""
     values = _value_share(model)
-    if model.windowed is None and model.global_attention is None:
+    if model.windowed is None and model.global_attention is None and model.sizes is None:
         return values
-    own = [model.in_layer(layer) for layer in range(model.layers)]
+    own = [model.in_layer(layer) for layer in range(model.layers) if model.mixer(layer) != "mlp"]
     widths = [one.heads * (one.head_dim / model.head_dim if model.global_attention else 1) for one in own]
-    return values * sum(widths) / model.layers / model.heads
+    return values * sum(widths) / len(own) / model.heads
 
 
 def trained_parameters(setup: Setup) -> Number:

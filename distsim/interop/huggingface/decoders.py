@@ -27,6 +27,11 @@ def listed_windows(fields: Fields, values: Values) -> Values:
     return {"window": None, "window_pattern": ()}
 
 
+def dense_first(fields: Fields, values: Values) -> Values:
+    """Cohere's mixtures: layers before the experts have an MLP as wide as these are, or as one more key says."""
+    return {"ffn": fields.whole("prefix_dense_intermediate_size") or values["ffn"]}
+
+
 def muse_glimmer(fields: Fields, values: Values) -> Values:
     """Muse Glimmer: where no list says so, every fourth layer sees all, counted from the last one back. Which layers
     rotate changes neither parameters nor what is kept."""
@@ -112,6 +117,7 @@ def _heads_by_kind(fields: Fields, values: Values, kinds: list[Any]) -> tuple[in
 
 
 DECODERS: Mapping[str, Callable[[Fields, Values], Values]] = {
+    "dense_first": dense_first,
     "lara": lara,
     "listed_windows": listed_windows,
     "laguna": laguna,

@@ -152,7 +152,8 @@ def t5(fields: Fields, values: Values) -> Values:
         "encoder_layers": values["layers"],
         "decoder_context": max(values["context"] // TARGET_SHARE, 1),
         "gated": gated,
-        "tied_embeddings": values["tied_embeddings"] and not gated,  # T5 1.1's is its own, whatever newer files say
+        # T5 1.1's output layer, of gated GELU, is its own, whatever newer files say; UL2's, of gated SiLU, is not
+        "tied_embeddings": values["tied_embeddings"] and (not gated or plain == "silu"),
         "activation": "gelu_new" if gated and plain == "gelu" else plain,
         "position_rows": fields.whole("relative_attention_num_buckets") or 32,
         "mlp_dropout": values["hidden_dropout"],

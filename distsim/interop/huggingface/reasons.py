@@ -28,8 +28,8 @@ _FOR: dict[str, str] = {
     "blt": "its tokens are patches of bytes, which separate networks make",
     "ctrl": "its code runs attention unfused, with positions from a table of sines",
     "transfo-xl": "its layers attend to states of earlier sequences",
-    "openelm": "its heads and widths differ by layer",
-    "decilm nemotron-nas": "its layers differ from one another: key-value heads, widths, some without attention",
+    "openelm": "its heads and widths differ by layer; the published ones are presets (openelm-270m to -3b)",
+    "decilm": "its layers differ in their key-value heads",
     "kosmos_2_text_model kosmos_2_5_text_model": "its decoder reads images through a layer of learned queries",
     "pix2struct_text_model pp_formulanet_text": "its decoder attends to an image encoder",
     # encoders
@@ -61,7 +61,8 @@ _FOR: dict[str, str] = {
     # an encoder with a decoder
     "umt5": "each of its layers has its own table of distances",
     "longt5": "its encoder attends within blocks",
-    "switch_transformers nllb-moe": "it has experts in some layers of two stacks",
+    "switch_transformers": "its experts are in some layers of two stacks; presets have them (switch-base-8 and more)",
+    "nllb-moe": "it has experts in some layers of two stacks",
     "t5gemma t5gemma2": "its two stacks are Gemma's, and may differ in shape",
     "pegasus_x": "its encoder attends within blocks and to global tokens",
     "prophetnet": "its decoder predicts several tokens at once",

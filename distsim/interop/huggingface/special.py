@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from distsim.arrays import round_up
+from distsim.interop.huggingface.blocks import arctic, nemotron_nas
 from distsim.interop.huggingface.compressed import deepseek_v4
 from distsim.interop.huggingface.decoders import DECODERS
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
@@ -234,6 +235,7 @@ def molmo2(fields: Fields, values: Values) -> Values:
 
 
 SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
+    "arctic": arctic,
     "baichuan": baichuan,
     "bart": bart,
     "bert": bert,
@@ -267,6 +269,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "molmo2": molmo2,
     "mpt": mpt,
     "nemotron_h": nemotron_h,
+    "nemotron_nas": nemotron_nas,
     "opt": opt,
     "phi3": phi3,
     "qwen": qwen,
