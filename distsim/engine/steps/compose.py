@@ -216,7 +216,7 @@ def waiting_seconds(stage: Mapping[str, Number], m: Number, timing: Mapping[str,
 def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]) -> MicroBatch:
     """Seconds of one micro-batch on one stage."""
     m, never = layout["micro_batches"], timing["exposed_fraction"]
-    b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES[1:])
+    f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
     (forward, backward), exchange, queues = queued(stage, layout, timing)
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     *gathers, reduces = sharded_seconds(stage, m, timing)
@@ -244,7 +244,7 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     added = {name: sum(pair) for name, pair in exchange.items()}
     if not nothing(layout["paired"]):
         whole = added["expert_parallel"]
-        hidden = whole - exposed_seconds(whole, forward + backward, 0.0)
+        hidden = whole - exposed_seconds(whole, f + b + r, 0.0)  # none while the GPU waits for the host
         added["expert_parallel"] = whole - hidden * where(layout["paired"], layout["paired"], 0.0)
     found = MicroBatch(forward, backward, (r, b + r), added, exchange, others, shared, sends[0], trailing)
     return found._replace(waits=copies[1], gathers=left[1], copied=copied(stage, m), moved=moved[1])
