@@ -204,14 +204,18 @@ def test_a_rank_of_two_copies_holds_what_the_order_says() -> None:
     assert ends.stages[0].categories == ends.stages[7].categories
 
 
-def test_half_of_dualpipe_folds_into_a_v() -> None:
-    """A DualPipeV of four stages is one half of a DualPipe of eight."""
-    common = {"gpu": "h200-sxm", "seq": 2048, "global_batch": 64}
-    layers = [5, 4, 4, 4, 4, 4, 4, 3]
-    two = distsim.memory("llama-7b", **common, gpus=8, pp=8, schedule="dualpipe", stage_layers=layers)
-    one = distsim.memory("llama-7b", **common, gpus=4, pp=4, schedule="dualpipe-v", stage_layers=layers)
+@pytest.mark.parametrize(
+    ("model", "layers"), [("llama-7b", [5, 4, 4, 4, 4, 4, 4, 3]), ("llama-3.2-1b", [3, 2, 2, 2, 2, 2, 2, 1])]
+)
+def test_half_of_dualpipe_folds_into_a_v(model: str, layers: list[int]) -> None:
+    """A DualPipeV of four stages is one half of a DualPipe of eight, whose ends hold a tied matrix once, too."""
+    common = {"gpu": "h200-sxm", "seq": 2048, "global_batch": 64, "stage_layers": layers}
+    two = distsim.memory(model, **common, gpus=8, pp=8, schedule="dualpipe")
+    one = distsim.memory(model, **common, gpus=4, pp=4, schedule="dualpipe-v")
     for here, there in zip(two.stages, one.stages, strict=False):
         assert (here.layers, here.in_flight) == (there.layers, there.in_flight)
+        for states in ("parameters", "gradients", "optimizer"):
+            assert here.categories[states] == there.categories[states]
         assert here.categories["activations"] == pytest.approx(there.categories["activations"], rel=1e-3)
 
 

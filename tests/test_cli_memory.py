@@ -546,6 +546,12 @@ def test_more_layers_than_a_stage_has_are_all_of_them(capsys: pytest.CaptureFixt
     assert "without --recompute-layers 4 there would be layouts" in told
 
 
+def test_as_many_layers_as_a_stage_has_are_all_of_them_too() -> None:
+    """Modules of multi-token prediction, and tables that all layers share, are computed again or not with all."""
+    job = {"model": "deepseek-v3", "gpu": "h100-sxm", "gpus": 64, "ep": 64, "mtp": 1, "seq": 4096, "recompute": "full"}
+    assert distsim.step(**job, recompute_layers=61).seconds == distsim.step(**job).seconds
+
+
 ODD = [
     {"model": "nanotron-3b", "gpu": "b200-sxm", "pp": 4, "cp": 2, "gpus": 256, "global_batch": 32, "seq": 8192,
      "zero": 3, "optimizer": "adamw-8bit"},

@@ -49,6 +49,23 @@ def test_experts_in_a_loop_wait_longer_the_more_a_rank_has() -> None:
     assert few.host_wait_seconds < many.host_wait_seconds
 
 
+@pytest.mark.parametrize(("framework", "seq"), [("megatron-core", 256), ("torchtitan", 512)])
+def test_gathers_do_not_hide_while_the_gpu_waits(framework: str, seq: int) -> None:
+    """Gathers that take longer than the passes: a host that needs no time had made such steps longer."""
+    report = steps(model="llama-3-8b", gpus=64, zero=3, framework=framework, seq=seq)
+    assert report.breakdown["data_parallel"] > 0.2 * report.seconds
+    assert sum(report.host_waits.values()) >= 0
+
+
+@pytest.mark.parametrize(
+    "overlap", [{"framework": "megatron-core", "expert_overlap": True}, {"pp": 2, "schedule": "dualpipe"}]
+)
+def test_nor_do_exchanges_beside_another_micro_batch(overlap: dict[str, Any]) -> None:
+    job = {"model": "qwen3-30b-a3b", "cluster": "jean-zay-v100-32gb", "gpus": 64, "ep": 32, "seq": 512}
+    waits = step_of(resolve(Job(**job, zero=1, global_batch=256, **overlap))).host_waits
+    assert waits["compute"] > 0 > waits["expert_parallel"] > -waits["compute"]
+
+
 def test_it_is_told_where_it_matters() -> None:
     words = ("step", "gpt2", "--gpu", "h100-sxm", "--gpus", "8", "--seq", "1024")
     line = "host        the GPU waits "

@@ -14,7 +14,7 @@ from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.runs.setup import setup_of
-from distsim.engine.steps.compose import compose, exchanged, layout_numbers, micro_batch, stage_numbers
+from distsim.engine.steps.compose import compose, layout_numbers, micro_batch, queued, stage_numbers
 from distsim.engine.steps.work import work_of
 from distsim.formulas.compute import matmul_share, optimizer_traffic_bytes
 from distsim.formulas.step import BLOCKING_SECONDS
@@ -48,7 +48,7 @@ def _operation(setup: Setup, name: str) -> Operation:
 def test_table_4(recompute: str, parallel: bool, forward: float, backward: float) -> None:
     setup = _setup(recompute=recompute, sequence_parallel=parallel)
     stage = stage_numbers(work_of(setup))[0]
-    alone, exchange = exchanged(stage, layout_numbers(setup), A100.model_dump())
+    alone, exchange, _ = queued(stage, layout_numbers(setup), A100.model_dump())
     each = [1e3 / stage["layers"] * (seconds + exchange["tensor_parallel"][i]) for i, seconds in enumerate(alone)]
     assert each[0] == pytest.approx(forward, rel=0.05)
     assert each[1] == pytest.approx(backward, rel=0.05)
@@ -78,9 +78,7 @@ def test_a_host_that_sets_the_pace_hides_exchanges() -> None:
     setup = _setup()
     stage, y = stage_numbers(work_of(setup))[0], layout_numbers(setup)
     fast, slow = ({**A100.model_dump(), "kernel_issue_seconds": each} for each in (1e-6, 1e-2))
-    assert sum(exchanged(stage, y, fast)[1]["tensor_parallel"]) > 20 * sum(
-        exchanged(stage, y, slow)[1]["tensor_parallel"]
-    )
+    assert sum(queued(stage, y, fast)[1]["tensor_parallel"]) > 20 * sum(queued(stage, y, slow)[1]["tensor_parallel"])
 
 
 def test_a_host_that_sets_the_pace_hides_what_is_gathered() -> None:

@@ -30,7 +30,7 @@ from distsim.engine.layouts.prices import Prices
 from distsim.engine.runs.precision import precision_of
 from distsim.engine.runs.profile import framework_of
 from distsim.engine.runs.setup import setup_of
-from distsim.engine.steps.compose import exchanged, layout_numbers, micro_batch, stage_numbers
+from distsim.engine.steps.compose import layout_numbers, micro_batch, queued, stage_numbers
 from distsim.engine.steps.work import work_of
 from distsim.formulas.compute import BUSIEST_RANK
 from distsim.interop.runs import Run
@@ -176,7 +176,7 @@ def test_exchanges_of_experts_hide_behind_all_other_micro_batches() -> None:
     setup = changed(job(), expert_overlap=True)
     numbers, layout = first_stage(setup), layout_numbers(setup)
     assert setup.layout.micro_batches == 8
-    shown = sum(exchanged(numbers, layout, TIMING)[1]["expert_parallel"])
+    shown = sum(queued(numbers, layout, TIMING)[1]["expert_parallel"])
     left = micro_batch(numbers, layout, TIMING).exchange["expert_parallel"]
     assert left == pytest.approx(shown / 8)
 

@@ -292,6 +292,7 @@ def _placed(
     most, again = max(stage_sums(chunks, layout.pp, layout.schedule)), layout.recompute_layers
     if again > most:
         notes.append(f"--recompute-layers {again} recomputes every layer: stages have at most {most} layers")
+    if again >= most:
         layout = layout._replace(recompute_layers=-1)
     if (group := layout.recompute_group) > (most := max(chunks)):
         notes.append(f"--recompute-group {group}: a checkpoint covers {most} layers, all of a stage's chunk")

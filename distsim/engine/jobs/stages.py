@@ -271,14 +271,16 @@ def _with_vocabulary(layout: Layout, found: Flights) -> Flights:
 
 
 def _ends(ctx: Context, rows: Context, first: bool, last: bool) -> tuple[Block | None, Block | None]:
-    """Embedding and head of a stage; stages between the ends have none, or share the vocabulary's rows."""
+    """Embedding and head of a stage; stages between the ends have none, or share the vocabulary's rows. Of two copies
+    that run in opposite directions, ranks with the head of one have the embedding of the other, which both use
+    (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.3)."""
     embedding = _block(embedding_block, rows) if first or ctx.layout.vocab_parallel else None
     head = _block(head_block, rows) if last or ctx.layout.vocab_parallel else None
     if embedding is not None and not first:
         embedding = embedding._replace(operations=shared_rows(embedding.operations))
     if head is not None and not last:
         head = head._replace(operations=shared_rows(head.operations))
-    if head is not None and embedding is not None:
+    if head is not None and (embedding is not None or both_ways(ctx.layout.schedule)):
         head = untied(head, ctx)
     return embedding, head
 

@@ -9,7 +9,7 @@ from distsim.arrays import Number, largest, maximum, nothing, plus, product, tot
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.after import after_last
-from distsim.engine.steps.beside import behind_first, beside_attention, beside_products, exposed, hidden_share
+from distsim.engine.steps.beside import behind_first, beside_attention, beside_products, hidden_share
 from distsim.engine.steps.copies import copied, copies_left, free_seconds, loses_to_copies, one_link, waited
 from distsim.engine.steps.laid import Pair, end_numbers, ends_apart
 from distsim.engine.steps.ramp import ramp_of, waits_apart
@@ -216,7 +216,7 @@ def waiting_seconds(stage: Mapping[str, Number], m: Number, timing: Mapping[str,
 def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]) -> MicroBatch:
     """Seconds of one micro-batch on one stage."""
     m, never = layout["micro_batches"], timing["exposed_fraction"]
-    b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES[1:])
+    f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
     (forward, backward), exchange, queues = queued(stage, layout, timing)
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     *gathers, reduces = sharded_seconds(stage, m, timing)
@@ -225,13 +225,13 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     passed, shared = vocabulary_seconds(stage, m, forward + backward, never)
     work = forward + before, backward + after
     moved = gathers[0], gathers[1] + reduces
-    left = [queue.longer(exposed(one, beside, never)) for queue, one, beside in zip(queues, moved, work, strict=True)]
+    left = [queue.left(one, beside, never) for queue, one, beside in zip(queues, moved, work, strict=True)]
     beside = [free_seconds(*phase, stage["one_link"]) for phase in zip(work, moved, left, strict=True)]
     lost = never * layout["copies_lost"]
     copies = copies_left(stage, m, beside, lost)
     trailing = last
     if not nothing(reduces):
-        alone = queues[1].longer(exposed(gathers[1], work[1], never))
+        alone = queues[1].left(gathers[1], work[1], never)
         free = free_seconds(work[1], gathers[1], alone, stage["one_link"])
         sooner = alone + copies_left(stage, m, (beside[0], free), lost)[1]
         trailing = last + maximum(left[1] + copies[1] - sooner, 0.0)  # no less but for rounding
@@ -244,24 +244,17 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     added = {name: sum(pair) for name, pair in exchange.items()}
     if not nothing(layout["paired"]):
         whole = added["expert_parallel"]
-        hidden = whole - exposed_seconds(whole, forward + backward, 0.0)
+        hidden = whole - exposed_seconds(whole, f + b + r, 0.0)  # none while the GPU waits for the host
         added["expert_parallel"] = whole - hidden * where(layout["paired"], layout["paired"], 0.0)
     found = MicroBatch(forward, backward, (r, b + r), added, exchange, others, shared, sends[0], trailing)
     return found._replace(waits=copies[1], gathers=left[1], copied=copied(stage, m), moved=moved[1])
 
 
-def exchanged(
-    stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]
-) -> tuple[Pair, dict[str, Pair]]:
-    """A micro-batch's forward and backward without exchanges, and what exchanges add to each."""
-    return queued(stage, layout, timing)[:2]
-
-
 def queued(
     stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]
 ) -> tuple[Pair, dict[str, Pair], list[Queue]]:
-    """The same, and each pass with these exchanges: they run in the GPU's queue, so that a pass waits for GPU and
-    exchanges or for the host, whichever is longer."""
+    """A micro-batch's forward and backward without exchanges, what exchanges add to each, and each pass with them: they
+    run in the GPU's queue, so that a pass waits for GPU and exchanges or for the host, whichever is longer."""
     m = layout["micro_batches"]
     f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
     gpu, host = (f, b + r), host_seconds(stage, layout, timing)

@@ -7,7 +7,7 @@ made of it: a value that a formula does not give is shown without one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distsim.engine.figures import Figures
@@ -17,9 +17,9 @@ from distsim.engine.steps.beside import beside_products, ring_attention
 from distsim.engine.steps.compose import (
     EXCHANGES,
     MicroBatch,
-    exchanged,
     layout_numbers,
     micro_batch,
+    queued,
     sharded_seconds,
     stage_numbers,
     waiting_seconds,
@@ -157,7 +157,7 @@ def _unhidden(
 def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
     figures, numbers, batch, m = Figures(), stage.numbers, stage.batch, layout["micro_batches"]
     beside = {"forward": float(batch.forward), "backward": float(batch.backward)}
-    added = exchanged(numbers, layout, timing)[1]
+    _, added, queues = queued(numbers, layout, timing)
     for name, key, factor in EXCHANGES:
         for index, phase in enumerate(beside):
             seconds = float(added[name][index])
@@ -171,9 +171,10 @@ def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, fl
                 else:
                     figures.note(words, seconds, "s", source)
                 beside[phase] += seconds
+    worked = [float(queue.worked(whole)) for queue, whole in zip(queues, beside.values(), strict=True)]
     moved = sharded_seconds(numbers, m, timing)
     gathered = {"forward": moved[0], "backward": moved[1] + moved[2]}
-    for phase, seconds in _gathers(figures, stage, beside, layout, timing).items():
+    for phase, seconds in _gathers(figures, stage, worked, layout, timing).items():
         beside[phase] = float(free_seconds(beside[phase], gathered[phase], seconds, numbers["one_link"]))
     lost = timing["exposed_fraction"] * layout["copies_lost"]
     left = copies_left(numbers, m, tuple(beside.values()), lost)
@@ -195,7 +196,7 @@ def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, fl
 
 
 def _gathers(
-    figures: Figures, stage: _Stage, beside: Mapping[str, float], layout: Mapping[str, Any], timing: Mapping[str, float]
+    figures: Figures, stage: _Stage, worked: Sequence[float], layout: Mapping[str, Any], timing: Mapping[str, float]
 ) -> dict[str, float]:
     """What gathered parameters and gradients that each micro-batch reduces leave of themselves beside each pass."""
     forward, backward, reduced = map(float, sharded_seconds(stage.numbers, layout["micro_batches"], timing))
@@ -208,12 +209,12 @@ def _gathers(
         figures.use("gathers and reductions that nothing hides", scaled_seconds,
                     f"of a micro-batch, as distsim comm prices them; data_factor ({FITTED})",
                     seconds=waited / factor, factor=factor)  # fmt: skip
-    for phase, words in (("forward", "gathers"), ("backward", "gathers and reductions")):
+    for phase, words, beside in zip(gathers, ("gathers", "gathers and reductions"), worked, strict=True):
         if gathers[phase]:
             never = timing["exposed_fraction"]
-            alone = float(exposed_seconds(gathers[phase], beside[phase], never))
+            alone = float(exposed_seconds(gathers[phase], beside, never))
             figures.use(f"exposed {words} in {phase}", waited_seconds, exchange_seconds=gathers[phase],
-                        compute_seconds=beside[phase], exposed_fraction=never,
+                        compute_seconds=beside, exposed_fraction=never,
                         share_left=left[phase] / alone if alone else 1.0)  # fmt: skip
     return left
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.kernels.sums import PHASES, PRODUCTS
+from distsim.engine.steps.beside import exposed
 from distsim.formulas.step import BLOCKING_SECONDS, at_share_seconds, paced_seconds, scaled_seconds
 
 BACKWARD_ISSUE = 0.7
@@ -57,6 +58,15 @@ class Queue(NamedTuple):
     def longer(self, wait: Number) -> Number:
         """What a wait in the GPU's queue adds: less where the host, which goes on meanwhile, sets the pace."""
         return 0.0 if nothing(wait) else phase_seconds(self.gpu + wait, self.host, self.layout) - self.paced
+
+    def worked(self, whole: Number) -> Number:
+        """Seconds of the ``whole`` pass in which the GPU does not wait for the host: an exchange that is queued beside
+        its work has that to hide behind."""
+        return whole - (self.paced - self.gpu)
+
+    def left(self, exchange: Number, whole: Number, never: Number) -> Number:
+        """What an exchange beside the work of the ``whole`` pass adds to it."""
+        return self.longer(exposed(exchange, self.worked(whole), never))
 
 
 def host_seconds(
