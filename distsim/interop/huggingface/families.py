@@ -18,8 +18,8 @@ from distsim.interop.huggingface.refused import REFUSED
 FOLDER = Path(__file__).parent / "families"
 LIKE = 0.75
 """How like another name must be to be hinted at: a family of unlike layers is a worse hint than none."""
-UNREAD = ("palm",)
-"""Families of shipped models for which transformers has no ``model_type``."""
+UNREAD = ("dinov2", "dinov3_vit", "glm-130b", "openelm", "palm", "pangu_pro_moe", "switch_transformers")
+"""Families of shipped models whose configuration files are not read."""
 
 
 @dataclass(frozen=True)
