@@ -9,7 +9,7 @@ import pytest
 
 from distsim.cli.app import run
 
-PER_RANK = "(times the data parallel ranks)"
+PER_RANK = "\n  to be stated besides: --global-batch, {} times the data parallel ranks"
 MEGATRON = """#!/bin/bash
 TP=4
 # --tensor-model-parallel-size 64
@@ -84,6 +84,14 @@ TUNE = (
     "tokenizer:\n  max_seq_len: 8192\nmodel:\n  _component_: torchtune.models.llama3_1.llama3_1_70b\nbatch_size: 2\n"
     "gradient_accumulation_steps: 4\nfsdp_cpu_offload: True\n"
 )
+TUNE_LORA = """model:
+  _component_: torchtune.models.llama3_1.qlora_llama3_1_8b
+  lora_attn_modules: ['q_proj', 'v_proj', 'output_proj']
+  apply_lora_to_mlp: True
+  lora_rank: 8
+loss:
+  _component_: torchtune.modules.loss.LinearCrossEntropyLoss
+"""
 TRL = """from trl import SFTConfig, SFTTrainer
 model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-14B", torch_dtype=torch.bfloat16)
 peft = LoraConfig(r=64, lora_alpha=16, target_modules=["q_proj", "v_proj"])
@@ -126,7 +134,9 @@ FROZEN = (
 )
 TYPED = [
     ("tune.yaml", TUNE, "torchtune", "llama-3.1-70b --framework torchtune --seq 8192 --offload optimizer,parameters "
-     f"--micro-batch 2 --global-batch 8 {PER_RANK}"),
+     "--micro-batch 2" + PER_RANK.format(8)),
+    ("lora.yaml", TUNE_LORA, "torchtune", "llama-3.1-8b --framework torchtune "
+     "--lora-targets q_proj,v_proj,output_proj,mlp --lora-rank 8 --quantize nf4-torchao --loss chunked"),
     ("trl.py", TRL, "a script of TRL", "qwen2.5-14b --framework trl --lora-targets q_proj,v_proj --micro-batch 2 "
      "--recompute full --seq 4096 --lora-rank 64"),
     ("unsloth.py", UNSLOTH, "a script of Unsloth", "llama-3.1-8b --framework unsloth --seq 2048 --quantize nf4 "
@@ -164,14 +174,14 @@ TYPED = [
     ("recipe.py", RECIPE, "a recipe of NeMo", "llama-3-70b --framework nemo --tp 4 --micro-batch 1 --gpus 32"),
     ("titan.toml", TITAN, "torchtitan", "llama-3-70b --framework torchtitan --seq 8192 --micro-batch 8"),
     ("piped.toml", PIPED.replace('recipe_name = "', 'enable_float8_linear = true\nrecipe_name = "'), "torchtitan",
-     f"llama-3-70b --framework torchtitan --seq 8192 --pp 2 --precision torchao-rowwise --global-batch 8 {PER_RANK}"),
+     "llama-3-70b --framework torchtitan --seq 8192 --pp 2 --precision torchao-rowwise" + PER_RANK.format(8)),
     ("piped16.toml", PIPED, "torchtitan",
-     f"llama-3-70b --framework torchtitan --seq 8192 --pp 2 --global-batch 8 {PER_RANK}"),
+     "llama-3-70b --framework torchtitan --seq 8192 --pp 2" + PER_RANK.format(8)),
     ("head.toml", HEAD, "torchtitan", "llama-3-8b --framework torchtitan --seq 4096 --compile --micro-batch 2 "
      "--global-batch 256"),
     ("interleaved.toml", f"{TITAN}[parallelism]\npipeline_parallel_degree = 2\nenable_async_tensor_parallel = true\n"
      'pipeline_parallel_schedule = "Interleaved1F1B"\n', "torchtitan",
-     f"llama-3-70b --framework torchtitan --seq 8192 --pp 2 --schedule interleaved-1f1b --global-batch 8 {PER_RANK}"),
+     "llama-3-70b --framework torchtitan --seq 8192 --pp 2 --schedule interleaved-1f1b" + PER_RANK.format(8)),
     ("async.toml", f"{TITAN}[parallelism]\ntensor_parallel_degree = 8\nenable_async_tensor_parallel = true\n"
      'pipeline_parallel_schedule = "1F1B"\n[compile]\nenable = true\n', "torchtitan",
      "llama-3-70b --framework torchtitan --seq 8192 --tp 8 --tp-comm-overlap --compile --micro-batch 8"),
@@ -216,10 +226,10 @@ def test_what_is_suggested_is_the_whole_job(
     file.write_text(text, encoding="utf-8")
     assert run(["memory", str(file)]) == 2
     err = capsys.readouterr().err
-    told = err.split("e.g. ")[1].splitlines()[0]
-    assert called in err and told == typed and "not understood" not in err
-    words = told.removesuffix(PER_RANK).replace("MODEL", "llama-3-70b").split()
-    gpus = [] if "--gpus" in words else ["--gpus", "2" if PER_RANK in told else "16"]
+    told = typed.splitlines()[0]
+    assert called in err and f"e.g. {typed}\n" in err and "not understood" not in err
+    words = told.replace("MODEL", "llama-3-70b").split()
+    gpus = [] if "--gpus" in words else ["--gpus", "16"]
     images = ["--images", "1"] if "--vision" in words else []
     assert run(["memory", *words, *images, "--gpu", "tpu-v5p" if "maxtext" in words else "b200-sxm", *gpus]) in (0, 1)
 
@@ -232,6 +242,35 @@ def test_a_file_that_deepspeed_reads_says_more_than_its_name(
     file.write_text("model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\ndeepspeed: zero3.json\n")
     assert run(["memory", str(file)]) == 2
     assert "--framework llama-factory --zero 1 --offload optimizer\n" in capsys.readouterr().err
+
+
+def test_a_configuration_that_a_launcher_is_given_counts_where_it_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its shards and offloading were left out in silence; what is typed beside it comes first."""
+    file = tmp_path / "sft.sh"
+    words = "--num_processes 8 sft.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 4"
+    file.write_text(f"accelerate launch --config_file fsdp.yaml {words}\n")
+    assert run(["memory", str(file)]) == 2
+    alone = capsys.readouterr().err
+    assert "qwen3-8b --framework huggingface --gpus 8 --micro-batch 4\n" in alone
+    assert "to be stated besides: what fsdp.yaml says, which is not here" in alone
+    (tmp_path / "fsdp.yaml").write_text(FSDP)
+    assert run(["memory", str(file)]) == 2
+    both = capsys.readouterr().err
+    assert "--framework fsdp --offload optimizer,parameters --gpus 8 --micro-batch 4 --zero 3\n" in both
+    assert "not here" not in both
+
+
+@pytest.mark.parametrize("name", ["ds.json", "a" * 5000 + ".json"])
+def test_a_file_of_deepspeed_that_is_not_there_is_told(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was a job without ZeRO, and a name too long for a file the error of the system."""
+    file = tmp_path / "sft.sh"
+    file.write_text(LAUNCHED.replace("ds_z3.json", name))
+    assert run(["memory", str(file)]) == 2
+    assert f"to be stated besides: what {name} says, which is not here" in capsys.readouterr().err
 
 
 def test_keys_that_need_a_look_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

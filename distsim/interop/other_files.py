@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.interop.other_stated import Stated, referred
+from distsim.interop.other_stated import CONFIGURED, Stated, file_beside, referred
 from distsim.interop.other_structure import refuse_json, yaml_fault
 from distsim.interop.other_texts import arguments, stated_in
 from distsim.plain_files import text_of
@@ -172,7 +172,22 @@ def keys_and_text(path: Path) -> tuple[dict[str, Any], str]:
         text = text_of(path)
     except (OSError, UnicodeDecodeError, DistsimError):
         return {}, ""
-    return referred(dict(stated_in(text, path.suffix.lower()))), text
+    stated = dict(stated_in(text, path.suffix.lower()))
+    return referred({**_configured(stated, path.parent), **stated}), text
+
+
+def _configured(stated: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Keys of the configuration that a launch script names, where it is there, but for those that arguments set."""
+    named = Stated(stated, "").of(*CONFIGURED)
+    path = file_beside(folder, named) if isinstance(named, str) else None
+    if path is None:
+        return {}
+    try:
+        keys = dict(stated_in(text_of(path), path.suffix.lower()))
+    except (OSError, UnicodeDecodeError, DistsimError):
+        return {}
+    typed = {key.lstrip("-") for key in stated}
+    return {key: value for key, value in keys.items() if key not in typed}
 
 
 def stated_twice(path: Path) -> list[str]:

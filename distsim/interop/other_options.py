@@ -10,8 +10,8 @@ from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.interop.other_precisions import precision_recipe
-from distsim.interop.other_stated import NODES, PER_NODE, Stated, last_of, ranks_of
-from distsim.interop.other_sums import add_sums, each_rank, shards_by_fsdp
+from distsim.interop.other_stated import CONFIGURED, NODES, PER_NODE, Stated, file_beside, last_of, ranks_of
+from distsim.interop.other_sums import DEEPSPEEDS, add_sums, each_rank, shards_by_fsdp
 from distsim.other_names import Here, here
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp", "vpp")
@@ -45,7 +45,7 @@ def options_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[st
     """The options that a file's keys come to as they are typed, and those of its keys that need a look."""
     told, each, framework = whole_of(stated, rank, silent)
     options = " ".join([f"--framework {framework}", *_typed(told), *_accumulated(told, each)])
-    return options, [*left_of(stated.keys, told)]
+    return options, [*batch_of_ranks(told, each), *_absent(stated, told), *left_of(stated.keys, told)]
 
 
 def whole_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[dict[str, str], int, str]:
@@ -108,6 +108,14 @@ def left_of(stated: Mapping[str, Any], told: Mapping[str, str]) -> Iterator[str]
             yield f"{key} is {found.as_option()}"
 
 
+def _absent(stated: Stated, told: Mapping[str, str]) -> Iterator[str]:
+    """A configuration that is named, says more, and is not there; the name of DeepSpeed's may tell its stage."""
+    stage_known = "zero" in told
+    for named in (stated.of(*CONFIGURED), None if stage_known else stated.of(*DEEPSPEEDS)):
+        if isinstance(named, str) and "." in named and file_beside(stated.folder, named) is None:
+            yield f"what {named} says, which is not here"
+
+
 def _names(stated: Mapping[str, Any], option: str) -> bool:
     """Whether a file has something to say about an option, if nothing that is understood."""
     return any(found.name == option for key in stated if stated[key] and (found := meant_by(key)) is not None)
@@ -119,11 +127,15 @@ def _typed(told: Mapping[str, str]) -> Iterator[str]:
 
 
 def _accumulated(told: Mapping[str, str], each: int) -> Iterator[str]:
-    """The global batch of so many sequences of each rank, where the file says on how many; else how it follows."""
-    if not each or "global_batch" in told:
-        return
-    ranks = ranks_of(told)
-    yield f"--global-batch {ranks * each}" if ranks else f"--global-batch {each} (times the data parallel ranks)"
+    """The global batch of so many sequences of each rank, where the file says on how many."""
+    if each and "global_batch" not in told and (ranks := ranks_of(told)):
+        yield f"--global-batch {ranks * each}"
+
+
+def batch_of_ranks(told: Mapping[str, str], each: int) -> Iterator[str]:
+    """How the global batch follows from the sequences of each rank, where the file does not say on how many."""
+    if each and "global_batch" not in told and not ranks_of(told):
+        yield f"--global-batch, {each} times the data parallel ranks"
 
 
 def meant_by(key: str) -> Here | None:

@@ -15,7 +15,8 @@ from distsim.interop.other_deepspeed import deepspeed
 from distsim.interop.other_megatron import megatron, nemo_optimizer, other_optimizer
 from distsim.interop.other_pipelines import chunks, schedule, stages
 from distsim.interop.other_precisions import NARROW
-from distsim.interop.other_stated import NODES, PER_NODE, Stated, degrees_of, last_of, ranks_of
+from distsim.interop.other_stated import NODES, PER_NODE, Stated, degrees_of, file_beside, last_of, ranks_of
+from distsim.interop.other_torchtune import torchtune
 
 if TYPE_CHECKING:
     from distsim.specs.support import Supports
@@ -29,6 +30,8 @@ STRATEGIES = {
 """ZeRO stage -> what FSDP (also by accelerate's numbers) and Megatron call it."""
 _FILES_STAGE = re.compile(r"z(?:ero)?[-_]?(?:stage)?[-_]?([0-3])(?!\d)", re.IGNORECASE)
 """The stage in the name of a file that DeepSpeed reads, such as zero3_bf16.json or ds_z2_config.json."""
+DEEPSPEEDS = ("deepspeed", "deepspeed_config_file")
+"""Keys that name the file that DeepSpeed reads."""
 _FLOAT8 = ("converters", "enable_float8_linear", "fp8", "fp8_format")
 _SHARDS = ("data_parallel_shard_degree", "data_parallel_shard_dim", "parallelism_config_dp_shard_size")
 _COPIES = ("data_parallel_replicate_degree", "data_parallel_replicate_dim", "dp_replicate_size",
@@ -60,6 +63,8 @@ def add_sums(told: dict[str, str], stated: Stated) -> None:
         told["precision"] = narrow
     if stated.framework == "nanotron":
         _nanotron(told, stated)
+    if stated.framework == "torchtune":
+        torchtune(told, stated)
     if stated.framework == "paddlenlp":
         _paddle(told, stated)
     if megatrons:
@@ -175,10 +180,10 @@ def _supports(framework: str) -> Supports:
 
 def _beside(stated: Stated) -> Iterator[tuple[str, str]]:
     """What the file that DeepSpeed reads says, where a configuration names one: by its content, else by its name."""
-    named = stated.of("deepspeed", "deepspeed_config_file")
+    named = stated.of(*DEEPSPEEDS)
     if not isinstance(named, str) or not (named.endswith(".json") or _FILES_STAGE.match(named)):
         return
-    path = next((one for one in (stated.folder / named, Path(named)) if one.is_file()), None)
+    path = file_beside(stated.folder, named)
     if path is not None:
         from distsim.interop.other_options import told_of
         from distsim.interop.other_texts import stated_in

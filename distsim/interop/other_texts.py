@@ -12,6 +12,8 @@ from typing import Any
 
 _YAML = re.compile(r"^( *)([A-Za-z_][\w.-]*):(?:\s+(.*?))?\s*(?:#.*)?$")
 _ITEM = re.compile(r"^ *- +([\w.-]+)\s*(?:#.*)?$")
+_WORDS = re.compile(r"\[\s*(?:(['\"]?)[A-Za-z_][\w.-]*\1\s*(?:,\s*|(?=\])))+\]")
+"""A list of YAML on one line: ``[q_proj, 'v_proj']``."""
 _ARGUMENT = re.compile(
     r"""(?<![\w-])(--[A-Za-z][\w.-]*)(?:(?:[ \t]+|=)(?!--)("[^"\n]*"|'[^'\n]*'|(?:\\?[(\[\])*+])+[^\s]*|[^\s\\)]+))?"""
 )
@@ -142,7 +144,9 @@ def _python(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _scalar(text: str) -> Any:
-    """A value of YAML as one of JSON, where it is a whole number or a switch."""
+    """A value of YAML as one of JSON, where it is a whole number or a switch; a list of words as one."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
+    if _WORDS.fullmatch(text):
+        return ",".join(re.findall(r"[\w.-]+", text))
     return int(text) if text.isascii() and text.isdigit() else text

@@ -34,9 +34,9 @@ GROUPS = {"attention": _ATTENTION, "qkv": ("q", "k", "v"), "mlp": _MLP, "mixers"
           **dict.fromkeys(("query_key_value", "c_attn", "wqkv", "w_pack"), ("q", "k", "v")),
           "query": ("q",), "key": ("k",), "value": ("v",), "dense": ("o",), "c_proj": ("o", "down"),
           **dict.fromkeys(("dense_h_to_4h", "gate_up_proj", "gate_up", "fc1", "fc_in", "c_fc"), ("gate", "up")),
-          **dict.fromkeys(("dense_4h_to_h", "fc2", "fc_out"), ("down",))}  # fmt: skip
-"""Words for several products: this field's, and those of other modules (Megatron's, LFM2's, Granite's; of Falcon,
-GPT-NeoX, BLOOM, ChatGLM, Phi, OPT, GPT-J, GPT-2, Baichuan, InternLM and BERT)."""
+          **dict.fromkeys(("dense_4h_to_h", "fc2", "fc_out"), ("down",)), "output_proj": ("o",)}  # fmt: skip
+"""Words for several products: this field's, and those of other modules (Megatron's, LFM2's, Granite's, torchtune's; of
+Falcon, GPT-NeoX, BLOOM, ChatGLM, Phi, OPT, GPT-J, GPT-2, Baichuan, InternLM and BERT)."""
 ELSEWHERE = {"qkv_proj": _ATTENTION[:3], "out_proj": _ATTENTION[3:]}
 """Projections of mixers whose names are attention's in models without such mixers (Phi-3; OPT, MPT, GPT-J)."""
 _CHOICES = (
