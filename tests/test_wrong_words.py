@@ -60,6 +60,30 @@ def test_what_is_wrong_and_what_would_be_right(
     assert not not_told or not_told not in err
 
 
+@pytest.mark.parametrize(
+    ("words", "name", "told"),
+    [
+        ("memory llama-7b --gpu", "card.json", "the file 'card.json' is not read: such a preset's ends in .toml"),
+        ("memory", "notes.txt", "the file 'notes.txt' is not read: such a preset's ends in .toml"),
+        ("comm llama-7b --profile", "links.json", "ends in .toml\n  write a network profile with: distsim calibrate"),
+        ("memory llama-7b --framework", "./ours.toml", "ours.toml: is empty; a preset needs fields"),
+    ],
+)
+def test_a_file_that_is_there_and_is_no_preset_is_told(
+    words: str,
+    name: str,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It was an unknown name, or none, and an empty framework an answer without any overhead."""
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("")
+    assert run([*words.split(), name]) == 2
+    assert told in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["", " "])
 def test_a_name_that_is_empty_is_told(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It was a folder without a configuration."""

@@ -123,10 +123,13 @@ def undescribed(name: str) -> str:
     return next((told for words, told in UNDESCRIBED if re.search(words, name)), "")
 
 
-def no_file(path: str, known: Iterable[str], otherwise: str) -> DistsimError:
-    """What is wrong with a path that leads to no file, and presets that are called so, or else another hint."""
+def no_file(path: str, known: Iterable[str], otherwise: str, suffix: str = ".toml") -> DistsimError:
+    """What is wrong with a path that leads to no file, or to one that is no preset's, and presets that are called so,
+    or else another hint."""
     if os.path.isdir(path):
         return DistsimError(f"{path!r} is a folder, not a file", otherwise)
+    if os.path.isfile(path):
+        return DistsimError(f"the file {path!r} is not read: such a preset's ends in {suffix}", otherwise)
     if problem := special(path):
         return DistsimError(problem, otherwise)
     return DistsimError(f"no file {path!r}", did_you_mean(Path(path).stem, known, MISTYPED) or otherwise)

@@ -103,6 +103,8 @@ def refuse_other(path: Path, model: str | None = None, as_job: bool = False) -> 
     """Raise for a file of another tool, in YAML, or with an answer of distsim; what is wrong with others is told by
     whoever reads them. ``model`` is the one that was named beside the file, ``as_job`` whether it was named as a
     job."""
+    if path.suffix.lower() == ".csv":
+        raise DistsimError("is a table", f"measured runs are replayed with: distsim validate {path}", where=str(path))
     stated, text = keys_and_text(path)
     found = found_kind(stated, text)
     if found is None and path.suffix.lower() not in (".toml", ".json", ".yaml", ".yml", ".py"):
@@ -141,10 +143,10 @@ def _yaml_error(path: Path, stated: dict[str, Any], text: str) -> DistsimError:
 
     if fault := yaml_fault(text):
         return DistsimError(f"is malformed YAML: {fault}", where=str(path))
-    missing = lacks(Stated(stated, READ[0]))
+    missing = lacks(Stated(stated, READ[0])) or [f"a layout ({', '.join(_MEGATRON[:3])})"]
     return DistsimError(
         f"is YAML, which is not read: of NeMo, Megatron or nanotron it would have {', '.join(NEEDED)} and a layout",
-        f"of a network's sizes {_lacking(missing)}" if len(missing) < len(NEEDED) else "",
+        _lacking(missing) if len(missing) < len(NEEDED) else "",
         "a model is a preset's name, a TOML of its shape, or a config.json; a job file is a TOML of options",
         where=str(path),
     )
