@@ -17,7 +17,7 @@ from distsim.plain_files import special
 from distsim.preset_kinds import KINDS, SPOKEN
 
 SHORTEST_MISTYPED = 4
-"""Optimizers' names up to this long differ by a letter on purpose."""
+"""Names of optimizers and of software up to this long differ by a letter on purpose."""
 COMMON = {"name", "source", "checked", "aliases"}
 """Fields of presets of any kind."""
 LEAST_ALIKE = 0.8
