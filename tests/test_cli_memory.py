@@ -752,3 +752,14 @@ def test_the_largest_terms_of_activations_are_named(capsys: pytest.CaptureFixtur
     words = " ".join(out.split())
     assert "fragmented_bytes = share * buffer_bytes + maximum(share * churning_bytes, idle_bytes)" in words
     assert "largest: mlp.preactivation of 32 dense layers" in words
+
+
+def test_an_interrupt_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The library that reads the command line ended it without a word."""
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("distsim.cli.config.places", stopped)
+    assert run(["memory", "llama-7b"]) == 130
+    assert capsys.readouterr() == ("", "interrupted\n")

@@ -10,6 +10,7 @@ from distsim import __version__
 
 TYPE_CHECKING = False  # typing itself is left out: plain help costs no more than the interpreter
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from typer.core import TyperCommand
@@ -37,6 +38,10 @@ EXAMPLES = (
     "distsim pipeline --stages 4 --micro 8",
     "distsim show gpu h100-sxm",
 )
+
+
+class Interrupted(Exception):
+    """Ctrl-C while a command runs, which the library below would end without a word."""
 
 
 def available() -> list[str]:
@@ -72,7 +77,7 @@ def run(arguments: list[str]) -> int:
         return _answered(arguments)
     except BrokenPipeError:
         return _unread()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted):
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
 
@@ -134,6 +139,19 @@ def _look(name: str, arguments: list[str]) -> type[TyperCommand] | None:
     return sectioned(name) if name in BY_COMMAND else None
 
 
+def _interruptible(function: Callable[..., None]) -> Callable[..., None]:
+    import functools
+
+    @functools.wraps(function)
+    def called(**values: Any) -> None:
+        try:
+            function(**values)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+    return called
+
+
 def _call(name: str, arguments: list[str]) -> int:
     import typer
 
@@ -153,7 +171,7 @@ def _call(name: str, arguments: list[str]) -> int:
         from distsim.cli.whole_file import refuse_same
 
         refuse_same(arguments)
-    function = narrowed(getattr(module, name), arguments)
+    function = _interruptible(narrowed(getattr(module, name), arguments))
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     wants_words = getattr(module, "NO_ARGS_IS_HELP", False)
     app.command(name=name, cls=_look(name, arguments), no_args_is_help=wants_words)(function)
