@@ -92,7 +92,8 @@ def _answered(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:  # a full disk, a file that went away
-        return _wrong(str(error))
+        told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return _wrong(told or str(error))
 
 
 def _wrong(text: str) -> int:
