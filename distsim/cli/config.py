@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError, nearest
 from distsim.plain_files import handed_over, text_of
-from distsim.preset_files import toml_of
+from distsim.preset_files import toml_of, unquoted
 
 PROJECT_FILE = "distsim.toml"
 # Either of two says what the other would: the one stated closer to the command line silences the other.
@@ -61,8 +61,8 @@ def read_options(path: Path, known: Mapping[str, Any], model: str | None = None)
 
             read_json(path)  # raises, and says where
         kinds = f"{HOLDS}; scripts of Megatron and YAML of NeMo or nanotron are read where they state the model's sizes"
-        raise DistsimError(f"not valid TOML: {error}", "" if path.suffix.lower() == ".toml" else kinds,
-                           where=str(path)) from None  # fmt: skip
+        hint = unquoted(path, error) if path.suffix.lower() == ".toml" else kinds
+        raise DistsimError(f"not valid TOML: {error}", hint, where=str(path)) from None
     named: dict[str, Any] = {}
     for spelling, value in data.items():
         name = spelling.replace("-", "_")
