@@ -97,6 +97,10 @@ model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-14B", torch_dtype=tor
 peft = LoraConfig(r=64, lora_alpha=16, target_modules=["q_proj", "v_proj"])
 args = SFTConfig(output_dir="out", per_device_train_batch_size=2, gradient_checkpointing=True, max_seq_length=4096)
 """
+TRL_RUN = (
+    "trl sft --model_name_or_path Qwen/Qwen2.5-1.5B --per_device_train_batch_size 2 --max_length 2048 --use_peft "
+    "--lora_r 32 --lora_target_modules q_proj v_proj --output_dir out"
+)
 UNSLOTH = """from unsloth import FastLanguageModel
 model, tok = FastLanguageModel.from_pretrained(model_name="unsloth/Meta-Llama-3.1-8B", max_seq_length=2048,
                                                load_in_4bit=True)
@@ -139,6 +143,10 @@ TYPED = [
      "--lora-targets q_proj,v_proj,output_proj,mlp --lora-rank 8 --quantize nf4-torchao --loss chunked"),
     ("trl.py", TRL, "a script of TRL", "qwen2.5-14b --framework trl --lora-targets q_proj,v_proj --micro-batch 2 "
      "--recompute full --seq 4096 --lora-rank 64"),
+    ("trl.sh", TRL_RUN, "arguments of TRL", "qwen2.5-1.5b --framework trl --micro-batch 2 --seq 2048 "
+     "--lora-rank 32 --lora-targets q_proj,v_proj"),
+    ("usual.sh", TRL_RUN.replace(" --lora_r 32", ""), "arguments of TRL", "qwen2.5-1.5b --framework trl "
+     "--micro-batch 2 --seq 2048 --lora-targets q_proj,v_proj --lora-rank 16"),
     ("unsloth.py", UNSLOTH, "a script of Unsloth", "llama-3.1-8b --framework unsloth --seq 2048 --quantize nf4 "
      "--micro-batch 2 --optimizer adamw_8bit --lora-rank 32"),
     ("swift.sh", SWIFT, "arguments of ms-swift", "qwen2.5-7b --framework ms-swift --lora-rank 16 --gpus 8 --zero 2"),

@@ -68,7 +68,7 @@ def whole_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[dict
 def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
     """Options and their texts, whether adapters train, and micro-batches that a step accumulates."""
     told: dict[str, str] = {}
-    adapts, stays, steps = False, False, 1
+    adapts, stays, steps, switched = False, False, 1, ""
     for key, value in stated.keys.items():
         found = meant_by(key)
         if found is None:
@@ -77,6 +77,8 @@ def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
             steps = value if type(value) is int and found.why == ACCUMULATED else steps
         elif found.name == "offload_fraction" and value == 0:
             stays = True
+        elif found.name == "lora_rank" and value is True:
+            switched = found.value
         elif found.name == "lora_rank" and isinstance(value, str):
             adapts = adapts or value.lower() in ADAPTERS
         elif (text := text_of(key, found, value, stated.framework)) is not None:
@@ -86,6 +88,8 @@ def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
                 told["offload_to"] = "nvme"
     if stays and (left := [kind for kind in told.pop("offload", "").split(",") if kind not in ("", "optimizer")]):
         told["offload"] = ",".join(left)
+    if switched:
+        told.setdefault("lora_rank", switched)
     if "optimizer" not in told.get("offload", ""):
         told.pop("offload_fraction", None)
     add_sums(told, stated)

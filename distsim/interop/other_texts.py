@@ -18,7 +18,7 @@ _ARGUMENT = re.compile(
     r"""(?<![\w-])(--[A-Za-z][\w.-]*)(?:(?:[ \t]+|=)(?!--)("[^"\n]*"|'[^'\n]*'|(?:\\?[(\[\])*+])+[^\s]*|[^\s\\)]+))?"""
 )
 """``--name value`` and ``--name=value``; a value may be quoted, or a list of layers with or without backslashes."""
-_LISTED = re.compile(r"--(?:recompute|offload)-modules[ \t]+((?:[a-z_]\w*[ \t]*)+)")
+_LISTED = re.compile(r"--(?:(?:recompute|offload)-modules|(?:lora_)?target_modules)[ \t]+((?:[a-z_][\w-]*[ \t]*)+)")
 """Arguments of several words."""
 _PRINTED = re.compile(r"^(?:\S+:)?[ \t]*([a-z]\w*) \.{2,} (\S.*?)\s*$", re.MULTILINE)
 """``hidden_size ..... 4096``, as Megatron prints all its arguments at the start of a log, also behind a rank's mark."""
