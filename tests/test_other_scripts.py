@@ -154,6 +154,9 @@ TYPED = [
      "--micro-batch 4 --zero 1 --precision fp16 --no-dp-comm-overlap"),
     ("maxtext.yml", MAXTEXT, "MaxText", "llama-3.1-70b --framework maxtext --micro-batch 16 --seq 8192 --tp 4 --zero 3 "
      "--gpus 256 --recompute selective --remat-policy minimal"),
+    ("narrow.yml", MAXTEXT.replace("remat_policy: minimal", "quantization: int8\noptimizer_memory_host_offload: true"),
+     "MaxText", "llama-3.1-70b --framework maxtext --micro-batch 16 --seq 8192 --offload optimizer "
+     "--precision jax-int8 --tp 4 --zero 3 --gpus 256"),
     ("slices.sh", SLICES, "MaxText", "llama-3-8b --framework maxtext --micro-batch 8 --zero 3 --gpus 128 "
      "--zero-group 64"),
     ("foundry.yaml", FOUNDRY, "LLM Foundry", "MODEL --framework llm-foundry --seq 2048 --global-batch 1024 "

@@ -4,7 +4,6 @@ and documentation (recalled)."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim.errors import DistsimError
 from distsim.interop.other_deepspeed import deepspeed
+from distsim.interop.other_maxtext import maxtext
 from distsim.interop.other_megatron import megatron, nemo_optimizer, other_optimizer
 from distsim.interop.other_pipelines import chunks, schedule, stages
 from distsim.interop.other_precisions import NARROW
@@ -47,7 +47,7 @@ def shards_by_fsdp(stated: Stated) -> bool:
 def add_sums(told: dict[str, str], stated: Stated) -> None:
     """Put into ``told`` (option -> text) what follows from several keys."""
     if stated.framework == "maxtext":
-        _meshes(told, stated)
+        maxtext(told, stated)
     _accelerators(told, stated)
     chunks(told, stated)
     stages(told, stated)
@@ -92,35 +92,6 @@ def _data_ranks(told: dict[str, str], stated: Stated) -> int:
     whole, each = int(told.get("global_batch", 0)), int(told.get("micro_batch", 0))
     each *= stated.number("gradient_accumulation_steps")
     return whole // each if each and whole % each == 0 else 0
-
-
-_AXES = {"tp": ("tensor", "tensor_sequence", "tensor_transpose"), "pp": ("pipeline",), "ep": ("expert",),
-         "cp": ("context", "sequence")}  # fmt: skip
-"""Degree -> MaxText's axes of it, each in a slice (ici) and over slices (dcn)."""
-_SHARDING, _COPYING = ("fsdp", "fsdp_transpose"), ("data",)
-
-
-def _meshes(told: dict[str, str], stated: Stated) -> None:
-    """Degrees of MaxText's meshes, and the sequences of a rank: those of a device times the devices of the rank."""
-
-    def ranks(axes: tuple[str, ...]) -> int:
-        names = [f"{mesh}_{axis}_parallelism" for axis in axes for mesh in ("ici", "dcn")]
-        return math.prod(stated.number(name) or 1 for name in names)
-
-    degrees = {name: size for name, axes in _AXES.items() if (size := ranks(axes)) > 1}
-    told.update({name: f"{size}" for name, size in degrees.items()})
-    shards, copies = ranks(_SHARDING), ranks(_COPYING)
-    whole = not any(value == "-1" for key, value in stated.keys.items() if key.endswith("_parallelism"))
-    if shards > 1:
-        told["zero"] = "3"
-    if shards > 1 and whole:
-        told.setdefault("gpus", f"{shards * copies * math.prod(degrees.values())}")
-        told |= {"zero_group": f"{shards}"} if copies > 1 else {}
-    if isinstance(policy := stated.of("remat_policy"), str) and policy not in ("full", "custom"):
-        told |= {"recompute": "selective", "remat_policy": policy}
-    if each := stated.number("per_device_batch_size"):
-        rank = math.prod(size for name, size in degrees.items() if name != "ep")
-        told["micro_batch"] = f"{each * rank}"
 
 
 def each_rank(told: dict[str, str], stated: Stated, steps: int) -> int:

@@ -61,6 +61,8 @@ def _known(key: str, value: Any, word: str, stated: Stated, told: dict[str, str]
     last = last_of(key)
     if last in _CHOICES:
         return word in _CHOICES[last] or not any(map(stated.of, _BELONGS.get(last, (last,))))
+    if last == "quantization" and stated.framework == "maxtext":
+        return "precision" in told
     if last == "fsdp":
         return any(word in names for names in STRATEGIES.values() for word in words_of(value))
     if last == "num_layers_per_virtual_pipeline_stage":
