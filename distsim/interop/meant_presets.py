@@ -65,7 +65,7 @@ def meant_preset(kind: str, name: str, known: Iterable[str]) -> str:
             return f"{near} These are clusters: --cluster"
     if kind == "clusters" and not mistyped and catalog.knows("gpus", name):
         return f"it is an accelerator: --gpu {catalog.load('gpus', name).name}"
-    if kind == "prices" and (priced := _priced(name)):
+    if kind == "prices" and not mistyped and (priced := _priced(name)):
         return priced
     stand_in = None if mistyped else _stand_in(kind, name)
     return (
@@ -84,13 +84,14 @@ def _several(kind: str, name: str) -> str:
 
 
 def _priced(name: str) -> str:
-    """A hint line for hardware that is named where a price list belongs; empty for other names."""
+    """A hint line for hardware that is named, or nearly, where a price list belongs; empty for other names."""
     for kind, word, what in (("clusters", "a cluster", "its accelerators"), ("gpus", "an accelerator", "it")):
         if catalog.knows(kind, name):
             chip = catalog.load("clusters", name).gpu if kind == "clusters" else name
             chip = catalog.load("gpus", chip).name
             return f"it is {word}: distsim show prices {chip} lists who asks what for {what}"
-    return ""
+    near = did_you_mean(name, [*catalog.names("gpus"), *catalog.aliases("gpus")], MISTYPED)
+    return f"{near} These are accelerators: distsim show prices NAME" if near else ""
 
 
 def _named_within(name: str, known: Iterable[str]) -> str:
