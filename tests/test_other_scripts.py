@@ -92,6 +92,10 @@ TUNE_LORA = """model:
 loss:
   _component_: torchtune.modules.loss.LinearCrossEntropyLoss
 """
+ADAPTED = (
+    '{"peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-2-7b-hf", "r": 16, "lora_dropout": 0.05, '
+    '"modules_to_save": ["embed_tokens", "lm_head"], "target_modules": ["q_proj", "v_proj"]}'
+)
 TRL = """from trl import SFTConfig, SFTTrainer
 model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-14B", torch_dtype=torch.bfloat16)
 peft = LoraConfig(r=64, lora_alpha=16, target_modules=["q_proj", "v_proj"])
@@ -141,6 +145,8 @@ TYPED = [
      "--micro-batch 2" + PER_RANK.format(8)),
     ("lora.yaml", TUNE_LORA, "torchtune", "llama-3.1-8b --framework torchtune "
      "--lora-targets q_proj,v_proj,output_proj,mlp --lora-rank 8 --quantize nf4-torchao --loss chunked"),
+    ("adapter_config.json", ADAPTED, "peft", "llama-2-7b --framework huggingface --lora-dropout 0.05 "
+     "--lora-whole embedding,head --lora-targets q_proj,v_proj --lora-rank 16"),
     ("trl.py", TRL, "a script of TRL", "qwen2.5-14b --framework trl --lora-targets q_proj,v_proj --micro-batch 2 "
      "--recompute full --seq 4096 --lora-rank 64"),
     ("trl.sh", TRL_RUN, "arguments of TRL", "qwen2.5-1.5b --framework trl --micro-batch 2 --seq 2048 "
@@ -253,6 +259,14 @@ def test_a_file_that_deepspeed_reads_says_more_than_its_name(
     file.write_text("model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\ndeepspeed: zero3.json\n")
     assert run(["memory", str(file)]) == 2
     assert "--framework llama-factory --zero 1 --offload optimizer\n" in capsys.readouterr().err
+
+
+def test_ways_to_tune_that_are_not_described_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was the model trained whole."""
+    file = tmp_path / "adapter_config.json"
+    file.write_text(ADAPTED.replace("LORA", "PREFIX_TUNING"))
+    assert run(["memory", str(file)]) == 2
+    assert "not understood: peft_type (PREFIX_TUNING)" in capsys.readouterr().err
 
 
 def test_a_configuration_that_a_launcher_is_given_counts_where_it_is_there(

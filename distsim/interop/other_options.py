@@ -18,8 +18,8 @@ DEGREES = ("tp", "pp", "cp", "ep", "etp", "vpp")
 NUMBERS = ("gpus", *DEGREES, "zero", "seq", "micro_batch", "global_batch", "lora_rank", "mtp")
 """Options that a whole number says by itself."""
 SWITCHES = ("compile", "dora", "tp_comm_overlap")
-WORDS = ("quantize", "optimizer", "recompute", "offload", "offload_fraction", "lora_targets", "loss", "attention",
-         "precision", "schedule")  # fmt: skip
+WORDS = ("quantize", "optimizer", "recompute", "offload", "offload_fraction", "lora_targets", "lora_whole",
+         "lora_dropout", "loss", "attention", "precision", "schedule")  # fmt: skip
 TAKEN = (*NUMBERS, *SWITCHES, *WORDS, "vision")
 PLACES = ("cpu", "nvme")
 """Where what is offloaded goes, which configurations state beside or instead of a switch."""
@@ -62,6 +62,8 @@ def whole_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[dict
         adapting = meant is None or meant.name != "lora_targets" or "lora_rank" in told
         if meant is not None and meant.name not in told and adapting and not _names(stated.keys, meant.name):
             told[meant.name] = option
+    if "lora_rank" not in told:
+        told = {name: text for name, text in told.items() if name not in ("lora_whole", "lora_dropout")}
     return told, each_rank(told, stated, steps), stated.framework
 
 
@@ -184,8 +186,14 @@ def _word(name: str, text: str) -> str | None:
     from distsim import catalog
     from distsim.schedules.names import plain
     from distsim.schedules.registry import SCHEDULES
+    from distsim.specs.tuning import whole_named
 
-    if name == "offload_fraction":
+    if name == "lora_whole":
+        try:
+            return whole_named(text)
+        except ValueError:
+            return None
+    if name in ("offload_fraction", "lora_dropout"):
         return text if re.fullmatch(r"0?\.\d*[1-9]\d{0,3}", text) else None
     if name == "optimizer":
         return text if re.fullmatch(r"[\w.-]{1,64}", text) and catalog.knows("optimizers", text) else None

@@ -38,6 +38,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "fp8_recipe": ("delayed", "tensorwise", "mxfp8"),
     "moe_token_dispatcher_type": ("alltoall", "allgather", "flex"),
     "moe_flex_dispatcher_backend": ("deepep", "hybridep"),
+    "peft_type": ("lora",),
     "grad_sync_dtype": ("bf16", "fp32", "bfloat16", "float32", "torch.bfloat16", "torch.float32"),
 }
 """Key that is read together with others -> the words of it that are known."""
@@ -86,6 +87,8 @@ def _as_it_is(key: str, found: Here, value: Any) -> bool:
         return word in (*ADAPTERS, *_WHOLE)
     if name == "offload_fraction":
         return value in (0, 1)
+    if name == "lora_dropout":
+        return word in ("0", "0.0")
     if name in DEGREES or name in NUMBERS:
         return type(value) is int or word == "-1" or (name == "global_batch" and found.why not in ("", ACCUMULATED))
     return False
