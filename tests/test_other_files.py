@@ -172,6 +172,23 @@ def test_what_is_suggested_is_the_files_own_job(
     assert run(["memory", *words, "--gpu", "h200-sxm", *gpus]) in (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("text", "typed", "told"),
+    [("stage: dpo", "", "; dpo is --reference (copy, or base under adapters; a pair is two sequences)"),
+     ("stage: rm", "", "not understood: stage (rm)"), ("flash_attn: disabled", "--attention eager", ""),
+     ("flash_attn: fa2", "", ""), ("use_badam: true", "", "not understood: use_badam")],
+)  # fmt: skip
+def test_what_a_tune_is_for_is_told(
+    text: str, typed: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Preferences, rewards and what trains some layers at a time were plain fine-tuning."""
+    file = tmp_path / "sft.yaml"
+    file.write_text(f"{SFT}{text}\n", encoding="utf-8")
+    assert run(["memory", str(file)]) == 2
+    err = capsys.readouterr().err
+    assert typed in err and told in err and ("not understood" in err) is ("not understood" in told)
+
+
 def test_a_model_that_is_typed_beside_a_file_is_the_one_that_is_suggested(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

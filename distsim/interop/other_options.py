@@ -28,9 +28,11 @@ BITS = {4: "nf4", 8: "int8"}
 ADAPTERS = ("lora", "qlora", "dora")
 """Ways to tune that some state in the place of a switch."""
 ALL_PRODUCTS = ("all", "all-linear")
-COMPOSED, FUSED = ("eager", "unfused", "local", "math"), ("flash", "fused", "sdpa", "auto", "flash_attention_2",
-                                                        "flash_attention_3", "kernels")  # fmt: skip
-"""Kernels of attention by the words of Megatron and transformers: of plain operations, and of one."""
+COMPOSED = ("eager", "unfused", "local", "math", "disabled")
+FUSED = ("flash", "fused", "sdpa", "auto", "fa2", "fa3", "flash_attention_2", "flash_attention_3", "kernels")
+"""Kernels of attention by the words of Megatron, transformers and LLaMA-Factory: of plain operations, and of one."""
+COMPARED = ("dpo", "kto", "ipo")
+"""Aims whose steps run a frozen reference beside the model."""
 MOST_TOLD = 20
 """Options that are told."""
 LOOKED_AT = ("sample_tokens", "stage_layers", "cp", "zero_group", "images", "image_size", "vision", "recompute")
@@ -45,7 +47,8 @@ def options_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[st
     """The options that a file's keys come to as they are typed, and those of its keys that need a look."""
     told, each, framework = whole_of(stated, rank, silent)
     options = " ".join([f"--framework {framework}", *_typed(told), *_accumulated(told, each)])
-    return options, [*batch_of_ranks(told, each), *_absent(stated, told), *left_of(stated.keys, told)]
+    besides = [*batch_of_ranks(told, each), *_compared(stated), *_absent(stated, told)]
+    return options, [*besides, *left_of(stated.keys, told)]
 
 
 def whole_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[dict[str, str], int, str]:
@@ -114,6 +117,17 @@ def left_of(stated: Mapping[str, Any], told: Mapping[str, str]) -> Iterator[str]
             yield f"{key} is {found.as_option()}"
 
 
+def aim_of(stated: Stated) -> str:
+    """What a configuration of LLaMA-Factory or axolotl trains for, in its own word: sft, dpo, ..."""
+    keys = {"llama-factory": ("stage",), "axolotl": ("rl",)}.get(stated.framework, ())
+    return f"{stated.of(*keys) or ''}".lower()
+
+
+def _compared(stated: Stated) -> Iterator[str]:
+    if (aim := aim_of(stated)) in COMPARED:
+        yield f"{aim} is {Here('reference', why='(copy, or base under adapters; a pair is two sequences)').as_option()}"
+
+
 def _absent(stated: Stated, told: Mapping[str, str]) -> Iterator[str]:
     """A configuration that is named, says more, and is not there; the name of DeepSpeed's may tell its stage."""
     stage_known = "zero" in told
@@ -167,6 +181,8 @@ def text_of(key: str, found: Here, value: Any, framework: str) -> str | None:
         return precision_recipe(key, found.value if value is True else value, framework)
     if found.value and (value is True or (name == "offload" and value in PLACES)):
         return None if found.value == "flash" else found.value
+    if name == "attention" and isinstance(value, str):
+        return _word(name, value)
     if name == "recompute" and value is False and found.value == "full":
         return "none"
     if isinstance(value, bool) or value is None or found.value:

@@ -9,10 +9,12 @@ from distsim.interop.other_megatron import ADAMS, names_optimizer
 from distsim.interop.other_options import (
     ACCUMULATED,
     ADAPTERS,
+    COMPARED,
     COMPOSED,
     DEGREES,
     FUSED,
     NUMBERS,
+    aim_of,
     kernel_word,
     meant_by,
     text_of,
@@ -24,7 +26,7 @@ from distsim.other_names import Here
 
 _NOTHING = ("", "none", "null", "~", "auto", "no", "false", "default", "native")
 """Words that leave a setting as it is."""
-_WHOLE = ("full", "freeze")
+_WHOLE = ("full",)
 """Ways to tune that adapters are not."""
 _METHODS = ("block", "uniform")
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -47,6 +49,13 @@ _BELONGS = {"fp8_recipe": ("fp8", "fp8_format"), "moe_token_dispatcher_type": ("
 """Key whose default logs print -> what it belongs to, one of which is on where it says anything."""
 
 
+_ELSE = ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon", "use_llama_pro", "use_unsloth",
+         "unfrozen_parameters")  # fmt: skip
+"""Switches of LLaMA-Factory and axolotl that change what trains, or the software that does (recalled)."""
+_PLAIN = ("", "pt", "sft", *COMPARED)
+"""Aims that are described."""
+
+
 def not_understood(stated: Stated, told: dict[str, str]) -> Iterator[str]:
     """Keys that are about an option and whose values say nothing that is known; with a value, where it is a word.
     ``told`` has the options that were understood."""
@@ -60,6 +69,10 @@ def not_understood(stated: Stated, told: dict[str, str]) -> Iterator[str]:
 
 def _known(key: str, value: Any, word: str, stated: Stated, told: dict[str, str]) -> bool:
     last = last_of(key)
+    if last in _ELSE:
+        return False
+    if last in ("stage", "rl") and word == aim_of(stated):
+        return word in _PLAIN
     if last in _CHOICES:
         return word in _CHOICES[last] or not any(map(stated.of, _BELONGS.get(last, (last,))))
     if last == "quantization" and stated.framework == "maxtext":
