@@ -96,6 +96,23 @@ ADAPTED = (
     '{"peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-2-7b-hf", "r": 16, "lora_dropout": 0.05, '
     '"modules_to_save": ["embed_tokens", "lm_head"], "target_modules": ["q_proj", "v_proj"]}'
 )
+LITGPT = (
+    "model_name: pythia-1b\nout_dir: out\nprecision: bf16-true\ndevices: 4\ntrain:\n  global_batch_size: 512\n"
+    "  micro_batch_size: 4\n  max_tokens: 3000000000\n  max_seq_length: 2048\n"
+)
+BY_MEGATRON = (
+    "compute_environment: LOCAL_MACHINE\ndistributed_type: MEGATRON_LM\nmegatron_lm_config:\n"
+    "  megatron_lm_tp_degree: 2\n  megatron_lm_pp_degree: 2\n  megatron_lm_num_micro_batches: 4\n  megatron_lm_recompute_activations: true\n"
+    "  megatron_lm_use_distributed_optimizer: true\nnum_processes: 8\n"
+)
+MESH = FSDP.replace("  fsdp_offload_params: true\n", "") + (
+    "parallelism_config:\n  parallelism_config_dp_replicate_size: 4\n  parallelism_config_dp_shard_size: 2\n"
+    "  parallelism_config_tp_size: 2\n"
+)
+RUN_RECIPE = (
+    "torchrun --nproc_per_node=8 --nnodes=2 scripts/training/run_recipe.py --recipe llama3_70b_pretrain_config "
+    "train.global_batch_size=128 model.tensor_model_parallel_size=4 train.micro_batch_size=1"
+)
 TRL = """from trl import SFTConfig, SFTTrainer
 model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-14B", torch_dtype=torch.bfloat16)
 peft = LoraConfig(r=64, lora_alpha=16, target_modules=["q_proj", "v_proj"])
@@ -147,6 +164,13 @@ TYPED = [
      "--lora-targets q_proj,v_proj,output_proj,mlp --lora-rank 8 --quantize nf4-torchao --loss chunked"),
     ("adapter_config.json", ADAPTED, "peft", "llama-2-7b --framework huggingface --lora-dropout 0.05 "
      "--lora-whole embedding,head --lora-targets q_proj,v_proj --lora-rank 16"),
+    ("litgpt.yaml", LITGPT, "LitGPT", "pythia-1b --framework litgpt --precision pure-bf16 --gpus 4 --global-batch 512 "
+     "--micro-batch 4 --seq 2048"),
+    ("megatron.yaml", BY_MEGATRON, "accelerate", "MODEL --framework megatron-lm --tp 2 --pp 2 --recompute selective "
+     "--zero 1 --gpus 8 --global-batch 8"),
+    ("mesh.yaml", MESH, "accelerate", "MODEL --framework fsdp --gpus 16 --tp 2 --zero 3 --zero-group 2"),
+    ("run.sh", RUN_RECIPE, "a command of Megatron-Bridge", "llama-3-70b --framework megatron-bridge --global-batch 128 "
+     "--tp 4 --micro-batch 1 --gpus 16"),
     ("trl.py", TRL, "a script of TRL", "qwen2.5-14b --framework trl --lora-targets q_proj,v_proj --micro-batch 2 "
      "--recompute full --seq 4096 --lora-rank 64"),
     ("trl.sh", TRL_RUN, "arguments of TRL", "qwen2.5-1.5b --framework trl --micro-batch 2 --seq 2048 "

@@ -62,6 +62,7 @@ KINDS = (
          ("--per_device_train_batch_size", "--gradient_accumulation_steps", "--model_name_or_path", "--deepspeed"),
          many=True),
     Kind("a recipe of Megatron-Bridge", "megatron-bridge", _MEGATRON, mark="megatron.bridge"),
+    Kind("a command of Megatron-Bridge", "megatron-bridge", _MEGATRON, mark="run_recipe.py"),
     Kind("a recipe of NeMo", "nemo", _MEGATRON, mark="nemo.collections"),
     Kind("a command of NeMo", "nemo", _MEGATRON, mark="nemo llm"),
     Kind("a script of Unsloth", "unsloth", (*_TRAINER, "load_in_4bit", "r"), mark="from unsloth import"),
@@ -86,6 +87,9 @@ KINDS = (
           "bf16.enabled", "fp16.enabled", "gradient_clipping")),
     Kind("a configuration of PaddleNLP's Trainer", "paddlenlp", _PADDLE),
     Kind("a configuration of transformers' Trainer", "huggingface", _TRAINER[:4]),
+    Kind("a configuration of LitGPT", "litgpt",
+         ("train.micro_batch_size", "train.global_batch_size", "train.max_seq_length", "train.max_tokens",
+          "train.save_interval", "eval.interval", "out_dir", "checkpoint_dir", "tokenizer_dir"), 3),
     Kind("a nanotron configuration", "nanotron",
          ("parallelism.dp", "parallelism.tp", "parallelism.pp", "tokens.sequence_length", "tokens.micro_batch_size")),
     Kind("a configuration of NeMo", "nemo",
@@ -93,7 +97,7 @@ KINDS = (
           "model.pipeline_model_parallel_size", "model.micro_batch_size", "exp_manager"), 3),
     Kind("a Megatron configuration", "megatron-core",
          ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "global_batch_size",
-          "encoder_seq_length", "language_model")),
+          "encoder_seq_length", "language_model"), 3),
 )  # fmt: skip
 """The most telling first; keys as people write them (recalled)."""
 READ = ("megatron", "nemo", "nanotron")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distsim.errors import DistsimError
+from distsim.interop.other_megatron import by_megatron
 from distsim.interop.other_precisions import precision_recipe
 from distsim.interop.other_stated import CONFIGURED, NODES, PER_NODE, Stated, file_beside, last_of, ranks_of
 from distsim.interop.other_sums import DEEPSPEEDS, add_sums, each_rank, shards_by_fsdp
@@ -56,7 +57,7 @@ def whole_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[dict
     framework. ``rank`` is the adapters' where the file only says that there are some; ``silent`` has what holds where
     a key is missing, by the key."""
     by_fsdp = stated.framework == "huggingface" and shards_by_fsdp(stated)
-    stated = stated._replace(framework="fsdp") if by_fsdp else stated
+    stated = stated._replace(framework="fsdp") if by_fsdp else by_megatron(stated)
     told, adapts, steps = told_of(stated)
     if adapts and rank:
         told.setdefault("lora_rank", f"{rank}")
