@@ -102,7 +102,8 @@ LITGPT = (
 )
 BY_MEGATRON = (
     "compute_environment: LOCAL_MACHINE\ndistributed_type: MEGATRON_LM\nmegatron_lm_config:\n"
-    "  megatron_lm_tp_degree: 2\n  megatron_lm_pp_degree: 2\n  megatron_lm_num_micro_batches: 4\n  megatron_lm_recompute_activations: true\n"
+    "  megatron_lm_tp_degree: 2\n  megatron_lm_pp_degree: 2\n  megatron_lm_num_micro_batches: 4\n"
+    "  megatron_lm_recompute_activations: true\n"
     "  megatron_lm_use_distributed_optimizer: true\nnum_processes: 8\n"
 )
 MESH = FSDP.replace("  fsdp_offload_params: true\n", "") + (
@@ -113,6 +114,13 @@ RUN_RECIPE = (
     "torchrun --nproc_per_node=8 --nnodes=2 scripts/training/run_recipe.py --recipe llama3_70b_pretrain_config "
     "train.global_batch_size=128 model.tensor_model_parallel_size=4 train.micro_batch_size=1"
 )
+SLURM = """#!/bin/bash
+#SBATCH --job-name=sft
+#SBATCH -N 4 --exclusive
+#SBATCH --gres=gpu:h100:8   # all of a node
+srun torchrun --nnodes $SLURM_NNODES --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen3-8B \\
+  --per_device_train_batch_size 1 --gradient_accumulation_steps 4 --fsdp "full_shard auto_wrap"
+"""
 TRL = """from trl import SFTConfig, SFTTrainer
 model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-14B", torch_dtype=torch.bfloat16)
 peft = LoraConfig(r=64, lora_alpha=16, target_modules=["q_proj", "v_proj"])
@@ -171,6 +179,11 @@ TYPED = [
     ("mesh.yaml", MESH, "accelerate", "MODEL --framework fsdp --gpus 16 --tp 2 --zero 3 --zero-group 2"),
     ("run.sh", RUN_RECIPE, "a command of Megatron-Bridge", "llama-3-70b --framework megatron-bridge --global-batch 128 "
      "--tp 4 --micro-batch 1 --gpus 16"),
+    ("slurm.sh", SLURM, "Trainer", "qwen3-8b --framework fsdp --micro-batch 1 --gpus 32 --zero 3 --global-batch 128"),
+    ("tasks.sh", SLURM.replace("torchrun --nnodes $SLURM_NNODES --nproc_per_node 8", "python"), "Trainer",
+     "qwen3-8b --framework fsdp --micro-batch 1 --gpus 32 --zero 3 --global-batch 128"),
+    ("fewer.sh", SLURM.replace("$SLURM_NNODES", "2"), "Trainer",
+     "qwen3-8b --framework fsdp --micro-batch 1 --gpus 16 --zero 3 --global-batch 64"),
     ("trl.py", TRL, "a script of TRL", "qwen2.5-14b --framework trl --lora-targets q_proj,v_proj --micro-batch 2 "
      "--recompute full --seq 4096 --lora-rank 64"),
     ("trl.sh", TRL_RUN, "arguments of TRL", "qwen2.5-1.5b --framework trl --micro-batch 2 --seq 2048 "

@@ -34,6 +34,10 @@ _VARIABLE = re.compile(
 """``TP=2``, and ``TP=${TP_SIZE:-2}``, which is 2 unless somebody says otherwise."""
 _NAMED = re.compile(r"\$\{?([A-Za-z_]\w*)(?::[-=]([\w./-]+))?\}?")
 """A variable of a shell, with what it is where it is not set."""
+_BATCH = re.compile(r"^#SBATCH[ \t]+(.*)$", re.MULTILINE)
+_BATCH_NODES = re.compile(r"(?<!\S)(?:-N *|--nodes[ =])(\d+)(?!\S)")
+_BATCH_GPUS = re.compile(r"(?<!\S)--(?:gpus-per-node|gres)[ =](?:gpu:)?(?:[A-Za-z]\w*:)?(\d+)(?!\S)")
+"""What a script asks of Slurm: nodes, and accelerators of each."""
 LEAST_ARGUMENTS = 3
 """Arguments that make a text a command line."""
 LEAST_PRINTED = 20
@@ -97,12 +101,16 @@ def _yaml(text: str) -> Iterator[tuple[str, Any]]:
 
 def arguments(text: str) -> Iterator[tuple[str, Any]]:
     """``--name value`` and ``--name`` of a script, its own plain variables filled in; comments left out."""
-    lines = _COMMENT.sub("", text)
-    variables = dict(_VARIABLE.findall(lines))
+    lines, asked = _COMMENT.sub("", text), " ".join(_BATCH.findall(text))
+    nodes, each = _BATCH_NODES.search(asked), _BATCH_GPUS.search(asked)
+    variables = dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes[1]) if nodes else {}
+    variables |= dict(_VARIABLE.findall(lines))
     for match in _ARGUMENT.finditer(lines):
         value = _NAMED.sub(lambda one: variables.get(one[1], one[2] or one[0]), match[2] or "").strip("'\"")
         listed = _LISTED.match(lines, match.start())
         yield match[1], ",".join(listed[1].split()) if listed else _scalar(value) if value else True
+    if nodes and each:
+        yield from (("nnodes", int(nodes[1])), ("gpus_per_node", int(each[1])))
     yield from ((name, _scalar(value)) for name, value in _OVERRIDE.findall(lines) if name not in variables)
     yield from ((name.lower(), _scalar(value)) for name, value in _LAUNCHED.findall(lines))
 
