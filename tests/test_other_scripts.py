@@ -180,6 +180,10 @@ TYPED = [
     ("run.sh", RUN_RECIPE, "a command of Megatron-Bridge", "llama-3-70b --framework megatron-bridge --global-batch 128 "
      "--tp 4 --micro-batch 1 --gpus 16"),
     ("slurm.sh", SLURM, "Trainer", "qwen3-8b --framework fsdp --micro-batch 1 --gpus 32 --zero 3 --global-batch 128"),
+    ("hybrid.sh", SLURM.replace("full_shard", "hybrid_shard"), "Trainer",
+     "qwen3-8b --framework fsdp --micro-batch 1 --gpus 32 --zero 3 --zero-group 8 --global-batch 128"),
+    ("hybrid.yaml", GRADIENTS.replace("SHARD_GRAD_OP", "HYBRID_SHARD") + "num_machines: 4\n", "accelerate",
+     "MODEL --framework fsdp --gpus 16 --zero 3 --zero-group 4"),
     ("tasks.sh", SLURM.replace("torchrun --nnodes $SLURM_NNODES --nproc_per_node 8", "python"), "Trainer",
      "qwen3-8b --framework fsdp --micro-batch 1 --gpus 32 --zero 3 --global-batch 128"),
     ("fewer.sh", SLURM.replace("$SLURM_NNODES", "2"), "Trainer",

@@ -21,6 +21,8 @@ from distsim.interop.other_torchtune import torchtune
 if TYPE_CHECKING:
     from distsim.specs.support import Supports
 
+HYBRID = ("hybrid_shard", "4")
+"""Words for shards over the ranks of a node, and copies over nodes."""
 STRATEGIES = {
     3: ("full_shard", "hybrid_shard", "optim_grads_params", "1", "4"),
     2: ("shard_grad_op", "optim_grads", "2"),
@@ -130,6 +132,10 @@ def _shards(told: dict[str, str], stated: Stated) -> None:
         told.setdefault(name, text)
     if told.get("offload") == "parameters" and _supports(stated.framework).offload_optimizer == "with parameters":
         told["offload"] = "optimizer,parameters"
+    machines = stated.number("num_machines")
+    each = stated.number(*PER_NODE) or (int(told.get("gpus", 0)) // machines if machines else 0)
+    if words & {*HYBRID} and 0 < (of_node := each // degrees_of(told)) < ranks_of(told):
+        told["zero_group"] = f"{of_node}"
     replicas = stated.number(*_COPIES, "num_distributed_optimizer_instances")
     if replicas > 1 and stated.number(*_SHARDS) == 1:
         told["zero"] = "0"
