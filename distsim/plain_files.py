@@ -3,6 +3,8 @@ would be waited for without end."""
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import stat
 
@@ -67,5 +69,6 @@ def text_of(path: str | os.PathLike[str], newline: str | None = None) -> str:
     """All text of a file. Raises OSError and UnicodeDecodeError, which whoever needs it tells in its own words."""
     refuse_special(path)
     refuse_large(path)
-    with open(path, encoding="utf-8-sig", newline=newline) as file:
-        return file.read()
+    with open(path, "rb") as file:
+        wide = file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as PowerShell's > writes
+        return io.TextIOWrapper(file, "utf-16" if wide else "utf-8-sig", newline=newline).read()

@@ -150,6 +150,13 @@ def test_the_hub_cache_is_read(tmp_path, monkeypatch):
     assert load_model(folder.parents[1].name).parameters == 124439808
 
 
+def test_a_configuration_in_two_bytes_a_letter_is_read(tmp_path):
+    """PowerShell's > writes those; they were no text."""
+    file = tmp_path / "config.json"
+    file.write_text('{"model_type": "gpt2", "n_embd": 768, "n_layer": 12}', encoding="utf-16")
+    assert load_model(str(file)).parameters == 124439808
+
+
 def test_a_folder_of_an_adapter_names_its_model(tmp_path):
     """It was a folder without a config.json."""
     stated = {"peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-2-7b-hf", "r": 8}

@@ -121,6 +121,14 @@ SLURM = """#!/bin/bash
 srun torchrun --nnodes $SLURM_NNODES --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen3-8B \\
   --per_device_train_batch_size 1 --gradient_accumulation_steps 4 --fsdp "full_shard auto_wrap"
 """
+SUMS = """GPUS=8
+NNODES=4
+WORLD=$(($GPUS*$NNODES))
+DP=$((WORLD / 8))
+torchrun --nproc_per_node $GPUS --nnodes $NNODES pretrain_gpt.py --num-layers 32 --tensor-model-parallel-size 8 \\
+  --seq-length $((4 * 1024)) --max-position-embeddings 32768 --micro-batch-size 2 \\
+  --global-batch-size $((DP * 2 * 16)) --train-samples $((1/0)) --seed $((2**9)) --save-interval $((DP + OTHER))
+"""
 TRL = """from trl import SFTConfig, SFTTrainer
 model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-14B", torch_dtype=torch.bfloat16)
 peft = LoraConfig(r=64, lora_alpha=16, target_modules=["q_proj", "v_proj"])
@@ -188,6 +196,8 @@ TYPED = [
      "qwen3-8b --framework fsdp --micro-batch 1 --gpus 32 --zero 3 --global-batch 128"),
     ("fewer.sh", SLURM.replace("$SLURM_NNODES", "2"), "Trainer",
      "qwen3-8b --framework fsdp --micro-batch 1 --gpus 16 --zero 3 --global-batch 64"),
+    ("sums.sh", SUMS, "arguments of Megatron", "MODEL --framework megatron-core --tp 8 --seq 4096 --micro-batch 2 "
+     "--global-batch 128 --gpus 32 --no-sequence-parallel --no-dp-comm-overlap"),
     ("trl.py", TRL, "a script of TRL", "qwen2.5-14b --framework trl --lora-targets q_proj,v_proj --micro-batch 2 "
      "--recompute full --seq 4096 --lora-rank 64"),
     ("trl.sh", TRL_RUN, "arguments of TRL", "qwen2.5-1.5b --framework trl --micro-batch 2 --seq 2048 "

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import ast
 import json
+import operator
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 _YAML = re.compile(r"^( *)([A-Za-z_][\w.-]*):(?:\s+(.*?))?\s*(?:#.*)?$")
@@ -38,6 +40,13 @@ _BATCH = re.compile(r"^#SBATCH[ \t]+(.*)$", re.MULTILINE)
 _BATCH_NODES = re.compile(r"(?<!\S)(?:-N *|--nodes[ =])(\d+)(?!\S)")
 _BATCH_GPUS = re.compile(r"(?<!\S)--(?:gpus-per-node|gres)[ =](?:gpu:)?(?:[A-Za-z]\w*:)?(\d+)(?!\S)")
 """What a script asks of Slurm: nodes, and accelerators of each."""
+_ARITHMETIC = re.compile(r"\$\(\(([^()\n]+)\)\)")
+"""``$((TP * PP))``, without brackets of its own."""
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv,
+}  # fmt: skip
+MOST_ROUNDS = 4
+"""So often variables that others follow from are filled in."""
 LEAST_ARGUMENTS = 3
 """Arguments that make a text a command line."""
 LEAST_PRINTED = 20
@@ -104,7 +113,7 @@ def arguments(text: str) -> Iterator[tuple[str, Any]]:
     lines, asked = _COMMENT.sub("", text), " ".join(_BATCH.findall(text))
     nodes, each = _BATCH_NODES.search(asked), _BATCH_GPUS.search(asked)
     variables = dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes[1]) if nodes else {}
-    variables |= dict(_VARIABLE.findall(lines))
+    lines, variables = _computed(lines, variables)
     for match in _ARGUMENT.finditer(lines):
         value = _NAMED.sub(lambda one: variables.get(one[1], one[2] or one[0]), match[2] or "").strip("'\"")
         listed = _LISTED.match(lines, match.start())
@@ -113,6 +122,34 @@ def arguments(text: str) -> Iterator[tuple[str, Any]]:
         yield from (("nnodes", int(nodes[1])), ("gpus_per_node", int(each[1])))
     yield from ((name, _scalar(value)) for name, value in _OVERRIDE.findall(lines) if name not in variables)
     yield from ((name.lower(), _scalar(value)) for name, value in _LAUNCHED.findall(lines))
+
+
+def _computed(lines: str, known: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """A script with its arithmetic done, and its plain variables beside those that are known."""
+    variables = dict(known)
+    for _ in range(MOST_ROUNDS):
+        variables |= dict(_VARIABLE.findall(lines))
+        lines, before = _ARITHMETIC.sub(partial(_sum, variables), lines), lines
+        if lines == before:
+            break
+    return lines, variables
+
+
+def _sum(variables: dict[str, str], found: re.Match[str]) -> str:
+    """What arithmetic of a shell comes to; itself where it is more than whole numbers and their four operations."""
+    filled = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda one: variables.get(one[1], one[1]), found[1])
+    try:
+        return f"{_value(ast.parse(filled.strip(), mode='eval').body)}"
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return found[0]
+
+
+def _value(node: ast.expr) -> int:
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        return _OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    raise ValueError("no sum of whole numbers")
 
 
 def _printed(text: str) -> Iterator[tuple[str, Any]]:
