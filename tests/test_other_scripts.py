@@ -198,6 +198,9 @@ TYPED = [
      "qwen3-8b --framework fsdp --micro-batch 1 --gpus 16 --zero 3 --global-batch 64"),
     ("sums.sh", SUMS, "arguments of Megatron", "MODEL --framework megatron-core --tp 8 --seq 4096 --micro-batch 2 "
      "--global-batch 128 --gpus 32 --no-sequence-parallel --no-dp-comm-overlap"),
+    ("factory.sh", "llamafactory-cli train --stage sft --model_name_or_path Qwen/Qwen2.5-7B --finetuning_type lora "
+     "--lora_target all --cutoff_len 4096 --per_device_train_batch_size 2", "arguments of LLaMA-Factory",
+     "qwen2.5-7b --framework llama-factory --lora-targets all-linear --seq 4096 --micro-batch 2 --lora-rank 8"),
     ("trl.py", TRL, "a script of TRL", "qwen2.5-14b --framework trl --lora-targets q_proj,v_proj --micro-batch 2 "
      "--recompute full --seq 4096 --lora-rank 64"),
     ("trl.sh", TRL_RUN, "arguments of TRL", "qwen2.5-1.5b --framework trl --micro-batch 2 --seq 2048 "
