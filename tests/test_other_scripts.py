@@ -337,8 +337,11 @@ def test_a_configuration_that_a_launcher_is_given_counts_where_it_is_there(
     (tmp_path / "fsdp.yaml").write_text(FSDP)
     assert run(["memory", str(file)]) == 2
     both = capsys.readouterr().err
-    assert "--framework fsdp --offload optimizer,parameters --gpus 8 --micro-batch 4 --zero 3\n" in both
+    assert "--framework fsdp --gpus 8 --micro-batch 4 --offload optimizer,parameters --zero 3\n" in both
     assert "not here" not in both
+    file.write_text(f"accelerate launch --config_file fsdp.yaml --fsdp_offload_params false {words}\n")
+    assert run(["memory", str(file)]) == 2
+    assert "--framework fsdp --gpus 8 --micro-batch 4 --zero 3\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["ds.json", "a" * 5000 + ".json"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.interop.other_stated import CONFIGURED, Stated, file_beside, referred
+from distsim.interop.other_stated import CONFIGURED, Stated, file_beside, last_of, referred
 from distsim.interop.other_structure import refuse_json, yaml_fault
 from distsim.interop.other_texts import arguments, stated_in
 from distsim.plain_files import text_of
@@ -185,7 +185,7 @@ def keys_and_text(path: Path) -> tuple[dict[str, Any], str]:
     except (OSError, UnicodeDecodeError, DistsimError):
         return {}, ""
     stated = dict(stated_in(text, path.suffix.lower()))
-    return referred({**_configured(stated, path.parent), **stated}), text
+    return referred({**stated, **_configured(stated, path.parent)}), text
 
 
 def _configured(stated: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _configured(stated: dict[str, Any], folder: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, DistsimError):
         return {}
     typed = {key.lstrip("-") for key in stated}
-    return {key: value for key, value in keys.items() if key not in typed}
+    return {key: value for key, value in keys.items() if not typed & {key, last_of(key)}}
 
 
 def stated_twice(path: Path) -> list[str]:
