@@ -23,6 +23,9 @@ ERRORS = [
     ("step llama-7b --pp 64 --gpus 64", "64 pipeline stages need more than the 32 layers", "chunk"),
     ("step llama-7b --stage-layers 3,4", "counts needed: 1, in model order", "numbers"),
     # words that are nearly one of the choices
+    ("memory llama-7b --precision int8", "unknown precision 'int8'\n  did you mean jax-int8?", "the nearest is int8"),
+    ("memory llama-7b -gpus 8", "unknown option -gpus\n  write --gpus\n", "-g\n"),
+    ("--json memory llama-7b", "a command comes first: distsim memory llama-7b --json", "did you mean"),
     ("memory llama-7b --recompute ful", "did you mean full? choices: none, selective, full", ""),
     ("memory llama-7b --attention flsh", "did you mean flash?", ""),
     ("memory --model llama-7b", "the model is a plain argument: distsim memory llama-7b", "--tp-mode"),

@@ -125,8 +125,9 @@ def _run(arguments: list[str]) -> int:
     arguments = ["--help" if one == "-h" else one for one in arguments]
     name = arguments[0]
     if name not in available():
+        first = f"a command comes first: distsim memory llama-7b {name}" if name.startswith("-") else ""
         raise DistsimError(
-            f"unknown command {name!r}", did_you_mean(name, available()), f"commands: {', '.join(available())}"
+            f"unknown command {name!r}", first or did_you_mean(name, available()), f"commands: {', '.join(available())}"
         )
     return _call(name, arguments[1:])
 

@@ -167,4 +167,5 @@ def _stand_in(kind: str, name: str) -> str | None:
     """The preset that stands for the software or the precision of measured runs with this name."""
     if kind == "frameworks":
         return nearest_profile(name, split=False)
-    return precision_like(name) if kind == "precisions" else None
+    like = precision_like(name) if kind == "precisions" else None
+    return like if like and catalog.knows(kind, like) else None
