@@ -238,7 +238,7 @@ def test_runs_of_ones_own_as_data(tmp_path: Path) -> None:
     file.write_bytes(b"id\n\xff\n")
     broken = show("runs", str(file), "--json")
     assert (broken.returncode, broken.stdout) == (2, "")
-    assert "not a CSV table in UTF-8" in broken.stderr
+    assert "not a CSV table in UTF-8\n  save it as CSV" in broken.stderr
 
 
 def test_prices_of_one_accelerator_over_all_lists() -> None:
