@@ -189,6 +189,23 @@ def test_what_a_tune_is_for_is_told(
     assert typed in err and told in err and ("not understood" in err) is ("not understood" in told)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("dpo.sh", "trl dpo --model_name_or_path Qwen/Qwen2.5-7B --dataset_name x --per_device_train_batch_size 2\n"),
+     ("dpo.py", "from trl import DPOConfig\nmodel = AutoModel.from_pretrained('Qwen/Qwen2.5-7B')\n"
+      "args = DPOConfig(output_dir='x', per_device_train_batch_size=2)\n"),
+     ("rlhf.sh", "swift rlhf --rlhf_type dpo --model Qwen/Qwen2.5-7B --per_device_train_batch_size 2\n")],
+)  # fmt: skip
+def test_preferences_lead_to_a_reference(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert run(["memory", str(tmp_path / name)]) == 2
+    err = capsys.readouterr().err
+    assert "to be stated besides: dpo is --reference (copy, or base under adapters" in err
+    assert "--framework ms-swift" in err if name == "rlhf.sh" else "--framework trl" in err
+
+
 def test_a_model_that_is_typed_beside_a_file_is_the_one_that_is_suggested(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

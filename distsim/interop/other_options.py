@@ -119,8 +119,10 @@ def left_of(stated: Mapping[str, Any], told: Mapping[str, str]) -> Iterator[str]
 
 
 def aim_of(stated: Stated) -> str:
-    """What a configuration of LLaMA-Factory or axolotl trains for, in its own word: sft, dpo, ..."""
-    keys = {"llama-factory": ("stage",), "axolotl": ("rl",)}.get(stated.framework, ())
+    """What a configuration trains for, in its own word: sft, dpo, ..."""
+    keys = {"llama-factory": ("stage",), "axolotl": ("rl",), "trl": ("rl",), "ms-swift": ("rlhf_type",)}.get(
+        stated.framework, ()
+    )
     return f"{stated.of(*keys) or ''}".lower()
 
 

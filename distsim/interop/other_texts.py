@@ -40,6 +40,9 @@ _BATCH = re.compile(r"^#SBATCH[ \t]+(.*)$", re.MULTILINE)
 _BATCH_NODES = re.compile(r"(?<!\S)(?:-N *|--nodes[ =])(\d+)(?!\S)")
 _BATCH_GPUS = re.compile(r"(?<!\S)--(?:gpus-per-node|gres)[ =](?:gpu:)?(?:[A-Za-z]\w*:)?(\d+)(?!\S)")
 """What a script asks of Slurm: nodes, and accelerators of each."""
+_AIM = re.compile(r"\btrl (sft|dpo|kto|orpo|cpo|grpo|rloo|reward)\b")
+_CALLED = re.compile(r"(DPO|KTO|ORPO|CPO|GRPO|RLOO|PPO)(?:Config|Trainer)")
+"""What TRL trains for, by its command and by its classes: a key ``rl``."""
 _ARITHMETIC = re.compile(r"\$\(\(([^()\n]+)\)\)")
 """``$((TP * PP))``, without brackets of its own."""
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -118,6 +121,7 @@ def arguments(text: str) -> Iterator[tuple[str, Any]]:
         value = _NAMED.sub(lambda one: variables.get(one[1], one[2] or one[0]), match[2] or "").strip("'\"")
         listed = _LISTED.match(lines, match.start())
         yield match[1], ",".join(listed[1].split()) if listed else _scalar(value) if value else True
+    yield from (("rl", aim) for aim in _AIM.findall(lines))
     if nodes and each:
         yield from (("nnodes", int(nodes[1])), ("gpus_per_node", int(each[1])))
     yield from ((name, _scalar(value)) for name, value in _OVERRIDE.findall(lines) if name not in variables)
@@ -167,6 +171,8 @@ def _python(text: str) -> Iterator[tuple[str, Any]]:
         return
     found: list[tuple[int, str, ast.expr]] = []
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (called := _CALLED.fullmatch(ast.unparse(node.func).rpartition(".")[2])):
+            found.append((node.lineno, "rl", ast.Constant(called[1].lower())))
         if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith(PRETRAINED):
             found.append((node.lineno, "model_name_or_path", node.args[0]))
         elif isinstance(node, ast.keyword) and node.arg:

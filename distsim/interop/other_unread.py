@@ -52,8 +52,8 @@ _BELONGS = {"fp8_recipe": ("fp8", "fp8_format"), "moe_token_dispatcher_type": ("
 _ELSE = ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon", "use_llama_pro", "use_unsloth",
          "unfrozen_parameters")  # fmt: skip
 """Switches of LLaMA-Factory and axolotl that change what trains, or the software that does (recalled)."""
-_PLAIN = ("", "pt", "sft", *COMPARED)
-"""Aims that are described."""
+_PLAIN = ("", "pt", "sft", "orpo", "cpo", "simpo", *COMPARED)
+"""Aims that are described; some compare answers without a reference."""
 
 
 def not_understood(stated: Stated, told: dict[str, str]) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _known(key: str, value: Any, word: str, stated: Stated, told: dict[str, str]
     last = last_of(key)
     if last in _ELSE:
         return False
-    if last in ("stage", "rl") and word == aim_of(stated):
+    if last in ("stage", "rl", "rlhf_type") and word == aim_of(stated):
         return word in _PLAIN
     if last in _CHOICES:
         return word in _CHOICES[last] or not any(map(stated.of, _BELONGS.get(last, (last,))))
