@@ -80,7 +80,7 @@ def test_a_file_that_is_there_and_is_no_preset_is_told(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It was an unknown name, or none, and an empty framework an answer without any overhead."""
+    """It was an unknown name, or none, and an empty framework was answered."""
     monkeypatch.chdir(tmp_path)
     Path(name).write_text("")
     assert run([*words.split(), name]) == 2
