@@ -133,10 +133,10 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
     """Origin and file of a preset; raises DistsimError where there is none."""
     if found := _place(kind, name):
         return found
-    if _looks_like_path(name):
+    if _looks_like_path(name) or os.path.isfile(name):
         from distsim.interop.meant_presets import no_file
 
-        raise no_file(name, names(kind), _list_hint(kind) if kind != "links" else PROFILE_HINT)
+        raise no_file(name, names(kind), _list_hint(kind) if kind != "links" else PROFILE_HINT, _suffix(kind))
     from distsim.interop.meant_presets import meant_hardware, meant_preset, undescribed
 
     other = undescribed(plain(name)) or meant_hardware(name) if kind in ("gpus", "clusters") else ""

@@ -57,9 +57,9 @@ _NAMES: dict[str, str] = {
     "micro": "num-micro-batches num-microbatches micro-batches microbatches",
     "chunks": f"vpp {_VIRTUAL}",
     "vpp": _VIRTUAL,
-    "tp": "model-parallel-size megatron-lm-tp-degree autotp-size",
+    "tp": "model-parallel-size megatron-lm-tp-degree autotp-size parallelism-config-tp-size",
     "pp": "megatron-lm-pp-degree num-stages",
-    "cp": "sequence-parallel-degree",
+    "cp": "sequence-parallel-degree parallelism-config-cp-size",
     "stages": "pp num-stages n-stages",
     "stage_layers": "pipeline-model-parallel-layout",
     "schedule": "pipeline-schedule pipeline-parallel-schedule pp-schedule pp-engine",
@@ -133,9 +133,9 @@ _VALUED: dict[tuple[str, str], str] = {
     "enable-activation-checkpointing checkpoint-activations fsdp-activation-checkpointing",
     ("recompute", "selective"): "recompute-activations",
     ("offload", "optimizer"): "cpu-offload offload-optimizer optimizer-cpu-offload cpu-offload-optimizer "
-    "offload-optimizer-device",
+    "offload-optimizer-device optimizer-memory-host-offload",
     ("offload", "parameters"): "cpu-offload offload-param offload-params offload-param-device fsdp-offload-params "
-    "fsdp-cpu-offload enable-cpu-offload",
+    "fsdp-cpu-offload enable-cpu-offload parameter-memory-host-offload",
     ("offload_to", "nvme"): "nvme-path offload-optimizer-nvme-path offload-param-nvme-path",
     ("offload", "activations"): "activation-offloading enable-activation-offloading cpu-checkpointing save-on-cpu "
     "offload-activations activation-cpu-offload activations-cpu-offload cpu-offloading "

@@ -3,6 +3,8 @@ would be waited for without end."""
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import stat
 
@@ -11,6 +13,10 @@ from distsim.errors import DistsimError
 HANDED = ("/dev/", "/proc/")
 """Where a pipe stands that a shell hands over with somebody at its other end: /dev/stdin, or /dev/fd/63 of <(...)."""
 
+LARGEST = 2**28
+"""Bytes of a text: a hundred times the largest that people write, and a fraction of what weights are."""
+WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt")
+"""How files of weights are called, beside which a configuration mostly is."""
 FIRST, BYTE_ORDER = 1024, b"\xef\xbb\xbf"
 """Bytes that tell how a file begins, and the mark that some editors put before all others."""
 
@@ -39,6 +45,15 @@ def refuse_special(path: str | os.PathLike[str]) -> None:
         raise DistsimError(problem, "give a file")
 
 
+def refuse_large(path: str | os.PathLike[str]) -> None:
+    """Raise for a file of weights or data, which nobody is to wait for and no memory to hold."""
+    named, size = os.fspath(path), os.stat(path).st_size
+    if named.lower().endswith(WEIGHTS):
+        raise DistsimError("is a file of weights", "give the config.json beside them, or the model's name", where=named)
+    if size > LARGEST:
+        raise DistsimError(f"has {size:,} bytes, too many for a text that is read", where=named)
+
+
 def begins_object(path: str | os.PathLike[str]) -> bool:
     """Whether a file's text begins as a JSON object does, and no TOML."""
     if not os.path.isfile(path):
@@ -53,5 +68,7 @@ def begins_object(path: str | os.PathLike[str]) -> bool:
 def text_of(path: str | os.PathLike[str], newline: str | None = None) -> str:
     """All text of a file. Raises OSError and UnicodeDecodeError, which whoever needs it tells in its own words."""
     refuse_special(path)
-    with open(path, encoding="utf-8-sig", newline=newline) as file:
-        return file.read()
+    refuse_large(path)
+    with open(path, "rb") as file:
+        wide = file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as PowerShell's > writes
+        return io.TextIOWrapper(file, "utf-16" if wide else "utf-8-sig", newline=newline).read()

@@ -15,6 +15,10 @@ from distsim.plain_files import text_of
 _ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
 
 
+_BARE = re.compile(r"\s*([\w.-]+)\s*=\s*([^\s\"'\[{#.][^\"'\[\]{}#=]*?)\s*(?:#.*)?$")
+"""A line of TOML whose value has no quotes."""
+
+
 class Written(tuple[tuple[str, int, int, int], ...]):
     """Files by their paths from the root, with the disk and the place on it where they are, and when they were written:
     the state of what was read from them. There may be hundreds, whose hash is asked for with each answer that is
@@ -61,6 +65,18 @@ def toml_of(text: str) -> dict[str, Any]:
     raise tomllib.TOMLDecodeError(problem)
 
 
+def unquoted(file: Path, error: tomllib.TOMLDecodeError) -> str:
+    """A hint at quotes, where the line at which TOML ends states a word without them; else nothing."""
+    line = re.search(r"\(at line (\d+),", str(error))
+    stated = _BARE.match(text_of(file).splitlines()[int(line[1]) - 1]) if line else None
+    if stated is None or not re.search("[A-Za-z%]", stated[2]):
+        return ""
+    name, value = stated[1], stated[2]
+    if value.lower() in ("true", "false"):
+        return f"write {name} = {value.lower()}"
+    return f'a text stands in quotes: {name} = "{value}"'
+
+
 def read_toml(file: Path) -> dict[str, Any]:
     """The TOML of one file; an error says which line."""
     try:
@@ -69,7 +85,7 @@ def read_toml(file: Path) -> dict[str, Any]:
         told = str(error)
         line = re.search(r" ?\(at line (\d+)(, column \d+)\)$", told)
         what, where = (told[: line.start()] + line[2], f"{file}:{line[1]}") if line else (told, str(file))
-        raise DistsimError(f"not valid TOML: {what}", where=where) from None
+        raise DistsimError(f"not valid TOML: {what}", unquoted(file, error), where=where) from None
     except UnicodeDecodeError:
         raise DistsimError("is not a text file; TOML is expected", where=str(file)) from None
     except OSError as error:

@@ -48,5 +48,5 @@ def kind_of(word: str) -> str:
         return kind
     lower = word.lower()
     if lower in ELSEWHERE:
-        raise DistsimError(f"{word} are no presets", f"list them with: {ELSEWHERE[lower]}")
+        raise DistsimError(f"there are no presets of {word}", f"list them with: {ELSEWHERE[lower]}")
     raise DistsimError(f"unknown kind {word!r}", did_you_mean(lower, KINDS), f"kinds: {', '.join(KINDS)}")

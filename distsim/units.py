@@ -33,6 +33,8 @@ _TIMES = {
     "month": STATED_MONTH, "months": STATED_MONTH, "y": YEAR, "year": YEAR, "years": YEAR,
 }  # fmt: skip
 _NUMBER = re.compile(r"^\s*([+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$")
+_EATEN = re.compile(r"[0,]*[kKMBT]|0[0,]+")
+"""What a shell leaves of ``$5M``, ``$500k`` or ``$100,000``."""
 _EXAMPLES = {
     "B": "80 GB, 40GiB, 512 MiB",
     "B/s": "2.0 TB/s, 400Gb/s, 900 GB/s",
@@ -41,7 +43,7 @@ _EXAMPLES = {
     "tokens": "2T tokens, 300B, 1.5e12",
     "W": "700 W, 10.2 kW",
     "Hz": "1830 MHz, 1.98 GHz",
-    "USD": "$5M, 250k USD, 12.50",
+    "USD": "5M, 250k USD, 12.50",
     "1": "0.85, 85%",
 }
 
@@ -142,8 +144,10 @@ def parse(value: Any, dimension: str, what: str = "value") -> float:
         found = _unit_factor(match[2], dimension) if match else None
         if match and match[2] == "" and found is None:
             found = 1.0
-        if not match or found is None:
+        eaten = dimension == "USD" and _EATEN.fullmatch(text) is not None
+        if not match or found is None or eaten:
             near = _near_units(match[1], match[2], dimension) if match else ""
+            near = "a shell takes $5 for a variable: write 5M, or '$5M' in quotes" if eaten else near
             raise DistsimError(
                 f"{what} {value!r} is not a quantity in {dimension}", near, f"write e.g. {_EXAMPLES[dimension]}"
             )

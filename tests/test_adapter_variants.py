@@ -59,6 +59,8 @@ def test_an_embedding_and_its_tied_output_layer_are_trained_apart() -> None:
     """peft copies each: two gradients and two states for the one matrix, which stays besides; and a note says so."""
     one = distsim.memory("qwen3-4b", **JOB, framework="huggingface", lora_whole="embedding")
     both = distsim.memory("qwen3-4b", **JOB, framework="huggingface", lora_whole="embedding,head")
+    named = distsim.memory("qwen3-4b", **JOB, framework="huggingface", lora_whole="lm_head,embed_tokens")
+    assert named.peak == both.peak
     table = 151936 * 2560
     assert both.worst.states.dense_parameters - one.worst.states.dense_parameters == table
     assert both.worst.categories["parameters"] - one.worst.categories["parameters"] == 2 * table

@@ -150,7 +150,7 @@ def test_full_disk_is_an_error_in_words() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode in (2, 120)
-    assert done.stderr.startswith("error: ")
+    assert done.stderr.startswith("error: ") and "Errno" not in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -758,3 +758,14 @@ def test_the_largest_terms_of_activations_are_named(capsys: pytest.CaptureFixtur
     words = " ".join(out.split())
     assert "fragmented_bytes = share * buffer_bytes + maximum(share * churning_bytes, idle_bytes)" in words
     assert "largest: mlp.preactivation of 32 dense layers" in words
+
+
+def test_an_interrupt_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The library that reads the command line ended it without a word."""
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("distsim.cli.config.places", stopped)
+    assert run(["memory", "llama-7b"]) == 130
+    assert capsys.readouterr() == ("", "interrupted\n")

@@ -278,7 +278,7 @@ def test_ends_of_a_pipeline_have_their_own_layers(
 
 
 REFUSED = [
-    (LLAMA.replace("--hidden-size 4096", "--hidden-size $((64*64))"), "--hidden-size is '$((64*64'", "write the"),
+    (LLAMA.replace("--hidden-size 4096", "--hidden-size $((64*WIDTH))"), "--hidden-size is '$((64*WIDTH'", "write the"),
     (LLAMA + "--hybrid-override-pattern M-M*\n", "--hybrid-override-pattern makes a network", "name the model"),
     (MIXTRAL + "--moe-layer-freq ([0]*3+[1]*58)\n", "names 61 layers of 32", ""),
     (MIXTRAL + "--moe-layer-freq __import__('os')\n", "is no list of layers", "([0]*3+[1]*58)"),

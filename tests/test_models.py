@@ -145,6 +145,33 @@ def test_the_hub_cache_is_read(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     assert load_model("some/Thing-1B").parameters == 124439808
+    assert load_model(str(folder.parents[1])).parameters == 124439808  # as it lies there
+    monkeypatch.chdir(folder.parents[2])
+    assert load_model(folder.parents[1].name).parameters == 124439808
+
+
+def test_a_configuration_in_two_bytes_a_letter_is_read(tmp_path):
+    """PowerShell's > writes those; they were no text."""
+    file = tmp_path / "config.json"
+    file.write_text('{"model_type": "gpt2", "n_embd": 768, "n_layer": 12}', encoding="utf-16")
+    assert load_model(str(file)).parameters == 124439808
+
+
+def test_a_folder_of_an_adapter_names_its_model(tmp_path):
+    """It was a folder without a config.json."""
+    stated = {"peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-2-7b-hf", "r": 8}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(stated))
+    with pytest.raises(DistsimError, match="llama-2-7b --framework huggingface --lora-rank 8"):
+        load_model(str(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "told"), [("w.safetensors", "a file of weights"), ("w.toml", "bytes, too many")])
+def test_weights_are_not_read_for_a_text(name, told, tmp_path):
+    """A checkpoint of many GB was read whole before it was found to be no text."""
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(2**30)
+    with pytest.raises(DistsimError, match=told):
+        load_model(str(tmp_path / name))
 
 
 def test_loading_one_preset_touches_nothing_else():

@@ -57,6 +57,29 @@ def test_a_number_that_breaks_a_rule_tells_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "told_as"),
+    [("compile = true", "compile = true"), ("images = 1", "images = 1"), ("dora = true", "dora = true"),
+     ("capacity_factor = 2.0", "capacity_factor = 2.0"), ('remat_policy = "full"', "remat_policy = 'full'"),
+     ('gpu_power = "5W"', "gpu_power = '5W'")],
+)  # fmt: skip
+def test_a_switch_or_a_rewritten_number_tells_its_file(text: str, told_as: str, tmp_path: Path) -> None:
+    """``leave --compile out`` is no help to who has not typed it."""
+    done = told(tmp_path, text, "memory", "llama-7b")
+    assert done.stderr.endswith(f"\n  {told_as} is set in distsim.toml\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("tp = 2\ngpu = h100-sxm  # ours", 'a text stands in quotes: gpu = "h100-sxm"'),
+     ("compile = True", "write compile = true"), ("tp = 08", ""), ('gpu = "h100', ""), ("a = 1 = 2", "")],
+)  # fmt: skip
+def test_a_word_without_quotes_is_told_to_have_some(text: str, hint: str, tmp_path: Path) -> None:
+    done = told(tmp_path, text, "memory", "llama-7b")
+    assert done.stderr.startswith("error: distsim.toml: not valid TOML: ")
+    assert done.stderr.splitlines()[1:] == ([f"  {hint}"] if hint else [])
+
+
+@pytest.mark.parametrize(
     ("stated", "words", "note"),
     [
         ("dp = 16\ntp = 2", ("step", "--gpus", "8"), "note: dp 16 of j.toml gives way to --gpus 8\n"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import re
 from pathlib import Path
 
 import pytest
@@ -133,23 +133,25 @@ LAUNCH_PADDLE = (
     "--sequence_parallel 1 --recompute_granularity core_attn --fp16 --per_device_train_batch_size 2 "
     "--gradient_accumulation_steps 8"
 )
-PER_RANK = "(times the data parallel ranks)"
+PER_RANK = "\n  to be stated besides: --global-batch, {} times the data parallel ranks"
 SUGGESTED = [
     ("ax.yml", QLORA, "llama-3-8b --framework axolotl --quantize nf4 --lora-rank 32 --lora-targets all-linear "
-     f"--seq 4096 --micro-batch 2 --optimizer paged_adamw_32bit --recompute full --global-batch 8 {PER_RANK}"),
+     "--seq 4096 --micro-batch 2 --optimizer paged_adamw_32bit --recompute full" + PER_RANK.format(8)),
     ("listed.yml", LISTED, "MODEL --framework axolotl --lora-targets q_proj,v_proj --seq 2048 --precision amp-fp16 "
      "--lora-rank 8 --recompute none"),
+    ("one-line.yml", LISTED.replace("\n  - q_proj\n  - v_proj", " [q_proj, 'v_proj']"), "MODEL --framework axolotl "
+     "--lora-targets q_proj,v_proj --seq 2048 --precision amp-fp16 --lora-rank 8 --recompute none"),
     ("sft.yaml", SFT, "qwen2.5-7b --framework llama-factory --lora-targets all-linear --seq 2048 --quantize nf4 "
-     f"--loss liger --recompute none --lora-rank 8 --global-batch 8 {PER_RANK}"),
+     "--loss liger --recompute none --lora-rank 8" + PER_RANK.format(8)),
     ("ds.json", SHARDED, "MODEL --framework deepspeed --micro-batch 4 --precision fp16 --optimizer AdamW --zero 3 "
-     f"--offload optimizer,parameters --offload-to nvme --global-batch 8 {PER_RANK}"),
+     "--offload optimizer,parameters --offload-to nvme" + PER_RANK.format(8)),
     ("launch.yaml", LAUNCHED, "MODEL --framework huggingface --gpus 16 --zero 2 --offload optimizer --global-batch 64"),
     ("titan.toml", TORCHTITAN, "llama-3-8b --framework torchtitan --seq 8192 --tp 2"),
     ("tune.yaml", TORCHTUNE, "llama-3-8b --framework torchtune --micro-batch 2"),
-    ("paddle.json", PADDLE, "llama-3-8b --framework paddlenlp --micro-batch 1 --tp 2 --seq 4096 --zero 2 "
-     f"--global-batch 16 {PER_RANK}"),
+    ("paddle.json", PADDLE, "llama-3-8b --framework paddlenlp --micro-batch 1 --tp 2 --seq 4096 --zero 2"
+     + PER_RANK.format(16)),
     ("paddle.sh", LAUNCH_PADDLE, "llama-7b --framework paddlenlp --tp 2 --pp 2 --precision fp16 --micro-batch 2 "
-     f"--zero 1 --vpp 2 --sequence-parallel --recompute selective --global-batch 16 {PER_RANK}"),
+     "--zero 1 --vpp 2 --sequence-parallel --recompute selective" + PER_RANK.format(16)),
 ]  # fmt: skip
 
 
@@ -163,10 +165,45 @@ def test_what_is_suggested_is_the_files_own_job(
     assert run(["memory", str(file)]) == 2
     told = capsys.readouterr().err.split("e.g. ")[1].strip()
     assert told == typed
-    words = told.removesuffix(PER_RANK).replace("MODEL", "llama-3-8b").split()
-    ranks = math.prod(int(words[i + 1]) for i, word in enumerate(words) if word in ("--tp", "--pp"))
-    gpus = [] if "--gpus" in words else ["--gpus", f"{ranks}" if PER_RANK in told else "8"]
+    words = told.splitlines()[0].replace("MODEL", "llama-3-8b").split()
+    gpus = [] if "--gpus" in words else ["--gpus", "8"]
+    if batch := re.search(r"--global-batch, (\d+) times", told):
+        words += ["--global-batch", f"{int(batch[1]) * 8}"]
     assert run(["memory", *words, "--gpu", "h200-sxm", *gpus]) in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "typed", "told"),
+    [("stage: dpo", "", "; dpo is --reference (copy, or base under adapters; a pair is two sequences)"),
+     ("stage: rm", "", "not understood: stage (rm)"), ("flash_attn: disabled", "--attention eager", ""),
+     ("flash_attn: fa2", "", ""), ("use_badam: true", "", "not understood: use_badam")],
+)  # fmt: skip
+def test_what_a_tune_is_for_is_told(
+    text: str, typed: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Preferences, rewards and what trains some layers at a time were plain fine-tuning."""
+    file = tmp_path / "sft.yaml"
+    file.write_text(f"{SFT}{text}\n", encoding="utf-8")
+    assert run(["memory", str(file)]) == 2
+    err = capsys.readouterr().err
+    assert typed in err and told in err and ("not understood" in err) is ("not understood" in told)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("dpo.sh", "trl dpo --model_name_or_path Qwen/Qwen2.5-7B --dataset_name x --per_device_train_batch_size 2\n"),
+     ("dpo.py", "from trl import DPOConfig\nmodel = AutoModel.from_pretrained('Qwen/Qwen2.5-7B')\n"
+      "args = DPOConfig(output_dir='x', per_device_train_batch_size=2)\n"),
+     ("rlhf.sh", "swift rlhf --rlhf_type dpo --model Qwen/Qwen2.5-7B --per_device_train_batch_size 2\n")],
+)  # fmt: skip
+def test_preferences_lead_to_a_reference(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert run(["memory", str(tmp_path / name)]) == 2
+    err = capsys.readouterr().err
+    assert "to be stated besides: dpo is --reference (copy, or base under adapters" in err
+    assert "--framework ms-swift" in err if name == "rlhf.sh" else "--framework trl" in err
 
 
 def test_a_model_that_is_typed_beside_a_file_is_the_one_that_is_suggested(

@@ -9,7 +9,7 @@ import pytest
 
 from distsim.cli.app import run
 
-PER_RANK = "(times the data parallel ranks)"
+PER_RANK = "\n  to be stated besides: --global-batch, {} times the data parallel ranks"
 MEGATRON = """#!/bin/bash
 TP=4
 # --tensor-model-parallel-size 64
@@ -84,11 +84,60 @@ TUNE = (
     "tokenizer:\n  max_seq_len: 8192\nmodel:\n  _component_: torchtune.models.llama3_1.llama3_1_70b\nbatch_size: 2\n"
     "gradient_accumulation_steps: 4\nfsdp_cpu_offload: True\n"
 )
+TUNE_LORA = """model:
+  _component_: torchtune.models.llama3_1.qlora_llama3_1_8b
+  lora_attn_modules: ['q_proj', 'v_proj', 'output_proj']
+  apply_lora_to_mlp: True
+  lora_rank: 8
+loss:
+  _component_: torchtune.modules.loss.LinearCrossEntropyLoss
+"""
+ADAPTED = (
+    '{"peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-2-7b-hf", "r": 16, "lora_dropout": 0.05, '
+    '"modules_to_save": ["embed_tokens", "lm_head"], "target_modules": ["q_proj", "v_proj"]}'
+)
+LITGPT = (
+    "model_name: pythia-1b\nout_dir: out\nprecision: bf16-true\ndevices: 4\ntrain:\n  global_batch_size: 512\n"
+    "  micro_batch_size: 4\n  max_tokens: 3000000000\n  max_seq_length: 2048\n"
+)
+BY_MEGATRON = (
+    "compute_environment: LOCAL_MACHINE\ndistributed_type: MEGATRON_LM\nmegatron_lm_config:\n"
+    "  megatron_lm_tp_degree: 2\n  megatron_lm_pp_degree: 2\n  megatron_lm_num_micro_batches: 4\n"
+    "  megatron_lm_recompute_activations: true\n"
+    "  megatron_lm_use_distributed_optimizer: true\nnum_processes: 8\n"
+)
+MESH = FSDP.replace("  fsdp_offload_params: true\n", "") + (
+    "parallelism_config:\n  parallelism_config_dp_replicate_size: 4\n  parallelism_config_dp_shard_size: 2\n"
+    "  parallelism_config_tp_size: 2\n"
+)
+RUN_RECIPE = (
+    "torchrun --nproc_per_node=8 --nnodes=2 scripts/training/run_recipe.py --recipe llama3_70b_pretrain_config "
+    "train.global_batch_size=128 model.tensor_model_parallel_size=4 train.micro_batch_size=1"
+)
+SLURM = """#!/bin/bash
+#SBATCH --job-name=sft
+#SBATCH -N 4 --exclusive
+#SBATCH --gres=gpu:h100:8   # all of a node
+srun torchrun --nnodes $SLURM_NNODES --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen3-8B \\
+  --per_device_train_batch_size 1 --gradient_accumulation_steps 4 --fsdp "full_shard auto_wrap"
+"""
+SUMS = """GPUS=8
+NNODES=4
+WORLD=$(($GPUS*$NNODES))
+DP=$((WORLD / 8))
+torchrun --nproc_per_node $GPUS --nnodes $NNODES pretrain_gpt.py --num-layers 32 --tensor-model-parallel-size 8 \\
+  --seq-length $((4 * 1024)) --max-position-embeddings 32768 --micro-batch-size 2 \\
+  --global-batch-size $((DP * 2 * 16)) --train-samples $((1/0)) --seed $((2**9)) --save-interval $((DP + OTHER))
+"""
 TRL = """from trl import SFTConfig, SFTTrainer
 model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-14B", torch_dtype=torch.bfloat16)
 peft = LoraConfig(r=64, lora_alpha=16, target_modules=["q_proj", "v_proj"])
 args = SFTConfig(output_dir="out", per_device_train_batch_size=2, gradient_checkpointing=True, max_seq_length=4096)
 """
+TRL_RUN = (
+    "trl sft --model_name_or_path Qwen/Qwen2.5-1.5B --per_device_train_batch_size 2 --max_length 2048 --use_peft "
+    "--lora_r 32 --lora_target_modules q_proj v_proj --output_dir out"
+)
 UNSLOTH = """from unsloth import FastLanguageModel
 model, tok = FastLanguageModel.from_pretrained(model_name="unsloth/Meta-Llama-3.1-8B", max_seq_length=2048,
                                                load_in_4bit=True)
@@ -126,9 +175,38 @@ FROZEN = (
 )
 TYPED = [
     ("tune.yaml", TUNE, "torchtune", "llama-3.1-70b --framework torchtune --seq 8192 --offload optimizer,parameters "
-     f"--micro-batch 2 --global-batch 8 {PER_RANK}"),
+     "--micro-batch 2" + PER_RANK.format(8)),
+    ("lora.yaml", TUNE_LORA, "torchtune", "llama-3.1-8b --framework torchtune "
+     "--lora-targets q_proj,v_proj,output_proj,mlp --lora-rank 8 --quantize nf4-torchao --loss chunked"),
+    ("adapter_config.json", ADAPTED, "peft", "llama-2-7b --framework huggingface --lora-dropout 0.05 "
+     "--lora-whole embedding,head --lora-targets q_proj,v_proj --lora-rank 16"),
+    ("litgpt.yaml", LITGPT, "LitGPT", "pythia-1b --framework litgpt --precision pure-bf16 --gpus 4 --global-batch 512 "
+     "--micro-batch 4 --seq 2048"),
+    ("megatron.yaml", BY_MEGATRON, "accelerate", "MODEL --framework megatron-lm --tp 2 --pp 2 --recompute selective "
+     "--zero 1 --gpus 8 --global-batch 8"),
+    ("mesh.yaml", MESH, "accelerate", "MODEL --framework fsdp --gpus 16 --tp 2 --zero 3 --zero-group 2"),
+    ("run.sh", RUN_RECIPE, "a command of Megatron-Bridge", "llama-3-70b --framework megatron-bridge --global-batch 128 "
+     "--tp 4 --micro-batch 1 --gpus 16"),
+    ("slurm.sh", SLURM, "Trainer", "qwen3-8b --framework fsdp --micro-batch 1 --gpus 32 --zero 3 --global-batch 128"),
+    ("hybrid.sh", SLURM.replace("full_shard", "hybrid_shard"), "Trainer",
+     "qwen3-8b --framework fsdp --micro-batch 1 --gpus 32 --zero 3 --zero-group 8 --global-batch 128"),
+    ("hybrid.yaml", GRADIENTS.replace("SHARD_GRAD_OP", "HYBRID_SHARD") + "num_machines: 4\n", "accelerate",
+     "MODEL --framework fsdp --gpus 16 --zero 3 --zero-group 4"),
+    ("tasks.sh", SLURM.replace("torchrun --nnodes $SLURM_NNODES --nproc_per_node 8", "python"), "Trainer",
+     "qwen3-8b --framework fsdp --micro-batch 1 --gpus 32 --zero 3 --global-batch 128"),
+    ("fewer.sh", SLURM.replace("$SLURM_NNODES", "2"), "Trainer",
+     "qwen3-8b --framework fsdp --micro-batch 1 --gpus 16 --zero 3 --global-batch 64"),
+    ("sums.sh", SUMS, "arguments of Megatron", "MODEL --framework megatron-core --tp 8 --seq 4096 --micro-batch 2 "
+     "--global-batch 128 --gpus 32 --no-sequence-parallel --no-dp-comm-overlap"),
+    ("factory.sh", "llamafactory-cli train --stage sft --model_name_or_path Qwen/Qwen2.5-7B --finetuning_type lora "
+     "--lora_target all --cutoff_len 4096 --per_device_train_batch_size 2", "arguments of LLaMA-Factory",
+     "qwen2.5-7b --framework llama-factory --lora-targets all-linear --seq 4096 --micro-batch 2 --lora-rank 8"),
     ("trl.py", TRL, "a script of TRL", "qwen2.5-14b --framework trl --lora-targets q_proj,v_proj --micro-batch 2 "
      "--recompute full --seq 4096 --lora-rank 64"),
+    ("trl.sh", TRL_RUN, "arguments of TRL", "qwen2.5-1.5b --framework trl --micro-batch 2 --seq 2048 "
+     "--lora-rank 32 --lora-targets q_proj,v_proj"),
+    ("usual.sh", TRL_RUN.replace(" --lora_r 32", ""), "arguments of TRL", "qwen2.5-1.5b --framework trl "
+     "--micro-batch 2 --seq 2048 --lora-targets q_proj,v_proj --lora-rank 16"),
     ("unsloth.py", UNSLOTH, "a script of Unsloth", "llama-3.1-8b --framework unsloth --seq 2048 --quantize nf4 "
      "--micro-batch 2 --optimizer adamw_8bit --lora-rank 32"),
     ("swift.sh", SWIFT, "arguments of ms-swift", "qwen2.5-7b --framework ms-swift --lora-rank 16 --gpus 8 --zero 2"),
@@ -136,6 +214,9 @@ TYPED = [
      "--micro-batch 4 --zero 1 --precision fp16 --no-dp-comm-overlap"),
     ("maxtext.yml", MAXTEXT, "MaxText", "llama-3.1-70b --framework maxtext --micro-batch 16 --seq 8192 --tp 4 --zero 3 "
      "--gpus 256 --recompute selective --remat-policy minimal"),
+    ("narrow.yml", MAXTEXT.replace("remat_policy: minimal", "quantization: int8\noptimizer_memory_host_offload: true"),
+     "MaxText", "llama-3.1-70b --framework maxtext --micro-batch 16 --seq 8192 --offload optimizer "
+     "--precision jax-int8 --tp 4 --zero 3 --gpus 256"),
     ("slices.sh", SLICES, "MaxText", "llama-3-8b --framework maxtext --micro-batch 8 --zero 3 --gpus 128 "
      "--zero-group 64"),
     ("foundry.yaml", FOUNDRY, "LLM Foundry", "MODEL --framework llm-foundry --seq 2048 --global-batch 1024 "
@@ -164,14 +245,14 @@ TYPED = [
     ("recipe.py", RECIPE, "a recipe of NeMo", "llama-3-70b --framework nemo --tp 4 --micro-batch 1 --gpus 32"),
     ("titan.toml", TITAN, "torchtitan", "llama-3-70b --framework torchtitan --seq 8192 --micro-batch 8"),
     ("piped.toml", PIPED.replace('recipe_name = "', 'enable_float8_linear = true\nrecipe_name = "'), "torchtitan",
-     f"llama-3-70b --framework torchtitan --seq 8192 --pp 2 --precision torchao-rowwise --global-batch 8 {PER_RANK}"),
+     "llama-3-70b --framework torchtitan --seq 8192 --pp 2 --precision torchao-rowwise" + PER_RANK.format(8)),
     ("piped16.toml", PIPED, "torchtitan",
-     f"llama-3-70b --framework torchtitan --seq 8192 --pp 2 --global-batch 8 {PER_RANK}"),
+     "llama-3-70b --framework torchtitan --seq 8192 --pp 2" + PER_RANK.format(8)),
     ("head.toml", HEAD, "torchtitan", "llama-3-8b --framework torchtitan --seq 4096 --compile --micro-batch 2 "
      "--global-batch 256"),
     ("interleaved.toml", f"{TITAN}[parallelism]\npipeline_parallel_degree = 2\nenable_async_tensor_parallel = true\n"
      'pipeline_parallel_schedule = "Interleaved1F1B"\n', "torchtitan",
-     f"llama-3-70b --framework torchtitan --seq 8192 --pp 2 --schedule interleaved-1f1b --global-batch 8 {PER_RANK}"),
+     "llama-3-70b --framework torchtitan --seq 8192 --pp 2 --schedule interleaved-1f1b" + PER_RANK.format(8)),
     ("async.toml", f"{TITAN}[parallelism]\ntensor_parallel_degree = 8\nenable_async_tensor_parallel = true\n"
      'pipeline_parallel_schedule = "1F1B"\n[compile]\nenable = true\n', "torchtitan",
      "llama-3-70b --framework torchtitan --seq 8192 --tp 8 --tp-comm-overlap --compile --micro-batch 8"),
@@ -216,10 +297,10 @@ def test_what_is_suggested_is_the_whole_job(
     file.write_text(text, encoding="utf-8")
     assert run(["memory", str(file)]) == 2
     err = capsys.readouterr().err
-    told = err.split("e.g. ")[1].splitlines()[0]
-    assert called in err and told == typed and "not understood" not in err
-    words = told.removesuffix(PER_RANK).replace("MODEL", "llama-3-70b").split()
-    gpus = [] if "--gpus" in words else ["--gpus", "2" if PER_RANK in told else "16"]
+    told = typed.splitlines()[0]
+    assert called in err and f"e.g. {typed}\n" in err and "not understood" not in err
+    words = told.replace("MODEL", "llama-3-70b").split()
+    gpus = [] if "--gpus" in words else ["--gpus", "16"]
     images = ["--images", "1"] if "--vision" in words else []
     assert run(["memory", *words, *images, "--gpu", "tpu-v5p" if "maxtext" in words else "b200-sxm", *gpus]) in (0, 1)
 
@@ -232,6 +313,46 @@ def test_a_file_that_deepspeed_reads_says_more_than_its_name(
     file.write_text("model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\ndeepspeed: zero3.json\n")
     assert run(["memory", str(file)]) == 2
     assert "--framework llama-factory --zero 1 --offload optimizer\n" in capsys.readouterr().err
+
+
+def test_ways_to_tune_that_are_not_described_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was the model trained whole."""
+    file = tmp_path / "adapter_config.json"
+    file.write_text(ADAPTED.replace("LORA", "PREFIX_TUNING"))
+    assert run(["memory", str(file)]) == 2
+    assert "not understood: peft_type (PREFIX_TUNING)" in capsys.readouterr().err
+
+
+def test_a_configuration_that_a_launcher_is_given_counts_where_it_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its shards and offloading were left out in silence; what is typed beside it comes first."""
+    file = tmp_path / "sft.sh"
+    words = "--num_processes 8 sft.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 4"
+    file.write_text(f"accelerate launch --config_file fsdp.yaml {words}\n")
+    assert run(["memory", str(file)]) == 2
+    alone = capsys.readouterr().err
+    assert "qwen3-8b --framework huggingface --gpus 8 --micro-batch 4\n" in alone
+    assert "to be stated besides: what fsdp.yaml says, which is not here" in alone
+    (tmp_path / "fsdp.yaml").write_text(FSDP)
+    assert run(["memory", str(file)]) == 2
+    both = capsys.readouterr().err
+    assert "--framework fsdp --gpus 8 --micro-batch 4 --offload optimizer,parameters --zero 3\n" in both
+    assert "not here" not in both
+    file.write_text(f"accelerate launch --config_file fsdp.yaml --fsdp_offload_params false {words}\n")
+    assert run(["memory", str(file)]) == 2
+    assert "--framework fsdp --gpus 8 --micro-batch 4 --zero 3\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["ds.json", "a" * 5000 + ".json"])
+def test_a_file_of_deepspeed_that_is_not_there_is_told(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was a job without ZeRO, and a name too long for a file the error of the system."""
+    file = tmp_path / "sft.sh"
+    file.write_text(LAUNCHED.replace("ds_z3.json", name))
+    assert run(["memory", str(file)]) == 2
+    assert f"to be stated besides: what {name} says, which is not here" in capsys.readouterr().err
 
 
 def test_keys_that_need_a_look_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import distsim
 from distsim.cli.app import run
-from distsim.engine.campaigns.prices import day
+from distsim.engine.campaigns.prices import day, own_rate
 from distsim.engine.plans.planner import Plan
 from distsim.errors import DistsimError
 from distsim.report import html, html_sections
@@ -223,6 +223,13 @@ def test_a_search_is_not_offered_terms_that_it_does_not_know(price: str, problem
     with pytest.raises(DistsimError, match=problem) as refused:
         distsim.search("llama-2-7b", gpus="8", price=price)
     assert price == "owned" or "owned" not in refused.value.text()
+
+
+def test_what_a_shell_leaves_of_a_price_is_not_taken_for_one() -> None:
+    """``--price $2.50`` is .50 by the time it arrives, and a plan cost a fifth."""
+    with pytest.raises(DistsimError, match="may be what a shell left of a price"):
+        own_rate(".50", ())
+    assert own_rate("0.50", ()) == 0.5
 
 
 @pytest.mark.parametrize("price", ["2.5USD", "2.50,spot"])

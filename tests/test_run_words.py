@@ -198,6 +198,12 @@ def test_nearest_framework_and_it_is_said(framework: str, profile: str) -> None:
     assert found.assumed.split("; ")[0] == f"framework {framework!r} has no profile: timed like {profile}"
 
 
+def test_a_framework_that_is_mistyped_is_asked_about() -> None:
+    """Its row was timed like plain FSDP, and its memory was twice what ran."""
+    told = "framework 'torchtitn' has no profile: timed like fsdp (did you mean torchtitan?)"
+    assert _replay(framework="torchtitn").assumed.split("; ")[0] == told
+
+
 def test_torch_that_splits_its_model_is_like_torchtitan() -> None:
     split = {"tp": 2, "dp": 4}
     assert setup_of(_run(framework="torch", **split)).framework.name == "torchtitan"

@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -297,3 +298,15 @@ def test_a_pool_gets_searches_that_are_large_enough() -> None:
     assert len(shared) == 1
     for one in told:
         assert one.evaluated == alone.evaluated and one.best[0].found[:3] == alone.best[0].found[:3]
+
+
+def test_an_interrupt_does_not_wait_for_what_processes_are_at() -> None:
+    """A plan that Ctrl-C ended took as long as its longest part, eight seconds of a large mixture."""
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), processes(2) as local:
+        assert local is not None
+        at_work = local.executor.submit(time.sleep, 60)
+        while not at_work.running():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+    assert time.monotonic() - began < 30

@@ -238,7 +238,7 @@ def test_runs_of_ones_own_as_data(tmp_path: Path) -> None:
     file.write_bytes(b"id\n\xff\n")
     broken = show("runs", str(file), "--json")
     assert (broken.returncode, broken.stdout) == (2, "")
-    assert "not a CSV table in UTF-8" in broken.stderr
+    assert "not a CSV table in UTF-8\n  save it as CSV" in broken.stderr
 
 
 def test_prices_of_one_accelerator_over_all_lists() -> None:
@@ -253,6 +253,7 @@ def test_prices_of_one_accelerator_over_all_lists() -> None:
     assert all(row["gpu"] == "h200-sxm" for row in rows)
     assert "error: no price list has trainium2" in show("prices", "trainium2").stderr
     assert "unknown price list 'h201'" in show("prices", "h201").stderr
+    assert "did you mean h100-sxm, h100-sxm5? These are accelerators" in show("prices", "h100-sxx").stderr
 
 
 def test_schedules_are_listed_elsewhere() -> None:

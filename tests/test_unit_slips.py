@@ -7,6 +7,7 @@ import pytest
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
+from distsim.specs.price import Price
 from tests.examples import EXAMPLE, NODE
 
 
@@ -74,9 +75,18 @@ def test_a_missing_figure_is_told_with_its_unit(field: str, words: str) -> None:
         ({"checked": 3.5}, "is not a date"), ({"aliases": "x"}, "aliases 'x' is not a list"),
         ({"peak": "989 TFLOP/s"}, "peak '989 TFLOP/s' is not a table\n  write a table [peak]"),
         ({"measured": []}, "write a table [measured]"), ({"source": "me"}, "write a table [source]"),
+        ({"aliases": {"a": 1}}, 'aliases is a table, not a list\n  write e.g. ["one", "two"]'),
+        ({"year": {}}, "year is a table, not a whole number"), ({"vendor": {}}, "vendor is a table, not a string"),
     ],
 )  # fmt: skip
 def test_no_word_of_the_library_below_reaches_the_user(change: dict[str, object], words: str) -> None:
     with pytest.raises(DistsimError) as raised:
         Accelerator.read({**EXAMPLE, **change})
     assert words in str(raised.value) and "Input should" not in str(raised.value)
+
+
+def test_one_table_where_there_may_be_several_is_told_how_to_write_them() -> None:
+    """It was "offers: Input should be a valid tuple"."""
+    with pytest.raises(DistsimError) as raised:
+        Price.read({"name": "ours", "provider": "ours", "currency": "USD", "offers": {"gpu": "h100-sxm"}})
+    assert raised.value.text() == "offers is a table, not a list\n  write [[offers]]"

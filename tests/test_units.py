@@ -72,6 +72,15 @@ def test_a_unit_that_is_nearly_one_is_answered_with_it(text: str, dimension: str
     assert raised.value.near == (f"did you mean {meant}?" if meant else "")
 
 
+@pytest.mark.parametrize("left", ["M", "00k", "0M", "00,000"])
+def test_what_a_shell_leaves_of_dollars_is_told(left: str) -> None:
+    """``--budget $5M`` is M, whose error said to write $5M; ``$500k`` was a budget of nothing."""
+    with pytest.raises(DistsimError) as raised:
+        parse(left, "USD", "--budget")
+    assert "write 5M, or '$5M' in quotes" in raised.value.text()
+    assert parse("0", "USD") == 0 and parse("0.5M", "USD") == 500_000
+
+
 def test_counts_round_into_the_next_unit() -> None:
     assert [count(999.7e6), count(999_700), count(13e9)] == ["1B", "1M", "13B"]
 

@@ -18,6 +18,11 @@ WRONG = [
      "--hidden-size, --num-attention-heads are missing"),
     ("bad.yaml", "a: [1,2\n b: {\n", "is malformed YAML", "[ on line 1 is not closed"),
     ("some.yaml", "num_layers: 2\nhidden_size: 64\n", "is YAML, which is not read", "num_attention_heads is missing"),
+    ("sizes.yaml", "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 2\n", "is YAML, which is not read",
+     "a layout (tensor_model_parallel_size, pipeline_model_parallel_size, micro_batch_size) is missing"),
+    ("cut.json", '{"a":', "cut.json:1: not valid JSON", "(column 6)"),
+    ("void.toml", "# tp = 2\n", "void.toml: states no option", "e.g. gpu, gpus, tp, zero"),
+    ("runs.csv", "model,gpu,n_gpus\n", "is a table", "distsim validate "),
     ("config.json", CONFIG, "is a model, not a job", "give it as MODEL: distsim step "),
     ("job.json", '{"model": "llama-7b", "tp": 2}', "is JSON; a job file is a TOML", 'model = "llama-7b"'),
     ("mine.toml", "layers = 2\nhidden = 64\nheads = 2\n", "is a model, not a job", "give it as MODEL"),
@@ -28,11 +33,17 @@ WRONG = [
 def test_what_is_no_job_is_told(
     name: str, text: str, problem: str, hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All of them were invalid TOML, or YAML that nobody reads."""
+    """All of them were invalid TOML, YAML that nobody reads, or nothing at all."""
     (tmp_path / name).write_text(text)
     assert run(["memory", "--job", str(tmp_path / name)]) == 2
     told = capsys.readouterr().err
     assert problem in told and hint in told and "not valid TOML" not in told
+
+
+def test_a_text_that_is_nobodys_is_told_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tune.sh").write_text("tune run lora --config llama3/8B_lora\n")
+    assert run(["memory", "--job", str(tmp_path / "tune.sh")]) == 2
+    assert "scripts of Megatron and YAML of NeMo or nanotron are read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("part", [False, True])

@@ -23,6 +23,9 @@ ERRORS = [
     ("step llama-7b --pp 64 --gpus 64", "64 pipeline stages need more than the 32 layers", "chunk"),
     ("step llama-7b --stage-layers 3,4", "counts needed: 1, in model order", "numbers"),
     # words that are nearly one of the choices
+    ("memory llama-7b --precision int8", "unknown precision 'int8'\n  did you mean jax-int8?", "the nearest is int8"),
+    ("memory llama-7b -gpus 8", "unknown option -gpus\n  write --gpus\n", "-g\n"),
+    ("--json memory llama-7b", "a command comes first: distsim memory llama-7b --json", "did you mean"),
     ("memory llama-7b --recompute ful", "did you mean full? choices: none, selective, full", ""),
     ("memory llama-7b --attention flsh", "did you mean flash?", ""),
     ("memory --model llama-7b", "the model is a plain argument: distsim memory llama-7b", "--tp-mode"),
@@ -58,6 +61,30 @@ def test_what_is_wrong_and_what_would_be_right(
     out, err = capsys.readouterr()
     assert told in err and not out
     assert not not_told or not_told not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "told"),
+    [
+        ("memory llama-7b --gpu", "card.json", "the file 'card.json' is not read: such a preset's ends in .toml"),
+        ("memory", "notes.txt", "the file 'notes.txt' is not read: such a preset's ends in .toml"),
+        ("comm llama-7b --profile", "links.json", "ends in .toml\n  write a network profile with: distsim calibrate"),
+        ("memory llama-7b --framework", "./ours.toml", "ours.toml: is empty; a preset needs fields"),
+    ],
+)
+def test_a_file_that_is_there_and_is_no_preset_is_told(
+    words: str,
+    name: str,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It was an unknown name, or none, and an empty framework was answered."""
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("")
+    assert run([*words.split(), name]) == 2
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["", " "])

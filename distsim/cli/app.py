@@ -10,6 +10,7 @@ from distsim import __version__
 
 TYPE_CHECKING = False  # typing itself is left out: plain help costs no more than the interpreter
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from typer.core import TyperCommand
@@ -37,6 +38,10 @@ EXAMPLES = (
     "distsim pipeline --stages 4 --micro 8",
     "distsim show gpu h100-sxm",
 )
+
+
+class Interrupted(Exception):
+    """Ctrl-C while a command runs, which the library below would end without a word."""
 
 
 def available() -> list[str]:
@@ -72,7 +77,7 @@ def run(arguments: list[str]) -> int:
         return _answered(arguments)
     except BrokenPipeError:
         return _unread()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted):
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
 
@@ -87,7 +92,8 @@ def _answered(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:  # a full disk, a file that went away
-        return _wrong(str(error))
+        told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return _wrong(told or str(error))
 
 
 def _wrong(text: str) -> int:
@@ -119,8 +125,9 @@ def _run(arguments: list[str]) -> int:
     arguments = ["--help" if one == "-h" else one for one in arguments]
     name = arguments[0]
     if name not in available():
+        first = f"a command comes first: distsim memory llama-7b {name}" if name.startswith("-") else ""
         raise DistsimError(
-            f"unknown command {name!r}", did_you_mean(name, available()), f"commands: {', '.join(available())}"
+            f"unknown command {name!r}", first or did_you_mean(name, available()), f"commands: {', '.join(available())}"
         )
     return _call(name, arguments[1:])
 
@@ -132,6 +139,19 @@ def _look(name: str, arguments: list[str]) -> type[TyperCommand] | None:
     from distsim.cli.help_sections import BY_COMMAND, sectioned
 
     return sectioned(name) if name in BY_COMMAND else None
+
+
+def _interruptible(function: Callable[..., None]) -> Callable[..., None]:
+    import functools
+
+    @functools.wraps(function)
+    def called(**values: Any) -> None:
+        try:
+            function(**values)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+    return called
 
 
 def _call(name: str, arguments: list[str]) -> int:
@@ -153,7 +173,7 @@ def _call(name: str, arguments: list[str]) -> int:
         from distsim.cli.whole_file import refuse_same
 
         refuse_same(arguments)
-    function = narrowed(getattr(module, name), arguments)
+    function = _interruptible(narrowed(getattr(module, name), arguments))
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     wants_words = getattr(module, "NO_ARGS_IS_HELP", False)
     app.command(name=name, cls=_look(name, arguments), no_args_is_help=wants_words)(function)

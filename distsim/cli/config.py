@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError, nearest
 from distsim.plain_files import handed_over, text_of
-from distsim.preset_files import toml_of
+from distsim.preset_files import toml_of, unquoted
 
 PROJECT_FILE = "distsim.toml"
 # Either of two says what the other would: the one stated closer to the command line silences the other.
@@ -25,6 +25,9 @@ TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 PATHS = ("model", "gpu", "cluster", "profile", "framework", "precision", "optimizer", "quantize", "loss")
 """Options that may be paths."""
+
+
+HOLDS = "such a file holds MODEL and job options, named as distsim step has them, e.g. gpu, gpus, tp, zero"
 
 
 class Stated(NamedTuple):
@@ -53,7 +56,13 @@ def read_options(path: Path, known: Mapping[str, Any], model: str | None = None)
         if (read := _other_job(path, known)) is not None:
             return read
         _refuse_other(path, model)
-        raise DistsimError(f"not valid TOML: {error}", where=str(path)) from None
+        if path.suffix.lower() == ".json":
+            from distsim.interop.json_file import read_json
+
+            read_json(path)  # raises, and says where
+        kinds = f"{HOLDS}; scripts of Megatron and YAML of NeMo or nanotron are read where they state the model's sizes"
+        hint = unquoted(path, error) if path.suffix.lower() == ".toml" else kinds
+        raise DistsimError(f"not valid TOML: {error}", hint, where=str(path)) from None
     named: dict[str, Any] = {}
     for spelling, value in data.items():
         name = spelling.replace("-", "_")
@@ -75,7 +84,7 @@ def read_options(path: Path, known: Mapping[str, Any], model: str | None = None)
 
             hint = (
                 OF_MODELS if name in SHAPE or (here(name, SHAPE) and not here(name, known)) else meant(name, known)
-            ) or "such a file holds MODEL and job options, named as distsim step has them, e.g. gpu, gpus, tp, zero"
+            ) or HOLDS
             raise DistsimError(f"unknown option {name!r}", hint, where=str(path))
     folder = "" if handed_over(path) else os.path.dirname(path)
     return {name: _anchored(value, folder) if folder and name in PATHS else value for name, value in named.items()}
@@ -162,12 +171,19 @@ def _value(text: str, kind: Any, variable: str) -> Any:
 
 def places(known: Mapping[str, Any], job_file: Path | None, model: str | None = None) -> list[Stated]:
     """Everything stated beside the command line, strongest first; ``model`` is the one that was typed there."""
-    found = [Stated(f"job file {job_file}", read_options(job_file, known, model))] if job_file is not None else []
+    found = [Stated(f"job file {job_file}", _job_options(job_file, known, model))] if job_file is not None else []
     found.append(Stated("environment", from_environment(known)))
     for label, path in (("project", Path(PROJECT_FILE)), ("user config", user_file())):
         if path.is_file():
             found.append(Stated(f"{label} {path}", read_options(path, known)))
     return found
+
+
+def _job_options(path: Path, known: Mapping[str, Any], model: str | None) -> dict[str, Any]:
+    """What a job file states; one that states nothing was named by mistake, or is what a failed command left."""
+    if not (options := read_options(path, known, model)):
+        raise DistsimError("states no option", HOLDS, where=str(path))
+    return options
 
 
 def merge(command_line: Mapping[str, Any], under: list[Stated]) -> tuple[dict[str, Any], dict[str, str]]:

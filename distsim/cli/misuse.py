@@ -107,8 +107,12 @@ def _searched(flag: str) -> bool:
 def _unknown(wrong: Any, command: str, arguments: Sequence[str], hint: str) -> DistsimError:
     """All options that are not there, each with what it may have been meant to be."""
     flags = [flag for one in wrong.ctx.command.params for flag in (*one.opts, *one.secondary_opts)]
-    words = (word.partition("=")[0] for word in takewhile(lambda word: word != "--", arguments))
+    words = [word.partition("=")[0] for word in takewhile(lambda word: word != "--", arguments)]
     others = (word for word in words if word.startswith("--") and word not in (*flags, "--help"))
+    short = wrong.option_name  # -g of -gpus
+    long = next((word for word in words if len(short) == 2 and word.startswith(short) and f"-{word}" in flags), "")
+    if long:
+        return DistsimError(f"unknown option {long}", f"write -{long}", hint)
     names = list(dict.fromkeys((wrong.option_name, *others)))
     told = {name: _instead(name, flags, command) or _elsewhere(name, command) for name in names}
     if len(names) == 1:

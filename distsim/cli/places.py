@@ -46,7 +46,7 @@ def named() -> Iterator[None]:
 
 def _with_place(error: DistsimError, stated: _Stated) -> DistsimError:
     """The error with the place of the option that it begins with or whose text it quotes; else with a line for each
-    number or word in it that was not typed."""
+    option, number or word in it that was not typed."""
     if error.where:
         return error
     first = re.split(r"[\s:]", error.problem, maxsplit=1)[0]
@@ -57,11 +57,18 @@ def _with_place(error: DistsimError, stated: _Stated) -> DistsimError:
         looked = f"looked in that file's folder and in {os.getcwd()}" if both else ""
         return DistsimError(error.problem, looked, *error.hints, where=place)
     plain = error.problem.replace(",", "")
+    asked = " ".join([plain, *re.findall(r"leave --[\w-]+", " ".join(error.hints))])
+    flags = {flag.removeprefix("no-").replace("-", "_") for flag in re.findall(r"--([a-z][\w-]*)", asked)}
     lines = [
-        f"{name} = {value!r} is set in {place}"
+        f"{name} = {str(value).lower() if isinstance(value, bool) else repr(value)} is set in {place}"
         for name, (value, place) in stated.items()
-        if not isinstance(value, (bool, list))
-        and value != 1
-        and re.search(rf"(?<![\w.-]){re.escape(str(value))}(?![\w.-])", plain)
+        if name in flags or _quotes(plain, value)
     ]
     return DistsimError(error.problem, *error.hints, *lines)
+
+
+def _quotes(problem: str, value: Any) -> bool:
+    """Whether a problem has the text of a value, and not by chance: many have a 1 in them."""
+    if isinstance(value, (bool, list)) or value == 1:
+        return False
+    return re.search(rf"(?<![\w.-]){re.escape(str(value))}(?![\w.-])", problem) is not None

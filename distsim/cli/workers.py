@@ -38,7 +38,11 @@ def processes(jobs: int | None, least: int = 0) -> Iterator[LocalPool | None]:
     from distsim.engine.processes import LocalPool
 
     with contextlib.closing(LocalPool(workers, least if jobs is None else 0)) as local:
-        yield local
+        try:
+            yield local
+        except KeyboardInterrupt:
+            local.stop()
+            raise
 
 
 def cores() -> int:

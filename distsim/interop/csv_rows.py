@@ -21,8 +21,10 @@ def rows(path: Path) -> list[dict[str, Cell]]:
         reader = csv.DictReader(io.StringIO(text_of(path, newline=""), newline=""), restkey="", restval="")
         names = [name for name in reader.fieldnames or () if name]
         found = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DistsimError(f"not a CSV table in UTF-8: {error}", where=str(path)) from None
+    except UnicodeDecodeError:
+        raise DistsimError("not a CSV table in UTF-8", "save it as CSV (UTF-8)", where=str(path)) from None
+    except (OSError, csv.Error) as error:
+        raise DistsimError(f"not a CSV table: {error}", where=str(path)) from None
     numeric = {name for name in names if all(_NUMBER.fullmatch(row[name]) for row in found if row[name])}
     return [{name: _cell(row[name], name in numeric) for name in names} for row in found]
 

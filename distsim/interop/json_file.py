@@ -29,14 +29,18 @@ def read_json(path: Path, repeated: list[str] | None = None) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         problem = f"not valid JSON: {error.msg} (column {error.colno})"
         raise DistsimError(problem, where=f"{path}:{error.lineno}") from None
-    except RecursionError:
-        raise DistsimError("not usable JSON: its brackets are nested too deep", where=str(path)) from None
-    except ValueError:  # all that is left: Python reads no more digits than it says here
-        problem = f"not usable JSON: a number of more than {sys.get_int_max_str_digits():,} digits"
-        raise DistsimError(problem, where=str(path)) from None
+    except (RecursionError, ValueError) as error:
+        raise DistsimError(f"not usable JSON: {unusable(error)}", where=str(path)) from None
     if not isinstance(data, dict):
         raise DistsimError(f"holds {_kind(data)}; {NEEDED}", where=str(path))
     return data
+
+
+def unusable(error: RecursionError | ValueError) -> str:
+    """What is wrong with JSON that is well formed and that Python does not read."""
+    if isinstance(error, RecursionError):
+        return "its brackets are nested too deep"
+    return f"a number of more than {sys.get_int_max_str_digits():,} digits"
 
 
 def _of_pairs(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:

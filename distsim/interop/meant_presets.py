@@ -17,7 +17,7 @@ from distsim.plain_files import special
 from distsim.preset_kinds import KINDS, SPOKEN
 
 SHORTEST_MISTYPED = 4
-"""Optimizers' names up to this long differ by a letter on purpose."""
+"""Names of optimizers and of software up to this long differ by a letter on purpose."""
 COMMON = {"name", "source", "checked", "aliases"}
 """Fields of presets of any kind."""
 LEAST_ALIKE = 0.8
@@ -65,7 +65,7 @@ def meant_preset(kind: str, name: str, known: Iterable[str]) -> str:
             return f"{near} These are clusters: --cluster"
     if kind == "clusters" and not mistyped and catalog.knows("gpus", name):
         return f"it is an accelerator: --gpu {catalog.load('gpus', name).name}"
-    if kind == "prices" and (priced := _priced(name)):
+    if kind == "prices" and not mistyped and (priced := _priced(name)):
         return priced
     stand_in = None if mistyped else _stand_in(kind, name)
     return (
@@ -84,13 +84,14 @@ def _several(kind: str, name: str) -> str:
 
 
 def _priced(name: str) -> str:
-    """A hint line for hardware that is named where a price list belongs; empty for other names."""
+    """A hint line for hardware that is named, or nearly, where a price list belongs; empty for other names."""
     for kind, word, what in (("clusters", "a cluster", "its accelerators"), ("gpus", "an accelerator", "it")):
         if catalog.knows(kind, name):
             chip = catalog.load("clusters", name).gpu if kind == "clusters" else name
             chip = catalog.load("gpus", chip).name
             return f"it is {word}: distsim show prices {chip} lists who asks what for {what}"
-    return ""
+    near = did_you_mean(name, [*catalog.names("gpus"), *catalog.aliases("gpus")], MISTYPED)
+    return f"{near} These are accelerators: distsim show prices NAME" if near else ""
 
 
 def _named_within(name: str, known: Iterable[str]) -> str:
@@ -123,10 +124,13 @@ def undescribed(name: str) -> str:
     return next((told for words, told in UNDESCRIBED if re.search(words, name)), "")
 
 
-def no_file(path: str, known: Iterable[str], otherwise: str) -> DistsimError:
-    """What is wrong with a path that leads to no file, and presets that are called so, or else another hint."""
+def no_file(path: str, known: Iterable[str], otherwise: str, suffix: str = ".toml") -> DistsimError:
+    """What is wrong with a path that leads to no file, or to one that is no preset's, and presets that are called so,
+    or else another hint."""
     if os.path.isdir(path):
         return DistsimError(f"{path!r} is a folder, not a file", otherwise)
+    if os.path.isfile(path):
+        return DistsimError(f"the file {path!r} is not read: such a preset's ends in {suffix}", otherwise)
     if problem := special(path):
         return DistsimError(problem, otherwise)
     return DistsimError(f"no file {path!r}", did_you_mean(Path(path).stem, known, MISTYPED) or otherwise)
@@ -163,4 +167,5 @@ def _stand_in(kind: str, name: str) -> str | None:
     """The preset that stands for the software or the precision of measured runs with this name."""
     if kind == "frameworks":
         return nearest_profile(name, split=False)
-    return precision_like(name) if kind == "precisions" else None
+    like = precision_like(name) if kind == "precisions" else None
+    return like if like and catalog.knows(kind, like) else None

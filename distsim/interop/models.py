@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distsim.errors import DistsimError, did_you_mean
+from distsim.interop.hub_cache import cached, newest
 from distsim.plain_files import begins_object
 from distsim.specs.model import Model
 
@@ -211,7 +212,16 @@ def refuse_bare_folder(name: str) -> None:
     from distsim import catalog
 
     if Path(name).is_dir() and not catalog.knows("models", name):
-        raise DistsimError("the folder holds no config.json", where=name)
+        raise _without_configuration(Path(name))
+
+
+def _without_configuration(folder: Path) -> DistsimError:
+    """What is wrong with a folder that is named as a model; raises what an adapter's says."""
+    if (adapter := folder / "adapter_config.json").is_file():
+        from distsim.interop.other_files import refuse_other
+
+        refuse_other(adapter)
+    return DistsimError("the folder holds no config.json", where=str(folder))
 
 
 def _with_class(name: str) -> Model | None:
@@ -260,13 +270,13 @@ def config_file(name: str) -> Path | None:
     looks_like_path = looks_like_json or os.sep in name or "/" in name or name.endswith(".toml") or name in (".", "..")
     if not looks_like_path:
         return _beside_presets(name)
-    if hub_name(name) and (cached := _cached(name)):
-        return cached
+    if hub_name(name) and (found := cached(name)):
+        return found
     path = Path(name).expanduser()
     if path.is_dir():
-        if found := next((path / one for one in IN_FOLDERS if (path / one).is_file()), None):
+        if found := next((path / one for one in IN_FOLDERS if (path / one).is_file()), None) or newest(path):
             return found
-        raise DistsimError("the folder holds no config.json", where=name)
+        raise _without_configuration(path)
     if looks_like_json and not path.exists():
         raise DistsimError(f"no file {name!r}", "give a Hugging Face config.json or its folder")
     return path if looks_like_json or begins_object(path) else None
@@ -277,14 +287,6 @@ def _beside_presets(folder: str) -> Path | None:
     that name goes first."""
     from distsim import catalog
 
-    file = next((one for name in IN_FOLDERS if (one := Path(folder) / name).is_file()), None)
+    file = next((one for name in IN_FOLDERS if (one := Path(folder) / name).is_file()), None) or newest(Path(folder))
     file = Path(folder) if file is None and begins_object(Path(folder)) else file
     return file if file and not catalog.knows("models", folder) else None
-
-
-def _cached(name: str) -> Path | None:
-    """The newest config.json of a model in the Hugging Face Hub's cache on this machine."""
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    folder = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{name.replace('/', '--')}"
-    found = sorted(folder.glob("snapshots/*/config.json"), key=lambda one: one.stat().st_mtime)
-    return found[-1] if found else None

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from distsim.errors import DistsimError
+from distsim.interop.json_file import unusable
 from distsim.interop.text_file import read_text
 from distsim.units import MICROSECOND
 
@@ -162,8 +163,8 @@ def _json_object(text: str, path: str) -> dict[str, Any]:
         data: dict[str, Any] = json.loads(text)
     except json.JSONDecodeError as error:
         raise DistsimError(f"not JSON: {error.msg}", _WANTED, where=f"{path}, line {error.lineno}") from None
-    except (RecursionError, ValueError) as error:  # nesting without end, or a number of thousands of digits
-        raise DistsimError(f"not usable JSON: {error}", _WANTED, where=path) from None
+    except (RecursionError, ValueError) as error:
+        raise DistsimError(f"not usable JSON: {unusable(error)}", _WANTED, where=path) from None
     return data
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.interop.other_stated import Stated, referred
+from distsim.interop.other_stated import CONFIGURED, Stated, file_beside, last_of, referred
 from distsim.interop.other_structure import refuse_json, yaml_fault
 from distsim.interop.other_texts import arguments, stated_in
 from distsim.plain_files import text_of
@@ -54,11 +54,18 @@ KINDS = (
     Kind("arguments of Megatron", "megatron-core",
          ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--num-layers", "--micro-batch-size",
           "--seq-length", "--use-distributed-optimizer"), many=True),
+    *(Kind("arguments of TRL", "trl",
+           ("--per_device_train_batch_size", "--model_name_or_path", "--dataset_name", "--use_peft", "--max_length"),
+           many=True, mark=f"trl {aim}") for aim in ("sft", "dpo", "kto")),
+    Kind("arguments of LLaMA-Factory", "llama-factory",
+         ("--finetuning_type", "--model_name_or_path", "--cutoff_len", "--stage"), 2, 8, many=True,
+         mark="llamafactory-cli"),
     Kind("arguments of PaddleNLP's Trainer", "paddlenlp", tuple(f"--{key}" for key in _PADDLE), many=True),
     Kind("arguments of transformers' Trainer", "huggingface",
          ("--per_device_train_batch_size", "--gradient_accumulation_steps", "--model_name_or_path", "--deepspeed"),
          many=True),
     Kind("a recipe of Megatron-Bridge", "megatron-bridge", _MEGATRON, mark="megatron.bridge"),
+    Kind("a command of Megatron-Bridge", "megatron-bridge", _MEGATRON, mark="run_recipe.py"),
     Kind("a recipe of NeMo", "nemo", _MEGATRON, mark="nemo.collections"),
     Kind("a command of NeMo", "nemo", _MEGATRON, mark="nemo llm"),
     Kind("a script of Unsloth", "unsloth", (*_TRAINER, "load_in_4bit", "r"), mark="from unsloth import"),
@@ -83,6 +90,9 @@ KINDS = (
           "bf16.enabled", "fp16.enabled", "gradient_clipping")),
     Kind("a configuration of PaddleNLP's Trainer", "paddlenlp", _PADDLE),
     Kind("a configuration of transformers' Trainer", "huggingface", _TRAINER[:4]),
+    Kind("a configuration of LitGPT", "litgpt",
+         ("train.micro_batch_size", "train.global_batch_size", "train.max_seq_length", "train.max_tokens",
+          "train.save_interval", "eval.interval", "out_dir", "checkpoint_dir", "tokenizer_dir"), 3),
     Kind("a nanotron configuration", "nanotron",
          ("parallelism.dp", "parallelism.tp", "parallelism.pp", "tokens.sequence_length", "tokens.micro_batch_size")),
     Kind("a configuration of NeMo", "nemo",
@@ -90,7 +100,7 @@ KINDS = (
           "model.pipeline_model_parallel_size", "model.micro_batch_size", "exp_manager"), 3),
     Kind("a Megatron configuration", "megatron-core",
          ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "global_batch_size",
-          "encoder_seq_length", "language_model")),
+          "encoder_seq_length", "language_model"), 3),
 )  # fmt: skip
 """The most telling first; keys as people write them (recalled)."""
 READ = ("megatron", "nemo", "nanotron")
@@ -103,6 +113,8 @@ def refuse_other(path: Path, model: str | None = None, as_job: bool = False) -> 
     """Raise for a file of another tool, in YAML, or with an answer of distsim; what is wrong with others is told by
     whoever reads them. ``model`` is the one that was named beside the file, ``as_job`` whether it was named as a
     job."""
+    if path.suffix.lower() == ".csv":
+        raise DistsimError("is a table", f"measured runs are replayed with: distsim validate {path}", where=str(path))
     stated, text = keys_and_text(path)
     found = found_kind(stated, text)
     if found is None and path.suffix.lower() not in (".toml", ".json", ".yaml", ".yml", ".py"):
@@ -141,10 +153,10 @@ def _yaml_error(path: Path, stated: dict[str, Any], text: str) -> DistsimError:
 
     if fault := yaml_fault(text):
         return DistsimError(f"is malformed YAML: {fault}", where=str(path))
-    missing = lacks(Stated(stated, READ[0]))
+    missing = lacks(Stated(stated, READ[0])) or [f"a layout ({', '.join(_MEGATRON[:3])})"]
     return DistsimError(
         f"is YAML, which is not read: of NeMo, Megatron or nanotron it would have {', '.join(NEEDED)} and a layout",
-        f"of a network's sizes {_lacking(missing)}" if len(missing) < len(NEEDED) else "",
+        _lacking(missing) if len(missing) < len(NEEDED) else "",
         "a model is a preset's name, a TOML of its shape, or a config.json; a job file is a TOML of options",
         where=str(path),
     )
@@ -172,7 +184,22 @@ def keys_and_text(path: Path) -> tuple[dict[str, Any], str]:
         text = text_of(path)
     except (OSError, UnicodeDecodeError, DistsimError):
         return {}, ""
-    return referred(dict(stated_in(text, path.suffix.lower()))), text
+    stated = dict(stated_in(text, path.suffix.lower()))
+    return referred({**stated, **_configured(stated, path.parent)}), text
+
+
+def _configured(stated: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Keys of the configuration that a launch script names, where it is there, but for those that arguments set."""
+    named = Stated(stated, "").of(*CONFIGURED)
+    path = file_beside(folder, named) if isinstance(named, str) else None
+    if path is None:
+        return {}
+    try:
+        keys = dict(stated_in(text_of(path), path.suffix.lower()))
+    except (OSError, UnicodeDecodeError, DistsimError):
+        return {}
+    typed = {key.lstrip("-") for key in stated}
+    return {key: value for key, value in keys.items() if not typed & {key, last_of(key)}}
 
 
 def stated_twice(path: Path) -> list[str]:

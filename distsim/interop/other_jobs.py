@@ -12,7 +12,7 @@ from distsim.interop.megatron_network import ELSEWHERE, Network, lacks, read_net
 from distsim.interop.nanotron_network import nanotron_network
 from distsim.interop.other_files import READ, Kind, found_kind, keys_and_text, stated_twice
 from distsim.interop.other_megatron import CONSUMED
-from distsim.interop.other_options import left_of, meant_by, whole_of
+from distsim.interop.other_options import batch_of_ranks, left_of, meant_by, whole_of
 from distsim.interop.other_precisions import unstated_o2
 from distsim.interop.other_stated import Stated, last_of, ranks_of
 from distsim.interop.other_structure import yaml_fault
@@ -92,11 +92,9 @@ def job_in(path: Path, kinds: Mapping[str, Any]) -> Read | None:
     kind, stated = found
     told, each, framework = whole_of(stated, kind.rank, dict(kind.silent))
     _defaults(told, stated)
-    notes = [*left_of(stated.keys, told)]
-    if each and "global_batch" not in told and (ranks := ranks_of(told)):
-        told["global_batch"] = f"{ranks * each}"
-    elif each and "global_batch" not in told:
-        notes.append(f"micro-batches are accumulated: --global-batch {each} times the data parallel ranks")
+    notes = [*batch_of_ranks(told, each), *left_of(stated.keys, told)]
+    if each and (ranks := ranks_of(told)):
+        told.setdefault("global_batch", f"{ranks * each}")
     options = dict(_typed(told, kinds))
     typed = " ".join(Here(name, text).as_option() for name, text in told.items())
     lines = [f"{path}: read as {kind.called}: --framework {framework} {typed}"]

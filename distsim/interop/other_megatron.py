@@ -24,6 +24,18 @@ CONSUMED = frozenset((*PER_NODE, *_SUMMED.split()))
 """Keys of Megatron and NeMo that are read together with others, beside those that are options by themselves."""
 
 
+OF_ACCELERATE = "megatron_lm_"
+"""How accelerate's keys begin that are arguments of Megatron."""
+
+
+def by_megatron(stated: Stated) -> Stated:
+    """A configuration of accelerate whose steps Megatron runs, in Megatron's own keys; others as they are."""
+    if f"{stated.of('distributed_type')}".upper() != "MEGATRON_LM":
+        return stated
+    keys = {key.replace(OF_ACCELERATE, ""): value for key, value in stated.keys.items()}
+    return stated._replace(framework="megatron-lm", keys=keys)
+
+
 def megatron(told: dict[str, str], stated: Stated) -> None:
     """Switches that are on here where nothing is said, and off on Megatron's command line."""
     off = stated.of("sequence_parallel")

@@ -9,17 +9,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distsim.errors import DistsimError
+from distsim.interop.other_megatron import by_megatron
 from distsim.interop.other_precisions import precision_recipe
-from distsim.interop.other_stated import NODES, PER_NODE, Stated, last_of, ranks_of
-from distsim.interop.other_sums import add_sums, each_rank, shards_by_fsdp
+from distsim.interop.other_stated import CONFIGURED, NODES, PER_NODE, Stated, file_beside, last_of, ranks_of
+from distsim.interop.other_sums import DEEPSPEEDS, add_sums, each_rank, shards_by_fsdp
 from distsim.other_names import Here, here
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp", "vpp")
 NUMBERS = ("gpus", *DEGREES, "zero", "seq", "micro_batch", "global_batch", "lora_rank", "mtp")
 """Options that a whole number says by itself."""
 SWITCHES = ("compile", "dora", "tp_comm_overlap")
-WORDS = ("quantize", "optimizer", "recompute", "offload", "offload_fraction", "lora_targets", "loss", "attention",
-         "precision", "schedule")  # fmt: skip
+WORDS = ("quantize", "optimizer", "recompute", "offload", "offload_fraction", "lora_targets", "lora_whole",
+         "lora_dropout", "loss", "attention", "precision", "schedule")  # fmt: skip
 TAKEN = (*NUMBERS, *SWITCHES, *WORDS, "vision")
 PLACES = ("cpu", "nvme")
 """Where what is offloaded goes, which configurations state beside or instead of a switch."""
@@ -28,9 +29,11 @@ BITS = {4: "nf4", 8: "int8"}
 ADAPTERS = ("lora", "qlora", "dora")
 """Ways to tune that some state in the place of a switch."""
 ALL_PRODUCTS = ("all", "all-linear")
-COMPOSED, FUSED = ("eager", "unfused", "local", "math"), ("flash", "fused", "sdpa", "auto", "flash_attention_2",
-                                                        "flash_attention_3", "kernels")  # fmt: skip
-"""Kernels of attention by the words of Megatron and transformers: of plain operations, and of one."""
+COMPOSED = ("eager", "unfused", "local", "math", "disabled")
+FUSED = ("flash", "fused", "sdpa", "auto", "fa2", "fa3", "flash_attention_2", "flash_attention_3", "kernels")
+"""Kernels of attention by the words of Megatron, transformers and LLaMA-Factory: of plain operations, and of one."""
+COMPARED = ("dpo", "kto", "ipo")
+"""Aims whose steps run a frozen reference beside the model."""
 MOST_TOLD = 20
 """Options that are told."""
 LOOKED_AT = ("sample_tokens", "stage_layers", "cp", "zero_group", "images", "image_size", "vision", "recompute")
@@ -45,7 +48,8 @@ def options_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[st
     """The options that a file's keys come to as they are typed, and those of its keys that need a look."""
     told, each, framework = whole_of(stated, rank, silent)
     options = " ".join([f"--framework {framework}", *_typed(told), *_accumulated(told, each)])
-    return options, [*left_of(stated.keys, told)]
+    besides = [*batch_of_ranks(told, each), *_compared(stated), *_absent(stated, told)]
+    return options, [*besides, *left_of(stated.keys, told)]
 
 
 def whole_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[dict[str, str], int, str]:
@@ -53,7 +57,7 @@ def whole_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[dict
     framework. ``rank`` is the adapters' where the file only says that there are some; ``silent`` has what holds where
     a key is missing, by the key."""
     by_fsdp = stated.framework == "huggingface" and shards_by_fsdp(stated)
-    stated = stated._replace(framework="fsdp") if by_fsdp else stated
+    stated = stated._replace(framework="fsdp") if by_fsdp else by_megatron(stated)
     told, adapts, steps = told_of(stated)
     if adapts and rank:
         told.setdefault("lora_rank", f"{rank}")
@@ -62,13 +66,15 @@ def whole_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[dict
         adapting = meant is None or meant.name != "lora_targets" or "lora_rank" in told
         if meant is not None and meant.name not in told and adapting and not _names(stated.keys, meant.name):
             told[meant.name] = option
+    if "lora_rank" not in told:
+        told = {name: text for name, text in told.items() if name not in ("lora_whole", "lora_dropout")}
     return told, each_rank(told, stated, steps), stated.framework
 
 
 def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
     """Options and their texts, whether adapters train, and micro-batches that a step accumulates."""
     told: dict[str, str] = {}
-    adapts, stays, steps = False, False, 1
+    adapts, stays, steps, switched = False, False, 1, ""
     for key, value in stated.keys.items():
         found = meant_by(key)
         if found is None:
@@ -77,6 +83,8 @@ def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
             steps = value if type(value) is int and found.why == ACCUMULATED else steps
         elif found.name == "offload_fraction" and value == 0:
             stays = True
+        elif found.name == "lora_rank" and value is True:
+            switched = found.value
         elif found.name == "lora_rank" and isinstance(value, str):
             adapts = adapts or value.lower() in ADAPTERS
         elif (text := text_of(key, found, value, stated.framework)) is not None:
@@ -86,6 +94,8 @@ def told_of(stated: Stated) -> tuple[dict[str, str], bool, int]:
                 told["offload_to"] = "nvme"
     if stays and (left := [kind for kind in told.pop("offload", "").split(",") if kind not in ("", "optimizer")]):
         told["offload"] = ",".join(left)
+    if switched:
+        told.setdefault("lora_rank", switched)
     if "optimizer" not in told.get("offload", ""):
         told.pop("offload_fraction", None)
     add_sums(told, stated)
@@ -108,6 +118,27 @@ def left_of(stated: Mapping[str, Any], told: Mapping[str, str]) -> Iterator[str]
             yield f"{key} is {found.as_option()}"
 
 
+def aim_of(stated: Stated) -> str:
+    """What a configuration trains for, in its own word: sft, dpo, ..."""
+    keys = {"llama-factory": ("stage",), "axolotl": ("rl",), "trl": ("rl",), "ms-swift": ("rlhf_type",)}.get(
+        stated.framework, ()
+    )
+    return f"{stated.of(*keys) or ''}".lower()
+
+
+def _compared(stated: Stated) -> Iterator[str]:
+    if (aim := aim_of(stated)) in COMPARED:
+        yield f"{aim} is {Here('reference', why='(copy, or base under adapters; a pair is two sequences)').as_option()}"
+
+
+def _absent(stated: Stated, told: Mapping[str, str]) -> Iterator[str]:
+    """A configuration that is named, says more, and is not there; the name of DeepSpeed's may tell its stage."""
+    stage_known = "zero" in told
+    for named in (stated.of(*CONFIGURED), None if stage_known else stated.of(*DEEPSPEEDS)):
+        if isinstance(named, str) and "." in named and file_beside(stated.folder, named) is None:
+            yield f"what {named} says, which is not here"
+
+
 def _names(stated: Mapping[str, Any], option: str) -> bool:
     """Whether a file has something to say about an option, if nothing that is understood."""
     return any(found.name == option for key in stated if stated[key] and (found := meant_by(key)) is not None)
@@ -119,11 +150,15 @@ def _typed(told: Mapping[str, str]) -> Iterator[str]:
 
 
 def _accumulated(told: Mapping[str, str], each: int) -> Iterator[str]:
-    """The global batch of so many sequences of each rank, where the file says on how many; else how it follows."""
-    if not each or "global_batch" in told:
-        return
-    ranks = ranks_of(told)
-    yield f"--global-batch {ranks * each}" if ranks else f"--global-batch {each} (times the data parallel ranks)"
+    """The global batch of so many sequences of each rank, where the file says on how many."""
+    if each and "global_batch" not in told and (ranks := ranks_of(told)):
+        yield f"--global-batch {ranks * each}"
+
+
+def batch_of_ranks(told: Mapping[str, str], each: int) -> Iterator[str]:
+    """How the global batch follows from the sequences of each rank, where the file does not say on how many."""
+    if each and "global_batch" not in told and not ranks_of(told):
+        yield f"--global-batch, {each} times the data parallel ranks"
 
 
 def meant_by(key: str) -> Here | None:
@@ -149,6 +184,8 @@ def text_of(key: str, found: Here, value: Any, framework: str) -> str | None:
         return precision_recipe(key, found.value if value is True else value, framework)
     if found.value and (value is True or (name == "offload" and value in PLACES)):
         return None if found.value == "flash" else found.value
+    if name == "attention" and isinstance(value, str):
+        return _word(name, value)
     if name == "recompute" and value is False and found.value == "full":
         return "none"
     if isinstance(value, bool) or value is None or found.value:
@@ -168,8 +205,14 @@ def _word(name: str, text: str) -> str | None:
     from distsim import catalog
     from distsim.schedules.names import plain
     from distsim.schedules.registry import SCHEDULES
+    from distsim.specs.tuning import whole_named
 
-    if name == "offload_fraction":
+    if name == "lora_whole":
+        try:
+            return whole_named(text)
+        except ValueError:
+            return None
+    if name in ("offload_fraction", "lora_dropout"):
         return text if re.fullmatch(r"0?\.\d*[1-9]\d{0,3}", text) else None
     if name == "optimizer":
         return text if re.fullmatch(r"[\w.-]{1,64}", text) and catalog.knows("optimizers", text) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ ARGUMENTS = ("--tensor-model-parallel-size", "--micro-batch-size", "--num-layers
 """Keys of Megatron's command line."""
 NODES = ("num_nodes", "nnodes", "n_nodes")
 PER_NODE = ("devices", "nproc_per_node", "gpus_per_node", "num_gpus_per_node", "num_gpus")
+CONFIGURED = ("config_file",)
+"""Arguments that name a configuration: of accelerate's launcher, and of torchtitan (``--job.config_file``)."""
 _REFERENCE = re.compile(r"\$\{[\w.]*?(\w+)\}")
 
 
@@ -44,6 +47,13 @@ def referred(keys: dict[str, Any]) -> dict[str, Any]:
     whole = {key: _REFERENCE.fullmatch(value) for key, value in keys.items()
              if isinstance(value, str) and not key.startswith("--")}  # fmt: skip
     return {**keys, **{key: values[one[1].lower()] for key, one in whole.items() if one and one[1].lower() in values}}
+
+
+def file_beside(folder: Path, named: str) -> Path | None:
+    """The file that a configuration names, from its own folder or the working directory; None where it is not there."""
+    with suppress(OSError, ValueError):  # a name too long for a file, or with a null
+        return next((one for one in (folder / named, Path(named)) if one.is_file()), None)
+    return None
 
 
 def last_of(key: str) -> str:

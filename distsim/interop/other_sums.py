@@ -4,7 +4,6 @@ and documentation (recalled)."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from distsim.errors import DistsimError
 from distsim.interop.other_deepspeed import deepspeed
+from distsim.interop.other_maxtext import maxtext
 from distsim.interop.other_megatron import megatron, nemo_optimizer, other_optimizer
 from distsim.interop.other_pipelines import chunks, schedule, stages
 from distsim.interop.other_precisions import NARROW
-from distsim.interop.other_stated import NODES, PER_NODE, Stated, degrees_of, last_of, ranks_of
+from distsim.interop.other_stated import NODES, PER_NODE, Stated, degrees_of, file_beside, last_of, ranks_of
+from distsim.interop.other_torchtune import torchtune
 
 if TYPE_CHECKING:
     from distsim.specs.support import Supports
 
+HYBRID = ("hybrid_shard", "4")
+"""Words for shards over the ranks of a node, and copies over nodes."""
 STRATEGIES = {
     3: ("full_shard", "hybrid_shard", "optim_grads_params", "1", "4"),
     2: ("shard_grad_op", "optim_grads", "2"),
@@ -29,6 +32,8 @@ STRATEGIES = {
 """ZeRO stage -> what FSDP (also by accelerate's numbers) and Megatron call it."""
 _FILES_STAGE = re.compile(r"z(?:ero)?[-_]?(?:stage)?[-_]?([0-3])(?!\d)", re.IGNORECASE)
 """The stage in the name of a file that DeepSpeed reads, such as zero3_bf16.json or ds_z2_config.json."""
+DEEPSPEEDS = ("deepspeed", "deepspeed_config_file")
+"""Keys that name the file that DeepSpeed reads."""
 _FLOAT8 = ("converters", "enable_float8_linear", "fp8", "fp8_format")
 _SHARDS = ("data_parallel_shard_degree", "data_parallel_shard_dim", "parallelism_config_dp_shard_size")
 _COPIES = ("data_parallel_replicate_degree", "data_parallel_replicate_dim", "dp_replicate_size",
@@ -44,7 +49,7 @@ def shards_by_fsdp(stated: Stated) -> bool:
 def add_sums(told: dict[str, str], stated: Stated) -> None:
     """Put into ``told`` (option -> text) what follows from several keys."""
     if stated.framework == "maxtext":
-        _meshes(told, stated)
+        maxtext(told, stated)
     _accelerators(told, stated)
     chunks(told, stated)
     stages(told, stated)
@@ -60,6 +65,8 @@ def add_sums(told: dict[str, str], stated: Stated) -> None:
         told["precision"] = narrow
     if stated.framework == "nanotron":
         _nanotron(told, stated)
+    if stated.framework == "torchtune":
+        torchtune(told, stated)
     if stated.framework == "paddlenlp":
         _paddle(told, stated)
     if megatrons:
@@ -87,35 +94,6 @@ def _data_ranks(told: dict[str, str], stated: Stated) -> int:
     whole, each = int(told.get("global_batch", 0)), int(told.get("micro_batch", 0))
     each *= stated.number("gradient_accumulation_steps")
     return whole // each if each and whole % each == 0 else 0
-
-
-_AXES = {"tp": ("tensor", "tensor_sequence", "tensor_transpose"), "pp": ("pipeline",), "ep": ("expert",),
-         "cp": ("context", "sequence")}  # fmt: skip
-"""Degree -> MaxText's axes of it, each in a slice (ici) and over slices (dcn)."""
-_SHARDING, _COPYING = ("fsdp", "fsdp_transpose"), ("data",)
-
-
-def _meshes(told: dict[str, str], stated: Stated) -> None:
-    """Degrees of MaxText's meshes, and the sequences of a rank: those of a device times the devices of the rank."""
-
-    def ranks(axes: tuple[str, ...]) -> int:
-        names = [f"{mesh}_{axis}_parallelism" for axis in axes for mesh in ("ici", "dcn")]
-        return math.prod(stated.number(name) or 1 for name in names)
-
-    degrees = {name: size for name, axes in _AXES.items() if (size := ranks(axes)) > 1}
-    told.update({name: f"{size}" for name, size in degrees.items()})
-    shards, copies = ranks(_SHARDING), ranks(_COPYING)
-    whole = not any(value == "-1" for key, value in stated.keys.items() if key.endswith("_parallelism"))
-    if shards > 1:
-        told["zero"] = "3"
-    if shards > 1 and whole:
-        told.setdefault("gpus", f"{shards * copies * math.prod(degrees.values())}")
-        told |= {"zero_group": f"{shards}"} if copies > 1 else {}
-    if isinstance(policy := stated.of("remat_policy"), str) and policy not in ("full", "custom"):
-        told |= {"recompute": "selective", "remat_policy": policy}
-    if each := stated.number("per_device_batch_size"):
-        rank = math.prod(size for name, size in degrees.items() if name != "ep")
-        told["micro_batch"] = f"{each * rank}"
 
 
 def each_rank(told: dict[str, str], stated: Stated, steps: int) -> int:
@@ -154,6 +132,10 @@ def _shards(told: dict[str, str], stated: Stated) -> None:
         told.setdefault(name, text)
     if told.get("offload") == "parameters" and _supports(stated.framework).offload_optimizer == "with parameters":
         told["offload"] = "optimizer,parameters"
+    machines = stated.number("num_machines")
+    each = stated.number(*PER_NODE) or (int(told.get("gpus", 0)) // machines if machines else 0)
+    if words & {*HYBRID} and 0 < (of_node := each // degrees_of(told)) < ranks_of(told):
+        told["zero_group"] = f"{of_node}"
     replicas = stated.number(*_COPIES, "num_distributed_optimizer_instances")
     if replicas > 1 and stated.number(*_SHARDS) == 1:
         told["zero"] = "0"
@@ -175,10 +157,10 @@ def _supports(framework: str) -> Supports:
 
 def _beside(stated: Stated) -> Iterator[tuple[str, str]]:
     """What the file that DeepSpeed reads says, where a configuration names one: by its content, else by its name."""
-    named = stated.of("deepspeed", "deepspeed_config_file")
+    named = stated.of(*DEEPSPEEDS)
     if not isinstance(named, str) or not (named.endswith(".json") or _FILES_STAGE.match(named)):
         return
-    path = next((one for one in (stated.folder / named, Path(named)) if one.is_file()), None)
+    path = file_beside(stated.folder, named)
     if path is not None:
         from distsim.interop.other_options import told_of
         from distsim.interop.other_texts import stated_in

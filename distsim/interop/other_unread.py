@@ -9,10 +9,12 @@ from distsim.interop.other_megatron import ADAMS, names_optimizer
 from distsim.interop.other_options import (
     ACCUMULATED,
     ADAPTERS,
+    COMPARED,
     COMPOSED,
     DEGREES,
     FUSED,
     NUMBERS,
+    aim_of,
     kernel_word,
     meant_by,
     text_of,
@@ -24,7 +26,7 @@ from distsim.other_names import Here
 
 _NOTHING = ("", "none", "null", "~", "auto", "no", "false", "default", "native")
 """Words that leave a setting as it is."""
-_WHOLE = ("full", "freeze")
+_WHOLE = ("full",)
 """Ways to tune that adapters are not."""
 _METHODS = ("block", "uniform")
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -38,12 +40,20 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "fp8_recipe": ("delayed", "tensorwise", "mxfp8"),
     "moe_token_dispatcher_type": ("alltoall", "allgather", "flex"),
     "moe_flex_dispatcher_backend": ("deepep", "hybridep"),
+    "peft_type": ("lora",),
     "grad_sync_dtype": ("bf16", "fp32", "bfloat16", "float32", "torch.bfloat16", "torch.float32"),
 }
 """Key that is read together with others -> the words of it that are known."""
 _BELONGS = {"fp8_recipe": ("fp8", "fp8_format"), "moe_token_dispatcher_type": ("num_experts", "num_moe_experts"),
             "data_parallel_sharding_strategy": ("use_megatron_fsdp", "use_custom_fsdp")}  # fmt: skip
 """Key whose default logs print -> what it belongs to, one of which is on where it says anything."""
+
+
+_ELSE = ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon", "use_llama_pro", "use_unsloth",
+         "unfrozen_parameters")  # fmt: skip
+"""Switches of LLaMA-Factory and axolotl that change what trains, or the software that does (recalled)."""
+_PLAIN = ("", "pt", "sft", "orpo", "cpo", "simpo", *COMPARED)
+"""Aims that are described; some compare answers without a reference."""
 
 
 def not_understood(stated: Stated, told: dict[str, str]) -> Iterator[str]:
@@ -59,8 +69,14 @@ def not_understood(stated: Stated, told: dict[str, str]) -> Iterator[str]:
 
 def _known(key: str, value: Any, word: str, stated: Stated, told: dict[str, str]) -> bool:
     last = last_of(key)
+    if last in _ELSE:
+        return False
+    if last in ("stage", "rl", "rlhf_type") and word == aim_of(stated):
+        return word in _PLAIN
     if last in _CHOICES:
         return word in _CHOICES[last] or not any(map(stated.of, _BELONGS.get(last, (last,))))
+    if last == "quantization" and stated.framework == "maxtext":
+        return "precision" in told
     if last == "fsdp":
         return any(word in names for names in STRATEGIES.values() for word in words_of(value))
     if last == "num_layers_per_virtual_pipeline_stage":
@@ -84,6 +100,8 @@ def _as_it_is(key: str, found: Here, value: Any) -> bool:
         return word in (*ADAPTERS, *_WHOLE)
     if name == "offload_fraction":
         return value in (0, 1)
+    if name == "lora_dropout":
+        return word in ("0", "0.0")
     if name in DEGREES or name in NUMBERS:
         return type(value) is int or word == "-1" or (name == "global_batch" and found.why not in ("", ACCUMULATED))
     return False

@@ -143,7 +143,9 @@ def _misses(made: Plan, term: Style) -> list[str]:
     head = ["nearest", "cluster", "from", clock.name, "dollars", *([OWED] if bound else []), "misses by"]
     lines = columns(head, rows, left=(0, 1, 2, len(head) - 1))
     late = made.request.wish.days is not None and all(one.days > made.request.wish.days for one in made.options)
-    more = "; without --gpus, sizes for the deadline are tried" if made.request.sizes and late else ""
+    most = max(made.sizes)
+    other = f"; --gpus {2 * most}..{8 * most} tries more, and without --gpus sizes for the deadline are tried"
+    more = other if made.request.sizes and late else ""
     tried = f" Tried: {least_to_most(made.sizes)} accelerators{more}."
     return [term.ink("No option meets the limits.", VERMILLION) + tried, *folded(lines, lines[0].index(head[-1]))]
 

@@ -32,14 +32,14 @@ class Spec(BaseModel):
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str = "") -> Self:
         """The spec stated by ``data``; ``where`` (a file) opens the message when something is wrong."""
+        if where and not data.keys() - {"name"}:
+            raise DistsimError("is empty; a preset needs fields", "distsim show prints those of a similar one",
+                               where=where)  # fmt: skip
         try:
             return cls.model_validate(dict(data))
         except ValidationError as error:
             from distsim.specs.mistakes import explain
 
-            if not data.keys() - {"name"} and all(one["type"] == "missing" for one in error.errors()):
-                raise DistsimError("is empty; a preset needs fields", "distsim show prints those of a similar one",
-                                   where=where) from None  # fmt: skip
             raise explain(error, cls, where) from None
         except DistsimError as error:  # of a spec that explains its mistakes itself
             raise DistsimError(error.problem, *error.hints, where=where or error.where) from None

@@ -16,7 +16,7 @@ from distsim.specs.model import Model
 from distsim.specs.modules import CHOICES, implied, modules_named
 from distsim.specs.offloads import offload_named
 from distsim.specs.quantity import MaybeFraction, MaybeTiles, Once, Watts
-from distsim.specs.tuning import WHOLE, targets_named
+from distsim.specs.tuning import targets_named, whole_named
 from distsim.specs.written import CHECKSUM, STATED, checksum
 
 SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "tp_comm_overlap", "dp_comm_overlap", "dropout",
@@ -192,12 +192,7 @@ class Job(Spec):
     @classmethod
     def _whole(cls, value: str | None) -> str | None:
         """``embedding,head`` in the canonical order."""
-        if value is None:
-            return None
-        words = value.replace(",", " ").lower().split()
-        if not words or set(words) - set(WHOLE):
-            raise ValueError(f"{value!r} is not a choice; choices, joined by commas: {', '.join(WHOLE)}")
-        return ",".join(word for word in WHOLE if word in words)
+        return None if value is None else whole_named(value)
 
     @model_validator(mode="before")
     @classmethod

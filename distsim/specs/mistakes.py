@@ -96,6 +96,10 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
         return f"{UNKNOWN}{name!r}", meant(str(location[-1]), fields) or f"{FIELDS}{', '.join(fields)}"
     if error["type"] == "missing":
         return f"field {name!r} is missing", _wanted(spec, location)
+    kind = KINDS.get(error["type"])
+    if name and kind and isinstance(error["input"], Mapping):
+        many = kind == "a list" and _names_in(spec, location)
+        return f"{name} is a table, not {kind}", f"write [[{name}]]" if many else EXAMPLES.get(kind, "")
     if name and (plain := _bound(error)):
         hint = _wanted(spec, location) if plain[0] == "is not a table" else plain[1]
         return f"{name} {_shown(error['input'])} {plain[0]}", hint

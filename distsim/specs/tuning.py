@@ -34,9 +34,9 @@ GROUPS = {"attention": _ATTENTION, "qkv": ("q", "k", "v"), "mlp": _MLP, "mixers"
           **dict.fromkeys(("query_key_value", "c_attn", "wqkv", "w_pack"), ("q", "k", "v")),
           "query": ("q",), "key": ("k",), "value": ("v",), "dense": ("o",), "c_proj": ("o", "down"),
           **dict.fromkeys(("dense_h_to_4h", "gate_up_proj", "gate_up", "fc1", "fc_in", "c_fc"), ("gate", "up")),
-          **dict.fromkeys(("dense_4h_to_h", "fc2", "fc_out"), ("down",))}  # fmt: skip
-"""Words for several products: this field's, and those of other modules (Megatron's, LFM2's, Granite's; of Falcon,
-GPT-NeoX, BLOOM, ChatGLM, Phi, OPT, GPT-J, GPT-2, Baichuan, InternLM and BERT)."""
+          **dict.fromkeys(("dense_4h_to_h", "fc2", "fc_out"), ("down",)), "output_proj": ("o",)}  # fmt: skip
+"""Words for several products: this field's, and those of other modules (Megatron's, LFM2's, Granite's, torchtune's; of
+Falcon, GPT-NeoX, BLOOM, ChatGLM, Phi, OPT, GPT-J, GPT-2, Baichuan, InternLM and BERT)."""
 ELSEWHERE = {"qkv_proj": _ATTENTION[:3], "out_proj": _ATTENTION[3:]}
 """Projections of mixers whose names are attention's in models without such mixers (Phi-3; OPT, MPT, GPT-J)."""
 _CHOICES = (
@@ -44,6 +44,9 @@ _CHOICES = (
 )
 WHOLE = ("embedding", "head", "norms")
 """Parts that can train whole beside adapters."""
+_MODULES = {**dict.fromkeys(("embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddings"), WHOLE[0]),
+            **dict.fromkeys(("lm_head", "embed_out", "output_layer"), WHOLE[1]), "norm": WHOLE[2]}  # fmt: skip
+"""Modules by the names that transformers' classes give them -> the part that they are."""
 
 
 class ExpertAdapters(NamedTuple):
@@ -125,6 +128,14 @@ def targets_named(text: str) -> str:
     if not found:
         raise ValueError(f"no module is named; choices: {_CHOICES}")
     return ",".join(letter for letter in LETTERS if letter in found and LATENT.get(letter) not in found)
+
+
+def whole_named(text: str) -> str:
+    """``embedding,head`` in the house's order, also by the names of modules; raises ValueError for others."""
+    words = {_MODULES.get(word, word) for word in text.replace(",", " ").lower().split()}
+    if not words or words - set(WHOLE):
+        raise ValueError(f"{text!r} is not a choice; choices, joined by commas: {', '.join(WHOLE)}")
+    return ",".join(part for part in WHOLE if part in words)
 
 
 def targets_shown(text: str) -> str:

@@ -112,6 +112,11 @@ def own_rate(text: str, known: Sequence[Term]) -> float | None:
         rate = float(text.strip().removeprefix("$"))
     except ValueError:
         return None
+    if text.strip().startswith("."):
+        raise DistsimError(
+            f"--price {text} may be what a shell left of a price with a $ before it",
+            f"write 0{text}, or the whole price without the sign",
+        )
     if not 0 < rate <= MOST_PER_GPU_HOUR:
         raise DistsimError(
             f"--price {text} is not a rate per GPU-hour", f"valid: more than 0, at most {MOST_PER_GPU_HOUR} USD",

@@ -57,7 +57,7 @@ def profiled(profile: str | None) -> dict[str, Factor]:
 
     if profile is None:
         return factors()
-    if not profile.endswith(".toml") and not catalog.knows("links", profile):
+    if not profile.endswith(".toml") and not catalog.knows("links", profile) and not os.path.isfile(profile):
         raise DistsimError(f"there is no network profile {profile!r}", catalog.PROFILE_HINT)
     return {**factors(), **factors(profile)}
 

@@ -16,6 +16,8 @@ from distsim.engine.runs.hooks import TORCHS, adapters_wrapped, hooks_of
 from distsim.engine.runs.precision import assumed_precision
 from distsim.engine.runs.software import preset_of, told_software
 from distsim.engine.runs.years import dated_traffic, recipe_year, run_year
+from distsim.errors import DID_YOU_MEAN, slipped
+from distsim.interop.meant_presets import SHORTEST_MISTYPED
 from distsim.interop.runs import (
     MissingCell,
     Run,
@@ -147,7 +149,11 @@ def _stand_in(run: Run, name: str, only: str | None) -> tuple[str, str]:
         near = None
     apart = TORCH_SPLIT if by_torch(run) else UNKNOWN_SPLIT
     taken = near or only or (apart if split else UNKNOWN_TUNING if run.text("lora_rank") else UNKNOWN)
-    return taken, f"framework {name!r} has no profile: timed like {taken}"
+    known = [*catalog.names("frameworks"), *catalog.aliases("frameworks")]
+    asked = "".join(
+        f" ({DID_YOU_MEAN} {one}?)" for one in known if len(name) > SHORTEST_MISTYPED and slipped(name, one)
+    )
+    return taken, f"framework {name!r} has no profile: timed like {taken}{asked}"
 
 
 def _family(name: str) -> str:

@@ -24,7 +24,7 @@ from distsim.interop.runs.cell_kinds import (
 from distsim.interop.runs.columns import in_units, read_as
 from distsim.interop.runs.number_marks import marks_of, plain_numbers
 from distsim.interop.runs.numbers import number_in
-from distsim.plain_files import refuse_special
+from distsim.plain_files import refuse_large, refuse_special
 from distsim.specs.limits import FASTEST_GBPS, LARGEST_BATCH, LARGEST_DEGREE, LARGEST_DEPTH, LARGEST_SIZE
 
 WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precision", "recompute", "attention",
@@ -165,6 +165,7 @@ def read_runs(path: Path) -> list[Run]:
 
 def _text(path: Path) -> str:
     refuse_special(path)
+    refuse_large(path)
     with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
         raw = file.read()
     # spreadsheets put a mark before the first column's name, and write "Unicode text" in UTF-16
