@@ -223,7 +223,8 @@ def test_experts_of_a_pipeline_are_spread_over_replicas(
     """The passes are a step's with as many replicas, and shorter than those of one rank with all experts."""
     job: dict[str, Any] = {"model": "mixtral-8x7b", "gpu": "h100-sxm", "tp": 2, "seq": 4096, **further}
     drawn = distsim.pipeline(**job, stages=4, micro=8)
-    replicas = further.get("ep", 1) // further.get("cp", 1) or 1
+    expert_ranks = further.get("ep", 1) * further.get("etp", 1)
+    replicas = expert_ranks // (2 * further.get("cp", 1)) or 1
     gpus = 8 * further.get("cp", 1) * replicas
     step = distsim.step(**job, gpus=gpus, pp=4, global_batch=8 * replicas)
     assert timeline_of(step).run.makespan == pytest.approx(drawn.makespan, rel=0.01)
@@ -259,7 +260,7 @@ def test_a_step_simulates_the_passes_that_the_pipeline_draws(
 @pytest.mark.parametrize(
     ("degrees", "ranks"),
     [({"ep": 4, "etp": 2}, 8), ({"ep": 4, "etp": 4, "tp": 2}, 16), ({"ep": 4, "etp": 1, "tp": 4}, 4),
-     ({"ep": 4, "tp": 2}, 8), ({"ep": 8, "cp": 4}, 8)],
+     ({"ep": 4, "tp": 2}, 4), ({"ep": 4, "tp": 2, "framework": "megatron-lm"}, 8), ({"ep": 8, "cp": 4}, 8)],
 )  # fmt: skip
 def test_experts_have_as_many_replicas_as_their_own_degrees_need(degrees: dict[str, int], ranks: int) -> None:
     assert model_setup("mixtral-8x7b", 2, 4, None, seq=4096, **degrees).layout.gpus == 2 * ranks

@@ -10,7 +10,8 @@ from distsim import keywords
 from distsim.engine.exchanges.all_flows import network_of, price_of
 from distsim.engine.exchanges.pipeline import hop_flows, messages
 from distsim.engine.exchanges.reach import refuse_unjoined
-from distsim.engine.jobs.models import named
+from distsim.engine.jobs.layout import usual_etp
+from distsim.engine.jobs.models import load_model, named
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.stages import build_stages, folded
@@ -43,8 +44,8 @@ def model_setup(
     """
     stated = {name: value for name, value in options.items() if value is not None}
     tp, cp, ep, sequences = (keywords.whole(name, stated.get(name, 1)) for name in ("tp", "cp", "ep", "micro_batch"))
-    expert_ranks = ep * keywords.whole("etp", stated.get("etp", tp))
-    replicas = expert_ranks // math.gcd(expert_ranks, tp * cp)
+    etp = keywords.whole("etp", stated.get("etp") or _usual_etp(model, stated, ep, tp))
+    replicas = ep * etp // math.gcd(ep * etp, tp * cp)
     gpus = tp * stages * cp * replicas
     degrees = {"pp": stages, "vpp": chunks or 1, "gpus": gpus}
     if schedule is not None and stages > 1 and find(schedule).placement != "bidirectional":
@@ -58,6 +59,12 @@ def model_setup(
     setup = resolve(job, {"framework": framework.model_copy(update={"supports": any_schedule})})
     refuse_unsupported(setup.framework, setup.model, setup.layout, setup.offload, setup.job)
     return setup
+
+
+def _usual_etp(model: str | Model, stated: Mapping[str, Any], ep: int, tp: int) -> int:
+    """Tensor parallel ranks of an expert where nobody says."""
+    framework = framework_of(Job.read({**stated, "model": model}))
+    return usual_etp({"ep": ep, "tp": tp}, load_model(model).spec, framework)
 
 
 def job_written(setup: Setup, schedule: str | None) -> dict[str, Any]:
