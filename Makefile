@@ -58,7 +58,7 @@ calibrate: $(STAMP)
 	$(BIN)/python benchmarks/peaks.py presets/timing/peaks.toml presets/runs/published.csv presets/runs/unseen.csv
 	$(BIN)/python benchmarks/replays.py --docs
 	$(BIN)/python benchmarks/published_bars.py --docs
-	$(BIN)/python benchmarks/whole_runs.py --docs
+	$(BIN)/python benchmarks/whole_runs.py --fit --docs
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py
