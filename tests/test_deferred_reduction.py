@@ -74,6 +74,13 @@ def test_layers_that_stay_gathered_are_gathered_and_reduced_once() -> None:
         assert sent(each, purpose) == pytest.approx(4 * sent(once, purpose))
 
 
+@pytest.mark.parametrize("framework", ["llm-foundry", "torchtitan", "fsdp"])
+def test_of_one_micro_batch_nothing_is_put_off(framework: str) -> None:
+    options = {**OPTIONS, "framework": framework, "zero": 2}
+    deferred, each = (distsim.step(**options, no_sync=one) for one in (True, False))
+    assert (deferred.seconds, deferred.memory.peak) == (each.seconds, each.memory.peak)
+
+
 def test_layers_that_are_released_are_gathered_for_each_micro_batch_all_the_same() -> None:
     each, once = comm(zero=3), comm(zero=3, no_sync=True)
     assert sent(each, "parameters") == sent(once, "parameters")

@@ -29,6 +29,7 @@ from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs.sample_lengths import lengths_of
 from distsim.interop.runs.tuning import tuning_options
+from distsim.layers.network import has_backward
 from distsim.specs.job import Job
 
 with open(Path(__file__).parent / "oracles" / "torch_lora.csv", newline="") as file:
@@ -165,6 +166,32 @@ def test_backward_has_no_weight_gradient() -> None:
     )
 
 
+def test_layers_before_all_that_trains_run_forward_alone() -> None:
+    """Three delta layers of Qwen3-Next come before its first attention: of its 48 layers, 36 such, 33 keep something
+    and run backward. Full recomputation makes the first one's input need a gradient; a stage that trains nothing is
+    sent one."""
+    job = {**PLAIN, "model": "qwen3-next-80b-a3b", "gpu": "h200-sxm", "lora_rank": 8, "lora_targets": "q,v"}
+    setup = resolve(Job(**job))
+    counted = [(has_backward(block), count) for block, count in build_stages(setup)[0].layers]
+    assert sum(count for backward, count in counted if not backward) == 3
+    again = resolve(Job(**job, recompute="full"))
+    assert all(has_backward(block) for block, _ in build_stages(again)[0].layers)
+    last = {**PLAIN, "framework": "megatron-bridge", "lora_rank": 8, "lora_targets": "head"}
+    assert distsim.memory(**last).worst.saved.layers == 0
+    assert distsim.memory(**last, pp=2, global_batch=8).stages[0].saved.layers > 0
+    work = distsim.step(**last).work.stages[0].compute.phases
+    assert work["backward"].attention == 0 < work["forward"].attention
+
+
+def test_gradients_of_adapters_that_all_ranks_hold_are_summed() -> None:
+    """Tensor parallel ranks have parts of the sequence, and all of them the product that makes latents and its adapter:
+    27 layers of rank 16, from 2,048 to 512 + 64, in bf16."""
+    report = distsim.comm(model="deepseek-v2-lite", gpu="h100-sxm", gpus=8, seq=2048, framework="megatron-bridge", tp=2,
+                          lora_rank=16)  # fmt: skip
+    sent = [row.bytes_per_call for row in report.collectives if row.purpose == "replicated gradients"]
+    assert sent == [27 * 16 * (2048 + 512 + 64) * 2]
+
+
 def test_whole_parts_train_beside_adapters() -> None:
     """Embedding and output layer with their states, and under peft the frozen originals besides."""
     lora, more = (distsim.memory(**PLAIN, lora_rank=16, lora_whole=whole).worst for whole in (None, "embedding,head"))
@@ -181,6 +208,7 @@ TUNED = [
     ("mixtral-8x7b", "h100-sxm", 8, "megatron-core", {"quantize": "int8", "lora_whole": "norms"}),
     ("gpt2-xl", "a100-sxm4-40gb", 8, "torch-ddp", {"lora_dropout": 0.1}),
     ("deepseek-v2-lite", "h100-sxm", 8, "fsdp", {"quantize": "nf4"}),
+    ("qwen3-next-80b-a3b", "h200-sxm", 8, "huggingface", {"lora_targets": "q,v"}),
 ]
 
 

@@ -9,6 +9,7 @@ import pytest
 from distsim.engine.evidence import Replay, replay
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.launches import launches
 from distsim.engine.kernels.norm_passes import composed_norm, norm_cost
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.interop.runs import Run
@@ -99,3 +100,27 @@ def test_they_take_their_steps_whatever_the_profile_has_for_others() -> None:
     norm = next(one for one in build_stages(setup)[0].layers[0][0].operations if one.kind == "norm")
     forward, backward = (way / (norm.shape[0] * norm.shape[1]) for way in moved_bytes(setup, norm))
     assert forward >= 10 * 2 and backward >= 34 * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "software", "saved"),
+    [
+        ("llama-3-8b", {"framework": "huggingface"}, 8 / 84),
+        ("llama-3-8b", {"framework": "torchtune", "compile": True}, 1 / 2.5),
+        ("gpt-neox-20b", {"framework": "huggingface"}, 2 / 7),
+        ("llama-3-8b", {"framework": "megatron-bridge"}, 0),
+    ],
+)
+def test_frozen_norms_make_no_gradient_of_their_weights(model: str, software: dict[str, Any], saved: float) -> None:
+    """Its product and sum of composed norms, the second kernel of others; Transformer Engine runs that regardless."""
+    job: dict[str, Any] = {"model": model, "gpus": 1, "precision": "pure-bf16", "seq": 2048, "lora_rank": 16} | software
+    moved = []
+    for whole in (None, "norms"):
+        setup = resolve(Job(**job, lora_whole=whole))
+        block, _ = build_stages(setup)[0].usual_layer
+        norm = next(one for one in block.operations if one.kind == "norm")
+        moved.append((*moved_bytes(setup, norm), launches(setup, norm).kernels[1]))
+    (forward, backward, kernels), (forward_whole, backward_whole, kernels_whole) = moved
+    assert forward == forward_whole
+    assert backward == pytest.approx(backward_whole * (1 - saved))
+    assert (kernels < kernels_whole) == (saved > 0)

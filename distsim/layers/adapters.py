@@ -181,9 +181,9 @@ def _adapter(ctx: Context, tuning: Tuning, operation: Operation, label: str, wid
     ParallelLinearAdapter), but for experts'. Each expert has its own, or all of a rank share one.
     """
     each_tokens, _, inner, copies = operation.shape
-    tokens, row, group = each_tokens * copies, operation.name in ROW_PARALLEL, operation.parameters[0].group
-    over: Literal["tp", "etp"] = "etp" if group == "expert" else "tp"
-    shards = getattr(ctx.layout, over) if operation.parameters[0].tensor_parallel else 1
+    tokens, row, adapted = each_tokens * copies, operation.name in ROW_PARALLEL, operation.parameters[0]
+    over: Literal["tp", "etp"] = "etp" if adapted.group == "expert" else "tp"
+    shards = getattr(ctx.layout, over) if adapted.tensor_parallel else 1
     alike = 1 if tuning.experts.how == "shared" else copies
     rank, across = tuning.rank, 1 - 1 / shards
     narrow, wide = (rank, width / shards) if row else (rank / shards, width)
@@ -199,9 +199,9 @@ def _adapter(ctx: Context, tuning: Tuning, operation: Operation, label: str, wid
     )  # fmt: skip
     outputs = _outputs(ctx, tuning, tokens * width * each * (across > 0), shards, over) if row else ()
     read = _inputs(ctx, tuning, operation, label)
-    down = _product(tuning, f"{name}_a{label}", Size(tokens, inner, narrow, alike), read, group, exchanges)
-    up = _product(tuning, f"{name}_b{label}", Size(tokens, rank, wide, alike), [hidden], group, outputs)
-    parts = 1 + (shards - 1) * ctx.layout.sequence_parallel if row and group == "dense" else 1
+    down = _product(tuning, f"{name}_a{label}", Size(tokens, inner, narrow, alike), read, adapted, exchanges)
+    up = _product(tuning, f"{name}_b{label}", Size(tokens, rank, wide, alike), [hidden], adapted, outputs)
+    parts = 1 + (shards - 1) * ctx.layout.sequence_parallel if row and adapted.group == "dense" else 1
     rows = [down, up, _added(ctx, tuning, f"{name}_add{label}", Size(tokens, inner, width / parts))]
     if tuning.dora:
         from distsim.layers.dora import magnitudes
@@ -250,14 +250,15 @@ def _product(
     name: str,
     size: Size,
     inputs: list[Tensor],
-    group: Literal["dense", "expert"],
+    adapted: Parameter,
     collectives: tuple[Collective, ...],
 ) -> Operation:
-    """One of an adapter's two matrix products."""
+    """One of an adapter's two matrix products, whose weight ranks share or all hold as they do the ``adapted`` one."""
     each = tuning.product_bytes
     weight = Parameter(
-        f"{name}.weight", size.elements, "matrix", size.inner, size.outer, size.copies, group, held="adapter"
-    )
+        f"{name}.weight", size.elements, "matrix", size.inner, size.outer, size.copies, adapted.group,
+        tensor_parallel=adapted.tensor_parallel, held="adapter",
+    )  # fmt: skip
     casts = each < tuning.adapter.parameter_bytes  # autocast keeps what it casts
     saved = [*inputs, weight_cast(name, size, each)] if casts else inputs
     return product_row(name, size, each, saved, (weight,), collectives)

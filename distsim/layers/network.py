@@ -198,13 +198,6 @@ def _single_mixer(ctx: Context) -> Block:
     return Block(layer_kind(model, ctx.layer), _as_trained(ctx, [first, *single(kind)(ctx, source)]), boundary)
 
 
-def first_block(ctx: Context, block: Block) -> Block:
-    """The first layer where only adapters train and nothing before it does: backward ends at its first adapter."""
-    from distsim.layers.silent import first_tuned
-
-    return block._replace(operations=first_tuned(ctx, block.operations))
-
-
 def has_backward(block: Block) -> bool:
     """Whether anything of a block has a backward pass: frozen layers before all that trains have none."""
     return any(operation.backward for operation in block.operations)

@@ -2,11 +2,41 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, where
-from distsim.layers.ledger import Context, Operation, Tensor
+from collections.abc import Sequence
+
+from distsim.arrays import Number, some, where
+from distsim.layers.ledger import Block, Context, Operation, Tensor
 from distsim.layers.names import DORA_BASE, LORA_MASK
 
 _READ_BY_LAYERS = (".rope_tables", "layer_inputs")
+
+
+def started(ctx: Context, before: Sequence[Block], layers: list[Block]) -> list[Block]:
+    """The layers of a first stage. Where nothing ``before`` them trains, backward ends at the first adapter, and layers
+    before its own are silent. Where whole layers are computed again they are not: the input of the first is made to
+    need a gradient for that (layouts agree in it, engine/layouts/space.py). Nor are those of a stage that trains
+    nothing, as the next one sends it gradients all the same."""
+    if any(map(trains, before)):
+        return layers
+    own = [index for index, block in enumerate(layers) if trains(block)]
+    first = own[0] if own else len(layers) if ctx.layout.pp == 1 else 0
+    if some(ctx.layout.recompute_layers != 0) or ctx.model.encoder_layers:
+        first = 0
+    still = {id(block): _silent_block(block) for block in layers[:first]}
+    found = [still[id(block)] for block in layers[:first]] + layers[first:]
+    if first in own[:1]:
+        found[first] = layers[first]._replace(operations=first_tuned(ctx, layers[first].operations))
+    return found
+
+
+def trains(block: Block) -> bool:
+    """Whether any parameter of a block does."""
+    return any(parameter.trains for one in block.operations for parameter in one.parameters)
+
+
+def _silent_block(block: Block) -> Block:
+    boundary = block.boundary and block.boundary._replace(elements=0)
+    return block._replace(operations=tuple(map(silent, block.operations)), boundary=boundary)
 
 
 def first_tuned(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:

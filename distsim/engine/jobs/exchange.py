@@ -117,7 +117,8 @@ def gathers_once(setup: Setup, exchange: Exchange) -> Number:
     unless forward drops them, and where software that puts off the reduction of gradients keeps them."""
     layout, rules = setup.layout, setup.framework.traffic
     kept = (layout.zero == 2) | ((layout.zero >= 3) & (rules.gathered_in_pipeline == "step"))
-    return kept & reduces_last(setup) | ((layout.zero == 2) & exchange.no_sync & rules.no_sync_keeps_gathered)
+    put_off = exchange.no_sync & rules.no_sync_keeps_gathered & (layout.micro_batches > 1)
+    return kept & reduces_last(setup) | ((layout.zero == 2) & put_off)
 
 
 def gathers(setup: Setup, exchange: Exchange) -> tuple[Number, Number]:

@@ -22,12 +22,11 @@ from distsim.engine.timelines.schedule_shape import (
     weight_versions,
 )
 from distsim.last import for_equal, for_last
-from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
+from distsim.layers.ledger import Block, Context, Operation, Parameter
 from distsim.layers.mtp import weightless
 from distsim.layers.names import TOWER_KIND
 from distsim.layers.network import (
     embedding_block,
-    first_block,
     has_backward,
     head_block,
     kinds_of_layers,
@@ -286,10 +285,11 @@ def _ends(ctx: Context, rows: Context, first: bool, last: bool) -> tuple[Block |
 
 
 def _with_first(ctx: Context, before: Sequence[Block], layers: list[Block]) -> list[Block]:
-    """The layers of a stage; the first of all apart where nothing of what is ``before`` it trains."""
-    if not before or ctx.tuning is None or any(p.trains for block in before for p in parameters_of(block.operations)):
-        return layers
-    return [first_block(ctx, block) for block in layers[:1]] + layers[1:]
+    if before and ctx.tuning is not None:
+        from distsim.layers.silent import started
+
+        layers = started(ctx, before, layers)
+    return layers
 
 
 def _counted(layers: list[Block]) -> tuple[tuple[tuple[Block, int], ...], tuple[int, ...]]:

@@ -10,6 +10,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels import expert_modules
 from distsim.engine.kernels.chunk_rule import chunk_rule_kernels
 from distsim.engine.kernels.expert_passes import bias_kernels
+from distsim.engine.kernels.norm_passes import weight_kernels
 from distsim.engine.kernels.passes import clamped, composed, fuses_neighbours, halves, matrices
 from distsim.engine.kernels.plain_costs import SOFTCAP_KERNELS
 from distsim.engine.kernels.plain_launches import beside_attention, beside_products, einsum_issue
@@ -204,6 +205,7 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         before, after = chunk_rule_kernels(setup)
     if operation.kind == "matmul" and not operation.weight_gradient:
         after = FROZEN_KERNELS
+    after = after - weight_kernels(setup, operation)
     calls = _calls(operation)
     return before + calls[0] * CALL_KERNELS, after + calls[1] * CALL_KERNELS
 

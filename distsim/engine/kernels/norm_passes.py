@@ -5,6 +5,7 @@ from __future__ import annotations
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.plain_costs import COMPOSED_PACE, Cost, Pace, slowed
+from distsim.layers.ledger import Operation
 from distsim.specs.accelerator import Accelerator
 from distsim.units import FP32_BYTES
 
@@ -38,6 +39,12 @@ WRITTEN_NORM = Cost(kernels=(8, 20))
 # RMSNorm has one statistic less: 2.5 and 6.1 passes over rows 4,096 wide in bf16 and in fp32 at the mean share of the
 # bandwidth (tests/oracles/gpu_kernels.csv, "rms_norm torch").
 NORM_PASSES = {"layernorm": (3.0, 7.0), "rmsnorm": (2.5, 6.0)}
+# Of these, backward's for the gradients of weights, which torch and compilers leave out where none is asked for.
+COMPOSED_WEIGHT_BYTES = {"rmsnorm": {2: 8.0, 4: 16.0}, "layernorm": {2: 16.0, 4: 16.0}}
+WRITTEN_WEIGHT_PASSES = 5.0
+WEIGHT_PASSES = 2.0
+WEIGHT_KERNELS = {"": 1, "rmsnorm": 2, "layernorm": 2, "written": 4}
+"""Launches of the same, by ``composed_norm``."""
 
 
 def plain_norms(setup: Setup) -> bool:
@@ -55,6 +62,19 @@ def composed_norm(setup: Setup) -> str:
     return {"eager": "layernorm", "written": "written"}.get(setup.kernels.layernorm, "")
 
 
+def skips_weights(setup: Setup, operation: Operation) -> bool:
+    """Whether a norm's backward makes no gradient of its weights, as they are frozen. Kernels of Transformer Engine and
+    Apex make it all the same."""
+    if operation.kind != "norm" or not operation.parameters or any(one.trains for one in operation.parameters):
+        return False
+    return plain_norms(setup) or setup.compiled or setup.kernels.compiler != "none"
+
+
+def weight_kernels(setup: Setup, operation: Operation) -> int:
+    """Kernels of weights' gradients that are among a norm's and that it does not launch."""
+    return WEIGHT_KERNELS[composed_norm(setup) if plain_norms(setup) else ""] * skips_weights(setup, operation)
+
+
 def norm_cost(setup: Setup) -> Cost:
     """Launches of a norm beside those of one kernel."""
     costs = {"rmsnorm": EAGER_NORM, "layernorm": EAGER_LAYER_NORM, "written": WRITTEN_NORM}
@@ -62,17 +82,20 @@ def norm_cost(setup: Setup) -> Cost:
 
 
 def plain_norm_bytes(
-    norm: str, composed: str, elements: Number, read: Number, chip: Accelerator
+    norm: str, composed: str, elements: Number, read: Number, chip: Accelerator, frozen: bool = False
 ) -> tuple[Number, Number]:
     """Bytes, forward and backward, that memory would have moved meanwhile, of a norm of plain torch that reads
     ``elements`` of ``read`` bytes in all: by its kernel for ``norm``, or ``composed`` (see ``composed_norm``)."""
     if not composed or composed == "written":
         passes, pace = (WRITTEN_PASSES, COMPOSED_PACE) if composed else (NORM_PASSES[norm], LAYER_NORM_PACE)
-        slower = slowed(pace, chip)
-        return read * passes[0] * slower, read * passes[1] * slower
+        slower, left_out = slowed(pace, chip), (WRITTEN_WEIGHT_PASSES if composed else WEIGHT_PASSES) * frozen
+        return read * passes[0] * slower, read * (passes[1] - left_out) * slower
     fp32 = where(read > 2 * elements, 1, 0)
-    forward, backward = (
-        elements * (narrow + fp32 * (wide - narrow)) * slowed(COMPOSED_PACE, chip)
-        for narrow, wide in zip(COMPOSED_BYTES[composed][2], COMPOSED_BYTES[composed][FP32_BYTES], strict=True)
+    (before, after), (wide_before, wide_after) = COMPOSED_BYTES[composed][2], COMPOSED_BYTES[composed][FP32_BYTES]
+    left_out, wide_left_out = (COMPOSED_WEIGHT_BYTES[composed][each] * frozen for each in (2, FP32_BYTES))
+    after, wide_after = after - left_out, wide_after - wide_left_out
+    slower = slowed(COMPOSED_PACE, chip)
+    return (
+        elements * (before + fp32 * (wide_before - before)) * slower,
+        elements * (after + fp32 * (wide_after - after)) * slower,
     )
-    return forward, backward

@@ -14,7 +14,7 @@ from distsim.engine.kernels.expert_modules import picked_gradient_bytes
 from distsim.engine.kernels.expert_passes import EXCHANGES, bias_passes, by_indices, exchange_passes
 from distsim.engine.kernels.loss_passes import loss_bytes
 from distsim.engine.kernels.mask_passes import mask_bytes
-from distsim.engine.kernels.norm_passes import composed_norm, norm_cost, plain_norm_bytes, plain_norms
+from distsim.engine.kernels.norm_passes import composed_norm, norm_cost, plain_norm_bytes, plain_norms, skips_weights
 from distsim.engine.kernels.plain_costs import (
     ADDING_ADAPTER,
     BACKWARD_BYTES,
@@ -58,9 +58,9 @@ from distsim.layers.names import (
 )
 from distsim.units import FP8_BYTES, FP32_BYTES, HALF_BYTES
 
-NORM_BACKWARD = 2.5
+NORM_BACKWARD, FROZEN_NORM_BACKWARD = 2.5, 1.5
 """What a norm's backward moves over its forward: one kernel reads the output's gradient and the input and writes the
-input's gradient, another reads both again for the weight's gradient, so five tensors to forward's two."""
+input's gradient, another reads both again for the weight's gradient, so five tensors to forward's two, or three."""
 ONCE_MORE = ("adapter",)
 """Kinds whose backward moves what forward moves."""
 
@@ -92,10 +92,12 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         return own.forward + bias.forward, own.backward + bias.backward + picked
     if operation.kind == "norm" and plain_norms(setup):
         rows, width = operation.shape[:2]
-        read = operation.bytes_read
-        return plain_norm_bytes(setup.model.norm, composed_norm(setup), rows * width, read, setup.accelerator)
+        read, frozen = operation.bytes_read, skips_weights(setup, operation)
+        return plain_norm_bytes(setup.model.norm, composed_norm(setup), rows * width, read, setup.accelerator, frozen)
     slower = slowed(cost.pace, setup.accelerator, wide)
-    again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
+    again = 1.0 if operation.kind in ONCE_MORE else BACKWARD_BYTES
+    if operation.kind == "norm":
+        again = FROZEN_NORM_BACKWARD if skips_weights(setup, operation) else NORM_BACKWARD
     first, second = size * cost.forward * slower, size * again * cost.backward * slower
     return first + copied + bias.forward, second + copied + packed + bias.backward
 

@@ -181,7 +181,7 @@ def _parts(
     gone = ruled_out(base.job, base.kernels, True, base.offload)
     tower = base.model.shown_tower
     reached = base.tower_kernels is not None and base.tower_kernels.recompute_reaches_inputs
-    apart = tower is not None and tower.trains != "trained" and reached
+    apart = base.tuning is not None or (tower is not None and tower.trains != "trained" and reached)
     if not (gone or apart):
         yield from _cut(setup, ways, every, pairs, global_batch, bounds)
         return
