@@ -5,8 +5,8 @@ Nothing of memory is fitted to these runs, so none has to be left out; nor does 
 
 from __future__ import annotations
 
+import argparse
 import datetime
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,12 +45,16 @@ def peaks_toml(replays: Sequence[Replay], origin: str) -> str:
     ])  # fmt: skip
 
 
-def main(target: str, *tables: str) -> None:
+def main(target: Path, tables: Sequence[Path]) -> None:
     """Replay tables of runs and write the preset."""
-    replays = [replay for table in tables for replay in strange_replays(read_runs(Path(table)))]
-    text = as_shipped(PEAKS, peaks_toml(replays, " and ".join(Path(table).name for table in tables)))
-    Path(target).write_text(text, encoding="utf-8")
+    replays = [replay for table in tables for replay in strange_replays(read_runs(table))]
+    text = as_shipped(PEAKS, peaks_toml(replays, " and ".join(table.name for table in tables)))
+    target.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target", type=Path, help="the preset to write")
+    parser.add_argument("tables", type=Path, nargs="+", help="CSV tables of measured runs")
+    asked = parser.parse_args()
+    main(asked.target, asked.tables)

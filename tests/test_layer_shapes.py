@@ -303,7 +303,7 @@ def test_models_sized_by_layer_hold_in_every_command() -> None:
     same_somewhere(job, 8, seed=3, most=3)
     for model in (name, "openelm-3b"):
         longer_costs_more(model, gpu="b200-sxm", gpus=16, framework="megatron-core", recompute="full")
-    with pytest.raises(DistsimError, match="neither a divisor nor a multiple of 3 and 4 and 5 and 6 key-value heads"):
+    with pytest.raises(DistsimError, match="neither a divisor nor a multiple of 3, 4, 5 and 6 key-value heads"):
         distsim.memory(model="openelm-3b", gpu="h100-sxm", gpus=2, tp=2, seq=1024)
 
 

@@ -25,8 +25,6 @@ TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 PATHS = ("model", "gpu", "cluster", "profile", "framework", "precision", "optimizer", "quantize", "loss")
 """Options that may be paths."""
-
-
 HOLDS = "such a file holds MODEL and job options, named as distsim step has them, e.g. gpu, gpus, tp, zero"
 
 
@@ -56,13 +54,7 @@ def read_options(path: Path, known: Mapping[str, Any], model: str | None = None)
         if (read := _other_job(path, known)) is not None:
             return read
         _refuse_other(path, model)
-        if path.suffix.lower() == ".json":
-            from distsim.interop.json_file import read_json
-
-            read_json(path)  # raises, and says where
-        kinds = f"{HOLDS}; scripts of Megatron and YAML of NeMo or nanotron are read where they state the model's sizes"
-        hint = unquoted(path, error) if path.suffix.lower() == ".toml" else kinds
-        raise DistsimError(f"not valid TOML: {error}", hint, where=str(path)) from None
+        raise _no_toml(path, error) from None
     named: dict[str, Any] = {}
     for spelling, value in data.items():
         name = spelling.replace("-", "_")
@@ -88,6 +80,17 @@ def read_options(path: Path, known: Mapping[str, Any], model: str | None = None)
             raise DistsimError(f"unknown option {name!r}", hint, where=str(path))
     folder = "" if handed_over(path) else os.path.dirname(path)
     return {name: _anchored(value, folder) if folder and name in PATHS else value for name, value in named.items()}
+
+
+def _no_toml(path: Path, error: tomllib.TOMLDecodeError) -> DistsimError:
+    """What is wrong with a text that is no TOML and no other tool's; raises where it is malformed JSON."""
+    if path.suffix.lower() == ".json":
+        from distsim.interop.json_file import read_json
+
+        read_json(path)
+    kinds = f"{HOLDS}; scripts of Megatron and YAML of NeMo or nanotron are read where they state the model's sizes"
+    hint = unquoted(path, error) if path.suffix.lower() == ".toml" else kinds
+    return DistsimError(f"not valid TOML: {error}", hint, where=str(path))
 
 
 def _other_job(path: Path, known: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -55,19 +55,26 @@ def layer_kind(model: Model, layer: int) -> str:
     if model.encoder_layers:
         stack = DECODER if model.is_decoder_layer(layer) else "encoder"
         return f"{stack}+moe" if feed == "moe" else stack
+    return feed + _difference(model, layer)
+
+
+def _difference(model: Model, layer: int) -> str:
+    """How the kind of a layer ends that stands in one stack with others."""
     if model.is_recurrent(layer):
-        return f"{feed}+{model.recurrent_mixer}{_table(model, layer)}"
+        return f"+{model.recurrent_mixer}{_table(model, layer)}"
     if (latent := model.latent_attention) and not model.is_windowed(layer):
         chosen = "+chosen" if latent.index_heads and not latent.chooses(layer) else ""
-        return feed + chosen + ("" if latent.rotates(layer) else "+unrotated")
+        return chosen + ("" if latent.rotates(layer) else "+unrotated")
     if model.compressed_attention:
         ratio = model.compressed_attention.ratio(layer)
-        return f"{feed}+{ratio}-to-1" if ratio else f"{feed}+window"
+        return f"+{ratio}-to-1" if ratio else "+window"
     if model.block_indexer and model.block_indexer.chooses(layer):
-        return f"{feed}+blocks"
-    kind = f"{feed}+window" if model.is_windowed(layer) else feed
-    kind = f"{kind}+borrowed" if model.borrows_keys(layer) else kind
-    return f"{kind}+cutoff" if model.has_cutoff(layer) else kind
+        return "+blocks"
+    return (
+        "+window" * model.is_windowed(layer)
+        + "+borrowed" * model.borrows_keys(layer)
+        + "+cutoff" * model.has_cutoff(layer)
+    )
 
 
 def _table(model: Model, layer: int) -> str:

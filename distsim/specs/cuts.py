@@ -94,8 +94,9 @@ def traded_heads(model: Model, tp: Number) -> Number:
 
 
 def counted_heads(model: Model, which: int) -> str:
-    """Heads or key-value heads in words, where layers with a window have their own."""
-    return " and ".join(str(count) for count in dict.fromkeys(one[which] for one in model.head_counts))
+    """Heads or key-value heads in words, where some layers have their own: ``3, 4 and 5``."""
+    *others, last = dict.fromkeys(f"{counts[which]}" for counts in model.head_counts)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def fits_kv_heads(model: Model, tp: Number) -> Any:
