@@ -76,6 +76,22 @@ def test_formats_by_other_words(framework: str, cell: str, recipe: str) -> None:
     assert _recipe(cell, framework=framework) == recipe
 
 
+@pytest.mark.parametrize(
+    ("framework", "cell", "notes", "recipe"),
+    [
+        ("megatron-core", "fp8", "bf16 gradients", "fp8-bf16-grads"), ("megatron-core", "fp8", "fp32 gradients", "fp8"),
+        ("megatron-core", "fp8", "", "fp8"), ("megatron-core", "mxfp8", "bf16 main grads", "mxfp8-bf16-grads"),
+        ("megatron-core", "nvfp4", "gradients reduced in bf16", "nvfp4-bf16-grads"),
+        ("megatron-bridge", "nvfp4", "bf16 gradients", "nvfp4-bf16-grads"),
+        ("megatron-bridge", "fp8", "bf16 gradients", "fp8-parameters"),
+    ],
+)  # fmt: skip
+def test_gradients_beside_narrow_products(framework: str, cell: str, notes: str, recipe: str) -> None:
+    """Only fp32 ones had been read beside 8 and 4 bits, so that those of Megatron-LM were in fp32 whatever notes
+    said."""
+    assert _recipe(cell, framework=framework, notes=notes) == recipe
+
+
 @pytest.mark.parametrize(("framework", "recipe"), [("maxtext", "jax-bf16"), ("huggingface", "amp-fp16")])
 def test_a_blank_cell_on_a_chip_without_bf16(framework: str, recipe: str) -> None:
     """MaxText's configurations say bfloat16 whatever the chip is: two runs on a T4 were told five and seven times too

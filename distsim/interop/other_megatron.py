@@ -51,12 +51,12 @@ def megatron(told: dict[str, str], stated: Stated) -> None:
     if dispatcher == "flex":
         backend = f"{stated.of('moe_flex_dispatcher_backend') or 'deepep'}".lower()
         told.setdefault("expert_dispatcher", "hybridep" if backend == "hybridep" else "deepep")
-    sixteen_beside_narrow(told, stated)
     narrow, half = told.get("precision"), stated.of("grad_reduce_in_bf16") is True
     if stated.of("fp8_param_gather") is True and narrow in ("fp8", "mxfp8") and (half or narrow == "fp8"):
         told["precision"] = f"{narrow}-parameters{'' if half else '-fp32-grads'}"
     if told.get("precision") == "fp8-parameters" and stated.framework == BRIDGE and sums_in_fp32(stated):
         told["precision"] = "fp8-parameters-fp32-grads"
+    sixteen_beside_narrow(told, stated)
     if not stated.arguments:
         nemo_bf16(told, stated)
         if stated.of("overlap_grad_reduce", "overlap_grad_sync") is False:

@@ -108,10 +108,13 @@ def unstated_o2(told: dict[str, str], stated: Stated) -> str:
 
 def sixteen_beside_narrow(told: dict[str, str], stated: Stated) -> None:
     """Gradients beside products in 8 bits where what is not quantised is in fp16: Megatron sums those in 16 bits unless
-    asked for more (megatron/training/arguments.py, validate_args: only bf16 turns sums in fp32 on)."""
+    asked for more (megatron/training/arguments.py, validate_args: only bf16 turns sums in fp32 on). Beside products in
+    8 or 4 bits and bf16 weights it does where it is asked for less (--grad-reduce-in-bf16)."""
     half = stated.of("fp16") is True and stated.framework.startswith("megatron")
     if half and told.get("precision") == "fp8" and not sums_in_fp32(stated):
         told["precision"] = "fp8-fp16-grads"
+    elif stated.of("grad_reduce_in_bf16") is True and told.get("precision") in ("fp8", "mxfp8", "nvfp4"):
+        told["precision"] += "-bf16-grads"
 
 
 def _said(stated: Stated) -> Iterator[str]:

@@ -50,8 +50,8 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     real = _under_its_name(framework, recipe)
     if told := _by_weights(run, framework, real) or _by_reduction(run, real):
         return told
-    wide = f"{real}-fp32-grads"
-    return wide if buffered == "fp32" and catalog.knows("precisions", wide) else real
+    told = f"{real}-{buffered}-grads"
+    return told if buffered and catalog.knows("precisions", told) else real
 
 
 def _unsaid(run: Run, framework: Framework, default: str) -> str:
