@@ -132,7 +132,9 @@ def test_an_overlap_that_a_yaml_turns_off_is_off(tmp_path: Path, capsys: pytest.
      ("--fp16 --fp8-format hybrid", "precision", "fp8-fp16-grads", ""),
      ("--fp16 --fp8-format hybrid --accumulate-allreduce-grads-in-fp32", "precision", "fp8", ""),
      ("--bf16 --fp8-format hybrid", "precision", "fp8", ""),
-     ("--bf16 --fp8-format hybrid --grad-reduce-in-bf16", "precision", "fp8-bf16-grads", "")],
+     ("--bf16 --fp8-format hybrid --grad-reduce-in-bf16", "precision", "fp8-bf16-grads", ""),
+     ("--bf16 --fp8-format hybrid --fp8-param-gather", "precision", "fp8-parameters-fp32-grads", ""),
+     ("--bf16 --fp8-format hybrid --fp8-param-gather --grad-reduce-in-bf16", "precision", "fp8-parameters", "")],
 )  # fmt: skip
 def test_arguments_of_megatron(
     words: str, option: str, value: object, unread: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -84,6 +84,8 @@ def test_formats_by_other_words(framework: str, cell: str, recipe: str) -> None:
         ("megatron-core", "nvfp4", "gradients reduced in bf16", "nvfp4-bf16-grads"),
         ("megatron-bridge", "nvfp4", "bf16 gradients", "nvfp4-bf16-grads"),
         ("megatron-bridge", "fp8", "bf16 gradients", "fp8-parameters"),
+        ("megatron-bridge", "fp8-mx", "fp32 gradients", "mxfp8-parameters-fp32-grads"),
+        ("megatron-bridge", "fp8-mx", "bf16 gradients", "mxfp8-parameters"),
     ],
 )  # fmt: skip
 def test_gradients_beside_narrow_products(framework: str, cell: str, notes: str, recipe: str) -> None:

@@ -52,7 +52,7 @@ def megatron(told: dict[str, str], stated: Stated) -> None:
         backend = f"{stated.of('moe_flex_dispatcher_backend') or 'deepep'}".lower()
         told.setdefault("expert_dispatcher", "hybridep" if backend == "hybridep" else "deepep")
     narrow, half = told.get("precision"), stated.of("grad_reduce_in_bf16") is True
-    if stated.of("fp8_param_gather") is True and narrow in ("fp8", "mxfp8") and (half or narrow == "fp8"):
+    if stated.of("fp8_param_gather") is True and narrow in ("fp8", "mxfp8"):
         told["precision"] = f"{narrow}-parameters{'' if half else '-fp32-grads'}"
     if told.get("precision") == "fp8-parameters" and stated.framework == BRIDGE and sums_in_fp32(stated):
         told["precision"] = "fp8-parameters-fp32-grads"
