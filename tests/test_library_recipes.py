@@ -53,6 +53,9 @@ def test_runs_that_name_a_librarys_recipe_lack_its_fusions(words: str, kernels: 
     [
         ("NVIDIA Qwen3 recipes as starting point", "bf16", "bf16-fp32-grads"),
         ("Megatron-Bridge 0.1.0 recipes", "fp8", "fp8-parameters-fp32-grads"),
+        ("bf16_mixed(), llama3_8b_pretrain_config of Megatron-Bridge", "bf16", "bf16-fp32-grads"),
+        ("llama3_8b_pretrain_config of Megatron-Bridge", "nvfp4", "nvfp4"),
+        ("scripts/performance, llama3_8b_pretrain_config of Megatron-Bridge", "nvfp4", "nvfp4-bf16-grads"),
         ("Megatron-Bridge recipes; grad_reduce_in_fp32 off (bf16 gradients)", "bf16", "bf16"),
         ("NVIDIA's performance recipes, scripts/performance", "bf16", "bf16"),
         ("", "fp8", "fp8-parameters"),

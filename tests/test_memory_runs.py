@@ -14,6 +14,7 @@ from distsim import catalog
 from distsim.engine.evidence import replay
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import buffer_bytes
+from distsim.engine.footprint.communicators import communicator_buffers
 from distsim.engine.footprint.overhead import overhead_bytes
 from distsim.engine.footprint.states import states
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -264,11 +265,47 @@ def test_qwens_table_is_in_decimal_gigabytes() -> None:
 
 @pytest.mark.parametrize("degree", ["tp", "pp", "ep", "cp"])
 def test_every_kind_of_group_has_a_communicator(degree: str) -> None:
-    one, more = (resolve(Job(model="mixtral-8x7b", gpu="h100-sxm", gpus=16, **{degree: ranks})) for ranks in (1, 2))
+    jobs = (Job(model="mixtral-8x7b", gpu="a100-sxm4-80gb", gpus=16, zero=1, **{degree: ranks}) for ranks in (1, 2))
+    one, more = map(resolve, jobs)
     each = more.framework.overhead.communicator_bytes
     found = [overhead_bytes(setup, stage_at(setup, 0), Figures()) for setup in (more, one)]
     assert found[0] - found[1] == pytest.approx(each)
     assert each > 0
+
+
+def _for_the_switch(**options: Any) -> float:
+    figures = Figures()
+    communicator_buffers(resolve(Job(**{"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, **options})), figures)
+    return sum(one.value for one in figures if one.formula == "multicast_bytes")
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks"),
+    [
+        ({}, 8),  # vllm-project/vllm issue 9699: 2,415,919,104 B where NCCL has eight ranks
+        ({"gpus": 4}, 4),
+        ({"gpus": 2}, 0),  # from three on
+        ({"gpus": 64}, 8),
+        ({"gpus": 4, "cp": 4}, 4),  # of gradients; context parallel ranks send
+        ({"framework": "megatron-core"}, 16),  # the group of all ranks is another one
+        ({"framework": "megatron-core", "tp": 2, "pp": 2}, 8),
+        ({"framework": "megatron-bridge"}, 0),  # NCCL_NVLS_ENABLE=0
+        ({"gpu": "a100-sxm4-80gb"}, 0),
+        ({"gpu": "h100-pcie"}, 0),
+    ],
+)
+def test_switches_that_make_sums_take_buffers_of_each_rank(options: dict[str, Any], ranks: int) -> None:
+    assert _for_the_switch(**{"framework": "fsdp", **options}) == pytest.approx(ranks * 301_989_888, rel=1e-4)
+
+
+def test_megatron_has_groups_of_all_ranks_beside_its_others() -> None:
+    """verl-project/verl pull request 6408: NCCL holds some 7 GB of each of eight H100 under tp 2, pp 2 and dp 2."""
+    sums = []
+    for zero, gpus in ((1, 8), (0, 8), (1, 1)):
+        job = Job(model="llama-3-8b", gpu="a100-sxm4-80gb", gpus=gpus, framework="megatron-core", zero=zero)
+        setup = resolve(job)
+        sums.append(communicator_buffers(setup, Figures()) / setup.framework.overhead.communicator_bytes)
+    assert sums == pytest.approx([3, 2, 0])
 
 
 def test_copies_of_gradients_for_the_step_are_of_the_own_shard() -> None:

@@ -58,8 +58,8 @@ def test_another_batch_is_told_below_the_table(command: str, width: str) -> None
 
 
 def test_more_stages_keep_the_batch_that_fills_them() -> None:
-    """32 stages on 256 GPUs had been proposed with the one micro-batch of their eight ranks: 64.01 GiB, not 70.03."""
+    """32 stages on 256 GPUs had been proposed with the one micro-batch of their eight ranks: 5 to 6 GiB less."""
     told = proposed(JOBS[0])
     piped_ones = [one for one in told["mends"] if "--pp 32" in one["flags"]]
     assert piped_ones and all("--global-batch 64" in one["flags"] for one in piped_ones)
-    assert [round(one["peak"] / 2**30, 2) for one in piped_ones] == [70.03]
+    assert [round(one["peak"] / 2**30, 2) for one in piped_ones] == [75.09]

@@ -217,7 +217,7 @@ def test_all_weights_may_give_way_to_adapters_beside_quantised_experts() -> None
 @pytest.mark.parametrize(("model", "documented"), [("gpt-oss-20b", 14), ("gpt-oss-120b", 65)])
 def test_unsloth_quantises_the_experts_of_gpt_oss(model: str, documented: int) -> None:
     """Its documentation on gpt-oss names the memory that QLoRA takes (recalled)."""
-    job = Job(model=model, gpu="h100-sxm", framework="unsloth", seq=2048, lora_rank=16, quantize="nf4")
+    job = Job(model=model, gpu="h100-sxm", gpus=1, framework="unsloth", seq=2048, lora_rank=16, quantize="nf4")
     report = distsim.memory(job)
     assert report.to_dict()["job"]["quantize"] == "nf4+experts"
     assert report.peak == distsim.memory(job.model_copy(update={"quantize": "nf4+experts"})).peak

@@ -151,7 +151,8 @@ def test_a_host_that_is_not_described_has_the_usual_slots() -> None:
 
 TRAITS: dict[str, Any] = {
     "collectives": "rccl", "tuning_row": 0, "cuda_graphs": False, "common": False, "context_unit_bytes": "5 MB",
-    "context_bytes": "1 GB", "small_workspaces": True, "transposes": True, "full_clock_joules": 2e-12,
+    "context_bytes": "1 GB", "multicast_rank_bytes": "0.2 GB", "small_workspaces": True, "transposes": True,
+    "full_clock_joules": 2e-12,
     "fp32_joules": 3e-12, "usual_share": 0.5, "batched_share": 0.4, "tf32_weight_share": 0.3, "scan_share": 0.2,
     "wide_passes": 0.7,
     "lanes": 0.5, "bf16_adds": False, "unaligned_by_clock": False, "attention_age": 1, "older_per_clock": 900.0,

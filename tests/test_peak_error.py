@@ -16,7 +16,7 @@ from distsim.interop.runs import Run
 from distsim.units import GIB
 
 TIGHT: dict[str, Any] = {"model": "llama-3-70b", "gpu": "h100-sxm", "gpus": 64, "tp": 4, "pp": 4, "vpp": 10, "zero": 1,
-                         "global_batch": 128, "seq": 8064, "sequence_parallel": True}  # fmt: skip
+                         "global_batch": 128, "seq": 7168, "sequence_parallel": True}  # fmt: skip
 
 
 def _replay(ratio: float, source: str = "a", **cells: str) -> Replay:
@@ -66,7 +66,7 @@ def test_step_and_search_tell_what_fits_by_little(capsys: pytest.CaptureFixture[
     assert "barely fits" in capsys.readouterr().out
     run(["memory", "llama-3-70b", *words])
     assert "would fit" in capsys.readouterr().out
-    run(["search", "llama-3-70b", "--gpu", "h100-sxm", "--gpus", "64", "--global-batch", "128", "--seq", "7936"])
+    run(["search", "llama-3-70b", "--gpu", "h100-sxm", "--gpus", "64", "--global-batch", "128", "--seq", "7808"])
     assert "Rank 1 barely fits" in capsys.readouterr().out
 
 

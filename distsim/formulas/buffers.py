@@ -90,6 +90,12 @@ def communicator_bytes(bytes_per_group: Number, groups: Number) -> Number:
     return bytes_per_group * groups
 
 
+@formula(unit="B", source="vllm-project/vllm issue 9699: NVLS comm nHeads 8 nvlsPerRankSize 301989888 of NCCL's log")
+def multicast_bytes(rank_bytes: Number, ranks: Number) -> Number:
+    """Buffers of NVLink SHARP, on each GPU a piece for every rank of a communicator's domain."""
+    return rank_bytes * ranks
+
+
 @formula(unit="B", source="libraries keep workspaces per handle and stream, and more for grouped products of experts")
 def workspace_bytes(own_bytes: Number, expert_bytes: Number, has_experts: Number) -> Number:
     """What libraries keep for their kernels."""

@@ -47,6 +47,8 @@ class Architecture(Sourced):
     """Of a context, for each multiprocessor or compute unit."""
     context_bytes: HeldBytes = 0.0
     """Of a context, beyond its units."""
+    multicast_rank_bytes: HeldBytes = 0.0
+    """Of a communicator whose sums the switch between GPUs makes (NVLink SHARP), for each of its ranks on a domain."""
     small_workspaces: bool = False
     """Whether cuBLAS and Transformer Engine take 4 to 8 MiB for their kernels instead of 32."""
     transposes: bool = False

@@ -91,6 +91,10 @@ class Overhead(Spec):
     """Code and handles of libraries in the driver's context, beside what its chip takes (footprint/overhead.py)."""
     communicator_bytes: Amount = 0.0
     """NCCL buffers per process group of more than one rank."""
+    whole_groups: bool = False
+    """Beside the groups of each kind of parallelism one of all ranks exchanges, and one for the norm of gradients."""
+    multicast: bool = True
+    """Whether the switch between GPUs may make sums (NCCL_NVLS_ENABLE), which takes buffers."""
     fragmentation_fraction: Fraction = 0.0
     """Reserved by the caching allocator beyond what is allocated, as a share of activations and buffers."""
     compiled_fragmentation_fraction: MaybeFraction = None

@@ -250,6 +250,8 @@ class Kernels(ActivationKernels, ExpertKernels, RingKernels, RecomputeKernels, O
     in turn: each token to the next experts after the last one's, which share a rank or two."""
     expert_overlap: bool = False
     """Exchanges of experts run beside another micro-batch's computation."""
+    overlap_passes: Natural = 0
+    """Passes of a model chunk that are then in flight beyond those of the schedule, until weight gradients are made."""
     residuals: Literal["fused", "stacked"] = "fused"
     """Layers that compute nothing again keep what fused kernels read, or what JAX stacks (layers/stacked.py)."""
     order: tuple[Literal["norms-after", "shared-first", "rotated-first"], ...] = ()

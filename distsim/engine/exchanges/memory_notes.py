@@ -22,7 +22,7 @@ def with_notes(setup: Setup) -> Setup:
     waiting = exchange is not None and bool(some(gradients_wait(setup, exchange) | stays_whole(setup)))
     notes = (*setup.notes, *beyond_default(setup), *lacking(setup, timed=False), *filled_experts(setup),
              *memory_notes(setup.job, setup.layout, exchange, waiting, _by_mode(setup),
-                           setup.framework.traffic.tp_tiles == "fitted"),
+                           setup.framework.traffic.tp_tiles == "fitted", setup.kernels.overlap_passes > 0),
              *_apart(setup), *_versions(setup), *filter(None, [sub_group_note(setup)]))  # fmt: skip
     return replace(setup, notes=notes)
 

@@ -34,6 +34,18 @@ class Moments(NamedTuple):
 
 
 def weighed(setup: Setup, *alike: Stage) -> Stage:
+    """One stage for all that hold the same layers, as ``_weighed`` has it, with the passes of a chunk that frameworks
+    run beside it where they delay weight gradients to hide what experts exchange."""
+    stage, kernels, layout = _weighed(setup, *alike), setup.kernels, setup.layout
+    if setup.model.experts is None or not kernels.expert_overlap or not kernels.overlap_passes:
+        return stage
+    beside = where((layout.ep > 1) & (layout.micro_batches > stage.in_flight), kernels.overlap_passes / layout.vpp, 0)
+    flights = (tuple(one._replace(before=one.before + beside) for one in part) for part in stage.flights)
+    late = tuple(one._replace(before=one.before + beside) for one in stage.at_loss)
+    return replace(stage, in_flight=stage.in_flight + beside, flights=Flights(*flights), at_loss=late)
+
+
+def _weighed(setup: Setup, *alike: Stage) -> Stage:
     """One stage for all that hold the same layers, with what any of them has in flight at most.
 
     Micro-batches count by their bytes: where chunks are unequal, each as often as the schedule holds it, and of two

@@ -11,7 +11,8 @@ _LIBRARY = re.compile(
     r"\b(?:library|public|stock|unmodified) recipes?\b|\bMegatron-Bridge(?: v?\d[\w.]*)?(?:'s)?,?(?: own)? recipes?\b|"
     r"(?<!scripts/performance/)\brecipes?[ /:]+(?:\w+/)*\w+_(?:pretrain|sft|peft|finetune)_(?:\w+_)?config\b|"
     r"\bNVIDIA(?:'s)? (?:[\w.-]+ )?recipes?\b|\brecipes? as (?:a )?starting point\b|"
-    r"\bmegatron\.bridge\.recipes\.|\brun_recipe\.py\b",
+    r"\bmegatron\.bridge\.recipes\.|\brun_recipe\.py\b|"
+    r"\b\w+_(?:pretrain|sft|peft|finetune)_(?:\w+_)?config of Megatron-Bridge\b",
     re.IGNORECASE,
 )
 """How runs name what a library gives its users to start from (NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/recipes),
