@@ -18,6 +18,7 @@ from distsim.engine.exchanges.profile_use import unused_by_job
 from distsim.engine.exchanges.reach import refuse_beyond, straddling
 from distsim.engine.jobs.framework_notes import checkpoints_alone, narrow_by_default
 from distsim.engine.jobs.lacking import lacking
+from distsim.engine.jobs.modules import module_notes
 from distsim.engine.jobs.placement import placement_note
 from distsim.engine.jobs.reference import pair_note
 from distsim.engine.jobs.resolve import Setup
@@ -178,11 +179,11 @@ def tried(request: Request, batches: Sequence[int]) -> Iterator[Group]:
 
 
 def placed(best: Sequence[Choice]) -> list[str]:
-    """Notes on the best layout: how the framework places layers that do not divide, which groups cross nodes, and what
-    an MFU over 100% counts."""
+    """Notes on the best layout: how the framework places layers that do not divide, which groups cross nodes, which
+    recipe of 8 bits the modules take that are computed again, and what an MFU over 100% counts."""
     setups = [choice.report.setup for choice in best[:1]]
     notes = [placement_note(None, one.chunk_layers, one.model, one.layout, one.framework) for one in setups]
-    notes += [note for one in setups for note in straddling(one)]
+    notes += [note for one in setups for note in (*straddling(one), *module_notes(one.job, one.precision))]
     beyond = (note for choice in best if (note := choice.report.beyond_peak()))
     return [*(f"layout 1: {note}" for note in notes if note), *itertools.islice(beyond, 1)]
 
