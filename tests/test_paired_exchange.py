@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy
 import pytest
 
@@ -62,4 +64,4 @@ def test_nothing_hides_beside_an_exchange_that_is_hidden_itself() -> None:
         "lora_targets": "q,v", "quantize": "nf4", "expert_overlap": True,
     }  # fmt: skip
     seconds = [distsim.step(**job, gpu_power=watts).seconds for watts in (700, 600, 500, 400, 300, 250)]
-    assert all(later >= before * (1 - 1e-9) for before, later in zip(seconds, seconds[1:], strict=False)), seconds
+    assert all(later >= before * (1 - 1e-9) for before, later in itertools.pairwise(seconds)), seconds

@@ -59,11 +59,12 @@ def model_words(setup: Setup, times: Mapping[str, Any], stages: int, schedule: s
     passes = (times["forward"], times["backward"])
     forward, backward = (duration(max(one)) for one in passes)
     alike = all(max(one) - min(one) <= 1e-6 * max(one) for one in passes)
+    waits = _launches(setup, times, schedule)
     which = ("each " if alike else "slowest ") + ("stage" if len(passes[0]) == stages else "chunk")
     return [
         f"{setup.model.name} on {setup.gpu_words}{degrees}, "
         f"{layout.micro_batch} x {layout.seq:,} tokens per micro-batch, {software}",
-        f"{which}: forward {forward}, backward {backward}{_launches(setup, times, schedule)}; {_transfer(setup, times['hop'])}",
+        f"{which}: forward {forward}, backward {backward}{waits}; {_transfer(setup, times['hop'])}",
     ]
 
 

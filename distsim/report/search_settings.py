@@ -13,9 +13,10 @@ def lines(found: Quicker | None) -> list[str]:
         return []
     settings = found.settings
     which = f"rank {found.rank}" if found.rank else f"a layout of {gib(settings.peak)}"
+    against = "" if found.rank == 1 else " than rank 1"
     told = (
         f"Settings not searched: with {settings.flags} {which} takes {duration(settings.seconds)}, {found.gain:.0%} "
-        f"less time per token than rank 1 ({settings.likely:.0%} of measured runs so full would fit); a search with "
+        f"less time per token{against} ({settings.likely:.0%} of measured runs so full would fit); a search with "
         "them may find more"
     )
     return folded([told], indent=4)
