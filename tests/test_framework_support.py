@@ -261,3 +261,17 @@ def test_ddp_replicates_whole_models() -> None:
     for degree in ("tp", "pp", "cp"):
         with pytest.raises(DistsimError, match="torch-ddp"):
             distsim.memory(model="llama-7b", gpus=8, framework="torch-ddp", **{degree: 2})
+
+
+def test_transformers_context_parallelism_is_fsdp2s() -> None:
+    """accelerate raises without FSDP2; DeepSpeed's Ulysses goes with any stage, and other trainers have their own."""
+    job = {"model": "qwen3-8b", "gpu": "h100-sxm", "gpus": 4, "cp": 4, "seq": 8192, "global_batch": 8}
+    for framework in ("huggingface", "trl"):
+        for zero in (0, 1):
+            with pytest.raises(DistsimError, match="context parallelism by all_gather only under FSDP2"):
+                distsim.step(**job, framework=framework, zero=zero)
+            assert distsim.step(**job, framework=framework, zero=zero, cp_mode="all_to_all").seconds
+        assert distsim.step(**job, framework=framework, zero=3).seconds
+    assert distsim.step(**job, framework="axolotl", zero=1).seconds
+    found = distsim.search("qwen3-8b", gpu="h100-sxm", gpus=4, seq=8192, global_batch=8, framework="trl", cp=2)
+    assert found.best and all(one.report.setup.layout.zero >= 2 for one in found.best)

@@ -78,7 +78,7 @@ def test_a_step_in_tiles_takes_longer_by_about_the_mlps_forward() -> None:
 
 
 def test_auto_is_as_many_tiles_as_the_sequence_of_a_rank_is_wide() -> None:
-    setups = [resolve(four(seq=65536, gpus=8, cp=cp, mlp_tiles="auto")) for cp in (1, 8)]
+    setups = [resolve(four(seq=65536, gpus=8, cp=cp, zero=3, mlp_tiles="auto")) for cp in (1, 8)]
     assert [setup.context().mlp_tiles for setup in setups] == [16, 2]
 
 

@@ -120,7 +120,7 @@ def test_rent_against_buy() -> None:
     system = system_for("h100-sxm")
     assert system is not None
     cheap, dear = (ownership(system, rent, 880, house) for rent in (1.0, 6.88))
-    assert dear.break_even_months < 24 < cheap.break_even_months
+    assert dear.break_even_months < 24 and cheap.break_even_months == float("inf")
     year = dear.years[int(dear.break_even_months // 12)]  # the year in which it breaks even, before any resale
     before = dear.years[int(dear.break_even_months // 12) - 1]
     assert before.buying_so_far > before.renting_so_far
@@ -128,7 +128,26 @@ def test_rent_against_buy() -> None:
     first, *_, last = dear.years
     kept = house.residual_fraction * dear.price
     assert first.buying - last.buying == pytest.approx(dear.price + kept), "bought in the one, sold in the other"
-    assert money.break_even_months(40_000, 0.2, 0.2, 0.5, 0.8) == float("inf")
+    assert money.break_even_months(40_000, 0.2, 0.2, 0.5, 0.8, 0.1, 5) == float("inf")
+
+
+def test_a_resale_pays_what_the_rent_saved_has_not() -> None:
+    """Of $49,000, an hour of $2.13 against one of $2.20 to rent: 63 months of a life of 60, but $4,900 come back."""
+    house, system = catalog.load("facilities", "default"), system_for("h100-sxm")
+    assert system is not None
+    rents = [each / 100 for each in range(150, 400)]
+    life = house.lifetime_years * 12
+    found = [ownership(system, rent, 880, house) for rent in rents]
+    for own in found:
+        end = own.years[-1]
+        pays = end.buying_so_far <= end.renting_so_far
+        assert (own.break_even_months <= life) == pays == (own.owned_per_hour <= own.rent_per_hour)
+    assert any(own.break_even_months == life for own in found)
+    months = [own.break_even_months for own in found]
+    assert months == sorted(months, reverse=True)
+    assert money.break_even_months(1_000, numpy.array([1.0, 1.05, 0.01]), 0, 0, 0.022, 0.1, 5).tolist() == [
+        60, pytest.approx(1_000 / (1.05 * 0.022 * 730)), float("inf")
+    ]  # fmt: skip
 
 
 def test_a_reservation_is_paid_in_whole_terms() -> None:
@@ -141,15 +160,15 @@ def test_a_reservation_is_paid_in_whole_terms() -> None:
 
 
 def test_idle_hours_of_a_reservation_are_rented_too() -> None:
-    """$1.50 for each hour of a year is $13,140, whatever share of them is used; so it is worth more to buy instead."""
+    """$3.00 for each hour of a year is $26,280, whatever share of them is used; so it is worth more to buy instead."""
     house, system = catalog.load("facilities", "default"), system_for("h100-sxm")
     assert system is not None and house.utilisation < 1
-    hourly, reserved = (ownership(system, 1.5, 880, house, reserved=bound) for bound in (False, True))
-    assert reserved.years[0].renting == pytest.approx(13_140)
-    assert hourly.years[0].renting == pytest.approx(13_140 * house.utilisation)
+    hourly, reserved = (ownership(system, 3.0, 880, house, reserved=bound) for bound in (False, True))
+    assert reserved.years[0].renting == pytest.approx(26_280)
+    assert hourly.years[0].renting == pytest.approx(26_280 * house.utilisation)
     assert reserved.break_even_months < hourly.break_even_months
     used = reserved.rent_per_used_hour * house.utilisation * money.YEAR_HOURS
-    assert (used, reserved.rent_per_hour) == (pytest.approx(13_140), 1.5)
+    assert (used, reserved.rent_per_hour) == (pytest.approx(26_280), 3.0)
     longer = ownership(system, reserved.rent_per_used_hour, 880, house)
     assert reserved.break_even_months == pytest.approx(longer.break_even_months)
 

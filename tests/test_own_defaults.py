@@ -26,7 +26,7 @@ def test_recomputation(framework: str, selective: bool, layers: int) -> None:
 @pytest.mark.parametrize("framework", ["torchtitan", "huggingface", "nemo-automodel", "maxtext", "torchtune"])
 def test_context_parallel_ranks_gather_keys(framework: str) -> None:
     """accelerate's cp_comm_strategy, Automodel's cp_rotate_method, MaxText's context_parallel_strategy."""
-    report = distsim.comm(**JOB, framework=framework, cp=2)
+    report = distsim.comm(**{**JOB, "zero": 3}, framework=framework, cp=2)
     exchanged = {row.op for row in report.collectives if row.purpose == "context parallel" and row.phase == "forward"}
     assert exchanged == {"all_gather"}
 

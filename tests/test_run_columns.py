@@ -6,7 +6,7 @@ import pytest
 
 from distsim.engine.validate import validate_file
 from distsim.interop.runs import COLUMNS, odd_cells, read_runs
-from distsim.interop.runs.columns import OTHER_NAMES, column_of
+from distsim.interop.runs.columns import OTHER_NAMES, UNIT_TELLS, column_of, meant
 from distsim.interop.runs.peaks import measured_peak_bytes
 from distsim.units import MIB
 
@@ -27,7 +27,7 @@ def _written(folder: Path, name: str, *lines: str) -> Path:
 def test_every_name_means_a_column_that_there_is() -> None:
     assert set(OTHER_NAMES.values()) <= set(COLUMNS)
     assert not set(OTHER_NAMES) & set(COLUMNS)
-    assert {column_of(name).name for name in OTHER_NAMES if name != "step"} == set(OTHER_NAMES.values())
+    assert {column_of(name).name for name in OTHER_NAMES if name not in UNIT_TELLS} == set(OTHER_NAMES.values())
 
 
 @pytest.mark.parametrize(
@@ -37,16 +37,28 @@ def test_every_name_means_a_column_that_there_is() -> None:
      ("ms/step", "step_time_s", "ms"), ("step_ms", "step_time_s", "ms"), ("sec/iter", "step_time_s", ""),
      ("Iteration Time (s)", "step_time_s", ""), ("TFLOP/s/GPU", "tflops_per_gpu_reported", ""),
      ("throughput per GPU (TFLOP/s/GPU)", "tflops_per_gpu_reported", ""),
-     ("peak_mem_mib", "mem_peak_gb_per_gpu", "mib"),
+     ("peak_mem_mib", "mem_peak_gb_per_gpu", "mib"), ("peak GiB", "mem_peak_gb_per_gpu", "gib"),
+     ("reserved (GB)", "mem_peak_gb_per_gpu", "gb"),
      ("per_device_train_batch_size", "micro_batch", ""), ("num_query_groups", "kv_heads", "")],
 )  # fmt: skip
 def test_headings_of_tools_and_logs(heading: str, column: str, unit: str) -> None:
     assert column_of(heading) == (column, unit)
 
 
-@pytest.mark.parametrize("heading", ["batch_size", "tokens/s", "memory (GB)", "throughput", "step", "tp (ms)"])
+@pytest.mark.parametrize(
+    "heading", ["batch_size", "tokens/s", "memory (GB)", "throughput", "step", "tp (ms)", "peak", "it/s"]
+)
 def test_headings_that_may_mean_several_things_mean_nothing(heading: str) -> None:
     assert column_of(heading) is None
+
+
+@pytest.mark.parametrize(
+    ("heading", "words"),
+    [("GPU memory (GB)", "mem_peak_gb_per_gpu"), ("vram_gb", "mem_peak_gb_per_gpu"), ("time_s", "step_time_s"),
+     ("it/s", "seconds of one step"), ("loss", "")],
+)  # fmt: skip
+def test_headings_of_figures_that_are_not_read_are_told(heading: str, words: str) -> None:
+    assert words in meant(heading) if words else not meant(heading)
 
 
 def test_a_table_under_other_headings_is_the_same_table(tmp_path: Path) -> None:

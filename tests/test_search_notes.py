@@ -14,6 +14,7 @@ from distsim.cli.app import run
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.variants import base_setup
 from distsim.engine.layouts.ways import without_stages
+from distsim.errors import DistsimError
 from distsim.report.search import lines, simulated_lines
 from distsim.report.style import Style
 from distsim.specs.job import Job
@@ -70,3 +71,24 @@ def test_one_layout_draws_nothing_and_leaves_no_gap() -> None:
     told = lines(report, Style(120, 0, unicode=True))
     assert len(report.front) == 1 and not any("Pareto" in line for line in told)
     assert all(one or other for one, other in itertools.pairwise(told))
+
+
+def test_what_the_job_does_not_run_with_is_left_out_of_a_list() -> None:
+    """One recipe or kind of offloading that other options exclude had ended the search of all."""
+    job = {"gpu": "a100-sxm4-80gb", "gpus": 8, "seq": 4096, "global_batch": 8, "cuda_graphs": "modules", "tp": 1,
+           "pp": 1, "cp": 1, "zero": 1, "top": 1}  # fmt: skip
+    some = distsim.search("deepseek-v2-lite", **job, offload="all")
+    assert some.best
+    told = [note for note in some.notes if "left out" in note]
+    assert len(told) == 1 and told[0].startswith("--offload activations, ") and "cannot be combined" in told[0]
+    alone = distsim.search("deepseek-v2-lite", **job, offload="none,optimizer")
+    assert alone.best[0].seconds == some.best[0].seconds and not any("left out" in note for note in alone.notes)
+    for offload in ("activations", "activations,activations+optimizer"):
+        with pytest.raises(DistsimError, match="cannot be combined with --offload activations"):
+            distsim.search("deepseek-v2-lite", **job, offload=offload)
+
+
+def test_the_recipe_of_modules_that_are_computed_again_is_told() -> None:
+    job = {"gpu": "h800-sxm", "gpus": 256, "seq": 4096, "global_batch": 2048, "tp": 2, "pp": 16, "top": 1}
+    found = distsim.search("deepseek-v3", **job, precision="fp8", recompute="modules")
+    assert any("moe_act and layernorm again in 8 bits with --fp8-recipe" in note for note in found.notes)

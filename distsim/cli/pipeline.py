@@ -78,7 +78,7 @@ def _one(given: dict[str, Any], svg: Path | None, trace: Path | None, json: bool
         return _print_json(_with_job(report.to_dict(), setup))
     from distsim.report import pipeline_text, printer, terminal
 
-    about = [] if setup is None else pipeline_text.model_words(setup, given, report.stages)
+    about = [] if setup is None else pipeline_text.model_words(setup, given, report.stages, report.schedule)
     lines = pipeline_text.page(report, terminal.width(), terminal.unicode(), about)
     if report.split is not None:
         lines += pipeline_text.partition(report.split)

@@ -130,7 +130,7 @@ def times_of_model(
         setup = model_setup(model, p, m, chunks, schedule, **job)
     for note in setup.notes:
         talk.note(note)
-    return pass_times(setup), setup
+    return pass_times(setup, schedule), setup
 
 
 _HERE = {

@@ -170,24 +170,26 @@ def _ranks(text: str | None, top: int) -> tuple[int, int] | None:
 
 
 def _print(report: SearchReport, as_json: bool, ranks: tuple[int, int] | None) -> None:
+    from distsim.engine.advice import search_settings
     from distsim.engine.advice.mend import Mended
     from distsim.engine.advice.offered import unread_notes
     from distsim.engine.advice.search import mends, plain
 
-    mended = mends(report)
+    mended, quicker = mends(report), search_settings.quicker(report)
     if isinstance(mended, Mended):
         for note in unread_notes(report.nearest[0].report.memory):
             talk.note(note)
     if as_json:
         import json
 
-        typer.echo(json.dumps({**report.to_dict(), **plain(mended)}, indent=1))
+        typer.echo(json.dumps({**report.to_dict(), **search_settings.plain(quicker), **plain(mended)}, indent=1))
         return
     from distsim.report import search_mend
+    from distsim.report import search_settings as settings_report
     from distsim.report.search import diff_lines, lines
 
     term = style()
-    made = [*lines(report, term), *search_mend.lines(report, mended, term)]
+    made = [*lines(report, term), *settings_report.lines(quicker), *search_mend.lines(report, mended, term)]
     if ranks is not None and max(ranks) <= len(report.best):
         made += ["", *diff_lines(report, *ranks)]
     typer.echo("\n".join(term.plain(line) for line in made), color=True)

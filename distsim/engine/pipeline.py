@@ -142,7 +142,7 @@ def _of_model(
     if own := [name for name in OF_THE_PIPELINE if name in job]:
         raise DistsimError(f"{', '.join(own)}: set by stages, micro and chunks", "leave it out")
     setup = model_setup(model, p, m, chunks, schedule, **job)
-    found = pass_times(setup)
+    found = pass_times(setup, schedule)
     forward, backward, input_gradient, weight_gradient = (found[name] for name in PASSES)
     return setup, (forward, backward, input_gradient, weight_gradient), found["hop"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number, ceil_div, maximum, minimum, where
 from distsim.formula import formula
-from distsim.units import GIGA, HOUR, MONTH, WATTS_PER_KILOWATT, YEAR
+from distsim.units import GIGA, HOUR, MONTH, WATTS_PER_KILOWATT, YEAR, YEAR_MONTHS
 
 YEAR_HOURS = YEAR / HOUR
 MONTH_HOURS = MONTH / HOUR
@@ -111,11 +111,19 @@ def interest_dollars_per_hour(price: Number, residual_fraction: Number, interest
     return price * (1 + residual_fraction) / 2 * interest_per_year / YEAR_HOURS
 
 
-@formula(unit="months", source="definition: price over what a month of owning saves against renting; 730 hours a month")
+@formula(
+    unit="months",
+    source="definition: price over what a month of owning saves against renting, or the end of a life whose resale "
+    "brings in what is still missing; 730 hours a month",
+)
 def break_even_months(
-    price: Number, rent_per_hour: Number, power_per_used_hour: Number, standing_per_hour: Number, utilisation: Number
-) -> Number:
-    """Months after which buying a machine has cost less than renting its used hours; infinite if it never does."""
+    price: Number, rent_per_hour: Number, power_per_used_hour: Number, standing_per_hour: Number, utilisation: Number,
+    residual_fraction: Number, lifetime_years: Number,
+) -> Number:  # fmt: skip
+    """Months after which buying a machine has cost less than renting its used hours; infinite if it never does while
+    the machine lasts."""
     saved_per_month = ((rent_per_hour - power_per_used_hour) * utilisation - standing_per_hour) * MONTH_HOURS
-    never = saved_per_month <= 0
-    return where(never, float("inf"), price / where(never, 1.0, saved_per_month))
+    life = lifetime_years * YEAR_MONTHS
+    sold = where(saved_per_month * life >= price * (1 - residual_fraction), life, float("inf"))
+    saves = saved_per_month * life >= price
+    return where(saves, price / where(saves, saved_per_month, 1.0), sold)

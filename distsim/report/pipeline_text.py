@@ -45,8 +45,9 @@ def wrapped(texts: Sequence[str], width: int | None, style: str = "") -> list[Li
     return [[Span(line, style)] for lines in each for line in lines]
 
 
-def model_words(setup: Setup, times: Mapping[str, Any], stages: int) -> list[str]:
-    """Lines that name the model, and the times of a stage or chunk: of the slowest where they differ."""
+def model_words(setup: Setup, times: Mapping[str, Any], stages: int, schedule: str | None = None) -> list[str]:
+    """Lines that name the model, and the times of a stage or chunk under a schedule: of the slowest where they
+    differ."""
     from distsim.report.job_words import further_words, trained_words
 
     layout = setup.layout
@@ -58,20 +59,21 @@ def model_words(setup: Setup, times: Mapping[str, Any], stages: int) -> list[str
     passes = (times["forward"], times["backward"])
     forward, backward = (duration(max(one)) for one in passes)
     alike = all(max(one) - min(one) <= 1e-6 * max(one) for one in passes)
+    waits = _launches(setup, times, schedule)
     which = ("each " if alike else "slowest ") + ("stage" if len(passes[0]) == stages else "chunk")
     return [
         f"{setup.model.name} on {setup.gpu_words}{degrees}, "
         f"{layout.micro_batch} x {layout.seq:,} tokens per micro-batch, {software}",
-        f"{which}: forward {forward}, backward {backward}{_launches(setup, times)}; {_transfer(setup, times['hop'])}",
+        f"{which}: forward {forward}, backward {backward}{waits}; {_transfer(setup, times['hop'])}",
     ]
 
 
-def _launches(setup: Setup, times: Mapping[str, Any]) -> str:
+def _launches(setup: Setup, times: Mapping[str, Any], schedule: str | None) -> str:
     """How much of the passes is the host's pace, not the GPU's, if enough to matter."""
     from distsim.engine.steps.pass_times import launch_waits
     from distsim.report.step import HOST_SHARE
 
-    waits = launch_waits(setup, times)
+    waits = launch_waits(setup, times, schedule)
     if sum(waits) < HOST_SHARE * (max(times["forward"]) + max(times["backward"])):
         return ""
     forward, backward = map(duration, waits)

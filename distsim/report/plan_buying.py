@@ -32,10 +32,7 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     )
     if not own.rented:
         return [bought, *_together(own, whole_units(one, own.together))]
-    months = own.break_even_months
-    lasts = months <= YEAR_MONTHS * house.lifetime_years
-    late = f"does not pay off in the {house.lifetime_years:g} years that a machine lasts"
-    when = f"pays off after {number(months)} months" if lasts else late
+    when = _when(own.break_even_months, house.lifetime_years)
     run = option.days * DAY / YEAR * YEAR_MONTHS
     takes = f"{run:,.1f} months" if run >= 1 else days(option.days)
     idle = own.rent_per_used_hour != own.rent_per_hour
@@ -45,6 +42,15 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
         f"buying {when}; this run takes {takes}",
         *_together(own, whole_units(one, own.together)),
     ]
+
+
+def _when(months: float, life: float) -> str:
+    """When buying pays off, if it does within the years that a machine lasts."""
+    if months > YEAR_MONTHS * life:
+        return f"does not pay off in the {life:g} years that a machine lasts"
+    if months == YEAR_MONTHS * life:
+        return f"pays off only once a machine is sold, after {life:g} years"
+    return f"pays off after {number(months)} months"
 
 
 def _together(own: Ownership, gpus: int) -> list[str]:

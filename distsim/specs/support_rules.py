@@ -140,6 +140,13 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         lambda s, m, y: f"use --zero {s.pipeline_zero} or less, or --pp 1",
     ),
     SupportRule(
+        ("cp", "zero"),
+        lambda s, m, y: (y.cp == 1) | (y.zero >= s.context_zero) | (y.cp_mode == TRADED),
+        lambda f, s, m, y: f"{f} has context parallelism by {y.cp_mode} only under FSDP2, but ZeRO is {y.zero}",
+        lambda s, m, y: f"use --zero 3, or --cp-mode {TRADED} (DeepSpeed's)",
+        "context_zero",
+    ),
+    SupportRule(
         ("zero_group",),
         lambda s, m, y: s.zero_group | _alone(y) | (y.zero_group == y.dp * y.cp),
         lambda f, s, m, y: f"{f} shards over all {y.dp * y.cp} data parallel ranks, not over groups of {y.zero_group}",

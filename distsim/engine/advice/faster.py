@@ -21,6 +21,7 @@ from distsim.specs.layout import Layout
 from distsim.specs.stage_layers import parse
 
 if TYPE_CHECKING:
+    from distsim.engine.advice.search_settings import Quicker
     from distsim.engine.advice.trials import Mend
     from distsim.engine.layouts.choice import Choice
     from distsim.engine.layouts.report import SearchReport
@@ -72,11 +73,13 @@ def advise(report: StepReport) -> list[Faster]: ...
 @overload
 def advise(report: MemoryReport) -> list[Mend]: ...
 @overload
-def advise(report: SearchReport) -> list[Mend] | list[Choice]: ...
-def advise(report: StepReport | MemoryReport | SearchReport) -> list[Faster] | list[Mend] | list[Choice]:
+def advise(report: SearchReport) -> list[Mend] | list[Choice] | list[Quicker]: ...
+def advise(
+    report: StepReport | MemoryReport | SearchReport,
+) -> list[Faster] | list[Mend] | list[Choice] | list[Quicker]:
     """What would make a job faster, or, where it does not fit or only its memory was asked for, what makes it fit. Of a
-    search without layouts what makes its nearest miss fit, or the layout on more GPUs that is quick enough. Raises
-    DistsimError for other reports."""
+    search settings that make one of its layouts faster than the best; of one without layouts what makes its nearest
+    miss fit, or the layout on more GPUs that is quick enough. Raises DistsimError for other reports."""
     if isinstance(report, StepReport):
         with catalog.settled():
             return (faster if report.memory.fits else fitting)(report)
@@ -90,6 +93,10 @@ def advise(report: StepReport | MemoryReport | SearchReport) -> list[Faster] | l
     if not isinstance(report, SearchReport):
         told = "give what distsim.step, distsim.memory or distsim.search returns"
         raise DistsimError(f"no advice on a {type(report).__name__}", told)
+    if report.best:
+        from distsim.engine.advice.search_settings import quicker
+
+        return [] if (one := quicker(report)) is None else [one]
     found = mends(report)
     if isinstance(found, Quick):
         return [] if found.enough is None else [found.enough]

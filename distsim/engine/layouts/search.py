@@ -18,6 +18,7 @@ from distsim.engine.exchanges.profile_use import unused_by_job
 from distsim.engine.exchanges.reach import refuse_beyond, straddling
 from distsim.engine.jobs.framework_notes import checkpoints_alone, narrow_by_default
 from distsim.engine.jobs.lacking import lacking
+from distsim.engine.jobs.modules import module_notes
 from distsim.engine.jobs.placement import placement_note
 from distsim.engine.jobs.reference import pair_note
 from distsim.engine.jobs.resolve import Setup
@@ -29,6 +30,7 @@ from distsim.engine.layouts.choice import Choice, Steps
 from distsim.engine.layouts.chunks import gather
 from distsim.engine.layouts.contradiction import contradiction
 from distsim.engine.layouts.fold import Block, Inside, Shared, blocks, footprint_of, untimed
+from distsim.engine.layouts.opened import left_out, opened
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import COST, OBJECTIVES, Objective
 from distsim.engine.layouts.report import Request, SearchReport
@@ -36,7 +38,7 @@ from distsim.engine.layouts.space import Group, groups
 from distsim.engine.layouts.support import has, lenient
 from distsim.engine.layouts.support import notes as support_notes
 from distsim.engine.layouts.tried import unread_notes
-from distsim.engine.layouts.variants import READ_BEYOND_ONE, base_setup, unread, variants
+from distsim.engine.layouts.variants import READ_BEYOND_ONE, base_setup, unread
 from distsim.engine.layouts.ways import without_stages
 from distsim.engine.networks.unknown import unknown_links
 from distsim.engine.steps.simulated import ALWAYS_EXACT, LEARNED
@@ -72,7 +74,7 @@ def search(
     refuse_beyond(base, max(request.gpus))
     batches = request.batches or (request.job.global_batch or usual_batch(base, request.gpus, notes),)
     rents = rents_of(request)
-    notes += _rent_notes(rents)
+    notes += [*_rent_notes(rents), *left_out(request)]
     kept = _nothing_yet(request, base, batches[0], rents, pool is None)
     interrupted = False
     try:
@@ -178,11 +180,11 @@ def tried(request: Request, batches: Sequence[int]) -> Iterator[Group]:
 
 
 def placed(best: Sequence[Choice]) -> list[str]:
-    """Notes on the best layout: how the framework places layers that do not divide, which groups cross nodes, and what
-    an MFU over 100% counts."""
+    """Notes on the best layout: how the framework places layers that do not divide, which groups cross nodes, which
+    recipe of 8 bits the modules take that are computed again, and what an MFU over 100% counts."""
     setups = [choice.report.setup for choice in best[:1]]
     notes = [placement_note(None, one.chunk_layers, one.model, one.layout, one.framework) for one in setups]
-    notes += [note for one in setups for note in straddling(one)]
+    notes += [note for one in setups for note in (*straddling(one), *module_notes(one.job, one.precision))]
     beyond = (note for choice in best if (note := choice.report.beyond_peak()))
     return [*(f"layout 1: {note}" for note in notes if note), *itertools.islice(beyond, 1)]
 
@@ -271,8 +273,8 @@ def _simulate(
 
 def _groups(request: Request, gpus: int, batches: Sequence[int]) -> list[Group]:
     """All groups for a number of GPUs, batch after batch, each with every recipe and offloading."""
-    opened = list(variants(request.job, gpus, request.precisions, request.offloads, request.overrides, request.bounds))
-    return [group for batch in batches for base in opened for group in groups(base, gpus, batch, request.bounds)]
+    every = list(opened(request, gpus))
+    return [group for batch in batches for base in every for group in groups(base, gpus, batch, request.bounds)]
 
 
 def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:

@@ -17,6 +17,7 @@ from distsim.engine.layouts.recomputed import lists_of_modules
 from distsim.errors import DistsimError
 from distsim.other_choices import choice_meant
 from distsim.specs.accelerator import Accelerator
+from distsim.specs.flags import typed
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 from distsim.specs.layout import OFFLOADS
@@ -62,19 +63,40 @@ def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) 
 
 def variants(
     job: Job, gpus: int, precisions: tuple[str, ...], offloads: tuple[str, ...], overrides: Mapping[str, Any],
-    bounds: Bounds,
+    bounds: Bounds, refused: dict[str, list[str]] | None = None,
 ) -> Iterator[Setup]:  # fmt: skip
     """Open setups for each recipe, each kind of offloading and each list of modules that are computed again; the job's
-    own where none are named."""
-    for precision, offload in itertools.product(precisions or (job.precision,), offloads or (job.offload,)):
+    own where none are named. Of several those are left out that the rest of the job does not run with, ``refused`` by
+    the reason; where it runs with none of them that is raised."""
+    asked = list(itertools.product(precisions or (job.precision,), offloads or (job.offload,)))
+    first: DistsimError | None = None
+    opened = 0
+    for precision, offload in asked:
         place = job.offload_to if not offloads or goes_to(offload, job.offload_to) else None
         part = job.offload_fraction if not offloads or "optimizer" in (offload or "") else None
         update = {"precision": precision, "offload": offload, "offload_to": place, "offload_fraction": part}
-        one = job.model_copy(update=update)
-        base = base_setup(one, gpus, overrides)
-        for modules in lists_of_modules(base, bounds):
-            own = modules == job.recompute_modules
-            yield base if own else base_setup(one.model_copy(update={"recompute_modules": modules}), gpus, overrides)
+        try:
+            found = list(_with_modules(job.model_copy(update=update), gpus, overrides, bounds))
+        except DistsimError as error:
+            if len(asked) == 1:
+                raise
+            first = first or error
+            named = {"precision": precisions and precision, "offload": offloads and offload}
+            if refused is not None:
+                refused.setdefault(error.problem, []).append(typed({k: v for k, v in named.items() if v}))
+            continue
+        opened += len(found)
+        yield from found
+    if first is not None and not opened:
+        raise first
+
+
+def _with_modules(job: Job, gpus: int, overrides: Mapping[str, Any], bounds: Bounds) -> Iterator[Setup]:
+    """Open setups of a job for each list of modules that are computed again."""
+    base = base_setup(job, gpus, overrides)
+    for modules in lists_of_modules(base, bounds):
+        own = modules == job.recompute_modules
+        yield base if own else base_setup(job.model_copy(update={"recompute_modules": modules}), gpus, overrides)
 
 
 def with_batch(base: Setup, batch: int) -> Setup:

@@ -117,6 +117,7 @@ def ownership(
     months = math.inf if not rent else figures.use(
         "break-even", money.break_even_months, price=price, rent_per_hour=rent, power_per_used_hour=power,
         standing_per_hour=standing, utilisation=facility.utilisation,
+        residual_fraction=facility.residual_fraction, lifetime_years=facility.lifetime_years,
     )  # fmt: skip
     used = facility.utilisation * money.YEAR_HOURS
     running = float(power * used + standing * money.YEAR_HOURS)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from distsim.arrays import Number, nothing, product, where
+from distsim.arrays import Number, maximum, nothing, product, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.sums import PHASES
-from distsim.formulas.step import exposed_seconds
+from distsim.formulas.step import LEAST_SECONDS, exposed_seconds
 
 EXCHANGE_UNITS = 20
 """Units of the chip that send tokens to other nodes and pass on what comes from there, while products have the others
@@ -25,6 +25,18 @@ def hidden_share(setup: Setup) -> Number:
 def exposed(exchange: Number, compute: Number, never: Number) -> Number:
     """Exposed seconds of an exchange that overlaps ``compute`` seconds of computation; 0 where there is no exchange."""
     return 0.0 if nothing(exchange) else exposed_seconds(exchange, compute, never)
+
+
+def beside_another(exchange: Sequence[Number], computed: Number, paired: Number) -> tuple[Number, Number]:
+    """Seconds of experts' exchanges of forward and of backward that run beside the computation of another micro-batch,
+    in the share ``paired`` of passes. They do not lengthen a pass, so that nothing else hides beside them; and none
+    hides while the GPU waits for the host (``computed`` is what the GPU computes)."""
+    if nothing(paired):
+        return 0.0, 0.0
+    whole = exchange[0] + exchange[1]
+    hidden = (whole - exposed_seconds(whole, computed, 0.0)) * where(paired, paired, 0.0)
+    share = hidden / maximum(whole, LEAST_SECONDS)
+    return exchange[0] * share, exchange[1] * share
 
 
 def beside_products(stage: Mapping[str, Number], layout: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:

@@ -9,7 +9,7 @@ from distsim.arrays import Number, largest, maximum, nothing, plus, product, tot
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.after import after_last
-from distsim.engine.steps.beside import behind_first, beside_attention, beside_products, hidden_share
+from distsim.engine.steps.beside import behind_first, beside_another, beside_attention, beside_products, hidden_share
 from distsim.engine.steps.copies import copied, copies_left, free_seconds, loses_to_copies, one_link, waited
 from distsim.engine.steps.laid import Pair, end_numbers, ends_apart
 from distsim.engine.steps.ramp import ramp_of, waits_apart
@@ -23,7 +23,6 @@ from distsim.formulas.step import (
     LEAST_SECONDS,
     check_seconds,
     evaluation_seconds,
-    exposed_seconds,
     jitter_share,
     paced_seconds,
     ramp_seconds,
@@ -223,7 +222,8 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     *waits, last = waiting_seconds(stage, m, timing)
     sends = [product(stage[f"pp_{phase}"], timing["pipeline_factor"] / m) for phase in PHASES[:2]]
     passed, shared = vocabulary_seconds(stage, m, forward + backward, never)
-    work = forward + before, backward + after
+    apart = beside_another(exchange["expert_parallel"], f + b + r, layout["paired"])
+    work = forward + before - apart[0], backward + after - apart[1]
     moved = gathers[0], gathers[1] + reduces
     left = [queue.left(one, beside, never) for queue, one, beside in zip(queues, moved, work, strict=True)]
     beside = [free_seconds(*phase, stage["one_link"]) for phase in zip(work, moved, left, strict=True)]
@@ -242,10 +242,7 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
         "other": _stalls(stage, layout, timing, forward + backward + before + after),
     }  # fmt: skip
     added = {name: sum(pair) for name, pair in exchange.items()}
-    if not nothing(layout["paired"]):
-        whole = added["expert_parallel"]
-        hidden = whole - exposed_seconds(whole, f + b + r, 0.0)  # none while the GPU waits for the host
-        added["expert_parallel"] = whole - hidden * where(layout["paired"], layout["paired"], 0.0)
+    added["expert_parallel"] = added["expert_parallel"] - sum(apart)
     found = MicroBatch(forward, backward, (r, b + r), added, exchange, others, shared, sends[0], trailing)
     return found._replace(waits=copies[1], gathers=left[1], copied=copied(stage, m), moved=moved[1])
 

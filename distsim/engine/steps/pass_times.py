@@ -16,11 +16,13 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.stages import build_stages, folded
 from distsim.engine.kernels.sums import PHASES
+from distsim.engine.steps.beside import hidden_share
 from distsim.engine.steps.breakdown import timing_of
 from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.content import chunk_shares
 from distsim.engine.steps.weight_gradients import share_of, weight_seconds
 from distsim.engine.steps.work import kinds_of, work_of
+from distsim.engine.timelines.schedule_shape import paired
 from distsim.schedules.action import looped_chunk, wave_chunk
 from distsim.schedules.names import plain
 from distsim.schedules.registry import SCHEDULES, chunks_for, find
@@ -84,24 +86,26 @@ def model_times(
 
     An uneven first or last stage, embedding and loss included, shows in the lists of numbers.
     """
-    return pass_times(model_setup(model, stages, micro, chunks, schedule, **options))
+    return pass_times(model_setup(model, stages, micro, chunks, schedule, **options), schedule)
 
 
-def launch_waits(setup: Setup, times: Mapping[str, Any]) -> tuple[float, float]:
+def launch_waits(setup: Setup, times: Mapping[str, Any], schedule: str | None = None) -> tuple[float, float]:
     """By how much the longest forward and the longest backward pass of ``pass_times`` are longer, in seconds, because
     the GPU waits for a host that issues kernels."""
-    free = pass_times(setup, kernel_issue_seconds=0.0)
+    free = pass_times(setup, schedule, kernel_issue_seconds=0.0)
     forward, backward = (max(max(times[name]) - max(free[name]), 0.0) for name in ("forward", "backward"))
     return forward, backward
 
 
-def pass_times(setup: Setup, **instead: float) -> dict[str, Any]:
+def pass_times(setup: Setup, schedule: str | None = None, **instead: float) -> dict[str, Any]:
     """Forward, input gradient, weight gradient and full backward, in seconds, of every stage, or where stages hold
     several of every chunk in model order: the first with the embedding, the last with head and loss, whichever stages
     hold these. And a hop, or where some lie between nodes one of each link. ``instead`` are numbers of another
-    timing than the job's."""
+    timing than the job's; ``schedule`` is the one that is drawn, where the setup has another."""
     refuse_unjoined(setup, setup.layout.gpus)
     timing, layout = {**timing_of(setup).model_dump(), **instead}, layout_numbers(setup)
+    if schedule is not None and paired(plain(schedule), layout["pp"]):  # also of copies in two directions
+        layout["paired"] = hidden_share(setup)
     work, waits = work_of(setup), [0.0]
     pp = int(layout["pp"])
     chunks = len(setup.chunk_layers) // pp

@@ -68,7 +68,7 @@ _NAMES = {
     "mem_peak_gb_per_gpu": "peak_mem peak_memory max_mem max_memory peak_vram peak_gpu_memory max_gpu_memory "
                            "peak_mem_gpu peak_memory_gpu max_memory_gpu peak_memory_per_gpu mem_peak memory_peak "
                            "max_allocated max_reserved max_memory_allocated max_memory_reserved peak_memory_allocated "
-                           "peak_memory_reserved peak_allocated peak_reserved",
+                           "peak_memory_reserved peak_allocated peak_reserved peak allocated reserved",
     "lora_rank": "lora_r",
     "lora_targets": "lora_target_modules target_modules",
     "finetune_kind": "finetuning_type finetune_type",
@@ -85,12 +85,16 @@ _KINDS = (("allocated", "mem_kind", "allocated"), ("reserved", "mem_kind", "rese
 """What headings say of how a figure was counted, and the column that says so."""
 _AVERAGED = re.compile(r"[\W_]*\((?:avg|average|mean|median|measured)\)[\W_]*$", re.IGNORECASE)
 """A remark behind a heading that leaves its column what it is."""
+UNIT_TELLS = ("step", "peak", "allocated", "reserved")
+"""Names that mean a time or a peak of memory only beside its unit."""
 AMBIGUOUS = {
     "batch": "micro_batch, grad_accum or global_batch", "batch_size": "micro_batch, grad_accum or global_batch",
     "tokens_s": "tokens_per_s_per_gpu, or tokens of the whole job over n_gpus",
     "throughput": "tokens_per_s_per_gpu, or samples_per_s of the whole job",
     "memory": "mem_peak_gb_per_gpu, or gpu_memory of the card", "mem": "mem_peak_gb_per_gpu, or gpu_memory of the card",
-    "gpu_mem": "mem_peak_gb_per_gpu, or gpu_memory of the card",
+    **dict.fromkeys(("gpu_mem", "gpu_memory", "vram", "gpu_vram", "memory_used", "used_memory", "peak", "max_vram"),
+                    "mem_peak_gb_per_gpu, or gpu_memory of the card"),
+    **dict.fromkeys(("time", "it_s", "iter_s", "iterations_s", "steps_s"), "step_time_s, in seconds of one step"),
 }  # fmt: skip
 """Headings that could be several columns, so that none of them is read, and what they may mean."""
 _PERCENT = re.compile(r"%|per ?cent", re.IGNORECASE)
@@ -110,7 +114,7 @@ def column_of(heading: str, known: Collection[str] = ()) -> Column | None:
     if plain in known:
         return Column(plain)
     for name, unit in (_without_unit(plain), _without_unit(_shorter(plain))):
-        if name in OTHER_NAMES and (name != "step" or unit) and _fits(OTHER_NAMES[name], unit):
+        if name in OTHER_NAMES and (name not in UNIT_TELLS or unit) and _fits(OTHER_NAMES[name], unit):
             return Column(OTHER_NAMES[name], unit)
     return None
 
