@@ -117,10 +117,10 @@ def layer_block(ctx: Context) -> Block:
 
         operations = scaled(ctx, operations)
     entered = boundary._replace(elements=boundary.elements * stream_count(ctx))
-    return Block(layer_kind(whole.model, ctx.layer), _as_trained(ctx, operations), entered)
+    return Block(layer_kind(whole.model, ctx.layer), as_trained(ctx, operations), entered)
 
 
-def _as_trained(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
+def as_trained(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
     """The rows of a block, with adapters on frozen weights where only those train, and what each module keeps."""
     if ctx.tuning is None:
         return own_inputs(ctx, operations)
@@ -202,7 +202,7 @@ def _single_mixer(ctx: Context) -> Block:
     place = "mlp" if kind in ("moe", "mlp") else "attention"
     source = Tensor(f"{place}.input", entering * model.hidden, ctx.precision.kept_input_bytes, "s b h")
     first = norm(ctx, f"{place}.norm", rows, model.hidden, read)
-    return Block(layer_kind(model, ctx.layer), _as_trained(ctx, [first, *single(kind)(ctx, source)]), boundary)
+    return Block(layer_kind(model, ctx.layer), as_trained(ctx, [first, *single(kind)(ctx, source)]), boundary)
 
 
 def has_backward(block: Block) -> bool:
@@ -219,7 +219,7 @@ def layer_blocks(ctx: Context) -> dict[str, tuple[Block, list[int]]]:
 
 def embedding_block(ctx: Context) -> Block:
     """Token and position embeddings."""
-    operations = _as_trained(ctx, [*embedding(ctx), *lookup_rows(ctx), *spread(ctx)])
+    operations = as_trained(ctx, [*embedding(ctx), *lookup_rows(ctx), *spread(ctx)])
     if ctx.tuning is not None:
         from distsim.layers.silent import untrained
 
@@ -257,7 +257,7 @@ def tower_blocks(ctx: Context) -> list[Block]:
 
 def head_block(ctx: Context) -> Block:
     """Final norm, output layer, loss. A tied matrix counts here only where the embedding is on another stage."""
-    return Block("head", _as_trained(ctx, [*gather(ctx), *head(ctx)]))
+    return Block("head", as_trained(ctx, [*gather(ctx), *head(ctx)]))
 
 
 def untied(block: Block, ctx: Context) -> Block:

@@ -13,7 +13,7 @@ from distsim.specs.flags import flag
 from distsim.specs.framework import Framework
 from distsim.specs.layout import EVERY_LAYER, Layout
 from distsim.specs.model import Model
-from distsim.specs.rules import divisors, listed, most_imbalance
+from distsim.specs.rules import broken, divisors, listed, most_imbalance
 from distsim.specs.stage_layers import BALANCED
 
 
@@ -181,3 +181,12 @@ def _micro_batches(filled: Mapping[str, Any], dp: int) -> int:
             f"valid nearby: --global-batch {' or '.join(map(str, near))}",
         )
     return int(whole // (micro * dp))
+
+
+def refuse_broken(model: Model, layout: Layout) -> None:
+    """Raise the rules between a model and a layout that do not hold."""
+    if problems := broken(model, layout):
+        raise DistsimError(
+            problems[0].problem(model, layout), problems[0].mend(model, layout),
+            *(f"also: {rule.problem(model, layout)}" for rule in problems[1:]),
+        )  # fmt: skip
