@@ -15,9 +15,9 @@ from distsim.engine.jobs.foreign_losses import refuse_foreign_loss
 from distsim.engine.jobs.framework_notes import framework_notes
 from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
-from distsim.engine.jobs.images import check_images, image_notes, images_of, with_images
+from distsim.engine.jobs.images import image_notes, images_of, with_images
 from distsim.engine.jobs.lacking import refuse_missing_units, refuse_without_triton
-from distsim.engine.jobs.layout import check_capacity, layout_of, needs_replicas, refuse_broken, usual_etp
+from distsim.engine.jobs.layout import check_capacity, laid_out
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.modules import modules_of, with_modules
 from distsim.engine.jobs.offloading import kept_where_it_is, offload_told, on_host
@@ -26,7 +26,6 @@ from distsim.engine.jobs.predictions_apart import apart_note, chunk_of_predictio
 from distsim.engine.jobs.profile import (
     as_stored,
     job_kernels,
-    least_zero,
     optimizer_of,
     padded_vocab,
     tower_kernels,
@@ -193,14 +192,9 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     accelerator, cluster, limit_notes = hardware(filled, given)
     kept_where_it_is(filled, origins, accelerator)
     refuse_drives(filled, framework if job.names_framework else None, cluster)
-    filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
     precision, precision_notes = usual_precision(filled, origins, accelerator, framework)
-    least = 0 if needs_replicas(filled) else least_zero(framework, precision.name, filled["pp"])
-    layout, notes = layout_of(filled, origins, model, cluster, least)
-    notes += [*precision_notes, *limit_notes, *model_notes]
-    check_images(model, layout)
-    notes += tile_notes(filled, model, layout)
-    refuse_broken(model, layout)
+    layout, notes = laid_out(filled, origins, model, cluster, framework, precision)
+    notes += [*precision_notes, *limit_notes, *model_notes, *tile_notes(filled, model, layout)]
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
     framework, precision = on_host(framework, precision, offload, job.names_framework or replayed)
     if job.names_framework and not replayed:
