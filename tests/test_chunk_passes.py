@@ -17,7 +17,8 @@ from distsim.engine.footprint.in_flight_bytes import weighed
 from distsim.engine.footprint.saved import kinds_saved_bytes, saved_of
 from distsim.engine.footprint.weight_passes import head_waiting, kinds_waiting
 from distsim.engine.jobs.resolve import Setup, resolve
-from distsim.engine.jobs.stages import chunk_sizes, chunks_of, stage_at
+from distsim.engine.jobs.stage_chunks import chunk_sizes, chunks_of
+from distsim.engine.jobs.stages import stage_at
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import blocks
 from distsim.engine.layouts.prices import Prices

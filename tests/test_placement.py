@@ -33,7 +33,7 @@ from distsim.errors import DistsimError
 from distsim.interop.runs import read_runs
 from distsim.specs.job import Job
 from distsim.specs.model import Model
-from distsim.specs.stage_layers import REST, parse
+from distsim.specs.stage_layers import PREDICTS, REST, parse
 
 LLAMA: Model = catalog.load("models", "llama-7b")
 
@@ -91,7 +91,7 @@ def test_frameworks_that_need_equal_stages_say_so() -> None:
 
 NOTATIONS = {
     "7,8,8,9": (7, 8, 8, 9), "4*15, 1": (*[4] * 15, 1), "3,...,2": (3, REST, 2), "...,13": (REST, 13),
-    "Et*3|(tt|)*29,m|L": (3, *[2] * 29, 0, 0), "Et|(tt|)*30mL": (1, *[2] * 30, 0), "E||t|L": (0, 0, 1, 0),
+    "Et*3|(tt|)*29,m|L": (3, *[2] * 29, PREDICTS, 0), "Et|(tt|)*30mL": (1, *[2] * 30, 0), "E||t|L": (0, 0, 1, 0),
     "E(t|)*2tL": (1, 1, 1), "Et*2|(tt|)*22t|(tt|)*7mL": (2, *[2] * 22, 1, *[2] * 7, 0),
 }  # fmt: skip
 

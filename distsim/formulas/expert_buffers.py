@@ -76,3 +76,10 @@ def deepep_buffer_bytes(token_bytes: Number, ranks: Number, near_tokens: Number,
     near = CHANNELS * minimum(ranks, PEERS) * (counters + near_tokens * (token_bytes + TOKEN_EXTRA))
     far = CHANNELS * nodes * 2 * ((2 * PEERS + 2) * FP32_BYTES + far_tokens * (token_bytes + REMOTE_EXTRA))
     return near + WORKSPACE + where(nodes > 1, round_up(far + REMOTE_SPARE, HEAP_PIECE), 0)
+
+
+@formula(unit="B", source="torch 2.13 on a CPU, every kernel recorded: tests/oracles/sliced_experts.csv")
+def sliced_gradient_bytes(experts: Number, tensor_bytes: Number) -> Number:
+    """What the gradients of all slices of one tensor move: zeros as large as it are written for each and the slice is
+    copied in; each but the first is added to the sum, where two tensors are read and one is written."""
+    return tensor_bytes * (experts + 2 + 3 * (experts - 1))

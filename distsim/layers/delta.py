@@ -163,25 +163,15 @@ def _scan(ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Nu
     flops = tokens * heads * (within + 2 * STATE_PRODUCTS * key * value)
     states = tokens / CHUNK * heads * key * value * act
     decays = keys if by_channel else heads
-    matrices = CHANNEL_MATRICES if by_channel else 1
-    kept = (
-        Tensor("delta.value", tokens * values, act, "s b v/t"),
-        *_logits(ctx, mixer, tokens * decays),
-        Tensor("delta.decays", tokens * decays, FP32_BYTES, "s b k/t fp32" if by_channel else "s b a/t fp32"),
-        Tensor("delta.writes", tokens * heads, act, "s b a/t"),
-        Tensor("delta.inverse", tokens * heads * CHUNK * matrices, act, "s b a c/t"),
-    )
+    kept = _scan_kept(ctx, mixer, heads, decays, values)
     pairs = 2 * tokens * keys * act
     if ctx.kernels.delta_copies and mixer.value_heads > mixer.key_heads:
         copies = Tensor("delta.query_key_copies", 2 * tokens * heads * key, act, "s b 2a d/t")
         kept, pairs = (copies, *kept), copies.size_bytes
-    gradients: tuple[Tensor, ...] = (output, Tensor("delta.states", states / act, act, "s/c b a d v"))
+    passing = Tensor("delta.states", states / act, act, "s/c b a d v")
     if in_torch(ctx):
-        rows = tokens * heads
-        chunked = Tensor("delta.chunked", chunk_rule_kept_bytes(rows, key, value) / FP32_BYTES, FP32_BYTES, "s b a ...")
-        kept = (*kept[:-1], chunked)
-        whole = rows * (KEY_PRODUCTS * key + VALUE_PRODUCTS * value + CHUNK)
-        gradients = (output, Tensor("delta.chunk_gradients", whole, FP32_BYTES, "s b a ..."))
+        whole = tokens * heads * (KEY_PRODUCTS * key + VALUE_PRODUCTS * value + CHUNK)
+        passing = Tensor("delta.chunk_gradients", whole, FP32_BYTES, "s b a ...")
     return Operation(
         "delta.scan", "scan", flops, SCAN_BACKWARD * flops,
         bytes_read=SCAN_READS * (pairs + tokens * values * act) + 2 * states,
@@ -189,7 +179,7 @@ def _scan(ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Nu
         shape=(tokens, values, key),
         saved=kept,
         output=output,
-        transient_backward=gradients,
+        transient_backward=(output, passing),
         role="chunk rule" if in_torch(ctx) else "",
         parameters=(
             Parameter("delta.scan.decays", heads, "vector"),
@@ -199,6 +189,25 @@ def _scan(ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Nu
             ctx, *(tokens * width for width in (keys, keys, values, values, heads, decays)), tokens * values
         ),  # queries, keys, values, gate, what is written and forgotten; the output
     )  # fmt: skip
+
+
+def _scan_kept(ctx: Context, mixer: DeltaNet, heads: Number, decays: Number, values: Number) -> tuple[Tensor, ...]:
+    """What it keeps beside copies of queries and keys; in plain torch all that a chunk's rule makes in fp32 instead of
+    an inverse."""
+    tokens, act, by_channel = ctx.layout.tokens, ctx.activation, mixer.by_channel
+    if in_torch(ctx):
+        size = chunk_rule_kept_bytes(tokens * heads, mixer.key_dim, mixer.value_dim)
+        last = Tensor("delta.chunked", size / FP32_BYTES, FP32_BYTES, "s b a ...")
+    else:
+        matrices = CHANNEL_MATRICES if by_channel else 1
+        last = Tensor("delta.inverse", tokens * heads * CHUNK * matrices, act, "s b a c/t")
+    return (
+        Tensor("delta.value", tokens * values, act, "s b v/t"),
+        *_logits(ctx, mixer, tokens * decays),
+        Tensor("delta.decays", tokens * decays, FP32_BYTES, "s b k/t fp32" if by_channel else "s b a/t fp32"),
+        Tensor("delta.writes", tokens * heads, act, "s b a/t"),
+        last,
+    )
 
 
 def _logits(ctx: Context, mixer: DeltaNet, elements: Number) -> list[Tensor]:

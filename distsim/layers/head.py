@@ -8,7 +8,7 @@ from distsim.arrays import Number, ceil_div, maximum, some, where
 from distsim.layers.hyper_connections import collected
 from distsim.layers.ledger import Block, Collective, Context, Operation, Parameter, Tensor, saved_bytes
 from distsim.layers.linear import linear
-from distsim.layers.mtp import SHARED_EMBEDDING, predictions
+from distsim.layers.mtp import SHARED_EMBEDDING, after_modules, again, own_rows, predictions
 from distsim.layers.names import DROPOUT_MASK, HEAD, HEAD_WEIGHT, LOSS, SOFTCAP, UNUSED, UPCAST
 from distsim.layers.norm import norm
 from distsim.layers.prediction import own_positions, pooler, positions, told_width, trains_head, transform
@@ -25,6 +25,26 @@ def head(ctx: Context) -> list[Operation]:
     too, marked by its name."""
     rows = _head(ctx)
     return rows + predictions(ctx, rows)
+
+
+def losses(ctx: Context) -> list[Operation]:
+    """Those where modules of multi-token prediction are on a stage before it: output layers and losses alone."""
+    rows = _head(ctx)
+    start = _entering(rows)
+    return [*rows[start:], *(row for more in after_modules(ctx, rows[start:]) for row in more)]
+
+
+def module(ctx: Context, depth: int) -> tuple[list[Operation], list[Operation]]:
+    """A module's rows before its layer and behind it, on a stage without the loss: the first has the model's last norm
+    before it."""
+    rows = _head(ctx)
+    before, behind = rows[: _entering(rows)], rows[: _entering(rows)]
+    return [*(before if depth == 0 else []), *own_rows(ctx, depth)], again(behind, depth)
+
+
+def _entering(rows: list[Operation]) -> int:
+    """Where the output layer begins among the rows of a head."""
+    return next(place for place, row in enumerate(rows) if row.role == "head")
 
 
 def _head(ctx: Context) -> list[Operation]:

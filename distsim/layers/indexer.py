@@ -13,6 +13,7 @@ from distsim.layers.attention_kernel import reads_chosen
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.tensor_parallel import sequence_gathers
+from distsim.specs.latent import LatentAttention
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
 
@@ -29,14 +30,7 @@ def indexer(ctx: Context, latent: Tensor | None) -> list[Operation]:
     layout, seen = ctx.layout, ctx.layout.together
     samples, rows = layout.micro_batch * layout.seq / seen, seen / layout.cp
     chosen = minimum(mla.index_keys, seen)
-    vectors = {"norm.weight": width, "norm.bias": width}
-    if latent is None:
-        vectors |= {"input_norm.weight": hidden, "input_norm.bias": hidden}
-    if mla.query_scale:
-        vectors |= {"scale.weight": heads, "scale.bias": heads}
     pooled = mla.index_pool > 1
-    if pooled:
-        vectors |= {"pool.positions": mla.index_pool * width}
     source = latent or Tensor("attention.index.input", tokens * hidden, act, "s b h")
     gathers = sequence_gathers(ctx, hidden + (mla.q_rank if latent else 0), reduced=False)
     scored = (
@@ -52,16 +46,25 @@ def indexer(ctx: Context, latent: Tensor | None) -> list[Operation]:
         *([linear(ctx, "attention.index.pool", tokens, hidden, width, None, sharded=False)] if pooled else []),
         Operation(
             "attention.index.norm", "norm", bytes_read=keys.size_bytes, bytes_written=keys.size_bytes,
-            shape=(tokens, width), saved=(queries, keys, weights),
-            parameters=tuple(
-                Parameter(f"attention.index.{what}", size, "vector", tensor_parallel=False)
-                for what, size in vectors.items()
-            ),
+            shape=(tokens, width), saved=(queries, keys, weights), parameters=_vectors(mla, hidden, latent is None),
             role="index norm",
         ),
         _sparse_scores(ctx, *scored) if reads_chosen(ctx.model, layout, ctx.kernels) else _scores(*scored),
     ]  # fmt: skip
     return operations if ctx.kernels.indexer == "trained" else [fixed(one) for one in operations]
+
+
+def _vectors(mla: LatentAttention, hidden: int, own_input: bool) -> tuple[Parameter, ...]:
+    """Weights of its norms and scales, and positions within pools of keys, whole on every tensor parallel rank."""
+    heads, width = mla.index_heads, mla.index_dim
+    sizes = {"norm.weight": width, "norm.bias": width}
+    if own_input:
+        sizes |= {"input_norm.weight": hidden, "input_norm.bias": hidden}
+    if mla.query_scale:
+        sizes |= {"scale.weight": heads, "scale.bias": heads}
+    if mla.index_pool > 1:
+        sizes |= {"pool.positions": mla.index_pool * width}
+    return tuple(Parameter(f"attention.index.{what}", n, "vector", tensor_parallel=False) for what, n in sizes.items())
 
 
 def _scores(shape: tuple[Number, ...], read: Number, chosen: Tensor) -> Operation:

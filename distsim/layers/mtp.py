@@ -8,7 +8,7 @@ each letter of ``mtp_pattern``; a repeated one has its weights once, however man
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from distsim.layers.embedding import embedding
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
@@ -49,8 +49,32 @@ def kept_by_checkpoints(head: Iterable[Operation]) -> list[Operation]:
     return [row._replace(saved=()) if checkpointed(row) and "embedding" not in row.name else row for row in head]
 
 
+def own_rows(ctx: Context, depth: int) -> list[Operation]:
+    """A module's rows before its layer, on a stage without the loss, which has a copy of the embedding."""
+    rows = _before_layer(ctx, depth, tied=False)
+    return [*weightless(rows)] if depth and ctx.model.mtp_repeated else rows
+
+
+def again(head: Iterable[Operation], depth: int) -> list[Operation]:
+    """Rows of the head as a module has them, too."""
+    return [_again(row, _name(depth)) for row in head]
+
+
+def after_modules(ctx: Context, head: list[Operation]) -> Iterator[list[Operation]]:
+    """Output layer and loss of each module."""
+    return (again(head, depth) for depth in range(ctx.model.mtp_trained))
+
+
+def _name(depth: int) -> str:
+    return "mtp" if depth == 0 else f"mtp{depth + 1}"
+
+
 def _prediction(ctx: Context, head: list[Operation], depth: int) -> list[Operation]:
-    name = "mtp" if depth == 0 else f"mtp{depth + 1}"
+    return _before_layer(ctx, depth, ctx.model.tied_embeddings) + again(head, depth)
+
+
+def _before_layer(ctx: Context, depth: int, tied: bool) -> list[Operation]:
+    name = _name(depth)
     model, rows = ctx.model, ctx.sharded_tokens
     stream = Tensor("", rows * model.hidden, ctx.precision.stream_bytes, "s b h")
     joined = Tensor(f"{name}.joined", rows * 2 * model.hidden, ctx.activation, "s b 2h")
@@ -61,11 +85,10 @@ def _prediction(ctx: Context, head: list[Operation], depth: int) -> list[Operati
     # the layer's input is a view of what was gathered, of which it keeps all
     others = stream._replace(name=f"{name}.others", elements=(ctx.layout.tokens - rows) * model.hidden)
     return [
-        _lookup(ctx, name, depth),
+        _lookup(ctx, name, depth > 0 or tied),
         norm(ctx, f"{name}.embedding_norm", rows, model.hidden, stream._replace(name=f"{name}.embedding")),
         norm(ctx, f"{name}.hidden_norm", rows, model.hidden, stream._replace(name=f"{name}.hidden")),
         project._replace(saved=(*project.saved, others)),
-        *(_again(row, name) for row in head),
     ]
 
 
@@ -81,11 +104,12 @@ def _whole_again(ctx: Context) -> tuple[Collective, ...]:
     )
 
 
-def _lookup(ctx: Context, name: str, depth: int) -> Operation:
-    """The next tokens looked up in the embedding's copy, which all modules share; a tied output layer is that copy."""
+def _lookup(ctx: Context, name: str, there: bool) -> Operation:
+    """The next tokens looked up in the embedding's copy, which all modules share; a row has its weight unless that is
+    ``there`` already (a tied output layer is that copy)."""
     row = embedding(ctx)[0]
     weight = row.parameters[0]._replace(name=SHARED_EMBEDDING)
-    return _again(row, name)._replace(parameters=() if depth or ctx.model.tied_embeddings else (weight,))
+    return _again(row, name)._replace(parameters=() if there else (weight,))
 
 
 def _again(row: Operation, name: str) -> Operation:

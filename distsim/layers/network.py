@@ -117,10 +117,10 @@ def layer_block(ctx: Context) -> Block:
 
         operations = scaled(ctx, operations)
     entered = boundary._replace(elements=boundary.elements * stream_count(ctx))
-    return Block(layer_kind(whole.model, ctx.layer), _as_trained(ctx, operations), entered)
+    return Block(layer_kind(whole.model, ctx.layer), as_trained(ctx, operations), entered)
 
 
-def _as_trained(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
+def as_trained(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
     """The rows of a block, with adapters on frozen weights where only those train, and what each module keeps."""
     if ctx.tuning is None:
         return own_inputs(ctx, operations)
@@ -132,9 +132,8 @@ def _as_trained(ctx: Context, operations: Iterable[Operation]) -> tuple[Operatio
 def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[Operation]:
     """Attention, or what stands in its place, and an MLP or experts, each with its norms."""
     model, rows = ctx.model, ctx.sharded_tokens
-    stream = rows * model.hidden
     kept = ctx.precision.kept_input_bytes
-    entering = stream if ctx.kernels.regather_input else ctx.layout.tokens * model.hidden
+    entering = rows * model.hidden if ctx.kernels.regather_input else ctx.layout.tokens * model.hidden
     first = Tensor("attention.input", entering, kept, "s b h")
     second = Tensor("mlp.input", entering, kept, "s b h")
     experts = model.experts if model.is_moe_layer(ctx.layer) else None
@@ -152,10 +151,7 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
         *enriched, *mixing, *own, *norm_gate(ctx, "attention.norm"), *attending, *write_streams(ctx, "attention"),
     ]  # fmt: skip
     if model.norms_per_layer == 4:
-        branch_source = Tensor("attention.branch", stream, kept, "s b h")
-        plain = not model.gated_residual
-        operations.append(norm(ctx, "attention.post_norm", rows, model.hidden, branch_source, affine=plain))
-        operations += _gated(ctx, "attention", entered)
+        operations += _branch_end(ctx, "attention", entered, affine=not model.gated_residual)
     if model.is_decoder_layer(ctx.layer):
         from distsim.layers.cross_attention import cross_attention
 
@@ -169,18 +165,21 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
         operations += norm_gate(ctx, "mlp.norm") if experts else []
     operations += [*feeding, *write_streams(ctx, "mlp")]
     if model.norms_per_layer == 4 or (experts and experts.output_norm):
-        operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
-        operations += _gated(ctx, "mlp", boundary._replace(name="layer.middle"))
+        operations += _branch_end(ctx, "mlp", boundary._replace(name="layer.middle"))
     return [*predict(ctx), *operations, *bypass(ctx, first), *correct(ctx), *branch(ctx)]
 
 
-def _gated(ctx: Context, name: str, stream: Tensor) -> list[Operation]:
-    """Learned vectors between a sublayer's output and the stream, where there are any."""
-    if not ctx.model.gated_residual:
-        return []
-    from distsim.layers.residual_gates import residual_gate
+def _branch_end(ctx: Context, name: str, stream: Tensor, *, affine: bool = True) -> list[Operation]:
+    """The norm of what a branch gives, and learned vectors between that and the residual ``stream``, where there are
+    any."""
+    rows, width = ctx.sharded_tokens, ctx.model.hidden
+    source = Tensor(f"{name}.branch", rows * width, ctx.precision.kept_input_bytes, "s b h")
+    operations = [norm(ctx, f"{name}.post_norm", rows, width, source, affine=affine)]
+    if ctx.model.gated_residual:
+        from distsim.layers.residual_gates import residual_gate
 
-    return [residual_gate(ctx, name, stream)]
+        operations.append(residual_gate(ctx, name, stream))
+    return operations
 
 
 def _with_ngrams(ctx: Context, boundary: Tensor) -> tuple[list[Operation], Tensor]:
@@ -202,7 +201,7 @@ def _single_mixer(ctx: Context) -> Block:
     place = "mlp" if kind in ("moe", "mlp") else "attention"
     source = Tensor(f"{place}.input", entering * model.hidden, ctx.precision.kept_input_bytes, "s b h")
     first = norm(ctx, f"{place}.norm", rows, model.hidden, read)
-    return Block(layer_kind(model, ctx.layer), _as_trained(ctx, [first, *single(kind)(ctx, source)]), boundary)
+    return Block(layer_kind(model, ctx.layer), as_trained(ctx, [first, *single(kind)(ctx, source)]), boundary)
 
 
 def has_backward(block: Block) -> bool:
@@ -219,7 +218,7 @@ def layer_blocks(ctx: Context) -> dict[str, tuple[Block, list[int]]]:
 
 def embedding_block(ctx: Context) -> Block:
     """Token and position embeddings."""
-    operations = _as_trained(ctx, [*embedding(ctx), *lookup_rows(ctx), *spread(ctx)])
+    operations = as_trained(ctx, [*embedding(ctx), *lookup_rows(ctx), *spread(ctx)])
     if ctx.tuning is not None:
         from distsim.layers.silent import untrained
 
@@ -257,7 +256,7 @@ def tower_blocks(ctx: Context) -> list[Block]:
 
 def head_block(ctx: Context) -> Block:
     """Final norm, output layer, loss. A tied matrix counts here only where the embedding is on another stage."""
-    return Block("head", _as_trained(ctx, [*gather(ctx), *head(ctx)]))
+    return Block("head", as_trained(ctx, [*gather(ctx), *head(ctx)]))
 
 
 def untied(block: Block, ctx: Context) -> Block:

@@ -117,14 +117,7 @@ def _answer(made: Plan, chosen: Option, setup: Setup, seed: int, today: datetime
             f"Fastest{limited}: {quickest.candidate.gpus:,} × {quickest.candidate.gpu} "
             f"{source(quickest.quote)}: {days(quickest.days)}, {dollars(quickest.dollars)}{_whole(quickest)}."
         ))  # fmt: skip
-    dates = finish_dates(chosen, seed)
-    p10, p50, p90 = (days(dates.quantile(share) / DAY) for share in (0.1, 0.5, 0.9))
-    share = "" if wish.days is None else f"; {kept(made, chosen)}"
-    told += [_tiles(chosen), paragraph(
-        f"Median finish after {p50}; one run in ten finishes before {p10}, one in ten after {p90} "
-        f"({len(dates.seconds):,} simulated campaigns with uncertain step time, {dates.failures.mean():,.1f} failures "
-        f"each on average, seed {seed}){share}."
-    )]  # fmt: skip
+    told += [_tiles(chosen), paragraph(_finish(made, chosen, seed))]
     told += [paragraph(f"Deadline: {words}.") for words in (unsure(made),) if words]
     told += [paragraph(f"Extra costs: {words}.") for words in (besides(made, chosen, today),) if words]
     told += [paragraph(words.capitalize(), ".") for words in fullness(chosen)]
@@ -136,6 +129,18 @@ def _answer(made: Plan, chosen: Option, setup: Setup, seed: int, today: datetime
     told.append(paragraph(f"{made.notes[0][0].upper()}{made.notes[0][1:]}.", class_="soft"))
     told += [paragraph(f"{words[0].upper()}{words[1:]}, nothing else.") for words in trained_words(setup)]
     return section("answer", "Answer", *told, paragraph("Layout: ", layout_words(chosen), "."))
+
+
+def _finish(made: Plan, chosen: Option, seed: int) -> str:
+    """When it is done, as simulated campaigns spread."""
+    dates = finish_dates(chosen, seed)
+    p10, p50, p90 = (days(dates.quantile(share) / DAY) for share in (0.1, 0.5, 0.9))
+    share = "" if made.request.wish.days is None else f"; {kept(made, chosen)}"
+    return (
+        f"Median finish after {p50}; one run in ten finishes before {p10}, one in ten after {p90} "
+        f"({len(dates.seconds):,} simulated campaigns with uncertain step time, {dates.failures.mean():,.1f} failures "
+        f"each on average, seed {seed}){share}."
+    )
 
 
 def _whole(option: Option) -> str:

@@ -16,6 +16,9 @@ class ExpertKernels(Spec):
     """A rank's experts are multiplied in one kernel; one expert after another in compiled code; one after another as
     modules of Python, each of which first asks the GPU which tokens are its own (transformers before 5.0); or as MLPs
     like a dense layer's, of tokens that are in the experts' order (Megatron core's SequentialMLP)."""
+    expert_slices: bool = False
+    """A loop over modules takes each expert's matrix as a slice of one tensor of all, whose gradient is a tensor as
+    large with zeros elsewhere, added to those of the others (transformers 5 with experts_implementation eager)."""
     expert_counts: Literal["host", "device"] = "device"
     """Who must know how many tokens each expert got before its kernels are issued: where it is the host, it waits for
     the GPU, whose queue is empty when it goes on."""

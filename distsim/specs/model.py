@@ -29,6 +29,28 @@ class Model(Shape, Sourced):
         return self
 
     @model_validator(mode="after")
+    def _streams_consistent(self) -> Self:
+        """What residual streams, and tables that feed them, go together with."""
+        if self.residual_streams > 1 and (
+            self.pattern or self.parallel_blocks or self.mixer_beside or self.norms_per_layer != 2
+        ):
+            raise ValueError("residual_streams need layers of attention and an MLP, each behind a norm")
+        if (self.stream_mixing or self.stream_rank) and self.residual_streams == 1:
+            raise ValueError("stream_mixing needs several residual_streams, and so does stream_rank")
+        if self.gated_residual and (self.norms_per_layer != 4 or self.residual_streams > 1):
+            raise ValueError("gated_residual needs norms_per_layer 4 and one residual stream")
+        if self.streams_averaged and not self.stream_mixing:
+            raise ValueError("streams_averaged needs stream_mixing")
+        if self.stream_rank and (self.stream_mixing or self.final_norm or self.norm_gate_rank):
+            raise ValueError("stream_rank goes without stream_mixing, final_norm and norm_gate_rank")
+        if (table := self.ngrams) and (
+            self.stream_rank is None
+            or not all(layer < self.layers and self.is_recurrent(layer) for layer in table.layers)
+        ):
+            raise ValueError("ngrams need stream_rank, and layers that recurrent names")
+        return self
+
+    @model_validator(mode="after")
     def _consistent(self) -> Self:
         for heads, kv_heads in self.head_counts:
             if heads % kv_heads:
@@ -48,23 +70,6 @@ class Model(Shape, Sourced):
             raise ValueError("position_rows must be given for learned and relative positions, and only for them")
         if self.tied_embeddings and not self.output.over_vocabulary:
             raise ValueError(f"tied_embeddings must be false where output.predicts is {self.output.predicts!r}")
-        if self.residual_streams > 1 and (
-            self.pattern or self.parallel_blocks or self.mixer_beside or self.norms_per_layer != 2
-        ):
-            raise ValueError("residual_streams need layers of attention and an MLP, each behind a norm")
-        if (self.stream_mixing or self.stream_rank) and self.residual_streams == 1:
-            raise ValueError("stream_mixing needs several residual_streams, and so does stream_rank")
-        if self.gated_residual and (self.norms_per_layer != 4 or self.residual_streams > 1):
-            raise ValueError("gated_residual needs norms_per_layer 4 and one residual stream")
-        if self.streams_averaged and not self.stream_mixing:
-            raise ValueError("streams_averaged needs stream_mixing")
-        if self.stream_rank and (self.stream_mixing or self.final_norm or self.norm_gate_rank):
-            raise ValueError("stream_rank goes without stream_mixing, final_norm and norm_gate_rank")
-        if (table := self.ngrams) and (
-            self.stream_rank is None
-            or not all(layer < self.layers and self.is_recurrent(layer) for layer in table.layers)
-        ):
-            raise ValueError("ngrams need stream_rank, and layers that recurrent names")
         if self.compressed_attention and (
             self.kv_heads != 1 or self.latent_attention or self.window or self.pattern or self.recurrent
             or self.encoder_layers or self.heads * self.head_dim % self.compressed_attention.output_groups

@@ -10,10 +10,12 @@ REST = -1
 """Stands for the stages between those that are named, which share the rest of the layers equally."""
 BALANCED = (-2,)
 """Stands for the split that makes the slowest stage as fast as possible."""
+PREDICTS = -3
+"""Less n: a chunk of n layers that also has all of multi-token prediction, apart from the loss."""
 MOST = 100_000
 """Chunks or layers, beyond any model: a typing slip."""
 # Patterns as text: re compiles and keeps them where a job has such an option, not at each start.
-_COUNT = r"(\d{1,6})(?:\*(\d{1,6}))?"
+_COUNT = r"(\d{1,6})(?:\*(\d{1,6})|(m))?"
 _LETTER = r"([EtmL|])\*(\d{1,6})"
 _GROUP = r"\(([EtmL|]*)\)(?:\*(\d{1,6}))?"
 _CHUNK = r"E?t*m*L?"
@@ -21,20 +23,32 @@ EXAMPLES = "7,8,8,9 or 4*15,1 or 3,...,2 or balanced or Et*3|(tt|)*29m|L"
 
 
 def parse(text: str) -> tuple[int, ...]:
-    """``7,8,8,9``, ``4*15,1`` (15 fours), ``3,...,2`` (what is left is shared equally), or a layout string as
-    Megatron-core's ``--pipeline-model-parallel-layout`` takes it, or ``balanced``. Raises ValueError."""
+    """``7,8,8,9``, ``4*15,1`` (15 fours), ``3,...,2`` (what is left is shared equally), ``5,5,2m,0`` (multi-token
+    prediction behind the third's layers, apart from the loss), or a layout string as Megatron-core's
+    ``--pipeline-model-parallel-layout`` takes it, or ``balanced``. Raises ValueError."""
     if text.strip().lower() == "balanced":
         return BALANCED
-    found = _layout(text) if re.search("[EtmL|]", text) else _counts(text)
-    if len(found) > MOST or sum(found) > MOST:
+    found = _layout(text) if re.search("[EtL|]", text) else _counts(text)
+    if len(found) > MOST or sum(counted(found)) > MOST:
         raise ValueError(f"{text!r} names more than {MOST} stages or layers")
     return found
 
 
 def written(layers: Sequence[int]) -> str:
     """``7,8*14,7``: counts as ``parse`` takes them, alike neighbours together."""
-    runs = [(count, len(list(alike))) for count, alike in groupby(layers)]
-    return ",".join(str(count) if times == 1 else f"{count}*{times}" for count, times in runs)
+    told = [f"{PREDICTS - count}m" if count <= PREDICTS else str(count) for count in layers]
+    runs = [(count, len(list(alike))) for count, alike in groupby(told)]
+    return ",".join(count if times == 1 else f"{count}*{times}" for count, times in runs)
+
+
+def counted(layers: Sequence[int]) -> tuple[int, ...]:
+    """Layers alone, whether or not multi-token prediction is behind them."""
+    return tuple(PREDICTS - count if count <= PREDICTS else count for count in layers)
+
+
+def predicting(layers: Sequence[int]) -> int | None:
+    """Which of them has multi-token prediction, counted from the end as -1; None where it is beside the loss."""
+    return next((place - len(layers) for place, count in enumerate(layers) if count <= PREDICTS), None)
 
 
 def predictions(text: str) -> int:
@@ -53,9 +67,12 @@ def _counts(text: str) -> tuple[int, ...]:
             words = []
             break
         else:
-            counts += [int(match[1])] * min(int(match[2] or 1), MOST)
+            count = PREDICTS - int(match[1]) if match[3] else int(match[1])
+            counts += [count] * min(int(match[2] or 1), MOST)
     if not words or not counts:
         raise ValueError(f"{text!r} is not a list of layer counts; write e.g. {EXAMPLES}")
+    if sum(count <= PREDICTS for count in counts) > 1:
+        raise ValueError(f"{text!r}: multi-token prediction m is in more than one part")
     return tuple(counts)
 
 
@@ -71,7 +88,11 @@ def _layout(text: str) -> tuple[int, ...]:
         raise ValueError(f"{text!r}: exactly one E must begin the first part, and one L end the last")
     if "m" in whole[: whole.rfind("t")]:
         raise ValueError(f"{text!r}: an MTP layer m comes before the last layer t")
-    return tuple(chunk.count("t") for chunk in chunks)
+    if sum("m" in chunk for chunk in chunks) > 1:
+        raise ValueError(f"{text!r}: all MTP layers m have to be in one part, as Megatron-core has them")
+    apart = [chunk.count("m") > 0 and "L" not in chunk for chunk in chunks]
+    counts = [chunk.count("t") for chunk in chunks]
+    return tuple(PREDICTS - count if one else count for count, one in zip(counts, apart, strict=True))
 
 
 def _expanded(text: str) -> str:

@@ -102,3 +102,5 @@ class Supports(Spec):
     """One checkpoint may cover several layers."""
     uneven: bool = True
     """Pipeline stages may hold unlike numbers of layers, if only where the user places them."""
+    mtp_apart: bool = False
+    """Layers of multi-token prediction may be on another stage than the loss."""

@@ -50,7 +50,7 @@ def _count(setup: Setup, stage: Stage, names: frozenset[str], shared: tuple[str,
     found: Number = 0
     for chunks in {int(vpp)} if isinstance(vpp, (int, float)) else {int(one) for one in vpp.ravel()}:
         first, *others = _chunks(setup, stage, chunks)
-        apart = [one for one in _ends(first) if one.name in names and one.name in shared]
+        apart = [one for one in _tensors(first) if one.name in names and one.name in shared]
         if several:
             count = buckets_filled(
                 [(one.elements, one.rows if one.group == "expert" else 0)
@@ -63,24 +63,24 @@ def _count(setup: Setup, stage: Stage, names: frozenset[str], shared: tuple[str,
     return found
 
 
-def _ends(stage: Stage) -> tuple[Stored, ...]:
-    """The tensors of embedding and head."""
-    return block_tensors(stage.embedding) + block_tensors(stage.head)
+def _tensors(stage: Stage) -> Iterator[Stored]:
+    """The tensors of embedding and head, and of each kind of layer."""
+    blocks = (stage.layers[kind][0] for kind in sorted({*stage.order}))
+    return itertools.chain.from_iterable(map(block_tensors, (stage.embedding, stage.head, *blocks)))
 
 
 def _has(stage: Stage, names: frozenset[str]) -> bool:
     """Whether a stage has parameters of these names."""
-    blocks = (stage.layers[kind][0] for kind in {*stage.order})
-    tensors = itertools.chain(_ends(stage), *(block_tensors(block) for block in blocks))
-    return any(one.name in names for one in tensors)
+    return any(one.name in names for one in _tensors(stage))
 
 
 def _shared(setup: Setup) -> tuple[str, ...]:
-    """The names of weights that the first and the last stage both have."""
+    """The names of weights that the first stage and another both have."""
     model = setup.model
     if setup.layout.pp == 1 or not (model.tied_embeddings or model.mtp_trained):
         return ()
-    return (EMBEDDING_WEIGHT, HEAD_WEIGHT if model.tied_embeddings else SHARED_EMBEDDING)
+    copies = (HEAD_WEIGHT,) if model.tied_embeddings else (SHARED_EMBEDDING,)
+    return (EMBEDDING_WEIGHT, *copies, *((SHARED_EMBEDDING,) if setup.mtp_chunk is not None else ()))
 
 
 def _chunks(setup: Setup, stage: Stage, vpp: int) -> Iterator[Stage]:

@@ -3,22 +3,28 @@ that all share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from distsim.arrays import Number, some
 from distsim.engine.exchanges.flows import Flow, Span, dtype_name
 from distsim.engine.jobs.boundary import boundary_bytes
+from distsim.engine.jobs.predictions_apart import carried_along, stage_of_predictions
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import Stage, folded, head_stage
+from distsim.engine.jobs.stage_chunks import folded, head_stage
+from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks.spread import pair_apart
 from distsim.engine.timelines.schedule_shape import both_ways
 from distsim.formulas.traffic import boundary_sends
-from distsim.layers.ledger import parameters_of
 from distsim.layers.mtp import SHARED_EMBEDDING
 from distsim.layers.names import EMBEDDING_WEIGHT, HEAD_WEIGHT
 from distsim.specs.layout import Layout
-from distsim.units import FP32_BYTES
+from distsim.units import FP32_BYTES, INDEX_BYTES
 
 LOSS_REDUCTIONS = 3
 """Maximum, sum and the target's logit, a number each per token."""
+SHAPE_BYTES = 3 * INDEX_BYTES
+"""Of the shape that goes ahead of each message where not all are alike (NVIDIA/Megatron-LM
+core/pipeline_parallel/p2p_communication.py, _communicate_shapes, with config.mtp_standalone)."""
 
 
 def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
@@ -29,10 +35,12 @@ def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
     size = boundary_bytes(setup)
     dtype = dtype_name(precision.activation_bytes, precision)
     flows = [
-        Flow(f"pipeline {what}", "send_recv", _pair(setup, stage.index, step), dtype, phase, calls, size, hides=True)
+        Flow(f"pipeline {what}", "send_recv", _pair(setup, stage.index, step), dtype, phase, calls, each, hides=True)
         for what, phase in (("activations", "forward"), ("gradients", "backward"))
-        for step, calls in _sends(setup, stage.index, phase)
+        for step, calls, each in _messages(setup, stage.index, phase, size)
     ]
+    if setup.mtp_chunk is not None:
+        flows += [flow._replace(purpose="pipeline shapes", dtype="int64", bytes_logical=SHAPE_BYTES) for flow in flows]
     if setup.framework.traffic.scatter_gather:
         other = {"forward": "backward", "backward": "forward"}  # a stage gets as much as it sends the other way
         flows += [
@@ -42,6 +50,20 @@ def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
             for _, calls in _sends(setup, stage.index, other[phase])
         ]  # fmt: skip
     return flows + _tied_embedding(setup, stage) + _vocabulary(setup)
+
+
+def _messages(setup: Setup, index: int, phase: str, size: Number) -> Iterator[tuple[int, Number, Number]]:
+    """Messages of one phase with the bytes of each: of ``size``, but between multi-token prediction and the loss, where
+    the modules' hidden states go along, and their gradients come back."""
+    more = carried_along(setup, index if phase == "forward" else index - 1)
+    wide = setup.layout.micro_batches if more else 0
+    for step, calls in _sends(setup, index, phase):
+        if not more:
+            yield step, calls, size
+            continue
+        if setup.layout.vpp > 1:
+            yield step, calls - wide, size
+        yield step, wide, size * (1 + more)
 
 
 def messages(setup: Setup, index: int) -> Number:
@@ -87,16 +109,25 @@ def beyond(setup: Setup, index: int) -> tuple[bool, ...]:
     )
 
 
+def shape_flows(setup: Setup) -> list[Flow]:
+    """What goes ahead of the message over each link of ``hop_flows``, if anything does."""
+    if setup.mtp_chunk is None:
+        return []
+    return [flow._replace(purpose="pipeline shapes", bytes_logical=SHAPE_BYTES) for flow in hop_flows(setup)]
+
+
 def hop_flows(setup: Setup) -> list[Flow]:
     """A message over each link between stages: from each to the next, and where chunks go around, from the last to the
-    first."""
+    first. Where hidden states of multi-token prediction go along behind a stage's last chunk, the mean of its chunks'
+    messages."""
     pp, around = setup.layout.pp, setup.layout.vpp > 1 and not folded(setup)
     precision = setup.precision
     name, size = dtype_name(precision.activation_bytes, precision), boundary_bytes(setup)
     return [
-        Flow("pipeline activations", "send_recv", _pair(setup, stage, 1), name, "forward", 1, size)
+        Flow("pipeline activations", "send_recv", _pair(setup, stage, 1), name, "forward", 1,
+             size * (1 + carried_along(setup, stage) / setup.layout.vpp))
         for stage in range(pp if around and pp > 2 else pp - 1)
-    ]
+    ]  # fmt: skip
 
 
 def _pair(setup: Setup, index: int, step: int) -> Span:
@@ -107,22 +138,26 @@ def _pair(setup: Setup, index: int, step: int) -> Span:
 
 
 def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
-    """First and last stage each hold the shared matrix and add up its gradient (Narayanan et al. 2021); where copies of
-    the model run both ways, the ranks of either have both ends, whose gradients go with those of both copies."""
-    layout, precision, tied = setup.layout, setup.precision, setup.model.tied_embeddings
-    ends = stage.index in (0, layout.pp - 1) and stage.mirror is None
-    apart = ends and head_stage(setup) != 0 and not layout.vocab_parallel
-    if not (apart and (tied or setup.model.mtp_trained)):
+    """The stages that hold the shared matrix add up its gradient: the first and the last (Narayanan et al. 2021), and
+    one that has multi-token prediction apart from the loss; where copies of the model run both ways, the ranks of
+    either have both ends, whose gradients go with those of both copies."""
+    layout, precision = setup.layout, setup.precision
+    holders = _embedding_holders(setup)
+    if len(holders) == 1 or stage.index not in holders or stage.mirror is not None or layout.vocab_parallel:
         return []
-    block = stage.embedding if stage.embedding is not None else stage.head
-    assert block is not None
-    copy = HEAD_WEIGHT if tied else SHARED_EMBEDDING
-    shared = [p for p in parameters_of(block.operations) if p.name in (EMBEDDING_WEIGHT, copy)]
-    size = sum(p.elements for p in shared if p.trains)
+    names = (EMBEDDING_WEIGHT, SHARED_EMBEDDING, *([HEAD_WEIGHT] if setup.model.tied_embeddings else []))
+    size = sum(p.elements for p, _ in stage.parameters if p.name in names and p.trains)
     stride = stages_span(layout).stride
     name = dtype_name(precision.gradient_bytes, precision)
-    span = Span("pp", 2, stride, (0, stride * (layout.pp - 1)))
+    span = Span("pp", len(holders), stride, (0, stride * holders[-1]))
     return [Flow("tied embedding gradient", "all_reduce", span, name, "step", 1, size * precision.gradient_bytes)]
+
+
+def _embedding_holders(setup: Setup) -> list[int]:
+    """Stages with a copy of the embedding (NVIDIA/Megatron-LM pretrain_gpt.py, get_embedding_ranks)."""
+    tied, apart = setup.model.tied_embeddings, stage_of_predictions(setup)
+    head = tied or (setup.model.mtp_trained > 0 and apart is None)
+    return sorted({0, *([head_stage(setup)] if head else []), *([] if apart is None else [apart])})
 
 
 def _vocabulary(setup: Setup) -> list[Flow]:

@@ -9,7 +9,7 @@ framework's runs come from several states of its software (specs/timing.py), eac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,10 +148,7 @@ def fit(table: Table, start: Fit | None = None) -> Fit:
     """Levenberg-Marquardt on Huber's loss with the ridge."""
     factors = Factors(table.examples)
     index = factors.index(table.examples)
-    vector = np.zeros(len(factors.keys))
-    if start is not None:
-        known = {key: start.vector[i] for key, i in start.factors.at.items()}
-        vector = np.array([known.get(key, 0.0) for key in factors.keys])
+    vector = _start(factors, start)
     weights = row_weights(table.examples)
     sources = membership(table.examples)
     count = len(vector)
@@ -178,20 +175,34 @@ def fit(table: Table, start: Fit | None = None) -> Fit:
         drawn = np.append(ridge, huber_pull(vector[count:], OFFSET_HUBER) / OFFSET**2)
         hessian = (jacobian * pull[:, None]).T @ jacobian + np.diag(drawn)
         gradient = jacobian.T @ (pull * rest) + drawn * vector
-        for _ in range(MOST_DAMPINGS):
-            damped = hessian + DAMPING * lam * np.diag(np.diag(hessian))
-            step = np.clip(np.linalg.solve(damped, -gradient), -LONGEST_STEP, LONGEST_STEP)
-            now, _ = loss(vector + step)
-            if now < best:
-                break
-            lam *= RISE
-        else:
+        found = _descent(hessian, gradient, lam, lambda step: loss(vector + step)[0], best)  # noqa: B023
+        if found is None:
             break
-        done = best - now < SETTLED * best
+        step, now, lam = found
         vector, lam = vector + step, max(lam / FALL, LEAST_DAMPING)
-        if done:
+        if best - now < SETTLED * best:
             break
     return Fit(factors, vector[:count])
+
+
+def _start(factors: Factors, start: Fit | None) -> Any:
+    """Where a fit begins: at another's factors, as far as it has them."""
+    known = {} if start is None else {key: start.vector[i] for key, i in start.factors.at.items()}
+    return np.array([known.get(key, 0.0) for key in factors.keys])
+
+
+def _descent(
+    hessian: Any, gradient: Any, lam: float, loss: Callable[[Any], float], best: float
+) -> tuple[Any, float, float] | None:
+    """The least damped step that leads below the ``best`` loss, the loss there and its damping; None if none does."""
+    for _ in range(MOST_DAMPINGS):
+        damped = hessian + DAMPING * lam * np.diag(np.diag(hessian))
+        step = np.clip(np.linalg.solve(damped, -gradient), -LONGEST_STEP, LONGEST_STEP)
+        now = loss(step)
+        if now < best:
+            return step, now, lam
+        lam *= RISE
+    return None
 
 
 def membership(examples: Sequence[Example]) -> Any:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from distsim import catalog
 from distsim.engine.corrections.known_runs import FOLDER, OTHERS, PEAKS
 from distsim.engine.counted import Show, counted
 from distsim.engine.evidence import Replay, assumed_of
-from distsim.engine.fitting.evidence import corrected, write_evidence
+from distsim.engine.fitting.evidence import LeftOut, corrected, write_evidence
 from distsim.engine.fitting.fit import Factors, Fit, fit, unfitted
 from distsim.engine.fitting.moved import moved_groups
 from distsim.engine.fitting.others import others_of, strange_replays
@@ -195,14 +195,7 @@ def calibrate(
     parts, sources = folds(examples), [example.source for example in examples]
     rows_out, sources_out = left_out(table, parts, fitted, fits), left_out(table, sources, fitted, fits)
     near, far = corrected(marked, parts, rows_out), corrected(examples, sources, sources_out)
-    scores = {
-        "before: priors only": score(examples, in_state(before, nearest_states(examples, before))),
-        "after: fitted": score(examples, in_state(after, nearest_states(examples, after))),
-        "fifths of the runs left out": score(examples, near.residuals),
-        "fifths, corrected by alike runs": score(examples, near.corrected),
-        "whole sources left out": score(examples, far.residuals),
-        "sources, corrected by alike runs": score(examples, far.corrected),
-    }  # fmt: skip
+    scores = _scores(examples, before, after, near, far)
     shipped = any(map(shipped_runs().samefile, files))
     strange = _unseen(fitted, examples) if shipped else []
     beside = strange_replays(read_runs(unseen_runs()), show) if shipped else []
@@ -222,6 +215,18 @@ def calibrate(
     odd = own.odd if mine else [words for one in read for words in one.odd]
     theirs_only = (tuple(own.examples), own.skipped) if mine else ((), {})
     return Calibration(fitted, tuple(examples), skipped, odd, scores, *theirs_only, tuple(map(float, far.residuals)))
+
+
+def _scores(examples: Sequence[Example], before: Any, after: Any, near: LeftOut, far: LeftOut) -> dict[str, Score]:
+    """How far runs are off by what is known of them: nothing, themselves, other fifths of the runs, other sources."""
+    return {
+        "before: priors only": score(examples, in_state(before, nearest_states(examples, before))),
+        "after: fitted": score(examples, in_state(after, nearest_states(examples, after))),
+        "fifths of the runs left out": score(examples, near.residuals),
+        "fifths, corrected by alike runs": score(examples, near.corrected),
+        "whole sources left out": score(examples, far.residuals),
+        "sources, corrected by alike runs": score(examples, far.corrected),
+    }  # fmt: skip
 
 
 def _replays(files: Sequence[Path], mine: bool, show: Show | None) -> list[Replay]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import accumulate, pairwise
 
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import Stage, chunk_sizes
+from distsim.engine.jobs.stage_chunks import chunk_sizes
+from distsim.engine.jobs.stages import Stage
 
 
 def grouped(setup: Setup) -> bool:

@@ -22,6 +22,23 @@ from distsim.last import for_last, for_parts_of_last
 from distsim.layers.ledger import Block, weight_copy_bytes
 
 
+def _grows(setup: Setup) -> Number:
+    """Whether the first backward pass makes gradients that are kept, where no later one adds to them and no buffer
+    holds them."""
+    layout, buffers, precision = setup.layout, setup.framework.buffers, setup.trained_precision
+    in_place = precision.gradient_bytes <= precision.parameter_bytes
+    grow = where(layout.micro_batches > 1, 0, 1) if buffers.gradients_grow and in_place else 0
+    return grow * where(layout.zero >= 3, 0, 1) if buffers.bucket_copies else grow  # DeepSpeed's shards have a buffer
+
+
+def _fresh_bytes(setup: Setup) -> Number:
+    """Bytes per element of a gradient as autograd hands it over: as narrow as the products of cast weights where these
+    are gathered."""
+    precision = setup.trained_precision
+    fresh = min(precision.gradient_bytes, precision.parameter_bytes)
+    return min(fresh, precision.activation_bytes) if setup.framework.traffic.partitioned else fresh
+
+
 def _waits(setup: Setup) -> Number:
     """Whether whole gradients wait for the last micro-batch, and no shards of them are there until then; peaks of
     pipelines say nothing of it. Plain where no layout's do, so that arrays do not grow."""
@@ -99,24 +116,15 @@ class StageStep:
     def __init__(self, setup: Setup, stage: Stage, held: States, saved: Saved) -> None:
         saved = saved._replace(embedding=saved.embedding + saved.given)
         self.setup, self.stage, self.held, self.saved = setup, stage, held, saved
-        layout, buffers = setup.layout, setup.framework.buffers
-        precision = setup.trained_precision
-        in_place = precision.gradient_bytes <= precision.parameter_bytes
-        grow = where(layout.micro_batches > 1, 0, 1) if buffers.gradients_grow and in_place else 0
-        if buffers.bucket_copies:  # DeepSpeed's shards of ZeRO 3 have a buffer
-            grow = grow * where(layout.zero >= 3, 0, 1)
-        self.grow: Number = where(waits := _waits(setup), 1, grow)
+        self.grow: Number = where(waits := _waits(setup), 1, _grows(setup))
         whole = held.dense_parameters + held.expert_parameters
         self.per_element: Number = held.gradients / maximum(whole, 1)
         """Bytes of kept gradient per parameter of the stage: less than a whole one where ZeRO shards it."""
-        fresh = min(precision.gradient_bytes, precision.parameter_bytes)
-        if setup.framework.traffic.partitioned:  # products and lookups of cast weights have gradients as narrow
-            fresh = min(fresh, precision.activation_bytes)
-        accumulates = int(buffers.gradients_grow)  # else the product is added where it is kept
+        accumulates = int(setup.framework.buffers.gradients_grow)  # else the product is added where it is kept
         shards = where(waits, 0, self.grow)  # each takes the place of a whole one that waited, and is no larger
         if setup.kernels.residuals == "stacked" and accumulates:  # a loop's backward makes all before a sum reads any
             shards = 1
-        self.gradients = Gradients(unless_zero(shards, self.per_element), fresh * accumulates)
+        self.gradients = Gradients(unless_zero(shards, self.per_element), _fresh_bytes(setup) * accumulates)
         self.copies = _weight_copies(setup, stage)
         self.cached_copies = _cached_copies(setup, stage)
         self.offloaded = Offloaded(setup, saved)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from distsim.engine.jobs.placement import chunk_layers
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import Stage, chunk_sizes
+from distsim.engine.jobs.stage_chunks import chunk_sizes
+from distsim.engine.jobs.stages import Stage
 from distsim.layers.ledger import Block
 from distsim.specs.layout import Layout
 
@@ -49,4 +50,5 @@ def _of_way(setup: Setup, schedule: str, vpp: int) -> Setup:
     pp, chunks = setup.layout.pp, setup.chunk_layers
     if len(chunks) != pp * vpp:
         chunks = chunk_layers(None, setup.model, Layout(pp=pp, vpp=vpp), setup.framework)
+        setup = replace(setup, mtp_chunk=None)
     return replace(setup, layout=Layout(pp=pp, vpp=vpp, schedule=schedule), chunk_layers=chunks)

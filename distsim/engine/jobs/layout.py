@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from distsim.arrays import round_up
+from distsim.engine.jobs.images import check_images
 from distsim.engine.jobs.models import length_notes, packed_samples
+from distsim.engine.jobs.profile import least_zero
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
 from distsim.specs.flags import flag
 from distsim.specs.framework import Framework
 from distsim.specs.layout import EVERY_LAYER, Layout
 from distsim.specs.model import Model
-from distsim.specs.rules import divisors, listed, most_imbalance
+from distsim.specs.precision import Precision
+from distsim.specs.rules import broken, divisors, listed, most_imbalance
 from distsim.specs.stage_layers import BALANCED
 
 
@@ -181,3 +184,25 @@ def _micro_batches(filled: Mapping[str, Any], dp: int) -> int:
             f"valid nearby: --global-batch {' or '.join(map(str, near))}",
         )
     return int(whole // (micro * dp))
+
+
+def refuse_broken(model: Model, layout: Layout) -> None:
+    """Raise the rules between a model and a layout that do not hold."""
+    if problems := broken(model, layout):
+        raise DistsimError(
+            problems[0].problem(model, layout), problems[0].mend(model, layout),
+            *(f"also: {rule.problem(model, layout)}" for rule in problems[1:]),
+        )  # fmt: skip
+
+
+def laid_out(
+    filled: dict[str, Any], origins: dict[str, str], model: Model, cluster: Cluster, framework: Framework,
+    precision: Precision,
+) -> tuple[Layout, list[str]]:  # fmt: skip
+    """The layout that options come to where no rule between it and the model is broken, and notes on it."""
+    filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
+    least = 0 if needs_replicas(filled) else least_zero(framework, precision.name, filled["pp"])
+    layout, notes = layout_of(filled, origins, model, cluster, least)
+    check_images(model, layout)
+    refuse_broken(model, layout)
+    return layout, notes

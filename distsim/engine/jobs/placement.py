@@ -25,7 +25,7 @@ from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.rules import divisors, listed
-from distsim.specs.stage_layers import BALANCED, REST
+from distsim.specs.stage_layers import BALANCED, REST, counted
 
 ELSEWHERE = "or --framework megatron-core, which places them unevenly; or --stage-layers with another framework"
 Chunks = tuple[int, ...]
@@ -38,7 +38,7 @@ def chunk_layers(given: Sequence[int] | None, model: Model, layout: Layout, fram
     cannot place the layers.
     """
     if given is not None:
-        chunks = balanced(model, layout) if tuple(given) == BALANCED else _stated(given, model, layout)
+        chunks = balanced(model, layout) if tuple(given) == BALANCED else _stated(counted(given), model, layout)
         if len(set(chunks)) > 1 and not framework.supports.uneven:
             raise DistsimError(
                 f"{framework.name} puts equal layers in each of {len(chunks)} chunks, but --stage-layers does not",

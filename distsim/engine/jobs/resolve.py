@@ -15,17 +15,17 @@ from distsim.engine.jobs.foreign_losses import refuse_foreign_loss
 from distsim.engine.jobs.framework_notes import framework_notes
 from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
-from distsim.engine.jobs.images import check_images, image_notes, images_of, with_images
+from distsim.engine.jobs.images import image_notes, images_of, with_images
 from distsim.engine.jobs.lacking import refuse_missing_units, refuse_without_triton
-from distsim.engine.jobs.layout import check_capacity, layout_of, needs_replicas, usual_etp
+from distsim.engine.jobs.layout import check_capacity, laid_out
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes, without_effect
 from distsim.engine.jobs.modules import modules_of, with_modules
 from distsim.engine.jobs.offloading import kept_where_it_is, offload_told, on_host
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
+from distsim.engine.jobs.predictions_apart import apart_note, chunk_of_predictions
 from distsim.engine.jobs.profile import (
     as_stored,
     job_kernels,
-    least_zero,
     optimizer_of,
     padded_vocab,
     tower_kernels,
@@ -39,7 +39,6 @@ from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tiling import tile_notes, tiles_of
 from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
 from distsim.engine.jobs.tuning import as_tuned, in_stream, tuning_notes, tuning_of, tuning_options, whole_weights
-from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
@@ -51,7 +50,6 @@ from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
-from distsim.specs.rules import broken
 from distsim.specs.support_rules import refuse_unsupported
 from distsim.specs.tuning import Tuning
 from distsim.specs.written import as_written
@@ -92,6 +90,8 @@ class Setup:
     """How much of the activations that live in host memory does; only replays have less than all."""
     states_return: bool = False
     """Optimizer states in host memory come back to be updated; only replays have them do so."""
+    mtp_chunk: int | None = None
+    """The chunk that has the layers of multi-token prediction; None where they are beside the loss."""
     evaluated: float = 0.0
     """Forward passes over a whole batch beside each step of a measured run (engine/runs/evaluation.py)."""
 
@@ -192,14 +192,9 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     accelerator, cluster, limit_notes = hardware(filled, given)
     kept_where_it_is(filled, origins, accelerator)
     refuse_drives(filled, framework if job.names_framework else None, cluster)
-    filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
     precision, precision_notes = usual_precision(filled, origins, accelerator, framework)
-    least = 0 if needs_replicas(filled) else least_zero(framework, precision.name, filled["pp"])
-    layout, notes = layout_of(filled, origins, model, cluster, least)
-    notes += [*precision_notes, *limit_notes, *model_notes]
-    check_images(model, layout)
-    notes += tile_notes(filled, model, layout)
-    _refuse_broken(model, layout)
+    layout, notes = laid_out(filled, origins, model, cluster, framework, precision)
+    notes += [*precision_notes, *limit_notes, *model_notes, *tile_notes(filled, model, layout)]
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
     framework, precision = on_host(framework, precision, offload, job.names_framework or replayed)
     if job.names_framework and not replayed:
@@ -215,12 +210,13 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     notes += _training_notes(job, filled, framework, model, kernels, precision, optimizer, layout, tuning)
     model = as_tuned(model, tuning)
     chunks, layout, placed = _placed(filled["stage_layers"], model, layout, framework)
-    notes += placed
+    predicts = chunk_of_predictions(filled["stage_layers"], model, layout, framework)
+    notes += [*placed, *apart_note(predicts, model, layout)]
     return Setup(
         job, model, accelerator, cluster, framework, kernels, precision,
         optimizer, layout, chunks, filled["recompute"],
         padded_vocab(framework, model, layout.vocab_ranks), origins, tuple(notes),
-        offload, tuning, tower_kernels(framework, model, bool(filled["compile"])),
+        offload, tuning, tower_kernels(framework, model, bool(filled["compile"])), mtp_chunk=predicts,
     )  # fmt: skip
 
 
@@ -272,15 +268,6 @@ def _training_notes(
         *image_notes(model, filled["image_size"], tuning is not None),
         *filter(None, [gathered_note(job, kernels)]), *without_effect(model, job, kernels),
     ]  # fmt: skip
-
-
-def _refuse_broken(model: Model, layout: Layout) -> None:
-    """Raise the rules between a model and a layout that do not hold."""
-    if problems := broken(model, layout):
-        raise DistsimError(
-            problems[0].problem(model, layout), problems[0].mend(model, layout),
-            *(f"also: {rule.problem(model, layout)}" for rule in problems[1:]),
-        )  # fmt: skip
 
 
 def _placed(

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from distsim.arrays import Number, minimum, take, where
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stage_chunks import head_stage, predicting_stage, stage_layer_indices
 from distsim.engine.jobs.vocabulary import held_with_vocabulary, shared_rows
 from distsim.engine.timelines.schedule_shape import (
     Flight,
@@ -18,7 +19,6 @@ from distsim.engine.timelines.schedule_shape import (
     head_in_flight,
     in_flight,
     split_share,
-    turns_back,
     weight_versions,
 )
 from distsim.last import for_equal, for_last
@@ -34,7 +34,7 @@ from distsim.layers.network import (
     tower_blocks,
     untied,
 )
-from distsim.schedules.action import wave
+from distsim.layers.prediction_blocks import loss_block, module_block
 from distsim.specs.layout import Layout
 
 
@@ -140,41 +140,6 @@ class Stage:
         return self.parameters if self.mirror is None else self.parameters + self.mirror.parameters
 
 
-def chunks_of(setup: Setup, stage: int) -> Sequence[int]:
-    """Chunks of a stage in model order: stage r holds chunks r, r + pp, r + 2 pp …, or the arms of a V."""
-    if folded(setup):
-        placement = wave(setup.layout.pp, len(setup.chunk_layers) // setup.layout.pp)
-        return [chunk for chunk, place in enumerate(placement) if place == stage]
-    return range(stage, len(setup.chunk_layers), setup.layout.pp)
-
-
-def stage_layer_indices(setup: Setup, stage: int) -> list[int]:
-    """Indices of the layers on a stage, all its chunks together."""
-    ends = [0, *accumulate(setup.chunk_layers)]
-    return [layer for chunk in chunks_of(setup, stage) for layer in range(ends[chunk], ends[chunk + 1])]
-
-
-def chunk_sizes(setup: Setup, stage: int) -> list[int]:
-    """Layers of each chunk of a stage; those of multi-token prediction are on the last of the one with the head."""
-    sizes = [setup.chunk_layers[chunk] for chunk in chunks_of(setup, stage)]
-    if stage == 0 and (tower := setup.model.shown_tower):
-        sizes[0] += tower.layers
-    if stage == head_stage(setup):
-        sizes[-1] += setup.model.mtp_trained * len(setup.model.mtp_module)
-    return sizes
-
-
-def folded(setup: Setup) -> bool:
-    """Whether chunks run down the stages and back up, so that the stage with the embedding may hold the head too."""
-    return len(setup.chunk_layers) > setup.layout.pp > 1 and turns_back(setup.layout.schedule)
-
-
-def head_stage(setup: Setup) -> int:
-    """The stage that holds the head: the last, or the first where an even number of chunks runs down and up."""
-    pp = setup.layout.pp
-    return 0 if folded(setup) and len(setup.chunk_layers) // pp % 2 == 0 else pp - 1
-
-
 def build_stages(setup: Setup) -> list[Stage]:
     """All stages, first to last; memory and time of one job ask for them in turn."""
     return [stage_at(setup, index) for index in range(setup.layout.pp)]
@@ -193,6 +158,7 @@ class _Builder:
 
     def __init__(self, setup: Setup) -> None:
         self.setup, self.ctx, self.last = setup, setup.context(), head_stage(setup)
+        self.predicts, self.apart = predicting_stage(setup), setup.mtp_chunk is not None
         self.kinds, self.rows = kinds_of_layers(setup.model), in_rows(self.ctx)
         self.blocks: dict[tuple[str, bool], Block] = {}
         self.known: dict[int, Stage] = {}
@@ -210,9 +176,10 @@ class _Builder:
         """The blocks of a stage's layers, those of multi-token prediction last."""
         model = self.setup.model
         here = [self.block_of(layer) for layer in stage_layer_indices(self.setup, index)]
-        for depth in range(model.mtp_trained if index == self.last else 0):
+        for depth in range(model.mtp_trained if index == self.predicts else 0):
             own = depth == 0 or not model.mtp_repeated
-            here += [self.block_of(layer, own) for layer in model.mtp_module]
+            added = [self.block_of(layer, own) for layer in model.mtp_module]
+            here += [module_block(self.rows, added[0], depth)] if self.apart else added
         return here
 
     def stage(self, index: int) -> Stage:
@@ -220,7 +187,7 @@ class _Builder:
         if index not in self.known:
             layout = self.setup.layout
             schedule, micro_batches = layout.schedule, layout.micro_batches
-            embedding, head = _ends(self.ctx, self.rows, index == 0, index == self.last)
+            embedding, head = _ends(self.ctx, self.rows, index == 0, index == self.last, self.apart)
             seen = [] if index else tower_blocks(self.rows)
             before = () if index or embedding is None else (embedding, *seen[:1])
             layers, order = _counted(seen + _with_first(self.ctx, before, self.layers_of(index)))
@@ -269,12 +236,14 @@ def _with_vocabulary(layout: Layout, found: Flights) -> Flights:
     )
 
 
-def _ends(ctx: Context, rows: Context, first: bool, last: bool) -> tuple[Block | None, Block | None]:
-    """Embedding and head of a stage; stages between the ends have none, or share the vocabulary's rows. Of two copies
-    that run in opposite directions, ranks with the head of one have the embedding of the other, which both use
-    (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.3)."""
+def _ends(
+    ctx: Context, rows: Context, first: bool, last: bool, apart: bool = False
+) -> tuple[Block | None, Block | None]:
+    """Embedding and head of a stage, without modules of multi-token prediction that are ``apart``; stages between the
+    ends have none, or share the vocabulary's rows. Of two copies that run in opposite directions, ranks with the head
+    of one have the embedding of the other, which both use (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.3)."""
     embedding = _block(embedding_block, rows) if first or ctx.layout.vocab_parallel else None
-    head = _block(head_block, rows) if last or ctx.layout.vocab_parallel else None
+    head = _block(loss_block if apart else head_block, rows) if last or ctx.layout.vocab_parallel else None
     if embedding is not None and not first:
         embedding = embedding._replace(operations=shared_rows(embedding.operations))
     if head is not None and not last:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number
 from distsim.engine.jobs.resolve import Setup
+from distsim.formulas.expert_buffers import sliced_gradient_bytes
 from distsim.layers.ledger import Operation
 from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS
 
@@ -19,6 +20,13 @@ EXPERT_MODULE = {
 (counting, selecting, writing indices) and picking them, gate and up apart, activation and product, down, weighing and
 adding. Backward each of the two picks is zeros as large as what was picked from and an ``index_put_`` that sorts its
 indices (six kernels), added to what other experts gave."""
+SLICED = dict.fromkeys(EXPERTS, ((1, 5), (2, 5)))
+"""The same where an expert's matrices are slices of two tensors: gate and up are one product, and backward each
+gradient is zeros as large as the tensor, filled in where the slice is, and added to those before it (torch 2.13,
+select_backward and the sums of autograd/input_buffer.cpp, as its profiler lists them on a CPU)."""
+SLICE_WAITS = 3
+"""Further waits of such an expert: its number is on the GPU, and each of a mask and two tensors that it indexes copies
+it to the host (aten::_local_scalar_dense)."""
 AFTER_FOUND = 2.0
 """Operations that the host issues while the GPU has nothing to do, once it knows how many tokens an expert has."""
 PICKED_PASSES = 4
@@ -53,9 +61,22 @@ def picked_gradient_bytes(setup: Setup) -> Number:
     return local_experts(setup) * PICKED_PASSES * tokens * width * setup.precision.activation_bytes
 
 
+def slice_bytes(setup: Setup) -> Number:
+    """What a rank's experts add to the backward pass of a layer where their matrices are slices and train."""
+    experts, local = setup.model.experts, local_experts(setup)
+    if experts is None or not (setup.kernels.expert_slices and by_module(setup)) or setup.tuning is not None:
+        return 0.0
+    width, precision = experts.latent or setup.model.hidden, setup.precision
+    each = precision.parameter_bytes if precision.autocast else precision.activation_bytes
+    matrix = local * experts.ffn / setup.layout.etp * width * each
+    outer = matrix * (2 if setup.model.gated else 1)
+    return sliced_gradient_bytes(local, outer) + sliced_gradient_bytes(local, matrix)
+
+
 def waited(setup: Setup) -> Number:
     """Operations of a layer's forward that the GPU waits for."""
-    return local_experts(setup) * AFTER_FOUND if by_module(setup) else 0.0
+    waits = 1 + SLICE_WAITS * setup.kernels.expert_slices
+    return local_experts(setup) * AFTER_FOUND * waits if by_module(setup) else 0.0
 
 
 def launched(
@@ -67,8 +88,10 @@ def launched(
     if not by_module(setup) or base not in EXPERT_MODULE:
         return (0.0, 0.0), (0.0, 0.0)
     own = not operation.adapts
-    kernels, issued = EXPERT_MODULE[base] if own else (adapted, adapted)
-    frozen = int(own and operation.kind == "matmul" and not operation.weight_gradient) * EXPERT_MODULE[base][0][0]
+    counts = EXPERT_MODULE | SLICED if setup.kernels.expert_slices else EXPERT_MODULE
+    kernels, issued = counts[base] if own else (adapted, adapted)
+    without = counts[base][0][0] + (3 if setup.kernels.expert_slices else 0)  # of a weight's gradient and its slice
+    frozen = int(own and operation.kind == "matmul" and not operation.weight_gradient) * without
     experts = local_experts(setup)
     return (
         (experts * kernels[0], experts * (kernels[1] - frozen)),

@@ -10,7 +10,7 @@ from distsim.arrays import Number, maximum, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.chunk_rule import chunk_rule_bytes
 from distsim.engine.kernels.distance_passes import DISTANCE_COSTS, distance_bytes, in_plain_torch
-from distsim.engine.kernels.expert_modules import picked_gradient_bytes
+from distsim.engine.kernels.expert_modules import picked_gradient_bytes, slice_bytes
 from distsim.engine.kernels.expert_passes import EXCHANGES, bias_passes, by_indices, exchange_passes
 from distsim.engine.kernels.loss_passes import loss_bytes
 from distsim.engine.kernels.mask_passes import mask_bytes
@@ -88,7 +88,7 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     cost, bias = composed(setup, operation), bias_passes(setup, operation)
     if operation.name in EXCHANGES:
         own = exchange_passes(setup, operation)
-        picked = picked_gradient_bytes(setup) if operation.name == DISPATCH else 0.0
+        picked = picked_gradient_bytes(setup) + slice_bytes(setup) if operation.name == DISPATCH else 0.0
         return own.forward + bias.forward, own.backward + bias.backward + picked
     if operation.kind == "norm" and plain_norms(setup):
         rows, width = operation.shape[:2]

@@ -9,7 +9,7 @@ from typing import Any
 from distsim.arrays import ceil_div
 from distsim.engine.jobs.placement import chunk_layers
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import head_stage, stage_layer_indices
+from distsim.engine.jobs.stage_chunks import head_stage, stage_layer_indices
 from distsim.engine.layouts.bounds import Bounds
 from distsim.errors import DistsimError
 from distsim.layers.network import kinds_of_layers

@@ -58,7 +58,9 @@ TOLD_OF_MEGATRON: Told = (
     (mixer_notes.computes_delta_in_torch, {"delta_rule": "torch"}),
     (software_notes.deterministic, {"delta_rule": "torch"}),  # Megatron core ssm/gated_delta_net.py: FLA's is not
 )
+SLICES = {"expert_products": "modules", "expert_modules": "one", "expert_slices": True}
 TOLD_OF_MODULES: Told = (
+    (expert_kernels.slices_experts, SLICES),
     (expert_kernels.groups_experts, {"expert_products": "grouped", "expert_modules": "one"}),
     (expert_kernels.groups_by_torch, {"expert_kernel": "torch", "expert_index": "indexed", "routing": "composed"}),
 )
@@ -73,7 +75,10 @@ TOLD_OF_PLAIN_TORCH: Told = (
     (rotates_pairs, {"rope_pairs": True}),
 )
 """What notes may say of modules of elementary operations, of which a compiler makes kernels."""
-TOLD_OF_EXPERTS: Told = ((expert_kernels.loops_experts, {"expert_products": "modules"}),)
+TOLD_OF_EXPERTS: Told = (
+    (expert_kernels.loops_experts, {"expert_products": "modules"}),
+    (expert_kernels.slices_experts, SLICES),
+)
 TOLD_OF_TORCH: Told = (
     (fuses_norms, {"norm": "fused"}),
     (fuses_rotation, {"rope": "fused"}),

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from distsim.arrays import ceil_div
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import Stage, chunk_sizes
+from distsim.engine.jobs.stage_chunks import chunk_sizes
+from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.beside import beside_products

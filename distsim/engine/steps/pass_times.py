@@ -8,13 +8,14 @@ from typing import Any
 
 from distsim import keywords
 from distsim.engine.exchanges.all_flows import network_of, price_of
-from distsim.engine.exchanges.pipeline import hop_flows, messages
+from distsim.engine.exchanges.pipeline import hop_flows, messages, shape_flows
 from distsim.engine.exchanges.reach import refuse_unjoined
 from distsim.engine.jobs.layout import usual_etp
 from distsim.engine.jobs.models import load_model, named
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.software import framework_of
-from distsim.engine.jobs.stages import build_stages, folded
+from distsim.engine.jobs.stage_chunks import folded
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.sums import PHASES
 from distsim.engine.steps.beside import hidden_share
 from distsim.engine.steps.breakdown import timing_of
@@ -139,5 +140,7 @@ def _hops(setup: Setup, factor: float, waits: float) -> float | list[float]:
     differ one of each."""
     network = network_of(setup)
     each = [float(price_of(flow, network).seconds) * factor + waits for flow in hop_flows(setup)]
+    if ahead := shape_flows(setup):
+        each = [one + float(price_of(flow, network).seconds) for one, flow in zip(each, ahead, strict=True)]
     alike = not each or max(each) - min(each) <= SAME * max(each)
     return max(each, default=0.0) if alike else each

@@ -18,7 +18,8 @@ from distsim.engine.exchanges.flows import Flow
 from distsim.engine.exchanges.hidden import beside_each
 from distsim.engine.jobs.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import Stage, folded
+from distsim.engine.jobs.stage_chunks import folded
+from distsim.engine.jobs.stages import Stage
 from distsim.engine.steps.after import AfterLast, Hiding, after_last
 from distsim.engine.steps.compose import layout_numbers, micro_batch, own_numbers, stage_numbers
 from distsim.engine.steps.composed import ComposedStep

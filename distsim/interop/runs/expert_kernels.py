@@ -92,6 +92,20 @@ def loops_experts(run: Run) -> bool:
     return hit(_LOOPED, run.notes) is not None
 
 
+_SLICED = re.compile(
+    affirmed(
+        r"F\.linear of each slice|loops? over slices|slices of (?:one|a) (?:fused )?(?:tensor|parameter)|"
+        r"experts_implementation['\"]?[ =:]+['\"]?eager"
+    ),
+    re.IGNORECASE,
+)
+
+
+def slices_experts(run: Run) -> bool:
+    """Whether notes say that a loop takes each expert's matrix as a slice of a tensor of all."""
+    return hit(_SLICED, run.notes) is not None
+
+
 _TILES = re.compile(r"\btiles? (?:of )?(\d{2,5})\s*[/x,]\s*(\d{2,5})\s*[/x,]\s*(\d{2,5})\b", re.IGNORECASE)
 _USUAL_TILES = ("512", "1024", "1024")
 _TOKAMAX = re.compile(
