@@ -45,7 +45,7 @@ def test_policies_that_offload_are_refused_likewise() -> None:
 
 
 def test_what_software_offloads_of_itself_stays_in_that_memory() -> None:
-    job = {"model": "llama-7b", "framework": "unsloth", "lora_rank": 16, "recompute": "full"}
+    job = {"model": "llama-7b", "framework": "unsloth", "lora_rank": 16, "recompute": "full", "gpus": 1}
     assert resolve(Job(**job, gpu="h100-sxm")).offload == ("activations",)
     shared = resolve(Job(**job, gpu="gb10"))
     assert shared.offload == () and shared.origins["offload"] == "default"

@@ -164,7 +164,7 @@ def test_odd_lines_of_a_configuration_are_told_once(tmp_path: Path, capsys: pyte
 
 def test_machines_that_nothing_joins(capsys: pytest.CaptureFixture[str]) -> None:
     """Memory can be told of them; what is proposed to make a job fit is a job that the other commands can tell of."""
-    assert run(["memory", "llama-7b", "--gpu", "rtx-3060", "--gpus", "512", "--zero", "3", "--json"]) == 0
+    assert run(["memory", "llama-7b", "--gpu", "rtx-3060", "--gpus", "512", "--zero", "3", "--recompute", "full", "--json"]) == 0
     assert (
         "cluster workstation-4x-rtx-3060 states none: memory can still be computed, comm and step cannot"
         in capsys.readouterr().err
@@ -213,7 +213,7 @@ def test_lines_of_a_step_fold_to_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    words = ("step llama-2-70b --gpu h100-sxm --gpus 64 --tp 2 --pp 8 --seq 4224 --zero 1 --zero-group 4 "
+    words = ("step llama-2-70b --gpu h100-sxm --gpus 64 --tp 2 --pp 8 --seq 3968 --zero 1 --zero-group 4 "
              "--micro-batch 1 --global-batch 1024 --recompute none")  # fmt: skip
     assert run(words.split()) == 0
     text = capsys.readouterr().out
