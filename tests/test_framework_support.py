@@ -264,14 +264,35 @@ def test_ddp_replicates_whole_models() -> None:
 
 
 def test_transformers_context_parallelism_is_fsdp2s() -> None:
-    """accelerate raises without FSDP2; DeepSpeed's Ulysses goes with any stage, and other trainers have their own."""
+    """accelerate raises without FSDP2; DeepSpeed's Ulysses goes with any stage."""
     job = {"model": "qwen3-8b", "gpu": "h100-sxm", "gpus": 4, "cp": 4, "seq": 8192, "global_batch": 8}
     for framework in ("huggingface", "trl"):
         for zero in (0, 1):
-            with pytest.raises(DistsimError, match="context parallelism by all_gather only under FSDP2"):
+            with pytest.raises(DistsimError, match=r"context parallelism by all_gather only with ZeRO 2, 3 \(FSDP2\)"):
                 distsim.step(**job, framework=framework, zero=zero)
             assert distsim.step(**job, framework=framework, zero=zero, cp_mode="all_to_all").seconds
         assert distsim.step(**job, framework=framework, zero=3).seconds
-    assert distsim.step(**job, framework="axolotl", zero=1).seconds
     found = distsim.search("qwen3-8b", gpu="h100-sxm", gpus=4, seq=8192, global_batch=8, framework="trl", cp=2)
     assert found.best and all(one.report.setup.layout.zero >= 2 for one in found.best)
+
+
+@pytest.mark.parametrize("framework", ["axolotl", "llama-factory", "ms-swift"])
+def test_trainers_with_context_parallelism_of_their_own_trade_heads(framework: str) -> None:
+    """Ulysses first, whatever shards the rest; only axolotl leaves a ring to accelerate, which DeepSpeed does not run."""
+    job = {"model": "qwen3-8b", "gpu": "h100-sxm", "gpus": 4, "cp": 4, "seq": 8192, "global_batch": 8}
+    for zero in (0, 1, 2, 3):
+        assert distsim.step(**job, framework=framework, zero=zero).setup.layout.cp_mode == "all_to_all"
+        if framework == "axolotl" and zero == 1:
+            with pytest.raises(DistsimError, match=r"by ring only with ZeRO 0, 2, 3 \(FSDP2\)"):
+                distsim.step(**job, framework=framework, zero=zero, cp_mode="ring")
+        else:
+            assert distsim.step(**job, framework=framework, zero=zero, cp_mode="ring").seconds
+
+
+def test_axolotl_divides_key_value_heads() -> None:
+    """More context parallel ranks than these take a ring."""
+    job = {"model": "qwen3-8b", "gpu": "h100-sxm", "gpus": 16, "cp": 16, "seq": 8192, "global_batch": 8}
+    with pytest.raises(DistsimError, match="axolotl does not copy key-value heads"):
+        distsim.step(**job, framework="axolotl", zero=3)
+    assert distsim.step(**job, framework="axolotl", zero=3, cp_mode="ring").seconds
+    assert distsim.step(**job, framework="ms-swift", zero=3).seconds

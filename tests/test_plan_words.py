@@ -87,25 +87,21 @@ def test_buying_that_pays_off_after_a_machines_life_does_not_pay_off() -> None:
     assert re.search(r"1 spare node, not billed; \$[\d,]+ more if you pay for it ", told)
 
 
-def test_whole_nodes_near_what_was_asked() -> None:
-    done = run("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "100,20")
-    assert done.returncode == 2
-    assert "use whole nodes: --gpus 96,16" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("--gpus", "12,20,30", "--price", "2.2"),
-         "error: 12, 20, 30 accelerators are not whole nodes of 8\n  use whole nodes: --gpus 16,32\n"),
-        (("--gpus", "1,6", "--gpu", "a100-sxm4-80gb"),
-         "error: no listed provider rents out 6 accelerators in whole nodes of 8\n"
-         "  no layout of llama-2-7b that was tried fits on 1\n  use whole nodes: --gpus 8\n"),
-    ],
-)  # fmt: skip
-def test_whole_nodes_are_told_once_and_for_sizes_that_hold_the_model(words: tuple[str, ...], told: str) -> None:
-    done = run("llama-2-7b", "--tokens", "300B", *(() if "--gpu" in words else ("--gpu", "h100-sxm")), *words)
-    assert (done.returncode, done.stderr) == (2, told)
+@pytest.mark.parametrize("price", ["spot", "on-demand", "2.2"])
+def test_parts_of_nodes_are_billed_as_searches_bill_them(price: str) -> None:
+    """Whole instances of price lists, whatever of them the job leaves idle; what runs at a rate of one's own."""
+    asked = ("llama-3-8b", "--gpu", "h100-sxm", "--gpus", "4,12", "--price", price, "--lora-rank", "16", "--seq", "8192")
+    bought = () if price == "2.2" else ("--provider", "nebius")
+    options = json.loads(run(*asked, "--tokens", "10B", *bought, "--json").stdout)["options"]
+    found = json.loads(piped("search", *asked, "--global-batch", "48", "--top", "1", *bought, "--json").stdout)
+    searched = {one["gpus"]: (one["billed_gpus"], one["usd_per_gpu_hour"]) for one in found["prices"]}
+    least = {gpus: min((one["billed_gpus"], one["price"]["usd_per_gpu_hour"]) for one in options if one["gpus"] == gpus)
+             for gpus in (4, 12)}  # fmt: skip
+    assert least == searched
+    if price == "spot":
+        assert {gpus: billed for gpus, (billed, _) in least.items()} == {4: 8, 12: 16}
+        text = run(*asked, "--tokens", "10B", *bought).stdout
+        assert "rented" in text and "in whole instances of 8" in text
 
 
 def test_a_margin_that_leaves_no_memory_is_told() -> None:

@@ -45,8 +45,8 @@ class Supports(Spec):
     """All-to-alls of context parallel ranks copy key-value heads of which there are fewer."""
     cp_modes: tuple[Literal["ring", "all_gather", "all_to_all"], ...] = ()
     """What a switch lets context parallel ranks exchange; none where nobody looked."""
-    context_zero: ZeroStage = 0
-    """The lowest ZeRO stage with which context parallel ranks exchange keys and values; heads are traded with any."""
+    context_zero: tuple[int, ...] = ZERO_STAGES
+    """ZeRO stages with which context parallel ranks exchange keys and values; heads are traded with any."""
     offload: tuple[Offload, ...] = OFFLOADS
     offload_optimizer: Literal["alone", "with parameters"] = "alone"
     """``with parameters``: torch moves shards to host memory, and the optimizer is where its shards are; an optimizer

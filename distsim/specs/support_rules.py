@@ -141,9 +141,12 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
     ),
     SupportRule(
         ("cp", "zero"),
-        lambda s, m, y: (y.cp == 1) | (y.zero >= s.context_zero) | (y.cp_mode == TRADED),
-        lambda f, s, m, y: f"{f} has context parallelism by {y.cp_mode} only under FSDP2, but ZeRO is {y.zero}",
-        lambda s, m, y: f"use --zero 3, or --cp-mode {TRADED} (DeepSpeed's)",
+        lambda s, m, y: (y.cp == 1) | _among(y.zero, s.context_zero) | (y.cp_mode == TRADED),
+        lambda f, s, m, y: (
+            f"{f} has context parallelism by {y.cp_mode} only with ZeRO {', '.join(map(str, s.context_zero))} "
+            f"(FSDP2), but ZeRO is {y.zero}"
+        ),
+        lambda s, m, y: f"use --zero {max(s.context_zero)}, or --cp-mode {TRADED} (DeepSpeed's)",
         "context_zero",
     ),
     SupportRule(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -224,21 +223,24 @@ def covers(quote: Quote, gpus: int, cluster: Cluster) -> bool:
     return spec.sliced or quote.gpus_per_instance >= min(gpus, spec.gpus_per_node)
 
 
+def _hourly(quote: Quote, gpus: int) -> float:
+    """Dollars an hour of the whole instances that so many accelerators take."""
+    return round_up(gpus, 1 if quote.owned else quote.gpus_per_instance) * quote.usd_per_gpu_hour
+
+
 def best(candidates: Sequence[Quote], cluster: str, gpus: int) -> list[Quote]:
     """For each provider and term the quote to reckon with for a job on a cluster: whole nodes, the cheapest.
 
     A job of several nodes needs instances as large as the node whose network it counts on; a single accelerator's
-    price, at which nobody sells the network, is no quote for it. Nobody rents out part of an instance: of one of
-    several nodes, such as a rack, a job may leave nodes idle, and pays for them; slices there are of every size.
+    price, at which nobody sells the network, is no quote for it. Nobody rents out part of an instance: a job may leave
+    accelerators of one idle, and pays for them; slices there are of every size.
     """
     spec: Cluster = catalog.load("clusters", cluster)
-    unit = math.inf if spec.sliced else spec.gpus_per_node
-    fitting = [
-        one for one in candidates
-        if one.cluster == cluster and covers(one, gpus, spec) and gpus % min(one.gpus_per_instance, unit) == 0
-    ]  # fmt: skip
+    fitting = [one for one in candidates if one.cluster == cluster and covers(one, gpus, spec)]
+    if spec.sliced:
+        fitting = [one for one in fitting if gpus % one.gpus_per_instance == 0]
     chosen: dict[tuple[str, Term], Quote] = {}
-    for one in sorted(fitting, key=lambda quote: (quote.usd_per_gpu_hour, -day(quote.date))):
+    for one in sorted(fitting, key=lambda quote: (_hourly(quote, gpus), -day(quote.date))):
         chosen.setdefault((one.provider, one.term), one)
     return list(chosen.values())
 

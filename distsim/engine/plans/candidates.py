@@ -71,6 +71,8 @@ class Known:
     """The step of the layout to plan with; None where none fits."""
     inside: dict[Hardware, tuple[Shared, Shared]] = field(default_factory=dict)
     """Computation and memory of the layouts that were searched, on any network."""
+    whole: set[Hardware] = field(default_factory=set)
+    """Those whose layout was found among all."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Terms:
     """Share of the memory that a layout leaves free."""
     tokens: float = math.inf
     """How long the campaign trains."""
+    whole: bool = False
+    """Search all layouts, not only the usual ones."""
 
     def job_on(self, model: LoadedModel, cluster: str, gpus: int) -> Job:
         """The job on so many accelerators of a cluster, its layout open."""
@@ -108,13 +112,15 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
     felt = _felt(terms, spec, gpus)
     if (felt, gpus) not in known.chosen:
         inside = known.inside.setdefault((_within(felt), gpus), ({}, {}))
-        found = best_layouts(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin, inside)
+        found = best_layouts(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin, inside, terms.whole)
         timed = [one.report or step_of(candidate_setup(terms, model, cluster, gpus, one.options)) for one in found]
         known.chosen[felt, gpus] = sure_to_fit(timed) if timed else None
+        known.whole |= {(felt, gpus) for one in found if one.whole}
     report = known.chosen[felt, gpus]
     if report is None:
         return None
-    return _candidate(terms, cluster, replace(report, setup=replace(report.setup, cluster=spec)))
+    made = _candidate(terms, cluster, replace(report, setup=replace(report.setup, cluster=spec)))
+    return replace(made, whole=(felt, gpus) in known.whole)
 
 
 def _felt(terms: Terms, spec: Cluster, gpus: int) -> Cluster:

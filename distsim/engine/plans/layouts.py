@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,14 +21,16 @@ from distsim.engine.plans.options import BOUNDED
 from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
+from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 
 USUAL_SPACE = {
     "tp": "1..8", "pp": "1..16", "vpp": "1,2,4,8", "cp": "1", "schedule": "1f1b,interleaved-1f1b",
 }  # fmt: skip
-"""What is searched for each cluster and size: what published runs chose (docs/plan.md)."""
-WIDE_SPACE = {**USUAL_SPACE, "tp": "1..16", "pp": "1..64", "cp": "1..16"}
-"""Searched where nothing in the usual space fits."""
+"""What is searched first for each cluster and size: what published runs chose (docs/plan.md)."""
+WHOLE_SPACE = {"tp": "1..16", "pp": "1..64", "cp": "1..16", "schedule": USUAL_SPACE["schedule"]}
+"""Searched where nothing in the usual space fits, and for the options that answer, with every number of chunks and
+ZeRO stage: of 30 searches the best layout of all was in it."""
 USUAL_MICRO_BATCH = 16
 """Sequences in the largest micro-batch that is tried at usual lengths. Assumed."""
 MICRO_BATCH_TOKENS = USUAL_MICRO_BATCH * USUAL_SEQUENCE
@@ -52,24 +54,30 @@ def micro_batches(seq: int, batch: int) -> list[int]:
     return sorted({*powers, *(size for size in odd if size <= most)})
 
 
-def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bounds:
-    """The bounds of a search: those that the user states, the framework's habits, and the usual space."""
+def space(job: Job, cluster: Cluster, stated: Bounds, whole: bool = False) -> Bounds:
+    """The bounds of a search: those that the user states, the framework's habits, and the usual or the whole space."""
     framework = framework_of(job)
     habits = {**framework.usual, **framework.defaults}
-    words = dict(WIDE_SPACE if wide else USUAL_SPACE)
+    words = dict(WHOLE_SPACE if whole else USUAL_SPACE)
     if job.seq and job.seq > USUAL_SEQUENCE:
-        words["cp"] = WIDE_SPACE["cp"]
+        words["cp"] = WHOLE_SPACE["cp"]
     words["micro_batch"] = ",".join(map(str, micro_batches(job.seq or USUAL_SEQUENCE, job.global_batch or 1)))
-    usual_stage = 3 if needs_shards(job, framework.supports) else habits.get("zero", 1)
-    stages = [stage for stage in stages_of(job) if stage in framework.supports.zero] or stages_of(job)
-    words["zero"] = str(usual_stage) if usual_stage in stages else ",".join(map(str, stages))
-    follows = "on,off" if wide else "on"  # off where tensor parallel degrees do not divide a sequence
+    if not whole:
+        words["zero"] = ",".join(map(str, _usual_stages(job, framework, habits)))
+    follows = "on,off" if whole else "on"  # off where tensor parallel degrees do not divide a sequence
     words["sequence_parallel"] = "off" if habits.get("sequence_parallel") is False else follows
-    if not wide and cluster.domain < 8:
+    if not whole and cluster.domain < 8:
         words["tp"] = f"1..{cluster.domain}"
     usual = {name: parse_bound(name, text) for name, text in words.items()}
     own = frozenset(name for name in usual if name not in stated.given)
     return replace(stated, given={**usual, **stated.given}, usual=own)
+
+
+def _usual_stages(job: Job, framework: Framework, habits: Mapping[str, Any]) -> Sequence[int]:
+    """The ZeRO stage that is usual with a framework, or all where it has none that is."""
+    usual = 3 if needs_shards(job, framework.supports) else habits.get("zero", 1)
+    stages = [stage for stage in stages_of(job) if stage in framework.supports.zero] or stages_of(job)
+    return [usual] if usual in stages else stages
 
 
 OF_LAYOUT = (*BOUNDED, "recompute_modules")
@@ -81,17 +89,20 @@ class Best(NamedTuple):
 
     options: dict[str, Any]
     report: StepReport | None
+    whole: bool = False
+    """Found among all layouts."""
 
 
 def best_layouts(
     job: Job, cluster: Cluster, gpus: int, stated: Bounds, count: int, margin: float = 0.0,
-    shared: tuple[Shared, Shared] | None = None,
+    shared: tuple[Shared, Shared] | None = None, whole: bool = False,
 ) -> list[Best]:  # fmt: skip
     """The fastest layouts that fit, fastest first, and the one that leaves most memory free of those as fast as the
     first; none where none fits. Raises where none is allowed. ``margin`` is a share of the memory that stays free;
-    ``shared`` what the usual and the wide search on other networks have computed."""
-    for wide, inside in zip((False, True), shared or (None, None), strict=True):
-        bounds, specs, refusal = space(job, cluster, stated, wide), overrides_of(job, cluster), None
+    ``shared`` what the usual and the whole search on other networks have computed; with ``whole`` only that one is
+    made."""
+    for all_of_it, inside in list(zip((False, True), shared or (None, None), strict=True))[whole:]:
+        bounds, specs, refusal = space(job, cluster, stated, all_of_it), overrides_of(job, cluster), None
         try:
             request = Request(job, (gpus,), bounds, top=count, margin=margin, overrides=specs, brief=True)
             found = search(request, shared=inside, empty=True)
@@ -100,7 +111,7 @@ def best_layouts(
             continue
         if found.best:
             every = [*((one.options, one.report) for one in found.best), (roomiest(found), None)]
-            shown = [Best({name: options.get(name) for name in OF_LAYOUT}, report) for options, report in every]
+            shown = [Best({name: one.get(name) for name in OF_LAYOUT}, report, all_of_it) for one, report in every]
             return [
                 one for place, one in enumerate(shown) if all(one.options != other.options for other in shown[:place])
             ]

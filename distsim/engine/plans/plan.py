@@ -8,7 +8,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.arrays import round_up
-from distsim.engine.campaigns.prices import RESERVED_YEARS, Quote, in_whole_units
+from distsim.engine.campaigns.prices import OWN, RESERVED_YEARS, Quote, in_whole_units
 from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.steps.intervals import LEVEL
@@ -59,6 +59,8 @@ class Candidate:
     """Accelerators that fast links join; 0 where it does not matter."""
     domain_gpus: int = 0
     """Of those as many as hold whole groups of ranks."""
+    whole: bool = False
+    """Whether its layout is the best of all that are tried, not only of the usual ones."""
 
     @property
     def leaves_idle(self) -> bool:
@@ -225,7 +227,7 @@ class Option:
         return {
             "cluster": one.cluster, "gpu": one.gpu, "gpus": one.gpus, "billed_gpus": self.billed_gpus,
             "gpu_power": one.gpu_power,
-            "framework": one.framework, "layout": dict(one.layout),
+            "framework": one.framework, "layout": dict(one.layout), "layouts": "all" if one.whole else "usual",
             "global_batch": one.global_batch, "spare_nodes": one.goodput.spares,
             "days": self.days, "days_interval": self.interval(self.days),
             "gpu_hours": self.gpu_hours, "gpu_hours_interval": self.interval(self.gpu_hours),
@@ -264,9 +266,9 @@ def options(
 
 
 def billed_gpus(one: Candidate, quote: Quote) -> int:
-    """Accelerators of a candidate whose hours are paid at a quote: those of whole instances, or of bought racks also
-    those that its groups of ranks leave idle, but not the rest of a last system, which has room for other work."""
-    if not quote.owned:
+    """Accelerators whose hours are paid: of whole instances, at a rate of one's own those that run (as in searches), of
+    bought racks also those that groups of ranks leave idle, but not a last system's rest, which may do other work."""
+    if not quote.owned and (quote.provider != OWN or one.leaves_idle):
         return whole_units(one, quote.gpus_per_instance)
     return one.gpus + (one.gpus // one.domain_gpus * (one.domain - one.domain_gpus) if one.leaves_idle else 0)
 

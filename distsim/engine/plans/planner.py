@@ -16,6 +16,7 @@ from distsim.engine.jobs.models import USUAL_SEQUENCE, LoadedModel, load_model
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.plans import choice
 from distsim.engine.plans import plan as plans
+from distsim.engine.plans.again import searched_again, usual_layouts
 from distsim.engine.plans.besides import Besides, besides
 from distsim.engine.plans.candidates import candidate_setup
 from distsim.engine.plans.larger import up_to_cheapest, up_to_deadline, up_to_memory
@@ -223,12 +224,13 @@ def make_plan(request: Request, watch: Show | None = None, pool: Pool | None = N
     lacking = None if found else nothing_found(request, model.name, tried.places, tried.made, tried.quotes)
     if scope.open_sizes and request.wish.dollars is not None:
         found = plans.cheapest_first([*found, *down_to_budget(found, request.wish, tried.more)])
+    found = searched_again(found, request.wish, tried.again)
     usual = usual_notes(request, model, prices.left_out, found) if found else []
     usual += without_option(request, model.name, tried.places, tried.quotes, found, tried.refused) if found else []
     unread = unread_notes(request.terms, model, tried.places, tried.made, found)
     of_chips = (note for option in found for note in option.candidate.notes)
     rents = ((one.quote.whose, one.quote.usd_per_gpu_hour) for one in found if not one.quote.owned)
-    usual += partial_rents(prices.known, found)
+    usual += [*usual_layouts(found), *partial_rents(prices.known, found)]
     notes = tuple(dict.fromkeys((*usual, *high_rents(rents), *scope.notes(fitted, tried.places), *unread, *of_chips)))
     made = Plan(request, model, tuple(found), notes, tuple(tried.sizes), lacking, prices.since)
     return replace(made, notes=tuple(dict.fromkeys((*notes, *_beyond_default(made)))))

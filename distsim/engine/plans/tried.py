@@ -11,7 +11,7 @@ from distsim.engine.campaigns.prices import Quote, best
 from distsim.engine.counted import Pool, Show
 from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.plans import plan as plans
-from distsim.engine.plans.candidates import Place, answers
+from distsim.engine.plans.candidates import Place, Terms, answers
 from distsim.engine.plans.plan import Candidate, Option
 from distsim.errors import DistsimError
 
@@ -37,28 +37,37 @@ class Tried:
         """Options of some more. Raises where what is asked for allows no layout on any of them."""
         self.places += places
         told = answers(self.request.terms, self.model, places, self.watch, self.pool)
-        made = [one for one in told.values() if isinstance(one, Candidate)]
-        self.made += made
         self.refused |= {place: one.problem for place, one in told.items() if isinstance(one, DistsimError)}
+        return self._options([one for one in told.values() if isinstance(one, Candidate)], self.request.terms)
+
+    def again(self, places: Sequence[Place]) -> list[Option]:
+        """Options of some that were tried, in the best of all layouts."""
+        terms = replace(self.request.terms, whole=True)
+        told = answers(terms, self.model, places, self.watch, self.pool)
+        return self._options([one for one in told.values() if isinstance(one, Candidate)], terms)
+
+    def _options(self, made: Sequence[Candidate], terms: Terms) -> list[Option]:
+        """Those of the best layout of each place, and of layouts that take more of racks where that is cheaper."""
+        known = {(one.cluster, one.gpus): one for one in (*self.made, *made)}
+        self.made = list(known.values())
         self.quotes |= {(one.cluster, one.gpus): best(self.offered, one.cluster, one.gpus) for one in made}
-        found, fuller = self._priced(made), self._priced(self._fuller(made))
+        found, fuller = self._priced(made), self._priced(self._fuller(made, terms))
         return plans.cheapest_first([*found, *(one for one in fuller if _cheaper(one, found))])
 
     def _priced(self, made: Sequence[Candidate]) -> list[Option]:
         return plans.options(made, self.request.tokens, self.quotes, self.request.facility)
 
-    def _fuller(self, made: Sequence[Candidate]) -> list[Candidate]:
+    def _fuller(self, made: Sequence[Candidate], terms: Terms) -> list[Candidate]:
         """The fastest layouts that take more of each rack than those ``made``, where what these leave idle is paid."""
         paid: dict[int, list[Place]] = {}
         for one in made:
             if any(_pays_idle(one, quote) for quote in self.quotes[one.cluster, one.gpus]):
                 paid.setdefault(one.domain_gpus, []).append((one.cluster, one.gpus))
-        found = [one for used, places in paid.items() for one in self._taking(used + 1, places)]
-        return [*found, *self._fuller(found)] if found else []
+        found = [one for used, places in paid.items() for one in self._taking(used + 1, places, terms)]
+        return [*found, *self._fuller(found, terms)] if found else []
 
-    def _taking(self, least: int, places: Sequence[Place]) -> list[Candidate]:
+    def _taking(self, least: int, places: Sequence[Place], terms: Terms) -> list[Candidate]:
         """The fastest layouts that take so many accelerators of each rack."""
-        terms = self.request.terms
         terms = replace(terms, bounds=replace(terms.bounds, of_domain=least))
         try:
             told = answers(terms, self.model, places, None, self.pool)

@@ -15,7 +15,7 @@ from distsim.engine.layouts.support import lenient
 from distsim.engine.layouts.tried import unread_notes as notes
 from distsim.engine.layouts.variants import READ_BEYOND_ONE, unread
 from distsim.engine.plans.candidates import Place, Terms
-from distsim.engine.plans.layouts import USUAL_SPACE, WIDE_SPACE, overrides_of, space
+from distsim.engine.plans.layouts import overrides_of, space
 from distsim.engine.plans.plan import Candidate, Option
 from distsim.errors import DistsimError
 from distsim.specs.flags import flag
@@ -48,21 +48,16 @@ def _unread(option: str, layout: Mapping[str, Any]) -> bool:
 
 
 def _tried(terms: Terms, model: LoadedModel, places: Sequence[Place], made: Sequence[Candidate]) -> Iterator[Group]:
-    """The layouts of every place: those of the usual space, and of the wide one where none of the usual fits."""
-    best = {(one.cluster, one.gpus): one.layout for one in made}
-    for cluster, gpus in places:
+    """The layouts of every place: those of the usual space, and of the whole one where that was searched."""
+    best = {(one.cluster, one.gpus): one.whole for one in made}
+    for cluster, gpus in dict.fromkeys(places):
         spec, job = catalog.load("clusters", cluster), terms.job_on(model, cluster, gpus)
-        for wide in (False, True):
-            bounds = space(job, spec, terms.bounds, wide)
+        for whole in (False, True):
+            if whole and not best.get((cluster, gpus), True):
+                continue
+            bounds = space(job, spec, terms.bounds, whole)
             try:
                 batch = (terms.batch.sequences(gpus),)
                 yield from tried(lenient(Request(job, (gpus,), bounds, overrides=overrides_of(job, spec))), batch)
             except DistsimError:
                 continue
-            if (layout := best.get((cluster, gpus))) and _within(bounds, layout):
-                break
-
-
-def _within(bounds: Bounds, layout: Mapping[str, Any]) -> bool:
-    """Whether a layout is within bounds where those of the usual space are narrower than those of the wide one."""
-    return all(bounds.allows(name, layout[name]) for name in WIDE_SPACE if WIDE_SPACE[name] != USUAL_SPACE[name])
