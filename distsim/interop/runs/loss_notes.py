@@ -109,6 +109,16 @@ def uncompiled_loss(run: Run) -> dict[str, Any]:
     return {"loss": "eager", "loss_kernel": None, "loss_upcast": bool(hit(_WIDENED, run.notes))}
 
 
+_MASKED = re.compile(affirmed("MaskedCrossEntropy"))
+_NARROW = re.compile(r"fp32_upcast\W{0,3}(?:is )?(?:false|off)\b|\bbf16 logits\b", re.IGNORECASE)
+
+
+def widens_masked(run: Run) -> bool:
+    """Whether notes name NeMo Automodel's MaskedCrossEntropy, which makes logits fp32 unless told otherwise, as its
+    benchmarks' configurations do (components/loss/masked_ce.py, fp32_upcast)."""
+    return hit(_MASKED, run.notes) is not None and not hit(_NARROW, run.notes)
+
+
 _LOSS_ALONE = re.compile(affirmed("keeps the loss alone"), re.IGNORECASE)
 
 
