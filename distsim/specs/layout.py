@@ -27,6 +27,8 @@ class Layout(NamedTuple):
     zero: Number = 0
     zero_group: Number = 1
     """Ranks that share one sharded copy of the model states (dp * cp, or fewer with ``--zero-group``)."""
+    experts_whole: int = 0
+    """1 where ranks of expert parallelism share no states of their experts (``Traffic.experts_whole``)."""
     sequence_parallel: Number = 0
     loss_parallel: Number = 1
     """1 where logits stay sharded over tp through the loss."""

@@ -70,6 +70,9 @@ class Traffic(Spec):
     experts_by_columns_since: Amount = 0.0
     """The first release, as a year with its months as a fraction, that does so without expert parallelism too; replays
     of older runs do not. 0: none does."""
+    experts_whole: bool = False
+    """Under expert parallelism each rank keeps all states of its experts, whatever ZeRO shards of the rest: ranks that
+    hold the same ones are replicas, whose gradients are summed."""
     own_experts: tuple[str, ...] = ()
     """Model families that it does so for without expert parallelism: whose layers are its own. It shards those of
     others, Hugging Face's modules, as any module. None: every family."""

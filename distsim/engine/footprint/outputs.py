@@ -42,4 +42,5 @@ def outputs_of(setup: Setup, stage: Stage) -> Outputs:
     if itself:
         beside = (count - flying) * one
         return Outputs(beside, beside, beside + one, until)
-    return Outputs((count - 1) * one, count * one, count * one, until)
+    named = kernels.loss == "eager" and kernels.loss_holds_logits == "narrow"  # counted with the loss's backward
+    return Outputs((count - 1) * one, (count - (1 if named else 0)) * one, count * one, until)

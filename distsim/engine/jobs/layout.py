@@ -203,6 +203,7 @@ def laid_out(
     filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
     least = 0 if needs_replicas(filled) else least_zero(framework, precision.name, filled["pp"])
     layout, notes = layout_of(filled, origins, model, cluster, least)
+    layout = layout.with_(experts_whole=int(framework.traffic.experts_whole))
     check_images(model, layout)
     refuse_broken(model, layout)
     return layout, notes

@@ -85,6 +85,7 @@ TOLD_OF_TORCH: Told = (
     (mixer_notes.computes_delta_in_torch, {"delta_rule": "torch"}),
     (mixer_notes.compiles_streams, {"streams": "fused"}),
     (mlp_in_one, {"activation": "fused", "activation_overwrites": True}),
+    (loss_notes.widens_masked, {"loss_upcast": True}),
 )
 
 

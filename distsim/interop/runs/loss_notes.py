@@ -17,6 +17,8 @@ _LOSSES = (
     ("cut", re.compile(affirmed("cut cross entropy"), re.IGNORECASE)),
     ("triton", re.compile(affirmed(r"(?:fused )?triton cross[- ]entropy"), re.IGNORECASE)),
 )
+WHOLE_LIGER = "liger-logits"
+"""Its loss of whole logits, where that is what a framework switches on with it."""
 _FUSED_LINEAR = re.compile(
     affirmed(
         r"fused[-_ ]?linear[-_ ]?(?:cross[-_ ]?entropy|ce)(?:loss)?|"
@@ -68,7 +70,7 @@ def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
     layer, is that of its ``own`` where it has one."""
     notes = run.notes
     if named := next((name for name, words in _LOSSES if hit(words, notes)), None):
-        return named
+        return WHOLE_LIGER if named == "liger" and WHOLE_LIGER in own else named
     if "cut" in own and not _FUSED_OTHERS.intersection(own) and (hit(_FUSED, notes) or hit(_FUSED_LINEAR, notes)):
         return "cut"
     if hit(_FUSED_LINEAR, notes):
@@ -107,6 +109,16 @@ def uncompiled_loss(run: Run) -> dict[str, Any]:
     if not hit(_UNCOMPILED, run.notes):
         return {}
     return {"loss": "eager", "loss_kernel": None, "loss_upcast": bool(hit(_WIDENED, run.notes))}
+
+
+_MASKED = re.compile(affirmed("MaskedCrossEntropy"))
+_NARROW = re.compile(r"fp32_upcast\W{0,3}(?:is )?(?:false|off)\b|\bbf16 logits\b", re.IGNORECASE)
+
+
+def widens_masked(run: Run) -> bool:
+    """Whether notes name NeMo Automodel's MaskedCrossEntropy, which makes logits fp32 unless told otherwise, as its
+    benchmarks' configurations do (components/loss/masked_ce.py, fp32_upcast)."""
+    return hit(_MASKED, run.notes) is not None and not hit(_NARROW, run.notes)
 
 
 _LOSS_ALONE = re.compile(affirmed("keeps the loss alone"), re.IGNORECASE)
