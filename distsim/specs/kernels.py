@@ -251,7 +251,9 @@ class Kernels(ActivationKernels, ExpertKernels, RingKernels, RecomputeKernels, O
     expert_overlap: bool = False
     """Exchanges of experts run beside another micro-batch's computation."""
     overlap_passes: Natural = 0
-    """Passes of a model chunk that are then in flight beyond those of the schedule, until weight gradients are made."""
+    """Passes of a model chunk that are then in flight beyond those of the schedule, as its layers let go together."""
+    overlap_layers: Natural = 0
+    """The same in layers of a pipeline's stage, as each lets go when it has run backward."""
     residuals: Literal["fused", "stacked"] = "fused"
     """Layers that compute nothing again keep what fused kernels read, or what JAX stacks (layers/stacked.py)."""
     order: tuple[Literal["norms-after", "shared-first", "rotated-first"], ...] = ()

@@ -22,9 +22,15 @@ def with_notes(setup: Setup) -> Setup:
     waiting = exchange is not None and bool(some(gradients_wait(setup, exchange) | stays_whole(setup)))
     notes = (*setup.notes, *beyond_default(setup), *lacking(setup, timed=False), *filled_experts(setup),
              *memory_notes(setup.job, setup.layout, exchange, waiting, _by_mode(setup),
-                           setup.framework.traffic.tp_tiles == "fitted", setup.kernels.overlap_passes > 0),
+                           setup.framework.traffic.tp_tiles == "fitted", _keeps_more(setup)),
              *_apart(setup), *_versions(setup), *filter(None, [sub_group_note(setup)]))  # fmt: skip
     return replace(setup, notes=notes)
+
+
+def _keeps_more(setup: Setup) -> bool:
+    """Whether more is in flight where exchanges of experts run beside another micro-batch."""
+    kernels = setup.kernels
+    return kernels.overlap_passes > 0 or (kernels.overlap_layers > 0 and bool(some(setup.layout.pp > 1)))
 
 
 def _by_mode(setup: Setup) -> bool:

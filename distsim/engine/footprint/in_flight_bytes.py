@@ -34,14 +34,18 @@ class Moments(NamedTuple):
 
 
 def weighed(setup: Setup, *alike: Stage) -> Stage:
-    """One stage for all that hold the same layers, as ``_weighed`` has it, with the passes of a chunk that frameworks
-    run beside it where they delay weight gradients to hide what experts exchange."""
+    """One stage for all that hold the same layers, as ``_weighed`` has it, with what is there besides where one
+    micro-batch runs forward while another runs backward to hide what experts exchange. Layers that let go one by one
+    are one more than otherwise, on a last stage less: there it is left out."""
     stage, kernels, layout = _weighed(setup, *alike), setup.kernels, setup.layout
-    if setup.model.experts is None or not kernels.expert_overlap or not kernels.overlap_passes:
+    if setup.model.experts is None or not kernels.expert_overlap:
         return stage
-    beside = where((layout.ep > 1) & (layout.micro_batches > stage.in_flight), kernels.overlap_passes / layout.vpp, 0)
+    overlaps = (layout.ep > 1) & (layout.micro_batches > stage.in_flight)
+    passes = where(overlaps, kernels.overlap_passes / layout.vpp, 0)
+    layer = 0 if stage.head is not None else kernels.overlap_layers / max(stage.layer_count, 1)
+    beside = where(overlaps & (layout.pp > 1), maximum(passes, layer), passes)
     flights = (tuple(one._replace(before=one.before + beside) for one in part) for part in stage.flights)
-    late = tuple(one._replace(before=one.before + beside) for one in stage.at_loss)
+    late = tuple(one._replace(before=one.before + passes) for one in stage.at_loss)
     return replace(stage, in_flight=stage.in_flight + beside, flights=Flights(*flights), at_loss=late)
 
 

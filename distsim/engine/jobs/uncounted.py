@@ -10,7 +10,7 @@ from distsim.specs.layout import Layout
 
 TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap", "tp_comm_overlap", "dp_comm_overlap")
 """Options that neither memory nor traffic depends on, but for memory on graphs of whole steps, tiles of tensor parallel
-products and delayed weight gradients."""
+products and, in pipelines, experts' exchanges beside another micro-batch."""
 CONTEXT_MODES = (
     f"{flag('cp_mode')} ring and all_to_all take the same memory; all_gather also holds keys and values of all ranks"
 )

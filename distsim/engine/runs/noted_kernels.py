@@ -137,7 +137,5 @@ def noted_kernels(run: Run, setup: Setup) -> dict[str, Any]:
         found |= ITERATION
     if expert_kernels.fused_experts(run):
         found |= fused_experts(setup.precision)
-    if overlap_notes.delays_weight_gradients(run):
-        found |= {"overlap_passes": 1}
     overlaps = overlap_notes.overlaps_experts(run)
     return found if overlaps is None else {**found, "expert_overlap": overlaps}

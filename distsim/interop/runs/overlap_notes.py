@@ -50,7 +50,6 @@ _EXPERTS_APART = re.compile(
     rf"\b(?:no|without) (?:{_BESIDE})|(?:{_BESIDE})(?:{SWITCHED_OFF}|[ =:]+no\b(?! \w))|A2A_OVERLAP=0|{NO_OVERLAPS}",
     re.IGNORECASE,
 )
-_DELAYED = re.compile(affirmed(r"delayed weight gradients?|delay(?:ed)?[-_ ]wgrad"), re.IGNORECASE)
 _TP_APART = re.compile(
     r"\b(?:tp|tensor[- ]parallel)[-_ ](?:comm(?:unication)?[-_ ])?overlap(?:[ =:]+| is | was )"
     r"(?:off|no|none|false|disabled|0)\b|"
@@ -77,11 +76,6 @@ def overlaps_experts(run: Run) -> bool | None:
     if beside and apart:
         return beside.start() < apart.start()
     return True if beside else False if apart else None
-
-
-def delays_weight_gradients(run: Run) -> bool:
-    """Whether the notes say that weight gradients are made later, beside what experts exchange."""
-    return hit(_DELAYED, run.notes) is not None
 
 
 def tensor_parallel_apart(run: Run) -> bool:

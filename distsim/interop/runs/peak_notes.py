@@ -17,7 +17,10 @@ _IN_BACKWARD = re.compile(rf"{_STEPWISE} \+ (fuse|optimizer|activation offload|8
 _OWN_KERNELS, _ASKED_FOR_FLASH = ("qwen", "baichuan"), "flash_attn 2.3.4"
 """Models whose own code of 2023 calls a flash kernel, and notes of runs that asked transformers for one; what other
 models took grows with the square of the length, as scores in memory do."""
-_LOGGED = re.compile(r"max over logged steps", re.IGNORECASE)
+_USAGES = r"\bmem usages\b"
+"""What forks of Megatron-LM call the share of a card that is not free by cudaMemGetInfo, which their last rank prints
+behind each step (OpenEuroLLM/NVIDIA-Megatron-LM training/training.py, training_log; as AMD's)."""
+_LOGGED = re.compile(rf"max over logged steps|{_USAGES}", re.IGNORECASE)
 """Notes of peaks from Megatron-LM's own logs, which its last rank prints; others measured all ranks."""
 _OF_FIRST = re.compile(r"(?<!out of )(?:peak|memory|allocated|reserved)\b[^;|]{0,40} (?:of|on|from) rank 0\b|"
                        r"\brank 0(?:'s)? (?:peak|memory|allocated|reserved)", re.IGNORECASE)  # fmt: skip
@@ -33,7 +36,7 @@ _COUNTERS = {"device": re.compile(rf"{_SMI}|\bdevice\b|\bdriver\b|{_USED}"), "re
              "allocated": re.compile("allocated|active")}  # fmt: skip
 """What the words of a row's mem_kind mean: the driver's figure, or one of torch's two counters."""
 _COUNTERS_IN_NOTES = {
-    "device": re.compile(_SMI),
+    "device": re.compile(rf"{_SMI}|{_USAGES}"),
     "reserved": re.compile(r"max_memory_reserved|(?:max|peak)(?:imum)? (?:memory )?reserved|mem_reserved"),
     "allocated": re.compile(r"max_memory_allocated|(?:max|peak)(?:imum)? (?:memory )?allocated|peak active"),
 }
