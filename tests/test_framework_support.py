@@ -278,7 +278,7 @@ def test_transformers_context_parallelism_is_fsdp2s() -> None:
 
 @pytest.mark.parametrize("framework", ["axolotl", "llama-factory", "ms-swift"])
 def test_trainers_with_context_parallelism_of_their_own_trade_heads(framework: str) -> None:
-    """Ulysses first, whatever shards the rest; only axolotl leaves a ring to accelerate, which DeepSpeed does not run."""
+    """Ulysses first, whatever shards the rest; only axolotl leaves a ring to accelerate, without DeepSpeed."""
     job = {"model": "qwen3-8b", "gpu": "h100-sxm", "gpus": 4, "cp": 4, "seq": 8192, "global_batch": 8}
     for zero in (0, 1, 2, 3):
         assert distsim.step(**job, framework=framework, zero=zero).setup.layout.cp_mode == "all_to_all"

@@ -1009,7 +1009,7 @@ def test_sentences_fold_to_the_terminal() -> None:
 
 
 def test_plans_that_take_for_ever_are_told() -> None:
-    ages = run("llama-3-8b", "--gpu", "h100-sxm", *"--tokens 1000T --gpus 8 --provider nebius".split())
+    ages = run("llama-3-8b", "--gpu", "h100-sxm", "--tokens", "1000T", "--gpus", "8", "--provider", "nebius")
     assert ages.returncode == 1
     assert "more than 10 years" in ages.stderr
 

@@ -90,7 +90,19 @@ def test_buying_that_pays_off_after_a_machines_life_does_not_pay_off() -> None:
 @pytest.mark.parametrize("price", ["spot", "on-demand", "2.2"])
 def test_parts_of_nodes_are_billed_as_searches_bill_them(price: str) -> None:
     """Whole instances of price lists, whatever of them the job leaves idle; what runs at a rate of one's own."""
-    asked = ("llama-3-8b", "--gpu", "h100-sxm", "--gpus", "4,12", "--price", price, "--lora-rank", "16", "--seq", "8192")
+    asked = (
+        "llama-3-8b",
+        "--gpu",
+        "h100-sxm",
+        "--gpus",
+        "4,12",
+        "--price",
+        price,
+        "--lora-rank",
+        "16",
+        "--seq",
+        "8192",
+    )
     bought = () if price == "2.2" else ("--provider", "nebius")
     options = json.loads(run(*asked, "--tokens", "10B", *bought, "--json").stdout)["options"]
     found = json.loads(piped("search", *asked, "--global-batch", "48", "--top", "1", *bought, "--json").stdout)

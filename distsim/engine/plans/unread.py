@@ -7,7 +7,6 @@ from typing import Any
 
 from distsim import catalog
 from distsim.engine.jobs.models import LoadedModel
-from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.layouts.report import Request
 from distsim.engine.layouts.search import tried
 from distsim.engine.layouts.space import Group
