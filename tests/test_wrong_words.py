@@ -164,7 +164,8 @@ def test_odd_lines_of_a_configuration_are_told_once(tmp_path: Path, capsys: pyte
 
 def test_machines_that_nothing_joins(capsys: pytest.CaptureFixture[str]) -> None:
     """Memory can be told of them; what is proposed to make a job fit is a job that the other commands can tell of."""
-    assert run(["memory", "llama-7b", "--gpu", "rtx-3060", "--gpus", "512", "--zero", "3", "--recompute", "full", "--json"]) == 0
+    words = "memory llama-7b --gpu rtx-3060 --gpus 512 --zero 3 --recompute full --json"
+    assert run(words.split()) == 0
     assert (
         "cluster workstation-4x-rtx-3060 states none: memory can still be computed, comm and step cannot"
         in capsys.readouterr().err

@@ -225,7 +225,7 @@ def covers(quote: Quote, gpus: int, cluster: Cluster) -> bool:
 
 def _hourly(quote: Quote, gpus: int) -> float:
     """Dollars an hour of the whole instances that so many accelerators take."""
-    return round_up(gpus, 1 if quote.owned else quote.gpus_per_instance) * quote.usd_per_gpu_hour
+    return float(round_up(gpus, 1 if quote.owned else quote.gpus_per_instance)) * quote.usd_per_gpu_hour
 
 
 def best(candidates: Sequence[Quote], cluster: str, gpus: int) -> list[Quote]:
