@@ -139,7 +139,7 @@ def test_a_slower_layout_that_needs_fewer_racks_is_an_option_too() -> None:
     """Groups of 32 take 64 of each 72 accelerators, so 288 are on five racks; groups of 8 fill four."""
     asked: dict[str, Any] = {
         "model": "qwen3.5-397b-a17b", "tokens": "1T", "cluster": "gb200-nvl72", "gpus": 288, "tp": [1, 2], "pp": [1, 2],
-        "ep": [8, 32], "vpp": [1, 8], "micro_batch": 2,
+        "ep": [8, 32], "vpp": [1, 8], "micro_batch": 2, "zero": 1, "cp": 1,
     }  # fmt: skip
     made = distsim.plan(price="owned", **asked)
     fast, lean = sorted(made.options, key=lambda one: one.days)

@@ -338,16 +338,16 @@ def test_clusters_that_are_alike_are_searched_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("distsim.engine.plans.candidates.best_layouts", best)
     names = ("nebius-h100", "lambda-1cc-h100", "p5.48xlarge")  # the first two differ in who rents them out
     run("llama-2-7b", "--tokens", "1T", "--gpus", "64", "--cluster", ",".join(names))
-    assert sorted(set(searched)) == ["lambda-1cc-h100", "p5.48xlarge"]
-    assert len(searched) <= 4  # among the usual layouts, and among all
+    assert sorted(searched[:2]) == ["lambda-1cc-h100", "p5.48xlarge"]  # among the usual layouts
+    assert len(set(searched[2:])) == len(searched[2:]) <= 2  # among all
     searched.clear()
     run("llama-2-7b", "--tokens", "1B", "--gpus", "8", "--cluster", ",".join(names))  # one node has no network
     assert len(searched) == 2
 
 
 def test_what_the_search_has_timed_is_not_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a cluster's shortlist only the layout that leaves most memory free is new to the plan; another's that is like
-    it takes the same step."""
+    """Of a cluster's shortlist of each search only the layout that leaves most memory free is new to the plan;
+    another's that is like it takes the same step."""
     timed: list[Setup] = []
 
     def step(setup: Setup) -> StepReport:
@@ -356,7 +356,7 @@ def test_what_the_search_has_timed_is_not_timed_again(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("distsim.engine.plans.candidates.step_of", step)
     run("llama-2-7b", "--tokens", "1T", "--gpus", "64", "--cluster", "nebius-h100,lambda-1cc-h100,p5.48xlarge")
-    assert len(timed) <= 2
+    assert len(timed) <= 4  # among the usual layouts, and among all
 
 
 def test_limits_that_nothing_meets() -> None:

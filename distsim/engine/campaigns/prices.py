@@ -11,6 +11,7 @@ from typing import Any
 from distsim import catalog
 from distsim.arrays import round_up
 from distsim.errors import DistsimError, did_you_mean
+from distsim.formulas import money
 from distsim.specs.cluster import Cluster
 from distsim.specs.dates import age, dated, span
 from distsim.specs.price import ALL_TERMS, MOST_PER_GPU_HOUR, OWNED, TERMS, Offer, Price, Term
@@ -225,7 +226,8 @@ def covers(quote: Quote, gpus: int, cluster: Cluster) -> bool:
 
 def _hourly(quote: Quote, gpus: int) -> float:
     """Dollars an hour of the whole instances that so many accelerators take."""
-    return float(round_up(gpus, 1 if quote.owned else quote.gpus_per_instance)) * quote.usd_per_gpu_hour
+    whole = round_up(gpus, 1 if quote.owned else quote.gpus_per_instance)
+    return float(money.rent_dollars(whole, quote.usd_per_gpu_hour))
 
 
 def best(candidates: Sequence[Quote], cluster: str, gpus: int) -> list[Quote]:

@@ -23,9 +23,9 @@ def searched_again(
     left = list(found)
     done = {_place(one) for one in left if one.candidate.whole}
     while places := [place for place in _worth(left, wish) if place not in done]:
-        done |= set(places)
         fresh = again(places)
         told = {_place(one) for one in fresh}
+        done |= {*places, *told}
         left = cheapest_first([*fresh, *(one for one in left if _place(one) not in told)])
     return left
 

@@ -130,6 +130,13 @@ def _felt(terms: Terms, spec: Cluster, gpus: int) -> Cluster:
     return spec.model_copy(update={**UNFELT, **on_chip, **in_node})
 
 
+def twins(terms: Terms, places: Sequence[Place], among: Sequence[Place]) -> list[Place]:
+    """Some places, and those ``among`` others whose layouts are the same."""
+    felt = {place: _felt(terms, catalog.load("clusters", place[0]), place[1]) for place in {*places, *among}}
+    return [one for one in dict.fromkeys((*places, *among))
+            if any(one[1] == place[1] and felt[one] == felt[place] for place in places)]  # fmt: skip
+
+
 def _within(felt: Cluster) -> Cluster:
     """The same without its network: what is felt inside nodes."""
     return felt.model_copy(update=UNFELT_IN_NODE)

@@ -11,7 +11,7 @@ from distsim.engine.campaigns.prices import Quote, best
 from distsim.engine.counted import Pool, Show
 from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.plans import plan as plans
-from distsim.engine.plans.candidates import Place, Terms, answers
+from distsim.engine.plans.candidates import Place, Terms, answers, twins
 from distsim.engine.plans.plan import Candidate, Option
 from distsim.errors import DistsimError
 
@@ -41,9 +41,10 @@ class Tried:
         return self._options([one for one in told.values() if isinstance(one, Candidate)], self.request.terms)
 
     def again(self, places: Sequence[Place]) -> list[Option]:
-        """Options of some that were tried, in the best of all layouts."""
+        """Options of some that were tried, and of clusters like theirs, in the best of all layouts."""
         terms = replace(self.request.terms, whole=True)
-        told = answers(terms, self.model, places, self.watch, self.pool)
+        alike = twins(terms, places, [place for place in self.places if place in self.quotes])
+        told = answers(terms, self.model, alike, self.watch, self.pool)
         return self._options([one for one in told.values() if isinstance(one, Candidate)], terms)
 
     def _options(self, made: Sequence[Candidate], terms: Terms) -> list[Option]:
