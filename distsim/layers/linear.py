@@ -65,8 +65,8 @@ def linear(
     collectives: tuple[Collective, ...] = (),
 ) -> Operation:
     """The row of a product in the activations' format. ``cast_input`` marks an input that autocast finds in fp32 (norms
-    give fp32): each module casts it anew. ``sharded`` is False where every tensor-parallel rank holds the weights
-    whole."""
+    give fp32): each module casts it anew, unless a compiler does so once. ``sharded`` is False where every
+    tensor-parallel rank holds the weights whole."""
     size, modules = Size(tokens, inner, outer, weights.copies), weights.modules
     weight = Parameter(
         f"{name}.weight", size.elements, "matrix", inner, outer / modules, size.copies * modules, weights.group,
@@ -74,7 +74,8 @@ def linear(
     )  # fmt: skip
     parameters = (weight, _bias(weight, f"{name}.bias", size, bias)) if bias else (weight,)
     if kept_input is not None and cast_input and ctx.precision.autocast and not casts_narrow(ctx):
-        kept_input = kept_input._replace(elements=kept_input.elements * modules, name=f"{name}{INPUT_CAST}")
+        casts = 1 if ctx.kernels.casts_once else modules
+        kept_input = kept_input._replace(elements=kept_input.elements * casts, name=f"{name}{INPUT_CAST}")
     saved = [] if kept_input is None else [kept_input]
     if kept_input is not None and cast_input and ctx.kernels.input_copies:
         more = (modules - 1) * (ctx.layout.tp > 1) * (1 - ctx.layout.sequence_parallel)  # the first is in its place

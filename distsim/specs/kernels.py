@@ -160,6 +160,8 @@ class Kernels(ActivationKernels, ExpertKernels, RingKernels, RecomputeKernels, O
     """An eager rotation is one product of complex numbers between two casts, not products with cosines and sines."""
     rope_pairs: bool = False
     """An eager rotation turns channels with a stride of two by products with cosines and sines, an author's own."""
+    casts_once: bool = False
+    """Products that read one input share its cast under autocast, as a compiler makes it of one graph."""
     linears: Literal["modules", "einsum"] = "modules"
     """Products of torch's modules, or an author's ``torch.einsum``, whose weights' gradients are copied."""
     rope_scaled: Literal["fused", "composed"] = "fused"
@@ -183,6 +185,9 @@ class Kernels(ActivationKernels, ExpertKernels, RingKernels, RecomputeKernels, O
     loss_transit_bytes: MaybeAmount = None
     """Bytes per logit in transit while a fused loss is computed, beside what it keeps; None means one in the
     activation dtype."""
+    loss_gives: Literal["nothing", "narrow", "wide"] | None = None
+    """Logits that a compiled module returns beside the loss that it takes: none, those of its output layer, or fp32
+    ones; says what is kept of each and in transit (formulas/loss.py) in the place of the two above."""
     loss_upcast: bool | Literal["autocast"] = True
     """An ``eager`` loss works on fp32 logits; off where it reads those of the output layer (BERT in Hugging Face);
     ``autocast``: only there, since an fp32 buffer is added to them (BART)."""

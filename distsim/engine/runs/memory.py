@@ -168,11 +168,11 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     framework = setup.framework
     scripts = framework.usual.get("loss_alone") and framework.kernels.compiler != "none"
     if scripts and returns_loss_alone(run):
-        return {"loss_transit_bytes": None}
+        return {"loss_gives": "nothing"}
     if takes_loss_at_once(run):
         return {"loss_sliced": False}
     if keeps_loss_alone(run):
-        alone = {"loss_transit_bytes": 0.0} if framework.usual.get("loss_alone") else {}
+        alone = {"loss_gives": "nothing"} if framework.usual.get("loss_alone") else {}
         return {"loss_holds_logits": False, **alone}
     if own_loop(run):
         return {"loss_holds_logits": "narrow"}
