@@ -837,14 +837,16 @@ def test_of_layouts_as_fast_the_one_with_most_room_is_planned() -> None:
     job = Job.read({"model": "llama-3-8b", "cluster": "nebius-h100", "gpus": 64, "seq": 8192, "global_batch": 512,
                     "framework": "megatron-core"})  # fmt: skip
     cluster = catalog.load("clusters", "nebius-h100")
-    found = best_layouts(job, cluster, 64, Bounds(), 2)
+    found = best_layouts(job, cluster, 64, Bounds(), 2, whole=True)
     reports = [step_of(with_options(job, cluster, one.options)) for one in found]
     assert all(
         one.report is None or one.report.seconds == again.seconds for one, again in zip(found, reports, strict=True)
     )
     assert [one.report is None for one in found[:2]] == [False, False]
     quick = min(report.seconds for report in reports) * (1 + ALIKE)
-    every = search(Request(job, (64,), space(job, cluster, Bounds()), top=64, overrides=overrides_of(job, cluster)))
+    every = search(
+        Request(job, (64,), space(job, cluster, Bounds(), True), top=64, overrides=overrides_of(job, cluster))
+    )
     least = min(one.report.memory.peak for one in every.best if one.report.seconds <= quick)
     assert min(report.memory.peak for report in reports if report.seconds <= quick) <= least
     words = ("--tokens", "1T", "--cluster", "nebius-h100", "--gpus", "64", "--seq", "8192", "--global-batch", "512")
@@ -1060,7 +1062,7 @@ def test_options_that_no_layout_reads_are_told() -> None:
         (("--no-loss-parallel", "--tp", "1"), "--no-loss-parallel has no effect: tp is 1 in every layout tried"),
         (("--schedule", "1f1b", "--pp", "1"), "--schedule has no effect: pp is 1 in every layout tried"),
         (("--no-dropout",), "--no-dropout has no effect: llama-7b has none"),
-        (("--cp-mode", "ring"), "--cp-mode has no effect: cp is 1 in every layout tried"),
+        (("--cp-mode", "ring", "--cp", "1"), "--cp-mode has no effect: cp is 1 in every layout tried"),
     ):
         assert words in run(*BOUGHT, *given).stderr
     assert "has no effect" not in run(*BOUGHT, "--no-loss-parallel", "--tp", "4").stderr

@@ -235,12 +235,17 @@ def best(candidates: Sequence[Quote], cluster: str, gpus: int) -> list[Quote]:
 
     A job of several nodes needs instances as large as the node whose network it counts on; a single accelerator's
     price, at which nobody sells the network, is no quote for it. Nobody rents out part of an instance: a job may leave
-    accelerators of one idle, and pays for them; slices there are of every size.
+    accelerators of one idle, and pays for them, where nobody has as many at the term; slices there are of every size.
     """
     spec: Cluster = catalog.load("clusters", cluster)
     fitting = [one for one in candidates if one.cluster == cluster and covers(one, gpus, spec)]
+    unit = gpus if spec.sliced else spec.gpus_per_node
+    whole = [one for one in candidates
+             if one.cluster and covers(one, gpus, spec) and gpus % min(one.gpus_per_instance, unit) == 0]  # fmt: skip
     if spec.sliced:
         fitting = [one for one in fitting if gpus % one.gpus_per_instance == 0]
+    exact = {(one.gpu, one.term) for one in whole}
+    fitting = [one for one in fitting if one in whole or (one.gpu, one.term) not in exact]
     chosen: dict[tuple[str, Term], Quote] = {}
     for one in sorted(fitting, key=lambda quote: (_hourly(quote, gpus), -day(quote.date))):
         chosen.setdefault((one.provider, one.term), one)
