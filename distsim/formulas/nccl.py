@@ -141,13 +141,12 @@ def _on_line(entries: Sequence[float], times: Number) -> Number:
     return below + (place - low) * (above - below)
 
 
-@formula(unit="s", source="one grouped launch, whose channels serve peers at once; constants: docs/collectives.md")
+@formula(unit="s", source="one message per peer, posted in turn; constants fitted, see docs/collectives.md")
 def direct_latency(
-    base: Number, hop: Number, local_peers: Number, far_peers: Number, near: Number, post: Number
+    base: Number, hop: Number, local_peers: Number, far_peers: Number, intra: Number, post: Number
 ) -> Number:
-    """Latency of direct exchange: one hop, a little for every near peer, and the posting of a send for every far
-    one."""
-    return base + hop + local_peers * near + far_peers * post
+    """Latency of direct exchange: one hop, a step for every near peer, and the posting of a send for every far one."""
+    return base + hop + local_peers * intra + far_peers * post
 
 
 @formula(unit="1", source="every peer gets an equal part of a rank's buffer")
