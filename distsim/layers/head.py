@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, ceil_div, maximum, some, where
-from distsim.formulas.loss import compiled_logit_kept, compiled_logit_transit
+from distsim.layers.compiled_loss import compiled, kept_of_each, moved_of_each
 from distsim.layers.hyper_connections import collected
 from distsim.layers.ledger import Block, Collective, Context, Operation, Parameter, Tensor, saved_bytes
 from distsim.layers.linear import linear
@@ -197,8 +197,8 @@ def _tensors_of(ctx: Context, everywhere: Number, words: Number) -> _Logits:
     whole = everywhere * words if kernels.loss_keeps_chunks else chunk
     wide = FP32_BYTES if kernels.loss_upcast is True or ctx.precision.autocast else act
     half = Tensor("loss.logits", chunk, act, "s b v/t")
-    if _compiled(ctx):
-        half = half._replace(bytes_each=compiled_logit_transit(act, _given(ctx)))
+    if compiled(ctx):
+        half = half._replace(bytes_each=moved_of_each(ctx))
     elif not eager and kernels.loss_transit_bytes is not None:
         half = half._replace(bytes_each=kernels.loss_transit_bytes)
     return _Logits(
@@ -208,24 +208,12 @@ def _tensors_of(ctx: Context, everywhere: Number, words: Number) -> _Logits:
     )  # fmt: skip
 
 
-def _compiled(ctx: Context) -> bool:
-    """Whether a compiled module takes its loss of whole logits, and what it gives beside it is known."""
-    return ctx.kernels.loss == "fused" and ctx.kernels.loss_gives is not None and ctx.kernels.loss_chunks == 1
-
-
-def _given(ctx: Context) -> Number:
-    """Bytes of each logit that a compiled module returns beside its loss."""
-    return {"nothing": 0, "narrow": ctx.activation, "wide": FP32_BYTES}[ctx.kernels.loss_gives or "nothing"]
-
-
 def _loss_saved(ctx: Context, of: _Logits, everywhere: Number) -> tuple[Tensor, ...]:
     """What the loss keeps for backward."""
     kernels, act, eager = ctx.kernels, ctx.activation, ctx.kernels.loss == "eager"
     saved = [Tensor("loss.log_softmax", of.whole, of.wide, "s b v/t fp32")]
     if not eager:
-        each = max(kernels.loss_kept_bytes, act)
-        if _compiled(ctx):
-            each = compiled_logit_kept(act, _given(ctx), ctx.model.caps_logits)
+        each = kept_of_each(ctx) if compiled(ctx) else max(kernels.loss_kept_bytes, act)
         saved = [Tensor("loss.logits_kept", of.whole, each, "s b v/t")]
     if of.recast:
         saved.append(Tensor("loss.narrow_log_softmax", of.whole, act, "s b v/t"))

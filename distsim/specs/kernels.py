@@ -6,13 +6,14 @@ from pydantic import Field
 
 from distsim.specs.activation_kernels import ActivationKernels
 from distsim.specs.expert_kernels import ExpertKernels
+from distsim.specs.loss_kernels import LossKernels
 from distsim.specs.offload_kernels import OffloadKernels
-from distsim.specs.quantity import Amount, Count, KeptPart, MaybeAmount, MaybeCount, Natural, Share
+from distsim.specs.quantity import Amount, KeptPart, MaybeCount, Natural, Share
 from distsim.specs.recompute_kernels import RecomputeKernels
 from distsim.specs.ring_kernels import RingKernels
 
 
-class Kernels(ActivationKernels, ExpertKernels, RingKernels, RecomputeKernels, OffloadKernels):
+class Kernels(ActivationKernels, ExpertKernels, LossKernels, RingKernels, RecomputeKernels, OffloadKernels):
     """Which operations are fused, that is, which tensors live until backward. Source: the framework's own code."""
 
     norm: Literal["fused", "eager"] = "fused"
@@ -175,22 +176,6 @@ class Kernels(ActivationKernels, ExpertKernels, RingKernels, RecomputeKernels, O
     module_buffers: tuple[Literal["frequencies", "tables", "mask", "masks", "ids", "scale"], ...] = ("frequencies",)
     """What modules hold beside parameters: rotary frequencies, each layer's rotary ``tables`` of all positions, a
     ``mask`` of all pairs of these or one for each layer, ``ids`` of positions or token types, an embedding's scale."""
-    loss: Literal["fused", "eager", "with-head", "cut"] = "fused"
-    """``fused`` keeps fp32 logits once (vocabulary-parallel cross entropy); ``eager`` upcasts and keeps the fp32
-    log-softmax, with bf16 logits, their upcast and their gradients in transit; ``with-head`` takes the output layer's
-    product in a chunk of tokens at a time, and both their gradients at once (Liger, torchtitan) or in a backward pass
-    that computes the chunk again (TRL); ``cut`` never has logits in memory (Cut Cross Entropy)."""
-    loss_kept_bytes: Amount = 4.0
-    """Bytes per logit that a fused loss keeps: fp32, or the logits themselves where a compiler makes the rest again."""
-    loss_transit_bytes: MaybeAmount = None
-    """Bytes per logit in transit while a fused loss is computed, beside what it keeps; None means one in the
-    activation dtype."""
-    loss_gives: Literal["nothing", "narrow", "wide"] | None = None
-    """Logits that a compiled module returns beside the loss that it takes: none, those of its output layer, or fp32
-    ones; says what is kept of each and in transit (formulas/loss.py) in the place of the two above."""
-    loss_upcast: bool | Literal["autocast"] = True
-    """An ``eager`` loss works on fp32 logits; off where it reads those of the output layer (BERT in Hugging Face);
-    ``autocast``: only there, since an fp32 buffer is added to them (BART)."""
     predicted_share: Share = 1.0
     """Share of the positions whose logits an encoder's training computes: all, or those that are masked."""
     wide_layers: Natural = 0
@@ -199,38 +184,8 @@ class Kernels(ActivationKernels, ExpertKernels, RingKernels, RecomputeKernels, O
     """Modules of multi-token prediction stay in 16 bits whatever the recipe (Megatron's keep_mtp_spec_in_bf16)."""
     narrow_head: bool = False
     """Output layers multiply in the recipe's 8 or 4 bits, from weights that stay in 16."""
-    loss_chunks: Count = 1
-    """Chunks of tokens in which the loss is computed; more than one also those of a ``with-head`` loss, however many
-    tokens they have."""
-    loss_chunk_tokens: Natural = 0
-    """Tokens of a chunk of a ``with-head`` loss; 0: as many as Liger takes."""
-    loss_chunk_again: bool = False
-    """A chunk of a ``with-head`` loss is computed once more in backward (TRL), which then makes its gradients, instead
-    of making them at once."""
-    loss_sliced: bool = False
-    """An eager loss is taken of slices of the whole logits, a few tokens at a time, so that of its gradients that of
-    the logits alone is whole (litgpt)."""
-    loss_shifted: bool = False
-    """An eager loss reads a copy of the logits without those of the last positions, which of a micro-batch of one
-    sequence are no copy but a view."""
-    loss_frees_narrow: bool = False
-    """The fp32 logits of an eager loss take the name of those that the output layer gave, which go at once."""
-    loss_holds_logits: bool | Literal["narrow"] = False
-    """The training loop still refers to an eager loss's logits while backward runs: to wide ones, or to those that the
-    output layer gave."""
-    loss_gathered: bool = False
-    """An eager loss is the logits of the targets less a log-sum-exp, whose gradients meet as whole tensors (TRL)."""
-    loss_keeps_chunks: bool = False
-    """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once."""
     compiler: Literal["none", "inductor", "xla"] = "none"
     """Inductor makes casts and sums part of what stands beside them, XLA one kernel of neighbours."""
-    loss_kernel: Literal["one", "eager", "vocab-parallel", "steps", "compiled", "cut"] | None = None
-    """How often the loss passes over its logits (engine/kernels/passes.py); None: as ``loss`` says."""
-    loss_exchange: Literal["sums", "joined", "gathered"] = "sums"
-    """Ranks that share a vocabulary sum three numbers of each position, each by itself or two at once (Megatron core's
-    fused loss), or gather four (Transformer Engine's)."""
-    loss_metrics: Natural = 0
-    """Metrics of training that take the cross entropy of every micro-batch's logits once more, composed in fp32."""
     modules: Literal["own", "transformer-engine"] = "own"
     """Layers are the framework's own, or Transformer Engine's, of which each operation costs the host more."""
     quantised_inputs: Literal["shared", "own", "spared"] = "shared"
