@@ -102,6 +102,12 @@ def test_parts_of_nodes_are_billed_as_searches_bill_them(price: str) -> None:
         "16",
         "--seq",
         "8192",
+        "--tp",
+        "1",
+        "--pp",
+        "1",
+        "--cp",
+        "1",
     )
     bought = () if price == "2.2" else ("--provider", "nebius")
     options = json.loads(run(*asked, "--tokens", "10B", *bought, "--json").stdout)["options"]
