@@ -369,7 +369,7 @@ def test_limits_that_nothing_meets() -> None:
 
 
 def test_a_budget_without_a_deadline_finds_the_size_that_keeps_to_it() -> None:
-    asked = ("llama-2-70b", "--tokens", "2T", "--cluster", "nebius-b200", "--zero", "1", "--cp", "1")
+    asked = ("llama-2-70b", "--tokens", "2T", "--cluster", "nebius-b200", "--zero", "1", "--cp", "1", "--pp", "1,2,4,8")
     [fits] = json.loads(run(*asked, "--gpus", "128", "--json").stdout)["options"]
     [dear] = json.loads(run(*asked, "--gpus", "256", "--json").stdout)["options"]
     budget = (fits["dollars"] + dear["dollars"]) / 2
@@ -384,7 +384,20 @@ def test_a_budget_without_a_deadline_finds_the_size_that_keeps_to_it() -> None:
 
 def test_no_size_is_left_untried_before_a_budget_is_refused() -> None:
     """Costs need not fall from each size to the next: 8 GPUs cost more than 16, 16 less than all others."""
-    asked = ("llama-2-70b", "--tokens", "2T", "--cluster", "nebius-b200", "--zero", "1", "--cp", "1", "--budget")
+    asked = (
+        "llama-2-70b",
+        "--tokens",
+        "2T",
+        "--cluster",
+        "nebius-b200",
+        "--zero",
+        "1",
+        "--cp",
+        "1",
+        "--pp",
+        "1,2,4,8",
+        "--budget",
+    )
     poor = run(*asked, "1.25M", "--json")
     answer = json.loads(poor.stdout)
     assert (poor.returncode, answer["sizes"], answer["cheapest"]) == (1, [2**k for k in range(3, 12)], None)
@@ -945,7 +958,20 @@ def test_stragglers_set_the_pace() -> None:
 
 def test_experts_are_spread() -> None:
     done = run(
-        "mixtral-8x7b", "--tokens", "1T", "--gpu", "h100-sxm", "--gpus", "64", "--zero", "1", "--cp", "1", "--json"
+        "mixtral-8x7b",
+        "--tokens",
+        "1T",
+        "--gpu",
+        "h100-sxm",
+        "--gpus",
+        "64",
+        "--zero",
+        "1",
+        "--cp",
+        "1",
+        "--pp",
+        "1,2",
+        "--json",
     )
     assert {option["layout"]["ep"] for option in json.loads(done.stdout)["options"]} == {8}
 

@@ -19,7 +19,7 @@ from distsim.specs.job import Job
 EXPERTS = (
     "plan qwen3-235b-a22b --tokens 1T --gpu h100-sxm --provider nebius --gpus 256 --seq 8192 --zero 1 --pp 1,2,4 --cp 1"
 )
-ASKED = "plan qwen3.5-397b-a17b --tokens 1T --gpu gb200 --provider coreweave --gpus 512 --seq 8192 --cp 1"
+ASKED = "plan qwen3.5-397b-a17b --tokens 1T --gpu gb200 --provider coreweave --gpus 512 --seq 8192 --cp 1 --tp 1,2,4"
 
 
 @pytest.fixture(scope="module")
