@@ -14,12 +14,13 @@ from distsim import catalog
 from distsim.engine.evidence import replay
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import buffer_bytes
-from distsim.engine.footprint.communicators import communicator_buffers
+from distsim.engine.footprint.communicators import MOST_RANKS, communicator_buffers
 from distsim.engine.footprint.overhead import overhead_bytes
 from distsim.engine.footprint.states import states
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages, stage_at
 from distsim.engine.memory import memory_of
+from distsim.engine.networks.nccl_graph import tables
 from distsim.engine.runs.memory import counts_of, held_by, host_ahead
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.validate import shipped_runs, unseen_runs
@@ -305,6 +306,10 @@ def _for_the_switch(**options: Any) -> float:
 )
 def test_switches_that_make_sums_take_buffers_of_each_rank(options: dict[str, Any], ranks: int) -> None:
     assert _for_the_switch(**{"framework": "fsdp", **options}) == pytest.approx(ranks * 301_989_888, rel=1e-4)
+
+
+def test_buffers_for_the_switch_have_as_many_heads_as_its_sums() -> None:
+    assert tables()["nvls"]["heads"] == MOST_RANKS
 
 
 def test_megatron_has_groups_of_all_ranks_beside_its_others() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from distsim.arrays import Number, maximum
+from distsim.arrays import Number
 from distsim.formulas.compute import product_flops
 from distsim.layers import capacity
 from distsim.layers.attention import residual
 from distsim.layers.expert_group import both_ways, expert_width, group_rows, held_by_group
+from distsim.layers.expert_slices import summed_slices
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import as_kept, cast_gradient, mlp, overwrites
@@ -91,7 +92,7 @@ def expert_operations(ctx: Context) -> list[Operation]:
     up = linear(ctx, EXPERTS[0], routed, width, outer, dispatched, bias=experts.bias, weights=weights)
     down = linear(ctx, EXPERTS[1], routed, inner, width, down_input, bias=experts.bias, weights=weights)
     if ctx.kernels.expert_slices:
-        down = _summed_slices(ctx, up, down)
+        down = summed_slices(ctx, up, down)
     operations = [
         *capacity.masks(ctx),
         _dispatch(ctx, rows, _exchanges(ctx, exchange, gather, way="in")),
@@ -107,15 +108,6 @@ def expert_operations(ctx: Context) -> list[Operation]:
         _combine(ctx, rows, _exchanges(ctx, exchange, gather, way="out")),
     ]
     return capacity.with_room(ctx, operations)
-
-
-def _summed_slices(ctx: Context, up: Operation, down: Operation) -> Operation:
-    """The product of a loop's last expert, the first to run backward, with what is alive besides soon after it: the
-    sums of both tensors' gradients, and a third, the latest slice's, which is added to one of them."""
-    each = ctx.precision.parameter_bytes if ctx.precision.autocast else ctx.activation
-    sizes = [one.parameters[0].elements if one.weight_gradient else 0 for one in (up, down)]
-    sums = Tensor("mlp.experts.slices", sizes[0] + maximum(*sizes), each, "e h f")
-    return down._replace(transient_backward=(*down.transient_backward, sums))
 
 
 def _exchanges(ctx: Context, exchange: Number, gather: Number, way: Literal["in", "out"]) -> tuple[Collective, ...]:

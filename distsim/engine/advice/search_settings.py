@@ -9,12 +9,11 @@ from distsim import catalog
 from distsim.engine.advice.settings import Settings, quicker_settings
 from distsim.engine.layouts.alike import AS_GOOD
 from distsim.engine.layouts.choice import Choice
+from distsim.engine.layouts.ranking import MEMORY
 from distsim.engine.layouts.report import SearchReport
 
 RANKS = 10
 """Ranked layouts that are looked at, besides those of the front."""
-MEMORY = "memory"
-"""The objective for which no layout has to be quick."""
 
 
 class Quicker(NamedTuple):

@@ -14,7 +14,8 @@ from distsim.formulas.buffers import communicator_bytes, multicast_bytes
 SWITCHED = "nvswitch"
 """The fabric on which all GPUs of a domain reach each other at once, and which reduces from Hopper on."""
 MOST_RANKS = 8
-"""Ranks of one domain up to which anybody measured; larger groups are taken to hold as much."""
+"""NCCL's heads on a domain (nHeads 8 in its log; ``nvls.heads`` of the links' tables, which memory does not load):
+groups of more ranks are taken to hold as much."""
 FEWEST_RANKS = 3
 """Pairs leave nothing to the switch (vllm-project/vllm issue 9699: buffers from three GPUs on)."""
 

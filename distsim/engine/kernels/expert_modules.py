@@ -9,6 +9,7 @@ from __future__ import annotations
 from distsim.arrays import Number
 from distsim.engine.jobs.resolve import Setup
 from distsim.formulas.expert_buffers import sliced_gradient_bytes
+from distsim.layers.expert_slices import slice_bytes_each
 from distsim.layers.ledger import Operation
 from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS
 
@@ -66,8 +67,7 @@ def slice_bytes(setup: Setup) -> Number:
     experts, local = setup.model.experts, local_experts(setup)
     if experts is None or not (setup.kernels.expert_slices and by_module(setup)) or setup.tuning is not None:
         return 0.0
-    width, precision = experts.latent or setup.model.hidden, setup.precision
-    each = precision.parameter_bytes if precision.autocast else precision.activation_bytes
+    width, each = experts.latent or setup.model.hidden, slice_bytes_each(setup.precision)
     matrix = local * experts.ffn / setup.layout.etp * width * each
     outer = matrix * (2 if setup.model.gated else 1)
     return sliced_gradient_bytes(local, outer) + sliced_gradient_bytes(local, matrix)

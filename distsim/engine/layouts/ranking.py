@@ -16,10 +16,10 @@ ALIKE = ("zero", "zero_group", "sequence_parallel", "selective", "recompute_laye
 OWN = tuple(axis for axis in range(AXES) if axis not in (ZERO, AGAIN))
 """Axes along which layouts are not alike (but for sequence parallelism, which is part of the mesh)."""
 
-COST = "cost-per-token"
+MEMORY, COST = "memory", "cost-per-token"
 OBJECTIVES: dict[str, Callable[[Any, Any, float], Any]] = {
     "throughput": lambda seconds, peak, weight: seconds,
-    "memory": lambda seconds, peak, weight: peak,
+    MEMORY: lambda seconds, peak, weight: peak,
     COST: lambda seconds, peak, weight: seconds * weight,
     "fewest-gpus": lambda seconds, peak, weight: (seconds >= 0) * weight,
 }

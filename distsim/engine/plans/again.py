@@ -13,6 +13,7 @@ NEARLY = 0.05
 """Share of days and dollars by which an option may be beaten and still be searched again: the best of all layouts
 is up to 8% quicker than that of the usual ones, by 1.7% in the mean of 24 searches."""
 LESS = "0 to 8% slower in most searches"
+"""How notes say that: of 25 searches one gained more."""
 
 
 def searched_again(
