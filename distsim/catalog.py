@@ -18,7 +18,9 @@ from distsim.preset_folders import SHIPPED, Files, files_in, in_folder
 from distsim.preset_kinds import BASED, KINDS, SPOKEN, SUFFIXES, kind_of
 
 LONGEST_NAME = 60
-"""Letters of a GPU's name that is looked for in other words."""
+"""Letters of a name that is looked for in other words."""
+LOOSELY_NAMED = ("clusters", "gpus", "models")
+"""Kinds of which hyphens and points may be left out; settings of software are named to the letter."""
 PROFILE_HINT = "write a network profile with: distsim calibrate --nccl-tests LOG --output FILE"
 """What helps where there is no such profile of links."""
 
@@ -164,7 +166,11 @@ def _looked_for(kind: str, name: str) -> tuple[str, Path] | None:
             return where, Path(named[1])
     if listed := _files(kind).called(wanted):
         return listed[0], Path(listed[1])
-    return _spelt(wanted) if kind == "gpus" and len(wanted) <= LONGEST_NAME else None
+    if len(wanted) > LONGEST_NAME:
+        return None
+    spelt = _spelt(wanted) if kind == "gpus" else None
+    alike = _files(kind).alike(wanted) if not spelt and kind in LOOSELY_NAMED else None
+    return (alike[0], Path(alike[1])) if alike else spelt
 
 
 def _spelt(wanted: str) -> tuple[str, Path] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Sequence
 
 from distsim.preset_files import Written, plain, stated_aliases, written
@@ -27,6 +28,18 @@ class Files:
         self._asked = True
         return self._with_aliases(wanted).get(wanted)
 
+    def alike(self, wanted: str) -> tuple[str, str] | None:
+        """The only one whose plain name or alias is written loosely like this one; None where several are."""
+        return self._loose.get(loose(wanted))
+
+    @functools.cached_property
+    def _loose(self) -> dict[str, tuple[str, str] | None]:
+        found: dict[str, tuple[str, str] | None] = {}
+        for name, place in self._every.items():
+            like = loose(name)
+            found[like] = place if found.setdefault(like, place) == place else None
+        return found
+
     @functools.cached_property
     def written(self) -> Written:
         """The files and when they were written."""
@@ -42,6 +55,16 @@ class Files:
             for alias in stated_aliases(place[1], wanted):
                 found.setdefault(plain(alias), place)
         return found
+
+
+def loose(name: str) -> str:
+    """A plain name without what people leave out or write otherwise: hyphens beside letters, points between digits. What
+    stands between two digits stays, since it tells 1.5b from 15b.
+
+    >>> loose("llama-3.1-8b") == loose("llama3-1-8b"), loose("gpt2-1.5b") == loose("gpt2-15b")
+    (True, False)
+    """
+    return re.sub(r"(?<=[a-z])-|-(?=[a-z])", "", re.sub(r"(?<=\d)\.(?=\d)", "-", name))
 
 
 def files_in(folders: Sequence[tuple[str, str]], suffix: str) -> Files:

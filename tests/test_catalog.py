@@ -146,7 +146,6 @@ def test_changed_file_is_read_again(places: dict[str, Path]) -> None:
     ("kind", "name", "words"),
     [
         ("gpus", "h10-sxm", ("unknown gpu 'h10-sxm'", "h100-sxm", "distsim show gpus")),
-        ("clusters", "dgxh100", ("unknown cluster", "dgx-h100")),
         ("gpus", "jean-zai", ("unknown gpu", "jean-zay", "--cluster", "distsim show gpus")),
         ("gpus", "v5p-256", ("slice of 128 chips (256 TensorCores): --gpu tpu-v5p --gpus 128",)),
         ("clusters", "v4-128", ("slice of 64 chips (128 TensorCores): --gpu tpu-v4 --gpus 64",)),
@@ -178,6 +177,32 @@ def test_unknown_names_are_answered_with_the_nearest(kind: str, name: str, words
         catalog.load(kind, name)
     for word in words:
         assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [
+        ("models", "llama7b", "llama-7b"),
+        ("models", "Llama-3-1-8B", "llama-3.1-8b"),
+        ("models", "mixtral8x7b", "mixtral-8x7b"),
+        ("gpus", "RTX6000Ada", "rtx-6000-ada"),
+        ("gpus", "Max1550", "max-1550"),
+        ("clusters", "dgxh100", "dgx-h100"),
+    ],
+)
+def test_hyphens_and_points_may_be_left_out(kind: str, name: str, meant: str) -> None:
+    assert catalog.path(kind, name) == catalog.path(kind, meant)
+
+
+def test_a_name_that_could_be_two_is_neither(places: dict[str, Path]) -> None:
+    for name in ("my-card", "mycard"):
+        write(places["first"], name)
+    assert catalog.path("gpus", "mycard").stem == "mycard"
+    with pytest.raises(DistsimError, match="did you mean my-card"):
+        catalog.load("gpus", "my-c-ard")
+    for wrong in ("gpt2-15b", "llama38b", "optim-adam-w"):
+        assert not catalog.knows("models", wrong)
+    assert not catalog.knows("optimizers", "adam-w")
 
 
 def test_nearest_alias_is_offered() -> None:
