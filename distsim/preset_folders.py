@@ -58,8 +58,8 @@ class Files:
 
 
 def loose(name: str) -> str:
-    """A plain name without what people leave out or write otherwise: hyphens beside letters, points between digits. What
-    stands between two digits stays, since it tells 1.5b from 15b.
+    """A plain name without what people leave out or write otherwise: hyphens beside letters, points between digits.
+    What stands between two digits stays, since it tells 1.5b from 15b.
 
     >>> loose("llama-3.1-8b") == loose("llama3-1-8b"), loose("gpt2-1.5b") == loose("gpt2-15b")
     (True, False)

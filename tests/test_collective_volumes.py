@@ -197,8 +197,8 @@ def test_torus_uses_all_axes() -> None:
         (nccl.nccl_collnet_chain_latency, (8, 5, 15), 7 * 5 + 15 + 7 * 5),  # along seven GPUs, and back
         (nccl.nccl_nvls_tree_latency, (4, 5, 15), 5 + 2 * 15 + 2 * 15),  # two levels of nodes, and back
         (nccl.nccl_pat_latency, (8, 16, 15, 2, 0.5), 8 + 4 * 15 / 2 + 16 * 0.5),
-        (nccl.nccl_chain_latency, (6, 1, 5, 15), 6 + 5),
-        (nccl.nccl_chain_latency, (6, 2, 5, 15), 6 + 15),
+        (nccl.nccl_chain_latency, (6, 8, 1, 5, 15), 6 + 7 * 5),
+        (nccl.nccl_chain_latency, (6, 16, 2, 5, 15), 6 + 14 * 5 + 15),
         (nccl.nccl_collnet_direct_bandwidth, (100, 4, 1), 100 / (1 + 3 / 2)),  # of four to a channel one counts whole
     ],
 )

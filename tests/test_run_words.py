@@ -173,7 +173,7 @@ def test_a_decoder_that_nobody_knows_is_taken_as_gpt_and_that_is_said() -> None:
 @pytest.mark.parametrize(
     ("framework", "profile"),
     [
-        ("gpt-neox", "megatron-deepspeed"), ("internevo", "megatron-lm"), ("simumax", "megatron-core"),
+        ("gpt-neox", "megatron-deepspeed"), ("InternLM-train", "internevo"), ("simumax", "megatron-core"),
         ("megatron-fsdp", "megatron-core"), ("NeMo 2.0", "nemo"), ("nemo2", "nemo"),
         ("Megatron-LM (a fork)", "megatron-lm"), ("lightning", "fsdp"), ("fabric", "fsdp"),
         ("OLMo-core 3", "olmo-core"),

@@ -22,9 +22,10 @@ def nccl_ring_latency(base: Number, steps: Number, network_steps: Number, intra:
 
 
 @formula(unit="s", source=_TUNING)
-def nccl_chain_latency(base: Number, nodes: Number, intra: Number, network: Number) -> Number:
-    """Latency of a broadcast or reduce: chunks are pipelined around the ring, so one hop (the slowest) shows."""
-    return base + where(nodes > 1, network, intra)
+def nccl_chain_latency(base: Number, ranks: Number, nodes: Number, intra: Number, network: Number) -> Number:
+    """Seconds until the last rank of a broadcast, or the root of a reduce, has its first chunk, which hops through all
+    ranks in turn; what follows comes at the ring's bandwidth. NCCL's tuner counts one of these hops."""
+    return base + (ranks - nodes) * intra + (nodes - 1) * network
 
 
 @formula(unit="s", source=_TUNING)

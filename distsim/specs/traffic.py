@@ -31,6 +31,8 @@ class Traffic(Spec):
     zero1: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
     """ZeRO 1 reduces each gradient to its owner and gathers parameters, or reduces all to all and broadcasts each
     parameter from its owner (torch ZeroRedundancyOptimizer)."""
+    owners_send: Literal["tensors", "all"] = "tensors"
+    """What an owner broadcasts: each of its parameters, or all of them as one flat tensor."""
     owned_op: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
     """How buckets of gradients reach their owners under ZeRO 1 and 2: each owner's part alone, or all of a bucket on
     all ranks, who keep their parts (DeepSpeed's use_multi_rank_bucket_allreduce)."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, maximum, minimum, nothing, some, where
 from distsim.engine.exchanges.flows import Flow, Span, of_states
 from distsim.engine.exchanges.module_buffers import buffer_flows
+from distsim.engine.exchanges.owners import broadcasts
 from distsim.engine.exchanges.units import sharded_units
 from distsim.engine.footprint.stored import (
     Stored,
@@ -231,7 +232,7 @@ def _bucketed(
             )
         ]  # fmt: skip
     if rules.zero1 == "all_reduce":
-        flows += _broadcasts(setup, sharing, units, sharded)
+        flows += broadcasts(setup, sharing.shard, units, sharded)
     return flows
 
 
@@ -258,16 +259,6 @@ def _updated(setup: Setup, units: list[Unit]) -> list[tuple[str, list[Unit]]]:
 
 def _trained(unit: Unit) -> Unit:
     return unit._replace(tensors=tuple(tensor for tensor in unit.tensors if tensor.trains))
-
-
-def _broadcasts(setup: Setup, sharing: Sharing, units: list[Unit], sharded: Number) -> list[Flow]:
-    """Each updated parameter from its owner to all (torch ZeroRedundancyOptimizer)."""
-    each, name = setup.precision.parameter_bytes, setup.precision.gather_dtype
-    return [
-        of_states("parameters", "broadcast", sharing.shard, name, "step", unit.count * sharded, tensor.elements * each)
-        for unit in units
-        for tensor in unit.tensors
-    ]
 
 
 def _buckets(

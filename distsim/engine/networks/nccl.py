@@ -68,7 +68,7 @@ def ring(group: Group, graph: Graph, protocol: int, op: str, size_bytes: Number)
     base, trips = table["base"]["ring"][protocol], 2 if op == "all_reduce" else 1
     steps, crossings, chain = trips * (n - 1), trips * (nodes - 1), op in CHAINED
     if chain:
-        latency, steps = formulas.nccl_chain_latency(base, nodes, intra, network), n
+        latency, steps = formulas.nccl_chain_latency(base, n, nodes, intra, network), n
     else:
         latency = formulas.nccl_ring_latency(base, steps, crossings, intra, network)
         latency = latency + posts(group, graph, protocol, size_bytes / n, crossings)

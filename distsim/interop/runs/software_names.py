@@ -20,7 +20,8 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"(?:bio)?nemo(?!tron)", "nemo", ""),
         (r"megatron|mcore|simumax|primus|fast-?llm", _MEGATRON, ""),  # fused kernels, gradients in buffers
         (r"paddle\W?(?:nlp|formers)|(?:paddle)?fleet.?x", "paddlenlp", ""),  # Paddle's static graphs are fused, below
-        (r"intern.?evo|internlm|paddle|oneflow", "megatron-lm", ""),  # fused norms and rotation, layers split as there
+        (r"intern.?(?:evo|lm)", "internevo", ""),
+        (r"paddle|oneflow", "megatron-lm", ""),  # fused norms and rotation, layers split as there
         (r"mesh.?tensorflow|mesh.?tf|gshard|lingvo|praxis|saxml", "paxml", ""),
         (r"tensorflow", "tensorflow", ""),
         (r"axlearn", "axlearn", ""),
