@@ -797,7 +797,7 @@ def test_the_gradient_norm_is_a_sum_over_ranks_that_hold_different_gradients(
 def test_norms_of_distant_stages_cross_the_network() -> None:
     """Four stages of two nodes each: no two ranks of the sum share a node, though it has but four."""
     near, far = (rows(comm(gpu="h100-sxm", gpus=gpus, pp=4), "gradient norm")[0] for gpus in (8, 64))
-    assert (str(near.link), str(far.link)) == ("nvlink-4", "ib-ndr") and far.seconds > 2 * near.seconds
+    assert (str(near.link), str(far.link)) == ("nvlink-4", "ib-ndr") and far.seconds > 1.8 * near.seconds
 
 
 def test_replicas_of_shards_reduce_a_shard() -> None:

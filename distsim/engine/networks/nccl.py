@@ -203,7 +203,8 @@ def direct(op: str, group: Group) -> Candidate:
     nic = maximum(each, NEVER) / slower
     post = tables()["other"]["nic_post"] * MICROSECOND * SIMPLE_POSTS
     hop = where(many, network, intra)
-    latency = formulas.direct_latency(base, hop, near, far, intra, post)
+    beside = tables()["other"]["near_post"][net.generation] * MICROSECOND if net.nvlink else 0.0
+    latency = formulas.direct_latency(base, hop, near, far, beside or intra, post)
     nic = nic * formulas.dragonfly_share(group.nodes, net.taper)
     inside = where(near > 0, fabric * formulas.peers_share(group.ranks, near), FREE)
     across = where(far > 0, nic * formulas.peers_share(group.ranks, far), FREE)
