@@ -72,6 +72,8 @@ class Chip:
         exact = reached.matmul_fp32 or exact_share(chip, share)
         own = {"fp32": exact, "tf32": reached.matmul_tf32}.get(units, reached.matmul_fp16 if wide == "fp16" else None)
         self.rate = stated * (own or share)
+        if (wide, units) == ("bf16", "fp32") and not setup.framework.traffic.partitioned:
+            self.rate *= self.traits.widened_share  # XLA widens once, before its products; cuBLAS in them
         self.weight_share = self.traits.tf32_weight_share if units == "tf32" else 1.0
         narrow = narrow_units(peak, precision.math)
         self.narrow_rate = getattr(peak, narrow) * narrow_share(chip, narrow, share) if narrow else None
