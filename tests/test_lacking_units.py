@@ -13,6 +13,7 @@ from distsim.engine.jobs.flops import peak_of
 from distsim.engine.jobs.lacking import lacking_units, narrow_units, rounded_products, wide_units
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.chip import Chip
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 
@@ -44,6 +45,21 @@ def test_wide_products(gpu: str, wide: str, units: str) -> None:
 )
 def test_narrow_products(gpu: str, narrow: str, units: str | None) -> None:
     assert narrow_units(catalog.load("gpus", gpu).peak, narrow) == units
+
+
+@pytest.mark.parametrize(
+    ("gpu", "measured"),
+    [("v100s-pcie-32gb", 9.85 / 13.55), ("t4", 2.37 / 4.30), ("rtx-2080-ti", 5.14 / 9.23)],
+)
+def test_bf16_that_libraries_widen_is_slower_than_fp32(gpu: str, measured: float) -> None:
+    """torch.matmul on chips before Ampere, the 2080 Ti as the 2080 (zzc0721/torch-performance-test-data); XLA
+    multiplies in fp32."""
+
+    def rate(precision: str, framework: str = "torch-ddp") -> float:
+        return Chip(resolve(Job(model="gpt2", gpu=gpu, gpus=1, framework=framework, precision=precision))).rate
+
+    assert rate("bf16") / rate("fp32") == pytest.approx(measured, rel=0.06)
+    assert rate("jax-bf16", "maxtext") == rate("fp32")
 
 
 def test_fp32_without_tf32_is_counted_against_fp32() -> None:

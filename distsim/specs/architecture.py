@@ -61,6 +61,8 @@ class Architecture(Sourced):
     """Best measured product over the datasheet's rate, of chips that nobody measured and whose energy is not known."""
     batched_share: Share = 1.0
     """Rate of large batched products in 16 bits over that of single ones."""
+    widened_share: Share = 1.0
+    """Rate of products in bf16 that libraries widen to fp32, for want of units, over that of fp32's own."""
     tf32_weight_share: Share = 1.0
     """Rate of weight gradients on TF32 units over that of forward and of input gradients."""
     scan_share: Share = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.architectures import traits_of
 from distsim.engine.jobs.hardware import profile_of
-from distsim.engine.jobs.lacking import narrow_units, wide_units
+from distsim.engine.jobs.lacking import XLA, narrow_units, wide_units
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.attention_rates import (
     attention_rates,
@@ -72,6 +72,8 @@ class Chip:
         exact = reached.matmul_fp32 or exact_share(chip, share)
         own = {"fp32": exact, "tf32": reached.matmul_tf32}.get(units, reached.matmul_fp16 if wide == "fp16" else None)
         self.rate = stated * (own or share)
+        if (wide, units) == ("bf16", "fp32") and setup.framework.family != XLA:
+            self.rate *= self.traits.widened_share  # XLA's products are in fp32 throughout
         self.weight_share = self.traits.tf32_weight_share if units == "tf32" else 1.0
         narrow = narrow_units(peak, precision.math)
         self.narrow_rate = getattr(peak, narrow) * narrow_share(chip, narrow, share) if narrow else None
