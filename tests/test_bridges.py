@@ -127,3 +127,17 @@ def test_slots_of_an_older_generation_carry_less() -> None:
     assert rate("PCIe 3.0 x16 slots") == rate("PCIe Gen3") == 10e9
     assert rate("PCIe 4.0x16") == 20e9 and rate("A100-PCIe-80GB, PCIe 4 cards") == rate("") == 25e9
     assert rate("PCIe 3.0 x16", "h100-sxm") == rate("", "h100-sxm")
+
+
+def test_notes_that_tell_of_a_bridge_join_two_cards() -> None:
+    """Two RTX 3090 of huggingface/transformers issue 9371; larger nodes that notes call bridged were no faster."""
+
+    def bridged(notes: str, cards: int, gpu: str = "rtx-3090") -> int | None:
+        found = cluster_of(Run({"gpu": gpu, "gpus_per_node": str(cards), "notes": notes}, 1))
+        assert found is not None
+        return found.fabric.bridged
+
+    assert bridged("DDP, NVLink bridge between the cards", 2) == 2
+    assert bridged("NVLink bridges between pairs", 4) is None and bridged("NVLink bridge", 2, "rtx-4090") is None
+    denied = ("", "no NVLink bridge", "NVLink bridges not told", "NVLink off: NCCL_P2P_DISABLE=1")
+    assert [bridged(notes, 2) for notes in denied] == [None] * 4

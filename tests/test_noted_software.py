@@ -56,6 +56,18 @@ def test_torchs_own_norm_is_that_of_the_release_that_notes_name(framework: str, 
     assert setup_of(Run(cells, 1)).kernels.norm == norm
 
 
+@pytest.mark.parametrize(
+    ("notes", "loss"),
+    [("Liger fused linear cross entropy", "with-head"), ("fused linear cross entropy", "with-head"), ("", "fused")],
+)
+@pytest.mark.parametrize("framework", ["torch-ddp", "plain-torch"])
+def test_a_network_written_by_hand_calls_its_loss_itself(framework: str, notes: str, loss: str) -> None:
+    """It takes Liger's functions, not the patches of transformers' models, and a compiler leaves them as they are."""
+    cells = {**CELLS, "framework": framework, "dp": "8", "compile": "1", "year": "2026"}
+    found = setup_of(Run({**cells, "notes": f"network written by hand; {notes}"}, 1)).kernels
+    assert found.loss == loss and found.modules == "own"
+
+
 def test_plain_loops_around_transformers_models_have_its_modules() -> None:
     cells = {**CELLS, "framework": "plain-torch", "n_gpus": "1", "global_batch": "2"}
     names = {"transformers/timm model with random weights": "torch-ddp", "Hugging Face's BertModel models": "torch-ddp",

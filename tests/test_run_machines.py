@@ -7,6 +7,7 @@ import pytest
 from distsim import catalog
 from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.networks.links import network_for
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.precision import precision_of
 from distsim.engine.runs.profile import framework_of
@@ -60,6 +61,34 @@ def test_a_stated_rate_holds_on_a_named_machine() -> None:
     found = cluster_of(Run(cells, 1))
     assert found is not None and found.network is not None
     assert found.network.node_bytes_per_second == pytest.approx(4 * 25e9 / 8)
+
+
+@pytest.mark.parametrize(
+    ("notes", "rate"),
+    [
+        ("nodes exchange over TCP sockets (derived)", 1.1e9), ("NCCL_IB_DISABLE=1, NCCL over Ethernet", 1.1e9),
+        ("NCCL_NET=Socket: TCP over eth0", 1.1e9), ("GCP, NCCL over TCP sockets", 25e9), ("", 25e9),
+        ("8x RTX 5090 over two sockets", 25e9), ("instead of NCCL_NET=Socket", 25e9),
+    ],
+)  # fmt: skip
+def test_a_process_copies_all_that_sockets_send(notes: str, rate: float) -> None:
+    """Pier on Perlmutter: four A100 a node all-reduce at 4.4 GB/s, whatever their four NICs of 200 Gb/s carry."""
+    cells = {"gpu": "a100-sxm4-40gb", "gpus_per_node": "4", "internode_gbps_per_gpu": "200", "notes": notes}
+    found = cluster_of(Run(cells, 1))
+    assert network_for(catalog.load("gpus", "a100-sxm4-40gb"), cluster=found).nic_rate == pytest.approx(rate)
+
+
+def test_a_line_slower_than_sockets_stays() -> None:
+    assert network_for("a100-sxm4-40gb", 8, 4, "sockets").nic_rate == pytest.approx(0.5e9)
+
+
+@pytest.mark.parametrize(("per_node", "watts"), [("1", None), ("4", 660), (None, 660)])
+def test_a_cap_of_the_usual_machine_is_not_that_of_other_boards(per_node: str | None, watts: float | None) -> None:
+    cells = {"gpu": "gh200-96gb", "internode_gbps_per_gpu": "400", **({"gpus_per_node": per_node} if per_node else {})}
+    found = cluster_of(Run(cells, 1))
+    assert found is not None and found.gpu_power == watts
+    named = cluster_of(Run({**cells, "notes": "Alps"}, 1))
+    assert named is not None and named.gpu_power == 660
 
 
 def test_launches_that_wait() -> None:

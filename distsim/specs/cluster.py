@@ -26,7 +26,7 @@ from distsim.specs.quantity import (
 from distsim.units import BITS_PER_BYTE, GIGA, decimal_bytes
 
 FabricKind = Literal["nvswitch", "nvlink-mesh", "pcie", "xgmi", "ualink", "xelink", "torus", "ethernet", "hccs", "none"]
-NetworkKind = Literal["ib", "roce", "efa", "ethernet", "slingshot", "omnipath", "tcpx", "tcpxo", "dcn"]
+NetworkKind = Literal["ib", "roce", "efa", "ethernet", "sockets", "slingshot", "omnipath", "tcpx", "tcpxo", "dcn"]
 
 
 class Fabric(Spec):

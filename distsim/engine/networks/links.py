@@ -159,7 +159,7 @@ def _between(name: str, rate: float, cluster: Any) -> dict[str, Any]:
     name, known = network_class(with_nics(network_class(name)[0], rate))
     measured = cluster.network.hop if cluster is not None and cluster.network is not None else None
     return {
-        "inter": name, "nic_rate": rate * known.get("share", 1.0),
+        "inter": name, "nic_rate": min(rate * known.get("share", 1.0), known.get("process", math.inf) * GIGA),
         "hop": measured if measured is not None else known["hop"] * MICROSECOND,
         "two_node_tree": known.get("two_node_tree", True), "far_nics": known.get("far_nics", False),
         "taper": known.get("taper", 0.0), "ordered": known.get("ordered", True),

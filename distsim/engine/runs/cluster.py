@@ -9,13 +9,16 @@ from distsim.engine.networks.network_classes import fabrics
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.chips import cluster_in
-from distsim.interop.runs.machine_notes import machine_said, machine_words, slot_generation
+from distsim.interop.runs.machine_notes import has_bridges, machine_said, machine_words, over_sockets, slot_generation
 from distsim.last import while_same
 from distsim.specs.cluster import Cluster
 from distsim.units import GIGA, parse
 
 ROUNDING = 0.01
 """Of link rates as presets print them."""
+PAIR = 2
+"""Cards that a bridge of NVLink joins."""
+_SOCKETS = {"kind": "sockets", "generation": None, "hop": None}
 LARGEST_NODE = 16
 """Cards that one host has at most: NVIDIA's DGX-2, Google's a2-megagpu-16g."""
 
@@ -36,14 +39,16 @@ def _machine(run: Run) -> Cluster | None:
         usual: Cluster = catalog.load("clusters", named) if named else catalog.usual_cluster(name)
     except DistsimError:
         return None
-    usual = _in_slots(run, usual)
+    usual = _on_sockets(run, _in_slots(run, usual))
     per_node = run.count("gpus_per_node")
     if per_node is not None and per_node > usual.domain and _all_to_all(usual):
         per_node = usual.domain  # a server of several boards, whose links all go to neighbours on the board
+    if named is None and usual.gpu_power and per_node not in (None, usual.gpus_per_node):
+        usual = usual.model_copy(update={"gpu_power": None})  # boards of another machine
     rate = run.positive("internode_gbps_per_gpu")
     if per_node is None and rate is None:
-        return usual
-    return usual.adapted(per_node, parse(f"{rate} Gb/s", "B/s") if rate else None)
+        return _bridged(run, usual)
+    return _bridged(run, usual.adapted(per_node, parse(f"{rate} Gb/s", "B/s") if rate else None))
 
 
 def _joined(run: Run, cluster: Cluster) -> Cluster:
@@ -87,6 +92,24 @@ def _in_slots(run: Run, cluster: Cluster) -> Cluster:
     flow = fabrics()["pcie"]["generation"][generation] * GIGA
     rate = min(cluster.fabric.rate, flow)
     return cluster.model_copy(update={"fabric": cluster.fabric.model_copy(update={"rate": rate})})
+
+
+def _bridged(run: Run, cluster: Cluster) -> Cluster:
+    """A node of two PCIe cards that a bridge joins where notes say so and the cards have links for one. Larger nodes
+    that notes call bridged were no faster than others (three of MLPerf's), so that these stay as their presets are."""
+    link = catalog.load("gpus", cluster.gpu).link
+    if cluster.domain != PAIR or cluster.fabric.kind != "pcie" or cluster.fabric.bridged or not has_bridges(run):
+        return cluster
+    if link is None or not link.bridge:
+        return cluster
+    return cluster.model_copy(update={"fabric": cluster.fabric.model_copy(update={"bridged": PAIR})})
+
+
+def _on_sockets(run: Run, cluster: Cluster) -> Cluster:
+    """A machine whose nodes exchange by TCP where notes say so."""
+    if cluster.network is None or not over_sockets(run):
+        return cluster
+    return cluster.model_copy(update={"network": cluster.network.model_copy(update=_SOCKETS)})
 
 
 def _all_to_all(cluster: Cluster) -> bool:

@@ -12,6 +12,7 @@ from distsim.interop.runs.models import only_described
 from distsim.interop.runs.whose_modules import names_transformers, writes_network
 from distsim.specs.framework import Framework
 from distsim.specs.kernels import Kernels
+from distsim.specs.loss import Loss
 
 BY_HAND = "plain-torch"
 """The profile of networks that somebody wrote for plain torch."""
@@ -35,11 +36,15 @@ def written_usual() -> dict[str, Any]:
 
 
 def written_kernels(setup: Setup, year: float) -> dict[str, Any]:
-    """Kernels of networks written for plain torch in the place of those that a wrapper's profile is given."""
+    """Kernels of networks written for plain torch in the place of those that a wrapper's profile is given; those of a
+    loss that the network itself calls stay."""
     assert setup.framework.modules is not None
     written: Framework = catalog.load("frameworks", BY_HAND)
     theirs: Framework = catalog.load("frameworks", setup.framework.modules)
     given = {*theirs.kernels.model_fields_set, *theirs.families.get(setup.model.family, {})}
     found = {name: Kernels.model_fields[name].default for name in given}
     found |= written.kernels.model_dump(exclude_unset=True) | in_force(written.earlier, year)
-    return found | (written.compiled if setup.compiled else {})
+    found |= written.compiled if setup.compiled else {}
+    called: Loss | None = catalog.load("losses", setup.job.loss) if setup.job.loss else None
+    kept = called.kernels if called is not None and not called.patches else {}
+    return {name: kernel for name, kernel in found.items() if name not in kept}

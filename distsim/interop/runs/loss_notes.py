@@ -9,6 +9,7 @@ from typing import Any
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
+from distsim.interop.runs.whose_modules import writes_network
 
 _LOSSES = (
     ("foak-liger", re.compile(affirmed("foak-fast-kernels-liger"), re.IGNORECASE)),
@@ -69,7 +70,10 @@ def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
     """The loss that notes name in place of the framework's, by its preset; a chunked one, and one fused with the output
     layer, is that of its ``own`` where it has one."""
     notes = run.notes
-    if named := next((name for name, words in _LOSSES if hit(words, notes)), None):
+    named = next((name for name, words in _LOSSES if hit(words, notes)), None)
+    if named == "liger" and writes_network(run) and hit(_FUSED_LINEAR, notes):  # whose patches are for other models
+        return "fused-linear"
+    if named:
         return WHOLE_LIGER if named == "liger" and WHOLE_LIGER in own else named
     if "cut" in own and not _FUSED_OTHERS.intersection(own) and (hit(_FUSED, notes) or hit(_FUSED_LINEAR, notes)):
         return "cut"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from distsim.interop.runs.denials import UNTOLD, affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
@@ -23,6 +24,11 @@ _NO_MACHINE = re.compile(
 """A token that ends documents, and an optimizer, whose names machines have."""
 _SLOTS = re.compile(r"\bpci-?e[- ](?:gen(?:eration)?[- ]?([3-6])\b|([3-6])\.0)", re.IGNORECASE)
 """How notes and descriptions of systems (accelerator_host_interconnect of MLPerf) name what slots carry."""
+_SOCKETS = re.compile(affirmed("NCCL_NET ?= ?Socket|NCCL_IB_DISABLE ?= ?1|(?:over|through) TCP sockets"), re.IGNORECASE)
+"""How notes tell that NCCL sends by TCP between nodes."""
+_MANY_THREADS = re.compile(r"\b(?:GCP|AWS|Google Cloud|gVNIC)\b")
+"""Hosts for whose NICs NCCL gives every connection several threads (src/transport/net_socket.cc)."""
+_BRIDGES = re.compile(affirmed("NVLink bridges?") + f"(?!{UNTOLD})", re.IGNORECASE)
 _HOMES = {"bigscience-workshop/": "Jean Zay"}
 """Publishers that measured on one machine."""
 
@@ -40,6 +46,16 @@ def machine_words(run: Run) -> list[str]:
 def _told(run: Run) -> str:
     """The notes, and where the publisher measures."""
     return " ".join((run.notes, *(home for who, home in _HOMES.items() if run.source.startswith(who))))
+
+
+def over_sockets(run: Run) -> bool:
+    """Whether one thread of a process copies all that NCCL sends to other nodes."""
+    return hit(_SOCKETS, run.notes) is not None and hit(_MANY_THREADS, run.notes) is None
+
+
+def has_bridges(run: Run) -> bool:
+    """Whether notes tell of NVLink bridges between cards."""
+    return hit(_BRIDGES, run.notes) is not None
 
 
 def slot_generation(run: Run) -> str | None:
