@@ -20,11 +20,13 @@ _GRAPHS = (
     ("iteration", rf"\b(?={_WHOLE} CUDA){BEFORE}{_WHOLE} CUDA[- ]graphs?\b|"
                   r"cuda[-_]graph[-_](?:impl|scope)[= ]full_iteration|"
                   rf"\bCUDA[- ]graphs? (?:of|for) (?:the |a )?{_WHOLE.replace('[- _]', ' ')}"),
+    ("routers", rf"\bCUDA[- ]graphs?(?: of| for|:)? ?[(\[]?(?:the )?(?:moe_)?routers?\b|"
+                r"(?:cuda[-_]graph[-_]impl[= ]\w+,? (?:--)?)?cuda[-_]graph[-_](?:scope|modules)[=: ]+[(\[]?[\"']?moe_router\b"),
     ("modules", rf"\bCUDA[- ]graphs?\b(?!{UNTOLD})|\b(?={_SWITCH}){BEFORE}{_SWITCH}\b(?![ =:]+(?:0|false|off)\b)|"
                 r"cuda[-_]graph[-_]impl[= ](?:transformer_engine|local)"),
 )  # fmt: skip
-"""What graphs hold, by the words for it; those for all of a step and for nothing say more than the bare name, which is
-that of modules' graphs: MLPerf's, Megatron core's ``local`` and Transformer Engine's."""
+"""What graphs hold, by the words for it; those for all of a step, for routers alone and for nothing say more than the
+bare name, which is that of modules' graphs: MLPerf's, Megatron core's ``local`` and Transformer Engine's."""
 _PATTERNS = tuple((kind, re.compile(words, re.IGNORECASE)) for kind, words in _GRAPHS)
 
 
