@@ -56,12 +56,13 @@ def graphed(graphs: str, chip: Accelerator, precision: Precision) -> dict[str, A
     return {"graphs": graphs, **ITERATION, **counted}
 
 
-def ruled_out(job: Job, kernels: Kernels, full: bool, offload: tuple[str, ...]) -> dict[str, Any]:
-    """What recomputation of whole layers, or activations in host memory, takes off kernels that a recipe brings and
-    nobody asked for: the software refuses both together, so who trains so has turned them off."""
+def ruled_out(job: Job, kernels: Kernels, full: bool, offload: tuple[str, ...], packed: bool = False) -> dict[str, Any]:
+    """What recomputation of whole layers, activations in host memory or ``packed`` samples take off kernels that a
+    recipe brings and nobody asked for: the software refuses both together, or its recipes of packed samples do without
+    (where these begin differs from batch to batch), so who trains so has turned them off."""
     found: dict[str, Any] = {}
     offloads = "activations" in offload and moves_captured(kernels.offload_modules)
-    if job.cuda_graphs is None and kernels.graphs in PARTIAL and (full or offloads):
+    if job.cuda_graphs is None and kernels.graphs in PARTIAL and (full or offloads or packed):
         found["graphs"] = "none"
     if job.expert_overlap is None and kernels.expert_overlap and full:
         found["expert_overlap"] = False
@@ -82,8 +83,9 @@ def settled(
         kernels = kernels.model_copy(update=asked_kernels(job, framework, model, chip, precision))
     refuse_asked(job, layout)
     full = layout.recompute_layers != 0
-    gone = ruled_out(job, kernels, full, offload)
-    why = "--recompute full" if full else "--offload activations"
+    packed = layout.sample_tokens > 0 and "routers" in framework.supports.cuda_graphs
+    gone = ruled_out(job, kernels, full, offload, packed)
+    why = "--recompute full" if full else "--sample-tokens" if packed else "--offload activations"
     notes = [f"no {WORDS[name]}, unlike in {framework.name}'s recipe: not possible with {why}" for name in gone]
     return (kernels.model_copy(update=gone) if gone else kernels), notes
 
@@ -128,7 +130,9 @@ def captures(chip: Accelerator) -> bool:
 def _refuse_graphs(job: Job, framework: Framework, model: Model, chip: Accelerator) -> None:
     able = framework.supports.cuda_graphs
     if job.cuda_graphs == "routers" and model.experts is None:
-        raise DistsimError(f"--cuda-graphs routers has no effect: {model.name} has no experts", "use --cuda-graphs modules")
+        raise DistsimError(
+            f"--cuda-graphs routers has no effect: {model.name} has no experts", "use --cuda-graphs modules"
+        )
     if job.cuda_graphs != "none" and not captures(chip):
         raise DistsimError(f"{chip.name} does not support CUDA graphs", "leave --cuda-graphs out")
     modules = (job.offload_modules or "").split(",") if job.offload_modules else ()
