@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from distsim.engine.jobs.resolve import Setup
 from distsim.layers.ledger import Operation
-from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS, ROUTER, SHARED
+from distsim.layers.names import COMBINE, DISPATCH, EXPERT_ACTIVATION, EXPERTS, MLP_NORM, ROUTER, SHARED
 
 DYNAMIC = (DISPATCH, *EXPERTS, EXPERT_ACTIVATION, COMBINE)
 """Operations whose shapes depend on where the router sends tokens, so that no graph of a module holds them."""
-BEFORE_EXPERTS = ("mlp.norm", ROUTER)
+BEFORE_EXPERTS = (MLP_NORM, ROUTER)
 """What graphs of routers hold: an MLP with experts up to its router, and shared experts, which no exchange overlaps
 (NVIDIA/Megatron-LM training/arguments.py, --cuda-graph-scope: moe_router)."""
 
