@@ -129,7 +129,7 @@ def test_memory_says_that_it_ignores_the_switch_only_where_it_does() -> None:
         ("EP overlap, whole-iteration CUDA graph, FP8", "iteration"),
         ("full-iteration CUDA graphs, batch 8", "iteration"),
         ("no full-iteration CUDA graph", "none"),
-        ("CUDA graphs of router only; another run has a whole-iteration CUDA graph", "modules"),
+        ("CUDA graphs of router only; another run has a whole-iteration CUDA graph", "routers"),
         ("no CUDA graphs", "none"),
         ("varlen", None),
     ],

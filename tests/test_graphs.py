@@ -69,6 +69,15 @@ def test_graphs_of_whole_steps_bring_counts_on_the_gpu_and_grouped_experts_where
     assert times[2] < 0.6 * times[0]  # hosts issue eight kernels for each of sixteen experts
 
 
+def test_packed_samples_leave_a_recipes_graphs_of_modules_out() -> None:
+    """Megatron-Bridge recipes/nemotronh/nemotron_3_super.py: SFT of packed samples has none."""
+    recipe = {"framework": "megatron-bridge", "model": "nemotron-3-nano-30b-a3b", "gpu": "b200-sxm"}
+    packed = job(**recipe, sample_tokens=512)
+    assert (job(**recipe).kernels.graphs, packed.kernels.graphs) == ("modules", "none")
+    assert any("not possible with --sample-tokens" in note for note in packed.notes)
+    assert job(**recipe, sample_tokens=512, cuda_graphs="modules").kernels.graphs == "modules"
+
+
 def test_options_win_over_recipes() -> None:
     recipe = {"framework": "megatron-bridge", "precision": "mxfp8"}
     own = job(**recipe)
@@ -95,6 +104,8 @@ def test_options_win_over_recipes() -> None:
         ({"expert_overlap": True, "precision": "fp32"}, "not in fp32"),
         ({"expert_overlap": True, "model": "deepseek-v3", "mtp": 2, "ep": 8}, "at most one layer of --mtp, not 2"),
         ({"cuda_graphs": "modules", "offload": "activations"}, "modules cannot be combined with --offload activations"),
+        ({"cuda_graphs": "routers", "model": "llama-7b", "ep": None}, "--cuda-graphs routers has no effect"),
+        ({"cuda_graphs": "routers", "recompute": "full"}, "--cuda-graphs routers cannot be combined with --recompute"),
         (
             {"cuda_graphs": "modules", "recompute": "full"},
             "--cuda-graphs modules cannot be combined with --recompute full",
@@ -220,7 +231,12 @@ def test_the_pipeline_of_a_model_takes_graphs(capsys: pytest.CaptureFixture[str]
         ("--cuda-graph-impl=full_iteration", "iteration"),
         ("partial CUDA graphs (attn moe_router moe_preprocess)", "modules"),
         ("flags: --cuda-graph-impl=transformer_engine", "modules"),
-        ("CUDA graphs of router and preprocess only; another run with full-iteration CUDA graphs took 6 s", "modules"),
+        ("CUDA graphs of router and preprocess only; another run with full-iteration CUDA graphs took 6 s", "routers"),
+        ("partial CUDA graphs (moe_router, moe_preprocess)", "routers"),
+        ("CUDA graphs of moe_router and moe_preprocess", "routers"),
+        ("--cuda-graph-impl=transformer_engine --cuda-graph-modules=[moe_router moe_preprocess]", "routers"),
+        ("--cuda-graph-impl=transformer_engine --cuda-graph-modules=[attn mlp moe_router]", "modules"),
+        ("CUDA graphs of attention, router, preprocess", "modules"),
         ("same recipe where the CUDA graph did not take effect", "none"),
         ("DeepEP, no CUDA graphs", "none"),
         ("CUDA graphs disabled", "none"),

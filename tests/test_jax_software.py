@@ -3,6 +3,8 @@ again, how it holds weights, and whose speed stands for it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from distsim import Job, catalog, load_model, memory, step
@@ -12,8 +14,10 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.expert_rates import expert_rates
 from distsim.engine.runs.profile import framework_of
 from distsim.engine.runs.setup import setup_of
-from distsim.engine.steps.breakdown import timing_on
+from distsim.engine.steps.breakdown import breakdown_of, timing_on
+from distsim.engine.steps.compose import stage_numbers
 from distsim.engine.steps.intervals import group_names
+from distsim.engine.steps.work import work_of
 from distsim.interop.runs import Run
 from distsim.specs.timing import Kin, Timing, combined
 
@@ -149,3 +153,20 @@ def test_xla_keeps_the_logits_of_the_product_alone() -> None:
     large = Job(model="llama-3.1-70b", gpu="tpu-v6e", framework="maxtext", gpus=256, seq=8192, micro_batch=5,
                 global_batch=1280, zero=3, recompute="full", offload=("activations",))  # fmt: skip
     assert memory(large).fits
+
+
+def test_weights_of_experts_arrive_beside_what_comes_before_them() -> None:
+    """Layers are one scanned loop: experts hide nothing of their own weights, so that longer micro-batches of them do
+    not help; elsewhere the next layer's are gathered meanwhile."""
+    cells = {"model": "mixtral-8x7b", "n_gpus": "64", "gpu": "mi355x", "seq_len": "4096", "recompute": "full"}
+    scanned = setup_of(row(**cells, micro_batch="8", global_batch="512"))
+    traffic = scanned.framework.traffic.model_copy(update={"gathers_in_layer": False})
+    ahead = replace(scanned, framework=scanned.framework.model_copy(update={"traffic": traffic}))
+    inside, before = (breakdown_of(work_of(one), timing_on(kin_of(one.framework), "cdna4")) for one in (scanned, ahead))
+    assert inside["data_parallel"] > 1.5 * before["data_parallel"] > 0
+    assert inside["compute"] == before["compute"]
+    numbers = stage_numbers(work_of(scanned))[0]
+    for phase in ("forward", "backward"):
+        assert 0 < numbers[f"{phase}.experts.grouped"] == numbers[f"{phase}.grouped"]
+    dense = setup_of(row(**{**cells, "model": "llama-2-7b"}, micro_batch="8", global_batch="512"))
+    assert not any(".experts." in name for name in stage_numbers(work_of(dense))[0])

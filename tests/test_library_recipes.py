@@ -90,9 +90,23 @@ def test_a_librarys_experts_exchange_by_nccl_and_nothing_is_a_graph() -> None:
 def test_a_librarys_adapters_stand_beside_all_linear_layers(model: str, targets: str) -> None:
     """recipes/common.py, _peft_common, and recipes/qwen/qwen3_moe.py; performance scripts adapt attention alone."""
     adapted = {"model": model, "ep": "8", "finetune_kind": "lora"}
-    own, tuned = (_setup(**adapted, notes=words).tuning for words in (LIBRARY, ""))
+    own, tuned = (_setup(**adapted, notes=words).tuning for words in (LIBRARY, "scripts/performance"))
     assert own is not None and own.targets == set(targets.split()) and own.rank == 32
     assert tuned is not None and tuned.targets == {"q", "k", "v"} and tuned.rank == 8
+
+
+@pytest.mark.parametrize(
+    ("cells", "graphs"),
+    [
+        ({}, "modules"), ({"notes": "15 iterations, packed SFT rows of 32k"}, "none"),
+        ({"finetune_kind": "sft"}, "none"), ({"notes": "no SFT yet"}, "modules"), ({"finetune_kind": "cpt"}, "modules"),
+        ({"notes": "SFT, scripts/performance"}, "modules"),
+    ],
+)  # fmt: skip
+def test_experts_are_fine_tuned_by_library_recipes(cells: dict[str, str], graphs: str) -> None:
+    """scripts/performance/configs has no *_finetune.py but Llama's."""
+    bare = {"model": "nemotron-3-super-120b-a12b", "ep": "8", "gpu": "b300-sxm", "notes": "", **cells}
+    assert _setup(**bare).kernels.graphs == graphs
 
 
 def test_jobs_of_ones_own_are_told_of_its_recipes_gradients() -> None:

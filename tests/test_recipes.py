@@ -157,6 +157,17 @@ def test_graphs_spare_the_host_and_shorten_gaps() -> None:
     assert times[0] > times[1] > times[2]
 
 
+def test_graphs_of_routers_leave_attention_to_the_host() -> None:
+    """Megatron-LM's --cuda-graph-scope moe_router: an MLP up to its router."""
+    plain = job(precision="fp8")
+    routers, modules = changed(plain, graphs="routers"), changed(plain, graphs="modules")
+    issued = [float(first_stage(one)["forward.issued"]) for one in (plain, routers, modules)]
+    assert issued == sorted(issued, reverse=True) and len(set(issued)) == 3
+    for name, held in (("mlp.norm", True), ("mlp.router", True), ("attention.core", False), ("mlp.dispatch", False)):
+        own = operation(plain, name)
+        assert (launches(routers, own).issued == (0.0, 0.0)) is held
+
+
 def test_the_busiest_rank_has_more_tokens_unless_a_benchmark_balances_them() -> None:
     learned = job()
     balanced = changed(learned, router="balanced")
@@ -260,7 +271,11 @@ def test_operations_may_be_computed_again_by_name() -> None:
 @pytest.mark.parametrize(
     ("release", "cells", "graphs", "counts"),
     [
-        ("25.07", {}, "none", "host"), ("25.09", {}, "iteration", "device"), ("26.04", {}, "modules", "host"),
+        ("25.07", {}, "none", "host"), ("25.09", {}, "iteration", "device"), ("25.11", {}, "modules", "host"),
+        ("26.04", {}, "routers", "host"), ("26.04", {"precision": "bf16"}, "modules", "host"),
+        ("26.04", {"gpu": "h100-sxm", "precision": "bf16"}, "routers", "host"),
+        ("26.04", {"gpu": "b200-sxm", "model": "deepseek-v3"}, "none", "host"),
+       
         ("26.06", {}, "iteration", "device"), ("26.06", {"precision": "bf16"}, "modules", "host"),
         ("26.06", {"gpu": "h100-sxm", "precision": "fp8"}, "none", "host"),
         ("26.06", {"model": "qwen3-8b", "ep": ""}, "none", "host"),
@@ -275,7 +290,8 @@ def test_recipes_hold_since_their_release(release: str, cells: dict[str, str], g
 def test_a_job_of_ones_own_has_the_latest_recipes_and_none_that_ended() -> None:
     own = {"framework": "megatron-bridge", "gpu": "gb300"}
     assert job(**own, precision="mxfp8").kernels.graphs == "iteration"
-    assert job(**own, precision="fp8").kernels.graphs == "modules"  # those of 25.09 dropped tokens
+    assert job(**own, precision="fp8").kernels.graphs == "routers"  # those of 25.09 dropped tokens
+    assert job(framework="megatron-bridge", precision="bf16", gpu="gb200").kernels.graphs == "modules"
     assert job(precision="fp8", gpu="gb300").kernels.graphs == "none"
 
 

@@ -143,6 +143,8 @@ def test_experts_behind_a_projection_are_as_wide_as_notes_say(notes: str) -> Non
     [
         ("llama", "RMSNorm peri-LN, QK norm before RoPE", {"qk_norm": "head", "norms_per_layer": 4}),
         ("llama", "no QK norm; sandwich norms are off", {"qk_norm": "none", "norms_per_layer": 2}),
+        ("llama", "GatedNorm of rank 128, a gate on each head", {"norm_gate_rank": 128, "attention_gate": "head"}),
+        ("llama", "no gate on each head", {"norm_gate_rank": None, "attention_gate": False}),
         ("gpt", "rotary + QK-norm, relu^2 MLP", {"positions": "rotary", "qk_norm": "head", "activation": "relu2"}),
         ("gpt", "RMSNorm in plain torch, GELU MLP, learned positions", {"norm": "rmsnorm", "positions": "learned"}),
         ("gpt", "RMSNorm replaces LayerNorm in some layers; no RoPE", {"norm": "layernorm", "positions": "learned"}),

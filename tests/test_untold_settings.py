@@ -29,7 +29,7 @@ def _run(notes: str = "", **cells: str) -> Run:
         ("recompute, dispatcher and CUDA graphs are the recipe's and not said", None), ("CUDA graphs not stated", None),
         ("CUDA graphs: unknown", "modules"), ("CUDA graphs, unknown network", "modules"),
         ("CUDA graphs are unknown", None), ("CUDA graphs off, recompute not said", "none"),
-        ("CUDA graphs of router and preprocess", "modules"), ("whole-iteration CUDA graph", "iteration"),
+        ("CUDA graphs of router and preprocess", "routers"), ("whole-iteration CUDA graph", "iteration"),
     ],
 )  # fmt: skip
 def test_graphs_of_which_nothing_is_told(notes: str, graphs: str | None) -> None:

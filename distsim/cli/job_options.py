@@ -78,7 +78,10 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
         bool,
         "torch.compile, if the framework profile states what it fuses [default: the framework's, or off]",
     ),
-    "cuda_graphs": (str, "CUDA graphs: none, modules, iteration (a whole step) [default: the framework's recipe]"),
+    "cuda_graphs": (
+        str,
+        "CUDA graphs: none, routers, modules, iteration (a whole step) [default: the framework's recipe]",
+    ),
     "expert_overlap": (
         bool,
         "overlap expert all-to-all with the compute of another micro-batch [default: the framework's recipe]",

@@ -79,7 +79,7 @@ OF_MODEL = {
     "recompute_modules": (str, "Megatron's modules that selective recomputes: moe_act, layernorm ..."),
     "remat_policy": (str, "what selective keeps: a policy of maxtext or axlearn"),
     "framework": (str, "software profile [default: megatron-core; TPUs, Trainium and Gaudi have their own]"),
-    "cuda_graphs": (str, "CUDA graphs: none, modules, iteration (a whole step)"),
+    "cuda_graphs": (str, "CUDA graphs: none, routers, modules, iteration (a whole step)"),
     "stage_layers": (str, "layers per stage or chunk, as distsim step takes them: 7,7,6,6,6"),
     "gpu_power": (str, "power limit of each accelerator in watts"),
     "lora_rank": (int, "rank of LoRA adapters; the model itself is frozen"),

@@ -19,6 +19,8 @@ EXCHANGE = "attention.exchange"
 QUERY, KEY, VALUE = "attention.query", "attention.key", "attention.value"
 """What attention multiplies."""
 QKV, MLP_UP, MLP_ACTIVATION, MLP_DOWN = "attention.qkv", "mlp.up", "mlp.activation", "mlp.down"
+MLP_NORM = "mlp.norm"
+"""The norm before an MLP."""
 MLP_PRODUCT = "mlp.product"
 """What the last product of a dense MLP reads."""
 BRANCHES = ("attention.", "mlp.")

@@ -104,7 +104,7 @@ class Job(Spec):
     attention: Literal["flash", "eager"] | None = None
     compile: bool | None = None
     """torch.compile fuses operations that the framework's plain code runs one by one."""
-    cuda_graphs: Literal["none", "modules", "iteration"] | None = None
+    cuda_graphs: Literal["none", "routers", "modules", "iteration"] | None = None
     """CUDA graphs that the host launches instead of single kernels (specs/framework.py)."""
     expert_overlap: bool | None = None
     """Expert all-to-all overlaps with another micro-batch's computation."""

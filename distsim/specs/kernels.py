@@ -196,9 +196,10 @@ class Kernels(ActivationKernels, ExpertKernels, LossKernels, RingKernels, Recomp
     where others pass over these once more (Transformer Engine's norms, its fused operations)."""
     launches: Literal["ahead", "blocking"] = "ahead"
     """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""
-    graphs: Literal["none", "modules", "iteration"] = "none"
-    """CUDA graphs that the host launches in place of kernels: none; of attention, Mamba and routers, all but experts,
-    whose shapes only the router knows; or of all of a step's forward and backward."""
+    graphs: Literal["none", "routers", "modules", "iteration"] = "none"
+    """CUDA graphs that the host launches in place of kernels: none; of routers alone, with the norm before them and
+    shared experts; of attention and Mamba too, all but experts, whose shapes only the router knows; or of all of a
+    step's forward and backward."""
     deterministic: bool = False
     """Torch's deterministic algorithms: whatever an operation allocates is filled first."""
     tp_gathers: Literal["wide", "quantised"] = "wide"

@@ -63,7 +63,7 @@ class Supports(Spec):
     """It has the parts of ZeRO++."""
     drives: bool = False
     """Offloaded states and parameters may go on to NVMe drives."""
-    cuda_graphs: tuple[Literal["modules", "iteration"], ...] = ()
+    cuda_graphs: tuple[Literal["routers", "modules", "iteration"], ...] = ()
     """CUDA graphs that switches turn on."""
     expert_overlap: bool = False
     """A switch pairs the forward of one micro-batch with the backward of another, whose exchanges of experts hide."""

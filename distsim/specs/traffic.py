@@ -139,6 +139,9 @@ class Traffic(Spec):
     """Gradients are reduced while backward still runs."""
     overlap_parameters: bool = True
     """Sharded parameters are gathered ahead of their use."""
+    gathers_in_layer: bool = False
+    """Each layer gathers and reduces its own within its turn of a scanned loop, which does not look ahead: what experts
+    compute hides nothing of their weights."""
     overlap_updated: bool = False
     """Under ZeRO 1 parameters are gathered beside the next step's forward, not as soon as they are updated."""
     tp_overlap: bool = False

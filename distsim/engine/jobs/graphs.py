@@ -35,6 +35,8 @@ MOST_PREDICTED = 1
 """Layers of multi-token prediction that go with overlapped exchanges (NVIDIA/Megatron-LM transformer_config.py)."""
 OPEN = {"expert_overlap": None}
 """Options that a layout on a single rank cannot have, left open."""
+PARTIAL = ("routers", "modules")
+"""Graphs of parts of layers, which full recomputation and offloaded activations rule out."""
 WORDS = {"graphs": "CUDA graphs of modules", "expert_overlap": "overlap of expert all-to-all"}
 ABLE = "megatron-core"
 """A framework that has all of these, to name where another one has not."""
@@ -54,12 +56,13 @@ def graphed(graphs: str, chip: Accelerator, precision: Precision) -> dict[str, A
     return {"graphs": graphs, **ITERATION, **counted}
 
 
-def ruled_out(job: Job, kernels: Kernels, full: bool, offload: tuple[str, ...]) -> dict[str, Any]:
-    """What recomputation of whole layers, or activations in host memory, takes off kernels that a recipe brings and
-    nobody asked for: the software refuses both together, so who trains so has turned them off."""
+def ruled_out(job: Job, kernels: Kernels, full: bool, offload: tuple[str, ...], packed: bool = False) -> dict[str, Any]:
+    """What recomputation of whole layers, activations in host memory or ``packed`` samples take off kernels that a
+    recipe brings and nobody asked for: the software refuses both together, or its recipes of packed samples do without
+    (where these begin differs from batch to batch), so who trains so has turned them off."""
     found: dict[str, Any] = {}
     offloads = "activations" in offload and moves_captured(kernels.offload_modules)
-    if job.cuda_graphs is None and kernels.graphs == "modules" and (full or offloads):
+    if job.cuda_graphs is None and kernels.graphs in PARTIAL and (full or offloads or packed):
         found["graphs"] = "none"
     if job.expert_overlap is None and kernels.expert_overlap and full:
         found["expert_overlap"] = False
@@ -80,8 +83,9 @@ def settled(
         kernels = kernels.model_copy(update=asked_kernels(job, framework, model, chip, precision))
     refuse_asked(job, layout)
     full = layout.recompute_layers != 0
-    gone = ruled_out(job, kernels, full, offload)
-    why = "--recompute full" if full else "--offload activations"
+    packed = layout.sample_tokens > 0 and "routers" in framework.supports.cuda_graphs
+    gone = ruled_out(job, kernels, full, offload, packed)
+    why = "--recompute full" if full else "--sample-tokens" if packed else "--offload activations"
     notes = [f"no {WORDS[name]}, unlike in {framework.name}'s recipe: not possible with {why}" for name in gone]
     return (kernels.model_copy(update=gone) if gone else kernels), notes
 
@@ -92,7 +96,7 @@ def asked_kernels(
     """The kernels that a job's own words bring; raises for what its framework or its model does not have."""
     supports, found = framework.supports, {}
     if job.cuda_graphs is not None:
-        _refuse_graphs(job, framework, chip)
+        _refuse_graphs(job, framework, model, chip)
         found = graphed(job.cuda_graphs, chip, precision)
     if job.expert_overlap is None:
         return found
@@ -123,14 +127,18 @@ def captures(chip: Accelerator) -> bool:
     return traits_of(chip).cuda_graphs
 
 
-def _refuse_graphs(job: Job, framework: Framework, chip: Accelerator) -> None:
+def _refuse_graphs(job: Job, framework: Framework, model: Model, chip: Accelerator) -> None:
     able = framework.supports.cuda_graphs
+    if job.cuda_graphs == "routers" and model.experts is None:
+        raise DistsimError(
+            f"--cuda-graphs routers has no effect: {model.name} has no experts", "use --cuda-graphs modules"
+        )
     if job.cuda_graphs != "none" and not captures(chip):
         raise DistsimError(f"{chip.name} does not support CUDA graphs", "leave --cuda-graphs out")
     modules = (job.offload_modules or "").split(",") if job.offload_modules else ()
-    if job.cuda_graphs == "modules" and "activations" in (job.offload or "") and moves_captured(modules):
+    if job.cuda_graphs in PARTIAL and "activations" in (job.offload or "") and moves_captured(modules):
         raise DistsimError(
-            "--cuda-graphs modules cannot be combined with --offload activations",
+            f"--cuda-graphs {job.cuda_graphs} cannot be combined with --offload activations",
             f"use --cuda-graphs iteration, leave one out, or add --offload-modules {','.join(OF_EXPERTS)}",
         )
     if job.cuda_graphs in ("none", *able):
@@ -170,6 +178,16 @@ def _overlaps(job: Job) -> bool:
     return job.expert_overlap is True
 
 
+def _apart_from_full(graphs: str) -> AskedRule:
+    """The rule of graphs of parts of layers."""
+    return AskedRule(
+        lambda job: job.cuda_graphs == graphs,
+        lambda y: y.recompute_layers == 0,
+        lambda y: f"--cuda-graphs {graphs} cannot be combined with --recompute full",
+        "use --cuda-graphs iteration, or --recompute selective or none",
+    )
+
+
 ASKED: tuple[AskedRule, ...] = (
     AskedRule(
         _overlaps,
@@ -203,12 +221,7 @@ ASKED: tuple[AskedRule, ...] = (
         lambda y: "--expert-overlap cannot be combined with --recompute full",
         "use --recompute selective or none, or leave --expert-overlap out",
     ),
-    AskedRule(
-        lambda job: job.cuda_graphs == "modules",
-        lambda y: y.recompute_layers == 0,
-        lambda y: "--cuda-graphs modules cannot be combined with --recompute full",
-        "use --cuda-graphs iteration, or --recompute selective or none",
-    ),
+    *map(_apart_from_full, PARTIAL),
     AskedRule(
         lambda job: job.tp_comm_overlap is True,
         lambda y: (y.tp == 1) | (y.sequence_parallel == 1),

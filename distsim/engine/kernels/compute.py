@@ -106,9 +106,9 @@ def _add_update(found: StageCompute, setup: Setup, stage: Stage, chip: Chip) -> 
 def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
     """Sums over the operations of one block: how often it happens is an array along other axes of a search than its
     seconds."""
-    needed, behind, referred = _needed(setup, block), 1 - 1 / setup.layout.recompute_group, runs_reference(setup)
+    needed, behind, referred = needed_of(setup, block), 1 - 1 / setup.layout.recompute_group, runs_reference(setup)
     found = BlockSums(*(Sums() for _ in BlockSums._fields))
-    for place, (operation, repeated) in enumerate(zip(block.operations, _dropped(setup, block, needed), strict=True)):
+    for place, (operation, repeated) in enumerate(zip(block.operations, dropped_of(setup, block, needed), strict=True)):
         forward, backward = operation_sums(setup, chip, operation)
         found.forward.add(forward, 1 + (referred and of_reference(operation)))
         found.backward.add(backward)
@@ -123,7 +123,7 @@ def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
     return found
 
 
-def _dropped(setup: Setup, block: Block, needed: int) -> list[bool]:
+def dropped_of(setup: Setup, block: Block, needed: int) -> list[bool]:
     """Which operations of a block selective recomputation repeats, of those ``needed`` at most."""
     kinds, parts = setup.kernels.selective, setup.kernels.kept
     if parts is None and "op" not in kinds:
@@ -142,7 +142,7 @@ def _dropped(setup: Setup, block: Block, needed: int) -> list[bool]:
     return found
 
 
-def _needed(setup: Setup, block: Block) -> int:
+def needed_of(setup: Setup, block: Block) -> int:
     """Operations that recomputation repeats at most: all, or those before the last product (or an expert layer's
     combination): its inputs are kept for backward, its result is not needed."""
     if not setup.kernels.recompute_stops_early or any(one.reruns for one in block.operations):

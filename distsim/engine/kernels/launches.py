@@ -8,6 +8,7 @@ from distsim.arrays import Number, where
 from distsim.engine.jobs.narrow import wide_here
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels import expert_modules
+from distsim.engine.kernels.captured import captured
 from distsim.engine.kernels.chunk_rule import chunk_rule_kernels
 from distsim.engine.kernels.expert_passes import bias_kernels
 from distsim.engine.kernels.norm_passes import weight_kernels
@@ -25,7 +26,7 @@ from distsim.engine.kernels.softmax_passes import (
 )
 from distsim.engine.kernels.stream_passes import streams_in_torch
 from distsim.layers.ledger import Operation
-from distsim.layers.names import COMBINE, DISPATCH, EMBEDDING, EXCHANGE, EXPERT_ACTIVATION, EXPERTS, HEAD, ROUTER
+from distsim.layers.names import DISPATCH, EMBEDDING, EXCHANGE, EXPERTS, HEAD, ROUTER
 from distsim.specs.timing import CORE_SECONDS, MODULE_SECONDS, OPERATION_SECONDS
 
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
@@ -82,8 +83,6 @@ LOOP_ISSUE = 0.05
 """The same of a kernel of quantisation: 8 us; the same runs say 8 to 12. Of one that adds an expert's bias, too: a
 product and a sum take 9 us forward and the six of backward 22 on a CPU (torch 2.13, one thread), beside about 5 us for
 each launch."""
-DYNAMIC = (DISPATCH, *EXPERTS, EXPERT_ACTIVATION, COMBINE)
-"""Operations whose shapes depend on where the router sends tokens, so that no graph of a module holds them."""
 AFTER_COUNTS = 0.25
 """Part of a dispatch that the host issues while the GPU has nothing to do, once it has read how many tokens each expert
 got: what sorts tokens by expert; all later kernels are issued while that runs (assumed: two of its eight kernels)."""
@@ -141,8 +140,7 @@ def launches(setup: Setup, operation: Operation) -> Launches:
         issued[1] + cast[1] * CAST_ISSUE + sharded[1] + slow[1],
     )
     kernels = kernels[0] + plain[0] + gaps[0] + cast[0], kernels[1] + plain[1] + gaps[1] + cast[1]
-    graphs = setup.kernels.graphs
-    if graphs == "iteration" or (graphs == "modules" and operation.name not in DYNAMIC):
+    if captured(setup, operation):
         return Launches((kernels[0] * GRAPHED_GAP, kernels[1] * GRAPHED_GAP), (0.0, 0.0), 0.0)
     waits: Number = 0.0
     if operation.name == DISPATCH:

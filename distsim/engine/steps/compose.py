@@ -16,6 +16,7 @@ from distsim.engine.steps.ramp import ramp_of, waits_apart
 from distsim.engine.steps.stage_seconds import Queue, gpu_seconds, host_seconds, phase_seconds
 from distsim.engine.steps.vocabulary import passing_seconds, vocabulary_seconds
 from distsim.engine.steps.weight_gradients import whole_share
+from distsim.engine.steps.within_layer import expert_numbers, without_experts
 from distsim.engine.steps.work import Work, kinds_of
 from distsim.engine.timelines.ramps import even_ramp, uneven_number
 from distsim.engine.timelines.schedule_shape import both_ways, forwards_first, interleaved_share, paired
@@ -63,7 +64,8 @@ def own_numbers(work: Work) -> list[dict[str, Number]]:
         for phase in PHASES:
             for name in CLASSES:
                 flat[f"{phase}.{name}"] = getattr(stage.compute.phases[phase], name)
-        found.append({**flat, **end_numbers(work.setup, stage.compute), **stage.traffic})
+        parts = {**end_numbers(work.setup, stage.compute), **expert_numbers(stage.experts)}
+        found.append({**flat, **parts, **stage.traffic})
     return found
 
 
@@ -225,13 +227,14 @@ def micro_batch(stage: Mapping[str, Number], layout: Mapping[str, Number], timin
     apart = beside_another(exchange["expert_parallel"], f + b + r, layout["paired"])
     work = forward + before - apart[0], backward + after - apart[1]
     moved = gathers[0], gathers[1] + reduces
-    left = [queue.left(one, beside, never) for queue, one, beside in zip(queues, moved, work, strict=True)]
+    hiding = without_experts(work, exchange["expert_parallel"], stage, timing)
+    left = [queue.left(one, beside, never) for queue, one, beside in zip(queues, moved, hiding, strict=True)]
     beside = [free_seconds(*phase, stage["one_link"]) for phase in zip(work, moved, left, strict=True)]
     lost = never * layout["copies_lost"]
     copies = copies_left(stage, m, beside, lost)
     trailing = last
     if not nothing(reduces):
-        alone = queues[1].left(gathers[1], work[1], never)
+        alone = queues[1].left(gathers[1], hiding[1], never)
         free = free_seconds(work[1], gathers[1], alone, stage["one_link"])
         sooner = alone + copies_left(stage, m, (beside[0], free), lost)[1]
         trailing = last + maximum(left[1] + copies[1] - sooner, 0.0)  # no less but for rounding

@@ -31,6 +31,7 @@ from distsim.engine.steps.laid import ends_apart
 from distsim.engine.steps.pipeline_figures import pipeline_figures, simulation_figure
 from distsim.engine.steps.report import StepReport
 from distsim.engine.steps.stage_seconds import gpu_seconds, host_seconds
+from distsim.engine.steps.within_layer import without_experts
 from distsim.formulas.step import (
     at_share_seconds,
     exposed_seconds,
@@ -171,7 +172,8 @@ def _exchanges(stage: _Stage, layout: Mapping[str, Any], timing: Mapping[str, fl
                 else:
                     figures.note(words, seconds, "s", source)
                 beside[phase] += seconds
-    worked = [float(queue.worked(whole)) for queue, whole in zip(queues, beside.values(), strict=True)]
+    hiding = without_experts(tuple(beside.values()), added["expert_parallel"], numbers, timing)
+    worked = [float(queue.worked(whole)) for queue, whole in zip(queues, hiding, strict=True)]
     moved = sharded_seconds(numbers, m, timing)
     gathered = {"forward": moved[0], "backward": moved[1] + moved[2]}
     for phase, seconds in _gathers(figures, stage, worked, layout, timing).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -19,7 +19,8 @@ from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.jobs.tp_overlap import without_tiles
 from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.expert_load import busiest_exchange
-from distsim.engine.kernels.sums import PHASES, BlockSums, StageCompute
+from distsim.engine.kernels.expert_work import expert_sums
+from distsim.engine.kernels.sums import PHASES, BlockSums, StageCompute, Sums
 from distsim.engine.networks.network import Network
 from distsim.engine.steps.vocabulary import shared_part
 from distsim.last import for_last
@@ -75,6 +76,8 @@ class StageWork:
     traffic: dict[str, Number]
     shared: Number = 0.0
     """Part of the computation that is for a vocabulary that all stages share."""
+    experts: Mapping[str, Sums] = field(default_factory=dict)
+    """Part of it that experts are, by phase, where that hides no exchange of parameters."""
 
 
 class Work(NamedTuple):
@@ -100,14 +103,14 @@ class Known:
         found = self.stages.setdefault((network.domain, network.node), [])
         if not found:
             blocks: dict[int, BlockSums] = {}
-            computed: dict[tuple[Any, ...], tuple[StageCompute, Number]] = {}
+            computed: dict[tuple[Any, ...], tuple[StageCompute, Number, dict[str, Sums]]] = {}
             for stage, count in distinct(setup):
                 same = stage.names, stage.embedding is None, stage.head is None
                 if same not in computed:
                     whole = stage_compute(setup, stage, blocks)
-                    computed[same] = whole, shared_part(setup, stage, whole)
-                own, shared = computed[same]
-                found.append(StageWork(stage.index, count, stage.layer_count, own, {}, shared))
+                    computed[same] = whole, shared_part(setup, stage, whole), expert_sums(setup, stage)
+                own, shared, experts = computed[same]
+                found.append(StageWork(stage.index, count, stage.layer_count, own, {}, shared, experts))
         return found
 
     def flows_of(self, setup: Setup, exchange: Exchange, network: Network) -> list[list[Flow]]:

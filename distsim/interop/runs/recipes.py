@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
+from distsim.interop.runs.models import model_of
 from distsim.interop.runs.table import Run
+from distsim.interop.runs.training import fine_tunes
 
 _LIBRARY = re.compile(
     r"\b(?:library|public|stock|unmodified) recipes?\b|\bMegatron-Bridge(?: v?\d[\w.]*)?(?:'s)?,?(?: own)? recipes?\b|"
@@ -21,7 +24,16 @@ _TUNED = re.compile(r"\bperf(?:ormance)?[-_ ](?:recipe|run|script|table|summary|
                     r"scripts/performance|llm_pretrain\.py", re.IGNORECASE)  # fmt: skip
 
 
+_TUNING = re.compile(affirmed(r"SFT|(?:supervised )?fine-?tuning"), re.IGNORECASE)
+
+
 def of_library(run: Run) -> bool:
-    """Whether words of a run name a library's recipe, and nothing that tunes it for speed."""
+    """Whether words of a run name a library's recipe, or it fine-tunes experts, and nothing tunes it for speed."""
     words = f"{run.text('source') or ''} | {run.notes}"
-    return hit(_LIBRARY, words) is not None and hit(_TUNED, words) is None
+    return (hit(_LIBRARY, words) is not None or _tunes_experts(run)) and hit(_TUNED, words) is None
+
+
+def _tunes_experts(run: Run) -> bool:
+    """Whether a run fine-tunes a model with experts, for which there are library recipes alone (the scripts for speed
+    fine-tune Llama: NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs, *_finetune.py)."""
+    return (fine_tunes(run) or hit(_TUNING, run.notes) is not None) and model_of(run).experts is not None

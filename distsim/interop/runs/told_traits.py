@@ -17,6 +17,8 @@ _SQUARED_RELU = re.compile(r"\brelu ?(?:\^|\*\*) ?2|\brelu²|\bsquared relu\b|\b
 _RMS_NORM = re.compile(affirmed(r"rms[- _]?norms?"), re.IGNORECASE)
 _LAYER_NORM = re.compile(r"\blayer[- _]?norms?\b", re.IGNORECASE)
 _ROTARY = re.compile(affirmed(r"rope|rotary(?: positions| embeddings?)?"), re.IGNORECASE)
+_GATED_NORM = re.compile(r"\bgated[- ]?norms?(?: of)? rank[ =]?(\d+)", re.IGNORECASE)
+_HEAD_GATE = re.compile(affirmed(r"gates? (?:on|of|for) each (?:attention )?head|head-?wise gates?"), re.IGNORECASE)
 _LEARNED = re.compile(affirmed(r"learned (?:positions?|positional|position embeddings?)"), re.IGNORECASE)
 
 
@@ -31,6 +33,10 @@ def told_traits(run: Run, traits: dict[str, Any]) -> dict[str, Any]:
         told |= {"activation": "relu2", "gated": False}
     elif traits.get("activation") == "gelu" and writes_gelu(run):
         told["activation"] = "gelu_new"
+    if rank := hit(_GATED_NORM, notes):
+        told["norm_gate_rank"] = int(rank[1])
+    if hit(_HEAD_GATE, notes):
+        told["attention_gate"] = "head"
     if hit(_RMS_NORM, notes) and not _LAYER_NORM.search(notes):
         told["norm"] = "rmsnorm"
     if hit(_ROTARY, notes) and not hit(_LEARNED, notes):
