@@ -8,7 +8,8 @@ from distsim import catalog
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.chip import FOUR_BIT_JOULES, NARROW_SHARE, Chip, narrow_share, usual_share
 from distsim.engine.kernels.quantise import frozen_casts, trained_casts
-from distsim.formulas.compute import matmul_share, narrowed_share
+from distsim.formulas.compute import matmul_share
+from distsim.formulas.power import narrowed_share
 from distsim.layers.ledger import Operation
 from distsim.layers.names import PROJECTION
 from distsim.specs.job import Job

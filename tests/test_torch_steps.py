@@ -26,7 +26,7 @@ from distsim.engine.steps.breakdown import timing_of
 from distsim.engine.steps.work import OVERLAPPED_SHARE, work_of
 from distsim.engine.traffic import comm_of
 from distsim.formulas.caches import cached_share
-from distsim.formulas.compute import power_limited_share
+from distsim.formulas.power import power_limited_share
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.gpu_notes import gpu_of
 from distsim.interop.runs.overlap_notes import overlaps_tensor_parallel

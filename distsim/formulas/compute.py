@@ -21,12 +21,6 @@ as parts are added up. Weight gradients of adapters of rank 16 in fp32 over 8,19
 (cuBLAS' 32x64 tiles and the kernel that adds up); without it 230 had been counted."""
 WAVE_SHARE = 0.35
 """Share of a last, partly filled wave that is lost: libraries split along k to fill it (stream-k)."""
-POWER_EXPONENT = 0.65
-"""How the rate of products follows power above idle, where voltage falls with the clock: between 1/3, voltage in
-proportion, and 1, none. Fitted: torchtitan's runs on a 700 W Hopper limited to 500 W."""
-UNLIMITED_SHARE = 0.96
-"""Best product over the datasheet rate where power does not limit it: H20 0.96, L20 0.95, L40 0.94, A10G 1.00, whose
-units multiply at a half or less of what their silicon can (sources in presets/gpus)."""
 HOST_BANDWIDTH = {3: 256e9, 4: 410e9, 5: 614e9, 6: 1229e9}
 """Bytes per second of host memory by the generation of PCIe: two sockets of Xeon Skylake (2 x 6 channels of DDR4-2666),
 EPYC Milan (2 x 8 of DDR4-3200), Xeon Sapphire Rapids (2 x 8 of DDR5-4800), EPYC Turin (2 x 12 of DDR5-6400). Of it
@@ -177,30 +171,6 @@ def product_share(
 ) -> Number:
     """Share of the sustained peak that a product's shape allows on a chip: systolic arrays, or many small units."""
     return array_share(m, n, k, array) if array else matmul_share(m, n, k, batch, units, spread)
-
-
-@formula(
-    unit="1",
-    source="clocks follow the power above idle (fitted to runs of a 700 W chip at 500 W, docs/findings/chips.md)",
-)
-def power_limited_share(watts: Number, rated_watts: Number, idle_fraction: Number) -> Number:
-    """Rate of products under a power limit relative to that at rated power, of which an idle chip draws a fraction."""
-    idle = idle_fraction * rated_watts
-    return (maximum(watts - idle, 0.0) / (rated_watts - idle)) ** POWER_EXPONENT
-
-
-@formula(unit="1", source="as power_limited_share, where the datasheet's rate needs more power than the chip may draw")
-def sustained_share(watts: Number, peak: Number, joules: Number, idle_fraction: Number) -> Number:
-    """Best product over the datasheet rate: follows from the power above idle available per operation, relative to what
-    an operation takes at the datasheet's clock."""
-    return minimum(UNLIMITED_SHARE, (watts * (1 - idle_fraction) / (peak * joules)) ** POWER_EXPONENT)
-
-
-@formula(unit="1", source="as sustained_share, for two number formats on one chip")
-def narrowed_share(share: Number, times_peak: Number, times_joules: Number) -> Number:
-    """Best product over the datasheet rate in a narrower format, from the ``share`` of a wider one: at the same power,
-    operations at ``times_peak`` the rate that take ``times_joules`` the energy each."""
-    return share * minimum(1.0, (times_peak * times_joules) ** -POWER_EXPONENT)
 
 
 @formula(unit="s", source="Williams et al. 2009, Roofline")

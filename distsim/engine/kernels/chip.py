@@ -23,10 +23,8 @@ from distsim.formulas.compute import (
     ATTENTION_TILE,
     BACKWARD_PRODUCTS,
     USUAL_EXPONENTIALS,
-    narrowed_share,
-    power_limited_share,
-    sustained_share,
 )
+from distsim.formulas.power import narrowed_share, power_limited_share, sustained_share, zeros_gain
 from distsim.layers.attention_kernel import FLASH_BYTES
 from distsim.specs.accelerator import Accelerator
 
@@ -38,6 +36,8 @@ NARROW_SHARE = 0.95
 FOUR_BIT_JOULES = 0.64
 """Energy of an operation of a 4-bit product over that of an 8-bit one: what the best of both on B200, GB200 and B300
 ask for (0.67, 0.55 and 0.70), where halving 16 bits leaves 0.54 (NARROW_SHARE)."""
+ZEROS = 0.5
+"""Share of zeros in what ReLU gives: of negative numbers, half as long as little has been learned."""
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
 SCAN_SHARE = 0.08
@@ -72,10 +72,12 @@ class Chip:
         exact = reached.matmul_fp32 or exact_share(chip, share)
         own = {"fp32": exact, "tf32": reached.matmul_tf32}.get(units, reached.matmul_fp16 if wide == "fp16" else None)
         self.rate = stated * (own or share)
+        self._stated = stated
         if (wide, units) == ("bf16", "fp32") and setup.framework.family != XLA:
             self.rate *= self.traits.widened_share  # XLA's products are in fp32 throughout
         self.weight_share = self.traits.tf32_weight_share if units == "tf32" else 1.0
         narrow = narrow_units(peak, precision.math)
+        self._narrow_stated = getattr(peak, narrow) if narrow else None
         self.narrow_rate = getattr(peak, narrow) * narrow_share(chip, narrow, share) if narrow else None
         if self.narrow_rate and precision.needs and getattr(peak, precision.needs):
             self.narrow_rate *= precision.scaled_share
@@ -107,11 +109,20 @@ class Chip:
         if chip.power and chip.rated_power:
             limit = power_limited_share(chip.power, chip.rated_power, _idle_fraction(chip))
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
+        self._spared(chip)
         self.scan_rate = self.rate * SCAN_SHARE * self.traits.scan_share
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
         if not self.traits.attention_age and self.traits.older_per_clock and self.per_clock:
             # exponentials and edges of blocks take clocks, as products do, whatever clock power leaves
             self.unit_rate = ATTENTION_HALF_RATE * self.per_clock / self.traits.older_per_clock
+
+    def _spared(self, chip: Accelerator) -> None:
+        """How much faster products are whose operand is half zeros."""
+        self.zeros_gain, self.narrow_zeros_gain = 1.0, 1.0
+        if self.traits.full_clock_joules:
+            self.zeros_gain = zeros_gain(self.rate / self._stated, ZEROS)
+            if self.narrow_rate:
+                self.narrow_zeros_gain = zeros_gain(self.narrow_rate / self._narrow_stated, ZEROS)
 
     def _passes(self, setup: Setup) -> None:
         """Memory, as kernels meet it that compute little."""

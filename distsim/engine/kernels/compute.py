@@ -25,7 +25,7 @@ from distsim.engine.kernels.passes import (
     moved_bytes,
     table_gradient_bytes,
 )
-from distsim.engine.kernels.products import linear_seconds, product_seconds
+from distsim.engine.kernels.products import beside_zeros, linear_seconds, product_seconds
 from distsim.engine.kernels.quantise import frozen_casts, makes_weight_gradient, trained_casts
 from distsim.engine.kernels.softmax_passes import plain_torch
 from distsim.engine.kernels.sums import BlockSums, StageCompute, Sums
@@ -228,6 +228,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     last = narrow and not setup.precision.wide_weight_gradient
     if narrow and not last:
         times[2] = linear_seconds(chip, chip.rate, operation, together, each, spread)[2]
+    times = beside_zeros(setup, chip, operation, times, narrow)
     if experts:
         times = [seconds / share for seconds, share in zip(times, expert_rates(setup, narrow=narrow), strict=True)]
     grouped = 1 - ALONE / maximum(batch, 1) if experts else 0

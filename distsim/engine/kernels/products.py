@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from distsim.arrays import Number
+from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.chip import Chip
 from distsim.formulas.compute import product_bytes, product_flops, product_share, roofline_seconds
 from distsim.layers.ledger import Operation
+from distsim.layers.names import MLP_DOWN, MLP_UP
+
+HALF_ZEROS = {MLP_UP: (1, 2), MLP_DOWN: (0, 2)}
+"""Products around ReLU or its square of which an operand is half zeros: gradients of what it was given, and what it
+gives (0: forward, 1: input gradient, 2: weight gradient)."""
+WITH_ZEROS = ("relu", "relu2")
 
 
 def product_seconds(
@@ -42,3 +49,11 @@ def module_widths(operation: Operation) -> list[tuple[Number, Number]]:
     if weight.parts:
         return [(part, 1) for part in weight.parts]
     return [(weight.columns, weight.copies)] if isinstance(weight.copies, int) and weight.copies > 1 else whole
+
+
+def beside_zeros(setup: Setup, chip: Chip, operation: Operation, times: list[Number], narrow: bool) -> list[Number]:
+    """Seconds of an operation's products where power holds them back less: zeros take none to multiply."""
+    if operation.name not in HALF_ZEROS or setup.model.activation not in WITH_ZEROS:
+        return times
+    gain = chip.narrow_zeros_gain if narrow else chip.zeros_gain
+    return [one / gain if i in HALF_ZEROS[operation.name] else one for i, one in enumerate(times)]
