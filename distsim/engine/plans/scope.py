@@ -23,7 +23,7 @@ from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tuning import tuning_notes
 from distsim.engine.plans.energy import USUAL_UTILISATION
 from distsim.engine.plans.repairs import repair_note
-from distsim.engine.plans.sold import asked_for, sold_whole, unmatched
+from distsim.engine.plans.sold import asked_for, chip_of, sold_whole, unmatched
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.specs.cluster import Cluster
@@ -127,8 +127,8 @@ class Scope:
 
     def _software(self) -> list[str]:
         """Accelerators that have another framework than the rest, and those that the stated one does not run on."""
-        job, chips = self.request.terms.job, dict.fromkeys(self.sold[one] for one in self.clusters)
-        told = [unnamed_software(catalog.load("gpus", chip), job) for chip in chips]
+        job, chips = self.request.terms.job, {self.sold[one]: chip_of(one) for one in self.clusters}
+        told = [unnamed_software(chip, job) for chip in chips.values()]
         return [*self.elsewhere, *filter(None, told)]
 
     def _sizes(self, cluster: str) -> list[int]:
@@ -154,7 +154,7 @@ class Scope:
 
     def _needed(self, cluster: str) -> set[int]:
         """Powers of two around what keeps to the deadline at the usual utilisation."""
-        chip = catalog.load("gpus", catalog.load("clusters", cluster).gpu)
+        chip = chip_of(cluster)
         math = self._math if self.request.terms.job.precision else usual_sixteen(chip, self._math)
         units = wide_units(chip.peak, math)
         seconds = (self.request.wish.days or USUAL_DAYS) * DAY
@@ -191,7 +191,7 @@ def _running(clusters: Sequence[str], job: Job) -> tuple[list[str], list[str]]:
     recipe = job.precision and catalog.load("precisions", job.precision)
     reasons = {}
     for one in clusters:
-        chip = catalog.load("gpus", catalog.load("clusters", one).gpu)
+        chip = chip_of(one)
         reasons[one] = other_software(chip, framework) or (recipe and unit_refusal(chip, recipe, framework))
     able = [one for one in clusters if not reasons[one]]
     told = list(dict.fromkeys(reason for reason in reasons.values() if reason))
