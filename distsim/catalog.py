@@ -182,7 +182,8 @@ def _spelt(wanted: str) -> tuple[str, Path] | None:
     place = _place("gpus", sized[1]) if sized else None
     if sized is None or place is None:
         return None
-    return place if near_label(_whole("gpus", _with_bases("gpus", place[1])).get("memory", 0), float(sized[2])) else None
+    stated = _whole("gpus", _with_bases("gpus", place[1])).get("memory", 0)
+    return place if near_label(stated, float(sized[2])) else None
 
 
 def _list_hint(kind: str) -> str:

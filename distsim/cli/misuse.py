@@ -66,7 +66,7 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
 def lacks_values(arguments: Sequence[str]) -> bool:
     """Whether some option may have no value of its own: what ``refuse_valueless`` is worth calling for."""
     return any(
-        not word or word.endswith("=") or word.startswith("--") and before.startswith("--")
+        not word or word.endswith("=") or (word.startswith("--") and before.startswith("--"))
         for before, word in pairwise(("", *arguments, "--"))
     )
 
