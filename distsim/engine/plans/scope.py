@@ -16,7 +16,7 @@ from distsim.engine.jobs.framework_notes import narrow_by_default
 from distsim.engine.jobs.graphs import OPEN
 from distsim.engine.jobs.hardware import limited
 from distsim.engine.jobs.lacking import other_software, unit_refusal, unnamed_software, wide_units
-from distsim.engine.jobs.models import LoadedModel, length_notes, without_effect
+from distsim.engine.jobs.models import USUAL_SEQUENCE, LoadedModel, length_notes, without_effect
 from distsim.engine.jobs.profile import usual_sixteen
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.software import framework_of
@@ -228,8 +228,11 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequ
     notes += repair_note(request.terms.failures)
     if request.terms.batch.stated is None:
         notes.append(request.terms.batch.words(one.candidate.global_batch or 0 for one in found))
-    if request.terms.job.seq is not None and request.terms.job.seq < model.spec.context:
-        notes.append(f"sequences have {request.terms.job.seq:,} tokens; the model's context is {model.spec.context:,}")
+    if (seq := request.terms.job.seq) is not None and seq < (whole := model.spec.context):
+        usual = f", which the other commands take without --seq; as in most training, a plan takes {seq:,}"
+        notes.append(
+            f"sequences have {seq:,} tokens; the model's context is {whole:,}{usual if seq == USUAL_SEQUENCE else ''}"
+        )
     notes += _age_notes(request, left_out)
     if request.compute_optimal:
         notes += _optimum_notes(request, model)
