@@ -57,6 +57,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
     each = report.tokens_per_second_per_gpu
     images = report.tokens_per_second / layout.seq if report.setup.model.patches else 0
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
+    peak = f" of {decimal_bytes(report.peak, 'FLOP/s')}" if report.peak else ""
     fits = "fits" if report.memory.headroom >= 0 else term.ink("does not fit", VERMILLION)
     counted = " + ".join(filter(None, (products_words(report.setup), attention_words(report.setup))))
     counted += ", and the vision tower's" if report.setup.model.shown_tower else ""
@@ -72,7 +73,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
         ),
         *([f"images      {images:,.0f} images/s, {images / layout.gpus:,.0f} per GPU"] if images else []),
         *_beside(
-            f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}", " ",
+            f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}{peak}", " ",
             f"({counted})", term,
         ),
         *_host_wait(report),
