@@ -57,7 +57,6 @@ def figures(report: StepReport, term: Style) -> list[str]:
     each = report.tokens_per_second_per_gpu
     images = report.tokens_per_second / layout.seq if report.setup.model.patches else 0
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
-    peak = f" of {decimal_bytes(report.peak, 'FLOP/s')}" if report.peak else ""
     fits = "fits" if report.memory.headroom >= 0 else term.ink("does not fit", VERMILLION)
     counted = " + ".join(filter(None, (products_words(report.setup), attention_words(report.setup))))
     counted += ", and the vision tower's" if report.setup.model.shown_tower else ""
@@ -73,13 +72,18 @@ def figures(report: StepReport, term: Style) -> list[str]:
         ),
         *([f"images      {images:,.0f} images/s, {images / layout.gpus:,.0f} per GPU"] if images else []),
         *_beside(
-            f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}{peak}", " ",
+            f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}{_of_peak(report)}", " ",
             f"({counted})", term,
         ),
         *_host_wait(report),
         *_doubted(f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}", fits, report, term),
         *_host_memory(report, term),
     ]  # fmt: skip
+
+
+def _of_peak(report: StepReport) -> str:
+    """The rate that utilisation is a share of."""
+    return f" of {decimal_bytes(report.peak, 'FLOP/s')}" if report.peak else ""
 
 
 def _span(ends: tuple[float, float], seconds: float, term: Style) -> str:

@@ -23,7 +23,7 @@ from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tuning import tuning_notes
 from distsim.engine.plans.energy import USUAL_UTILISATION
 from distsim.engine.plans.repairs import repair_note
-from distsim.engine.plans.sold import asked_for, chip_of, sold_whole, unmatched
+from distsim.engine.plans.sold import asked_for, chip_of, similar, sold_whole, unmatched
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.specs.cluster import Cluster
@@ -87,7 +87,8 @@ class Scope:
         missing = sorted((wanted - set(self.sold.values())) | named)
         new = "" if self.request.price_days is None else "recent enough "
         if missing:
-            told.append(f"no {new}{terms} price is known for whole nodes of {', '.join(missing)}: left out")
+            others = "".join(f"; {words}" for one in sorted(named) if (words := similar(one, self.sold)))
+            told.append(f"no {new}{terms} price is known for whole nodes of {', '.join(missing)}: left out{others}")
         if lacking := [term for term in self.request.price_terms if term not in self.terms]:
             told.append(f"no {new}{' or '.join(lacking)} price is known for what you asked for: no option uses one")
         told += self._beyond()

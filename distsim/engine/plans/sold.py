@@ -123,10 +123,10 @@ def unmatched(request: Request) -> list[str]:
 
 def alike(request: Request, sold: dict[str, str]) -> list[str]:
     """What of the kind of each cluster that was asked for is ``sold``."""
-    return [_rented(name, sold) for name in sorted(request.clusters)]
+    return [similar(name, sold) for name in sorted(request.clusters)]
 
 
-def _rented(cluster: str, sold: dict[str, str]) -> str:
+def similar(cluster: str, sold: dict[str, str]) -> str:
     """What of a cluster's kind has a price."""
     gpu = gpu_of(cluster)
     same = sorted(name for name, other in sold.items() if other == gpu)
