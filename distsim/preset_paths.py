@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-NAMED = {"clusters": {"": ("gpu",)}, "gpus": {"": ("default_cluster",)},
-         "prices": {"offers": ("gpu", "cluster"), "purchases": ("gpu",)}}  # fmt: skip
+NAMED: dict[str, dict[str, tuple[str, ...]]] = {
+    "clusters": {"": ("gpu",)}, "gpus": {"": ("default_cluster",)},
+    "prices": {"offers": ("gpu", "cluster"), "purchases": ("gpu",)},
+}  # fmt: skip
 """Fields that may name another preset's file: kind -> table, or none -> fields."""
 
 
