@@ -316,3 +316,19 @@ def test_axolotl_divides_key_value_heads() -> None:
         distsim.step(**job, framework="axolotl", zero=3)
     assert distsim.step(**job, framework="axolotl", zero=3, cp_mode="ring").seconds
     assert distsim.step(**job, framework="ms-swift", zero=3).seconds
+
+
+@pytest.mark.parametrize(
+    ("framework", "precision", "told"),
+    [
+        ("deepspeed", "nvfp4", True), ("huggingface", "mxfp8", True), ("nanotron", "nvfp4", True),
+        ("deepspeed", "fp8", False), ("megatron-core", "nvfp4", False), ("megatron-bridge", "mxfp8", False),
+        ("nemo", "nvfp4", False), ("torchtitan", "mxfp8", False), ("maxtext", "mxfp8", False), (None, "nvfp4", False),
+    ],
+)  # fmt: skip
+def test_formats_of_scaled_blocks_that_no_switch_brings_are_told(
+    framework: str | None, precision: str, told: bool
+) -> None:
+    job = {"model": "llama-3-8b", "gpu": "b200-sxm", "gpus": 8, "seq": 2048, "precision": precision}
+    report = distsim.step(**job, **({"framework": framework} if framework else {}))
+    assert any("has no switch for --precision" in note for note in report.notes) is told
