@@ -16,6 +16,7 @@ from distsim.errors import DistsimError
 from distsim.preset_files import Written, plain, read_toml, stated_aliases, tables_of, written
 from distsim.preset_folders import SHIPPED, Files, files_in, in_folder
 from distsim.preset_kinds import BASED, KINDS, SPOKEN, SUFFIXES, kind_of
+from distsim.preset_paths import rooted
 
 LONGEST_NAME = 60
 """Letters of a name that is looked for in other words."""
@@ -187,7 +188,8 @@ def _spelt(wanted: str) -> tuple[str, Path] | None:
     place = _place("gpus", sized[1]) if sized else None
     if sized is None or place is None:
         return None
-    return place if near_label(_whole(_with_bases("gpus", place[1])).get("memory", 0), float(sized[2])) else None
+    stated = _whole("gpus", _with_bases("gpus", place[1])).get("memory", 0)
+    return place if near_label(stated, float(sized[2])) else None
 
 
 def _list_hint(kind: str) -> str:
@@ -206,7 +208,7 @@ def origin(kind: str, name: str) -> str:
 
 def raw(kind: str, name: str) -> dict[str, Any]:
     """A preset's TOML as a dict, unchecked, with what it has of the preset that it is based on."""
-    return _whole(_with_bases(kind_of(kind), path(kind, name)))
+    return _whole(kind_of(kind), _with_bases(kind_of(kind), path(kind, name)))
 
 
 def _with_bases(kind: str, file: Path) -> tuple[str, ...]:
@@ -221,14 +223,18 @@ def _with_bases(kind: str, file: Path) -> tuple[str, ...]:
     )
 
 
-def _whole(files: tuple[str, ...]) -> dict[str, Any]:
+def _whole(kind: str, files: tuple[str, ...]) -> dict[str, Any]:
     """The TOML of a file over those that it is based on."""
-    data = read_toml(Path(files[-1]))
+    data = _read(kind, files[-1])
     for file in reversed(files[:-1]):
         from distsim.preset_bases import merged
 
-        data = merged(data, read_toml(Path(file)), file)
+        data = merged(data, _read(kind, file), file)
     return data
+
+
+def _read(kind: str, file: str) -> dict[str, Any]:
+    return rooted(kind, read_toml(Path(file)), Path(file).parent)
 
 
 def tables(kind: str, name: str, wanted: Callable[[str], bool]) -> dict[str, Any]:
@@ -265,14 +271,7 @@ def state(kind: str, name: str = "") -> Written:
 
 @functools.lru_cache(maxsize=512)
 def _load(kind: str, files: Written, shown: str) -> Any:
-    data = _whole(followed := tuple(os.path.realpath(file) for file, *_ in files))
-    folder = Path(followed[0]).parent
-    if kind == "clusters" and isinstance(data.get("gpu"), str) and data["gpu"].endswith(".toml"):
-        data["gpu"] = str(folder / data["gpu"])  # a path in a file is relative to that file
-    offers = data.get("offers") if kind == "prices" else None
-    for offer in offers if isinstance(offers, list) else ():
-        if isinstance(offer, dict) and str(offer.get("cluster", "")).endswith(".toml"):
-            offer["cluster"] = str(folder / offer["cluster"])
+    data = _whole(kind, tuple(os.path.realpath(file) for file, *_ in files))
     if (place := KINDS[kind]) is None:
         return data
     try:

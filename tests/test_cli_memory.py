@@ -389,6 +389,8 @@ def test_a_long_context_that_nobody_asked_for_is_noted(capsys: pytest.CaptureFix
     words = ["llama-3.1-8b", "--gpus", "8", "--cp", "8", "--tp", "1"]
     assert told in answer(capsys, *words)[2]
     assert told not in answer(capsys, *words, "--seq", "131072")[2]
+    assert "which distsim plan takes: --seq 8192" in answer(capsys, *words)[2]
+    assert "using 32,768 tokens" in answer(capsys, "mixtral-8x7b", "--gpus", "8")[2]
     assert "--seq not given" not in answer(capsys, "llama-3-8b", "--gpus", "8")[2]
 
 

@@ -74,8 +74,8 @@ def test_the_table_of_the_docs_is_that_of_the_presets() -> None:
         ("llm-foundry", {"cp": 2, "seq": 2048}, "no context parallelism"),
         ("torchtitan", {"cp": 4, "seq": 2052}, "chunks per context parallel rank"),
         ("torch-ddp", {"zero": 3}, "has no ZeRO 3"),
-        ("fsdp", {"offload": "optimizer"}, "use --zero 3 --offload optimizer,parameters"),
-        ("fsdp", {"offload": "optimizer,activations"}, "use --zero 3 --offload optimizer,parameters,activations"),
+        ("fsdp", {"offload": "optimizer"}, "use --zero 3 --offload optimizer+parameters"),
+        ("fsdp", {"offload": "optimizer,activations"}, "use --zero 3 --offload optimizer+parameters+activations"),
         ("torchtitan", {"zero": 3, "offload": "parameters"}, "together, not one without the other"),
         ("torch-ddp", {"offload": "optimizer"}, "keeps optimizer states on each of 8 GPUs"),
         ("llm-foundry", {"offload": "optimizer"}, "it offloads: activations"),
@@ -84,6 +84,14 @@ def test_the_table_of_the_docs_is_that_of_the_presets() -> None:
             for name in ("megatron-core", "megatron-lm", "megatron-bridge", "nemo")
         ),
         ("megatron-core", {"model": "mixtral-8x7b", "tp": 4, "etp": 2}, "use --ep 2 or more, or --etp 4"),
+        *(
+            (
+                name,
+                {"pp": 2, "vpp": 4, "recompute": "full", "recompute_layers": 5},
+                "use --recompute-layers 8, which is 4",
+            )
+            for name in ("megatron-core", "megatron-lm", "megatron-bridge", "nemo", "megatron-2021")
+        ),
     ],
 )
 def test_one_layout_is_refused_where_the_framework_is_named(framework: str, options: dict[str, Any], told: str) -> None:
@@ -96,7 +104,8 @@ def test_one_layout_is_refused_where_the_framework_is_named(framework: str, opti
 @pytest.mark.parametrize(
     ("framework", "options"),
     [
-        ("megatron-lm", {"zero": 3}), ("megatron-lm", {"zero": 1, "pp": 2, "vpp": 2}), ("deepspeed", {"zero": 3}),
+        ("megatron-lm", {"zero": 3}), ("megatron-lm", {"zero": 1, "pp": 2, "vpp": 2}),
+        ("megatron-lm", {"pp": 2, "vpp": 4, "recompute": "full", "recompute_layers": 8}), ("deepspeed", {"zero": 3}),
         ("torchtitan", {"zero": 3, "pp": 2, "schedule": "zb-v"}), ("nanotron", {"pp": 2, "schedule": "gpipe"}),
     ],
 )  # fmt: skip
@@ -111,6 +120,17 @@ def test_megatron_gathers_heads_of_keys_where_no_gate_goes_with_queries(framewor
     assert resolve(Job(model="chatglm3-6b", **job)).layout.tp == 4
     with pytest.raises(DistsimError, match="does not replicate the 2 key-value heads of qwen3-next-80b-a3b"):
         resolve(Job(model="qwen3-next-80b-a3b", **job))
+
+
+def test_searches_and_advice_recompute_as_many_layers_of_each_chunk_as_megatron_can() -> None:
+    """Plans told to recompute one layer of a stage of ten chunks, for which Megatron has no number."""
+    asked = {"model": "llama-2-13b", "gpu": "a100-sxm4-40gb", "gpus": 16, "global_batch": 64, "micro_batch": 1}
+    found = distsim.search(**asked, tp=2, pp=4, vpp=5, zero=1, recompute="full", top=50, all_ranks=True)
+    counts = {one.report.setup.layout.recompute_layers for one in found.best}
+    assert counts and counts <= {5, -1}
+    lacking = {"tp": 2, "pp": 4, "vpp": 5, "seq": 8192}
+    told = [one.flags for one in distsim.advise(distsim.memory(**asked, **lacking)) if "recompute_layers" in one.flags]
+    assert all(one["recompute_layers"] % 5 == 0 for one in told)
 
 
 def test_a_stage_that_shards_nothing_is_no_matter() -> None:
@@ -296,3 +316,19 @@ def test_axolotl_divides_key_value_heads() -> None:
         distsim.step(**job, framework="axolotl", zero=3)
     assert distsim.step(**job, framework="axolotl", zero=3, cp_mode="ring").seconds
     assert distsim.step(**job, framework="ms-swift", zero=3).seconds
+
+
+@pytest.mark.parametrize(
+    ("framework", "precision", "told"),
+    [
+        ("deepspeed", "nvfp4", True), ("huggingface", "mxfp8", True), ("nanotron", "nvfp4", True),
+        ("deepspeed", "fp8", False), ("megatron-core", "nvfp4", False), ("megatron-bridge", "mxfp8", False),
+        ("nemo", "nvfp4", False), ("torchtitan", "mxfp8", False), ("maxtext", "mxfp8", False), (None, "nvfp4", False),
+    ],
+)  # fmt: skip
+def test_formats_of_scaled_blocks_that_no_switch_brings_are_told(
+    framework: str | None, precision: str, told: bool
+) -> None:
+    job = {"model": "llama-3-8b", "gpu": "b200-sxm", "gpus": 8, "seq": 2048, "precision": precision}
+    report = distsim.step(**job, **({"framework": framework} if framework else {}))
+    assert any("has no switch for --precision" in note for note in report.notes) is told

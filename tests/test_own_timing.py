@@ -85,3 +85,17 @@ def test_a_script_that_a_compiler_fuses_is_one_thing_under_both_names() -> None:
     job = {"model": "llama-3.2-1b", "gpu": "h100-sxm"}
     timed = [distsim.step(**job, framework="plain-torch", compile=True), distsim.step(**job, framework="torch-compile")]
     assert timed[0].timing == timed[1].timing
+
+
+def test_a_fit_of_ones_own_is_told_wherever_it_sets_a_time(own_folder: Path) -> None:
+    """A calibration to nine runs of one software, forgotten in a folder, times all other software there, too."""
+    told = "step times are by your own calibration, presets/timing/fitted.toml"
+    job = {"gpu": "h100-sxm", "gpus": 8, "tp": 1, "pp": 1, "framework": "megatron-core"}
+    assert not any(told in note for note in distsim.step("llama-2-7b", **job).notes)
+    shipped = catalog.path("timing", "fitted")
+    own = own_folder / "presets" / "timing"
+    own.mkdir(parents=True)
+    (own / "fitted.toml").write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
+    assert any(told in note for note in distsim.step("llama-2-7b", **job).notes)
+    assert any(told in note for note in distsim.search("llama-2-7b", **job).notes)
+    assert any(told in note for note in distsim.plan("llama-2-7b", "1B", price="2", **job).notes)

@@ -135,6 +135,14 @@ def test_an_accelerator_without_a_price_is_not_silently_left_out() -> None:
     assert "no on-demand price is known for whole nodes of h100-pcie: left out" in done.stderr
 
 
+def test_clusters_without_a_price_are_left_out_with_those_that_have_one() -> None:
+    """Whoever compares racks asks for NVIDIA's own, which nobody rents out under that name."""
+    words = ["plan", "llama-2-7b", "--tokens", "10B", "--gpus", "72", "--tp", "1", "--pp", "1", "--cluster"]
+    done = piped(*words, "gb300-nvl72,gb200-nvl72")
+    told = "whole nodes of gb300-nvl72: left out; similar to gb300-nvl72, with prices: --gpu gb300, or --cluster bm.gpu"
+    assert done.returncode == 0 and told in done.stderr
+
+
 def test_sizes_beyond_the_largest_are_a_note_unless_asked_for() -> None:
     words = ("llama-3.1-405b", "--tokens", "15T", "--gpu", "h100-sxm", "--provider", "nebius", "--pp", "16")
     capped = run(*words, "--deadline", "5d")

@@ -44,6 +44,14 @@ def test_advice_proposes_no_recomputation_that_takes_code(framework: str, now: s
     assert named <= {("recompute", "full"), ("recompute", "none")}
 
 
+@pytest.mark.parametrize("now", ["none", "selective", "full"])
+def test_torchtitan_chooses_operations_but_no_layers(now: str) -> None:
+    """Its release of summer 2026 has no more number for every n-th layer."""
+    named = recomputed("torchtitan", recompute=now)
+    assert not any(name == "recompute_layers" for name, _ in named)
+    assert named & {("recompute", "selective"), ("recompute", "none"), ("recompute", "full")}
+
+
 @pytest.mark.parametrize("framework", ["fsdp", "deepspeed", "torch-ddp", "megatron-core"])
 def test_frameworks_whose_wrappers_choose_layers_are_proposed_some(framework: str) -> None:
     named = recomputed(framework, recompute="none")

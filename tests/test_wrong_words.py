@@ -105,6 +105,24 @@ def test_an_option_without_text_is_told(words: list[str], capsys: pytest.Capture
     assert capsys.readouterr().err == f"error: {flag} is empty\n  give a value, or leave it out\n"
 
 
+@pytest.mark.parametrize(("words", "told"), [
+    ("memory llama-7b --gpu --gpus 8", "--gpu has no value: --gpus follows it"),
+    ("memory llama-7b --gpus --zero 2", "--gpus has no value: --zero follows it"),
+    ("search llama-7b --csv --json", "--csv has no value: --json follows it"),
+    ("step llama-7b --trace --zero=1", "--trace has no value: --zero follows it"),
+    ("search llama-7b --gpus 8 --csv", "--csv has no value: nothing follows it"),
+])  # fmt: skip
+def test_an_option_that_lacks_its_value_is_told(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The next option was taken for it: a file named --json.csv, or an unexpected argument further on."""
+    assert run(words.split()) == 2
+    assert capsys.readouterr().err == f"error: {told}\n  give a value, or leave it out\n"
+
+
+def test_switches_may_follow_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["memory", "llama-7b", "--gpus", "8", "--zero", "1", "--all-stages", "--json"]) == 0
+    assert "has no value" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["memory", "--json", ""], ["step", "--explain", ""], ["search", "--json", ""]])
 def test_a_model_without_text_behind_a_switch_is_told(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(words) == 2

@@ -164,11 +164,7 @@ def _call(name: str, arguments: list[str]) -> int:
     if "--help" not in arguments:  # which needs no pydantic
         spare_search()
     module = importlib.import_module(f"distsim.cli.{name}")
-    if any(not word or word.endswith("=") for word in arguments):
-        from distsim.cli.misuse import refuse_empty
-        from distsim.cli.narrow import flags_of
-
-        refuse_empty(flags_of(getattr(module, name), switches=False), arguments)
+    _refuse_valueless(getattr(module, name), arguments)
     if any(word.partition("=")[0] in OUTPUTS for word in arguments):
         from distsim.cli.whole_file import refuse_same
 
@@ -190,6 +186,15 @@ def _call(name: str, arguments: list[str]) -> int:
             raise
         return _misused(wrong, name, arguments)
     return code if isinstance(code, int) else 0
+
+
+def _refuse_valueless(command: Callable[..., None], arguments: list[str]) -> None:
+    from distsim.cli.misuse import lacks_values, refuse_valueless
+
+    if "--help" not in arguments and lacks_values(arguments):
+        from distsim.cli.narrow import flags_of
+
+        refuse_valueless(flags_of(command, switches=False), flags_of(command), arguments)
 
 
 def _misused(wrong: Any, name: str, arguments: list[str]) -> int:

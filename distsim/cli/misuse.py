@@ -63,13 +63,24 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     return DistsimError(f"{flag} {given!r} is not {kind}", example, hint)
 
 
-def refuse_empty(flags: Collection[str], arguments: Sequence[str]) -> None:
-    """Raise for an option whose value is no text at all, as that of a shell's unset variable: a path would be the
-    folder."""
-    for before, word in pairwise(("", *arguments)):
+def lacks_values(arguments: Sequence[str]) -> bool:
+    """Whether some option may have no value of its own: what ``refuse_valueless`` is worth calling for."""
+    return any(
+        not word or word.endswith("=") or (word.startswith("--") and before.startswith("--"))
+        for before, word in pairwise(("", *arguments, "--"))
+    )
+
+
+def refuse_valueless(flags: Collection[str], others: Collection[str], arguments: Sequence[str]) -> None:
+    """Raise for one of the ``flags`` whose value is no text at all, as that of a shell's unset variable (a path would
+    be the folder), is one of ``others``, all flags there are, or is missing at the end."""
+    for before, word in pairwise(("", *takewhile(lambda one: one != "--", arguments), "--")):
         flag = word.removesuffix("=") or before
         if flag in flags and word in ("", f"{flag}="):
             raise DistsimError(f"{flag} is empty", "give a value, or leave it out")
+        if before in flags and (word == "--" or word.partition("=")[0] in others):
+            what = "nothing follows it" if word == "--" else f"{word.partition('=')[0]} follows it"
+            raise DistsimError(f"{before} has no value: {what}", "give a value, or leave it out")
 
 
 def _apart(parser_says: str, flag: str, given: str, hint: str) -> DistsimError:

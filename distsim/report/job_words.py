@@ -90,7 +90,8 @@ def further_words(setup: Setup) -> list[str]:
 def _recompute_words(setup: Setup) -> list[str]:
     """What is computed again."""
     layout = setup.layout
-    some = f" of {layout.recompute_layers} layers per stage" if layout.recompute_layers > 0 else ""
+    count = layout.recompute_layers
+    some = f" of {count} layer{'s' if count > 1 else ''} per stage" if count > 0 else ""
     some += f", {layout.recompute_group} layers a checkpoint" if layout.recompute_group > 1 else ""
     some += _listed(setup.job.recompute_modules)
     some += f" by policy {setup.job.remat_policy}" if setup.job.remat_policy else ""

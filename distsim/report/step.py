@@ -72,13 +72,18 @@ def figures(report: StepReport, term: Style) -> list[str]:
         ),
         *([f"images      {images:,.0f} images/s, {images / layout.gpus:,.0f} per GPU"] if images else []),
         *_beside(
-            f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}", " ",
+            f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}{_of_peak(report)}", " ",
             f"({counted})", term,
         ),
         *_host_wait(report),
         *_doubted(f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}", fits, report, term),
         *_host_memory(report, term),
     ]  # fmt: skip
+
+
+def _of_peak(report: StepReport) -> str:
+    """The rate that utilisation is a share of."""
+    return f" of {decimal_bytes(report.peak, 'FLOP/s')}" if report.peak else ""
 
 
 def _span(ends: tuple[float, float], seconds: float, term: Style) -> str:

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 def offload_named(value: str) -> str:
-    """What is offloaded, in the canonical order; ``none`` stands alone."""
-    words = value.replace(",", " ").lower().split()
+    """What is offloaded, in the canonical order; ``none`` stands alone. A plus joins, as in a search, where a comma
+    means either."""
+    words = value.replace(",", " ").replace("+", " ").lower().split()
     unknown = [word for word in words if word not in (*OFFLOADS, "none")]
     if unknown or not words or ("none" in words and len(words) > 1):
         from distsim.other_choices import choice_meant
@@ -96,8 +97,8 @@ def _parted_problem(name: str, supports: Supports, offload: tuple[str, ...], gpu
     if not _parted(supports, offload, gpus):
         return []
     if "parameters" not in supports.offload:
-        mend = "use fsdp with --zero 3 --offload optimizer,parameters, or deepspeed with --zero 1"
+        mend = "use fsdp with --zero 3 --offload optimizer+parameters, or deepspeed with --zero 1"
         return [(f"{name} keeps optimizer states on each of {gpus} GPUs", mend)]
-    both = ",".join(kind for kind in OFFLOADS if kind in {*offload, "optimizer", "parameters"})
+    both = "+".join(kind for kind in OFFLOADS if kind in {*offload, "optimizer", "parameters"})  # of a search, too
     problem = f"{name} offloads optimizer and parameters together, not one without the other"
     return [(problem, f"use --zero 3 --offload {both}")]

@@ -96,6 +96,11 @@ class Supports(Spec):
     """Recomputation of less than all that switches turn on: of some operations of layers, or of some layers. What is
     not among them takes code of the user's own: it is computed where it is asked for, and neither tried nor proposed.
     """
+    recompute_counts: Literal["stages", "chunks"] = "stages"
+    """Of what its switch counts layers that are computed again: of each stage, or of each of its model chunks, all of
+    which compute as many again (Megatron's block method)."""
+    scaled_blocks: bool = False
+    """A switch multiplies in formats with a scale for each block (MXFP8, NVFP4); off where nobody found one."""
     cuts_packed: bool = True
     """Tensor parallelism cuts frozen weights that bitsandbytes holds in few bits, too."""
     recompute_groups: bool = False

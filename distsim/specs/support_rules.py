@@ -163,6 +163,20 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         lambda s, m, y: "leave --recompute-layers out",
     ),
     SupportRule(
+        ("recompute_layers", "vpp"),
+        lambda s, m, y: (s.recompute_counts == "stages") | (y.recompute_layers <= 0) | (y.recompute_layers % y.vpp == 0)
+        | (y.recompute_layers * y.pp >= m.layers),
+        lambda f, s, m, y: (
+            f"{f} recomputes the same number of layers in each of {y.vpp} model chunks, not {y.recompute_layers} per "
+            "stage"
+        ),
+        lambda s, m, y: (
+            f"use --recompute-layers {round_up(y.recompute_layers, y.vpp)}, which is {y.vpp} x --recompute-num-layers "
+            f"{round_up(y.recompute_layers, y.vpp) // y.vpp}"
+        ),
+        "recompute_counts",
+    ),
+    SupportRule(
         ("cp_mode",),
         lambda s, m, y: (y.cp == 1) | (y.cp_mode in context_modes(s, m)),
         lambda f, s, m, y: (

@@ -6,15 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distsim import catalog
-from distsim.arrays import ceil_div
 from distsim.engine.advice.change import Change
 from distsim.engine.advice.offered import offered
 from distsim.engine.advice.recomputation import (
     cheap_again,
+    counted,
     groups,
     policies,
     some_layers,
-    switches_layers,
     switches_operations,
 )
 from distsim.engine.jobs.drives import DRIVEN, node_rates
@@ -113,9 +112,7 @@ def recomputing(setup: Setup) -> Iterator[Change]:
         yield Change("recompute", step, f"remat policy {name}", named, {"recompute": "selective"})
         step += 1
     layers = max(setup.stage_layers)
-    quarters = (1, 2, 3) if switches_layers(setup) else ()
-    some = sorted({int(ceil_div(layers * quarter, 4)) for quarter in quarters} - {layers})
-    for count in some:
+    for count in counted(setup):
         if count > setup.layout.recompute_layers:
             shown = {"recompute": "full", "recompute_layers": count}
             yield Change("recompute", step, some_layers(count, layers), shown)

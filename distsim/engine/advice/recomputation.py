@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from distsim.arrays import ceil_div
+from distsim.arrays import ceil_div, round_up
 from distsim.engine.jobs.modules import cheap_modules
 from distsim.engine.jobs.resolve import Setup
 from distsim.specs.flags import flag
@@ -73,11 +73,22 @@ def groups(setup: Setup) -> list[tuple[str, int]]:
     return [(words.get(size, f"{size} layers in each checkpoint"), size) for size in GROUPS if now != size < most]
 
 
+def counted(setup: Setup) -> list[int]:
+    """About a quarter, half and three quarters of a stage's layers, as the framework's switch counts them; none where
+    it has no such switch."""
+    if not switches_layers(setup):
+        return []
+    layers, each = (
+        max(setup.stage_layers),
+        setup.layout.vpp if setup.framework.supports.recompute_counts == "chunks" else 1,
+    )
+    some = {int(round_up(ceil_div(layers * quarters, 4), each)) for quarters in (1, 2, 3)}
+    return sorted(count for count in some if count < layers)
+
+
 def _fewer_layers(setup: Setup) -> Iterator[tuple[int, int]]:
-    """A quarter, half and three quarters of a stage's layers, where those are fewer than compute again."""
+    """Parts of a stage's layers that are fewer than compute again."""
     layers, now = max(setup.stage_layers), setup.layout.recompute_layers
-    if switches_layers(setup):
-        for quarters in (1, 2, 3):
-            count = int(ceil_div(layers * quarters, 4))
-            if count < (layers if now < 0 else min(now, layers)):
-                yield count, layers
+    for count in counted(setup):
+        if count < (layers if now < 0 else min(now, layers)):
+            yield count, layers

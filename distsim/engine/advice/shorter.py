@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.engine.jobs.models import LONG_CONTEXT, USUAL_SEQUENCE
+from distsim.engine.jobs.models import USUAL_SEQUENCE
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.errors import DistsimError
@@ -11,7 +11,7 @@ from distsim.errors import DistsimError
 def shorter(report: MemoryReport) -> MemoryReport | None:
     """The job's memory at a usual length; None where its length was stated or is not long, or where it fits."""
     job = report.setup.job
-    if report.fits or job.seq is not None or report.setup.layout.seq <= LONG_CONTEXT:
+    if report.fits or job.seq is not None or report.setup.layout.seq <= USUAL_SEQUENCE:
         return None
     try:
         return memory_of(resolve(job.model_copy(update={"seq": USUAL_SEQUENCE})))

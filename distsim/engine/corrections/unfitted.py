@@ -1,16 +1,29 @@
-"""A note on a framework under whose name nothing was fitted."""
+"""Notes on what a step time was fitted to: a calibration of the user's own, or nothing under a framework's name."""
 
 from __future__ import annotations
 
 from distsim import catalog
-from distsim.engine.calibrated import FITTED, calibrated
+from distsim.engine.calibrated import FITTED, KIND, calibrated
 from distsim.engine.corrections.known_runs import has_own
 from distsim.engine.jobs.kin import kin_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.preset_folders import SHIPPED
 
 
 def unfitted(setup: Setup) -> list[str]:
-    """A note on a framework of the user's own under whose name nothing was fitted: what it is timed like."""
+    """Notes on a fit that is not the shipped one, and on a framework of the user's own under whose name nothing was
+    fitted: what it is timed like."""
+    return [*own_fit(), *_timed_like(setup)]
+
+
+def own_fit() -> list[str]:
+    """A note on a calibration of the user's own, which times all software, not only what it has runs of."""
+    if catalog.origin(KIND, FITTED) == SHIPPED:
+        return []
+    return [f"step times are by your own calibration, {catalog.path(KIND, FITTED)}, not by the shipped one"]
+
+
+def _timed_like(setup: Setup) -> list[str]:
     name, kin = setup.framework.name, kin_of(setup.framework, setup.compiled)
     shipped = catalog.shipped_folder() / "frameworks" / f"{name}.toml"
     if shipped.is_file() or has_own(kin):

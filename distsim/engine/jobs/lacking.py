@@ -202,11 +202,24 @@ def several_devices(chip: Accelerator) -> str:
     )
 
 
+def own_blocks(setup: Setup) -> str:
+    """A note on products with a scale for each block under software that somebody named and that has no switch for
+    them; XLA's makes its own of what it is given."""
+    precision, framework = setup.precision, setup.framework
+    scaled = precision.math == "fp4" or precision.needs is not None
+    if not scaled or not setup.job.names_framework or framework.supports.scaled_blocks or framework.family == XLA:
+        return ""
+    return (
+        f"{framework.name} has no switch for --precision {precision.name} that is known here: computed as code of your "
+        "own with such products (Transformer Engine, torchao) would run it"
+    )
+
+
 def lacking(setup: Setup, timed: bool = True) -> tuple[str, ...]:
     """Notes on what of a job its accelerator does not have, with what is ``timed`` in its place."""
     chip, attention = setup.accelerator, setup.layout.attention
     named = other_software(chip, setup.framework) if setup.job.names_framework else unnamed_software(chip, setup.job)
-    found = [named, several_devices(chip), lacking_units(chip, setup.precision, timed)]
+    found = [named, several_devices(chip), lacking_units(chip, setup.precision, timed), own_blocks(setup)]
     if timed:
         found += [
             rounded_products(chip, setup.precision, setup.framework), unasked_fp32(setup),

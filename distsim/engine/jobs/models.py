@@ -148,15 +148,16 @@ ATTENTION = ("core_attention",)
 USUAL_SEQUENCE = 8192
 """Most tokens of a run are trained at no more than this, whatever the context in the end: Llama 3 (arXiv:2407.21783),
 sections 3.2 and 3.4."""
-LONG_CONTEXT = 32_768
-"""Above so many tokens a context is rarely what a job trains at, so that it is said when it is taken."""
 
 
 def length_notes(model: Model, layout: Layout, stated: bool = True) -> list[str]:
     """What a user should know of the tokens per sequence; ``stated`` says whether they were asked for."""
     notes, seq = [], layout.seq
-    if not stated and seq > LONG_CONTEXT:
-        notes.append(f"--seq not given: using {seq:,} tokens, the whole context of {model.name}")
+    if not stated and seq > USUAL_SEQUENCE:
+        notes.append(
+            f"--seq not given: using {seq:,} tokens, the whole context of {model.name}; most training is at "
+            f"{USUAL_SEQUENCE:,} or fewer, which distsim plan takes: --seq {USUAL_SEQUENCE}"
+        )
     if seq > model.context:
         notes.append(f"{seq:,} tokens per sequence exceed the {model.context:,} that {model.name} was built for")
     if model.encoder_layers:

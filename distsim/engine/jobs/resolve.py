@@ -176,13 +176,13 @@ class Setup:
 
 
 @catalog.settled()
-def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
+def resolve(job: Job, overrides: Mapping[str, Any] | None = None, *, replayed: bool = False) -> Setup:
     """Fill what the job leaves open; raises DistsimError for what does not exist or does not fit together.
-    ``overrides`` replaces loaded specs by name (accelerator, cluster, framework …), for replaying measured runs.
+    ``overrides`` replaces loaded specs by name (accelerator, cluster, framework …). A job that is ``replayed`` was
+    measured: its software is the one that it names, and did what the job says.
     """
     given = dict(overrides or {})
     framework: Framework = given.get("framework") or framework_of(job)
-    replayed = bool(given.get("framework"))
     filled, origins = fill(job, framework)
     chunks_of_stages(filled, origins)
     policy = settle_policy(filled, origins, framework)

@@ -20,4 +20,13 @@ def left_out(request: Request) -> list[str]:
     if max(len(request.precisions), len(request.offloads)) > 1:
         for _ in opened(request, max(request.gpus), refused):
             pass
-    return [f"{', '.join(named)} left out: {problem}" for problem, named in refused.items()]
+    told = [f"{', '.join(named)} left out: {problem}" for problem, named in refused.items()]
+    return [*filter(None, [each_apart(request.offloads)]), *told]
+
+
+def each_apart(offloads: tuple[str, ...]) -> str:
+    """A note on kinds of offloading that a comma parts, as other commands join them with one."""
+    if len(offloads) < 2 or any(kind == "none" or "," in kind for kind in offloads):
+        return ""
+    apart, together = (between.join(offloads) for between in (",", "+"))
+    return f"--offload {apart} tries each by itself: --offload {together} moves them together"

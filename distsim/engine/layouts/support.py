@@ -26,7 +26,8 @@ LIFTED: dict[str, dict[str, Any]] = {
     "schedule": {"schedules": None}, "zero": {"zero": ZERO_STAGES, "pipeline_zero": SHARDS_ALL},
     "zero_group": {"zero_group": True}, "tp": {"tp": True, "copied_kv_heads": True},
     "pp": {"pp": True, "tied_pipeline": True},
-    "cp": {"cp": True, "cp_chunks": 1}, "ep": {"ep": True}, "recompute_layers": {"some_layers": True},
+    "cp": {"cp": True, "cp_chunks": 1}, "ep": {"ep": True},
+    "recompute_layers": {"some_layers": True, "recompute_counts": "stages"},
     "sequence_parallel": {"whole_sequence_experts": True}, "etp": {"lone_experts": True},
 }  # fmt: skip
 """What a stated bound lifts, where the framework is only the default."""

@@ -147,7 +147,8 @@ def field_of(name: str) -> Field:
 
 
 def values_of(name: str, text: str, usual: float) -> list[float]:
-    """The values that ``LOW..HIGH`` or ``A,B,C`` name; without a unit they are factors of what is usual."""
+    """The values that ``LOW..HIGH``, its end included, or ``A,B,C`` name; without a unit they are factors of what is
+    usual."""
     field = FIELDS[name]
     low, dots, high = text.partition("..")
     parts = [part.strip() for part in ([low, high] if dots else text.split(","))]
@@ -165,7 +166,7 @@ def values_of(name: str, text: str, usual: float) -> list[float]:
     if count > MOST:
         raise DistsimError(f"--vary {name} {text} has {count} values", f"valid: at most {MOST}")
     values = [ends[0] * 2 ** (step * index) for index in range(count)]
-    if field.unit and values[-1] < ends[1] * (1 - 1e-6):
+    if values[-1] < ends[1] * (1 - 1e-6):
         values.append(ends[1])
     return values
 

@@ -10,7 +10,7 @@ from distsim.engine.campaigns.prices import Quote
 from distsim.engine.jobs.models import USUAL_SEQUENCE
 from distsim.engine.plans.goodput import LEAST_INTERVAL_SECONDS
 from distsim.engine.plans.plan import LONGEST_DAYS, Candidate, Option
-from distsim.engine.plans.sold import gpu_of
+from distsim.engine.plans.sold import chip_of, gpu_of
 from distsim.errors import DistsimError
 from distsim.formulas.goodput import daly_interval_seconds, wall_over_work
 from distsim.specs.flags import flag, typed
@@ -81,7 +81,7 @@ def _smaller(request: Request, places: Sequence[tuple[str, int]]) -> list[str]:
     makes the job fit on the largest of some places."""
     job = request.terms.job
     usual = job.seq is not None and job.seq <= USUAL_SEQUENCE  # of longer ones ``_held`` tells
-    cluster, gpus = max(places, key=lambda place: place[1] * catalog.load("gpus", gpu_of(place[0])).capacity)
+    cluster, gpus = max(places, key=lambda place: place[1] * chip_of(place[0]).capacity)
     bounds = {name: bound.text for name, bound in request.terms.bounds.given.items() if bound.text.isdigit()}
     asked = typed({"cluster": cluster, "gpus": gpus, **options_of(job), **bounds})
     return [

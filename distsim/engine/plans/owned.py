@@ -28,15 +28,17 @@ def owned_quotes(
     """A quote for each accelerator that a system is sold with, in its usual node and in those of ``clusters`` that have
     it. Whoever buys gets whole systems; of these any number of nodes works together. ``since``, the ordinal of a day,
     leaves out older prices; ``gpu_power`` is a limit of each accelerator in watts."""
-    places = [*catalog.names("clusters"), *clusters]
     found = {}
-    for name in catalog.names("gpus"):
+    within = {one: catalog.load("clusters", one).gpu for one in clusters}
+    sold = [one.gpu for one in sold_systems(lists) if one.gpu]
+    for name in dict.fromkeys((*catalog.names("gpus"), *sold, *within.values())):
         gpu: Accelerator = catalog.load("gpus", name)
         system = system_for(gpu.name, lists, since)
         if system is None:
             continue
-        asked = [one for one in clusters if catalog.load("gpus", catalog.load("clusters", one).gpu).name == gpu.name]
-        for place in dict.fromkeys((*filter(places.__contains__, [gpu.default_cluster or ""]), *asked)):
+        usual = gpu.default_cluster or ""
+        asked = [one for one, inside in within.items() if catalog.load("gpus", inside).name == gpu.name]
+        for place in dict.fromkeys((*([usual] if usual and catalog.knows("clusters", usual) else []), *asked)):
             found[place] = _quote(gpu, system, place, facility, gpu_power)
     return list(found.values())
 

@@ -32,7 +32,7 @@ from distsim.engine.plans.request import Request
 from distsim.engine.plans.scope import Scope, usual_notes
 from distsim.engine.plans.settings import Saving, saving_of
 from distsim.engine.plans.smaller import down_to_budget
-from distsim.engine.plans.sold import alike, sold_whole
+from distsim.engine.plans.sold import alike, chip_of, sold_whole
 from distsim.engine.plans.tried import Tried
 from distsim.engine.plans.unread import unread_notes
 from distsim.errors import DistsimError
@@ -115,7 +115,7 @@ class Plan:
         one = option.candidate
         system = system_for(one.gpu, self.request.providers, self.since)
         if system is not None and option.quote.owned:
-            chip, cluster = catalog.load("gpus", one.gpu), catalog.load("clusters", one.cluster)
+            chip, cluster = chip_of(one.cluster), catalog.load("clusters", one.cluster)
             return owned_hour(chip, cluster, system, self.request.facility, self.request.terms.job.gpu_power)
         if system is None or option.watts is None:
             return None

@@ -16,14 +16,14 @@ from distsim.engine.jobs.framework_notes import narrow_by_default
 from distsim.engine.jobs.graphs import OPEN
 from distsim.engine.jobs.hardware import limited
 from distsim.engine.jobs.lacking import other_software, unit_refusal, unnamed_software, wide_units
-from distsim.engine.jobs.models import LoadedModel, length_notes, without_effect
+from distsim.engine.jobs.models import USUAL_SEQUENCE, LoadedModel, length_notes, without_effect
 from distsim.engine.jobs.profile import usual_sixteen
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.software import framework_of
 from distsim.engine.jobs.tuning import tuning_notes
 from distsim.engine.plans.energy import USUAL_UTILISATION
 from distsim.engine.plans.repairs import repair_note
-from distsim.engine.plans.sold import asked_for, sold_whole, unmatched
+from distsim.engine.plans.sold import asked_for, chip_of, similar, sold_whole, unmatched
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.specs.cluster import Cluster
@@ -87,7 +87,8 @@ class Scope:
         missing = sorted((wanted - set(self.sold.values())) | named)
         new = "" if self.request.price_days is None else "recent enough "
         if missing:
-            told.append(f"no {new}{terms} price is known for whole nodes of {', '.join(missing)}: left out")
+            others = "".join(f"; {words}" for one in sorted(named) if (words := similar(one, self.sold)))
+            told.append(f"no {new}{terms} price is known for whole nodes of {', '.join(missing)}: left out{others}")
         if lacking := [term for term in self.request.price_terms if term not in self.terms]:
             told.append(f"no {new}{' or '.join(lacking)} price is known for what you asked for: no option uses one")
         told += self._beyond()
@@ -127,8 +128,8 @@ class Scope:
 
     def _software(self) -> list[str]:
         """Accelerators that have another framework than the rest, and those that the stated one does not run on."""
-        job, chips = self.request.terms.job, dict.fromkeys(self.sold[one] for one in self.clusters)
-        told = [unnamed_software(catalog.load("gpus", chip), job) for chip in chips]
+        job, chips = self.request.terms.job, {self.sold[one]: chip_of(one) for one in self.clusters}
+        told = [unnamed_software(chip, job) for chip in chips.values()]
         return [*self.elsewhere, *filter(None, told)]
 
     def _sizes(self, cluster: str) -> list[int]:
@@ -154,7 +155,7 @@ class Scope:
 
     def _needed(self, cluster: str) -> set[int]:
         """Powers of two around what keeps to the deadline at the usual utilisation."""
-        chip = catalog.load("gpus", catalog.load("clusters", cluster).gpu)
+        chip = chip_of(cluster)
         math = self._math if self.request.terms.job.precision else usual_sixteen(chip, self._math)
         units = wide_units(chip.peak, math)
         seconds = (self.request.wish.days or USUAL_DAYS) * DAY
@@ -191,7 +192,7 @@ def _running(clusters: Sequence[str], job: Job) -> tuple[list[str], list[str]]:
     recipe = job.precision and catalog.load("precisions", job.precision)
     reasons = {}
     for one in clusters:
-        chip = catalog.load("gpus", catalog.load("clusters", one).gpu)
+        chip = chip_of(one)
         reasons[one] = other_software(chip, framework) or (recipe and unit_refusal(chip, recipe, framework))
     able = [one for one in clusters if not reasons[one]]
     told = list(dict.fromkeys(reason for reason in reasons.values() if reason))
@@ -228,8 +229,11 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int, found: Sequ
     notes += repair_note(request.terms.failures)
     if request.terms.batch.stated is None:
         notes.append(request.terms.batch.words(one.candidate.global_batch or 0 for one in found))
-    if request.terms.job.seq is not None and request.terms.job.seq < model.spec.context:
-        notes.append(f"sequences have {request.terms.job.seq:,} tokens; the model's context is {model.spec.context:,}")
+    if (seq := request.terms.job.seq) is not None and seq < (whole := model.spec.context):
+        usual = f", which the other commands take without --seq; as in most training, a plan takes {seq:,}"
+        notes.append(
+            f"sequences have {seq:,} tokens; the model's context is {whole:,}{usual if seq == USUAL_SEQUENCE else ''}"
+        )
     notes += _age_notes(request, left_out)
     if request.compute_optimal:
         notes += _optimum_notes(request, model)

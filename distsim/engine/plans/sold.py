@@ -40,7 +40,7 @@ def asked_for(request: Request, sold: dict[str, str]) -> list[str]:
     _agree(wanted, {name: gpu_of(name) for name in request.clusters})
     chosen = [
         cluster for cluster, gpu in sold.items()
-        if (not wanted or gpu in wanted) and (wanted or named or _can_train(gpu))
+        if (not wanted or gpu in wanted) and (wanted or named or _can_train(cluster))
         and (not named or cluster_file(cluster) in named)
     ]  # fmt: skip
     if not chosen:
@@ -48,10 +48,15 @@ def asked_for(request: Request, sold: dict[str, str]) -> list[str]:
     return sorted(chosen)
 
 
+def chip_of(cluster: str) -> Accelerator:
+    """A cluster's accelerator, whose own name may be no preset's."""
+    gpu: Accelerator = catalog.load("gpus", catalog.load("clusters", cluster).gpu)
+    return gpu
+
+
 def gpu_of(cluster: str) -> str:
     """The own name of a cluster's accelerator, which its file may call otherwise."""
-    gpu: Accelerator = catalog.load("gpus", catalog.load("clusters", cluster).gpu)
-    return gpu.name
+    return chip_of(cluster).name
 
 
 def _not_sold(request: Request, sold: dict[str, str], named: set[str]) -> DistsimError:
@@ -118,17 +123,17 @@ def unmatched(request: Request) -> list[str]:
 
 def alike(request: Request, sold: dict[str, str]) -> list[str]:
     """What of the kind of each cluster that was asked for is ``sold``."""
-    return [_rented(name, sold) for name in sorted(request.clusters)]
+    return [similar(name, sold) for name in sorted(request.clusters)]
 
 
-def _rented(cluster: str, sold: dict[str, str]) -> str:
+def similar(cluster: str, sold: dict[str, str]) -> str:
     """What of a cluster's kind has a price."""
     gpu = gpu_of(cluster)
     same = sorted(name for name, other in sold.items() if other == gpu)
     return f"similar to {cluster}, with prices: --gpu {gpu}, or --cluster {', '.join(same)}" if same else ""
 
 
-def _can_train(gpu: str) -> bool:
-    accelerator: Accelerator = catalog.load("gpus", gpu)
+def _can_train(cluster: str) -> bool:
+    accelerator = chip_of(cluster)
     able = accelerator.peak.bf16 is not None and accelerator.memory >= LEAST_MEMORY
     return able and traits_of(accelerator).common

@@ -122,7 +122,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     _settle_shards(options, run, framework, cluster)
     _settle_layers(options, run, framework, model)
     job = Job.read({**options, "model": model, "framework": framework.name})
-    setup = resolve(job, {"cluster": cluster, "framework": framework})
+    setup = resolve(job, {"cluster": cluster, "framework": framework}, replayed=True)
     for told in TOLD_OF_SETUP:
         setup = told(run, setup)
     return fitting(setup) if not again and recomputes_until_fits(setup) else setup

@@ -190,7 +190,7 @@ class StepReport(ComposedStep):
             "interval": self.interval.to_dict(), "tokens_per_second": self.tokens_per_second,
             "tokens_per_second_per_gpu": self.tokens_per_second_per_gpu,
             "model_flops_per_second_per_gpu": self.model_flops_per_second_per_gpu, "mfu": self.mfu, "hfu": self.hfu,
-            "flops_convention": flops_convention(self.setup),
+            "peak_flops_per_second": self.peak, "flops_convention": flops_convention(self.setup),
             "breakdown": dict(self.breakdown), "host_wait_seconds": self.host_wait_seconds,
             "peak_memory": self.peak_memory, "fits": self.fits,
             "evidence": {"interval": self.interval.basis, "correction": math.exp(self.correction.logarithm) - 1,
