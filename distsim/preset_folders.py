@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from distsim.preset_files import Written, plain, stated_aliases, written
 
 SHIPPED = "shipped"
+_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 Listing = dict[str, tuple[str, str]]
 """Origin and file by plain name or alias."""
 
@@ -29,15 +30,16 @@ class Files:
         return self._with_aliases(wanted).get(wanted)
 
     def alike(self, wanted: str) -> tuple[str, str] | None:
-        """The only one whose plain name or alias is written loosely like this one; None where several are."""
-        return self._loose.get(loose(wanted))
+        """The only one of whose plain names or aliases this one leaves out hyphens beside letters, or in which it has
+        them for points; None where several are meant."""
+        return self._loose.get(joined(wanted))
 
     @functools.cached_property
     def _loose(self) -> dict[str, tuple[str, str] | None]:
         found: dict[str, tuple[str, str] | None] = {}
         for name, place in self._every.items():
-            like = loose(name)
-            found[like] = place if found.setdefault(like, place) == place else None
+            for like in {joined(name), joined(_POINT.sub("-", name))}:
+                found[like] = place if found.setdefault(like, place) == place else None
         return found
 
     @functools.cached_property
@@ -57,14 +59,14 @@ class Files:
         return found
 
 
-def loose(name: str) -> str:
-    """A plain name without what people leave out or write otherwise: hyphens beside letters, points between digits.
-    What stands between two digits stays, since it tells 1.5b from 15b.
+def joined(name: str) -> str:
+    """A plain name without the hyphens that people leave out, those beside letters: what stands between two digits
+    stays, since it tells 1.5b from 15b.
 
-    >>> loose("llama-3.1-8b") == loose("llama3-1-8b"), loose("gpt2-1.5b") == loose("gpt2-15b")
+    >>> joined("llama-3-8b") == joined("llama3-8b"), joined("gpt2-1.5b") == joined("gpt2-15b")
     (True, False)
     """
-    return re.sub(r"(?<=[a-z])-|-(?=[a-z])", "", re.sub(r"(?<=\d)\.(?=\d)", "-", name))
+    return re.sub(r"(?<=[a-z])-|-(?=[a-z])", "", name)
 
 
 def files_in(folders: Sequence[tuple[str, str]], suffix: str) -> Files:

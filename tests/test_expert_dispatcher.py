@@ -179,9 +179,9 @@ def test_kernels_that_send_tokens_once_take_what_was_measured() -> None:
         found.setdefault(library if proxies else "paced by links", []).append(over_measured(row))
     paced, deepep, uccl = found["paced by links"], found["DeepEP"], found["UCCL"]
     assert len(paced) == 33 and statistics.median(paced) == pytest.approx(1.0, abs=0.01)
-    assert all(0.78 < one < 1.16 for one in paced)
-    assert all(0.7 < one < 1.02 for one in deepep) and statistics.median(deepep) == pytest.approx(0.89, abs=0.01)
-    assert max(uccl) < 1.1 and statistics.median(uccl) == pytest.approx(0.76, abs=0.01)
+    assert all(0.77 < one < 1.16 for one in paced)
+    assert all(0.66 < one < 1.02 for one in deepep) and statistics.median(deepep) == pytest.approx(0.89, abs=0.01)
+    assert max(uccl) < 1.1 and statistics.median(uccl) == pytest.approx(0.75, abs=0.01)
 
 
 @pytest.mark.parametrize(("library", "least", "most"), [("DeepEP NVSHMEM", 0.88, 0.93), ("UCCL", 0.99, 1.02)])

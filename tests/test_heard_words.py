@@ -99,7 +99,7 @@ def test_notes(says: Said, notes: str, want: object) -> None:
         ("FlashAttention training", "flash-attn"), ("NeuronX NeMo Megatron", "neuronx-nemo"),
         ("optimum-habana", "habana"), ("Gaudi PyTorch bridge", "habana"), ("neuronx-distributed", "neuronx"),
         ("Optimum Neuron", "neuronx"), ("mcore 0.9", "megatron-core"), ("Pai-Megatron-Patch", "megatron-lm"),
-        ("OneFlow", "megatron-lm"), ("InternLM", "megatron-lm"), ("Praxis", "paxml"), ("Haiku", "maxtext"),
+        ("OneFlow", "megatron-lm"), ("InternLM", "internevo"), ("Praxis", "paxml"), ("Haiku", "maxtext"),
         ("scalax", "maxtext"), ("Horovod", "torch-ddp"), ("Apex", "torch-ddp"), ("fairscale", "fsdp"),
         ("veScale", "fsdp"), ("open_lm", "fsdp"), ("LLaMA-Factory 0.9", "huggingface"), ("TRL 0.12", "huggingface"),
         ("optimum", "huggingface"), ("foundation model stack", "fms-fsdp"),

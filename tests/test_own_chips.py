@@ -154,7 +154,7 @@ TRAITS: dict[str, Any] = {
     "context_bytes": "1 GB", "multicast_rank_bytes": "0.2 GB", "small_workspaces": True, "transposes": True,
     "full_clock_joules": 2e-12,
     "fp32_joules": 3e-12, "usual_share": 0.5, "batched_share": 0.4, "tf32_weight_share": 0.3, "scan_share": 0.2,
-    "wide_passes": 0.7,
+    "wide_passes": 0.7, "widened_share": 0.6,
     "lanes": 0.5, "bf16_adds": False, "unaligned_by_clock": False, "attention_age": 1, "older_per_clock": 900.0,
     "own_backward_share": 0.6,
     "torch_attention_forward": 0.9, "torch_attention_backward": 0.8, "flash_attention": "none", "cuda": False,

@@ -241,10 +241,10 @@ def test_tokens_around_an_all_to_all_are_ordered_twice_and_sent_to_each_expert()
 
 
 def test_a_rack_of_experts_is_reached_as_fast_as_its_kernels_send() -> None:
-    """HybridEP's rate hardly falls with the ranks; within eight NCCL's is taken, which is no slower."""
+    """HybridEP's rate hardly falls with the ranks, and is taken where NCCL is slower: not for long messages in a rack."""
     name = {"framework": "megatron-bridge", "model": "deepseek-v3", "gpu": "gb200"}
     big, small = (job(**name, gpus=n, ep=n, global_batch=n) for n in (64, 8))
-    for setup, faster in ((big, True), (small, False)):
+    for setup in (big, small):
         network = network_of(setup)
         flows = stage_flows(setup, exchange_of(setup), network, build_stages(setup)[0])
         flow = next(one for one in flows if one.span.group == "ep")
@@ -252,8 +252,7 @@ def test_a_rack_of_experts_is_reached_as_fast_as_its_kernels_send() -> None:
         remembered = Prices()
         assert remembered(flow, network).seconds == own
         assert remembered(flow._replace(own_rate=0.0), network).seconds == library
-        assert (own < library) is faster
-        assert not faster or flow.bytes_logical / own == pytest.approx(576e9)
+        assert own == min(library, flow.bytes_logical / flow.own_rate)
 
 
 def test_operations_may_be_computed_again_by_name() -> None:
