@@ -24,4 +24,4 @@ def weights_copied(step: StageStep, held: States) -> None:
     most = building_bytes(held.dense_parameters, held.expert_parameters, precision.parameter_bytes,
                           precision.gradient_bytes, layout.vpp)  # fmt: skip
     later = held.parameters + held.optimizer + held.gradients + gradient_place_bytes(setup, step.stage, Figures())
-    step.add(BUILT, shares * most - later)
+    step.add(BUILT, shares * most - later, churns=False)
