@@ -272,7 +272,8 @@ def test_zero_of_one_gpu_saves_nothing_and_costs_hooks() -> None:
         "precision": "pure-bf16",
     }
     plain, sharded = distsim.step(**job), distsim.step(**job, zero=3)
-    assert sharded.seconds > plain.seconds and sharded.memory.peak == plain.memory.peak
+    states = [sum(report.memory.worst.states[:3]) for report in (plain, sharded)]
+    assert sharded.seconds > plain.seconds and states[0] == states[1]
     assert any("ZeRO 3 saves nothing" in note for note in sharded.setup.notes)
 
 

@@ -9,11 +9,11 @@ from distsim.arrays import Number
 from distsim.engine.exchanges.memory_notes import with_notes
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import buffer_bytes
-from distsim.engine.footprint.fragmentation import fragmentation_bytes, slack_of, split_bytes
+from distsim.engine.footprint.fragmentation import fragmentation_bytes, idle_blocks, slack_of
 from distsim.engine.footprint.host import NodeBytes, beyond_drives, beyond_host, drive_capacity, node_bytes
 from distsim.engine.footprint.in_flight_bytes import weighed
 from distsim.engine.footprint.kept import kept_bytes, pool_bytes
-from distsim.engine.footprint.moment import Moment, highest, with_overheads
+from distsim.engine.footprint.moment import Idle, Moment, highest, with_overheads
 from distsim.engine.footprint.moments import moments_of
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.overhead import overhead_bytes
@@ -84,6 +84,7 @@ class Moments(NamedTuple):
     saved: Saved
     top: Moment
     compared: tuple[Moment, ...]
+    idle: Idle
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -204,8 +205,9 @@ def stage_parts(
 ) -> tuple[dict[str, Number], Moments]:
     """What a stage's program itself asks for at its peak, by category, and blocks that its allocator keeps."""
     parts, held, saved, moments = stage_moments(setup, stage, figures, known)
-    top = highest(moments, slack_of(setup), split_bytes(setup, stage))
-    return {**parts, "activations": top.activations}, Moments(held, saved, top, tuple(moments))
+    idle = idle_blocks(setup, stage, held, parts)
+    top = highest(moments, slack_of(setup), idle)
+    return {**parts, "activations": top.activations}, Moments(held, saved, top, tuple(moments), idle)
 
 
 def stage_moments(
@@ -250,9 +252,8 @@ def _filled(categories: dict[str, Number], fragmentation: Number) -> tuple[dict[
 def _stage(setup: Setup, stage: Stage, known: tuple[States, Figures] | None = None) -> StageMemory:
     """One stage, whose states may be ``known`` with their figures."""
     stage, (states_known, figures) = weighed(setup, stage), known or (None, Figures())
-    parts, (held, saved, top, moments) = stage_parts(setup, stage, figures, states_known)
-    idle = split_bytes(setup, stage)
-    categories, fragmentation = with_overhead(setup, stage, parts, top.churning, idle, figures)
+    parts, (held, saved, top, moments, idle) = stage_parts(setup, stage, figures, states_known)
+    categories, fragmentation = with_overhead(setup, stage, parts, top.churning, idle.beside(top.activations), figures)
     moments = tuple(with_overheads(moments, top, categories["framework"], slack_of(setup), idle))
     categories, fragmentation = _filled(categories, fragmentation)
     layout = setup.layout

@@ -38,6 +38,22 @@ def optimizer_bytes_per_rank(
     return parameters * state_bytes_per_parameter / where(zero_stage >= 1, zero_group_size, 1)
 
 
+@formula(
+    unit="B", source="NVIDIA/Megatron-LM core/distributed/param_and_grad_buffer.py and distributed_data_parallel.py"
+)
+def building_bytes(
+    dense: Number, experts: Number, bytes_per_parameter: Number, bytes_per_gradient: Number, chunks: Number
+) -> Number:
+    """The most that is there while weights are copied into buffers that have gradients' beside them, one of ``chunks``
+    model chunks at a time: experts come after all else, whose buffers then stand, and until then theirs do not.
+
+    ``dense`` and ``experts`` are parameters of a rank.
+    """
+    whole = (dense + experts) * (bytes_per_parameter + bytes_per_gradient)
+    last = bytes_per_parameter / chunks
+    return whole + maximum(experts * last, dense * last - experts * bytes_per_gradient / chunks)
+
+
 @formula(unit="B", source="Shazeer and Stern 2018, Adafactor (arXiv:1804.04235), section 3")
 def factored_state_bytes(rows: Number, columns: Number, copies: Number, bytes_per_element: Number) -> Number:
     """A factored second moment: one value per row and one per column of each matrix."""

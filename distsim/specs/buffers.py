@@ -99,6 +99,11 @@ class Overhead(Spec):
     """Reserved by the caching allocator beyond what is allocated, as a share of activations and buffers."""
     compiled_fragmentation_fraction: MaybeFraction = None
     """The same of compiled jobs, their loss included."""
+    broken_block_fraction: Fraction = 0.0
+    """Of the largest block that activations leave, what is asked for anew since states that the first step makes stand
+    in it; of no more than these (not where graphs are compiled, or states are made ahead)."""
+    apart_gradient_fraction: Fraction = 0.0
+    """Of gradients that come and go, what finds no block of activations that is large enough."""
     kept_samples: Amount = 0.0
     """Where lengths of samples vary: mean samples whose logits' blocks the allocator keeps, since longer ones do not
     fit into them; for replays of measured runs only."""

@@ -257,5 +257,7 @@ class Kernels(ActivationKernels, ExpertKernels, LossKernels, RingKernels, Recomp
     gradient_places: Literal["none", "layers", "dense", "experts"] = "none"
     """Weights whose gradients products add up themselves, and for which a tensor of their shape and 16 bits is kept to
     be given to autograd: those of layers' dense linears, also the output layer's, also of grouped ones."""
+    weights_built_apart: bool = False
+    """Weights are built in tensors of their own and then copied to those that a distributed optimizer shares out."""
     input_copies: bool = False
     """Without it each such module reads, and keeps, a copy of its own of what its ranks share (Paddle)."""

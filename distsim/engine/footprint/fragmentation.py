@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number
+from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.figures import Figures
+from distsim.engine.footprint.kept import SEVERAL
+from distsim.engine.footprint.moment import Idle
+from distsim.engine.footprint.overhead import overhead_bytes
+from distsim.engine.footprint.states import States
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
-from distsim.formulas.buffers import fragmented_bytes
+from distsim.formulas.buffers import broken_bytes, fragmented_bytes
+from distsim.formulas.states import optimizer_bytes_per_rank
 from distsim.layers.names import UPCAST
+from distsim.units import MIB
+
+SEGMENT_BYTES = 2 * MIB
+"""What torch's caching allocator takes from the driver and gives back in multiples of (CUDACachingAllocator.cpp)."""
 
 
 def slack_of(setup: Setup) -> float:
@@ -25,6 +34,38 @@ def split_bytes(setup: Setup, stage: Stage) -> Number:
         return 0.0
     made = (tensor for operation in stage.head.operations for tensor in operation.transient_forward)
     return sum(tensor.size_bytes for tensor in made if tensor.name == UPCAST)
+
+
+def idle_blocks(setup: Setup, stage: Stage, held: States, parts: dict[str, Number]) -> Idle:
+    """Blocks that lie idle at all moments, beside the states and buffers of ``parts``."""
+    split, broken = split_bytes(setup, stage), _broken_bytes(setup, stage, held)
+    if nothing(broken):
+        return Idle(split)
+    beside = sum(parts.values()) + slack_of(setup) * parts["buffers"] + overhead_bytes(setup, stage, Figures())
+    return Idle(split, broken, setup.accelerator.capacity - beside - SEGMENT_BYTES)
+
+
+def _broken_bytes(setup: Setup, stage: Stage, held: States) -> Number:
+    """What states cost that the first step makes in blocks of activations, as torch's optimizers do: DeepSpeed's stand
+    before, and compiled programs are planned otherwise."""
+    overhead, layout = setup.framework.overhead, setup.layout
+    if not overhead.broken_block_fraction or setup.compiled or setup.kernels.compiler != "none":
+        return 0.0
+    ahead = where(layout.zero >= 1, 0 if setup.framework.buffers.gathers_copies else 1, 0)
+    trained, each = held.dense_parameters + held.expert_parameters, setup.precision.master_bytes
+    masters = optimizer_bytes_per_rank(trained, each, layout.zero, layout.zero_group)
+    made = maximum(held.optimizer - masters, 0)
+    gradients = held.gradients if setup.framework.buffers.gradients_grow else 0
+    return (1 - ahead) * broken_bytes(overhead.broken_block_fraction, made, _largest_block(stage),
+                                      overhead.apart_gradient_fraction, gradients)  # fmt: skip
+
+
+def _largest_block(stage: Stage) -> Number:
+    """Bytes of the largest tensor of a micro-batch, mostly logits."""
+    rows = [operation for block, _ in stage.layers for operation in block.operations]
+    rows += [] if stage.head is None else stage.head.operations
+    tensors = (tensor for row in rows for tensor in (*row.saved, *row.transient_forward, *row.transient_backward))
+    return maximum(0, *(tensor.size_bytes for tensor in tensors if tensor.name not in SEVERAL))
 
 
 def fragmentation_bytes(

@@ -5,11 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number, largest, maximum, minimum
+from distsim.arrays import Number, largest, maximum, minimum, nothing
 
 STEP = "optimizer step"
 AT_LOSS = ("loss", "loss backward")
 """Forward and backward."""
+
+
+class Idle(NamedTuple):
+    """Bytes of blocks that lie idle at all moments: ``split`` ones, and ``broken`` ones, of which the allocator gives
+    back what does not have ``room`` beside activations."""
+
+    split: Number = 0.0
+    broken: Number = 0.0
+    room: Number = 0.0
+
+    def beside(self, activations: Number) -> Number:
+        """What of them stays beside so many bytes of activations."""
+        if nothing(self.broken):
+            return self.split
+        return maximum(self.split, minimum(self.broken, maximum(self.room - activations, 0)))
 
 
 class Moment(NamedTuple):
@@ -47,36 +62,36 @@ class Moment(NamedTuple):
                 "whole": round(whole + self.overhead), "temporaries": round(self.temporaries),
                 "activations_before_gradients": round(self.before_gradients)}  # fmt: skip
 
-    def lost(self, slack: float, least: Number) -> Number:
-        """What an allocator holds beyond it that loses a share ``slack`` of what comes and goes, ``least`` at all
-        times."""
-        return maximum(slack * self.churning, least)
+    def lost(self, slack: float, idle: Idle) -> Number:
+        """What an allocator holds beyond it that loses a share ``slack`` of what comes and goes, and blocks that lie
+        idle at all times."""
+        return maximum(slack * self.churning, idle.beside(self.activations))
 
-    def height(self, slack: float, least: Number) -> Number:
+    def height(self, slack: float, idle: Idle) -> Number:
         """Its activations, with what an allocator holds beyond it."""
-        return self.activations + self.lost(slack, least)
+        return self.activations + self.lost(slack, idle)
 
 
-def highest(moments: Sequence[Moment], slack: float, least: Number = 0.0) -> Moment:
+def highest(moments: Sequence[Moment], slack: float, idle: Idle) -> Moment:
     """The peak of what an allocator holds (``Moment.height``). For arrays of layouts its name is left open, and what
     is lost is among its activations."""
-    if all(isinstance(part, (int, float)) for moment in moments for part in (moment.states, moment.activations, least)):
-        return max(moments, key=lambda moment: moment.total + moment.lost(slack, least))
-    held = largest(heights(moments, slack, least))
+    if all(isinstance(part, (int, float)) for moment in moments for part in (moment.states, moment.activations, *idle)):
+        return max(moments, key=lambda moment: moment.total + moment.lost(slack, idle))
+    held = largest(heights(moments, slack, idle))
     return moments[0]._replace(name="", activations=held, churning=0)
 
 
-def with_overheads(moments: Sequence[Moment], top: Moment, own: Number, slack: float, least: Number) -> list[Moment]:
+def with_overheads(moments: Sequence[Moment], top: Moment, own: Number, slack: float, idle: Idle) -> list[Moment]:
     """Moments with the overhead of each, from ``own``, that of the highest."""
-    fixed = own - top.lost(slack, least)
-    return [moment._replace(overhead=fixed + moment.lost(slack, least)) for moment in moments]
+    fixed = own - top.lost(slack, idle)
+    return [moment._replace(overhead=fixed + moment.lost(slack, idle)) for moment in moments]
 
 
-def heights(moments: Sequence[Moment], slack: float, least: Number = 0.0) -> list[Number]:
+def heights(moments: Sequence[Moment], slack: float, idle: Idle) -> list[Number]:
     """The highest of all moments, those apart that are arrays of unlike shapes: what follows the last micro-batch knows
     no recomputation, and what comes before it mostly no ZeRO stage, so that only their maximum is over all layouts."""
     alike: dict[tuple[int, ...], list[Number]] = {}
     for moment in moments:
-        height = moment.height(slack, least)
+        height = moment.height(slack, idle)
         alike.setdefault(getattr(height, "shape", ()), []).append(height)
     return [largest(found) for found in alike.values()]

@@ -16,6 +16,7 @@ from distsim.engine.footprint.buffers import (
     waiting_bytes,
     waiting_layer_bytes,
 )
+from distsim.engine.footprint.built import weights_copied
 from distsim.engine.footprint.checkpoint_groups import grouped, highest_places, layers_ahead
 from distsim.engine.footprint.moment import AT_LOSS, STEP, Moment
 from distsim.engine.footprint.saved import Saved, again_bytes, layer_saved_bytes
@@ -97,6 +98,7 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
     _optimizer_step(step)
     if setup.tuning is not None and setup.framework.adapters.quantises_on_gpu:
         _loading(step, held)
+    weights_copied(step, held)
     return step.found
 
 

@@ -148,13 +148,15 @@ class StageStep:
         """How much less that is where the one that runs leaves weight gradients for later."""
         self.found: list[Moment] = []
 
-    def add(self, name: str, activations: Number, alive: Number = 0, temporaries: Number = 0) -> None:
+    def add(
+        self, name: str, activations: Number, alive: Number = 0, temporaries: Number = 0, churns: bool = True
+    ) -> None:
         """A moment with so many bytes of activations and of gradients that autograd has made so far; ``temporaries`` of
-        the activations are the optimizer's."""
+        the activations are the optimizer's. Where they do not come and go the allocator loses nothing of them."""
         gradients = self.held.gradients
         beyond = plus(plus(activations, alive), -unless_zero(self.grow, gradients))
         states = self.held.parameters + self.held.optimizer + gradients
-        self.found.append(Moment(name, beyond, gradients, states, activations, temporaries))
+        self.found.append(Moment(name, beyond, gradients, states, activations if churns else 0, temporaries))
 
     def others_at(self, place: Number) -> Number:
         """What other micro-batches keep while one runs backward through this place of the stage, and what this one

@@ -9,7 +9,7 @@ import numpy
 
 from distsim.arrays import largest, total
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.fragmentation import fragmentation_bytes, slack_of, split_bytes
+from distsim.engine.footprint.fragmentation import fragmentation_bytes, idle_blocks, slack_of
 from distsim.engine.footprint.host import beyond_drives, beyond_host, node_bytes
 from distsim.engine.footprint.in_flight_bytes import weighed
 from distsim.engine.footprint.moment import heights
@@ -75,7 +75,7 @@ def _memory(setup: Setup, stage: Stage) -> dict[str, Any]:
     if setup.offload:
         needed = node_bytes(setup, held, saved.leaving, stage.in_flight)
         hosts = {HOST: needed.memory, DRIVES: needed.drives}
-    tops = heights(moments, slack_of(setup), split_bytes(setup, stage))
+    tops = heights(moments, slack_of(setup), idle_blocks(setup, stage, held, parts))
     return {
         **hosts,
         HELD: total(*parts.values(), overhead_bytes(setup, stage, figures),
