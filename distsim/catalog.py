@@ -269,7 +269,7 @@ def state(kind: str, name: str = "") -> Written:
     return known.states[kind, name]
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=2048)  # all there are, so that who asks for each in turn is not told from files each time
 def _load(kind: str, files: Written, shown: str) -> Any:
     data = _whole(kind, tuple(os.path.realpath(file) for file, *_ in files))
     if (place := KINDS[kind]) is None:

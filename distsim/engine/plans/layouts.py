@@ -18,6 +18,7 @@ from distsim.engine.layouts.report import Request, SearchReport
 from distsim.engine.layouts.search import search
 from distsim.engine.layouts.variants import unread
 from distsim.engine.plans.options import BOUNDED
+from distsim.engine.plans.remembered import remembered
 from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
@@ -100,7 +101,20 @@ def best_layouts(
     """The fastest layouts that fit, fastest first, and the one that leaves most memory free of those as fast as the
     first; none where none fits. Raises where none is allowed. ``margin`` is a share of the memory that stays free;
     ``shared`` what the usual and the whole search on other networks have computed; with ``whole`` only that one is
-    made."""
+    made. What was searched before is remembered."""
+
+    def search_now() -> list[Best]:
+        return _searched(job, cluster, gpus, stated, count, margin, shared, whole)
+
+    if stated.runs is not None:
+        return search_now()
+    return remembered(job, cluster, (gpus, repr(stated), count, margin, whole), search_now)
+
+
+def _searched(
+    job: Job, cluster: Cluster, gpus: int, stated: Bounds, count: int, margin: float,
+    shared: tuple[Shared, Shared] | None, whole: bool,
+) -> list[Best]:  # fmt: skip
     for all_of_it, inside in list(zip((False, True), shared or (None, None), strict=True))[whole:]:
         bounds, specs, refusal = space(job, cluster, stated, all_of_it), overrides_of(job, cluster), None
         try:
