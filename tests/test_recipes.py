@@ -241,7 +241,7 @@ def test_tokens_around_an_all_to_all_are_ordered_twice_and_sent_to_each_expert()
 
 
 def test_a_rack_of_experts_is_reached_as_fast_as_its_kernels_send() -> None:
-    """HybridEP's rate hardly falls with the ranks, and is taken where NCCL is slower: not for long messages in a rack."""
+    """HybridEP's rate hardly falls with the ranks, taken where NCCL is slower: not in long messages."""
     name = {"framework": "megatron-bridge", "model": "deepseek-v3", "gpu": "gb200"}
     big, small = (job(**name, gpus=n, ep=n, global_batch=n) for n in (64, 8))
     for setup in (big, small):
