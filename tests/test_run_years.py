@@ -63,6 +63,20 @@ def test_the_torch_that_notes_name_has_the_attention_of_its_time(notes: str, ker
     assert setup_of(run).kernels.attention_kernel == kernel
 
 
+@pytest.mark.parametrize(
+    ("cells", "recipe"),
+    [
+        ({"year": "2022-12"}, "fsdp-autocast"), ({"year": "2022"}, "fsdp-autocast"), ({"year": "2023-06"}, "fsdp-bf16"),
+        ({"year": "2023"}, "fsdp-bf16"), ({}, "fsdp-bf16"), ({"year": "2022-12", "notes": "MP mode PURE"}, "fsdp-pure"),
+    ],
+)  # fmt: skip
+def test_composer_gathered_fp32_until_march_2023(cells: dict[str, Any], recipe: str) -> None:
+    """Its default gathers in the autocast type since then; PURE always did."""
+    setup = setup_of(_run(framework="llm-foundry", precision="bf16", zero_stage="3", **cells))
+    assert setup.precision.name == recipe
+    assert setup.precision.gather_dtype == ("fp32" if recipe == "fsdp-autocast" else "bf16")
+
+
 @pytest.mark.parametrize("framework", ["torch-ddp", "huggingface"])
 def test_gradients_stayed_from_step_to_step_before_torch_2(framework: str) -> None:
     """Until release 2.0 of March 2023 zero_grad filled them with zeros; they were there at the loss, too."""

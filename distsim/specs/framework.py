@@ -23,7 +23,7 @@ REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "micr
                 "experts_like_tp", "experts_like_tp_until", "zero_of_bf16", "zero_of_bf16_until", "balanced_router",
                 "whole_batch", "shards_in_node", "tiles_where_told", "trains_whole", "splits_models",
                 "named_flash", "decoder_flash_year", "encoder_flash_year", "unsaid_precisions", "graphs_from_gpus",
-                "loss_alone", "composed_softmax", "compiled_zero",
+                "loss_alone", "composed_softmax", "compiled_zero", "gathers_wide_until",
                 "trainer_or_loop", "flops_counts", "flops_counts_since", "offload_since")  # fmt: skip
 """What ``usual`` may hold besides job options, ``precision_<recipe>`` and ``optimizer_<name>`` (what a row's words mean
 there): how replays fill what a row leaves blank."""

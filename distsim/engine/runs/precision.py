@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim import catalog
 from distsim.engine.runs.adapters import on_narrow_base
 from distsim.engine.runs.software import preset_of
-from distsim.engine.runs.years import recipe_year
+from distsim.engine.runs.years import recipe_year, year_ended
 from distsim.interop.runs import Run, precision_notes
 from distsim.interop.runs.adapter_notes import leaves_norms_narrow
 from distsim.interop.runs.precision_names import (
@@ -93,6 +93,8 @@ def _variant(run: Run, framework: Framework, recipe: str) -> str:
         recipe = "tf32"
     if precision_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in usual:
         recipe += "_pure"
+    elif f"precision_{recipe}_gathered_wide" in usual and year_ended(run) <= usual["gathers_wide_until"]:
+        recipe += "_gathered_wide"
     if recipe == "fp8" and torch and (library := precision_notes.torchao_recipe(run)):
         return library
     if recipe == "fp8" and "precision_fp8_rowwise" in usual:
