@@ -93,7 +93,8 @@ def losses(stack: Stack, trials: Sequence[Factor], common: Factor, pulls: Factor
     together, found = max(TOGETHER // stack.latency.size, 1), list[float]()
     for first in range(0, len(trials), together):
         some = trials[first : first + together]
-        each = Factor(*(numpy.array(values)[:, None, None] for values in zip(*some, strict=True)))
+        columns: list[Any] = [numpy.array(values)[:, None, None] for values in zip(*some, strict=True)]
+        each = Factor(*columns)
         errors = numpy.abs(numpy.log(seconds(stack, each) / stack.measured))
         found += [float(error) for error in (stack.weight * errors).sum(axis=-1)]
     return [
