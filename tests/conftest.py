@@ -37,13 +37,13 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, None, None]:
     """A test that neither has a folder to write presets into nor patches anything looks for each preset once. What one
     that patches something has a plan remember holds for no other."""
     if "monkeypatch" in item.function.__code__.co_varnames[: item.function.__code__.co_argcount]:
-        from distsim.engine.plans import remembered
+        from distsim.engine.plans.layouts import REMEMBERED
 
-        remembered.forget()
+        REMEMBERED.forget()
         try:
             return (yield)
         finally:
-            remembered.forget()
+            REMEMBERED.forget()
     if {"tmp_path", "monkeypatch"}.intersection(item.fixturenames):
         return (yield)
     from distsim import catalog

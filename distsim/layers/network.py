@@ -85,7 +85,7 @@ def _table(model: Model, layer: int) -> str:
     return "+ngrams" + (f"-{table + 1}" if len(model.ngrams.layers) > 1 else "")
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=512)
 def kinds_of_layers(model: Model) -> tuple[str, ...]:
     """The kind of each layer."""
     return tuple(layer_kind(model, layer) for layer in range(model.layers))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from distsim.engine.calibrated import PACE, calibrated
+from distsim.engine.calibrated import PACE, calibrated, kept_while_fitted
 
 
+@kept_while_fitted(1, PACE)
 def _preset() -> dict[str, Any]:
     return calibrated(PACE, lambda table: True)
 

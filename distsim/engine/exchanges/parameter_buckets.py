@@ -71,7 +71,7 @@ def _tensors(stage: Stage) -> Iterator[Stored]:
 
 def _has(stage: Stage, names: frozenset[str]) -> bool:
     """Whether a stage has parameters of these names."""
-    return any(one.name in names for one in _tensors(stage))
+    return bool(names) and any(one.name in names for one in _tensors(stage))
 
 
 def _shared(setup: Setup) -> tuple[str, ...]:
@@ -125,4 +125,4 @@ def _filled(tensors: Iterable[tuple[Number, Number]], limit: Number) -> Number:
     return count + where(filled > 0, 1, 0)
 
 
-_counted = for_equal(256)(_filled)
+_counted = for_equal(1024)(_filled)

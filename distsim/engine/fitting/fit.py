@@ -17,6 +17,7 @@ import numpy as np
 
 from distsim.engine.fitting.table import Example, Table, nearest_states
 from distsim.engine.steps.breakdown import EXPOSED
+from distsim.last import for_last
 from distsim.specs.timing import NAMES, Timing
 
 ROW = 0.1
@@ -87,24 +88,25 @@ class Factors:
     def index(self, examples: Sequence[Example]) -> dict[str, Any]:
         """Per number, the positions of its factors of each example; one past the end for none."""
         none = len(self.keys)
+        labels = [[(level, self.label(e, level)) for level in range(len(LEVELS))] for e in examples]
         return {
-            name: np.array(
-                [[self.at.get((lv, self.label(e, lv), name), none) for lv in range(len(LEVELS))] for e in examples]
-            )
-            for name in NAMES
+            name: np.array([[self.at.get((*label, name), none) for label in own] for own in labels]) for name in NAMES
         }
 
     def timing(self, vector: Any, index: dict[str, Any], examples: Sequence[Example]) -> dict[str, Any]:
         """The numbers of every example."""
         padded = np.append(vector, 0.0)
-        found = {name: prior_values(name, examples) * np.exp(padded[index[name]].sum(axis=1)) for name in NAMES}
+        priors = prior_values(examples)
+        found = {name: priors[name] * np.exp(padded[index[name]].sum(axis=1)) for name in NAMES}
         return {**found, EXPOSED: np.where([e.one_queue for e in examples], 1.0, found[EXPOSED])}
 
 
-def prior_values(name: str, examples: Sequence[Example]) -> Any:
+@for_last
+def prior_values(examples: Sequence[Example]) -> dict[str, Any]:
     """What fitting starts from, per example: what its framework's preset says, or that of its relative, or all do."""
-    default = float(Timing.model_fields[name].default)
-    return np.array([dict(e.kin.prior).get(name, default) for e in examples])
+    known = [dict(e.kin.prior) for e in examples]
+    defaults = {name: float(Timing.model_fields[name].default) for name in NAMES}
+    return {name: np.array([own.get(name, default) for own in known]) for name, default in defaults.items()}
 
 
 @dataclass
@@ -207,18 +209,22 @@ def _descent(
 
 def membership(examples: Sequence[Example]) -> Any:
     """One column per source, with ones at its runs."""
-    names = sorted({e.source for e in examples})
-    return np.array([[float(e.source == name) for name in names] for e in examples])
+    names, places = np.unique([e.source for e in examples], return_inverse=True)
+    return np.eye(len(names))[places]
 
 
 def _jacobian(table: Table, factors: Factors, vector: Any, index: dict[str, Any]) -> Any:
-    """Derivative of log time by the logarithm of each factor, by differences in each number."""
+    """Derivative of log time by the logarithm of each factor, by differences in each number, all of them composed at
+    once: a row as they are, and one for each number with that one nudged."""
     base = factors.timing(vector, index, table.examples)
-    at = table.log_predicted(base)
+    nudged = {name: np.repeat(values[None, :], len(NAMES) + 1, axis=0) for name, values in base.items()}
+    for place, name in enumerate(NAMES, start=1):
+        nudged[name][place] *= np.exp(NUDGE)
+    at, *every = table.log_predicted(nudged)
     found = np.zeros((len(table.examples), len(vector) + 1))
     rows = np.arange(len(table.examples))
-    for name in NAMES:
-        slope = (table.log_predicted({**base, name: base[name] * np.exp(NUDGE)}) - at) / NUDGE
+    for name, logarithms in zip(NAMES, every, strict=True):
+        slope = (logarithms - at) / NUDGE
         for level in range(len(LEVELS)):
             found[rows, index[name][:, level]] += slope
     return found[:, :-1]

@@ -22,6 +22,7 @@ BEST = 0.9  # of the rate of a run's fastest row: no factor on bandwidth makes a
 SHORT_BYTES = 1 << 20  # rows below it tell of LL's latency
 LONG_BYTES = 64 << 10  # rows from here to LATENCY_BYTES tell of the others', larger ones of bandwidth
 ROUNDS, STEPS, SPAN, NARROW = 4, 6, 2.5, 4  # grid: passes, points each side, first width in powers of two, narrowing
+TOGETHER = 65_536  # numbers of trials that are computed at once: their arrays stay in the cache
 ORDER = ("all_reduce", "gather", "direct", "send_recv")
 
 
@@ -62,12 +63,12 @@ def stacked(members: Sequence[Batch], factors: Mapping[str, Factor]) -> Stack:
 
 
 def seconds(stack: Stack, factor: Factor) -> Any:
-    """Seconds of every row with the sought factor."""
+    """Seconds of every row with the sought factor; with several, as arrays of three axes, a row of them for each."""
     import numpy
 
     fabric = numpy.where(stack.fabric > 0, stack.fabric, factor.bandwidth)
     transfer = numpy.maximum(numpy.maximum(stack.inside / fabric, stack.across / factor.bandwidth), stack.cap)
-    least = (stack.latency * numpy.where(stack.long, factor.bulk, factor.low) + transfer).min(axis=0)
+    least = (stack.latency * numpy.where(stack.long, factor.bulk, factor.low) + transfer).min(axis=-2)
     return numpy.maximum(least, stack.floor)
 
 
@@ -85,12 +86,21 @@ def _weights(members: Sequence[Batch]) -> list[float]:
     return [1.0 / rows[one.key, one.source] / classes.count(one.key) / len(set(classes)) for one in members]
 
 
-def loss(stack: Stack, factor: Factor, common: Factor, pulls: Factor) -> float:
-    """Weighted mean absolute log error, plus the pulls towards the common factors."""
+def losses(stack: Stack, trials: Sequence[Factor], common: Factor, pulls: Factor) -> list[float]:
+    """Of each trial the weighted mean absolute log error, plus the pulls towards the common factors."""
     import numpy
 
-    error = float((stack.weight * numpy.abs(numpy.log(seconds(stack, factor) / stack.measured))).sum())
-    return error + sum(pull * abs(math.log2(a / b)) for pull, a, b in zip(pulls, factor, common, strict=True) if a != b)
+    together, found = max(TOGETHER // stack.latency.size, 1), list[float]()
+    for first in range(0, len(trials), together):
+        some = trials[first : first + together]
+        columns: list[Any] = [numpy.array(values)[:, None, None] for values in zip(*some, strict=True)]
+        each = Factor(*columns)
+        errors = numpy.abs(numpy.log(seconds(stack, each) / stack.measured))
+        found += [float(error) for error in (stack.weight * errors).sum(axis=-1)]
+    return [
+        error + sum(pull * abs(math.log2(a / b)) for pull, a, b in zip(pulls, trial, common, strict=True) if a != b)
+        for error, trial in zip(found, trials, strict=True)
+    ]
 
 
 def pulls_of(members: Sequence[Batch]) -> Factor:
@@ -120,9 +130,10 @@ def fit_one(members: Sequence[Batch], common: Factor, fixed: Mapping[str, Factor
 
     def least(trials: Iterable[Factor], best: Factor) -> Factor:
         """The best of the trials and of what was best before."""
-        now = loss(stack, best, common, pulls)
-        for trial in trials:
-            if (other := loss(stack, trial, common, pulls)) < now - 1e-9:
+        every = [best, *trials]
+        now, *others = losses(stack, every, common, pulls)
+        for trial, other in zip(every[1:], others, strict=True):
+            if other < now - 1e-9:
                 best, now = trial, other
         return best
 

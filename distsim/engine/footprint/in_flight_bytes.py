@@ -60,7 +60,8 @@ def _weighed(setup: Setup, *alike: Stage) -> Stage:
     stage = _by_number([one.both() for one in alike])
     if not stage.layers or (isinstance(layout.pp, int) and layout.pp == 1):
         return stage
-    held = {way: [chunks_held(setup, one, *way) for one in alike] for way in _ways(layout)}
+    ways = [way for way in _ways(layout) if stage.copies > 1 or way[1] > 1]  # one chunk is unlike no other
+    held = {way: [chunks_held(setup, one, *way) for one in alike] for way in ways}
     if stage.copies == 1:
         held = {way: lists for way, lists in held.items() if any(map(_unequal, lists))}
     if not held:

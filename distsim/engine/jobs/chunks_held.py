@@ -11,6 +11,7 @@ from distsim.engine.jobs.placement import chunk_layers
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stage_chunks import chunk_sizes
 from distsim.engine.jobs.stages import Stage
+from distsim.last import for_last
 from distsim.layers.ledger import Block
 from distsim.specs.layout import Layout
 
@@ -46,7 +47,21 @@ def chunk_ends(setup: Setup, stage: Stage, schedule: str, vpp: int) -> list[int]
 
 
 def _of_way(setup: Setup, schedule: str, vpp: int) -> Setup:
-    """The setup with one of its schedules and numbers of chunks; in arrays of layouts its chunks are the first's."""
+    """The setup with one of its schedules and numbers of chunks, made once for all stages."""
+    known = _ways_of(setup)
+    if (schedule, vpp) not in known:
+        known[schedule, vpp] = _made(setup, schedule, vpp)
+    return known[schedule, vpp]
+
+
+@for_last
+def _ways_of(setup: Setup) -> dict[tuple[str, int], Setup]:
+    """A setup in those of its ways that were asked for."""
+    return {}
+
+
+def _made(setup: Setup, schedule: str, vpp: int) -> Setup:
+    """The setup in one of its ways; in arrays of layouts its chunks are the first's."""
     pp, chunks = setup.layout.pp, setup.chunk_layers
     if len(chunks) != pp * vpp:
         chunks = chunk_layers(None, setup.model, Layout(pp=pp, vpp=vpp), setup.framework)

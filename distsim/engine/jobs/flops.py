@@ -75,7 +75,7 @@ def _parts(setup: Setup, model: Model) -> dict[str, tuple[list[Parameter], int]]
     return network_parameters(ctx._replace(kernels=setup.kernels, tower_kernels=setup.tower_kernels))
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=512)
 def _untuned_parts(model: Model) -> dict[str, tuple[list[Parameter], int]]:
     return network_parameters(plain_context(model))
 

@@ -72,7 +72,7 @@ class Stage:
         """Layers of any kind on this stage."""
         return sum(count for _, count in self.layers)
 
-    @property
+    @cached_property
     def blocks(self) -> list[Block]:
         """The block of each layer, first to last."""
         return [self.layers[kind][0] for kind in self.order]

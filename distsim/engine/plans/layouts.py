@@ -18,7 +18,7 @@ from distsim.engine.layouts.report import Request, SearchReport
 from distsim.engine.layouts.search import search
 from distsim.engine.layouts.variants import unread
 from distsim.engine.plans.options import BOUNDED
-from distsim.engine.plans.remembered import remembered
+from distsim.engine.plans.remembered import Remembered
 from distsim.engine.steps.report import StepReport
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
@@ -94,6 +94,9 @@ class Best(NamedTuple):
     """Found among all layouts."""
 
 
+REMEMBERED: Remembered[Best] = Remembered()
+
+
 def best_layouts(
     job: Job, cluster: Cluster, gpus: int, stated: Bounds, count: int, margin: float = 0.0,
     shared: tuple[Shared, Shared] | None = None, whole: bool = False,
@@ -108,7 +111,7 @@ def best_layouts(
 
     if stated.runs is not None:
         return search_now()
-    return remembered(job, cluster, (gpus, repr(stated), count, margin, whole), search_now)
+    return REMEMBERED(job, cluster, (gpus, repr(stated), count, margin, whole), search_now)
 
 
 def _searched(

@@ -62,7 +62,7 @@ def _interleaved(stages: int, micro: int, chunks: int, group: int, stage: int) -
     return Passes(tuple((held, none) for held in found))
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1024)
 def _visited(micro: int, chunks: int, group: int, backward: bool) -> list[tuple[int, ...]]:
     """How often each chunk was visited in the first n visits, n from 0 to all."""
     one = [tuple(int(place == turn) for place in range(chunks)) for turn in range(chunks)]
@@ -70,7 +70,7 @@ def _visited(micro: int, chunks: int, group: int, backward: bool) -> list[tuple[
     return list(accumulate(steps, lambda so_far, step: tuple(map(add, so_far, step)), initial=(0,) * chunks))
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1024)
 def _counted(schedule: str, stages: int, micro: int, chunks: int) -> tuple[Passes, ...]:
     """Of each stage, counted in the schedule's order; it holds whatever time the passes take."""
     built = build(schedule, stages, micro, chunks)
