@@ -163,7 +163,7 @@ def test_weights_of_experts_arrive_beside_what_comes_before_them() -> None:
     traffic = scanned.framework.traffic.model_copy(update={"gathers_in_layer": False})
     ahead = replace(scanned, framework=scanned.framework.model_copy(update={"traffic": traffic}))
     inside, before = (breakdown_of(work_of(one), timing_on(kin_of(one.framework), "cdna4")) for one in (scanned, ahead))
-    assert inside["data_parallel"] > 1.5 * before["data_parallel"] > 0
+    assert inside["data_parallel"] > 1.4 * before["data_parallel"] > 0
     assert inside["compute"] == before["compute"]
     numbers = stage_numbers(work_of(scanned))[0]
     for phase in ("forward", "backward"):

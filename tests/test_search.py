@@ -242,7 +242,7 @@ def test_json_is_as_in_the_contract(small: SearchReport) -> None:
 
 def test_near_misses_are_better_by_the_objective() -> None:
     """They were all quicker than the best, which where dollars, GPUs or bytes are compared tells nothing."""
-    job = Job(model="llama-7b", gpu="h100-sxm", global_batch=512)
+    job = Job(model="llama-13b", gpu="h100-sxm", global_batch=512)
     bounds = parse_bounds({"recompute": "none", "tp": "1", "micro_batch": "1..8"}, [])
 
     def told(objective: str, **more: Any) -> SearchReport:
