@@ -177,6 +177,8 @@ def test_what_a_recipe_has_gives_way_to_full_recomputation(capsys: pytest.Captur
     words = [f"--{name.replace('_', '-')}={value}" for name, value in {**EXPERTS, **BRIDGE}.items() if name != "model"]
     assert run(["step", str(EXPERTS["model"]), *words, "--recompute", "full"]) == 0
     assert "no CUDA graphs of modules, unlike in megatron-bridge's recipe" in capsys.readouterr().err
+    routers = job(framework="megatron-bridge", model="kimi-k2", gpu="gb200", recompute="full")
+    assert any("no CUDA graphs of routers, unlike" in note for note in routers.notes)
 
 
 def test_searches_rank_full_recomputation_without_what_it_rules_out() -> None:

@@ -1,5 +1,7 @@
 """What a limit on power leaves of the rate of matrix products; all take numbers or arrays."""
 
+from __future__ import annotations
+
 from distsim.arrays import Number, maximum, minimum
 from distsim.formula import formula
 

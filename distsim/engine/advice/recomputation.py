@@ -78,10 +78,8 @@ def counted(setup: Setup) -> list[int]:
     it has no such switch."""
     if not switches_layers(setup):
         return []
-    layers, each = (
-        max(setup.stage_layers),
-        setup.layout.vpp if setup.framework.supports.recompute_counts == "chunks" else 1,
-    )
+    layers = max(setup.stage_layers)
+    each = setup.layout.vpp if setup.framework.supports.recompute_counts == "chunks" else 1
     some = {int(round_up(ceil_div(layers * quarters, 4), each)) for quarters in (1, 2, 3)}
     return sorted(count for count in some if count < layers)
 

@@ -37,7 +37,7 @@ OPEN = {"expert_overlap": None}
 """Options that a layout on a single rank cannot have, left open."""
 PARTIAL = ("routers", "modules")
 """Graphs of parts of layers, which full recomputation and offloaded activations rule out."""
-WORDS = {"graphs": "CUDA graphs of modules", "expert_overlap": "overlap of expert all-to-all"}
+WORDS = {"graphs": "CUDA graphs of {}", "expert_overlap": "overlap of expert all-to-all"}
 ABLE = "megatron-core"
 """A framework that has all of these, to name where another one has not."""
 
@@ -83,10 +83,11 @@ def settled(
         kernels = kernels.model_copy(update=asked_kernels(job, framework, model, chip, precision))
     refuse_asked(job, layout)
     full = layout.recompute_layers != 0
-    packed = layout.sample_tokens > 0 and "routers" in framework.supports.cuda_graphs
+    packed = layout.sample_tokens > 0 and "routers" in framework.supports.cuda_graphs  # MLPerf's keep theirs
     gone = ruled_out(job, kernels, full, offload, packed)
     why = "--recompute full" if full else "--sample-tokens" if packed else "--offload activations"
-    notes = [f"no {WORDS[name]}, unlike in {framework.name}'s recipe: not possible with {why}" for name in gone]
+    words = [WORDS[name].format(kernels.graphs) for name in gone]
+    notes = [f"no {some}, unlike in {framework.name}'s recipe: not possible with {why}" for some in words]
     return (kernels.model_copy(update=gone) if gone else kernels), notes
 
 

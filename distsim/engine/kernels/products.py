@@ -13,6 +13,7 @@ HALF_ZEROS = {MLP_UP: (1, 2), MLP_DOWN: (0, 2)}
 """Products around ReLU or its square of which an operand is half zeros: gradients of what it was given, and what it
 gives (0: forward, 1: input gradient, 2: weight gradient)."""
 WITH_ZEROS = ("relu", "relu2")
+"""Activations that give them."""
 
 
 def product_seconds(

@@ -22,9 +22,8 @@ _LIBRARY = re.compile(
 beside the scripts that make the publisher's tables (scripts/performance)."""
 _TUNED = re.compile(r"\bperf(?:ormance)?[-_ ](?:recipe|run|script|table|summary|config)|pretrain_performance|"
                     r"scripts/performance|llm_pretrain\.py", re.IGNORECASE)  # fmt: skip
-
-
 _TUNING = re.compile(affirmed(r"SFT|(?:supervised )?fine-?tuning"), re.IGNORECASE)
+"""How notes tell of fine-tuning where no cell does."""
 
 
 def of_library(run: Run) -> bool:
