@@ -74,7 +74,7 @@ def test_packed_samples_leave_a_recipes_graphs_of_modules_out() -> None:
     recipe = {"framework": "megatron-bridge", "model": "nemotron-3-nano-30b-a3b", "gpu": "b200-sxm"}
     packed = job(**recipe, sample_tokens=512)
     assert (job(**recipe).kernels.graphs, packed.kernels.graphs) == ("modules", "none")
-    assert any("not possible with --sample-tokens" in note for note in packed.notes)
+    assert any("packed samples (--sample-tokens) have none" in note for note in packed.notes)
     assert job(**recipe, sample_tokens=512, cuda_graphs="modules").kernels.graphs == "modules"
 
 

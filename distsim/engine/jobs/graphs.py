@@ -85,9 +85,11 @@ def settled(
     full = layout.recompute_layers != 0
     packed = layout.sample_tokens > 0 and "routers" in framework.supports.cuda_graphs  # MLPerf's keep theirs
     gone = ruled_out(job, kernels, full, offload, packed)
-    why = "--recompute full" if full else "--sample-tokens" if packed else "--offload activations"
+    why = f"not possible with {'--recompute full' if full else '--offload activations'}"
+    if packed and not full:
+        why = "its recipes of packed samples (--sample-tokens) have none"
     words = [WORDS[name].format(kernels.graphs) for name in gone]
-    notes = [f"no {some}, unlike in {framework.name}'s recipe: not possible with {why}" for some in words]
+    notes = [f"no {some}, unlike in {framework.name}'s recipe: {why}" for some in words]
     return (kernels.model_copy(update=gone) if gone else kernels), notes
 
 
