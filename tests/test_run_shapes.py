@@ -67,6 +67,7 @@ def test_blank_heads_are_as_wide_as_usual() -> None:
     assert "heads is blank: assumed 32" in _replay(heads="", ffn_hidden=11_008).assumed
     assert _replay(heads="", hidden=4100, tp=8, dp=1).reason == "heads is blank"
     assert model_of(_run(heads="", hidden=4224)).heads == 32  # of 132, as 33 are odd
+    assert model_of(_run(heads="", hidden=8192, kv_heads=128, head_dim="")).heads == 128  # 64 would have twice as many
 
 
 BIGSCIENCE = {"family": "gpt", "hidden": 14_400, "heads": "", "layers": "", "vocab": 250_880, "tp": 8, "n_gpus": 384,

@@ -344,6 +344,14 @@ def test_what_leaves_may_be_left_open() -> None:
     assert "does not say what is offloaded" in _replay(offload="gradients").reason
 
 
+def test_parameters_in_host_memory_are_shards() -> None:
+    """--offload parameters needs ZeRO 3, which rows had to say too."""
+    for cell in ("parameters, optimizer", "full parameter offload", "ZeRO-Infinity"):
+        found = setup_of(_run(offload=cell, framework="deepspeed", zero_stage=""))
+        assert found.layout.zero == 3 and "parameters" in found.offload
+    assert setup_of(_run(offload="optimizer", framework="deepspeed", zero_stage="")).layout.zero < 3
+
+
 @pytest.mark.parametrize(
     ("cell", "modules"),
     [("activation (core_attn, attn_proj)", ("core_attn", "attn_proj")), ("moe_act", ()),

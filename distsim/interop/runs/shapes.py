@@ -38,15 +38,22 @@ USUAL_PER_TOKEN = 2
 
 def heads_of(run: Run, hidden: int) -> int:
     """The cell, or as many heads as make up the width; of models whose width no usual head divides, as many as are at
-    least that wide (BigScience's 14,400: 96 heads of 150, as GPT-3 has), if tensor parallel ranks divide them."""
-    told, ranks = run.count("heads"), run.count("tp") or 1
+    least that wide (BigScience's 14,400: 96 heads of 150, as GPT-3 has), if tensor parallel ranks divide them. Heads of
+    keys and values that those are no multiple of are a head of queries each."""
+    told, ranks, shared = run.count("heads"), run.count("tp") or 1, run.count("kv_heads") or 1
     if told:
         return told
-    width = run.count("head_dim") or (SMALL_HEAD if hidden < SMALL else HEAD)
+    if not run.count("head_dim") and hidden % shared == 0 and (hidden // _usual_head(hidden)) % shared:
+        return shared
+    width = run.count("head_dim") or _usual_head(hidden)
     if hidden % width == 0 and (hidden // width) % ranks == 0:
         return hidden // width
     wider = [] if run.count("head_dim") else [at for at in range(width, 2 * width) if hidden % at == 0]
     return next((hidden // at for at in wider if (hidden // at) % ranks == 0), 0) or run.need("heads")  # which raises
+
+
+def _usual_head(hidden: int) -> int:
+    return SMALL_HEAD if hidden < SMALL else HEAD
 
 
 def layers_of(run: Run, build: Callable[[int], Model]) -> int:

@@ -64,6 +64,9 @@ _BY_COMPILER = re.compile(
 """Notes of a whole model that a compiler takes: torch's, or Thunder, which fuses the same steps."""
 
 
+_OFFLOADS_PARAMETERS = re.compile(r"\bparam|\bzero[-_ ]?infinity\b", re.IGNORECASE)
+
+
 def compiled(run: Run) -> bool:
     """Whether a compiler ran: where the cell says so, or notes do where it is blank, where 8-bit products have it
     whatever the cell says, or where it is blank under torchtitan, which warns without it, and under asynchronous tensor
@@ -83,9 +86,10 @@ def own_loop(run: Run) -> bool:
 
 def zero_stage(run: Run) -> int | None:
     """What the cells say, or 3 where everything trains by a script that runs on DeepSpeed whatever the number of
-    GPUs."""
+    GPUs, and where parameters leave the GPU, which only shards of them do."""
     stage = stated_stage(run)
-    return SHARDS_ALL if stage is None and on_deepspeed(run) else stage
+    shards = on_deepspeed(run) or hit(_OFFLOADS_PARAMETERS, run.text("offload") or "") is not None
+    return SHARDS_ALL if stage is None and shards else stage
 
 
 def on_deepspeed(run: Run) -> bool:
