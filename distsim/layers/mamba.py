@@ -13,6 +13,7 @@ from distsim.layers.context_parallel import channels_for_tokens
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Bias, linear
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
+from distsim.specs.mixers import Mamba
 from distsim.units import FP32_BYTES
 
 CONVOLUTION_PASSES = 2
@@ -104,12 +105,17 @@ def _scan(
             passed,
             passed._replace(name="mamba.state_gradients"),
         ),
-        parameters=(
-            Parameter("mamba.convolution.weight", mixed * mixer.convolution, "vector"),
-            *([Parameter("mamba.convolution.bias", mixed, "vector")] if mixer.convolution_bias else []),
-            Parameter("mamba.scan.scalars", 3 * heads, "vector"),
-        ),
+        parameters=_scan_parameters(mixer, mixed, heads),
         collectives=channels_for_tokens(
             ctx, *(tokens * width for width in (inner, inner, shared, shared, heads)), tokens * inner
         ),  # gate, x, B, C and step widths; the output
+    )
+
+
+def _scan_parameters(mixer: Mamba, mixed: Number, heads: Number) -> tuple[Parameter, ...]:
+    """The convolution's, and three scalars a head: A, D and the bias of the step width."""
+    return (
+        Parameter("mamba.convolution.weight", mixed * mixer.convolution, "vector"),
+        *([Parameter("mamba.convolution.bias", mixed, "vector")] if mixer.convolution_bias else []),
+        Parameter("mamba.scan.scalars", 3 * heads, "vector"),
     )
