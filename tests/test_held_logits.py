@@ -72,7 +72,7 @@ def test_a_compiled_module_that_returns_logits_is_given_their_gradient() -> None
         replay(Run({**cells, **own, "model": name}, 2)).predicted_peak or 0 for name in ("gpt2", "nanochat-d12")
     )
     assert both - loss == pytest.approx(
-        1.05 * 64 * 1024 * 50304 * 4, rel=0.01
+        1.05 * 64 * 1024 * 50304 * 4, rel=0.02
     )  # of a loss alone another moment is higher
     assert both / GIB == pytest.approx(46.8, rel=0.08)
 

@@ -39,6 +39,10 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     value = Tensor("attention.value", tokens * kv_heads * values, act, "s b k d/t")
     operations += _query_key_norm(ctx, query, key, heads, kv_heads, projected)
     operations += _value_norm(ctx, value, tokens * kv_heads, made)
+    if model.value_embedding_every:
+        from distsim.layers.value_embedding import value_embedding
+
+        operations += value_embedding(ctx, value, kv_heads)
     operations += _clipped(ctx, query, key, value)
     key, value = traded(ctx, key, kv_heads), traded(ctx, value, kv_heads)
     operations += context_exchange(ctx, query, key, value, values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import where
 from distsim.layers.given import first_norm, kept_tables
-from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+from distsim.layers.ledger import Collective, Context, Held, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.names import DECODER_EMBEDDING, DROPOUT_MASK, EMBEDDING, EMBEDDING_WEIGHT, POSITION_WEIGHT, TEXT
 from distsim.layers.norm import norm
@@ -44,6 +44,11 @@ def embedding(ctx: Context) -> list[Operation]:
     return rows
 
 
+def held_as(ctx: Context) -> Held:
+    """How a table of words is held: in 16 bits where the model stores embeddings so beside fp32 matrices."""
+    return "narrow" if ctx.model.narrow_embeddings and ctx.precision.autocast else "trained"
+
+
 def table(name: str, rows: int, width: int, *, trains: bool = True) -> Parameter:
     """A small table that every tensor-parallel rank holds."""
     whole = Parameter(name, rows * width, "embedding", rows, width, tensor_parallel=False)
@@ -70,7 +75,10 @@ def _lookup(ctx: Context) -> Operation:
     size, sp = boundary_bytes(ctx, width=width), layout.sequence_parallel
     elements = ctx.sharded_tokens * model.hidden
     saved = [Tensor("embedding.tokens", layout.tokens, INDEX_BYTES, "s b"), *_masks(ctx, "embedding")]
-    parameters = [Parameter(EMBEDDING_WEIGHT, rows * width, "embedding", rows, width), *_positions(ctx)]
+    parameters = [
+        Parameter(EMBEDDING_WEIGHT, rows * width, "embedding", rows, width, held=held_as(ctx)),
+        *_positions(ctx),
+    ]
     if model.positions == "learned":
         saved.append(Tensor("embedding.positions", layout.seq / layout.cp, INDEX_BYTES, "s"))
     saved += _distances(ctx)

@@ -18,8 +18,8 @@ from distsim.units import FP32_BYTES
 Kind = Literal["matmul", "attention", "elementwise", "norm", "embedding", "loss", "copy", "collective", "adapter",
                "unpack", "scan"]  # fmt: skip
 ParameterKind = Literal["matrix", "embedding", "vector"]
-Held = Literal["trained", "whole", "apart", "adapter", "frozen", "quantised"]
-"""Why a parameter is there: ``whole`` and ``adapter`` train beside what is frozen, ``apart`` as a tied one's copy."""
+Held = Literal["trained", "narrow", "whole", "apart", "adapter", "frozen", "quantised"]
+"""Why it is there: ``whole``, ``adapter`` train beside what is frozen, ``apart`` as a copy, ``narrow`` in 16 bits."""
 FIXED: tuple[Held, ...] = ("frozen", "quantised")
 RATE_GRADIENT_ONLY = ".unrated"
 """How names of tensors end that only the gradient of a learned rate reads, which nobody needs where it is frozen."""

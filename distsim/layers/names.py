@@ -46,6 +46,9 @@ TRANSFORM, POOLER, SENTENCE, SHARED_GATE = "head.transform", "head.pooler", "hea
 UPCAST = "loss.upcast"
 """Logits in fp32, which a loss makes of narrow ones."""
 EMBEDDING_WEIGHT, HEAD_WEIGHT, NGRAM_TABLE = "embedding.weight", "head.weight", "ngrams.table"
+VALUE_TABLE = "attention.value_table"
+LOOKED_UP = (NGRAM_TABLE, VALUE_TABLE)
+"""Tables inside layers, which take part in no product."""
 POSITION_WEIGHT = f"{EMBEDDING}.position_weight"
 """The table of words, the output layer's matrix, and a table of n-grams in a layer, which is only looked up."""
 CROSS, CROSS_KV = "cross", "cross.kv"

@@ -41,6 +41,7 @@ def layer_kind(model: Model, layer: int) -> str:
     - ``+unrotated``: it does not rotate, where others do
     - ``+borrowed``: its keys are an earlier layer's
     - ``+cutoff``: the MLP has one
+    - ``+valued``: its values gain vectors of a table
     - ``+ngrams``: a table of n-grams stands before it; with a number where there are several, of different rows
     - ``+12-heads+3-kv_heads+768-ffn``: sizes of its own; ``attention`` or ``mlp`` where it has that alone
     """
@@ -74,6 +75,7 @@ def _difference(model: Model, layer: int) -> str:
         "+window" * model.is_windowed(layer)
         + "+borrowed" * model.borrows_keys(layer)
         + "+cutoff" * model.has_cutoff(layer)
+        + "+valued" * model.has_value_embedding(layer)
     )
 
 

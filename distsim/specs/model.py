@@ -75,6 +75,10 @@ class Model(Shape, Sourced):
             or self.encoder_layers or self.heads * self.head_dim % self.compressed_attention.output_groups
         ):  # fmt: skip
             raise ValueError("compressed_attention needs one key-value head, its own window and causal layers")
+        if self.value_embedding_every and (
+            self.latent_attention or self.compressed_attention or self.pattern or self.recurrent or self.encoder_layers
+        ):
+            raise ValueError("value_embedding_every needs one stack of plain attention")
         if not self.causal and (self.pattern or self.mtp_layers):
             raise ValueError("causal must be true with a pattern of mixers or mtp_layers")
         return self
@@ -249,6 +253,11 @@ class Model(Shape, Sourced):
     def has_cutoff(self, layer: int) -> bool:
         """Whether the MLP of this layer (from 0) sets to zero what is below a cutoff."""
         return self.streams is not None and layer in self.streams.cutoff_layers
+
+    def has_value_embedding(self, layer: int) -> bool:
+        """Whether values of this layer (from 0) gain a vector of a table of its own."""
+        every = self.value_embedding_every
+        return every > 0 and (self.layers - 1 - layer) % every == 0
 
     def key_value_projections(self, layer: int) -> int:
         """Projections that make a layer's keys and values: two, one for both, or none where others' are read."""

@@ -74,6 +74,11 @@ class Shape:
     """Rank of an MLP that scales the output of its norm: before attention, and before experts (A.X K2)."""
     residual_fp32: bool = False
     """The residual stream is fp32 regardless of the other formats (Mamba)."""
+    narrow_embeddings: bool = False
+    """Embeddings are stored in 16 bits under autocast, and the residual stream is as narrow then (nanochat)."""
+    value_embedding_every: Natural = 0
+    """In every so-many-th layer, counted back from the last, values gain a vector of a table of its own, which each
+    token looks up and a gate for each head scales (nanochat of 2026: every second); 0: in none."""
     residual_streams: Count = 1
     """Residual streams between layers; each sublayer reads a weighted sum of them and writes to all (Hy4)."""
     stream_mixing: Natural = 0

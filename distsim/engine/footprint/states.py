@@ -156,8 +156,9 @@ def states(setup: Setup, parameters: Sequence[tuple[Parameter, int]], figures: F
     return States(**sums, dense_parameters=trained["dense"], expert_parameters=trained["expert"], away=left)
 
 
-_KINDS = {"trained": "parameters", "whole": "parameters trained whole", "apart": "copies trained apart",
-          "adapter": "adapters", "frozen": "frozen parameters", "quantised": "quantised weights"}  # fmt: skip
+_KINDS = {"trained": "parameters", "narrow": "embeddings in 16 bits", "whole": "parameters trained whole",
+          "apart": "copies trained apart", "adapter": "adapters", "frozen": "frozen parameters",
+          "quantised": "quantised weights"}  # fmt: skip
 
 
 class _Fold:

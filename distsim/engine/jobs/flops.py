@@ -17,7 +17,7 @@ from distsim.last import for_last
 from distsim.layers.attention_kernel import reads_chosen, reads_window
 from distsim.layers.layer_inputs import NAME as LAYER_INPUTS
 from distsim.layers.ledger import Parameter
-from distsim.layers.names import CROSS_KV, DECODER, EMBEDDING_WEIGHT, IDLE, NGRAM_TABLE, PROJECTIONS, TOWER_KIND, VISION
+from distsim.layers.names import CROSS_KV, DECODER, EMBEDDING_WEIGHT, IDLE, LOOKED_UP, PROJECTIONS, TOWER_KIND, VISION
 from distsim.layers.network import layer_kinds, network_parameters, plain_context
 from distsim.layers.prediction import positions
 from distsim.layers.streams import NAME as STREAMS
@@ -52,7 +52,7 @@ def active_parameters(setup: Setup) -> Number:
         for parameter in parameters:
             if part == "embedding" and not _works(model, parameter):
                 continue
-            if parameter.name == NGRAM_TABLE or parameter.name.endswith(IDLE) or is_vision(part, parameter):
+            if parameter.name in LOOKED_UP or parameter.name.endswith(IDLE) or is_vision(part, parameter):
                 continue
             share = (routed if parameter.group == "expert" else 1) * (1 if parameter.trains else FROZEN_SHARE)
             total += times * parameter.elements * share * _token_share(setup, part, parameter, part in layers)

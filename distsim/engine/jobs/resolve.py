@@ -12,6 +12,7 @@ from distsim.engine.jobs.dp_overlap import with_data_overlap
 from distsim.engine.jobs.drives import DRIVEN, refuse_drives
 from distsim.engine.jobs.filled import fill, refuse_options
 from distsim.engine.jobs.foreign_losses import refuse_foreign_loss
+from distsim.engine.jobs.formats import with_narrow_stream
 from distsim.engine.jobs.framework_notes import framework_notes
 from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
@@ -193,6 +194,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None, *, replayed: b
     kept_where_it_is(filled, origins, accelerator)
     refuse_drives(filled, framework if job.names_framework else None, cluster)
     precision, precision_notes = usual_precision(filled, origins, accelerator, framework)
+    precision = with_narrow_stream(precision, model)
     layout, notes = laid_out(filled, origins, model, cluster, framework, precision)
     notes += [*precision_notes, *limit_notes, *model_notes, *tile_notes(filled, model, layout)]
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))

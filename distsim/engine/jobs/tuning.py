@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.arrays import some
+from distsim.engine.jobs.formats import of_narrow_embeddings, plain, without_copies
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Parameter
 from distsim.specs.flags import flag
@@ -66,7 +67,7 @@ def tuning_of(
     from distsim.engine.jobs.tuning_targets import experts_of, splits_fused, targets_of
 
     rules, whole = framework.adapters, frozenset((filled["lora_whole"] or "").split(",")) - {""}
-    adapter = _plain(precision, FP32_BYTES) if rules.fp32 else _without_copies(precision)
+    adapter = plain(precision, FP32_BYTES) if rules.fp32 else without_copies(precision)
     mixed = precision.master_bytes > 0 or precision.autocast or precision.gathers_cast
     wide = rules.fp32 and not mixed and not rules.as_inputs
     packed, every = quantization_of(filled["quantize"] or "none")
@@ -76,7 +77,7 @@ def tuning_of(
     return Tuning(
         rank, targets, whole,
         bool(filled["lora_dropout"]), adapter,
-        _plain(precision, precision.parameter_bytes) if rules.fp32 else precision,
+        plain(precision, precision.parameter_bytes) if rules.fp32 else precision,
         FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs,
         splits_fused(framework, model),
         packed, rules.quantises_head, rules.gathers_outputs, rules.mlp,
@@ -89,7 +90,7 @@ def tuning_of(
 def _frozen_decoder(precision: Precision) -> Tuning:
     """No adapters at all: of a decoder only gradients of inputs are made, for what stands before it."""
     return Tuning(
-        0, frozenset(), frozenset(), False, _without_copies(precision), precision, precision.activation_bytes,
+        0, frozenset(), frozenset(), False, without_copies(precision), precision, precision.activation_bytes,
         own_inputs=False, splits_fused=False, quantization=None, quantises_head=False,
     )  # fmt: skip
 
@@ -234,21 +235,10 @@ def _refuse_without_rank(stated: Any) -> None:
         raise DistsimError(f"{shown} {why} without adapters", "add --lora-rank 16, or leave it out")
 
 
-def _plain(precision: Precision, each: float) -> Precision:
-    """Parameter, gradient and states in one format, no master copy."""
-    return _without_copies(precision).model_copy(
-        update={"parameter_bytes": each, "gradient_bytes": each, "state_bytes": each, "master_bytes": 0.0}
-    )
-
-
-def _without_copies(precision: Precision) -> Precision:
-    """The recipe for adapters: their products are not in 8 bits, so neither are they."""
-    wide = max(precision.parameter_bytes, precision.activation_bytes)
-    return precision.model_copy(update={"parameter_bytes": wide, "weight_copy_bytes": 0.0, "transpose_bytes": 0.0})
-
-
 def recipe_of(parameter: Parameter, precision: Precision, tuning: Tuning | None) -> Precision:
     """The bytes that hold a parameter which trains."""
+    if parameter.held == "narrow":
+        return of_narrow_embeddings(precision)
     if tuning is None or parameter.held == "trained":
         return precision
     return tuning.adapter if parameter.held == "adapter" else tuning.whole_as

@@ -133,9 +133,9 @@ def table_gradient_bytes(setup: Setup, operation: Operation) -> Number:
     """What the gradient of a table of words costs beside its rows: zeros as large as the table."""
     if operation.kind != "embedding" or setup.kernels.compiler == "xla":
         return 0.0
-    own = FP32_BYTES if setup.precision.autocast else setup.precision.activation_bytes
-    each = own + COMPILED_TABLE_BYTES * fuses_neighbours(setup)
-    return sum(one.elements for one in operation.parameters if one.trains) * each
+    narrow, more = setup.precision.activation_bytes, COMPILED_TABLE_BYTES * fuses_neighbours(setup)
+    wide = FP32_BYTES if setup.precision.autocast else narrow
+    return sum(p.elements * ((narrow if p.held == "narrow" else wide) + more) for p in operation.parameters if p.trains)
 
 
 def _packed_gradients(setup: Setup, operation: Operation) -> Number:

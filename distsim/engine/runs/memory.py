@@ -13,33 +13,25 @@ from distsim.engine.jobs.placement import by_compute
 from distsim.engine.jobs.profile import with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import StageMemory, memory_of
+from distsim.engine.runs.losses import loss_of
 from distsim.engine.runs.years import before_torch_2, in_force, recipe_year
 from distsim.interop.runs import Run
-from distsim.interop.runs.fusions import compiles_loss
-from distsim.interop.runs.loss_notes import keeps_loss_alone
 from distsim.interop.runs.peak_notes import (
-    adds_techniques,
-    chunks_loss,
     clears_late,
     composes_asked_flash,
     counter_told,
     pages_states,
     rank_told,
     reads_narrow_gradients,
-    returns_loss_alone,
     steps_in_backward,
     summed_by_source,
-    takes_loss_at_once,
 )
 from distsim.interop.runs.sample_lengths import lengths_of
-from distsim.interop.runs.software_notes import deterministic, on_deepspeed, own_loop, qlora_on_deepspeed
+from distsim.interop.runs.software_notes import deterministic, on_deepspeed, qlora_on_deepspeed
 from distsim.interop.runs.training import fine_tunes, without_update
 from distsim.layers.head import head
 from distsim.specs.timing import CHECKED, PLAIN, STATE_NAMES
 
-COMPILED_TRANSIT_BYTES = 6.0
-"""Per logit in transit through a loss that torch compiles step by step: one in bf16, one in fp32 (NVIDIA/Megatron-LM
-core/fusions/fused_cross_entropy.py, on in-place semantics under torch.compile)."""
 HIDDEN = 0.18
 """Share of a step that a host's checks may add and still be called hidden, since near balance both show
 (formulas/step.py): of nanotron's runs those up to 0.17 hold exchanges, those from 0.28 on do not
@@ -119,7 +111,7 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
         if not own.pop("closes_ties", True) and setup.layout.pp > 1:
             setup = replace(setup, chunk_layers=by_compute(setup.model, setup.layout.pp, closes_ties=False))
         kernels |= own
-    kernels |= _loss_of(run, setup)
+    kernels |= loss_of(run, setup)
     if composes_asked_flash(run):
         setup = replace(setup, layout=setup.layout.with_(attention="eager"))
     if kernels:
@@ -161,30 +153,6 @@ def _beside(run: Run, setup: Setup, year: float) -> Setup:
         "overhead": framework.overhead.model_copy(update=overhead),
     }
     return replace(setup, framework=framework.model_copy(update=update))
-
-
-def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
-    """Kernels of a loss in chunks or of one that is compiled, where the notes tell of it; only memory sees these."""
-    framework = setup.framework
-    scripts = framework.usual.get("loss_alone") and framework.kernels.compiler != "none"
-    if scripts and returns_loss_alone(run):
-        return {"loss_gives": "nothing"}
-    if takes_loss_at_once(run):
-        return {"loss_sliced": False}
-    if keeps_loss_alone(run):
-        alone = {"loss_gives": "nothing"} if framework.usual.get("loss_alone") else {}
-        return {"loss_holds_logits": False, **alone}
-    if own_loop(run):
-        return {"loss_holds_logits": "narrow"}
-    if qlora_on_deepspeed(run):
-        return {"loss_upcast": False}
-    if setup.framework.family == "megatron" and compiles_loss(run):
-        return {"loss_transit_bytes": COMPILED_TRANSIT_BYTES}
-    recipe = setup.framework.usual_loss_chunks and not adds_techniques(run)
-    if recipe or chunks_loss(run):
-        chunked = catalog.load("losses", "chunked")
-        return {**chunked.kernels, **(chunked.compiled if setup.compiled else {})}
-    return {}
 
 
 def _scripted(setup: Setup) -> Setup:

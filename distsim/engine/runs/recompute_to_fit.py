@@ -10,6 +10,7 @@ from distsim.engine.jobs.profile import recipes_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.contradictions import too_large
+from distsim.engine.runs.losses import with_loss_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.attention import attention_said
 from distsim.interop.runs.recompute_notes import denies_recomputation
@@ -64,7 +65,7 @@ def as_it_ran(run: Run, setup: Setup) -> Setup:
     """The setup of a row whose layout stands, computing again what it must and, where logits are too large even so,
     with a loss that never has them all."""
     found = _recomputing(run, setup)
-    return _in_chunks(found) if _whole_logits(found) and _beyond(found) else found
+    return _in_chunks(found) if _whole_logits(found) and _beyond(with_loss_of(run, found)) else found
 
 
 def _whole_logits(setup: Setup) -> bool:
@@ -88,7 +89,7 @@ def _recomputing(run: Run, setup: Setup) -> Setup:
     the kernel of attention and the job would fit without its scores in memory, which are then only assumed."""
     said = run.text("recompute") is not None or denies_recomputation(run.notes)
     blank = not said and setup.recompute != "full" and not recomputes_until_fits(setup)
-    if not blank or not _beyond(setup):
+    if not blank or not _beyond(with_loss_of(run, setup)):
         return setup
     doubtful = setup.layout.attention == "eager" and attention_said(run) is None
     if doubtful and not _beyond(_without_scores(setup)):

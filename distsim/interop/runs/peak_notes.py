@@ -8,6 +8,7 @@ import re
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
+from distsim.interop.runs.told_traits import of_nanochat
 
 _STEPWISE = "sequential technique:"
 """Notes of torchtune's README, which adds one technique after another; a chunked loss follows the first three."""
@@ -47,8 +48,6 @@ pytorch-lightning loops/optimization/automatic.py, Closure.closure), so that the
 _AT_ONCE = "benchmark_litgpt.py"
 """Notes of runs of Lightning-AI/lightning-thunder's script around litgpt's models, which takes cross entropy of all
 logits at once; litgpt's own recipes take it of a few rows at a time."""
-_RETURNS_LOSS = "nanochat"
-"""Models of scripts whose compiled module gives the loss alone (karpathy/nanochat gpt.py), not the logits beside it."""
 _PAGED = re.compile(r"paged", re.IGNORECASE)
 """Optimizers of bitsandbytes whose states are in unified memory (its documentation, explanations/optimizers: paged)."""
 _OWN_SUM = "params+grads+optimizer + activations"
@@ -117,5 +116,6 @@ def takes_loss_at_once(run: Run) -> bool:
 
 
 def returns_loss_alone(run: Run) -> bool:
-    """Whether the model is of a script whose module gives the loss alone."""
-    return (run.text("model") or "").lower().startswith(_RETURNS_LOSS)
+    """Whether the model is of a script whose module gives the loss alone (karpathy/nanochat gpt.py), not the logits
+    beside it."""
+    return of_nanochat(run)

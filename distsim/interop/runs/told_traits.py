@@ -19,7 +19,18 @@ _LAYER_NORM = re.compile(r"\blayer[- _]?norms?\b", re.IGNORECASE)
 _ROTARY = re.compile(affirmed(r"rope|rotary(?: positions| embeddings?)?"), re.IGNORECASE)
 _GATED_NORM = re.compile(r"\bgated[- ]?norms?(?: of)? rank[ =]?(\d+)", re.IGNORECASE)
 _HEAD_GATE = re.compile(affirmed(r"gates? (?:on|of|for) each (?:attention )?head|head-?wise gates?"), re.IGNORECASE)
+_VALUE_EMBEDDINGS = re.compile(affirmed(r"value[- ]embeddings?"), re.IGNORECASE)
+NANOCHAT = re.compile(r"\bnanochat\b|\bautoresearch\b", re.IGNORECASE)
+"""karpathy/nanochat's network, in the script of that name, its forks, or the one for agents (karpathy/autoresearch)."""
+EVERY_SECOND = 2
+"""Layers that have a table of values there (gpt.py, has_ve)."""
 _LEARNED = re.compile(affirmed(r"learned (?:positions?|positional|position embeddings?)"), re.IGNORECASE)
+
+
+def of_nanochat(run: Run) -> bool:
+    """Whether a network by hand is nanochat's, as the model's name, its family or notes say."""
+    named = (run.text("model") or "", run.text("family") or "")
+    return any(NANOCHAT.search(words) for words in named) or hit(NANOCHAT, run.notes) is not None
 
 
 def told_traits(run: Run, traits: dict[str, Any]) -> dict[str, Any]:
@@ -37,6 +48,9 @@ def told_traits(run: Run, traits: dict[str, Any]) -> dict[str, Any]:
         told["norm_gate_rank"] = int(rank[1])
     if hit(_HEAD_GATE, notes):
         told["attention_gate"] = "head"
+    if of_nanochat(run):
+        told["narrow_embeddings"] = True
+        told |= {"value_embedding_every": EVERY_SECOND} if hit(_VALUE_EMBEDDINGS, notes) else {}
     if hit(_RMS_NORM, notes) and not _LAYER_NORM.search(notes):
         told["norm"] = "rmsnorm"
     if hit(_ROTARY, notes) and not hit(_LEARNED, notes):
