@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy
 import pytest
 
 import distsim
 from distsim.errors import DistsimError
-from distsim.formulas.schedule_forms import FORMS, PEAKS, Setting
+from distsim.formulas.schedule_forms import FORMS, PEAKS, SPLIT_FORMS, Form, Setting
+from distsim.report.gantt import show_time
+from distsim.report.pipeline_text import closed_form
 from distsim.schedules import registry
 
 STAGES = (1, 2, 3, 4, 5, 8)
@@ -28,31 +31,39 @@ def settings(name: str) -> list[Setting]:
     return [Setting(p, m, v, *times, hop) for p, m, v, (times, hop) in product(STAGES, MICRO, chunks, lengths)]
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_exact_where_it_says_so(name: str) -> None:
+def both_rules(test: Any) -> Any:
+    """For every closed form, with the rule for fused pairs that it is of."""
+    atomic = [pytest.param(name, form, None, id=name) for name, form in FORMS.items()]
+    split = [pytest.param(name, form, "split", id=f"{name}, split") for name, form in SPLIT_FORMS.items()]
+    return pytest.mark.parametrize(("name", "form", "fused"), [*atomic, *split])(test)
+
+
+@both_rules
+def test_exact_where_it_says_so(name: str, form: Form, fused: str | None) -> None:
     exact = 0
     for s in settings(name):
-        if not FORMS[name].exact(s):
+        if not form.exact(s):
             continue
         try:
             report = distsim.pipeline(
                 s.stages, s.micro, name, s.chunks, forward=s.forward, input_gradient=s.input_gradient,
-                weight_gradient=s.weight_gradient, hop=s.hop,
+                weight_gradient=s.weight_gradient, hop=s.hop, fused=fused,
             )  # fmt: skip
         except DistsimError:
             continue
         exact += 1
-        assert report.makespan == pytest.approx(FORMS[name].makespan(s)), s
+        assert report.makespan == pytest.approx(form.makespan(s)), s
+        assert closed_form(report) == f"closed form {show_time(report.makespan)}"
     assert exact >= 5
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_arrays_give_what_numbers_give(name: str) -> None:
+@both_rules
+def test_arrays_give_what_numbers_give(name: str, form: Form, fused: str | None) -> None:
     rows = [s for s in settings(name) if s.stages > 1][::7]
     table = Setting(*(numpy.array(column) for column in zip(*rows, strict=True)))
-    assert FORMS[name].makespan(table) == pytest.approx([FORMS[name].makespan(s) for s in rows])
-    exact = numpy.broadcast_to(FORMS[name].exact(table), len(rows))
-    assert exact.tolist() == [bool(FORMS[name].exact(s)) for s in rows]
+    assert form.makespan(table) == pytest.approx([form.makespan(s) for s in rows])
+    exact = numpy.broadcast_to(form.exact(table), len(rows))
+    assert exact.tolist() == [bool(form.exact(s)) for s in rows]
 
 
 @pytest.mark.parametrize("name", PEAKS)
@@ -66,6 +77,10 @@ def test_peaks_of_every_stage(name: str) -> None:
         expected = [PEAKS[name](Setting(p, m, v), stage) for stage in range(p)]
         assert list(found) == pytest.approx(expected), (p, m, v)
         assert list(found) == pytest.approx(PEAKS[name](Setting(p, m, v), numpy.arange(p)))
+
+
+def test_pairs_of_a_time_of_their_own_have_no_closed_form() -> None:
+    assert closed_form(distsim.pipeline(4, 8, "dualpipe", fused_time=3)) == ""
 
 
 def test_the_bubble_of_1f1b_is_the_textbook_one() -> None:

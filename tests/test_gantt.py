@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -195,3 +196,22 @@ def test_a_step_that_is_drawn_shorter_says_what_it_assumes() -> None:
     job = "gemma-2-9b --gpu h100-sxm --gpus 8 --pp 8 --vpp 4 --global-batch 16 --seq 1024"
     told = " ".join(piped("step", *job.split(), "--gantt").stdout.split())
     assert "assumes the bubble of interleaved-1f1b for equal stages and chunks; with these passes it would be" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "time"),
+    [("gemma-2-9b --stages 4 --micro 1 --tp 2 --seq 128 --cuda-graphs modules", r"0\.0\d{2,4} s"),
+     ("deepseek-v3 --stages 2 --micro 8", r"1\d,\d{3} s")],
+)  # fmt: skip
+def test_times_of_compared_schedules_are_below_their_heading(
+    words: str, time: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that are longer than it; the lines stay within the terminal, and no time is a power of ten."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["pipeline", "--model", *words.split(), "--compare"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = next(line for line in lines if line.startswith("schedule "))
+    rows = [line for line in lines if re.search(r"^\S+ +\d+ .* s ", line)]
+    assert len(rows) > 10 and max(map(len, lines)) <= 80
+    assert {line.index(" s ") + 2 for line in rows} == {head.index("makespan") + len("makespan")}
+    assert re.search(rf"^naive +1 {time} ", "\n".join(rows), re.MULTILINE)

@@ -48,6 +48,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("not a time", {"stages": 4, "micro": 8, "backward": float("nan")}),
     ("longer than the whole", {"stages": 4, "micro": 8, "backward": 1, "input_gradient": 2}),
     ("lists 2 delays", {"stages": 4, "micro": 8, "hop": [1, 2]}),
+    ("hop is '1', which is not a time", {"stages": 4, "micro": 8, "hop": "1", "schedule": "zb-auto"}),
     ("takes no placement", {"stages": 4, "micro": 8, "placement": [0, 1]}),
     ("takes no schedule", {"order": ["0F0 0B0"], "schedule": "1f1b"}),
 ]
@@ -134,10 +135,28 @@ def test_the_command_line_refuses_with_exit_code_2(arguments: str, capsys: pytes
 
 
 @pytest.mark.parametrize("times", ["--hop 0.5", "--hop 0", "--model llama-7b"])
-def test_ways_of_transfers_that_take_time_are_taken(times: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = f"--stages 4 --micro 8 {times} --blocking --contention --p2p rendezvous"
-    assert run(["pipeline", *words.split()]) == 0
+@pytest.mark.parametrize("ways", ["--blocking --contention", "--p2p rendezvous"])
+def test_ways_of_transfers_that_take_time_are_taken(times: str, ways: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", *f"--stages 4 --micro 8 {times} {ways}".split()]) == 0
     assert "makespan" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("named", "ways"),
+    [
+        ("blocking", {"overlap": False}),
+        ("contention", {"contention": True}),
+        ("blocking or contention", {"overlap": False, "contention": True}),
+    ],
+)
+def test_ways_that_rendezvous_and_programs_leave_no_room_for_are_refused(named: str, ways: dict[str, Any]) -> None:
+    """They had been taken, and changed nothing."""
+    with pytest.raises(DistsimError, match=f"p2p rendezvous takes no {named}\n"):
+        distsim.pipeline(4, 8, "dualpipe", hop=0.3, p2p="rendezvous", **ways)
+    program = ["0F0 x{s1f,r1b} 0B0", "x{r0f} 1F0 1B0 x{s0b}"]
+    assert distsim.pipeline(order=program, hop=0.5).makespan == 7
+    with pytest.raises(DistsimError, match=f"an order that posts its messages takes no {named}\n"):
+        distsim.pipeline(order=program, hop=0.5, **ways)
 
 
 def test_counts_and_times_may_be_numpys() -> None:
@@ -146,6 +165,8 @@ def test_counts_and_times_may_be_numpys() -> None:
         stages=np.int64(4), micro=np.int64(8), chunks=np.int64(2), schedule="interleaved-1f1b", forward=np.int64(2)
     )
     assert json.dumps(same.to_dict()) == json.dumps(plain.to_dict())
+    found = (distsim.pipeline(4, 8, "zb-auto", hop=one).makespan for one in (1, np.int64(1), np.ones(4)))
+    assert len(set(found)) == 1
     with pytest.raises(DistsimError, match=r"8\.5.*, not a whole number"):
         distsim.pipeline(stages=4, micro=np.float64(8.5))  # type: ignore[arg-type]
 

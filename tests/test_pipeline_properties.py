@@ -199,3 +199,12 @@ def test_a_fused_block_waits_for_the_longer_of_its_transfers() -> None:
                 low, high = sorted((first.stage, then.stage))
                 delay = hops[3] if high - low == 3 else hops[low]
                 assert then.start >= max([first.end, *own]) + delay - 1e-9
+
+
+def test_transfers_of_a_pair_do_not_wait_for_each_other() -> None:
+    """Stage 1 reaches its pair at 4: the forward takes its slow link from then to 6, the backward, sent at 7.5, its
+    fast one to 8."""
+    order = ["0F0 0F1 0B0 0B1", "1F0 (1F1;1B0) 1B1", "2F0 2B0 2F1 2B1"]
+    found = distsim.pipeline(order=order, forward=1, backward=2, hop=[2, 0.5], p2p="rendezvous")
+    assert [one.start for one in found.actions if one.kind == "FB"] == [8]
+    assert found.makespan == 21

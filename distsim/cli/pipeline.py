@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from distsim.cli import pipeline_flags as flag
 from distsim.cli.signatures import gathering
-
-if TYPE_CHECKING:
-    from distsim.engine.pipeline_compare import TimesOf
 
 NO_ARGS_IS_HELP = True
 
@@ -41,37 +38,38 @@ def pipeline(
 
     if list_:
         return _list(json)
-    from distsim.schedules.registry import usual
-
-    options.check_svg(svg)
-    how = {"--p2p rendezvous": p2p == "rendezvous", "--blocking": blocking, "--contention": contention}
-    options.refuse_idle(sync, optimizer, how, hop is not None or model is not None)
-    times = options.all_times(forward, backward, input_gradient, weight_gradient, hop)
-    each = None if compare else options.chunks_of(chunks, placement, stages)
-    shape = {"stages": stages, "micro": micro, "chunks": each}
-    options.refuse_two_times(model, balance, loss)
-    named = None if compare or order else schedule or usual(each)
-    under = options.complete(model, job)
-    times, setup = options.times_of_model(model, shape, named, under, times)
+    options.refuse_idle(sync, optimizer, p2p, blocking, contention, hop is not None or model is not None)
     given: dict[str, Any] = {
-        "stages": stages, "micro": micro, "chunks": chunks, "p2p": p2p, "overlap": not blocking, **times,
-        "contention": contention, "loss": loss, "optimizer": optimizer,
-        "optimizer_sync": None if sync is False else 0.0,
+        "stages": stages, "micro": micro, "chunks": chunks, "loss": loss, "p2p": p2p, "overlap": not blocking,
+        "contention": contention, "optimizer": optimizer, "optimizer_sync": None if sync is False else 0.0,
+        **options.all_times(forward, backward, input_gradient, weight_gradient, hop),
     }  # fmt: skip
     single = {
         "schedule": schedule, "fused": fused, "fused_time": options.times(fused_time, "--fused-time"),
-        "memory_limit": memory_limit, "weight_memory": weight_memory, "group": group, "order": options.order(order),
-        "placement": options.integers(placement, "--placement"), "chains": options.chains(chains),
+        "memory_limit": memory_limit, "weight_memory": weight_memory, "group": group, "chains": options.chains(chains),
+        "order": options.order(order), "placement": options.integers(placement, "--placement"),
+        "balance": options.layer_times(balance),
     }  # fmt: skip
+    job = options.complete(model, job)
     if compare:
-        options.refuse_with_compare({**single, "balance": balance, "svg": svg, "trace": trace})
-        return _compare(given, json, setup, options.times_by_schedule(model, shape, under))
-    return _one({**given, **single, "balance": options.layer_times(balance)}, svg, trace, json, setup)
+        options.refuse_with_compare({**single, "svg": svg, "trace": trace})
+        return _compare(given, model, job, json)
+    return _one({**given, **single}, model, job, svg, trace, json)
 
 
-def _one(given: dict[str, Any], svg: Path | None, trace: Path | None, json: bool, setup: Any) -> None:
+def _one(
+    given: dict[str, Any], model: str | None, job: dict[str, Any], svg: Path | None, trace: Path | None, json: bool
+) -> None:
+    """Draw one schedule or order; ``job`` are options of the model."""
+    from distsim.cli import pipeline_options as options
     from distsim.engine.pipeline import pipeline as simulate
+    from distsim.engine.timelines.input import stated_chunks
+    from distsim.schedules.registry import usual
 
+    options.check_svg(svg)
+    each = stated_chunks(given["chunks"], given["placement"], given["stages"])
+    named = None if given["order"] is not None else given["schedule"] or usual(each)
+    given, setup = options.times_of_model(model, given, each, named, job)
     report = simulate(**given)
     _export(report, svg, trace)
     if json:
@@ -101,10 +99,13 @@ def _export(report: Any, svg: Path | None, trace: Path | None) -> None:
         options.write(trace, json.dumps(tracing.events(report)))
 
 
-def _compare(given: dict[str, Any], json: bool, setup: Any, times_of: TimesOf | None) -> None:
+def _compare(given: dict[str, Any], model: str | None, job: dict[str, Any], json: bool) -> None:
+    """List all schedules, best first; ``job`` are options of the model."""
+    from distsim.cli import pipeline_options as options
     from distsim.engine.pipeline_compare import compare
 
-    reports, refused = compare(**given, times_of=times_of)
+    given, setup = options.times_of_model(model, given, None, None, job)
+    reports, refused = compare(**given, times_of=options.times_by_schedule(model, given, job))
     if json:
         rows = [{key: value for key, value in one.to_dict(actions=False).items() if key != "schema"} for one in reports]
         return _print_json(_with_job({

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
     from distsim.engine.pipeline_compare import TimesOf
 
+TIMES = ("forward", "backward", "input_gradient", "weight_gradient", "hop")
+"""The five kinds of times by the simulation's names."""
 _MOST_TIMES = 100_000
 _MOST_BYTES = 200_000_000
 
@@ -112,25 +114,27 @@ def check_svg(path: Path | None) -> None:
 
 
 def times_of_model(
-    model: str | None, shape: dict[str, int | None], schedule: str | None, job: dict[str, Any], given: dict[str, Any]
+    model: str | None, given: dict[str, Any], chunks: int | None, schedule: str | None, job: dict[str, Any]
 ) -> tuple[dict[str, Any], Setup | None]:
-    """The times of ``--model`` with its setup, or those given where no model is named; both at once are refused."""
+    """What is ``given`` with the times of ``--model``, and its setup; the same where no model is named. Times of one's
+    own beside it are refused."""
     if model is None:
         return given, None
-    own = [flag(name) for name, value in given.items() if value]
+    if given["loss"]:
+        raise DistsimError("--model and --loss exclude each other: the model's times include its loss", "leave it out")
+    own = [flag(name) for name in (*TIMES, "balance") if given.get(name)]
     if own:
         raise DistsimError(f"--model and {', '.join(own)} exclude each other", "leave one of them out")
-    lacking = [f"--{name}" for name in ("stages", "micro") if not shape[name]]
+    lacking = [f"--{name}" for name in ("stages", "micro") if not given[name]]
     if lacking:
         raise DistsimError(f"--model needs {' and '.join(lacking)}", "e.g. --stages 4 --micro 16")
     from distsim.engine.steps.pass_times import model_setup, pass_times
 
-    p, m, chunks = shape["stages"] or 1, shape["micro"] or 1, shape["chunks"]
     with _own_words():
-        setup = model_setup(model, p, m, chunks, schedule, **job)
+        setup = model_setup(model, given["stages"], given["micro"], chunks, schedule, **job)
     for note in setup.notes:
         talk.note(note)
-    return pass_times(setup, schedule), setup
+    return {**given, **pass_times(setup, schedule)}, setup
 
 
 _HERE = {
@@ -155,27 +159,18 @@ def _own_words() -> Iterator[None]:
         raise DistsimError(renamed(error.problem), *map(renamed, error.hints), where=error.where) from None
 
 
-def times_by_schedule(model: str | None, shape: dict[str, int | None], job: dict[str, Any]) -> TimesOf | None:
+def times_by_schedule(model: str | None, given: dict[str, Any], job: dict[str, Any]) -> TimesOf | None:
     """The function that gives a model's times under each compared schedule, whose chunks are on stages of its own; None
     without a model."""
     if model is None:
         return None
     from distsim.engine.steps.pass_times import model_times
 
-    p, m = shape["stages"] or 1, shape["micro"] or 1
-
     def timed(schedule: str, chunks: int | None) -> dict[str, Any]:
         with _own_words():
-            return model_times(model, p, m, chunks, schedule, **job)
+            return model_times(model, given["stages"], given["micro"], chunks, schedule, **job)
 
     return timed
-
-
-def chunks_of(chunks: int | None, placement: str | None, stages: int | None) -> int | None:
-    """Chunks of each stage, as stated or as ``--placement`` has them."""
-    from distsim.engine.timelines.input import stated_chunks
-
-    return stated_chunks(chunks, integers(placement, "--placement"), stages)
 
 
 OF_THE_PIPELINE = ("model", "pp", "vpp", "gpus", "dp", "global_batch", "schedule")
@@ -195,22 +190,15 @@ def complete(model: str | None, job: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in merged.items() if name not in OF_THE_PIPELINE}
 
 
-def refuse_two_times(model: str | None, balance: str | None, loss: float) -> None:
-    """Refuses two sources of the same times."""
-    if model is not None and loss:
-        raise DistsimError("--model and --loss exclude each other: the model's times include its loss", "leave it out")
-    if model is not None and balance is not None:
-        raise DistsimError(
-            "--model and --balance exclude each other: each of them sets the times", "leave one of them out"
-        )
-
-
-def refuse_idle(sync: bool | None, optimizer: float | None, transfers: dict[str, bool], delayed: bool) -> None:
-    """Refuses what cannot have an effect; ``transfers`` are the options of how they run, where any is ``delayed``."""
+def refuse_idle(
+    sync: bool | None, optimizer: float | None, p2p: str, blocking: bool, contention: bool, delayed: bool
+) -> None:
+    """Refuses what cannot have an effect: ways of transfers need some that are ``delayed``."""
     if sync is not None and optimizer is None:
         named = "--sync" if sync else "--no-sync"
         raise DistsimError(f"{named} has no effect without an optimizer step", "give its time, e.g. --optimizer 0.5")
-    idle = [one for one, stated in transfers.items() if stated and not delayed]
+    ways = {"--p2p rendezvous": p2p == "rendezvous", "--blocking": blocking, "--contention": contention}
+    idle = [way for way, stated in ways.items() if stated and not delayed]
     if idle:
         does = "has" if len(idle) == 1 else "have"
         raise DistsimError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from distsim.engine.timelines import input as given
@@ -15,7 +16,7 @@ from distsim.engine.timelines.timeline import Timeline, simulate
 from distsim.engine.timelines.wiring import Costs, Transfers
 from distsim.errors import DistsimError
 from distsim.keywords import refuse_unknown
-from distsim.schedules import registry, text
+from distsim.schedules import text
 from distsim.schedules.action import Schedule
 from distsim.schedules.repeats import short
 
@@ -53,44 +54,45 @@ def pipeline(
     ``balance`` lists forward times of layers, which are split over the stages. With ``model`` the times are those of
     its stages, and ``job`` are further options of it (gpu, tp, seq …).
     """
-    given.check_words(p2p, fused, schedule)
-    given.check_numbers(memory_limit=memory_limit, group=group)
-    given.check_switches(overlap=overlap, contention=contention)
+    bounds = given.bounds(memory_limit, group, weight_memory)
+    ways = given.ways(p2p, overlap, contention)
     hop = 0.0 if hop is None else hop
-    name = schedule or registry.usual(chunks)
+    name = given.schedule_name(schedule, chunks)
     times: PassTimes = (forward, backward, input_gradient, weight_gradient)
     setup = split = None
     if balance is not None:
         given.refuse("balance takes no {}", "leave one of them out", model=model, order=order)
         split, times = balanced(balance, stages, name, chunks, times)
     if model is not None or job:
-        each = given.stated_chunks(chunks, placement, stages)
-        named = None if order is not None else name
-        setup, times, hop = _of_model(model, stages, micro, each, named, (*times, hop or None, loss or None), job)
+        sizes = stages, micro, given.stated_chunks(chunks, placement, stages), name if order is None else None
+        setup, times, hop = _of_model(model, *sizes, (*times, hop or None, loss or None), job)
     placed = {"placement": placement, "chains": chains}
-    bounds = {"memory_limit": memory_limit, "group": group, "weight_memory": weight_memory}
     if order is None:
         parts, total, programs = _named(name, stages, micro, chunks, times, hop, {**bounds, "loss": loss}, placed)
     else:
         parts, total, programs = _given(order, stages, micro, chunks, placed, {"schedule": schedule, **bounds})
     parts = _fusion(parts, fused, fused_time, programs is not None)
     costs = given.costs(parts, *times, fused_time, loss)
-    delays = given.hops(hop, len(parts.orders), given.wraps_around(parts))
-    transfers = Transfers(delays, p2p == "rendezvous", not overlap, contention)
+    transfers = ways._replace(hops=given.hops(hop, parts))
     timeline = _run(parts, total, programs, costs, transfers)
     steps = _optimizer(timeline, optimizer, optimizer_sync)
-    stated = None if setup is None else _written(setup, parts.name)
-    return summarise(parts, total, costs, timeline, transfers, steps, stated, split)
+    return summarise(parts, total, costs, timeline, transfers, steps, _written(setup, parts.name), split)
 
 
 def _run(parts: Schedule, total: int, programs: Programs, costs: Costs, transfers: Transfers) -> Timeline:
     """The timeline of a schedule, or of programs of actions and messages."""
     if programs is None:
         return simulate(parts, total, costs, transfers)
+    given.refuse_ways(
+        "an order that posts its messages takes no {}", "its own batches say when a stage waits", transfers
+    )
     return rendezvous.replay(parts, programs, costs, transfers)
 
 
-def _written(setup: Setup, schedule: str) -> dict[str, Any]:
+def _written(setup: Setup | None, schedule: str) -> dict[str, Any] | None:
+    """The job of a model whose times these are, if they are."""
+    if setup is None:
+        return None
     from distsim.engine.steps.pass_times import job_written  # a schedule by itself loads no presets
 
     return job_written(setup, schedule)
@@ -149,6 +151,8 @@ def _of_model(
 
 def _fusion(parts: Schedule, fused: str | None, fused_time: Time | None, program: bool) -> Schedule:
     """Apply the rule for fused pairs; refuse it where there are none."""
+    if not isinstance(fused, (str, NoneType)) or fused not in (None, "atomic", "split"):
+        raise DistsimError(f"fused is {fused!r}", "it is atomic (one result at the end) or split (half by half)")
     any_fused = any(action[0] == "FB" for order in parts.orders for action in short(order))
     if not any_fused:
         if fused is not None or fused_time is not None:

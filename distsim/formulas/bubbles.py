@@ -185,6 +185,16 @@ def dualpipe_makespan(
     return micro * (forward + input_gradient + weight_gradient) + where(turns > 0, idle / chunks, 0)
 
 
+@formula(unit="s", source=_DERIVED)
+def dualpipe_split_makespan(
+    turns: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number, chunks: Number = 1
+) -> Number:
+    """The same where the halves of fused pairs run one after the other and publish at once (no hops)."""
+    way = maximum(forward, input_gradient - forward / maximum(turns, 1), 2 * forward - input_gradient - weight_gradient)
+    idle = turns * (way + maximum(0, input_gradient - weight_gradient))
+    return micro * (forward + input_gradient + weight_gradient) + idle / chunks
+
+
 @formula(unit="activations", source=_DERIVED)
 def naive_peak(stages: Number, stage: Number = 0) -> Number:
     """Micro-batches in flight on a stage where each finishes its backward before the next one starts."""

@@ -63,6 +63,14 @@ def _chunked(s: Setting) -> tuple[Number, ...]:
     return s.stages, s.micro, s.chunks, s.forward, s.backward, s.hop
 
 
+def _dual_pipe(makespan: Callable[..., Number]) -> Form:
+    return Form(lambda s: makespan(s.stages / 2 - 1, *_passes(s)[1:]), _dual_ways)
+
+
+def _dual_v(makespan: Callable[..., Number]) -> Form:
+    return Form(lambda s: makespan(s.stages - 1, *_passes(s)[1:], 2), _dual)
+
+
 _1F1B = Form(lambda s: bubbles.one_f_one_b_makespan(*_both(s)), _always)
 _INTERLEAVED = Form(
     lambda s: bubbles.interleaved_makespan(*_chunked(s)), lambda s: bubbles.interleaved_exact(*_chunked(s))
@@ -88,8 +96,8 @@ FORMS: dict[str, Form] = {
         lambda s: bubbles.zb_v_makespan(*_passes(s)), lambda s: bubbles.zb_v_exact(*_passes(s)) & (s.hop == 0)
     ),
     "interleaved-zb": Form(lambda s: bubbles.zb_h1_makespan(*_passes(s), s.chunks), _in_rounds),
-    "dualpipe": Form(lambda s: bubbles.dualpipe_makespan(s.stages / 2 - 1, *_passes(s)[1:]), _dual_ways),
-    "dualpipe-v": Form(lambda s: bubbles.dualpipe_makespan(s.stages - 1, *_passes(s)[1:], 2), _dual),
+    "dualpipe": _dual_pipe(bubbles.dualpipe_makespan),
+    "dualpipe-v": _dual_v(bubbles.dualpipe_makespan),
     "chimera": Form(
         lambda s: bubbles.chimera_makespan(s.stages, s.micro, s.forward, s.backward),
         lambda s: bubbles.chimera_exact(s.stages, s.micro, s.forward, s.backward) & (s.hop == 0),
@@ -98,6 +106,11 @@ FORMS: dict[str, Form] = {
         lambda s: bubbles.hanayo_makespan(s.stages, s.micro, s.chunks, s.forward),
         lambda s: bubbles.hanayo_exact(s.stages, s.micro, s.forward, s.backward) & (s.hop == 0),
     ),
+}
+# Where the halves of fused pairs run one after the other.
+SPLIT_FORMS: dict[str, Form] = {
+    "dualpipe": _dual_pipe(bubbles.dualpipe_split_makespan),
+    "dualpipe-v": _dual_v(bubbles.dualpipe_split_makespan),
 }
 
 

@@ -270,8 +270,8 @@ def show_time(seconds: float) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """A time that is known to be in seconds."""
-    return f"{seconds:.4g} s"
+    """A time that is known to be in seconds: four digits, and of hours all seconds."""
+    return f"{seconds:.4g} s" if seconds < 9999.5 else f"{seconds:,.0f} s"
 
 
 def show_count(number: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from distsim.engine.timelines.simulation import Pipeline
 from distsim.report import gantt
 from distsim.report.gantt import Line, Span, show_count, show_seconds, show_time
-from distsim.report.pipeline_text import Show, count, wrapped
+from distsim.report.pipeline_text import count, wrapped
 from distsim.report.style import ASCII_LEVELS, LEVELS
 from distsim.schedules.registry import SCHEDULES
 
@@ -26,10 +26,10 @@ def comparison(
 ) -> list[Line]:
     """All schedules, best first; the spark-lines share one time scale and show how many stages are busy. ``about`` a
     model whose times in seconds these are."""
-    show = show_seconds if about else show_time
-    names = max(len(report.schedule) for report in reports)
+    spans = {one.schedule: (show_seconds if about else show_time)(one.makespan) for one in reports}
+    names, times = max(map(len, spans)), max(len("makespan"), *map(len, spans.values()))
     wide = width is None or width >= _WIDE
-    head = f"{'schedule':<{names}} chunks makespan bubble   span held"
+    head = f"{'schedule':<{names}} chunks {'makespan':>{times}} bubble   span held"
     head += " until W versions" if wide else ""
     room = _MOST_SPARK if width is None else min(_MOST_SPARK, width - len(head) - 2)
     best = min(report.makespan for report in reports)
@@ -41,7 +41,8 @@ def comparison(
         [Span(head + _title(room), "label")],
     ]
     for report in reports:
-        line = [Span(_row(report, names, wide, show))]
+        row = _row(report, wide)
+        line = [Span(f"{report.schedule:<{names}} {report.chunks:>6} {spans[report.schedule]:>{times}} {row}")]
         if room >= _LEAST_SPARK:
             line.append(Span("  " + spark(report, room, longest, unicode), "forward"))
         lines.append(line)
@@ -61,9 +62,8 @@ def _title(room: int) -> str:
     return next((f"  {text}" for text in ("busy stages over time", "busy") if len(text) <= room), "")
 
 
-def _row(report: Pipeline, names: int, wide: bool, show: Show) -> str:
+def _row(report: Pipeline, wide: bool) -> str:
     text = (
-        f"{report.schedule:<{names}} {report.chunks:>6} {show(report.makespan):>8} "
         f"{100 * report.bubble_fraction:>5.1f}% {100 * abs(report.span_bubble_fraction):>5.1f}% "
         f"{show_count(max(report.peak_in_flight)):>4}"
     )

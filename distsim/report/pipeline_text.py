@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim.engine.timelines.partition import Partition
 from distsim.engine.timelines.simulation import Pipeline
-from distsim.formulas.schedule_forms import FORMS, Setting
+from distsim.formulas.schedule_forms import FORMS, SPLIT_FORMS, Form, Setting
 from distsim.report import gantt
 from distsim.report.gantt import Line, Span, show_count, show_seconds, show_time
 from distsim.report.terminal import NATURAL_WIDTH
@@ -224,7 +224,7 @@ def percent(fraction: float) -> str:
 def closed_form(report: Pipeline, show: Show = show_time) -> str:
     """The closed form's makespan next to the simulated one, where there is one for these times; closed forms treat
     transfers as pure delays."""
-    form, costs, transfers = FORMS.get(report.schedule), report.costs, report.transfers
+    form, costs, transfers = _form(report), report.costs, report.transfers
     lists = (costs.forward, costs.backward, costs.input_gradient, costs.weight_gradient)
     uneven = any(max(one) - min(one) > 1e-12 * max(one) for one in lists) or isinstance(transfers.hops, list)
     waits = bool(transfers.hops) and (transfers.rendezvous or transfers.blocking or transfers.exclusive)
@@ -237,3 +237,11 @@ def closed_form(report: Pipeline, show: Show = show_time) -> str:
     if not form.exact(setting) or abs(value - report.makespan) > 1e-9 * max(1.0, report.makespan):
         return f"closed form {show(value)}, not exact here"
     return f"closed form {show(value)}"
+
+
+def _form(report: Pipeline) -> Form | None:
+    """The closed form for how fused pairs run; none where they take a time of their own."""
+    if report.costs.fused is not None:
+        return None
+    paired = any(action[0] == "FB" for order in report.parts.orders for action in short(order))
+    return FORMS.get(report.schedule) if paired else SPLIT_FORMS.get(report.schedule, FORMS.get(report.schedule))

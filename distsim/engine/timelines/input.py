@@ -9,8 +9,9 @@ from types import NoneType
 from typing import Any
 
 from distsim import keywords
-from distsim.engine.timelines.wiring import Costs
+from distsim.engine.timelines.wiring import Costs, Transfers
 from distsim.errors import DistsimError
+from distsim.schedules import registry
 from distsim.schedules.action import Action, Orders, Schedule
 
 Time = float | Sequence[float]
@@ -20,27 +21,35 @@ MOST_STAGES = 16_384  # more than any model has layers, so a slip
 LONGEST = 1e15  # sums of longer times lose what tells them apart
 
 
-def check_words(p2p: str, fused: str | None, schedule: str | None) -> None:
-    """Refuses unknown words for the two rules, and a schedule that is no name."""
-    if not isinstance(p2p, str) or p2p not in ("async", "rendezvous"):
-        raise DistsimError(f"p2p is {p2p!r}", "it is async (pure delay) or rendezvous (both ends must have posted)")
-    if not isinstance(fused, (str, NoneType)) or fused not in (None, "atomic", "split"):
-        raise DistsimError(f"fused is {fused!r}", "it is atomic (one result at the end) or split (half by half)")
+def schedule_name(schedule: str | None, chunks: int | None) -> str:
+    """The schedule, or the usual one of so many chunks; refuses what is no name."""
     if not isinstance(schedule, (str, NoneType)):
         raise DistsimError(f"schedule is {schedule!r}", "name one, e.g. 1f1b")
+    return schedule or registry.usual(chunks)
 
 
-def check_numbers(**counts: Any) -> None:
-    """Refuses what is no whole number; who reads one knows its range."""
-    for name, value in counts.items():
+def bounds(memory_limit: Any, group: Any, weight_memory: Any) -> dict[str, Any]:
+    """What only some schedules take; counts must be whole numbers, and who reads one knows its range."""
+    for name, value in (("memory_limit", memory_limit), ("group", group)):
         if value is not None:
             keywords.whole(name, value, None)
+    return {"memory_limit": memory_limit, "group": group, "weight_memory": weight_memory}
 
 
-def check_switches(**stated: Any) -> None:
-    """Refuses what is neither true nor false."""
-    for name, value in stated.items():
-        keywords.switch(name, value)
+def ways(p2p: str, overlap: Any, contention: Any) -> Transfers:
+    """How messages travel, without their delays."""
+    if not isinstance(p2p, str) or p2p not in ("async", "rendezvous"):
+        raise DistsimError(f"p2p is {p2p!r}", "it is async (pure delay) or rendezvous (both ends must have posted)")
+    blocking, exclusive = not keywords.switch("overlap", overlap), keywords.switch("contention", contention)
+    found = Transfers(rendezvous=p2p == "rendezvous", blocking=blocking, exclusive=exclusive)
+    if found.rendezvous:
+        refuse_ways("p2p rendezvous takes no {}", "there receivers wait for their transfers; use p2p async", found)
+    return found
+
+
+def refuse_ways(problem: str, hint: str, stated: Transfers) -> None:
+    """Refuses blocking sends and busy links where something else says when messages travel."""
+    refuse(problem, hint, blocking=stated.blocking or None, contention=stated.exclusive or None)
 
 
 def lines(order: Any) -> list[str]:
@@ -158,9 +167,10 @@ def _rest(whole: list[float], part: list[float] | None) -> list[float]:
     return [a - b for a, b in zip(whole, part, strict=True)]
 
 
-def hops(value: Time, stages: int, wraps: bool) -> float | list[float]:
-    """One delay for all links, or a list per link: ``stages`` of them, the last one from the last stage to the first,
+def hops(value: Time, schedule: Schedule) -> float | list[float]:
+    """One delay for all links, or a list per link: one of every stage, the last one from the last stage to the first,
     which may be left out where nothing wraps around."""
+    stages, wraps = len(schedule.orders), wraps_around(schedule)
     if isinstance(value, str) or not isinstance(value, Iterable):
         _check_time(value, "hop")
         return float(value)

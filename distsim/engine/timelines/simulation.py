@@ -124,7 +124,7 @@ def simulated(
     parts, total = named_order(stages, micro, schedule or registry.usual(chunks), chunks, times, hop, group=group)
     behind = None if trailing is None else given.per_chunk(trailing, parts, "trailing")
     costs = given.costs(parts, *times)._replace(trailing=behind)
-    transfers = Transfers(given.hops(hop, len(parts.orders), given.wraps_around(parts)), False, False, False)
+    transfers = Transfers(given.hops(hop, parts))
     return summarise(parts, total, costs, simulate(parts, total, costs, transfers), transfers)
 
 
@@ -153,7 +153,8 @@ def named_order(
     if "times" in kind.options:
         empty = Schedule(name, [[] for _ in range(p)], list(range(p)), [list(range(p))], 1, [1] * p)
         costs = given.costs(empty, *times, loss=loss)
-        slowest = hop if isinstance(hop, (int, float)) else max(hop, default=0.0)
+        delays = given.hops(hop, empty)
+        slowest = max(delays) if isinstance(delays, list) else delays
         options["times"] = Times(costs.forward, costs.input_gradient, costs.weight_gradient, slowest)
     return registry.build(name, p, m, count, **options), m
 

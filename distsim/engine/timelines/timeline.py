@@ -137,7 +137,6 @@ def _run_fused(
 ) -> tuple[Wait | None, float, float]:
     """One fused block: it starts when both inputs are there, and both results appear at its end."""
     halves = (("F", action[1], action[2]), ("B", action[3], action[4]))
-    pulled = 0.0
     begin = now
     for kind, chunk, i in halves:
         way, owner = ways[kind][chunk]
@@ -145,11 +144,10 @@ def _run_fused(
             arrival = way.inputs[i]
             if arrival is None:
                 return (owner, way.inputs, i), now, end
-            begin = later(begin, arrival)
-            pulled = max(pulled, way.pull)
-    starts.append(begin + pulled)
+            begin = later(begin, later(now, arrival) + way.pull)
+    starts.append(begin)
     (whole, summed), forward, backward = ways["FB"][action[1]], ways["F"][action[1]][0], ways["B"][action[3]][0]
-    end = begin + pulled + (forward.duration + backward.duration if summed else whole.duration)
+    end = begin + (forward.duration + backward.duration if summed else whole.duration)
     now = later(*(_publish(ways[kind][chunk][0], i, end, blocking) for kind, chunk, i in halves))
     return None, now, end
 
