@@ -89,9 +89,10 @@ def test_other_stacks_have_no_value_embeddings() -> None:
 
 
 ROW = {"id": "r", "source": "somebody/else report.md", "year": "2026-03", "model": "mine", "family": "gpt",
-       "layers": "12", "hidden": "768", "heads": "6", "ffn_hidden": "3072", "gated_mlp": "0", "vocab": "32768", "tied_embeddings": "0",
-       "seq_len": "2048", "gpu": "h100-sxm", "n_gpus": "8", "dp": "8", "micro_batch": "32", "global_batch": "256",
-       "precision": "amp-bf16", "compile": "1", "framework": "torch-compile", "step_time_s": "1"}  # fmt: skip
+       "layers": "12", "hidden": "768", "heads": "6", "ffn_hidden": "3072", "gated_mlp": "0", "vocab": "32768",
+       "tied_embeddings": "0", "seq_len": "2048", "gpu": "h100-sxm", "n_gpus": "8", "dp": "8", "micro_batch": "32",
+       "global_batch": "256", "precision": "amp-bf16", "compile": "1", "framework": "torch-compile",
+       "step_time_s": "1"}  # fmt: skip
 
 
 def test_notes_tell_of_nanochats_network() -> None:
