@@ -120,6 +120,7 @@ def test_a_compiled_loss_is_one_that_the_model_takes() -> None:
     trainer.py: cross_entropy_loss(logits.float(), labels))."""
     compiled = {"framework": "torch-compile", "compile": "1", "precision": "amp-bf16"}
     inside, outside = _setup(**compiled), _setup("cross entropy not compiled", **compiled)
+    assert not inside.kernels.loss_holds_logits and outside.kernels.loss_holds_logits == "narrow"  # logits = model(x)
     widened = _setup("cross entropy not compiled (of logits.float())", **compiled)
     assert [(one.kernels.loss, one.kernels.loss_upcast) for one in (outside, widened)] == [
         ("eager", False), ("eager", True)

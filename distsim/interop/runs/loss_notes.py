@@ -112,7 +112,8 @@ def uncompiled_loss(run: Run) -> dict[str, Any]:
     copies of the logits where they tell of these, too."""
     if not hit(_UNCOMPILED, run.notes):
         return {}
-    return {"loss": "eager", "loss_kernel": None, "loss_upcast": bool(hit(_WIDENED, run.notes))}
+    wide = bool(hit(_WIDENED, run.notes))
+    return {"loss": "eager", "loss_kernel": None, "loss_upcast": wide, "loss_holds_logits": wide or "narrow"}
 
 
 _MASKED = re.compile(affirmed("MaskedCrossEntropy"))
