@@ -23,7 +23,8 @@ WHOLE_LIGER = "liger-logits"
 _FUSED_LINEAR = re.compile(
     affirmed(
         r"fused[-_ ]?linear[-_ ]?(?:cross[-_ ]?entropy|ce)(?:loss)?|"
-        r"linear[-_ ](?:cross[-_ ]?entropy|ce) fused with the (?:head|output layer)"
+        r"linear[-_ ](?:cross[-_ ]?entropy|ce) fused with the (?:head|output layer)|"
+        r"(?:lm_head|output layer) and cross[- ]entropy,? (?:their )?gradients? computed in the same pass"
     ),
     re.IGNORECASE,
 )
