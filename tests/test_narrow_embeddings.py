@@ -72,6 +72,12 @@ def test_tables_stand_in_every_second_layer_back_from_the_last() -> None:
     assert active_parameters(_setup(model)) == active_parameters(_setup(plain))  # looked up, not multiplied
 
 
+@pytest.mark.parametrize(("name", "printed"), [("nanochat-d12", 286_261_730), ("nanochat-d24", 1_384_122_122)])
+def test_presets_have_the_parameters_that_reports_print(name: str, printed: int) -> None:
+    """But for the gates of value embeddings and other scalars."""
+    assert 0 <= printed - distsim.load_model(name).parameters <= 2000
+
+
 def test_tensor_parallel_ranks_share_a_table_by_heads() -> None:
     model = _model(value_embedding_every=1)
     whole, half = (
