@@ -52,13 +52,15 @@ def test_flash_attention_had_a_first_generation(cells: dict[str, Any], kernel: s
     ("notes", "kernel"),
     [
         ("", "own"), ("torch 2.4.1+cu124", "flash-2"), ("PyTorch v2.4", "flash-2"),
+        ("torch 2.5.0", "own"), ("torch 2.5.1", "flash-2"), ("torch 2.5", "flash-2"),
         ("torch==2.10.0", "flash-2"), ("torch 2.10 of NGC 26.01", "own"), ("torch 2.11", "own"),
         ("torch 2.4 and torch 2.9 measured alike", "own"), ("transformers 2.4", "own"), ("torch 3.4", "own"),
     ],
 )  # fmt: skip
 def test_the_torch_that_notes_name_has_the_attention_of_its_time(notes: str, kernel: str) -> None:
-    """An old torch stays old in a run of later; where notes name none, or several, the year of the run counts. Wheels
-    of 2.10 have a cuDNN that torch does not prefer, NVIDIA's containers one that it does."""
+    """An old torch stays old in a run of later; where notes name none, or several, the year of the run counts. 2.5.0
+    preferred cuDNN, which 2.5.1 took back; wheels of 2.10 have a cuDNN that torch does not prefer, NVIDIA's containers
+    one that it does."""
     run = _run(framework="torch-ddp", year="2026-03", attention="sdpa", notes=notes)
     assert setup_of(run).kernels.attention_kernel == kernel
 

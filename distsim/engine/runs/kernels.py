@@ -32,7 +32,7 @@ from distsim.interop.runs.attention import (
 )
 from distsim.interop.runs.context import context_mode
 from distsim.interop.runs.told_software import layers_from
-from distsim.interop.runs.torch_releases import TORCH, in_container, names_torch, torch_released
+from distsim.interop.runs.torch_releases import TORCH, in_container, names_exactly, names_torch, torch_released
 from distsim.specs.context_modes import whole_kv_heads
 from distsim.specs.framework import Framework
 from distsim.specs.loss import Loss
@@ -163,6 +163,8 @@ def _of_torch(run: Run, framework: Framework, year: float) -> dict[str, Any]:
     """The attention kernel of the torch that notes name, and its norm's where that is torch's own, where that torch is
     older than the run."""
     released = torch_released(run) if framework.family == "torch" else None
+    if released is not None and names_exactly(run, CUDNN_TRIED):
+        return {"attention_kernel": "own"}
     if released is None or released >= year:
         return {}
     made = ("attention_kernel", "norm") if framework.kernels.norm_kernel == "torch" else ("attention_kernel",)
@@ -174,6 +176,10 @@ CUDNN_PREFERRED = 2026.2
 """Since when wheels of torch come with a cuDNN that its scaled_dot_product_attention prefers on Hopper and Blackwell:
 2.11's bring 9.19, 2.10's 9.10, where it wants more than 9.15 (metadata of the wheels; huggingface/transformers pull
 request 48163)."""
+
+CUDNN_TRIED = "2.5.0"
+"""A release that preferred cuDNN on Hopper; the next, days later, did not (pytorch.org/blog/pytorch2-5;
+pytorch/pytorch pull request 138522, in 2.5.1)."""
 
 
 def _with_older_cudnn(run: Run, framework: Framework, released: float) -> dict[str, Any]:

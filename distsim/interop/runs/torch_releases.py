@@ -13,7 +13,8 @@ TORCH = {
     "2.6": 2025.08, "2.7": 2025.31, "2.8": 2025.60, "2.9": 2025.79, "2.10": 2026.06,
 }  # fmt: skip
 """Release -> year and its part (github.com/pytorch/pytorch/releases; recalled)."""
-_NAMED = re.compile(r"(?<![\w-])(?:py)?torch(?: ?[=v:]+ ?| )v?(\d\.\d+)(?!\d)", re.IGNORECASE)
+_TORCH = r"(?<![\w-])(?:py)?torch(?: ?[=v:]+ ?| )v?"
+_NAMED = re.compile(rf"{_TORCH}(\d\.\d+)(?!\d)", re.IGNORECASE)
 _CONTAINER = re.compile(r"\b(?:NGC|nvcr|containers?)\b|\b2[3-9]\.\d\d-py3\b", re.IGNORECASE)
 """NVIDIA's, whose torch is built with libraries of its own."""
 
@@ -27,6 +28,11 @@ def names_torch(run: Run, release: tuple[int, int]) -> bool:
     """Whether notes name this release of torch or a newer one, and no older one."""
     named = [tuple(map(int, one.split("."))) for one in told(_NAMED, run.notes)]
     return bool(named) and min(named) >= release
+
+
+def names_exactly(run: Run, release: str) -> bool:
+    """Whether notes name this patch of a release."""
+    return hit(re.compile(rf"{_TORCH}{re.escape(release)}(?!\d)", re.IGNORECASE), run.notes) is not None
 
 
 def torch_released(run: Run) -> float | None:
