@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
 from distsim.interop.layer_lists import layer_list
+from distsim.interop.megatron_activation import activation_of
 from distsim.interop.other_stated import Stated, last_of
 from distsim.specs.model import Model
 
@@ -28,9 +29,6 @@ TOKENIZERS = {"gpt2bpetokenizer": 50_257, "llama2tokenizer": 32_000, "llama3toke
 """Words of a tokenizer by its type: those of GPT-2, Llama 2 and Llama 3 (their config.json on the Hub, recalled)."""
 DROPOUT = 0.1
 """Rate of either dropout where none is stated (arguments.py; megatron_gpt_config.yaml of NeMo)."""
-GATED = {"swiglu": "silu", "fast-swiglu": "silu", "geglu": "gelu", "fast-geglu": "gelu", "reglu": "relu",
-         "quick-geglu": "gelu"}  # fmt: skip
-PLAIN = {"gelu": "gelu", "squared-relu": "relu2", "relu": "relu", "openai-gelu": "gelu"}
 _REFERENCE = re.compile(r"\$\{(?:[\w.]*\.)?(\w+)\}")
 _PRODUCT = re.compile(r"\$\{multiply:\s*(\d+),\s*(\d+)\}")
 
@@ -48,7 +46,7 @@ class Sizes:
     """The keys of a file by their last part, with a record of those that were asked for."""
 
     def __init__(self, stated: Stated, where: str) -> None:
-        self.where, self.arguments = where, stated.arguments
+        self.where, self.arguments, self.whole_keys = where, stated.arguments, stated.keys
         self.keys: dict[str, Any] = {}
         self.named = {key: value for key, value in stated.keys.items() if _names_words(key) and isinstance(value, str)}
         for key, value in stated.keys.items():
@@ -70,6 +68,13 @@ class Sizes:
         value = _REFERENCE.sub(lambda one: f"{self.keys.get(one[1], one[0])}", value)
         value = _PRODUCT.sub(lambda one: f"{int(one[1]) * int(one[2])}", value)
         return int(value) if value.isdigit() else value
+
+    def under(self, section: str, name: str) -> Any:
+        """A key of a section, where each of several has one of that name."""
+        ending = f"{section}.{name}"
+        key = next((key for key in self.whole_keys if key == ending or key.endswith(f".{ending}")), None)
+        self.used |= {key} if key is not None else set()
+        return None if key is None else self.whole_keys[key]
 
     def whole(self, *names: str) -> int | None:
         """A whole number; None where nothing is stated."""
@@ -115,7 +120,7 @@ def read_network(stated: Stated, path: Path) -> Network:
         raise DistsimError(f"{sizes.typed(other)} makes a network that its sizes alone do not describe",
                            "name the model, or describe it in a TOML (docs/models.md)", where=str(path))  # fmt: skip
     layers, hidden, heads = (sizes.whole(name) or 0 for name in NEEDED)
-    gated, activation = _activation(sizes)
+    gated, activation = activation_of(sizes)
     values: dict[str, Any] = {
         "name": path.stem, "layers": layers, "hidden": hidden, "heads": heads, "gated": gated,
         "activation": activation, "ffn": _ffn(sizes, hidden, gated), "vocab": _vocabulary(sizes),
@@ -139,22 +144,6 @@ def _family(values: Mapping[str, Any]) -> str:
     if "experts" in values:
         return "mixtral"
     return "llama" if values["positions"] == "rotary" else "gpt2"
-
-
-def _activation(sizes: Sizes) -> tuple[bool, str]:
-    """Whether the MLP has a gate, and its activation function."""
-    named = sizes.get("activation")
-    word = f"{named or ''}".lower().replace("_", "-")
-    word = "swiglu" if sizes.on("swiglu") else "squared-relu" if sizes.on("squared_relu") else word
-    word = "quick-geglu" if sizes.on("quick_geglu") else word
-    if word in GATED:
-        return True, GATED[word]
-    if word and word not in PLAIN:
-        known = ", ".join([*GATED, *PLAIN])
-        raise DistsimError(f"activation {named!r} is unknown", f"it is one of {known}", where=sizes.where)
-    if not word:
-        sizes.assume(f"gelu without a gate (no {sizes.typed('swiglu' if sizes.arguments else 'activation')})")
-    return False, PLAIN.get(word, "gelu")
 
 
 def _ffn(sizes: Sizes, hidden: int, gated: bool) -> int:

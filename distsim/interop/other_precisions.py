@@ -113,7 +113,7 @@ def sixteen_beside_narrow(told: dict[str, str], stated: Stated) -> None:
     half = stated.of("fp16") is True and stated.framework.startswith("megatron")
     if half and told.get("precision") == "fp8" and not sums_in_fp32(stated):
         told["precision"] = "fp8-fp16-grads"
-    elif stated.of("grad_reduce_in_bf16") is True and told.get("precision") in ("fp8", "mxfp8", "nvfp4"):
+    elif sums_in_fp32(stated) is False and told.get("precision") in ("fp8", "mxfp8", "nvfp4"):
         told["precision"] += "-bf16-grads"
 
 

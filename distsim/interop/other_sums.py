@@ -137,10 +137,11 @@ def _shards(told: dict[str, str], stated: Stated) -> None:
     if words & {*HYBRID} and 0 < (of_node := each // degrees_of(told)) < ranks_of(told):
         told["zero_group"] = f"{of_node}"
     replicas = stated.number(*_COPIES, "num_distributed_optimizer_instances")
+    sharers = ranks_of(told) * int(told.get("cp", 1))  # ranks of context parallelism share, too
     if replicas > 1 and stated.number(*_SHARDS) == 1:
         told["zero"] = "0"
-    elif replicas > 1 and (ranks := ranks_of(told)) and ranks % replicas == 0:
-        told["zero_group"] = f"{ranks // replicas}"
+    elif replicas > 1 and sharers and sharers % replicas == 0:
+        told["zero_group"] = f"{sharers // replicas}"
 
 
 def words_of(value: Any) -> list[str]:

@@ -19,9 +19,10 @@ from distsim.interop.other_options import (
     meant_by,
     text_of,
 )
-from distsim.interop.other_precisions import understood
+from distsim.interop.other_precisions import plain_precision, understood
 from distsim.interop.other_stated import NODES, PER_NODE, Stated, last_of
 from distsim.interop.other_sums import STRATEGIES, words_of
+from distsim.interop.other_switches import CONTEXT_WAYS, GRAPHS, STATES_AWARE
 from distsim.other_names import Here
 
 _NOTHING = ("", "none", "null", "~", "auto", "no", "false", "default", "native")
@@ -37,6 +38,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "tp_mode": ("all_reduce", "reduce_scatter"),
     "data_parallel_sharding_strategy": tuple(word for words in STRATEGIES.values() for word in words),
     "fp8_format": ("hybrid", "e4m3"),
+    "cp_comm_type": tuple(CONTEXT_WAYS),
+    "cuda_graph_impl": ("none", *GRAPHS),
     "fp8_recipe": ("delayed", "tensorwise", "mxfp8"),
     "moe_token_dispatcher_type": ("alltoall", "allgather", "flex"),
     "moe_flex_dispatcher_backend": ("deepep", "hybridep"),
@@ -75,6 +78,8 @@ def _known(key: str, value: Any, word: str, stated: Stated, told: dict[str, str]
         return word in _PLAIN
     if last in _CHOICES:
         return word in _CHOICES[last] or not any(map(stated.of, _BELONGS.get(last, (last,))))
+    if last in STATES_AWARE:
+        return "aware" in told.get("precision", "") or plain_precision(value) == "fp32"
     if last == "quantization" and stated.framework == "maxtext":
         return "precision" in told
     if last == "fsdp":

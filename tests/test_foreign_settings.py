@@ -1,0 +1,138 @@
+"""Settings of other tools that change memory or time: each has the effect here that it has there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distsim import load_model
+from distsim.cli.app import run
+
+LLAMA = """torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-size 4096
+--ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --swiglu
+--max-position-embeddings 8192 --position-embedding-type rope --normalization RMSNorm --disable-bias-linear
+--untie-embeddings-and-output-weights --vocab-size 128256 --micro-batch-size 1 --global-batch-size 64 --bf16
+--seq-length 8192 --attention-dropout 0.0 --hidden-dropout 0.0 --use-distributed-optimizer --overlap-grad-reduce
+"""
+MIXTRAL = LLAMA + "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 8\n"
+BRIDGE = """model:
+  _target_: megatron.bridge.models.llama.llama_provider.Llama3ModelProvider
+  activation_func:
+    _call_: false
+    _target_: torch.nn.functional.silu
+  gated_linear_unit: true
+  num_layers: 32
+  hidden_size: 4096
+  ffn_hidden_size: 14336
+  num_attention_heads: 32
+  num_query_groups: 8
+  vocab_size: 128256
+  seq_length: 8192
+  normalization: RMSNorm
+  add_bias_linear: false
+  position_embedding_type: rope
+  share_embeddings_and_output_weights: false
+  tensor_model_parallel_size: 1
+  pipeline_model_parallel_size: 4
+  hidden_dropout: 0.0
+  attention_dropout: 0.0
+train:
+  micro_batch_size: 1
+  global_batch_size: 64
+"""
+NEMO = """trainer:
+  devices: 8
+  num_nodes: 2
+model:
+  mcore_gpt: true
+  megatron_amp_O2: true
+  micro_batch_size: 1
+  global_batch_size: 64
+  tensor_model_parallel_size: 2
+  encoder_seq_length: 4096
+  num_layers: 32
+  hidden_size: 4096
+  num_attention_heads: 32
+  activation: fast-swiglu
+  fp8: true
+"""
+MOMENTS = " --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16"
+
+
+def job(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str = "run.sh") -> tuple[str, str]:
+    """What a file comes to on the command line, and what of it is told not to be read."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    run(["memory", "--job", str(tmp_path / name), "--gpu", "h100-sxm", "--gpus", "32", "--show-config"])
+    lines = capsys.readouterr().err.splitlines()
+    read = next(line for line in lines if ": read as " in line)
+    return f"{read} ", next((line for line in lines if ": not read: " in line), "")
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        # Megatron shards over ranks of context parallelism, too: 32 of them in two instances
+        ("--context-parallel-size 2 --num-distributed-optimizer-instances 2", "--zero-group 16 "),
+        ("--context-parallel-size 2 --cp-comm-type a2a", "--cp-mode all_to_all "),
+        ("--context-parallel-size 2 --cp-comm-type all_gather", "--cp-mode all_gather "),
+        ("--pipeline-model-parallel-size 2 --account-for-embedding-in-pipeline-split "
+         "--account-for-loss-in-pipeline-split", "--stage-layers 16,16 "),
+        ("--pipeline-model-parallel-size 3 --num-layers-in-last-pipeline-stage 10", "--stage-layers 11,11,10 "),
+        ("--cuda-graph-impl local", "--cuda-graphs modules "),
+        ("--enable-cuda-graph --cuda-graph-scope full_iteration", "--cuda-graphs iteration "),
+        (MOMENTS, "--precision bf16-precision-aware-fp32-grads "),
+        (f"{MOMENTS} --main-grads-dtype bf16", "--precision bf16-precision-aware "),
+    ],
+)  # fmt: skip
+def test_arguments_of_megatron(more: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read, unread = job(LLAMA + more, tmp_path, capsys)
+    assert told in read
+    assert not unread
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("--overlap-moe-expert-parallel-comm", "--expert-overlap "),
+        ("--moe-expert-capacity-factor 1.25 --moe-pad-expert-input-to-capacity", "--capacity-factor 1.25 "),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope moe_router", "--cuda-graphs routers "),
+    ],
+)
+def test_arguments_of_experts(more: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read, unread = job(MIXTRAL + more, tmp_path, capsys)
+    assert told in read
+    assert not unread
+
+
+def test_what_has_no_counterpart_is_told_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Switches of the optimizer that no recipe stands for, and ways of exchange that are not described, before keys
+    that nobody knows."""
+    more = "--wandb-zeal 3 --context-parallel-size 4 --cp-comm-type a2a+p2p --use-precision-aware-optimizer "
+    read, unread = job(f"{LLAMA}{more}--exp-avg-dtype fp8", tmp_path, capsys)
+    assert "--cp-mode" not in read and "--precision bf16-fp32-grads " in read
+    told = ["--cp-comm-type (a2a+p2p)", "--use-precision-aware-optimizer", "--exp-avg-dtype (fp8)", "--wandb-zeal"]
+    assert unread.endswith(f"not read: {', '.join(told)}")
+
+
+def test_the_gate_of_megatron_bridge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """run_config.yaml states SwiGLU as a gate and a function: Llama 3 8B has its 8,030,261,248 parameters."""
+    read, unread = job(BRIDGE, tmp_path, capsys, "run_config.yaml")
+    assert load_model(str(tmp_path / "run_config.yaml")).parameters == 8_030_261_248
+    assert "--framework megatron-bridge " in read and not unread.count("gated")
+    plain = BRIDGE.replace("gated_linear_unit: true", "gated_linear_unit: false")
+    (tmp_path / "plain.yaml").write_text(plain, encoding="utf-8")
+    assert load_model(str(tmp_path / "plain.yaml")).parameters == 8_030_261_248 - 32 * 4096 * 14336
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("", "--precision fp8 "),
+        ("  fp8_params: true\n", "--precision fp8-parameters-fp32-grads "),
+        ("  optim:\n    grad_sync_dtype: bf16\n", "--precision fp8-bf16-grads "),
+        ("  fp8_params: true\n  optim:\n    grad_sync_dtype: bf16\n", "--precision fp8-parameters "),
+    ],
+)
+def test_eight_bits_of_nemo(more: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told in job(NEMO + more, tmp_path, capsys, "nemo.yaml")[0]
