@@ -136,3 +136,78 @@ def test_the_gate_of_megatron_bridge(tmp_path: Path, capsys: pytest.CaptureFixtu
 )
 def test_eight_bits_of_nemo(more: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert told in job(NEMO + more, tmp_path, capsys, "nemo.yaml")[0]
+
+
+def hint(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> str:
+    """What is told of a file that is not read, its options each with a blank behind it."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert run(["memory", "--job", str(tmp_path / name)]) == 2
+    return f"{capsys.readouterr().err} ".replace("\n", " \n")
+
+
+DEEPSPEED = '{"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}, '
+WIDE = DEEPSPEED + '"bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"}}'
+AUTOCAST = DEEPSPEED + '"torch_autocast": {"enabled": true, "dtype": "bfloat16"}}'
+MICS = DEEPSPEED.replace("2},", '3, "mics_shard_size": 8},') + '"bf16": {"enabled": true}}'
+SENT = DEEPSPEED + '"bf16": {"enabled": true}, "communication_data_type": "fp32"}'
+ACCELERATE = "compute_environment: LOCAL_MACHINE\nnum_machines: 2\nnum_processes: 16\n"
+BY_DEEPSPEED = ACCELERATE + "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\nmixed_precision: fp16\n"
+BY_FSDP2 = ACCELERATE + "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\nmixed_precision: bf16\n"
+COMPILED = ACCELERATE + "distributed_type: MULTI_GPU\ndynamo_config:\n  dynamo_backend: INDUCTOR\n"
+AXOLOTL = "base_model: Qwen/Qwen3-8B\nsequence_len: 4096\nmicro_batch_size: 1\ngradient_accumulation_steps: 2\n"
+SHARED = AXOLOTL + "dp_shard_size: 4\ndp_replicate_size: 2\ncontext_parallel_size: 2\nfsdp_version: 2\n"
+KEPT = AXOLOTL + "fsdp_version: 2\nfsdp_config:\n  offload_params: true\n"
+WAITING = AXOLOTL + "gradient_checkpointing: offload\ndeepspeed: deepspeed_configs/zero3_bf16_cpuoffload_all.json\n"
+CUT = AXOLOTL + "plugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n"
+FACTORY = "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\ncutoff_len: 2048\nuse_unsloth_gc: true\n"
+TUNE = ("model:\n  _component_: torchtune.models.llama3_1.llama3_1_8b\nfsdp_cpu_offload: true\n"
+        "enable_activation_offloading: true\n")  # fmt: skip
+FOUNDRY = ("model:\n  name: mpt_causal_lm\nglobal_train_batch_size: 64\ndevice_train_microbatch_size: 4\n"
+           "device_eval_batch_size: 4\nmax_duration: 10ba\nprecision: amp_bf16\nfsdp_config:\n"
+           "  sharding_strategy: FULL_SHARD\n")  # fmt: skip
+TITAN = """[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 8
+seq_len = 8192
+[parallelism]
+data_parallel_replicate_degree = 2
+data_parallel_shard_degree = 4
+context_parallel_degree = 2
+context_parallel_rotate_method = "alltoall"
+pipeline_parallel_degree = 2
+pipeline_parallel_schedule = "Interleaved1F1B"
+pipeline_parallel_layers_per_stage = 4
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("ds.json", WIDE, "--precision bf16-fp32-grads "),
+        ("ds.json", AUTOCAST, "--precision amp-bf16 "),
+        ("ds.json", MICS, "not understood: zero_optimization.mics_shard_size (8) "),
+        ("ds.json", SENT, "not understood: communication_data_type (fp32) "),
+        ("acc.yaml", BY_DEEPSPEED, "--precision fp16 "),
+        ("acc.yaml", BY_FSDP2, "--framework accelerate-fsdp2 "),
+        ("acc.yaml", COMPILED, "--compile "),
+        ("axolotl.yml", SHARED, "--gpus 16 --zero 3 --zero-group 8 "),
+        ("axolotl.yml", KEPT, "--offload optimizer,parameters "),
+        ("axolotl.yml", WAITING, "--recompute full --zero 3 --offload optimizer,parameters,activations "),
+        ("axolotl.yml", CUT, "--loss cut "),
+        ("factory.yaml", FACTORY, "--offload activations "),
+        ("tune.yaml", TUNE, "--offload optimizer,parameters,activations "),
+        ("foundry.yaml", FOUNDRY, "--precision fsdp-bf16 "),
+        ("foundry.yaml", FOUNDRY + "  mixed_precision: PURE\n", "--precision fsdp-pure "),
+        ("foundry.yaml", FOUNDRY + "  mixed_precision: FULL\n", "not understood: fsdp_config.mixed_precision (FULL)"),
+        ("titan.toml", TITAN, "--zero-group 8 --cp-mode ring "),
+        ("titan.toml", TITAN, "pipeline_parallel_layers_per_stage is --vpp (layers / pp / its value) "),
+    ],
+)
+def test_what_other_configurations_come_to(
+    name: str, text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = hint(text, tmp_path, capsys, name)
+    assert told in found
+    assert "not understood" not in found or "not understood" in told

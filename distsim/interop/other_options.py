@@ -12,7 +12,7 @@ from distsim.errors import DistsimError
 from distsim.interop.other_megatron import by_megatron
 from distsim.interop.other_precisions import precision_recipe
 from distsim.interop.other_stated import CONFIGURED, NODES, PER_NODE, Stated, file_beside, last_of, ranks_of
-from distsim.interop.other_sums import DEEPSPEEDS, add_sums, each_rank, shards_by_fsdp
+from distsim.interop.other_sums import DEEPSPEEDS, TO_HOST, add_sums, each_rank, shards_by_fsdp
 from distsim.other_names import Here, here
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp", "vpp")
@@ -34,6 +34,7 @@ FUSED = ("flash", "fused", "sdpa", "auto", "fa2", "fa3", "flash_attention_2", "f
 """Kernels of attention by the words of Megatron, transformers and LLaMA-Factory: of plain operations, and of one."""
 COMPARED = ("dpo", "kto", "ipo")
 """Aims whose steps run a frozen reference beside the model."""
+LAYERS_EACH = "pipeline_parallel_layers_per_stage"
 MOST_TOLD = 20
 """Options that are told."""
 LOOKED_AT = ("sample_tokens", "stage_layers", "cp", "zero_group", "images", "image_size", "vision", "recompute")
@@ -48,7 +49,7 @@ def options_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[st
     """The options that a file's keys come to as they are typed, and those of its keys that need a look."""
     told, each, framework = whole_of(stated, rank, silent)
     options = " ".join([f"--framework {framework}", *_typed(told), *_accumulated(told, each)])
-    besides = [*batch_of_ranks(told, each), *_compared(stated), *_absent(stated, told)]
+    besides = [*batch_of_ranks(told, each), *_compared(stated), *_absent(stated, told), *_chunks(stated, told)]
     return options, [*besides, *left_of(stated.keys, told)]
 
 
@@ -57,7 +58,8 @@ def whole_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[dict
     framework. ``rank`` is the adapters' where the file only says that there are some; ``silent`` has what holds where
     a key is missing, by the key."""
     by_fsdp = stated.framework == "huggingface" and shards_by_fsdp(stated)
-    stated = stated._replace(framework="fsdp") if by_fsdp else by_megatron(stated)
+    second = "accelerate-fsdp2" if f"{stated.of('fsdp_version')}" == "2" else "fsdp"
+    stated = stated._replace(framework=second) if by_fsdp else by_megatron(stated)
     told, adapts, steps = told_of(stated)
     if adapts and rank:
         told.setdefault("lora_rank", f"{rank}")
@@ -139,6 +141,12 @@ def _absent(stated: Stated, told: Mapping[str, str]) -> Iterator[str]:
             yield f"what {named} says, which is not here"
 
 
+def _chunks(stated: Stated, told: Mapping[str, str]) -> Iterator[str]:
+    """Layers of a chunk, by torchtitan's key, whose model's layers the file does not count."""
+    if "pp" in told and "vpp" not in told and stated.number(LAYERS_EACH):
+        yield f"{LAYERS_EACH} is {Here('vpp', why='(layers / pp / its value)').as_option()}"
+
+
 def _names(stated: Mapping[str, Any], option: str) -> bool:
     """Whether a file has something to say about an option, if nothing that is understood."""
     return any(found.name == option for key in stated if stated[key] and (found := meant_by(key)) is not None)
@@ -186,8 +194,8 @@ def text_of(key: str, found: Here, value: Any, framework: str) -> str | None:
         return None if found.value == "flash" else found.value
     if name == "attention" and isinstance(value, str):
         return _word(name, value)
-    if name == "recompute" and value is False and found.value == "full":
-        return "none"
+    if name == "recompute" and found.value == "full" and (value is False or value == TO_HOST):
+        return "full" if value else "none"
     if isinstance(value, bool) or value is None or found.value:
         return None
     if isinstance(value, int):

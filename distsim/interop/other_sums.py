@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from distsim.errors import DistsimError
 from distsim.interop.other_deepspeed import deepspeed
+from distsim.interop.other_foundry import llm_foundry
 from distsim.interop.other_maxtext import maxtext
 from distsim.interop.other_megatron import megatron, nemo_optimizer, other_optimizer
 from distsim.interop.other_pipelines import chunks, schedule, stages
 from distsim.interop.other_precisions import NARROW
 from distsim.interop.other_stated import NODES, PER_NODE, Stated, degrees_of, file_beside, last_of, ranks_of
+from distsim.interop.other_switches import plugins, torchs_way
 from distsim.interop.other_torchtune import torchtune
 
 if TYPE_CHECKING:
@@ -35,9 +37,12 @@ _FILES_STAGE = re.compile(r"z(?:ero)?[-_]?(?:stage)?[-_]?([0-3])(?!\d)", re.IGNO
 DEEPSPEEDS = ("deepspeed", "deepspeed_config_file")
 """Keys that name the file that DeepSpeed reads."""
 _FLOAT8 = ("converters", "enable_float8_linear", "fp8", "fp8_format")
-_SHARDS = ("data_parallel_shard_degree", "data_parallel_shard_dim", "parallelism_config_dp_shard_size")
+_SHARDS = ("data_parallel_shard_degree", "data_parallel_shard_dim", "dp_shard_size",
+           "parallelism_config_dp_shard_size")  # fmt: skip
 _COPIES = ("data_parallel_replicate_degree", "data_parallel_replicate_dim", "dp_replicate_size",
            "parallelism_config_dp_replicate_size")  # fmt: skip
+TO_HOST = "offload"
+"""axolotl's word for checkpoints that wait in host memory."""
 _SWITCHED_OFF = ("none", "false", "no", "null", "~", "")
 
 
@@ -73,6 +78,23 @@ def add_sums(told: dict[str, str], stated: Stated) -> None:
         megatron(told, stated)
     if stated.framework == "deepspeed":
         deepspeed(told, stated)
+    if stated.framework == "llm-foundry":
+        llm_foundry(told, stated)
+    torchs_way(told, stated)
+    plugins(told, stated)
+    _by_trainer(told, stated)
+
+
+def _by_trainer(told: dict[str, str], stated: Stated) -> None:
+    """What accelerate and Trainer make of fp16 under DeepSpeed, whose weights are in 16 bits, and of TorchDynamo."""
+    from distsim import catalog
+
+    usual = catalog.load("frameworks", stated.framework).usual
+    plain, sharded = usual.get("precision_fp16"), usual.get("precision_fp16_sharded")
+    if sharded and told.get("precision") == plain and told.get("zero", "0") != "0" and not shards_by_fsdp(stated):
+        told["precision"] = f"{sharded}"
+    if f"{stated.of('dynamo_backend') or 'no'}".lower() not in _SWITCHED_OFF:
+        told["compile"] = ""
 
 
 def _accelerators(told: dict[str, str], stated: Stated) -> None:
@@ -129,9 +151,12 @@ def _shards(told: dict[str, str], stated: Stated) -> None:
     if stage is not None:
         told["zero"] = f"{stage}"
     for name, text in _beside(stated):
+        if name == "offload":
+            _offload(told, *text.split(","))
         told.setdefault(name, text)
-    if told.get("offload") == "parameters" and _supports(stated.framework).offload_optimizer == "with parameters":
-        told["offload"] = "optimizer,parameters"
+    together = _supports(stated.framework).offload_optimizer == "with parameters" or shards_by_fsdp(stated)
+    if together and "parameters" in told.get("offload", "").split(","):
+        _offload(told, "optimizer")
     machines = stated.number("num_machines")
     each = stated.number(*PER_NODE) or (int(told.get("gpus", 0)) // machines if machines else 0)
     if words & {*HYBRID} and 0 < (of_node := each // degrees_of(told)) < ranks_of(told):
@@ -142,6 +167,12 @@ def _shards(told: dict[str, str], stated: Stated) -> None:
         told["zero"] = "0"
     elif replicas > 1 and sharers and sharers % replicas == 0:
         told["zero_group"] = f"{sharers // replicas}"
+
+
+def _offload(told: dict[str, str], *kinds: str) -> None:
+    """Put more of what is offloaded into ``told``, in the order in which an answer has it."""
+    moved = {*told.get("offload", "").split(","), *kinds}
+    told["offload"] = ",".join(kind for kind in ("optimizer", "parameters", "activations") if kind in moved)
 
 
 def words_of(value: Any) -> list[str]:
@@ -192,6 +223,8 @@ def _recomputed(told: dict[str, str], stated: Stated) -> None:
         told["recompute_modules"] = ",".join(re.findall(r"\w+", modules))
     if stated.of("cpu_checkpointing") is True:
         told.setdefault("recompute", "full")
+    if stated.of("gradient_checkpointing") == TO_HOST:
+        _offload(told, "activations")
     if f"{stated.of('selective_ac_option')}".isdigit() and told.get("recompute") == "selective":
         del told["recompute"]  # whole layers, as the key's own hint says
     if told.get("recompute") == "full" and method == "block" and layers:

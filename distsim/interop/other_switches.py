@@ -20,6 +20,8 @@ _TORCHS_WAYS = {"alltoall": "ring", "allgather": "all_gather"}
 _ROTATES = ("context_parallel_rotate_method", "cp_comm_strategy", "parallelism_config_cp_comm_strategy")
 GRAPHS = {"local": "modules", "transformer_engine": "modules", "full_iteration": "iteration"}
 """--cuda-graph-impl -> what the graphs hold here, unless the scope says otherwise."""
+CUT = "CutCrossEntropyPlugin"
+"""axolotl's plugin whose switch is on by default (integrations/cut_cross_entropy/args.py, recalled)."""
 _POSITIVE = re.compile(r"(?=[\d.]*[1-9])\d{1,4}(?:\.\d{1,6})?")
 STATES_AWARE = ("use_precision_aware_optimizer", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype",
                 "exp_avg_sq_dtype")  # fmt: skip
@@ -32,6 +34,12 @@ def torchs_way(told: dict[str, str], stated: Stated) -> None:
     way = _TORCHS_WAYS.get(f"{stated.of(*_ROTATES)}".lower())
     if way is not None and "cp" in told:
         told["cp_mode"] = way
+
+
+def plugins(told: dict[str, str], stated: Stated) -> None:
+    """Put the loss into ``told`` that a plugin of axolotl brings, unless it is switched off beside it."""
+    if CUT in f"{stated.of('plugins')}" and stated.of("cut_cross_entropy") is not False:
+        told.setdefault("loss", "cut")
 
 
 def megatron_switches(told: dict[str, str], stated: Stated) -> None:

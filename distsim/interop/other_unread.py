@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from distsim.interop.other_deepspeed import FORMATS, GONE, as_told
+from distsim.interop.other_foundry import MIXED
 from distsim.interop.other_megatron import ADAMS, names_optimizer
 from distsim.interop.other_options import (
     ACCUMULATED,
@@ -78,6 +80,10 @@ def _known(key: str, value: Any, word: str, stated: Stated, told: dict[str, str]
         return word in _PLAIN
     if last in _CHOICES:
         return word in _CHOICES[last] or not any(map(stated.of, _BELONGS.get(last, (last,))))
+    if last == "mixed_precision" and stated.framework == "llm-foundry":
+        return word in MIXED
+    if last in (*FORMATS, *GONE) and stated.framework == "deepspeed":
+        return as_told(last, value, told.get("precision", "bf16"))
     if last in STATES_AWARE:
         return "aware" in told.get("precision", "") or plain_precision(value) == "fp32"
     if last == "quantization" and stated.framework == "maxtext":
