@@ -140,7 +140,7 @@ _VALUED: dict[tuple[str, str], str] = {
     ("offload", "activations"): "activation-offloading enable-activation-offloading cpu-checkpointing save-on-cpu "
     "offload-activations activation-cpu-offload activations-cpu-offload cpu-offloading "
     "fine-grained-activation-offloading use-unsloth-gc",
-    ("lora_rank", "16"): "lora peft use-peft use-lora adapter finetuning-type",
+    ("lora_rank", "16"): "lora peft use-peft use-lora adapter finetuning-type train-type tuner-type",
     ("lora_targets", "all-linear"): "lora-target-linear",
     ("loss", "liger"): "liger use-liger use-liger-kernel enable-liger-kernel liger-fused-linear-cross-entropy",
     ("loss", "cut"): "cut-cross-entropy",

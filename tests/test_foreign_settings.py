@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,28 @@ TUNE = ("model:\n  _component_: torchtune.models.llama3_1.llama3_1_8b\nfsdp_cpu_
 FOUNDRY = ("model:\n  name: mpt_causal_lm\nglobal_train_batch_size: 64\ndevice_train_microbatch_size: 4\n"
            "device_eval_batch_size: 4\nmax_duration: 10ba\nprecision: amp_bf16\nfsdp_config:\n"
            "  sharding_strategy: FULL_SHARD\n")  # fmt: skip
+NAMED = {"base_model": "Qwen/Qwen2.5-7B-Instruct", "per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}
+TRAINER = json.dumps({**NAMED, "output_dir": "out", "fsdp": "full_shard auto_wrap offload"})
+SWIFT = """NPROC_PER_NODE=8 megatron sft --load Qwen3-30B-A3B-mcore --pipeline_model_parallel_size 2 \\
+  --expert_model_parallel_size 4 --micro_batch_size 1 --global_batch_size 16 --max_length 8192
+"""
+SIGHT = """swift sft --model Qwen/Qwen2.5-7B-Instruct --train_type lora --per_device_train_batch_size 2 \\
+  --freeze_vit true --attn_impl flash_attn --max_length 4096
+"""
+LITGPT = """checkpoint_dir: checkpoints/meta-llama/Llama-2-7b-hf
+precision: bf16-true
+quantize: bnb.nf4
+lora_r: 32
+lora_key: true
+lora_mlp: true
+train:
+  global_batch_size: 8
+  micro_batch_size: 2
+  max_seq_length: 512
+"""
+TRL = """accelerate launch --config_file examples/accelerate_configs/deepspeed_zero3.yaml trl sft --load_in_4bit \\
+  --model_name_or_path Qwen/Qwen3-8B --use_peft --dataset_name x --per_device_train_batch_size 4 --max_length 4096
+"""
 TITAN = """[model]
 name = "llama3"
 flavor = "8B"
@@ -201,6 +224,16 @@ pipeline_parallel_layers_per_stage = 4
         ("foundry.yaml", FOUNDRY, "--precision fsdp-bf16 "),
         ("foundry.yaml", FOUNDRY + "  mixed_precision: PURE\n", "--precision fsdp-pure "),
         ("foundry.yaml", FOUNDRY + "  mixed_precision: FULL\n", "not understood: fsdp_config.mixed_precision (FULL)"),
+        ("trainer.json", TRAINER, "--zero 3 --offload optimizer,parameters "),
+        ("swift.sh", SWIFT, " qwen3-30b-a3b --framework megatron-core --pp 2 --ep 4 "),
+        ("swift.sh", SWIFT, "--gpus 8 --zero 1 --recompute selective --precision bf16-fp32-grads "),
+        ("sight.sh", SIGHT, "--lora-rank 8 "),
+        ("sight.sh", SIGHT.replace("--train_type lora ", ""), "--lora-rank 8 "),
+        ("litgpt.yaml", LITGPT, " llama-2-7b --framework litgpt "),
+        ("litgpt.yaml", LITGPT, "--quantize nf4-single "),
+        ("litgpt.yaml", LITGPT, "--lora-targets q,k,v,mlp "),
+        ("trl.sh", TRL, "--quantize nf4-single "),
+        ("trl.sh", TRL, "--zero 3 "),
         ("titan.toml", TITAN, "--zero-group 8 --cp-mode ring "),
         ("titan.toml", TITAN, "pipeline_parallel_layers_per_stage is --vpp (layers / pp / its value) "),
     ],
@@ -211,3 +244,22 @@ def test_what_other_configurations_come_to(
     found = hint(text, tmp_path, capsys, name)
     assert told in found
     assert "not understood" not in found or "not understood" in told
+    assert "--vision" not in found
+
+
+def test_a_variable_that_slurm_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its default holds where the script asks Slurm for no nodes."""
+    script = 'NNODES=${SLURM_NNODES:-"1"}\n' + LLAMA.replace("--nnodes 4", "--nnodes $NNODES")
+    assert "--gpus 8 " in job(script, tmp_path, capsys)[0]
+    assert "--gpus 48 " in job(f"#SBATCH --nodes=6\n{script}", tmp_path, capsys)[0]
+
+
+def test_a_layer_of_experts_that_is_recomputed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read, unread = job(MIXTRAL + "--moe-layer-recompute", tmp_path, capsys)
+    assert "--recompute selective --recompute-modules core_attn,moe " in read
+    assert not unread
+
+
+def test_a_script_of_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = hint("python3 -m verl.trainer.main_ppo data.train_batch_size=1024\n", tmp_path, capsys, "run.sh")
+    assert "is a script of no tool that is known here" in told and "TOML:" not in told

@@ -40,6 +40,10 @@ _PADDLE = ("sharding", "tensor_parallel_degree", "pipeline_parallel_degree", "sh
            "virtual_pp_degree", "fp16_opt_level", "use_fused_rms_norm", "unified_checkpoint")  # fmt: skip
 _MAXTEXT = ("per_device_batch_size", "max_target_length", "ici_fsdp_parallelism", "ici_tensor_parallelism",
             "remat_policy", "base_emb_dim", "base_config")  # fmt: skip
+_SWIFT = (("use_distributed_optimizer", "1"), ("recompute_granularity", "selective"),
+          ("torch_dtype", "bf16-fp32-grads"))  # fmt: skip
+"""What ms-swift's Megatron has on where nothing says so (its document Megatron-SWIFT, command line parameters,
+recalled)."""
 KINDS = (
     Kind("arguments of Megatron-DeepSpeed", "megatron-deepspeed",
          ("--zero-stage", "--deepspeed", "--deepspeed_config", "--deepspeed-activation-checkpointing"), many=True,
@@ -48,9 +52,13 @@ KINDS = (
          ("--job.config_file", "--training.local_batch_size", "--training.seq_len", "--model.flavor",
           "--parallelism.tensor_parallel_degree", "--parallelism.data_parallel_shard_degree"), many=True,
          mark="torchtitan"),
+    *(Kind("arguments of ms-swift's Megatron", "megatron-core",
+           tuple(f"--{key}" for key in (*_MEGATRON[:5], "expert_model_parallel_size", "max_length")), many=True,
+           mark=f"megatron {aim}", rank=8, silent=_SWIFT) for aim in ("sft", "pt", "rlhf")),
     Kind("arguments of ms-swift", "ms-swift",
          ("--model", "--train_type", "--tuner_type", "--per_device_train_batch_size", "--torch_dtype"), many=True,
-         mark="swift "),
+         mark="swift ",
+         rank=8, silent=(("train_type", "8"),)),
     Kind("arguments of Megatron", "megatron-core",
          ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--num-layers", "--micro-batch-size",
           "--seq-length", "--use-distributed-optimizer"), many=True),

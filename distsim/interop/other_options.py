@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distsim.errors import DistsimError
+from distsim.interop.other_litgpt import CHECKPOINT, STORED
 from distsim.interop.other_megatron import by_megatron
 from distsim.interop.other_precisions import precision_recipe
 from distsim.interop.other_stated import CONFIGURED, NODES, PER_NODE, Stated, file_beside, last_of, ranks_of
@@ -30,11 +31,14 @@ ADAPTERS = ("lora", "qlora", "dora")
 """Ways to tune that some state in the place of a switch."""
 ALL_PRODUCTS = ("all", "all-linear")
 COMPOSED = ("eager", "unfused", "local", "math", "disabled")
-FUSED = ("flash", "fused", "sdpa", "auto", "fa2", "fa3", "flash_attention_2", "flash_attention_3", "kernels")
+FUSED = ("flash", "fused", "sdpa", "auto", "fa2", "fa3", "flash_attn", "flash_attention_2", "flash_attention_3",
+         "kernels")  # fmt: skip
 """Kernels of attention by the words of Megatron, transformers and LLaMA-Factory: of plain operations, and of one."""
 COMPARED = ("dpo", "kto", "ipo")
 """Aims whose steps run a frozen reference beside the model."""
 LAYERS_EACH = "pipeline_parallel_layers_per_stage"
+CONVERTED = "-mcore"
+"""What ms-swift adds to a model's name when it writes weights for Megatron."""
 MOST_TOLD = 20
 """Options that are told."""
 LOOKED_AT = ("sample_tokens", "stage_layers", "cp", "zero_group", "images", "image_size", "vision", "recompute")
@@ -48,6 +52,8 @@ _RECIPE = re.compile(r"(?<![a-z0-9])[a-z][a-z0-9_]*?_\d+(?:x\d+)?b(?:_a\d+b)?(?!
 def options_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[str, list[str]]:
     """The options that a file's keys come to as they are typed, and those of its keys that need a look."""
     told, each, framework = whole_of(stated, rank, silent)
+    if "vision" in told and _reads_text(model_of(stated.keys)):
+        del told["vision"]
     options = " ".join([f"--framework {framework}", *_typed(told), *_accumulated(told, each)])
     besides = [*batch_of_ranks(told, each), *_compared(stated), *_absent(stated, told), *_chunks(stated, told)]
     return options, [*besides, *left_of(stated.keys, told)]
@@ -231,7 +237,7 @@ def _word(name: str, text: str) -> str | None:
     if name == "attention":
         return "eager" if kernel_word(text) in COMPOSED else None
     if name == "quantize":
-        return text if text in BITS.values() else None
+        return text if text in BITS.values() else STORED.get(text.lower())
     if name == "recompute":
         return text if text in ("full", "selective", "none") else None
     return None
@@ -242,6 +248,7 @@ def model_of(stated: Mapping[str, Any], text: str = "") -> str:
     that is known."""
     said = {key: value for key, value in stated.items() if isinstance(value, str)}
     names = [value for key, value in said.items() if _names_model(key)]
+    names += ["/".join(said[CHECKPOINT].split("/")[-2:])] if CHECKPOINT in said else []
     if "model.flavor" in said:  # torchtitan's
         names.insert(0, f"{said.get('model.name', '')}-{said['model.flavor']}")
     if "model._component_" in said:  # torchtune's, which may end in what is adapted
@@ -249,9 +256,17 @@ def model_of(stated: Mapping[str, Any], text: str = "") -> str:
     for name in filter(None, [*names, *dict.fromkeys(_RECIPE.findall(text.lower()))]):
         if os.path.exists(name):  # a folder or file of the user's own, which is not read for a hint
             return shlex.quote(name)
+        name = name.removesuffix(CONVERTED)
         if preset := _preset(name) or _preset(re.sub(r"(?<=\d)_(?=\d+_)", ".", name)):
             return preset
     return ANY_MODEL
+
+
+def _reads_text(name: str) -> bool:
+    """Whether a model is a preset without a vision tower."""
+    from distsim import catalog
+
+    return catalog.knows("models", name) and catalog.load("models", name).tower is None
 
 
 def _preset(name: str) -> str:
@@ -267,5 +282,5 @@ def _preset(name: str) -> str:
 
 def _names_model(key: str) -> bool:
     found = here(key, ("model",))
-    named = last_of(key) in ("model", "factory", "base_model_name_or_path")
+    named = last_of(key) in ("model", "factory", "base_model_name_or_path", "load", "mcore_model")
     return named or (bool(found) and found[0].name == "model")
