@@ -27,6 +27,8 @@ ELSEWHERE = ("hybrid_override_pattern", "hybrid_layer_pattern", "hybrid_attentio
 TOKENIZERS = {"gpt2bpetokenizer": 50_257, "llama2tokenizer": 32_000, "llama3tokenizer": 128_256,
               "megatron": 50_257}  # fmt: skip
 """Words of a tokenizer by its type: those of GPT-2, Llama 2 and Llama 3 (their config.json on the Hub, recalled)."""
+MEGATRONS_YAML = "language_model"
+"""Section of a YAML that Megatron's own programs read (--yaml-cfg, megatron/training/yaml_arguments.py, recalled)."""
 DROPOUT = 0.1
 """Rate of either dropout where none is stated (arguments.py; megatron_gpt_config.yaml of NeMo)."""
 _REFERENCE = re.compile(r"\$\{(?:[\w.]*\.)?(\w+)\}")
@@ -150,8 +152,9 @@ def _ffn(sizes: Sizes, hidden: int, gated: bool) -> int:
     stated = sizes.whole("ffn_hidden_size")
     if stated is not None:
         return stated
-    width = int(4 * hidden * 2 / 3) // 64 * 64 if gated and sizes.arguments else 4 * hidden
-    rule = "two thirds of 4 x hidden in steps of 64" if gated and sizes.arguments else "4 x hidden"
+    narrower = gated and (sizes.arguments or MEGATRONS_YAML in sizes.whole_keys)
+    width = int(4 * hidden * 2 / 3) // 64 * 64 if narrower else 4 * hidden
+    rule = "two thirds of 4 x hidden in steps of 64" if narrower else "4 x hidden"
     sizes.assume(f"{sizes.typed('ffn_hidden_size')} {width:,} ({rule})")
     return width
 
