@@ -17,7 +17,7 @@ GATED = {"swiglu": "silu", "fast-swiglu": "silu", "geglu": "gelu", "fast-geglu":
          "quick-geglu": "gelu"}  # fmt: skip
 PLAIN = {"gelu": "gelu", "squared-relu": "relu2", "relu": "relu", "openai-gelu": "gelu"}
 FUNCTION = "activation_func"
-"""Key of an activation's function, by its name or in a section with its place in Python."""
+"""Key of an activation's function, by its name or its place in Python."""
 _FUNCTIONS = {**PLAIN, "silu": "silu", "swish": "silu", "quick-gelu": "gelu", "fast-gelu": "gelu"}
 
 
@@ -41,5 +41,4 @@ def activation_of(sizes: Sizes) -> tuple[bool, str]:
 
 def _function(sizes: Sizes) -> str:
     """The last part of a function's name: ``silu`` of ``torch.nn.functional.silu`` and of ``${act:silu}``."""
-    said = sizes.get(FUNCTION) or sizes.under(FUNCTION, "_target_") or ""
-    return re.split(r"[.:]", f"{said}".rstrip("}"))[-1]
+    return re.split(r"[.:]", f"{sizes.get(FUNCTION) or ''}".rstrip("}"))[-1]

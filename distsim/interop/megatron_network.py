@@ -71,13 +71,6 @@ class Sizes:
         value = _PRODUCT.sub(lambda one: f"{int(one[1]) * int(one[2])}", value)
         return int(value) if value.isdigit() else value
 
-    def under(self, section: str, name: str) -> Any:
-        """A key of a section, where each of several has one of that name."""
-        ending = f"{section}.{name}"
-        key = next((key for key in self.whole_keys if key == ending or key.endswith(f".{ending}")), None)
-        self.used |= {key} if key is not None else set()
-        return None if key is None else self.whole_keys[key]
-
     def whole(self, *names: str) -> int | None:
         """A whole number; None where nothing is stated."""
         value = self.get(*names)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.interop.other_stated import CONFIGURED, Stated, file_beside, last_of, referred
+from distsim.interop.other_stated import CONFIGURED, Stated, file_beside, last_of, referred, with_targets
 from distsim.interop.other_structure import refuse_json, yaml_fault
 from distsim.interop.other_texts import arguments, stated_in
 from distsim.plain_files import text_of
@@ -193,7 +193,7 @@ def keys_and_text(path: Path) -> tuple[dict[str, Any], str]:
     except (OSError, UnicodeDecodeError, DistsimError):
         return {}, ""
     stated = dict(stated_in(text, path.suffix.lower()))
-    return referred({**stated, **_configured(stated, path.parent)}), text
+    return with_targets(referred({**stated, **_configured(stated, path.parent)})), text
 
 
 def _configured(stated: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -213,6 +213,10 @@ def _configured(stated: dict[str, Any], folder: Path) -> dict[str, Any]:
 def stated_twice(path: Path) -> list[str]:
     """Keys that a file states more than once, with different values."""
     values: dict[str, Any] = {}
-    pairs = [*stated_in(text_of(path), path.suffix.lower())]
-    twice = [key for key, value in pairs if values.setdefault(key, value) != value]
-    return [*dict.fromkeys(twice)]
+    twice: dict[str, None] = {}
+    for key, value in stated_in(text_of(path), path.suffix.lower()):
+        before = values.get(key, "")
+        if before not in ("", None, value) and not f"{value}".startswith(f"{before},"):  # else a list, line by line
+            twice[key] = None
+        values[key] = value
+    return [*twice]

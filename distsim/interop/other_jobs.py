@@ -49,13 +49,14 @@ _HARMLESS = (
     "fp8_interval fp8_amax_history_len fp8_amax_compute_algo contiguous_grad_buffer contiguous_param_buffer "
     "lr_decay_samples lr_warmup_samples decoupled_lr decoupled_min_lr tiktoken_pattern calculate_per_token_loss "
     "average_in_collective apply_layernorm_1p moe_router_score_function moe_router_enable_expert_bias "
-    "moe_router_bias_update_rate moe_router_topk_scaling_factor mtp_loss_scaling_factor"
+    "moe_router_bias_update_rate moe_router_topk_scaling_factor mtp_loss_scaling_factor _target_ _call_ _args_"
 )
 HARMLESS = frozenset(_HARMLESS.split())
 """Keys that change neither memory nor time, or that only head a section (recalled)."""
 _SECTIONS = "checkpoints general logging exp_manager data data_stages profiler s3_upload lighteval init_method"
 SECTIONS = frozenset((*_SECTIONS.split(), "learning_rate_scheduler"))
 """Sections of YAML files that change neither."""
+_OFF = (False, "0.0")
 UNSAID = {"gpus": "how many accelerators there are", "seq": "the length of a sequence"}
 """Options that a job of such a file needs, and what they say."""
 
@@ -164,12 +165,13 @@ def _typed(told: Mapping[str, str], kinds: Mapping[str, Any]) -> Iterator[tuple[
 
 def _unread(keys: Mapping[str, Any], used: frozenset[str]) -> list[str]:
     """Keys that nothing here read, by themselves or their last parts, and that may change an answer; not those that
-    head others or say nothing."""
+    head others or say nothing. What is switched off comes last."""
     known, heads = used | CONSUMED | HARMLESS | {*ELSEWHERE}, {key[:place] for key in keys for place in _dots(key)}
-    return [key for key, value in keys.items()
+    left = [key for key, value in keys.items()
             if value not in (None, "null", "~") and not {key, last_of(key)} & known and key not in heads
             and not SECTIONS & set(key.split(".")) and meant_by(key) is None
             and not without_effect(last_of(key))]  # fmt: skip
+    return sorted(left, key=lambda key: keys[key] in _OFF)
 
 
 def _dots(key: str) -> Iterator[int]:

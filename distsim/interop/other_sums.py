@@ -148,7 +148,8 @@ def each_rank(told: dict[str, str], stated: Stated, steps: int) -> int:
 
 def _shards(told: dict[str, str], stated: Stated) -> None:
     named = ["fsdp_sharding_strategy", "sharding_strategy"]
-    if not stated.arguments or stated.of("use_megatron_fsdp") or stated.of("use_custom_fsdp"):  # has a default
+    switch = stated.of("use_megatron_fsdp", "use_custom_fsdp")
+    if switch or (switch is None and not stated.arguments):  # has a default, which logs and dumps print
         named.append("data_parallel_sharding_strategy")
     strategy = f"{stated.of(*named) or ''}"
     words = {*words_of(f"{stated.of('fsdp') or ''} {strategy}")}

@@ -110,7 +110,7 @@ def _as_it_is(key: str, found: Here, value: Any) -> bool:
     if name == "lora_rank" and isinstance(value, str):
         return word in (*ADAPTERS, *_WHOLE)
     if name == "offload_fraction":
-        return value in (0, 1)
+        return word in ("0", "0.0", "1", "1.0")
     if name == "lora_dropout":
         return word in ("0", "0.0")
     if name in DEGREES or name in NUMBERS:
