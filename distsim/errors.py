@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 DID_YOU_MEAN = "did you mean"
@@ -39,7 +39,7 @@ SHORT, LEAST_OF_SHORT = 8, 0.65
 
 def nearest(name: str, known: Iterable[str], count: int = 3, least: float = 0.5) -> list[str]:
     """The known names most like ``name``, best first, those that it begins before others; ``least`` is how like they
-    must be."""
+    must be. Where ``known`` maps aliases to what they stand for, a thing is named once."""
     import difflib
 
     by_lower = {one.lower(): one for one in known}
@@ -48,7 +48,10 @@ def nearest(name: str, known: Iterable[str], count: int = 3, least: float = 0.5)
     if len(word) <= SHORT and least < LEAST_OF_SHORT:
         sure = set(difflib.get_close_matches(word, alike, len(alike) or 1, LEAST_OF_SHORT))
         alike = [one for one in alike if one in sure or one.startswith(word)]
-    return [by_lower[one] for one in sorted(alike, key=lambda one: not one.startswith(word))[:count]]
+    best = [by_lower[one] for one in sorted(alike, key=lambda one: not one.startswith(word))]
+    stands_for = known if isinstance(known, Mapping) else {}
+    once = {stands_for.get(one) or one: one for one in reversed(best)}  # the first of each stays
+    return [one for one in best if once[stands_for.get(one) or one] == one][:count]
 
 
 def did_you_mean(name: str, known: Iterable[str], least: float = 0.5) -> str:

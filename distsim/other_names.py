@@ -139,8 +139,8 @@ _VALUED: dict[tuple[str, str], str] = {
     ("offload_to", "nvme"): "nvme-path offload-optimizer-nvme-path offload-param-nvme-path",
     ("offload", "activations"): "activation-offloading enable-activation-offloading cpu-checkpointing save-on-cpu "
     "offload-activations activation-cpu-offload activations-cpu-offload cpu-offloading "
-    "fine-grained-activation-offloading",
-    ("lora_rank", "16"): "lora peft use-peft use-lora adapter finetuning-type",
+    "fine-grained-activation-offloading use-unsloth-gc",
+    ("lora_rank", "16"): "lora peft use-peft use-lora adapter finetuning-type train-type tuner-type",
     ("lora_targets", "all-linear"): "lora-target-linear",
     ("loss", "liger"): "liger use-liger use-liger-kernel enable-liger-kernel liger-fused-linear-cross-entropy",
     ("loss", "cut"): "cut-cross-entropy",
@@ -195,7 +195,7 @@ _PARTS: dict[Here, str] = {
     "decoder-last-pipeline-num-layers num-layers-in-first-pipeline-stage num-layers-in-last-pipeline-stage "
     "pipeline-parallel-first-stage-less-layers pipeline-parallel-last-stage-less-layers",
     Here("stage_layers", "balanced"): "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split",
-    Here("zero_group", why="(dp / its value)"): "dp-replicate dp-replicate-size data-parallel-replicate-degree "
+    Here("zero_group", why="(dp x cp / its value)"): "dp-replicate dp-replicate-size data-parallel-replicate-degree "
     "data-parallel-replicate-dim num-distributed-optimizer-instances parallelism-config-dp-replicate-size",
     Here("precision", why="(a recipe sets it: distsim show precisions)"): "accumulate-allreduce-grads-in-fp32 "
     "grad-reduce-in-bf16 grad-reduce-in-fp32 use-precision-aware-optimizer main-grads-dtype main-params-dtype "

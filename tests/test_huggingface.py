@@ -56,6 +56,9 @@ HUB = {
     "mistral": ({"model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32}, 7241732096),
     "falcon-7b": ({"model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71,
                    "bias": False, "multi_query": True, "parallel_attn": True, "vocab_size": 65024}, 6921720704),
+    "falcon-7b, two norms": ({"model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32,
+                              "num_attention_heads": 71, "bias": False, "num_ln_in_parallel_attn": 2,
+                              "vocab_size": 65024}, 6921720704 + 32 * 2 * 4544),
     "falcon-40b, old names": (
         {"model_type": "falcon", "hidden_size": 8192, "n_layer": 60, "n_head": 128, "n_head_kv": 8, "bias": False,
          "new_decoder_architecture": True, "vocab_size": 65024}, 41303293952),

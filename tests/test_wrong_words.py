@@ -38,6 +38,9 @@ ERRORS = [
         "plain",
     ),
     ("step llama-7b --framework pytorch-fsdp", "did you mean fsdp?", "ddp"),
+    # a preset is named once, not again by its alias
+    ("step llama-7b --framework intern-ev", "did you mean intern-evo, ", "internevo"),
+    ("memory llama1-7", "did you mean llama1-7b, llama2-7b, ", "llama-7b"),
     ("step llama-7b --framework megatron-cor", "did you mean megatron-core", ""),
     ("step llama-7b --cluster dgx-h", "did you mean dgx-h200, dgx-h100", ""),
     ("search llama-7b --gpu h100,h200", "distsim plan compares several: --gpu h100,h200\n", "did you mean"),

@@ -25,6 +25,7 @@ TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 PATHS = ("model", "gpu", "cluster", "profile", "framework", "precision", "optimizer", "quantize", "loss")
 """Options that may be paths."""
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".py")
 HOLDS = "such a file holds MODEL and job options, named as distsim step has them, e.g. gpu, gpus, tp, zero"
 
 
@@ -88,9 +89,11 @@ def _no_toml(path: Path, error: tomllib.TOMLDecodeError) -> DistsimError:
         from distsim.interop.json_file import read_json
 
         read_json(path)
+    script = path.suffix.lower() in SCRIPTS
     kinds = f"{HOLDS}; scripts of Megatron and YAML of NeMo or nanotron are read where they state the model's sizes"
     hint = unquoted(path, error) if path.suffix.lower() == ".toml" else kinds
-    return DistsimError(f"not valid TOML: {error}", hint, where=str(path))
+    problem = "is a script of no tool that is known here" if script else f"not valid TOML: {error}"
+    return DistsimError(problem, hint, where=str(path))
 
 
 def _other_job(path: Path, known: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -1,5 +1,5 @@
 """Lists of layers as Megatron's arguments write them: ``([0]*3+[1]*58)``, a Python expression of lists, sums and
-repetitions, of which nothing else is understood."""
+repetitions, of which nothing else is understood; and of a YAML's lines with commas between them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _value(node: ast.expr) -> list[int] | int:
     lists of more than ``MOST`` layers."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value
-    if isinstance(node, ast.List):
+    if isinstance(node, ast.List | ast.Tuple):
         found = [_value(one) for one in node.elts]
         if all(isinstance(one, int) for one in found):
             return [one for one in found if isinstance(one, int)]

@@ -46,21 +46,21 @@ MISTYPED = 0.8
 """How like a preset's a name must be to be taken for a slip of the keys, before it is looked for among other tools'."""
 
 
-def meant_preset(kind: str, name: str, known: Iterable[str]) -> str:
-    """A hint line; empty where nothing is near. Of optimizers only those that a slip of the keys may have meant, for
-    others with a name alike have states of other sizes (adan and adam, paged_ademamix_8bit and paged_adamw_8bit)."""
+def meant_preset(kind: str, name: str, known: Mapping[str, str | None]) -> str:
+    """A hint line; empty where nothing is near. ``known`` has names, and aliases with what they stand for. Of
+    optimizers only those that a slip of the keys may have meant, for others with a name alike have states of other
+    sizes (adan and adam, paged_ademamix_8bit and paged_adamw_8bit)."""
     if several := _several(kind, name):
         return several
     if kind == "frameworks" and name in PLAIN_TORCH:
         return TORCHES
-    known = list(known)
     if kind == "optimizers":
-        known = [one for one in known if len(name) > SHORTEST_MISTYPED and slipped(name, one)]
+        known = {one: whose for one, whose in known.items() if len(name) > SHORTEST_MISTYPED and slipped(name, one)}
     if kind == "frameworks" and not any(slipped(name, one) for one in known) and (part := _named_within(name, known)):
         return part
     mistyped = did_you_mean(name, known, MISTYPED)
     if kind == "gpus" and not mistyped:
-        machines = [*catalog.names("clusters"), *catalog.aliases("clusters")]
+        machines = {**dict.fromkeys(catalog.names("clusters")), **catalog.aliases("clusters")}
         if near := did_you_mean(name, machines, MISTYPED):
             return f"{near} These are clusters: --cluster"
     if kind == "clusters" and not mistyped and catalog.knows("gpus", name):
@@ -90,7 +90,7 @@ def _priced(name: str) -> str:
             chip = catalog.load("clusters", name).gpu if kind == "clusters" else name
             chip = catalog.load("gpus", chip).name
             return f"it is {word}: distsim show prices {chip} lists who asks what for {what}"
-    near = did_you_mean(name, [*catalog.names("gpus"), *catalog.aliases("gpus")], MISTYPED)
+    near = did_you_mean(name, {**dict.fromkeys(catalog.names("gpus")), **catalog.aliases("gpus")}, MISTYPED)
     return f"{near} These are accelerators: distsim show prices NAME" if near else ""
 
 

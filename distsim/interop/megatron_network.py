@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
 from distsim.interop.layer_lists import layer_list
+from distsim.interop.megatron_activation import activation_of
 from distsim.interop.other_stated import Stated, last_of
 from distsim.specs.model import Model
 
@@ -26,11 +27,10 @@ ELSEWHERE = ("hybrid_override_pattern", "hybrid_layer_pattern", "hybrid_attentio
 TOKENIZERS = {"gpt2bpetokenizer": 50_257, "llama2tokenizer": 32_000, "llama3tokenizer": 128_256,
               "megatron": 50_257}  # fmt: skip
 """Words of a tokenizer by its type: those of GPT-2, Llama 2 and Llama 3 (their config.json on the Hub, recalled)."""
+MEGATRONS_YAML = "language_model"
+"""Section of a YAML that Megatron's own programs read (--yaml-cfg, megatron/training/yaml_arguments.py, recalled)."""
 DROPOUT = 0.1
 """Rate of either dropout where none is stated (arguments.py; megatron_gpt_config.yaml of NeMo)."""
-GATED = {"swiglu": "silu", "fast-swiglu": "silu", "geglu": "gelu", "fast-geglu": "gelu", "reglu": "relu",
-         "quick-geglu": "gelu"}  # fmt: skip
-PLAIN = {"gelu": "gelu", "squared-relu": "relu2", "relu": "relu", "openai-gelu": "gelu"}
 _REFERENCE = re.compile(r"\$\{(?:[\w.]*\.)?(\w+)\}")
 _PRODUCT = re.compile(r"\$\{multiply:\s*(\d+),\s*(\d+)\}")
 
@@ -48,7 +48,7 @@ class Sizes:
     """The keys of a file by their last part, with a record of those that were asked for."""
 
     def __init__(self, stated: Stated, where: str) -> None:
-        self.where, self.arguments = where, stated.arguments
+        self.where, self.arguments, self.whole_keys = where, stated.arguments, stated.keys
         self.keys: dict[str, Any] = {}
         self.named = {key: value for key, value in stated.keys.items() if _names_words(key) and isinstance(value, str)}
         for key, value in stated.keys.items():
@@ -115,7 +115,7 @@ def read_network(stated: Stated, path: Path) -> Network:
         raise DistsimError(f"{sizes.typed(other)} makes a network that its sizes alone do not describe",
                            "name the model, or describe it in a TOML (docs/models.md)", where=str(path))  # fmt: skip
     layers, hidden, heads = (sizes.whole(name) or 0 for name in NEEDED)
-    gated, activation = _activation(sizes)
+    gated, activation = activation_of(sizes)
     values: dict[str, Any] = {
         "name": path.stem, "layers": layers, "hidden": hidden, "heads": heads, "gated": gated,
         "activation": activation, "ffn": _ffn(sizes, hidden, gated), "vocab": _vocabulary(sizes),
@@ -141,28 +141,13 @@ def _family(values: Mapping[str, Any]) -> str:
     return "llama" if values["positions"] == "rotary" else "gpt2"
 
 
-def _activation(sizes: Sizes) -> tuple[bool, str]:
-    """Whether the MLP has a gate, and its activation function."""
-    named = sizes.get("activation")
-    word = f"{named or ''}".lower().replace("_", "-")
-    word = "swiglu" if sizes.on("swiglu") else "squared-relu" if sizes.on("squared_relu") else word
-    word = "quick-geglu" if sizes.on("quick_geglu") else word
-    if word in GATED:
-        return True, GATED[word]
-    if word and word not in PLAIN:
-        known = ", ".join([*GATED, *PLAIN])
-        raise DistsimError(f"activation {named!r} is unknown", f"it is one of {known}", where=sizes.where)
-    if not word:
-        sizes.assume(f"gelu without a gate (no {sizes.typed('swiglu' if sizes.arguments else 'activation')})")
-    return False, PLAIN.get(word, "gelu")
-
-
 def _ffn(sizes: Sizes, hidden: int, gated: bool) -> int:
     stated = sizes.whole("ffn_hidden_size")
     if stated is not None:
         return stated
-    width = int(4 * hidden * 2 / 3) // 64 * 64 if gated and sizes.arguments else 4 * hidden
-    rule = "two thirds of 4 x hidden in steps of 64" if gated and sizes.arguments else "4 x hidden"
+    narrower = gated and (sizes.arguments or MEGATRONS_YAML in sizes.whole_keys)
+    width = int(4 * hidden * 2 / 3) // 64 * 64 if narrower else 4 * hidden
+    rule = "two thirds of 4 x hidden in steps of 64" if narrower else "4 x hidden"
     sizes.assume(f"{sizes.typed('ffn_hidden_size')} {width:,} ({rule})")
     return width
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.interop.other_stated import CONFIGURED, Stated, file_beside, last_of, referred
+from distsim.interop.other_stated import CONFIGURED, Stated, file_beside, last_of, referred, with_targets
 from distsim.interop.other_structure import refuse_json, yaml_fault
 from distsim.interop.other_texts import arguments, stated_in
 from distsim.plain_files import text_of
@@ -40,6 +40,10 @@ _PADDLE = ("sharding", "tensor_parallel_degree", "pipeline_parallel_degree", "sh
            "virtual_pp_degree", "fp16_opt_level", "use_fused_rms_norm", "unified_checkpoint")  # fmt: skip
 _MAXTEXT = ("per_device_batch_size", "max_target_length", "ici_fsdp_parallelism", "ici_tensor_parallelism",
             "remat_policy", "base_emb_dim", "base_config")  # fmt: skip
+_SWIFT = (("use_distributed_optimizer", "1"), ("recompute_granularity", "selective"),
+          ("torch_dtype", "bf16-fp32-grads"))  # fmt: skip
+"""What ms-swift's Megatron has on where nothing says so (its document Megatron-SWIFT, command line parameters,
+recalled)."""
 KINDS = (
     Kind("arguments of Megatron-DeepSpeed", "megatron-deepspeed",
          ("--zero-stage", "--deepspeed", "--deepspeed_config", "--deepspeed-activation-checkpointing"), many=True,
@@ -48,9 +52,13 @@ KINDS = (
          ("--job.config_file", "--training.local_batch_size", "--training.seq_len", "--model.flavor",
           "--parallelism.tensor_parallel_degree", "--parallelism.data_parallel_shard_degree"), many=True,
          mark="torchtitan"),
+    *(Kind("arguments of ms-swift's Megatron", "megatron-core",
+           tuple(f"--{key}" for key in (*_MEGATRON[:5], "expert_model_parallel_size", "max_length")), many=True,
+           mark=f"megatron {aim}", rank=8, silent=_SWIFT) for aim in ("sft", "pt", "rlhf")),
     Kind("arguments of ms-swift", "ms-swift",
          ("--model", "--train_type", "--tuner_type", "--per_device_train_batch_size", "--torch_dtype"), many=True,
-         mark="swift "),
+         mark="swift ",
+         rank=8, silent=(("train_type", "8"),)),
     Kind("arguments of Megatron", "megatron-core",
          ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--num-layers", "--micro-batch-size",
           "--seq-length", "--use-distributed-optimizer"), many=True),
@@ -185,7 +193,7 @@ def keys_and_text(path: Path) -> tuple[dict[str, Any], str]:
     except (OSError, UnicodeDecodeError, DistsimError):
         return {}, ""
     stated = dict(stated_in(text, path.suffix.lower()))
-    return referred({**stated, **_configured(stated, path.parent)}), text
+    return with_targets(referred({**stated, **_configured(stated, path.parent)})), text
 
 
 def _configured(stated: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -205,6 +213,10 @@ def _configured(stated: dict[str, Any], folder: Path) -> dict[str, Any]:
 def stated_twice(path: Path) -> list[str]:
     """Keys that a file states more than once, with different values."""
     values: dict[str, Any] = {}
-    pairs = [*stated_in(text_of(path), path.suffix.lower())]
-    twice = [key for key, value in pairs if values.setdefault(key, value) != value]
-    return [*dict.fromkeys(twice)]
+    twice: dict[str, None] = {}
+    for key, value in stated_in(text_of(path), path.suffix.lower()):
+        before = values.get(key, "")
+        if before not in ("", None, value) and not f"{value}".startswith(f"{before},"):  # else a list, line by line
+            twice[key] = None
+        values[key] = value
+    return [*twice]

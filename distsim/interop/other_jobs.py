@@ -4,7 +4,7 @@ as a job of that model and of the options that the file comes to."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,13 +42,21 @@ _HARMLESS = (
     "log_progress eval_global_batch_size distributed_timeout_minutes override_opt_param_scheduler group_name "
     "init_method init_method_std model_type moe_router_load_balancing_type moe_aux_loss_coeff test_mode "
     "torch_adam_is_fused tokenizer_name_or_path tokenizer_revision tokenizer_max_length tp_linear_async_communication "
-    "accumulate_allreduce_grads_in_fp32 bert_binary_head encoder_num_layers add_position_embedding moe_layer_freq"
+    "accumulate_allreduce_grads_in_fp32 bert_binary_head encoder_num_layers add_position_embedding moe_layer_freq "
+    "restore_from_path use_scaled_init_method apply_query_key_layer_scaling pre_process post_process headscale "
+    "persist_layer_norm normalize_attention_scores native_amp_init_scale native_amp_growth_interval transformer_engine "
+    "grad_allreduce_chunk_size_mb resume_from_checkpoint reduce_amax use_emha fp8_e4m3 fp8_hybrid fp8_margin "
+    "fp8_interval fp8_amax_history_len fp8_amax_compute_algo contiguous_grad_buffer contiguous_param_buffer "
+    "lr_decay_samples lr_warmup_samples decoupled_lr decoupled_min_lr tiktoken_pattern calculate_per_token_loss "
+    "average_in_collective apply_layernorm_1p moe_router_score_function moe_router_enable_expert_bias "
+    "moe_router_bias_update_rate moe_router_topk_scaling_factor mtp_loss_scaling_factor _target_ _call_ _args_"
 )
 HARMLESS = frozenset(_HARMLESS.split())
 """Keys that change neither memory nor time, or that only head a section (recalled)."""
 _SECTIONS = "checkpoints general logging exp_manager data data_stages profiler s3_upload lighteval init_method"
 SECTIONS = frozenset((*_SECTIONS.split(), "learning_rate_scheduler"))
 """Sections of YAML files that change neither."""
+_OFF = (False, "0.0")
 UNSAID = {"gpus": "how many accelerators there are", "seq": "the length of a sequence"}
 """Options that a job of such a file needs, and what they say."""
 
@@ -106,7 +114,7 @@ def job_in(path: Path, kinds: Mapping[str, Any]) -> Read | None:
         lines.append(f"{path}: {off}")
     if notes:
         lines.append(f"{path}: to be stated besides: {'; '.join(notes)}")
-    unread = [*_unread(stated.keys, _network(stated, path).used), *not_understood(stated, told)]
+    unread = [*not_understood(stated, told), *_unread(stated.keys, _network(stated, path).used)]
     if len(unread) > MOST_UNREAD:  # a log has all arguments, most as they are by default
         lines.append(f"{path}: {len(unread)} other arguments are not read")
     elif unread:
@@ -155,13 +163,15 @@ def _typed(told: Mapping[str, str], kinds: Mapping[str, Any]) -> Iterator[tuple[
             yield name, number(text) if number is not None else text
 
 
-def _unread(keys: Iterable[str], used: frozenset[str]) -> list[str]:
+def _unread(keys: Mapping[str, Any], used: frozenset[str]) -> list[str]:
     """Keys that nothing here read, by themselves or their last parts, and that may change an answer; not those that
-    head others."""
+    head others or say nothing. What is switched off comes last."""
     known, heads = used | CONSUMED | HARMLESS | {*ELSEWHERE}, {key[:place] for key in keys for place in _dots(key)}
-    return [key for key in keys
-            if not {key, last_of(key)} & known and key not in heads and not SECTIONS & set(key.split("."))
-            and meant_by(key) is None and not without_effect(last_of(key))]  # fmt: skip
+    left = [key for key, value in keys.items()
+            if value not in (None, "null", "~") and not {key, last_of(key)} & known and key not in heads
+            and not SECTIONS & set(key.split(".")) and meant_by(key) is None
+            and not without_effect(last_of(key))]  # fmt: skip
+    return sorted(left, key=lambda key: keys[key] in _OFF)
 
 
 def _dots(key: str) -> Iterator[int]:

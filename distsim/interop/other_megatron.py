@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from distsim.interop.other_precisions import BRIDGE, nemo_bf16, sixteen_beside_narrow, sums_in_fp32
 from distsim.interop.other_stated import PER_NODE, Stated, last_of, ranks_of
+from distsim.interop.other_switches import STATES_AWARE, megatron_switches, states_aware
 
 _SUMMED = (
     "num_nodes nnodes n_nodes dp data_parallel_size num_layers_per_virtual_pipeline_stage "
@@ -14,13 +15,17 @@ _SUMMED = (
     "overlap_param_gather grad_reduce_in_bf16 sequence_parallel use_distributed_optimizer "
     "moe_token_dispatcher_type moe_enable_deepep moe_flex_dispatcher_backend fp8_param_gather "
     "activations_checkpoint_num_layers activations_checkpoint_method recompute_layer tp_mode pp_engine "
-    "accumulate_grad_in_fp32 dtype grad_sync_dtype grad_reduce_in_fp32 megatron_amp_o2 overlap_grad_sync"
+    "accumulate_grad_in_fp32 dtype grad_sync_dtype grad_reduce_in_fp32 megatron_amp_o2 overlap_grad_sync "
+    "fp8_params fp8_param cp_comm_type overlap_moe_expert_parallel_comm moe_expert_capacity_factor "
+    "moe_pad_expert_input_to_capacity cuda_graph_impl cuda_graph_scope enable_cuda_graph external_cuda_graph "
+    "num_layers_in_first_pipeline_stage num_layers_in_last_pipeline_stage account_for_embedding_in_pipeline_split "
+    "account_for_loss_in_pipeline_split moe_layer_recompute"
 )
 SHARDED = ("distributed_fused_adam", "distributed_adam", "mcore_distributed_optim")
 """Optimizers of apex and NeMo whose states are sharded."""
 ADAMS = (*SHARDED, "fused_adam", "adam", "adamw")
 """Optimizers that are what is taken anyway."""
-CONSUMED = frozenset((*PER_NODE, *_SUMMED.split()))
+CONSUMED = frozenset((*PER_NODE, *STATES_AWARE, *_SUMMED.split()))
 """Keys of Megatron and NeMo that are read together with others, beside those that are options by themselves."""
 
 
@@ -51,21 +56,23 @@ def megatron(told: dict[str, str], stated: Stated) -> None:
     if dispatcher == "flex":
         backend = f"{stated.of('moe_flex_dispatcher_backend') or 'deepep'}".lower()
         told.setdefault("expert_dispatcher", "hybridep" if backend == "hybridep" else "deepep")
-    narrow, half = told.get("precision"), stated.of("grad_reduce_in_bf16") is True
-    if stated.of("fp8_param_gather") is True and narrow in ("fp8", "mxfp8"):
+    narrow, half = told.get("precision"), sums_in_fp32(stated) is False
+    if stated.of("fp8_param_gather", "fp8_params", "fp8_param") is True and narrow in ("fp8", "mxfp8"):
         told["precision"] = f"{narrow}-parameters{'' if half else '-fp32-grads'}"
     if told.get("precision") == "fp8-parameters" and stated.framework == BRIDGE and sums_in_fp32(stated):
         told["precision"] = "fp8-parameters-fp32-grads"
     sixteen_beside_narrow(told, stated)
+    megatron_switches(told, stated)
     if not stated.arguments:
         nemo_bf16(told, stated)
         if stated.of("overlap_grad_reduce", "overlap_grad_sync") is False:
             told["no_dp_comm_overlap"] = ""
-        return
-    if ranks_of(told) > 1 and not any(map(stated.of, ("overlap_grad_reduce", "use_megatron_fsdp"))):
-        told["no_dp_comm_overlap"] = ""
-    if stated.of("bf16") is True:
-        told.setdefault("precision", "bf16" if half else "bf16-fp32-grads")
+    else:
+        if ranks_of(told) > 1 and not any(map(stated.of, ("overlap_grad_reduce", "use_megatron_fsdp"))):
+            told["no_dp_comm_overlap"] = ""
+        if stated.of("bf16") is True:
+            told.setdefault("precision", "bf16" if half else "bf16-fp32-grads")
+    states_aware(told, stated)
 
 
 def nemo_optimizer(stated: Stated) -> str:

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distsim.errors import DistsimError
+from distsim.interop.other_litgpt import CHECKPOINT, STORED
 from distsim.interop.other_megatron import by_megatron
 from distsim.interop.other_precisions import precision_recipe
 from distsim.interop.other_stated import CONFIGURED, NODES, PER_NODE, Stated, file_beside, last_of, ranks_of
-from distsim.interop.other_sums import DEEPSPEEDS, add_sums, each_rank, shards_by_fsdp
+from distsim.interop.other_sums import DEEPSPEEDS, TO_HOST, add_sums, each_rank, shards_by_fsdp
 from distsim.other_names import Here, here
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp", "vpp")
@@ -30,10 +31,14 @@ ADAPTERS = ("lora", "qlora", "dora")
 """Ways to tune that some state in the place of a switch."""
 ALL_PRODUCTS = ("all", "all-linear")
 COMPOSED = ("eager", "unfused", "local", "math", "disabled")
-FUSED = ("flash", "fused", "sdpa", "auto", "fa2", "fa3", "flash_attention_2", "flash_attention_3", "kernels")
+FUSED = ("flash", "fused", "sdpa", "auto", "fa2", "fa3", "flash_attn", "flash_attention_2", "flash_attention_3",
+         "kernels")  # fmt: skip
 """Kernels of attention by the words of Megatron, transformers and LLaMA-Factory: of plain operations, and of one."""
 COMPARED = ("dpo", "kto", "ipo")
 """Aims whose steps run a frozen reference beside the model."""
+LAYERS_EACH = "pipeline_parallel_layers_per_stage"
+CONVERTED = "-mcore"
+"""What ms-swift adds to a model's name when it writes weights for Megatron."""
 MOST_TOLD = 20
 """Options that are told."""
 LOOKED_AT = ("sample_tokens", "stage_layers", "cp", "zero_group", "images", "image_size", "vision", "recompute")
@@ -47,8 +52,10 @@ _RECIPE = re.compile(r"(?<![a-z0-9])[a-z][a-z0-9_]*?_\d+(?:x\d+)?b(?:_a\d+b)?(?!
 def options_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[str, list[str]]:
     """The options that a file's keys come to as they are typed, and those of its keys that need a look."""
     told, each, framework = whole_of(stated, rank, silent)
+    if "vision" in told and _reads_text(model_of(stated.keys)):
+        del told["vision"]
     options = " ".join([f"--framework {framework}", *_typed(told), *_accumulated(told, each)])
-    besides = [*batch_of_ranks(told, each), *_compared(stated), *_absent(stated, told)]
+    besides = [*batch_of_ranks(told, each), *_compared(stated), *_absent(stated, told), *_chunks(stated, told)]
     return options, [*besides, *left_of(stated.keys, told)]
 
 
@@ -57,7 +64,8 @@ def whole_of(stated: Stated, rank: int, silent: Mapping[str, str]) -> tuple[dict
     framework. ``rank`` is the adapters' where the file only says that there are some; ``silent`` has what holds where
     a key is missing, by the key."""
     by_fsdp = stated.framework == "huggingface" and shards_by_fsdp(stated)
-    stated = stated._replace(framework="fsdp") if by_fsdp else by_megatron(stated)
+    second = "accelerate-fsdp2" if f"{stated.of('fsdp_version')}" == "2" else "fsdp"
+    stated = stated._replace(framework=second) if by_fsdp else by_megatron(stated)
     told, adapts, steps = told_of(stated)
     if adapts and rank:
         told.setdefault("lora_rank", f"{rank}")
@@ -139,6 +147,12 @@ def _absent(stated: Stated, told: Mapping[str, str]) -> Iterator[str]:
             yield f"what {named} says, which is not here"
 
 
+def _chunks(stated: Stated, told: Mapping[str, str]) -> Iterator[str]:
+    """Layers of a chunk, by torchtitan's key, whose model's layers the file does not count."""
+    if "pp" in told and "vpp" not in told and stated.number(LAYERS_EACH):
+        yield f"{LAYERS_EACH} is {Here('vpp', why='(layers / pp / its value)').as_option()}"
+
+
 def _names(stated: Mapping[str, Any], option: str) -> bool:
     """Whether a file has something to say about an option, if nothing that is understood."""
     return any(found.name == option for key in stated if stated[key] and (found := meant_by(key)) is not None)
@@ -186,8 +200,8 @@ def text_of(key: str, found: Here, value: Any, framework: str) -> str | None:
         return None if found.value == "flash" else found.value
     if name == "attention" and isinstance(value, str):
         return _word(name, value)
-    if name == "recompute" and value is False and found.value == "full":
-        return "none"
+    if name == "recompute" and found.value == "full" and (value is False or value == TO_HOST):
+        return "full" if value else "none"
     if isinstance(value, bool) or value is None or found.value:
         return None
     if isinstance(value, int):
@@ -223,7 +237,7 @@ def _word(name: str, text: str) -> str | None:
     if name == "attention":
         return "eager" if kernel_word(text) in COMPOSED else None
     if name == "quantize":
-        return text if text in BITS.values() else None
+        return text if text in BITS.values() else STORED.get(text.lower())
     if name == "recompute":
         return text if text in ("full", "selective", "none") else None
     return None
@@ -234,6 +248,7 @@ def model_of(stated: Mapping[str, Any], text: str = "") -> str:
     that is known."""
     said = {key: value for key, value in stated.items() if isinstance(value, str)}
     names = [value for key, value in said.items() if _names_model(key)]
+    names += ["/".join(said[CHECKPOINT].split("/")[-2:])] if CHECKPOINT in said else []
     if "model.flavor" in said:  # torchtitan's
         names.insert(0, f"{said.get('model.name', '')}-{said['model.flavor']}")
     if "model._component_" in said:  # torchtune's, which may end in what is adapted
@@ -241,9 +256,17 @@ def model_of(stated: Mapping[str, Any], text: str = "") -> str:
     for name in filter(None, [*names, *dict.fromkeys(_RECIPE.findall(text.lower()))]):
         if os.path.exists(name):  # a folder or file of the user's own, which is not read for a hint
             return shlex.quote(name)
+        name = name.removesuffix(CONVERTED)
         if preset := _preset(name) or _preset(re.sub(r"(?<=\d)_(?=\d+_)", ".", name)):
             return preset
     return ANY_MODEL
+
+
+def _reads_text(name: str) -> bool:
+    """Whether a model is a preset without a vision tower."""
+    from distsim import catalog
+
+    return catalog.knows("models", name) and catalog.load("models", name).tower is None
 
 
 def _preset(name: str) -> str:
@@ -259,5 +282,5 @@ def _preset(name: str) -> str:
 
 def _names_model(key: str) -> bool:
     found = here(key, ("model",))
-    named = last_of(key) in ("model", "factory", "base_model_name_or_path")
+    named = last_of(key) in ("model", "factory", "base_model_name_or_path", "load", "mcore_model")
     return named or (bool(found) and found[0].name == "model")

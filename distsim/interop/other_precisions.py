@@ -31,6 +31,8 @@ _FIRST_NEMO = ("model.micro_batch_size", "model.tensor_model_parallel_size")
 """Keys of which NeMo's programs before its second release have at least one; recipes of the second know no O2, their
 weights are in 16 bits."""
 BRIDGE = "megatron-bridge"
+_RUN_BY = (BRIDGE, "megatron-lm")
+"""Frameworks whose mixed_precision is Megatron's: Megatron-Bridge's, and accelerate's where Megatron runs the steps."""
 _RECIPE = "_mixed"
 """Ends the names of Megatron-Bridge's recipes of precision (NVIDIA-NeMo/Megatron-Bridge training/mixed_precision.py,
 bf16_mixed: grad_reduce_in_fp32 = True)."""
@@ -113,14 +115,14 @@ def sixteen_beside_narrow(told: dict[str, str], stated: Stated) -> None:
     half = stated.of("fp16") is True and stated.framework.startswith("megatron")
     if half and told.get("precision") == "fp8" and not sums_in_fp32(stated):
         told["precision"] = "fp8-fp16-grads"
-    elif stated.of("grad_reduce_in_bf16") is True and told.get("precision") in ("fp8", "mxfp8", "nvfp4"):
+    elif sums_in_fp32(stated) is False and told.get("precision") in ("fp8", "mxfp8", "nvfp4"):
         told["precision"] += "-bf16-grads"
 
 
 def _said(stated: Stated) -> Iterator[str]:
     for key, value in stated.keys.items():
         last = last_of(key)
-        if last == "precision" or (last == "mixed_precision" and stated.framework == BRIDGE):
+        if last == "precision" or (last == "mixed_precision" and stated.framework in _RUN_BY):
             yield plain_precision(value)
         elif last in ("bf16", "fp16") and value is True:
             yield last

@@ -15,6 +15,7 @@ NODES = ("num_nodes", "nnodes", "n_nodes")
 PER_NODE = ("devices", "nproc_per_node", "gpus_per_node", "num_gpus_per_node", "num_gpus")
 CONFIGURED = ("config_file",)
 """Arguments that name a configuration: of accelerate's launcher, and of torchtitan (``--job.config_file``)."""
+_TARGET = "._target_"
 _REFERENCE = re.compile(r"\$\{[\w.]*?(\w+)\}")
 
 
@@ -47,6 +48,14 @@ def referred(keys: dict[str, Any]) -> dict[str, Any]:
     whole = {key: _REFERENCE.fullmatch(value) for key, value in keys.items()
              if isinstance(value, str) and not key.startswith("--")}  # fmt: skip
     return {**keys, **{key: values[one[1].lower()] for key, one in whole.items() if one and one[1].lower() in values}}
+
+
+def with_targets(keys: dict[str, Any]) -> dict[str, Any]:
+    """Keys with what of torch their own sections name (``_target_: torch.bfloat16``), as Megatron-Bridge writes formats
+    and functions."""
+    named = {key.removesuffix(_TARGET): value for key, value in keys.items()
+             if key.endswith(_TARGET) and isinstance(value, str) and value.startswith("torch.")}  # fmt: skip
+    return {key: named.get(key, value) if value in (None, "") else value for key, value in keys.items()}
 
 
 def file_beside(folder: Path, named: str) -> Path | None:

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from distsim.errors import DistsimError
 from distsim.interop.other_deepspeed import deepspeed
+from distsim.interop.other_foundry import llm_foundry
+from distsim.interop.other_litgpt import litgpt
 from distsim.interop.other_maxtext import maxtext
 from distsim.interop.other_megatron import megatron, nemo_optimizer, other_optimizer
+from distsim.interop.other_paddle import paddle
 from distsim.interop.other_pipelines import chunks, schedule, stages
 from distsim.interop.other_precisions import NARROW
-from distsim.interop.other_stated import NODES, PER_NODE, Stated, degrees_of, file_beside, last_of, ranks_of
+from distsim.interop.other_stated import CONFIGURED, NODES, PER_NODE, Stated, degrees_of, file_beside, last_of, ranks_of
+from distsim.interop.other_switches import plugins, torchs_way
 from distsim.interop.other_torchtune import torchtune
 
 if TYPE_CHECKING:
@@ -35,9 +39,16 @@ _FILES_STAGE = re.compile(r"z(?:ero)?[-_]?(?:stage)?[-_]?([0-3])(?!\d)", re.IGNO
 DEEPSPEEDS = ("deepspeed", "deepspeed_config_file")
 """Keys that name the file that DeepSpeed reads."""
 _FLOAT8 = ("converters", "enable_float8_linear", "fp8", "fp8_format")
-_SHARDS = ("data_parallel_shard_degree", "data_parallel_shard_dim", "parallelism_config_dp_shard_size")
+_SHARDS = ("data_parallel_shard_degree", "data_parallel_shard_dim", "dp_shard_size",
+           "parallelism_config_dp_shard_size")  # fmt: skip
 _COPIES = ("data_parallel_replicate_degree", "data_parallel_replicate_dim", "dp_replicate_size",
            "parallelism_config_dp_replicate_size")  # fmt: skip
+TO_HOST = "offload"
+"""axolotl's word for checkpoints that wait in host memory."""
+_NESTED_OFF = ("trl", "huggingface", "fsdp", "accelerate-fsdp2")
+_NESTED = ("use_bnb_nested_quant", "bnb_4bit_use_double_quant")
+"""Frameworks whose scales of 4-bit weights are not quantised unless a key asks for it (TRL's ModelConfig and
+transformers' BitsAndBytesConfig, recalled)."""
 _SWITCHED_OFF = ("none", "false", "no", "null", "~", "")
 
 
@@ -68,11 +79,32 @@ def add_sums(told: dict[str, str], stated: Stated) -> None:
     if stated.framework == "torchtune":
         torchtune(told, stated)
     if stated.framework == "paddlenlp":
-        _paddle(told, stated)
+        paddle(told, stated)
     if megatrons:
         megatron(told, stated)
     if stated.framework == "deepspeed":
         deepspeed(told, stated)
+    if stated.framework == "llm-foundry":
+        llm_foundry(told, stated)
+    if stated.framework == "litgpt":
+        litgpt(told, stated)
+    torchs_way(told, stated)
+    plugins(told, stated)
+    _by_trainer(told, stated)
+
+
+def _by_trainer(told: dict[str, str], stated: Stated) -> None:
+    """What accelerate and Trainer make of fp16 under DeepSpeed, whose weights are in 16 bits, and of TorchDynamo."""
+    from distsim import catalog
+
+    usual = catalog.load("frameworks", stated.framework).usual
+    plain, sharded = usual.get("precision_fp16"), usual.get("precision_fp16_sharded")
+    if sharded and told.get("precision") == plain and told.get("zero", "0") != "0" and not shards_by_fsdp(stated):
+        told["precision"] = f"{sharded}"
+    if f"{stated.of('dynamo_backend') or 'no'}".lower() not in _SWITCHED_OFF:
+        told["compile"] = ""
+    if told.get("quantize") == "nf4" and stated.framework in _NESTED_OFF and stated.of(*_NESTED) is not True:
+        told["quantize"] = "nf4-single"
 
 
 def _accelerators(told: dict[str, str], stated: Stated) -> None:
@@ -116,7 +148,8 @@ def each_rank(told: dict[str, str], stated: Stated, steps: int) -> int:
 
 def _shards(told: dict[str, str], stated: Stated) -> None:
     named = ["fsdp_sharding_strategy", "sharding_strategy"]
-    if not stated.arguments or stated.of("use_megatron_fsdp") or stated.of("use_custom_fsdp"):  # has a default
+    switch = stated.of("use_megatron_fsdp", "use_custom_fsdp")
+    if switch or (switch is None and not stated.arguments):  # has a default, which logs and dumps print
         named.append("data_parallel_sharding_strategy")
     strategy = f"{stated.of(*named) or ''}"
     words = {*words_of(f"{stated.of('fsdp') or ''} {strategy}")}
@@ -128,19 +161,31 @@ def _shards(told: dict[str, str], stated: Stated) -> None:
         stage = 3
     if stage is not None:
         told["zero"] = f"{stage}"
+    if "offload" in words:  # FSDP's, with the optimizer
+        _offload(told, "optimizer", "parameters")
     for name, text in _beside(stated):
+        if name == "offload":
+            _offload(told, *text.split(","))
         told.setdefault(name, text)
-    if told.get("offload") == "parameters" and _supports(stated.framework).offload_optimizer == "with parameters":
-        told["offload"] = "optimizer,parameters"
+    together = _supports(stated.framework).offload_optimizer == "with parameters" or shards_by_fsdp(stated)
+    if together and "parameters" in told.get("offload", "").split(","):
+        _offload(told, "optimizer")
     machines = stated.number("num_machines")
     each = stated.number(*PER_NODE) or (int(told.get("gpus", 0)) // machines if machines else 0)
     if words & {*HYBRID} and 0 < (of_node := each // degrees_of(told)) < ranks_of(told):
         told["zero_group"] = f"{of_node}"
     replicas = stated.number(*_COPIES, "num_distributed_optimizer_instances")
+    sharers = ranks_of(told) * int(told.get("cp", 1))  # ranks of context parallelism share, too
     if replicas > 1 and stated.number(*_SHARDS) == 1:
         told["zero"] = "0"
-    elif replicas > 1 and (ranks := ranks_of(told)) and ranks % replicas == 0:
-        told["zero_group"] = f"{ranks // replicas}"
+    elif replicas > 1 and sharers and sharers % replicas == 0:
+        told["zero_group"] = f"{sharers // replicas}"
+
+
+def _offload(told: dict[str, str], *kinds: str) -> None:
+    """Put more of what is offloaded into ``told``, in the order in which an answer has it."""
+    moved = {*told.get("offload", "").split(","), *kinds}
+    told["offload"] = ",".join(kind for kind in ("optimizer", "parameters", "activations") if kind in moved)
 
 
 def words_of(value: Any) -> list[str]:
@@ -159,7 +204,9 @@ def _beside(stated: Stated) -> Iterator[tuple[str, str]]:
     """What the file that DeepSpeed reads says, where a configuration names one: by its content, else by its name."""
     named = stated.of(*DEEPSPEEDS)
     if not isinstance(named, str) or not (named.endswith(".json") or _FILES_STAGE.match(named)):
-        return
+        named = stated.of(*CONFIGURED)  # of accelerate's launcher, whose examples are called by their stage
+        if not isinstance(named, str) or "deepspeed" not in named or not _FILES_STAGE.search(Path(named).name):
+            return
     path = file_beside(stated.folder, named)
     if path is not None:
         from distsim.interop.other_options import told_of
@@ -191,6 +238,10 @@ def _recomputed(told: dict[str, str], stated: Stated) -> None:
         told["recompute_modules"] = ",".join(re.findall(r"\w+", modules))
     if stated.of("cpu_checkpointing") is True:
         told.setdefault("recompute", "full")
+    if stated.of("moe_layer_recompute") is True and "recompute" not in told:
+        told |= {"recompute": "selective", "recompute_modules": "core_attn,moe"}
+    if stated.of("gradient_checkpointing") == TO_HOST:
+        _offload(told, "activations")
     if f"{stated.of('selective_ac_option')}".isdigit() and told.get("recompute") == "selective":
         del told["recompute"]  # whole layers, as the key's own hint says
     if told.get("recompute") == "full" and method == "block" and layers:
@@ -230,24 +281,3 @@ def _nanotron(told: dict[str, str], stated: Stated) -> None:
     other_optimizer(told, nemo_optimizer(stated))
     if stated.of("accumulate_grad_in_fp32") is False:
         told.setdefault("precision", "bf16")
-
-
-def _paddle(told: dict[str, str], stated: Stated) -> None:
-    """Stages of sharding by name, with states offloaded or not (``stage2 offload``), chunks, switches that are numbers,
-    and the one beside the extent of recomputation."""
-    sharding = f"{stated.of('sharding')}"
-    if stage := re.search(r"stage([123])", sharding):
-        told["zero"] = stage[1]
-    if "offload" in sharding:
-        told["offload"] = "optimizer"
-    if (chunks_each := stated.number("virtual_pp_degree")) > 1:
-        told["vpp"] = f"{chunks_each}"
-    if stated.of("sequence_parallel") in _ON:
-        told["sequence_parallel"] = ""
-    if stated.of("recompute") not in _ON:
-        told.pop("recompute", None)
-    elif stated.of("recompute_granularity") in ("full_attn", "core_attn"):
-        told["recompute"] = "selective"
-
-
-_ON = (True, 1, "1", "true", "True")

@@ -30,10 +30,10 @@ _OVERRIDE = re.compile(r"(?<=\s)([a-z]\w*(?:\.\w+)*)=([\w./-]+)(?=\s|$)")
 _LAUNCHED = re.compile(r"(?<!\S)(NPROC_PER_NODE|GPUS_PER_NODE|NNODES|NUM_NODES)=(\d+)(?!\S)")
 """Variables that launchers read."""
 _VARIABLE = re.compile(
-    r"""^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=["']?(?:\$\{\w+:?[-=])?["']?([\w./-]+)["']?\}?["']?\s*$""",
+    r"""^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=["']?(?:\$\{(\w+):?[-=])?["']?([\w./-]+)["']?\}?["']?\s*$""",
     re.MULTILINE,
 )
-"""``TP=2``, and ``TP=${TP_SIZE:-2}``, which is 2 unless somebody says otherwise."""
+"""``TP=2``, and ``TP=${TP_SIZE:-2}``, which is 2 unless the script or what it asks of Slurm says otherwise."""
 _NAMED = re.compile(r"\$\{?([A-Za-z_]\w*)(?::[-=]([\w./-]+))?\}?")
 """A variable of a shell, with what it is where it is not set."""
 _BATCH = re.compile(r"^#SBATCH[ \t]+(.*)$", re.MULTILINE)
@@ -132,7 +132,8 @@ def _computed(lines: str, known: dict[str, str]) -> tuple[str, dict[str, str]]:
     """A script with its arithmetic done, and its plain variables beside those that are known."""
     variables = dict(known)
     for _ in range(MOST_ROUNDS):
-        variables |= dict(_VARIABLE.findall(lines))
+        for name, instead_of, value in _VARIABLE.findall(lines):
+            variables[name] = variables.get(instead_of, value)
         lines, before = _ARITHMETIC.sub(partial(_sum, variables), lines), lines
         if lines == before:
             break

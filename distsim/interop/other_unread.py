@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from distsim.interop.other_deepspeed import FORMATS, GONE, as_told
+from distsim.interop.other_foundry import MIXED
 from distsim.interop.other_megatron import ADAMS, names_optimizer
 from distsim.interop.other_options import (
     ACCUMULATED,
@@ -19,9 +21,10 @@ from distsim.interop.other_options import (
     meant_by,
     text_of,
 )
-from distsim.interop.other_precisions import understood
+from distsim.interop.other_precisions import plain_precision, understood
 from distsim.interop.other_stated import NODES, PER_NODE, Stated, last_of
 from distsim.interop.other_sums import STRATEGIES, words_of
+from distsim.interop.other_switches import CONTEXT_WAYS, GRAPHS, STATES_AWARE
 from distsim.other_names import Here
 
 _NOTHING = ("", "none", "null", "~", "auto", "no", "false", "default", "native")
@@ -37,6 +40,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "tp_mode": ("all_reduce", "reduce_scatter"),
     "data_parallel_sharding_strategy": tuple(word for words in STRATEGIES.values() for word in words),
     "fp8_format": ("hybrid", "e4m3"),
+    "cp_comm_type": tuple(CONTEXT_WAYS),
+    "cuda_graph_impl": ("none", *GRAPHS),
     "fp8_recipe": ("delayed", "tensorwise", "mxfp8"),
     "moe_token_dispatcher_type": ("alltoall", "allgather", "flex"),
     "moe_flex_dispatcher_backend": ("deepep", "hybridep"),
@@ -75,6 +80,12 @@ def _known(key: str, value: Any, word: str, stated: Stated, told: dict[str, str]
         return word in _PLAIN
     if last in _CHOICES:
         return word in _CHOICES[last] or not any(map(stated.of, _BELONGS.get(last, (last,))))
+    if last == "mixed_precision" and stated.framework == "llm-foundry":
+        return word in MIXED
+    if last in (*FORMATS, *GONE) and stated.framework == "deepspeed":
+        return as_told(last, value, told.get("precision", "bf16"))
+    if last in STATES_AWARE:
+        return "aware" in told.get("precision", "") or plain_precision(value) == "fp32"
     if last == "quantization" and stated.framework == "maxtext":
         return "precision" in told
     if last == "fsdp":
@@ -99,7 +110,7 @@ def _as_it_is(key: str, found: Here, value: Any) -> bool:
     if name == "lora_rank" and isinstance(value, str):
         return word in (*ADAPTERS, *_WHOLE)
     if name == "offload_fraction":
-        return value in (0, 1)
+        return word in ("0", "0.0", "1", "1.0")
     if name == "lora_dropout":
         return word in ("0", "0.0")
     if name in DEGREES or name in NUMBERS:

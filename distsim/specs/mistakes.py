@@ -105,7 +105,7 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
         return f"{name} {_shown(error['input'])} {plain[0]}", hint
     message = error["msg"].removeprefix("Value error, ").replace(FIELD, name or "value")
     told = repr(error["input"]) in message or isinstance(error["input"], (dict, BaseModel))
-    given = "" if told else f" (given {error['input']!r})"
+    given = "" if told else f" (given {_short(error['input'])})"
     problem, _, hint = message.partition("; ")
     named = not name or problem.startswith(f"{name} ")
     return (problem if named else f"{name}: {problem}") + given, hint
@@ -122,8 +122,8 @@ KINDS = {
 """What a value should be, by pydantic's name for the mistake."""
 EXAMPLES = {"a date": "write it as 2026-11-21, without quotes", "a list": 'write e.g. ["one", "two"] or [1, 2]'}
 """What to write instead."""
-LONGEST_SHOWN = 200
-"""Letters of a wrong value that is shown."""
+LONGEST_SHOWN, SHOWN_OF_LONG = 200, 60
+"""Letters of a wrong value that is shown whole, and of a longer one that are shown."""
 MOST_UNKNOWN = 6
 """Unknown fields that are named besides the first mistake."""
 
@@ -156,7 +156,7 @@ def _bound(error: Any) -> tuple[str, str] | None:
     if error["type"] == "string_pattern_mismatch":
         return "is not written as expected", f"it must match {limits['pattern']}"
     kind = KINDS.get(error["type"])
-    if kind is None or isinstance(error["input"], (dict, BaseModel)) or len(repr(error["input"])) > LONGEST_SHOWN:
+    if kind is None or isinstance(error["input"], (dict, BaseModel)):
         return None
     hint = _unquoted(error["input"]) if "number" in kind else EXAMPLES.get(kind, "")
     return f"is not {kind}", hint
@@ -165,7 +165,13 @@ def _bound(error: Any) -> tuple[str, str] | None:
 def _shown(value: Any) -> str:
     """A value as people write it: no fraction of nothing, commas between thousands of whole numbers."""
     whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1
-    return f"{int(value):,}" if whole and abs(value) < 1e15 else repr(value)
+    return f"{int(value):,}" if whole and abs(value) < 1e15 else _short(value)
+
+
+def _short(value: Any) -> str:
+    """A value as Python writes it, of a long one the beginning."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:SHOWN_OF_LONG]}… ({len(text):,} characters)"
 
 
 def _unquoted(value: Any) -> str:

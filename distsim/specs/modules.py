@@ -115,7 +115,7 @@ def implied(options: Mapping[str, Any]) -> dict[str, Any]:
         if not found.get(name):
             continue
         stated = found.get(needed)
-        words = list(stated) if isinstance(stated, (list, tuple)) else str(stated or value).split(",")
+        words = [str(one) for one in stated] if isinstance(stated, (list, tuple)) else str(stated or value).split(",")
         if words != [value] and (needed == "recompute" or "none" in words):
             mend = f"leave {flag(needed)} out, or use {flag(needed)} {value}"
             raise ValueError(f"{name} has no effect with {flag(needed)} {stated}; {mend}")

@@ -33,6 +33,8 @@ def balanced(
             keywords.number(name, one)
     each = _times(layers)
     count = whole_number(stages or 0, "the number of stages", "--stages 4")
+    if chunks is not None:
+        chunks = whole_number(chunks, "chunks", "--chunks 2")
     parts_of_stage, kind = chunks_for(schedule, chunks), find(schedule).placement
     both = kind == "bidirectional"
     # with two directions a device holds a stage of the model and the one that mirrors it

@@ -98,7 +98,9 @@ def check_size(stages: int, micro: int, chunks: int, splits: bool) -> None:
 
 def stated_chunks(chunks: int | None, placement: Sequence[int] | None, stages: int | None) -> int | None:
     """Chunks of each stage, as stated or as the ``placement`` of a given order has them."""
-    return chunks if chunks is not None or not placement or not stages else max(1, len(placement) // stages)
+    if chunks is not None or placement is None or not isinstance(stages, int) or stages < 1:
+        return chunks
+    return max(1, len(_chunks(placement, "placement")) // stages)
 
 
 def per_chunk(value: Time, schedule: Schedule, name: str) -> list[float]:

@@ -26,7 +26,8 @@ def falcon(fields: Fields, values: Values) -> Values:
     new, parallel = fields.flag("new_decoder_architecture"), fields.flag("parallel_attn", default=True)
     multi_query = fields.flag("multi_query", default=True)
     kv_heads = values["kv_heads"] if new else 1 if multi_query else values["heads"]
-    norms = fields.whole("num_ln_in_parallel_attn") or 2 if new else 1 if parallel else 2
+    stated = fields.whole("num_ln_in_parallel_attn")
+    norms = (stated or (2 if new else 1)) if new or parallel else 2
     return {
         "kv_heads": kv_heads,
         "parallel_blocks": parallel or new,
