@@ -62,3 +62,10 @@ def test_copies_are_what_they_take() -> None:
     cells = {"precision": "pure-bf16", "gpu": "h100-sxm"}
     peaks = [_replay("", year=year, **cells).predicted_peak or 0 for year in ("2025-06", "2025-08")]
     assert peaks[0] - peaks[1] == pytest.approx(28 * 2 * 2048 * 8 * 128 * 2, rel=0.2)
+
+
+def test_copied_keys_are_not_grouped_for_a_kernel_in_fp32() -> None:
+    """What transformers of before July 2025 gives torch has as many keys as queries, which its memory-efficient kernel
+    takes; grouped ones come to plain products, whose scores are in memory (16 heads of 28 layers, 4,096 by 4,096)."""
+    peaks = [_replay("", year=year, seq_len=4096).predicted_peak or 0 for year in ("2025-06", "2025-08")]
+    assert peaks[1] - peaks[0] > 0.9 * 28 * 16 * 4096**2 * 4

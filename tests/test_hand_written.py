@@ -38,6 +38,18 @@ def test_softmax_and_loss_keep_the_format_of_what_they_are_given() -> None:
     assert _setup(model="gpt2-medium").kernels.loss_upcast is True  # a published model is taken to be transformers'
 
 
+@pytest.mark.parametrize(("said", "network", "wide"), [
+    ("cross entropy of the bf16 logits", "transformers model", False),
+    ("no loss of bf16 logits", "transformers model", True),
+    ("loss of 16-bit logits", "transformers model", False),
+    ("loss over fp32 logits", "network written by hand", True),
+    ("cross entropy of logits.float()", "network written by hand", True),
+    ("fp32 logits", "network written by hand", False),
+])  # fmt: skip
+def test_a_loop_that_calls_cross_entropy_itself(said: str, network: str, wide: bool) -> None:
+    assert _setup(f"own training loop, {network}; {said}").kernels.loss_upcast is wide
+
+
 def test_their_kernels_are_those_of_the_profile_for_them() -> None:
     """Fused norms, complex rotation, masks written into scores; composed norms before torch 2.9, compiled ones where a
     compiler runs; Transformer Engine's layers stay its own."""

@@ -90,7 +90,7 @@ def sdpa_choice(ctx: Context) -> str:
         return "efficient"
     if ctx.activation <= FLASH_BYTES and width == values and not _masks_all(ctx):
         return "flash"
-    grouped = model.kv_heads < model.heads and model.latent_attention is None
+    grouped = model.kv_heads < model.heads and latent is None and not ctx.kernels.keys_expanded
     window = masked(ctx)
     unmasked = not _masks_all(ctx) and not (isinstance(window, int) and window)
     return "math" if grouped and unmasked and not ctx.kernels.efficient_groups else "efficient"

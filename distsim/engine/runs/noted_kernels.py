@@ -73,6 +73,8 @@ TOLD_OF_PLAIN_TORCH: Told = (
     (writes_softmax, {"softmax_written": True}),
     (multiplies_by_einsum, {"linears": "einsum"}),
     (rotates_pairs, {"rope_pairs": True}),
+    (loss_notes.reads_narrow_logits, {"loss_upcast": False}),
+    (loss_notes.reads_wide_logits, {"loss_upcast": True}),
 )
 """What notes may say of modules of elementary operations, of which a compiler makes kernels."""
 TOLD_OF_EXPERTS: Told = (

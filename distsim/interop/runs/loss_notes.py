@@ -127,6 +127,22 @@ def widens_masked(run: Run) -> bool:
     return hit(_MASKED, run.notes) is not None and not hit(_NARROW, run.notes)
 
 
+_READ = r"(?:loss|cross[- ]entropy) (?:of|over) (?:the )?"
+_AS_THEY_ARE = re.compile(affirmed(_READ + r"(?:bf16|bfloat16|fp16|float16|16-bit) logits"), re.IGNORECASE)
+_COPIED = re.compile(affirmed(_READ + r"(?:(?:fp32|float32) logits|logits\.float)"), re.IGNORECASE)
+
+
+def reads_narrow_logits(run: Run) -> bool:
+    """Whether notes tell of a loss of 16-bit logits as a model gives them, as a loop takes it that calls cross entropy
+    itself where the model's own loss has fp32 copies (transformers' models without labels)."""
+    return hit(_AS_THEY_ARE, run.notes) is not None
+
+
+def reads_wide_logits(run: Run) -> bool:
+    """Whether notes tell of a loss of fp32 copies of the logits."""
+    return hit(_COPIED, run.notes) is not None
+
+
 _LOSS_ALONE = re.compile(affirmed("keeps the loss alone"), re.IGNORECASE)
 
 
