@@ -37,9 +37,15 @@ SHORT, LEAST_OF_SHORT = 8, 0.65
 """Words up to so many letters are like any other by chance; they must be so much like it, or its beginning."""
 
 
-def nearest(name: str, known: Iterable[str], count: int = 3, least: float = 0.5) -> list[str]:
+def nearest(
+    name: str,
+    known: Iterable[str],
+    count: int = 3,
+    least: float = 0.5,
+    stands_for: Mapping[str, str | None] | None = None,
+) -> list[str]:
     """The known names most like ``name``, best first, those that it begins before others; ``least`` is how like they
-    must be. Where ``known`` maps aliases to what they stand for, a thing is named once."""
+    must be. ``stands_for`` has aliases with what they stand for, of which each is named once."""
     import difflib
 
     by_lower = {one.lower(): one for one in known}
@@ -49,14 +55,16 @@ def nearest(name: str, known: Iterable[str], count: int = 3, least: float = 0.5)
         sure = set(difflib.get_close_matches(word, alike, len(alike) or 1, LEAST_OF_SHORT))
         alike = [one for one in alike if one in sure or one.startswith(word)]
     best = [by_lower[one] for one in sorted(alike, key=lambda one: not one.startswith(word))]
-    stands_for = known if isinstance(known, Mapping) else {}
-    once = {stands_for.get(one) or one: one for one in reversed(best)}  # the first of each stays
-    return [one for one in best if once[stands_for.get(one) or one] == one][:count]
+    same = stands_for or {}
+    once = {same.get(one) or one: one for one in reversed(best)}  # the first of each stays
+    return [one for one in best if once[same.get(one) or one] == one][:count]
 
 
-def did_you_mean(name: str, known: Iterable[str], least: float = 0.5) -> str:
+def did_you_mean(
+    name: str, known: Iterable[str], least: float = 0.5, stands_for: Mapping[str, str | None] | None = None
+) -> str:
     """A hint line with the nearest names, or an empty string when none is near."""
-    near = nearest(name, known, least=least)
+    near = nearest(name, known, least=least, stands_for=stands_for)
     return f"{DID_YOU_MEAN} {', '.join(near)}?" if near else ""
 
 

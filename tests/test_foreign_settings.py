@@ -82,6 +82,9 @@ def job(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
         ("--pipeline-model-parallel-size 3 --num-layers-in-last-pipeline-stage 10", "--stage-layers 11,11,10 "),
         ("--cuda-graph-impl local", "--cuda-graphs modules "),
         ("--enable-cuda-graph --cuda-graph-scope full_iteration", "--cuda-graphs iteration "),
+        ("--fp4-format e2m1 --fp4-recipe nvfp4", "--precision nvfp4 "),
+        ("--fine-grained-activation-offloading --offload-modules core_attn attn_proj",
+         "--offload-modules core_attn,attn_proj "),
         (MOMENTS, "--precision bf16-precision-aware-fp32-grads "),
         (f"{MOMENTS} --main-grads-dtype bf16", "--precision bf16-precision-aware "),
     ],
@@ -109,10 +112,12 @@ def test_arguments_of_experts(more: str, told: str, tmp_path: Path, capsys: pyte
 def test_what_has_no_counterpart_is_told_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Switches of the optimizer that no recipe stands for, and ways of exchange that are not described, before keys
     that nobody knows."""
-    more = "--wandb-zeal 3 --context-parallel-size 4 --cp-comm-type a2a+p2p --use-precision-aware-optimizer "
-    read, unread = job(f"{LLAMA}{more}--exp-avg-dtype fp8", tmp_path, capsys)
+    ways = "--wandb-zeal 3 --transformer-impl local --context-parallel-size 4 --cp-comm-type a2a+p2p"
+    states = "--use-precision-aware-optimizer --exp-avg-dtype fp8"
+    read, unread = job(f"{LLAMA}{ways} {states}", tmp_path, capsys)
     assert "--cp-mode" not in read and "--precision bf16-fp32-grads " in read
-    told = ["--cp-comm-type (a2a+p2p)", "--use-precision-aware-optimizer", "--exp-avg-dtype (fp8)", "--wandb-zeal"]
+    told = ["--transformer-impl (local)", "--cp-comm-type (a2a+p2p)", "--use-precision-aware-optimizer",
+            "--exp-avg-dtype (fp8)", "--wandb-zeal"]  # fmt: skip
     assert unread.endswith(f"not read: {', '.join(told)}")
 
 

@@ -61,7 +61,7 @@ def meant_preset(kind: str, name: str, known: Mapping[str, str | None]) -> str:
     mistyped = did_you_mean(name, known, MISTYPED)
     if kind == "gpus" and not mistyped:
         machines = {**dict.fromkeys(catalog.names("clusters")), **catalog.aliases("clusters")}
-        if near := did_you_mean(name, machines, MISTYPED):
+        if near := did_you_mean(name, machines, MISTYPED, machines):
             return f"{near} These are clusters: --cluster"
     if kind == "clusters" and not mistyped and catalog.knows("gpus", name):
         return f"it is an accelerator: --gpu {catalog.load('gpus', name).name}"
@@ -71,7 +71,7 @@ def meant_preset(kind: str, name: str, known: Mapping[str, str | None]) -> str:
     return (
         f"the nearest is {stand_in}, which stands in for it when runs are replayed"
         if stand_in
-        else did_you_mean(name, known)
+        else did_you_mean(name, known, stands_for=known)
     )
 
 
@@ -90,7 +90,8 @@ def _priced(name: str) -> str:
             chip = catalog.load("clusters", name).gpu if kind == "clusters" else name
             chip = catalog.load("gpus", chip).name
             return f"it is {word}: distsim show prices {chip} lists who asks what for {what}"
-    near = did_you_mean(name, {**dict.fromkeys(catalog.names("gpus")), **catalog.aliases("gpus")}, MISTYPED)
+    chips = {**dict.fromkeys(catalog.names("gpus")), **catalog.aliases("gpus")}
+    near = did_you_mean(name, chips, MISTYPED, chips)
     return f"{near} These are accelerators: distsim show prices NAME" if near else ""
 
 

@@ -19,7 +19,7 @@ _SUMMED = (
     "fp8_params fp8_param cp_comm_type overlap_moe_expert_parallel_comm moe_expert_capacity_factor "
     "moe_pad_expert_input_to_capacity cuda_graph_impl cuda_graph_scope enable_cuda_graph external_cuda_graph "
     "num_layers_in_first_pipeline_stage num_layers_in_last_pipeline_stage account_for_embedding_in_pipeline_split "
-    "account_for_loss_in_pipeline_split moe_layer_recompute"
+    "account_for_loss_in_pipeline_split moe_layer_recompute fp4_format fp4_recipe fp4 offload_modules"
 )
 SHARDED = ("distributed_fused_adam", "distributed_adam", "mcore_distributed_optim")
 """Optimizers of apex and NeMo whose states are sharded."""

@@ -260,6 +260,8 @@ def _narrow(stated: Stated) -> str:
 
     said = [f"{value}".lower() for key, value in stated.keys.items()
             if last_of(key) in ("mixed_precision", "precision", "fp8_recipe", "converters")]  # fmt: skip
+    if f"{stated.of('fp4_format', 'fp4')}".lower() not in _SWITCHED_OFF:
+        said.append("nvfp4")  # the one recipe of 4 bits that Megatron has
     switched = any(f"{stated.of(name)}".lower() not in _SWITCHED_OFF for name in _FLOAT8 if name != "converters")
     found = next((word for word in NARROW if any(word in one for one in said)), "")
     if not found and any(".mx" in one for one in said):

@@ -53,6 +53,9 @@ def megatron_switches(told: dict[str, str], stated: Stated) -> None:
     factor = f"{stated.of('moe_expert_capacity_factor')}"
     if stated.of("moe_pad_expert_input_to_capacity") is True and _POSITIVE.fullmatch(factor):
         told["capacity_factor"] = factor
+    modules = stated.of("offload_modules")
+    if isinstance(modules, str) and "activations" in told.get("offload", ""):
+        told["offload_modules"] = ",".join(re.findall(r"\w+", modules))
     if (graphs := _graphs(stated)) in supports.cuda_graphs:
         told["cuda_graphs"] = graphs
 

@@ -41,6 +41,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "data_parallel_sharding_strategy": tuple(word for words in STRATEGIES.values() for word in words),
     "fp8_format": ("hybrid", "e4m3"),
     "cp_comm_type": tuple(CONTEXT_WAYS),
+    "fp4_recipe": ("nvfp4",),
+    "transformer_impl": ("transformer_engine",),
     "cuda_graph_impl": ("none", *GRAPHS),
     "fp8_recipe": ("delayed", "tensorwise", "mxfp8"),
     "moe_token_dispatcher_type": ("alltoall", "allgather", "flex"),
@@ -49,7 +51,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "grad_sync_dtype": ("bf16", "fp32", "bfloat16", "float32", "torch.bfloat16", "torch.float32"),
 }
 """Key that is read together with others -> the words of it that are known."""
-_BELONGS = {"fp8_recipe": ("fp8", "fp8_format"), "moe_token_dispatcher_type": ("num_experts", "num_moe_experts"),
+_BELONGS = {"fp8_recipe": ("fp8", "fp8_format"), "fp4_recipe": ("fp4", "fp4_format"),
+            "moe_token_dispatcher_type": ("num_experts", "num_moe_experts"),
             "data_parallel_sharding_strategy": ("use_megatron_fsdp", "use_custom_fsdp")}  # fmt: skip
 """Key whose default logs print -> what it belongs to, one of which is on where it says anything."""
 
