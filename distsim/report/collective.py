@@ -50,7 +50,9 @@ def table(found: Sequence[Collective]) -> str:
 
 
 def plot(found: Sequence[Collective], unicode: bool = True, columns: int = WIDEST_BAR) -> str:
-    """Bus bandwidth over size: one bar of ``columns`` characters per size, the axis in GB/s."""
+    """Bus bandwidth over size: one bar of ``columns`` characters per size, with none for a gap where that is 0; the
+    axis in GB/s."""
+    gap, columns = " " * (columns > 0), max(columns, 1)
     top = max((one.bus_bandwidth for one in found), default=0.0)
     if top <= 0:
         return ""
@@ -61,7 +63,7 @@ def plot(found: Sequence[Collective], unicode: bool = True, columns: int = WIDES
     for level in range(_HEIGHT, 0, -1):
         label = f"{top * level / _HEIGHT / units.GIGA:8.1f}" if level % 2 == 0 else " " * 8
         cells = (bars[min(max(height - (level - 1) * steps, 0), steps)] * columns for height in heights)
-        lines.append(f"{label} {'│' if unicode else '|'} {' '.join(cells)}".rstrip())
+        lines.append(f"{label} {'│' if unicode else '|'} {gap.join(cells)}".rstrip())
     first, last = units.decimal_bytes(found[0].bytes), units.decimal_bytes(found[-1].bytes)
     ends = f"bus bandwidth in GB/s; sizes double from {first} to {last}"
     return "\n".join([*lines, ends])
@@ -80,5 +82,5 @@ def text(found: Sequence[Collective], cluster: str, unicode: bool = True, width:
     parts = [heading(found, cluster), table(found)]
     if len(found) > 1:
         room = WIDEST_BAR if width is None else (width - AXIS) // len(found) - 1
-        parts.append(plot(found, unicode, max(1, min(WIDEST_BAR, room))))
+        parts.append(plot(found, unicode, max(0, min(WIDEST_BAR, room))))
     return "\n\n".join(part for part in parts if part)

@@ -147,7 +147,8 @@ def _misses(made: Plan, term: Style) -> list[str]:
     other = f"; --gpus {2 * most}..{8 * most} tries more, and without --gpus sizes for the deadline are tried"
     more = other if made.request.sizes and late else ""
     tried = f" Tried: {least_to_most(made.sizes)} accelerators{more}."
-    return [term.ink("No option meets the limits.", VERMILLION) + tried, *folded(lines, lines[0].index(head[-1]))]
+    told = term.ink("No option meets the limits.", VERMILLION) + tried
+    return [*folded([told], 4), *folded(lines, lines[0].index(head[-1]))]
 
 
 def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
