@@ -145,8 +145,8 @@ def _misses(made: Plan, term: Style) -> list[str]:
     late = made.request.wish.days is not None and all(one.days > made.request.wish.days for one in made.options)
     most = max(made.sizes)
     other = f"; --gpus {2 * most}..{8 * most} tries more, and without --gpus sizes for the deadline are tried"
-    tried = f" Tried: {least_to_most(made.sizes)} accelerators{other if made.request.sizes and late else ''}."
-    told = term.ink("No option meets the limits.", VERMILLION) + tried
+    tried = f"Tried: {least_to_most(made.sizes)} accelerators{other if made.request.sizes and late else ''}."
+    told = f"{term.ink('No option meets the limits.', VERMILLION)} {tried}"
     return [*folded([told], 4), *folded(lines, lines[0].index(head[-1]))]
 
 
