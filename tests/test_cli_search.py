@@ -457,6 +457,7 @@ def test_a_program_that_is_ended_leaves_no_scratch_file(number: str, tmp_path: P
     """A time limit left gigabytes of a search's file behind."""
     text = (
         "import os, signal, sys; from pathlib import Path; from distsim.cli.whole_file import whole\n"
+        f"signal.signal(signal.{number}, signal.SIG_DFL)\n"  # nohup has children ignore it
         f"with whole(Path({str(tmp_path / 'a.csv')!r})) as scratch:\n"
         f"    scratch.write_text('half'); os.kill(os.getpid(), signal.{number}); scratch.write_text('more')\n"
     )
