@@ -77,6 +77,15 @@ def unquoted(file: Path, error: tomllib.TOMLDecodeError) -> str:
     return f'a text stands in quotes: {name} = "{value}"'
 
 
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".py")
+"""Endings of scripts, of which those that name a known tool never come to be read as TOML."""
+
+
+def no_toml(file: Path, what: str) -> str:
+    """What is wrong with a text that is no TOML, where TOML's own complaint is ``what``."""
+    return "is a script of no tool that is known here" if file.suffix.lower() in SCRIPTS else f"not valid TOML: {what}"
+
+
 def read_toml(file: Path) -> dict[str, Any]:
     """The TOML of one file; an error says which line."""
     try:
@@ -85,7 +94,7 @@ def read_toml(file: Path) -> dict[str, Any]:
         told = str(error)
         line = re.search(r" ?\(at line (\d+)(, column \d+)\)$", told)
         what, where = (told[: line.start()] + line[2], f"{file}:{line[1]}") if line else (told, str(file))
-        raise DistsimError(f"not valid TOML: {what}", unquoted(file, error), where=where) from None
+        raise DistsimError(no_toml(file, what), unquoted(file, error), where=where) from None
     except UnicodeDecodeError:
         raise DistsimError("is not a text file; TOML is expected", where=str(file)) from None
     except OSError as error:

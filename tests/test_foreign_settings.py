@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distsim import load_model
+from distsim import DistsimError, load_model
 from distsim.cli.app import run
 
 LLAMA = """torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-size 4096
@@ -284,3 +284,6 @@ def test_a_layer_of_experts_that_is_recomputed(tmp_path: Path, capsys: pytest.Ca
 def test_a_script_of_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = hint("python3 -m verl.trainer.main_ppo data.train_batch_size=1024\n", tmp_path, capsys, "run.sh")
     assert "is a script of no tool that is known here" in told and "TOML:" not in told
+    (tmp_path / "mine.sh").write_text("#!/bin/bash\necho hello\n", encoding="utf-8")
+    with pytest.raises(DistsimError, match="is a script of no tool that is known here"):
+        load_model(str(tmp_path / "mine.sh"))

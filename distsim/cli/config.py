@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError, nearest
 from distsim.plain_files import handed_over, text_of
-from distsim.preset_files import toml_of, unquoted
+from distsim.preset_files import no_toml, toml_of, unquoted
 
 PROJECT_FILE = "distsim.toml"
 # Either of two says what the other would: the one stated closer to the command line silences the other.
@@ -25,7 +25,6 @@ TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 PATHS = ("model", "gpu", "cluster", "profile", "framework", "precision", "optimizer", "quantize", "loss")
 """Options that may be paths."""
-SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".py")
 HOLDS = "such a file holds MODEL and job options, named as distsim step has them, e.g. gpu, gpus, tp, zero"
 
 
@@ -89,11 +88,9 @@ def _no_toml(path: Path, error: tomllib.TOMLDecodeError) -> DistsimError:
         from distsim.interop.json_file import read_json
 
         read_json(path)
-    script = path.suffix.lower() in SCRIPTS
     kinds = f"{HOLDS}; scripts of Megatron and YAML of NeMo or nanotron are read where they state the model's sizes"
     hint = unquoted(path, error) if path.suffix.lower() == ".toml" else kinds
-    problem = "is a script of no tool that is known here" if script else f"not valid TOML: {error}"
-    return DistsimError(problem, hint, where=str(path))
+    return DistsimError(no_toml(path, str(error)), hint, where=str(path))
 
 
 def _other_job(path: Path, known: Mapping[str, Any]) -> dict[str, Any] | None:
