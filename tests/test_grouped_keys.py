@@ -69,3 +69,18 @@ def test_copied_keys_are_not_grouped_for_a_kernel_in_fp32() -> None:
     takes; grouped ones come to plain products, whose scores are in memory (16 heads of 28 layers, 4,096 by 4,096)."""
     peaks = [_replay("", year=year, seq_len=4096).predicted_peak or 0 for year in ("2025-06", "2025-08")]
     assert peaks[1] - peaks[0] > 0.9 * 28 * 16 * 4096**2 * 4
+
+
+@pytest.mark.parametrize(
+    ("gpu", "year", "plain"),
+    [("v100-sxm2-32gb", "2026", True), ("quadro-rtx-8000", "2026", True), ("v100-sxm2-32gb", "2025-06", False),
+     ("a100-sxm4-80gb", "2026", False)],
+)  # fmt: skip
+def test_chips_before_ampere_have_no_kernel_for_them(gpu: str, year: str, plain: bool) -> None:
+    """torch's flash kernel is for Ampere and newer, its memory-efficient one for as many keys as queries: scores of 28
+    layers of 16 heads are in memory then."""
+    cells = {"precision": "amp-fp16", "gpu": gpu, "year": year}
+    peaks = [_replay("", seq_len=length, **cells).predicted_peak or 0 for length in (1024, 2048, 3072)]
+    squares = peaks[2] - 2 * peaks[1] + peaks[0]  # what grows with the square of the length, and lengths' rounding
+    scores = 28 * 16 * 2 * 1024**2 * 4
+    assert (squares > 0.9 * scores) is plain

@@ -88,12 +88,14 @@ def sdpa_choice(ctx: Context) -> str:
     width, values = (model.head_dim, model.value_width) if latent is None else (latent.width, latent.value_dim)
     if too_wide(model):
         return "efficient"
-    if ctx.activation <= FLASH_BYTES and width == values and not _masks_all(ctx):
-        return "flash"
     grouped = model.kv_heads < model.heads and latent is None and not ctx.kernels.keys_expanded
     window = masked(ctx)
     unmasked = not _masks_all(ctx) and not (isinstance(window, int) and window)
-    return "math" if grouped and unmasked and not ctx.kernels.efficient_groups else "efficient"
+    plain = grouped and unmasked and not ctx.kernels.efficient_groups
+    flash = ctx.activation <= FLASH_BYTES and width == values and not _masks_all(ctx)
+    if flash and not (plain and ctx.kernels.flash_missing):
+        return "flash"
+    return "math" if plain else "efficient"
 
 
 def _masks_all(ctx: Context) -> bool:

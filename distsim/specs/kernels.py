@@ -91,6 +91,9 @@ class Kernels(ActivationKernels, ExpertKernels, LossKernels, RingKernels, Recomp
     efficient_groups: bool = False
     """Its memory-efficient kernel takes grouped keys (from torch 2.14 on, on NVIDIA's chips); without a mask grouped
     keys in fp32 take plain products else."""
+    flash_missing: bool = False
+    """Its flash kernel is not written for the chip, so that grouped keys without a mask take plain products in 16 bits,
+    too (pytorch/pytorch transformers/cuda/sdp_utils.cpp: flash from sm80 on, efficient with no grouped heads)."""
     attention_mask: Literal["none", "window", "always", "bias"] = "none"
     """A dense mask of ``s x s`` per sequence is made in each layer: for sliding windows, or always (Falcon); ``bias``
     has one per head instead (T5)."""

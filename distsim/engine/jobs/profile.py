@@ -166,6 +166,8 @@ def recipe_kernels(framework: Framework, model: Model, chip: Accelerator, precis
     chooses = model.compressed_attention is not None or (latent is not None and latent.index_heads > 0)
     older = chooses and not traits_of(chip).sparse_attention
     found: dict[str, Any] = {"sparse_attention": "dense"} if older else {}
+    if traits_of(chip).cuda and traits_of(chip).flash_attention != "all" and model.kv_heads < model.heads:
+        found["flash_missing"] = True
     return found | {name: value for recipe in recipes_of(framework, model, chip, precision)
                     for name, value in recipe.kernels.items()}  # fmt: skip
 
