@@ -66,6 +66,18 @@ def reduces_once(run: Run) -> bool | None:
     return True if any(hit(words, notes) for words in (_ONCE, _LAST, _SWITCHED)) else None
 
 
+_OWN = re.compile(
+    affirmed(r"(?:own (?:data[ -]parallelism|DDP)|(?:data[ -]parallelism|DDP) by hand)\b(?![^;.]*\b(?:bucket|flat))"),
+    re.IGNORECASE,
+)
+
+
+def reduces_in_place(run: Run) -> bool:
+    """Whether replicas are said to reduce each gradient where it lies, by a loop of their own: without the flat copies
+    that buckets are, torch's DDP or others'."""
+    return hit(_OWN, run.notes) is not None
+
+
 _ZEROPP = re.compile(r"zero(?:[ _-]?3)?\+\+", re.IGNORECASE)
 _PARTS = tuple(
     (name, re.compile(words, re.IGNORECASE)) for name, words in (
