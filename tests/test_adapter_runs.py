@@ -106,6 +106,8 @@ def test_transformers_composed_attention_until_december_2023() -> None:
     assert _setup(year="2023").layout.attention == "eager"
     assert _setup(year="2023", attention="flash-2").layout.attention == "flash"
     assert _setup(year="2024").layout.attention == "flash"
+    assert _setup(year="2024", notes="torch 2.0.1").layout.attention == "eager"  # torch's own from 2.1.1 on
+    assert _setup(year="2024", notes="torch 2.0.1", framework="fsdp").layout.attention == "flash"
 
 
 def test_a_loop_without_autocast_is_fp32_behind_peft() -> None:
@@ -246,6 +248,15 @@ def test_trl_leaves_embedding_and_head_beside_4_bits_in_16() -> None:
     wide = [_setup(cells, framework=name, precision=precision).tuning.others_fp32 for name, precision in (
         ("trl", "bf16"), ("SFTTrainer", "bf16"), ("trl", "fp16"), ("huggingface", "bf16"))]  # fmt: skip
     assert wide == [False, False, True, True]
+
+
+def test_axolotl_leaves_norms_embedding_and_head_in_16_bits_for_flash_kernels() -> None:
+    """Its loader casts back what peft widened where a flash kernel attends; peaks of QLoRA on a GB10 go from 32 to 43%
+    too high to 8 to 17%."""
+    cells = {**QWEN, "source": "configs of axolotl"}
+    wide = [_setup(cells, framework=name, attention=kernel).tuning.others_fp32 for name, kernel in (
+        ("axolotl", ""), ("huggingface", "flash"), ("huggingface", "sdpa"))]  # fmt: skip
+    assert wide == [False, False, True]
 
 
 def test_data_parallelism_of_ones_own_has_no_buckets() -> None:
