@@ -250,13 +250,9 @@ def test_trl_leaves_embedding_and_head_beside_4_bits_in_16() -> None:
     assert wide == [False, False, True, True]
 
 
-def test_axolotl_leaves_norms_embedding_and_head_in_16_bits_for_flash_kernels() -> None:
-    """Its loader casts back what peft widened where a flash kernel attends; peaks of QLoRA on a GB10 go from 32 to 43%
-    too high to 8 to 17%."""
-    cells = {**QWEN, "source": "configs of axolotl"}
-    wide = [_setup(cells, framework=name, attention=kernel).tuning.others_fp32 for name, kernel in (
-        ("axolotl", ""), ("huggingface", "flash"), ("huggingface", "sdpa"))]  # fmt: skip
-    assert wide == [False, False, True]
+def test_axolotl_takes_back_what_peft_makes_fp32() -> None:
+    """Its loader does so for any model with adapters; peaks on a GB10 go from 32 to 43% too high to 8 to 17%."""
+    assert not _setup(QWEN, framework="axolotl").tuning.others_fp32
 
 
 def test_data_parallelism_of_ones_own_has_no_buckets() -> None:
