@@ -75,6 +75,14 @@ def ended_unit_bytes(setup: Setup, stage: Stage) -> Number:
     return where(gathers, 1, 0) * unit_parameters(setup, stage)[0] * setup.precision.gather_bytes
 
 
+def reduces_apart(setup: Setup) -> Number:
+    """Whether torch's FSDP reduces gradients of what it gathered, on a stream of its own whose blocks the allocator
+    gives no other: the shards that are kept are made there (torch.distributed.fsdp _runtime_utils.py, _reduce_grad
+    under state._post_backward_stream; _fsdp_collectives.py, foreach_reduce under reduce_scatter_stream)."""
+    shards = setup.layout.shards(setup.model.experts is not None)
+    return setup.framework.buffers.gathers_copies & (setup.layout.zero >= 2) & shards
+
+
 @for_parts_of_last
 def head_gradient_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     """FSDP's whole gradient of the output layer while the last layer runs backward, and while the layers before do.
