@@ -6,7 +6,7 @@ from typing import Any
 
 from distsim.arrays import Number, maximum, plus, product, some, where
 from distsim.engine.footprint.backward import Gradients, Highest, backward_peak, elements
-from distsim.engine.footprint.buffers import reduces_apart
+from distsim.engine.footprint.buffers import reduces_apart, unjoined_bytes
 from distsim.engine.footprint.moment import Moment
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.outputs import outputs_of
@@ -127,7 +127,10 @@ class StageStep:
         shards = where(waits, 0, self.grow)  # each takes the place of a whole one that waited, and is no larger
         if setup.kernels.residuals == "stacked" and accumulates:  # a loop's backward makes all before a sum reads any
             shards = 1
-        self.gradients = Gradients(unless_zero(shards, self.per_element), _fresh_bytes(setup) * accumulates)
+        kept = unless_zero(shards, self.per_element)
+        if setup.framework.traffic.one_unit:
+            kept = where(setup.layout.zero >= 2, unjoined_bytes(setup), kept)
+        self.gradients = Gradients(kept, _fresh_bytes(setup) * accumulates)
         self.copies = _weight_copies(setup, stage)
         self.cached_copies = _cached_copies(setup, stage)
         self.offloaded = Offloaded(setup, saved)

@@ -27,7 +27,7 @@ from distsim.interop.runs import (
     software_notes,
 )
 from distsim.interop.runs.recipes import of_library
-from distsim.interop.runs.sharding import by_torch, reduces_in_place
+from distsim.interop.runs.sharding import by_torch, reduces_in_place, wraps_nothing
 from distsim.interop.runs.software_names import nearest_profile, replayed_name
 from distsim.interop.runs.whose_modules import has_transformers_modules
 from distsim.specs.framework import Framework
@@ -92,6 +92,8 @@ def _told_traffic(run: Run, framework: Framework) -> dict[str, Any]:
         told |= APART
     elif overlap_notes.gathers_apart(run):
         told |= GATHERS_APART
+    if framework.traffic.padding == "unit" and wraps_nothing(run):
+        told |= {"one_unit": True, **APART}
     return told | hooks_of(run, framework) | dated_traffic(recipe_year(run), framework.traffic)
 
 

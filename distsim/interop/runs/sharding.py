@@ -98,6 +98,12 @@ def zeropp_parts(run: Run) -> str:
 _SECOND = re.compile(r"fsdp[\s-]?2|fully_shard", re.IGNORECASE)
 """FSDP2, under which peft has no policy that wraps adapters (accelerate's utils/fsdp_utils.py,
 fsdp2_prepare_auto_wrap_policy, knows layers' classes and sizes)."""
+_WHOLE = re.compile(
+    r"\b(?:no|without)(?: an?| any)?(?: auto)?[-_ ]?wrap(?:ping)?[-_ ]polic(?:y|ies)\b|"
+    r"\bwhole model (?:as|in|is) one (?:FSDP )?unit\b",
+    re.IGNORECASE,
+)
+"""FSDP1 of a model alone, without an auto_wrap_policy."""
 _WRAPS = re.compile(
     affirmed(r"wrap(?:s|ped|ping)? (?:per|by|each|every) (?:decoder |transformer )?(?:layer|block)"), re.IGNORECASE
 )
@@ -144,6 +150,11 @@ def by_torchs_second(run: Run) -> bool:
 def wraps_layers(run: Run) -> bool:
     """Whether notes tell of units that are layers and nothing else."""
     return hit(_WRAPS, run.notes) is not None
+
+
+def wraps_nothing(run: Run) -> bool:
+    """Whether notes tell of a whole model that is one unit."""
+    return hit(_WHOLE, run.notes) is not None
 
 
 def assumed_sharding(run: Run, zero: int, group: int, sharers: int) -> str:
