@@ -31,7 +31,7 @@ from distsim.interop.runs.precision_names import precision_like
 from distsim.interop.runs.recompute import said_by
 from distsim.interop.runs.recompute_notes import denies_recomputation, told_modules, told_together
 from distsim.interop.runs.remat import unrolls_layers
-from distsim.interop.runs.sharding import reduces_once, zeropp_parts
+from distsim.interop.runs.sharding import reduces_in_place, reduces_once, zeropp_parts
 from distsim.interop.runs.software_names import nearest_profile
 from distsim.interop.runs.tuning import assumed_kind
 
@@ -87,6 +87,11 @@ def _run(notes: str = "", **cells: str) -> Run:
         (unrolls_layers, "scan_layers=0", True),
         (reduces_once, "reduce-scatter after every micro-batch", False),
         (reduces_once, "accumulates gradients without synchronisation", True),
+        (reduces_in_place, "own data parallelism: one all-reduce a parameter", True),
+        (reduces_in_place, "DDP by hand", True),
+        (reduces_in_place, "own DDP with overlapped buckets", False),
+        (reduces_in_place, "own data parallelism: one flat all-reduce of all gradients", False),
+        (reduces_in_place, "DDP over PCIe", False),
     ],
 )  # fmt: skip
 def test_notes(says: Said, notes: str, want: object) -> None:

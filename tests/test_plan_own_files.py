@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from shell import piped
 
 import distsim
+from distsim.report.file_names import apart
 
 CARD = """
 based_on = "b200-sxm"
@@ -91,3 +93,16 @@ def test_a_system_with_a_card_of_ones_own_can_be_bought(files: Path) -> None:
     asked = {"gpus": 8, "tp": 1, "pp": 1, "provider": str(files / "prices.toml"), "gpu": str(files / "card.toml")}
     plan = distsim.plan("llama-2-7b", "10B", price="owned", **asked)
     assert [(one.gpu, one.committed_dollars) for one in plan.options] == [("our-b200", 270_000)]
+
+
+def test_a_plan_names_files_by_no_more_of_their_path_than_tells_them_apart(files: Path) -> None:
+    one = piped("plan", "llama-2-7b", "--tokens", "10B", "--provider", str(files / "prices.toml"), "--gpus", "8,16")
+    assert "8 x our-b200 (rack.toml) from Our contract" in one.stdout
+    step, table = one.stdout.split("\nOptions", 1)
+    assert f"--cluster {files / 'rack.toml'}" in step and str(files) not in table
+
+
+def test_files_of_one_name_keep_their_folders() -> None:
+    names = ("dgx-h100", "/quotes/a/hall.toml", "/quotes/b/hall.toml", "/quotes/b/rack.toml", "hall.toml")
+    told = ["dgx-h100", "a/hall.toml", "b/hall.toml", "rack.toml", "hall.toml"]
+    assert [apart(names)[name] for name in names] == told

@@ -298,7 +298,7 @@ def test_merging_rings_costs_memory_traffic() -> None:
     assert all(pair[1] / pair[0] == pytest.approx(60 / 46) for pair in merged)
 
 
-@pytest.mark.parametrize(("framework", "loss"), [("huggingface", True), ("torch-ddp", False), ("litgpt", False)])
+@pytest.mark.parametrize(("framework", "loss"), [("huggingface", True), ("torch-ddp", True), ("litgpt", False)])
 def test_trainers_of_transformers_compile(framework: str, loss: bool) -> None:
     """--compile had been refused, and cells that say it had no effect: Llama 3.2 1B on H200 came out 20% too slow."""
     job = {"model": "llama-3.2-1b", "gpu": "h200-sxm", "gpus": 2, "seq": 8192, "micro_batch": 4, "framework": framework,

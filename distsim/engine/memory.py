@@ -227,12 +227,13 @@ def stage_moments(
 
 
 def with_overhead(
-    setup: Setup, stage: Stage, parts: dict[str, Number], churning: Number, idle: Number, figures: Figures
+    setup: Setup, stage: Stage, parts: dict[str, Number], top: Moment, idle: Idle, figures: Figures
 ) -> tuple[dict[str, Number], Number]:
-    """All categories, and of the framework's what its allocator holds beyond what is allocated; ``idle`` is what is
-    known of that."""
+    """All categories, and of the framework's what its allocator holds beyond what is allocated at the ``top``; ``idle``
+    is what is known of that."""
     overhead = overhead_bytes(setup, stage, figures)
-    lost = fragmentation_bytes(setup, churning, figures, idle, parts["buffers"])
+    least, apart = idle.beside(top.activations), top.apart(idle)
+    lost = fragmentation_bytes(setup, top.churning, figures, least, parts["buffers"], apart)
     fragmentation = parts["framework"] + lost
     return {**parts, "framework": overhead + fragmentation}, fragmentation
 
@@ -253,7 +254,7 @@ def _stage(setup: Setup, stage: Stage, known: tuple[States, Figures] | None = No
     """One stage, whose states may be ``known`` with their figures."""
     stage, (states_known, figures) = weighed(setup, stage), known or (None, Figures())
     parts, (held, saved, top, moments, idle) = stage_parts(setup, stage, figures, states_known)
-    categories, fragmentation = with_overhead(setup, stage, parts, top.churning, idle.beside(top.activations), figures)
+    categories, fragmentation = with_overhead(setup, stage, parts, top, idle, figures)
     moments = tuple(with_overheads(moments, top, categories["framework"], slack_of(setup), idle))
     categories, fragmentation = _filled(categories, fragmentation)
     layout = setup.layout

@@ -102,11 +102,18 @@ def workspace_bytes(own_bytes: Number, expert_bytes: Number, has_experts: Number
     return own_bytes + expert_bytes * has_experts
 
 
-@formula(unit="B", source="torch CUDACachingAllocator.cpp: blocks are split and kept, a share of what comes and goes")
-def fragmented_bytes(share: Number, churning_bytes: Number, idle_bytes: Number, buffer_bytes: Number) -> Number:
+@formula(
+    unit="B",
+    source="torch CUDACachingAllocator.cpp: blocks are split and kept, a share of what comes and goes; a pool for each "
+    "stream",
+)
+def fragmented_bytes(
+    share: Number, churning_bytes: Number, idle_bytes: Number, buffer_bytes: Number, apart_bytes: Number
+) -> Number:
     """What the caching allocator holds beyond what is allocated: a share of all activations and transients at the peak,
-    but not less than blocks known to lie idle, and the same share of buffers."""
-    return share * buffer_bytes + maximum(share * churning_bytes, idle_bytes)
+    but not less than blocks known to lie idle, the same share of buffers, and blocks of another stream whose tensors
+    are not made yet."""
+    return share * buffer_bytes + maximum(share * churning_bytes, idle_bytes) + apart_bytes
 
 
 @formula(

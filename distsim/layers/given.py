@@ -39,12 +39,14 @@ def given(ctx: Context) -> Given:
     """What all layers of a model share that computes some of them again (torch 2.13 utils/checkpoint.py)."""
     layout, model = ctx.layout, ctx.model
     never = isinstance(layout.recompute_layers, int) and layout.recompute_layers == 0
-    if not ctx.kernels.recompute_given or never:
+    if never:
         return Given()
+    if not ctx.kernels.recompute_given:
+        return Given((), _cache(ctx))
     again = where(layout.recompute_layers != 0, 1, 0)
     masks = tuple(_scaled(tensor, again) for tensor in (*_masks(ctx), *_biases(ctx)))
     tables = tuple(_scaled(tensor, recomputes_all(ctx)) for tensor in rotary_tables(ctx))
-    beside = tuple(_scaled(tensor, again) for tensor in _leaf(ctx))
+    beside = (*_cache(ctx), *(_scaled(tensor, again) for tensor in _leaf(ctx)))
     if model.disentangled:
         from distsim.layers.disentangled import given_by_name
 
@@ -53,6 +55,17 @@ def given(ctx: Context) -> Given:
         ends = tuple(_scaled(tensor, again) for tensor in _encoder_end(ctx))
         return Given((*masks, *ends), (*tables, *beside))
     return Given((), (*masks, *tables, *beside))
+
+
+def _cache(ctx: Context) -> tuple[Tensor, ...]:
+    """Keys and values of all layers of a stage that give them to a cache; others' are what autograd keeps."""
+    model, layout = ctx.model, ctx.layout
+    if not ctx.kernels.recompute_caches:
+        return ()
+    wide = model.kv_heads * model.head_dim / layout.tp * layout.tokens
+    return (
+        Tensor("layers.cache", 2 * wide * model.layers / layout.pp * recomputes_all(ctx), ctx.activation, "2 l s b k"),
+    )
 
 
 def recomputes_all(ctx: Context) -> Number:

@@ -10,6 +10,7 @@ from distsim.engine.plans.details import details
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.planner import Plan, finish_dates
 from distsim.report import html_layout, html_sections
+from distsim.report.file_names import cluster_names
 from distsim.report.html_cash import cash
 from distsim.report.html_figures import figure, key, money_bar
 from distsim.report.html_scatter import lettered, round_dollars, scatter, shown
@@ -96,7 +97,8 @@ def _contents(chosen: Option) -> Html:
 
 def _answer(made: Plan, chosen: Option, setup: Setup, seed: int, today: datetime.date) -> Html:
     one, quote = chosen.candidate, chosen.quote
-    what = f"{one.gpus:,} × {one.gpu} ({one.cluster}){'' if quote.owned else f' from {quote.whose}'}"
+    origin = "" if quote.owned else f" from {quote.whose}"
+    what = f"{one.gpus:,} × {one.gpu} ({cluster_names(made)[one.cluster]}){origin}"
     cost = f"{days(chosen.days)}, {dollars(chosen.dollars)}"
     price = rate(chosen, today)
     if made.cheapest is None:
@@ -184,7 +186,7 @@ def _tiles(option: Option) -> Html:
 
 
 def _options(made: Plan, chosen: Option, top: int) -> Html:
-    letters = lettered(made)
+    letters, clusters = lettered(made), cluster_names(made)
     front = set(made.pareto)
     listed = [index for index in range(len(made.options)) if index < top or index in front]
     reserved = any(made.options[index].committed_dollars is not None for index in listed)
@@ -199,8 +201,8 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
         mark = f"{letters.get(index, '●' if index in front else '')}{' ★' if option is chosen else ''}"
         mark += "" if made.request.wish.met(option) else f" {BEYOND}"
         rows.append([
-            element("span", mark, class_="chosen") if option is chosen else mark, f"{one.gpus:,}", one.gpu, one.cluster,
-            quote.whose, datum(quote.usd_per_gpu_hour, f"{quote.usd_per_gpu_hour:,.2f}"),
+            element("span", mark, class_="chosen") if option is chosen else mark, f"{one.gpus:,}", one.gpu,
+            clusters[one.cluster], quote.whose, datum(quote.usd_per_gpu_hour, f"{quote.usd_per_gpu_hour:,.2f}"),
             datum(option.days, number(option.days)), f"{number(option.days_low)}–{number(option.days_high)}",
             *([datum(made.request.wish.on_time(option), punctual(made, option))] if due else []),
             datum(option.gpu_hours, gpu_hours(option)), datum(option.dollars, dollars(option.dollars)),

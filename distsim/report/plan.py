@@ -12,6 +12,7 @@ from typing import Any
 from distsim.engine.plans.choice import faster
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.planner import Plan, finish_dates
+from distsim.report.file_names import cluster_names
 from distsim.report.plan_buying import buying_lines
 from distsim.report.plan_head import question, software
 from distsim.report.plan_plot import pareto_lines
@@ -81,10 +82,10 @@ def lines(made: Plan, seed: int, top: int, today: datetime.date, term: Style) ->
 
 
 def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: Style) -> list[str]:
-    told = [_pick("cheapest", chosen, today, term)]
+    told = [_pick(made, "cheapest", chosen, today, term)]
     quickest = made.fastest
     if quickest is not None and faster(quickest, chosen):
-        told.append(_pick("fastest ", quickest, today, term))
+        told.append(_pick(made, "fastest ", quickest, today, term))
     dates = finish_dates(chosen, seed)
     p10, p50, p90 = (days(dates.quantile(share) / DAY) for share in (0.1, 0.5, 0.9))
     wish = made.request.wish.days
@@ -112,12 +113,12 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
     ]  # fmt: skip
 
 
-def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
+def _pick(made: Plan, word: str, option: Option, today: datetime.date, term: Style) -> str:
     one, quote = option.candidate, option.quote
     paid = "purchase" if quote.owned else "owed"
     whole = f" (of {owed_whole(option)} {paid})" if option.committed_dollars is not None else ""
     return (
-        f"{term.bold(word)}    {one.gpus:,} x {one.gpu} ({one.cluster}) {source(quote)}: "
+        f"{term.bold(word)}    {one.gpus:,} x {one.gpu} ({cluster_names(made)[one.cluster]}) {source(quote)}: "
         f"{term.bold(days(option.days))}, {term.bold(dollars(option.dollars))}{whole} {rate(option, today)}"
     )
 
@@ -134,9 +135,9 @@ def layout_words(option: Option) -> str:
 
 def _misses(made: Plan, term: Style) -> list[str]:
     bound = any(one.committed_dollars is not None for one in made.nearest)
-    clock = clock_of(made.nearest)
+    clock, clusters = clock_of(made.nearest), cluster_names(made)
     rows = [
-        [f"{one.candidate.gpus:,} x {one.candidate.gpu}", one.cluster, one.quote.whose, clock.told(one.days),
+        [f"{one.candidate.gpus:,} x {one.candidate.gpu}", clusters[one.cluster], one.quote.whose, clock.told(one.days),
          dollars(one.dollars), *([owed_whole(one)] if bound else []), made.request.wish.lacks(one)]
         for one in made.nearest
     ]  # fmt: skip
@@ -154,10 +155,10 @@ def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
     """The cheapest options, with those of the Pareto front marked; a narrow terminal gets fewer columns."""
     front, mark, beyond = set(made.pareto), term.choose("●", "*"), term.choose(BEYOND, "x")
     shown = made.options[:top]
-    clock = clock_of(shown)
+    clock, clusters = clock_of(shown), cluster_names(made)
     rows = [
         {"": (mark if index in front else "") + ("" if made.request.wish.met(option) else beyond),
-         **_cells(made, option, today, clock)}
+         **_cells(made, option, today, clock, clusters)}
         for index, option in enumerate(shown)
     ]  # fmt: skip
     head = [name for name in rows[0] if name not in WHERE_ANY or any(row[name] != "-" for row in rows)]
@@ -176,10 +177,10 @@ def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
     return [*folded([title], indent=4), *told, *tail]
 
 
-def _cells(made: Plan, option: Option, today: datetime.date, clock: Clock) -> dict[str, str]:
+def _cells(made: Plan, option: Option, today: datetime.date, clock: Clock, clusters: dict[str, str]) -> dict[str, str]:
     one, quote = option.candidate, option.quote
     return {
-        "GPUs": f"{one.gpus:,}", "accelerator": one.gpu, "cluster": one.cluster, "from": quote.whose,
+        "GPUs": f"{one.gpus:,}", "accelerator": one.gpu, "cluster": clusters[one.cluster], "from": quote.whose,
         "region": quote.region or "-", "$/GPU-h": f"{quote.usd_per_gpu_hour:,.2f}", "price age": quote.age(today),
         clock.name: clock.told(option.days),
         "90%": f"{clock.told(option.days_low)}-{clock.told(option.days_high)}", ON_TIME: punctual(made, option),
@@ -275,16 +276,8 @@ def csv_lines(made: Plan) -> Sequence[str]:
     writer = csv.writer(out, lineterminator="\n")
     ends = [f"{name}_{end}" for name in spread for end in ("low", "high")]
     price = ("provider", "term", "usd_per_gpu_hour", "price_date", "pareto", "within_limits", "committed_dollars")
-    further = (
-        "etp",
-        "zero_group",
-        "sequence_parallel",
-        "recompute_layers",
-        "schedule",
-        "seq",
-        "micro_batches",
-        "recompute_modules",
-    )
+    further = ("etp", "zero_group", "sequence_parallel", "recompute_layers", "schedule", "seq", "micro_batches",
+               "recompute_modules")  # fmt: skip
     added = ("gpu_power", "framework", "payable_dollars", "billed_gpus")
     offer = ("instance", "region")
     writer.writerow([*keys, *layout, *price, "memory_fraction", *ends, *further, *added, *offer, "on_time"])

@@ -102,6 +102,9 @@ class Overhead(Spec):
     broken_block_fraction: Fraction = 0.0
     """Of the largest block that activations leave, what is asked for anew since states that the first step makes stand
     in it; of no more than these (not where graphs are compiled, or states are made ahead)."""
+    apart_shards: bool = False
+    """FSDP makes shards of gradients on a stream of its own: activations cannot have their blocks before they are
+    made, as the allocator gives no stream the blocks of another."""
     apart_gradient_fraction: Fraction = 0.0
     """Of gradients that come and go, what finds no block of activations that is large enough."""
     kept_samples: Amount = 0.0

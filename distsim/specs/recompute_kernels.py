@@ -18,6 +18,9 @@ class RecomputeKernels(Spec):
     recompute_reaches_inputs: bool = False
     """Where layers are computed again, what the first layer of each network reads is made to need a gradient, so that
     backward goes through frozen layers before all that trains, too (transformers' enable_input_require_grads)."""
+    recompute_caches: bool = False
+    """Layers that are computed again also give their keys and values, which the caller holds until the next step: a
+    model of transformers whose ``use_cache`` is on, in layers that somebody else wraps in checkpoints."""
     recompute_given: bool = False
     """Masks, biases of distances and rotary tables, which all layers are given beside their input, live until the
     backward pass of the first layer that is computed again (transformers)."""

@@ -66,6 +66,9 @@ class Traffic(Spec):
     again has gathered. Else whole copies are cast, and gathers copied in and out."""
     padding: Literal["none", "parameter", "unit"] = "none"
     """What is filled up to the number of shards: nothing, dimension 0 of each parameter (FSDP2), the unit (FSDP)."""
+    one_unit: bool = False
+    """The whole model is one unit, gathered before the first layer and kept to the end of backward, whose gradients are
+    joined and reduced when all are made (FSDP1 without a policy that wraps layers; replays of measured runs only)."""
     experts_by_columns: bool = False
     """Under expert parallelism, where more ranks share stacked experts than there are of these, each expert's dimension
     1 is sharded, which FSDP2 only does evenly."""

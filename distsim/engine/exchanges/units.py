@@ -15,6 +15,8 @@ from distsim.layers.names import EMBEDDING_WEIGHT
 def sharded_units(setup: Setup, stage: Stage) -> list[Unit]:
     """A stage's units: what belongs to no layer, whole or in parts, layers, and adapters where each is a unit."""
     units = units_of(stage)
+    if setup.framework.traffic.one_unit:
+        return [Unit("root", tuple(_all_tensors(units)), 1, root=True)]
     ends, layers = [unit for unit in units if unit.root], [unit for unit in units if not unit.root]
     if ends and (parts := _ends(setup, stage)):
         ends = parts
@@ -27,6 +29,13 @@ def sharded_units(setup: Setup, stage: Stage) -> list[Unit]:
     if rules.traffic.frozen_again and setup.kernels.recompute_holds != "output":
         layers = [unit._replace(again=times) for unit, times in zip(layers, recomputed, strict=True)]
     return ends + layers
+
+
+def _all_tensors(units: list[Unit]) -> Iterator[Stored]:
+    """What of each tensor all units of a kind have, as one flat tensor joins it."""
+    for unit in units:
+        for one in unit.tensors:
+            yield one._replace(elements=one.elements * unit.count, rows=one.rows * unit.count)
 
 
 def _ends(setup: Setup, stage: Stage) -> list[Unit]:

@@ -54,7 +54,7 @@ def reduced_unit_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     if setup.framework.buffers.bucket_copies:
         filled = fills_buckets(setup) & (layout.zero >= 3)
         return 0, where(filled, bucket_bytes(**buckets_of(setup, _trained(setup, stage))), 0) if some(filled) else 0
-    if not setup.framework.buffers.gathers_copies:
+    if not setup.framework.buffers.gathers_copies or setup.framework.traffic.one_unit:
         return 0, 0
     largest: Number = 0
     made: Number = 0
@@ -75,6 +75,14 @@ def ended_unit_bytes(setup: Setup, stage: Stage) -> Number:
     return where(gathers, 1, 0) * unit_parameters(setup, stage)[0] * setup.precision.gather_bytes
 
 
+def reduces_apart(setup: Setup) -> Number:
+    """Whether torch's FSDP reduces gradients of what it gathered, on a stream of its own whose blocks the allocator
+    gives no other: the shards that are kept are made there (torch.distributed.fsdp _runtime_utils.py, _reduce_grad
+    under state._post_backward_stream; _fsdp_collectives.py, foreach_reduce under reduce_scatter_stream)."""
+    shards = setup.layout.shards(setup.model.experts is not None)
+    return setup.framework.buffers.gathers_copies & (setup.layout.zero >= 2) & shards
+
+
 @for_parts_of_last
 def head_gradient_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     """FSDP's whole gradient of the output layer while the last layer runs backward, and while the layers before do.
@@ -83,7 +91,7 @@ def head_gradient_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     embedding's (torch _fsdp_param_group.py: post_backward, reduce_scatter_state; FSDPState, root's final callback).
     """
     layout, rules, precision = setup.layout, setup.framework.buffers, setup.precision
-    if not rules.gathers_copies or stage.head is None:
+    if not rules.gathers_copies or stage.head is None or setup.framework.traffic.one_unit:
         return 0, 0
     elements = sum(sharded(setup, p) for one in stage.head.operations for p in one.parameters if p.trains)
     reduces = where((layout.zero >= 2) & (layout.zero_group > 1) & (_in_place(setup) == 0), elements, 0)
@@ -97,16 +105,24 @@ def head_gradient_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
 def flat_end_bytes(setup: Setup, stage: Stage) -> Number:
     """FSDP1's flat gradient of what belongs to no layer, which is made when backward ends, beside the gradients that it
     is joined of, or its copy in the type of the reduction (torch _runtime_utils.py, _post_backward_hook); less the
-    layers that were gathered before."""
+    layers that were gathered before. Where all is one unit, what it is joined of counts as backward makes it."""
     rules, precision = setup.framework, setup.precision
     if not rules.buffers.gathers_copies or rules.traffic.padding != "unit":
         return 0
+    if rules.traffic.one_unit:
+        apart = setup.layout.zero >= 2
+        return where(apart, _trained(setup, stage) * max(unjoined_bytes(setup), DTYPE_BYTES[precision.reduce_dtype]), 0)
     rows = (one for part in (stage.embedding, stage.head) if part is not None for one in parameters_of(part.operations))
     elements = sum(sharded(setup, p) for p in rows if p.trains)
     each, wide = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[precision.reduce_dtype]
     reduces = (setup.layout.zero >= 2) & (_waiting_bytes(setup) == 0)
     layers = unit_parameters(setup, stage)[0] * (1 + rules.buffers.gather_ahead_units) * precision.gather_bytes
     return where(reduces, elements * (each + max(each, wide)) - where(_in_units(setup), layers, 0), 0)
+
+
+def unjoined_bytes(setup: Setup) -> float:
+    """Bytes per element of gradients that wait whole until those of the one unit of a model are joined."""
+    return DTYPE_BYTES[setup.precision.gather_dtype]
 
 
 def _whole(setup: Setup) -> Number:

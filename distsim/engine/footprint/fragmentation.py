@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.figures import Figures
+from distsim.engine.footprint.buffers import reduces_apart
 from distsim.engine.footprint.kept import SEVERAL
 from distsim.engine.footprint.moment import Idle
 from distsim.engine.footprint.overhead import overhead_bytes
+from distsim.engine.footprint.stage_step import waits_whole
 from distsim.engine.footprint.states import States
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -39,10 +41,18 @@ def split_bytes(setup: Setup, stage: Stage) -> Number:
 def idle_blocks(setup: Setup, stage: Stage, held: States, parts: dict[str, Number]) -> Idle:
     """Blocks that lie idle at all moments, beside the states and buffers of ``parts``."""
     split, broken = split_bytes(setup, stage), _broken_bytes(setup, stage, held)
+    apart = _apart(setup)
     if nothing(broken):
-        return Idle(split)
+        return Idle(split, apart=apart)
     beside = sum(parts.values()) + slack_of(setup) * parts["buffers"] + overhead_bytes(setup, stage, Figures())
-    return Idle(split, broken, setup.accelerator.capacity - beside - SEGMENT_BYTES)
+    return Idle(split, broken, setup.accelerator.capacity - beside - SEGMENT_BYTES, apart)
+
+
+def _apart(setup: Setup) -> Number:
+    """Share of a rank's gradients whose blocks activations cannot take before backward makes them."""
+    if not setup.framework.overhead.apart_shards:
+        return 0
+    return where(reduces_apart(setup), where(waits_whole(setup), 0, 1), 0)
 
 
 def _broken_bytes(setup: Setup, stage: Stage, held: States) -> Number:
@@ -55,7 +65,7 @@ def _broken_bytes(setup: Setup, stage: Stage, held: States) -> Number:
     trained, each = held.dense_parameters + held.expert_parameters, setup.precision.master_bytes
     masters = optimizer_bytes_per_rank(trained, each, layout.zero, layout.zero_group)
     made = maximum(held.optimizer - masters, 0)
-    gradients = held.gradients if setup.framework.buffers.gradients_grow else 0
+    gradients = where(_apart(setup), 0, held.gradients) if setup.framework.buffers.gradients_grow else 0
     return (1 - ahead) * broken_bytes(overhead.broken_block_fraction, made, _largest_block(stage),
                                       overhead.apart_gradient_fraction, gradients)  # fmt: skip
 
@@ -69,10 +79,10 @@ def _largest_block(stage: Stage) -> Number:
 
 
 def fragmentation_bytes(
-    setup: Setup, churning: Number, figures: Figures, least: Number = 0.0, buffers: Number = 0.0
+    setup: Setup, churning: Number, figures: Figures, least: Number = 0.0, buffers: Number = 0.0, apart: Number = 0.0
 ) -> Number:
     """What the caching allocator holds beyond what is allocated: a share of all that comes and goes, or of a part, but
-    not less than blocks that are known to lie idle, and the same share of buffers."""
+    not less than blocks that are known to lie idle, the same share of buffers, and blocks ``apart``."""
     source = setup.framework.source_of("overhead.fragmentation_fraction") or "preset"
     return figures.use("fragmentation", fragmented_bytes, source, share=slack_of(setup), churning_bytes=churning,
-                       idle_bytes=least, buffer_bytes=buffers)  # fmt: skip
+                       idle_bytes=least, buffer_bytes=buffers, apart_bytes=apart)  # fmt: skip

@@ -34,15 +34,18 @@ def from_host(setup: Setup) -> bool:
 
 
 def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
-    """Elements of the largest layer, and of the root unit (embedding, final norm, head) of a stage."""
+    """Elements of the largest layer that is a unit, and of the root unit (embedding, final norm, head, or all)."""
 
     def whole(block: Block) -> Number:
         return sum(gathered(setup, p) for operation in block.operations for p in operation.parameters)
 
+    ends = sum(whole(part) for part in (stage.embedding, stage.head) if part is not None)
+    if setup.framework.traffic.one_unit:
+        return 0, sum((whole(block) * times for block, times in stage.layers), start=ends)
     largest: Number = 0
     for block, _ in stage.layers:
         largest = maximum(largest, whole(block))
-    return largest, sum(whole(part) for part in (stage.embedding, stage.head) if part is not None)
+    return largest, ends
 
 
 def gathered_at_once(setup: Setup, stage: Stage) -> tuple[Callable[..., Number], dict[str, Number]]:

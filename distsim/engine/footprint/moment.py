@@ -14,11 +14,13 @@ AT_LOSS = ("loss", "loss backward")
 
 class Idle(NamedTuple):
     """Bytes of blocks that lie idle at all moments: ``split`` ones, and ``broken`` ones, of which the allocator gives
-    back what does not have ``room`` beside activations."""
+    back what does not have ``room`` beside activations; and the share of gradients ``apart`` whose blocks activations
+    cannot take before backward makes them."""
 
     split: Number = 0.0
     broken: Number = 0.0
     room: Number = 0.0
+    apart: Number = 0.0
 
     def beside(self, activations: Number) -> Number:
         """What of them stays beside so many bytes of activations."""
@@ -43,6 +45,8 @@ class Moment(NamedTuple):
     """All activations and transients, also those in the place of gradients to come."""
     temporaries: Number = 0
     """Of these what is the optimizer's, whose working copies are as large whatever the sequence."""
+    unmade: Number = 0
+    """Gradients that this backward pass has not made yet."""
     overhead: Number = 0
     """What is held then beside all that the program asks for; only of a stage that has been compared."""
 
@@ -65,7 +69,11 @@ class Moment(NamedTuple):
     def lost(self, slack: float, idle: Idle) -> Number:
         """What an allocator holds beyond it that loses a share ``slack`` of what comes and goes, and blocks that lie
         idle at all times."""
-        return maximum(slack * self.churning, idle.beside(self.activations))
+        return maximum(slack * self.churning, idle.beside(self.activations)) + self.apart(idle)
+
+    def apart(self, idle: Idle) -> Number:
+        """Bytes of blocks that wait for gradients which are not made yet, and that nothing else takes."""
+        return 0 if nothing(idle.apart) else idle.apart * self.unmade
 
     def height(self, slack: float, idle: Idle) -> Number:
         """Its activations, with what an allocator holds beyond it."""

@@ -251,7 +251,8 @@ def _embedding(step: StageStep) -> None:
     others = step.others_at(-1) + saved_bytes(stage.embedding.operations)
     others = plus(others, _other_rows(step))
     more = step.second_lookup() + step.summed(lookups=2 if setup.model.encoder_layers else 1)
-    joined = flat_end_bytes(setup, stage)
+    joined = flat_end_bytes(setup, stage)  # these among what it is joined of
+    joined = joined if nothing(joined) else maximum(plus(joined, -(fresh + more)), 0)
     step.add("embedding backward", plus(others + _transit(table, False), joined), made + fresh + more)
     if step.setup.optimizer.in_backward:
         step.add("embedding's update", others + in_backward_bytes(step.setup, table.parameters), made + fresh)

@@ -6,6 +6,7 @@ from typing import Any
 
 from distsim.arrays import Number, maximum, plus, product, some, where
 from distsim.engine.footprint.backward import Gradients, Highest, backward_peak, elements
+from distsim.engine.footprint.buffers import reduces_apart, unjoined_bytes
 from distsim.engine.footprint.moment import Moment
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.outputs import outputs_of
@@ -36,10 +37,12 @@ def _fresh_bytes(setup: Setup) -> Number:
     are gathered."""
     precision = setup.trained_precision
     fresh = min(precision.gradient_bytes, precision.parameter_bytes)
-    return min(fresh, precision.activation_bytes) if setup.framework.traffic.partitioned else fresh
+    if setup.framework.traffic.partitioned:
+        return min(fresh, precision.activation_bytes)
+    return where(reduces_apart(setup), min(fresh, precision.gather_bytes), fresh)
 
 
-def _waits(setup: Setup) -> Number:
+def waits_whole(setup: Setup) -> Number:
     """Whether whole gradients wait for the last micro-batch, and no shards of them are there until then; peaks of
     pipelines say nothing of it. Plain where no layout's do, so that arrays do not grow."""
     if not setup.framework.buffers.gathers_copies:
@@ -116,7 +119,7 @@ class StageStep:
     def __init__(self, setup: Setup, stage: Stage, held: States, saved: Saved) -> None:
         saved = saved._replace(embedding=saved.embedding + saved.given)
         self.setup, self.stage, self.held, self.saved = setup, stage, held, saved
-        self.grow: Number = where(waits := _waits(setup), 1, _grows(setup))
+        self.grow: Number = where(waits := waits_whole(setup), 1, _grows(setup))
         whole = held.dense_parameters + held.expert_parameters
         self.per_element: Number = held.gradients / maximum(whole, 1)
         """Bytes of kept gradient per parameter of the stage: less than a whole one where ZeRO shards it."""
@@ -124,7 +127,10 @@ class StageStep:
         shards = where(waits, 0, self.grow)  # each takes the place of a whole one that waited, and is no larger
         if setup.kernels.residuals == "stacked" and accumulates:  # a loop's backward makes all before a sum reads any
             shards = 1
-        self.gradients = Gradients(unless_zero(shards, self.per_element), _fresh_bytes(setup) * accumulates)
+        kept = unless_zero(shards, self.per_element)
+        if setup.framework.traffic.one_unit:
+            kept = where(setup.layout.zero >= 2, unjoined_bytes(setup), kept)
+        self.gradients = Gradients(kept, _fresh_bytes(setup) * accumulates)
         self.copies = _weight_copies(setup, stage)
         self.cached_copies = _cached_copies(setup, stage)
         self.offloaded = Offloaded(setup, saved)
@@ -154,9 +160,10 @@ class StageStep:
         """A moment with so many bytes of activations and of gradients that autograd has made so far; ``temporaries`` of
         the activations are the optimizer's. Where they do not come and go the allocator loses nothing of them."""
         gradients = self.held.gradients
-        beyond = plus(plus(activations, alive), -unless_zero(self.grow, gradients))
-        states = self.held.parameters + self.held.optimizer + gradients
-        self.found.append(Moment(name, beyond, gradients, states, activations if churns else 0, temporaries))
+        grown = unless_zero(self.grow, gradients)
+        beyond = plus(plus(activations, alive), -grown)
+        states, unmade = self.held.parameters + self.held.optimizer + gradients, maximum(plus(grown, -alive), 0)
+        self.found.append(Moment(name, beyond, gradients, states, activations if churns else 0, temporaries, unmade))
 
     def others_at(self, place: Number) -> Number:
         """What other micro-batches keep while one runs backward through this place of the stage, and what this one
@@ -211,4 +218,4 @@ class StageStep:
         table = self.stage.embedding.operations[0].parameters[0]
         if not table.trains:
             return 0
-        return table.elements * self.setup.precision.parameter_bytes * int(self.setup.framework.buffers.gradients_grow)
+        return product(table.elements, self.gradients.fresh)

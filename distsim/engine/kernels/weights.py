@@ -279,6 +279,8 @@ def _hooks(setup: Setup, stage: Stage) -> Number:
 
 def _units(setup: Setup, stage: Stage) -> Number:
     """What FSDP wraps: layers, all else together, and adapters' matrices where each is a unit (peft's policy)."""
+    if setup.framework.traffic.one_unit:
+        return 1
     adapters = sum(one.copies * count for one, count in stage.parameters if one.held == "adapter")
     return stage.layer_count + 1 + adapters * int(setup.framework.adapters.units)
 

@@ -122,7 +122,7 @@ def network_for(
     rate = _nic_rate(usual, internode_gbps_per_gpu)
     domain = _ranks_of_domain(gpus_per_node, usual, cluster is not None)
     usually = _class_of(accelerator, usual, per_node, rate, internode_gbps_per_gpu, cluster is not None)
-    links = _between(stated_network(network) if network else usually, rate, cluster)
+    links = _between(stated_network(network) if network else usually, rate, cluster, per_node)
     links |= _inside(accelerator, usual, per_node)
     library = _library(backend, traits.collectives)
     return Network(
@@ -153,13 +153,14 @@ def _inside(accelerator: Any, usual: Any, per_node: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _between(name: str, rate: float, cluster: Any) -> dict[str, Any]:
+def _between(name: str, rate: float, cluster: Any, per_node: int) -> dict[str, Any]:
     """Fields of a network on the links between domains, of a class at a rate; the hop is a cluster's where it was
     measured there."""
     name, known = network_class(with_nics(network_class(name)[0], rate))
     measured = cluster.network.hop if cluster is not None and cluster.network is not None else None
+    copied = min(known.get("process", math.inf), known.get("node", math.inf) / per_node) * GIGA
     return {
-        "inter": name, "nic_rate": min(rate * known.get("share", 1.0), known.get("process", math.inf) * GIGA),
+        "inter": name, "nic_rate": min(rate * known.get("share", 1.0), copied),
         "hop": measured if measured is not None else known["hop"] * MICROSECOND,
         "two_node_tree": known.get("two_node_tree", True), "far_nics": known.get("far_nics", False),
         "taper": known.get("taper", 0.0), "ordered": known.get("ordered", True),

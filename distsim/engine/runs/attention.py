@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distsim.architectures import traits_of
 from distsim.engine.runs.software import chip_of, preset_of
+from distsim.engine.runs.transformers_kernels import MODULES
 from distsim.interop.runs import Run
 from distsim.interop.runs.attention import attention_said, kernel_said
 from distsim.interop.runs.attention_notes import (
@@ -15,7 +16,7 @@ from distsim.interop.runs.attention_notes import (
 )
 from distsim.interop.runs.precision_names import PRECISIONS, precision_like
 from distsim.interop.runs.release import stated_year
-from distsim.interop.runs.torch_releases import torch_released
+from distsim.interop.runs.torch_releases import TORCH, torch_released
 from distsim.specs.framework import Framework
 
 FLASH_YEAR = 2023
@@ -33,6 +34,9 @@ became its usual implementation (--transformer-impl, arguments.py, early in 2024
 ENCODER_FLASH_YEAR = 2024
 """Where a token sees all others: Megatron's kernel was for causal masks, and transformers' BERT composed its attention
 until 4.41 (its release notes, May 2024)."""
+SDPA_TORCH = TORCH["2.1"]
+"""transformers calls torch's attention of releases from 2.1.1 on, composing it with older ones whatever the year
+(utils/import_utils.py, is_torch_sdpa_available)."""
 RELATIVE_FLASH_YEAR = 2026.5
 """Where a bias of distances is added to scores: T5Attention of transformers composed it until the middle of 2026
 (huggingface/transformers pull request 47014)."""
@@ -52,8 +56,14 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
     long = framework.usual.get("flash_tokens", 0)
     if framework.family == "jax" and _wide_on_nvidia(run):
         return "eager"
-    early = (_year(run, framework) or first) < first or (run.number("seq_len") or long) < long
+    early = (_year(run, framework) or first) < first or _before_sdpa(run, framework)
+    early = early or (run.number("seq_len") or long) < long
     return "eager" if early or composes_attention(run) else None
+
+
+def _before_sdpa(run: Run, framework: Framework) -> bool:
+    """Whether notes name a torch whose attention transformers does not call, where its modules run."""
+    return MODULES in (framework.name, framework.modules) and (torch_released(run) or SDPA_TORCH) < SDPA_TORCH
 
 
 def lacks_kernel(run: Run, framework: Framework) -> bool:

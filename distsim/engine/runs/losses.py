@@ -8,6 +8,7 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.jobs.profile import with_kernels
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.hand_written import hand_written
 from distsim.interop.runs import Run
 from distsim.interop.runs.fusions import compiles_loss
 from distsim.interop.runs.loss_notes import keeps_loss_alone
@@ -35,7 +36,7 @@ def loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     if takes_loss_at_once(run):
         return {"loss_sliced": False}
     if keeps_loss_alone(run):
-        alone = {"loss_gives": "nothing"} if framework.usual.get("loss_alone") else {}
+        alone = {"loss_gives": "nothing"} if framework.usual.get("loss_alone") or hand_written(run, framework) else {}
         return {"loss_holds_logits": False, **alone}
     if own_loop(run):
         return {"loss_holds_logits": "narrow"}

@@ -14,6 +14,7 @@ from distsim.interop.runs import (
     loss_notes,
     mixer_notes,
     overlap_notes,
+    peak_notes,
     precision_notes,
     software_notes,
 )
@@ -42,6 +43,7 @@ TOLD: Told = (
     (software_notes.deterministic, {"deterministic": True}),
     (software_notes.blocking, {"launches": "blocking"}),
     (masks_densely, {"attention_mask": "always"}),
+    (peak_notes.keeps_cache, {"recompute_caches": True}),
     (unrolls_layers, {"residuals": "fused"}),
     (expert_kernels.leaves_tiles, {"expert_tiles": "usual"}),
     (expert_kernels.fits_tiles, {"expert_tiles": "fitted"}),

@@ -27,7 +27,7 @@ from distsim.interop.runs import (
     software_notes,
 )
 from distsim.interop.runs.recipes import of_library
-from distsim.interop.runs.sharding import by_torch
+from distsim.interop.runs.sharding import by_torch, reduces_in_place, wraps_nothing
 from distsim.interop.runs.software_names import nearest_profile, replayed_name
 from distsim.interop.runs.whose_modules import has_transformers_modules
 from distsim.specs.framework import Framework
@@ -54,8 +54,8 @@ def framework_of(run: Run) -> Framework:
         update["traffic"] = framework.traffic.model_copy(update=traffic)
     if adapters := held_narrow(run, framework) | adapters_wrapped(run, framework) | summed_in_products(run):
         update["adapters"] = framework.adapters.model_copy(update=adapters)
-    if framework.traffic.module_hooks and by_torch(run):
-        update["buffers"] = framework.buffers.model_copy(update={"gathers_copies": True})
+    if buffers := _told_buffers(run, framework):
+        update["buffers"] = framework.buffers.model_copy(update=buffers)
     return framework.model_copy(update=update) if update else framework
 
 
@@ -65,6 +65,16 @@ def _recipes_then(run: Run, framework: Framework) -> tuple[Recipe, ...]:
     year, library = recipe_year(run), of_library(run)
     then = (one for one in framework.recipes if one.released(year) and (library or not one.library))
     return tuple(one.model_copy(update={"until": None, "library": False}) for one in then)
+
+
+def _told_buffers(run: Run, framework: Framework) -> dict[str, Any]:
+    """What a row tells of buffers otherwise than the framework has them (``Framework.buffers``)."""
+    told: dict[str, Any] = {}
+    if framework.traffic.module_hooks and by_torch(run):
+        told["gathers_copies"] = True
+    if framework.buffers.replica_buckets is not None and reduces_in_place(run):
+        told["replica_buckets"] = None
+    return told
 
 
 def _told_traffic(run: Run, framework: Framework) -> dict[str, Any]:
@@ -82,6 +92,8 @@ def _told_traffic(run: Run, framework: Framework) -> dict[str, Any]:
         told |= APART
     elif overlap_notes.gathers_apart(run):
         told |= GATHERS_APART
+    if framework.traffic.padding == "unit" and wraps_nothing(run):
+        told |= {"one_unit": True, **APART}
     return told | hooks_of(run, framework) | dated_traffic(recipe_year(run), framework.traffic)
 
 

@@ -37,9 +37,15 @@ _NARROW_BASE = re.compile(
 _NOT_UPCAST = re.compile(r"(?:base|norms?|embeddings?)[^;.]{0,20}\bnot upcast\b", re.IGNORECASE)
 """Notes of trainers that leave embedding and norms beside quantised weights as they are (fms-acceleration's
 accelerated-peft-bnb), where peft's prepare_model_for_kbit_training makes them fp32."""
-_PREPARES = re.compile(r"llama-?factory", re.IGNORECASE)
+_PREPARES = re.compile(r"llama-?factory|axolotl", re.IGNORECASE)
 """Software around transformers that prepares models itself and upcasts nothing unless told (hiyouga/LLaMA-Factory
-hparams/model_args.py, upcast_layernorm: False by default)."""
+hparams/model_args.py, upcast_layernorm: False by default), or takes back what peft upcast of models with adapters
+(axolotl-ai-cloud/axolotl loaders/model.py: converting modules for flash attention, needs_fa2_dtype)."""
+_CASTS_BACK = re.compile(r"\btrl\b|sft.?trainer", re.IGNORECASE)
+"""Trainers that take embedding and output layer beside 4-bit weights back to bf16 (huggingface/trl 0.24
+trainer/utils.py, peft_module_casting_to_bf16 where the job is bf16), or prepare nothing (its main branch)."""
+_NOT_BACK = re.compile(r"fp16|float16|int8|8.?bit", re.IGNORECASE)
+"""Recipes for which they did not, before they prepared nothing."""
 _DECOMPOSED = re.compile(r"\bq?dora\b", re.IGNORECASE)
 """How a row's kind, or the file that it is from, tells of weight-decomposed adapters."""
 _SCRIPTS = ("QwenLM/Qwen",)
@@ -87,8 +93,13 @@ def narrow_base(run: Run) -> bool:
 
 def leaves_base(run: Run) -> bool:
     """Whether embedding and norms beside quantised weights stay in 16 bits."""
-    itself = _PREPARES.search(f"{run.text('framework')} {run.source}")
-    return itself is not None or leaves_norms_narrow(run)
+    software = f"{run.text('framework')} {run.source}"
+    return _PREPARES.search(software) is not None or leaves_norms_narrow(run) or _casts_back(run)
+
+
+def _casts_back(run: Run) -> bool:
+    recipe = f"{run.text('precision')} {run.text('finetune_kind')}"
+    return _CASTS_BACK.search(run.text("framework") or "") is not None and _NOT_BACK.search(recipe) is None
 
 
 def leaves_norms_narrow(run: Run) -> bool:

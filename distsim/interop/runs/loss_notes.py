@@ -40,6 +40,7 @@ _CHUNKED = re.compile(
     ),
     re.IGNORECASE,
 )
+_WHOLE_LOGITS = re.compile(affirmed("logits are made whole"), re.IGNORECASE)
 _POLICY = re.compile(affirmed(r"RL trainer|policy loss"), re.IGNORECASE)
 """What trains on log-probabilities of the tokens alone (PrimeIntellect-ai/prime-rl's RL trainer)."""
 _LOSS_CHUNKS = re.compile(
@@ -72,6 +73,8 @@ def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
     layer, is that of its ``own`` where it has one."""
     notes = run.notes
     named = next((name for name, words in _LOSSES if hit(words, notes)), None)
+    if hit(_WHOLE_LOGITS, notes):  # whatever other kernels of a library were put into the model
+        return None
     if named == "liger" and writes_network(run) and hit(_FUSED_LINEAR, notes):  # whose patches are for other models
         return "fused-linear"
     if named:

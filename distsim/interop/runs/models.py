@@ -33,7 +33,7 @@ from distsim.interop.runs.shapes import (
     width_of,
 )
 from distsim.interop.runs.table import MissingCell, Run
-from distsim.interop.runs.told_traits import told_traits
+from distsim.interop.runs.told_traits import NANOCHAT, told_traits
 from distsim.interop.runs.training import fine_tunes
 from distsim.last import for_last
 from distsim.preset_files import plain
@@ -124,11 +124,14 @@ def _described(run: Run) -> Model:
 
 
 def _family_of(run: Run) -> str:
-    """The cell, or what the model's name tells: the family of a preset that is called so, or its first word."""
-    if told := run.text("family"):
+    """The cell, unless it calls nanochat's network GPT as any decoder; or what the model's name tells: the family of a
+    preset that is called so, or its first word."""
+    name = run.text("model") or ""
+    told = run.text("family")
+    if told and not (told.lower() == "gpt" and NANOCHAT.search(name)):
         return told
     preset = preset_named(_meant(run))
-    return preset.family if preset else family_in(run.text("model") or "") or _by_shape(run)
+    return preset.family if preset else family_in(name) or _by_shape(run)
 
 
 def _by_shape(run: Run) -> str:

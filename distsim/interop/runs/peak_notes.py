@@ -45,6 +45,7 @@ _COUNTERS_IN_NOTES = {
 _CLEARS_LATE = re.compile(affirmed(r"(?:Pytorch[- ])?Lightning(?:'s)? Trainer|pl\.Trainer|L\.Trainer"), re.IGNORECASE)
 """Notes of Lightning's Trainer, which lets gradients go between a step's forward and backward pass (Lightning-AI/
 pytorch-lightning loops/optimization/automatic.py, Closure.closure), so that the loss finds those of the last step."""
+_CACHED = re.compile(affirmed(r"past_key_values (?:stay|are) alive"), re.IGNORECASE)
 _AT_ONCE = "benchmark_litgpt.py"
 """Notes of runs of Lightning-AI/lightning-thunder's script around litgpt's models, which takes cross entropy of all
 logits at once; litgpt's own recipes take it of a few rows at a time."""
@@ -103,6 +104,11 @@ def composes_asked_flash(run: Run) -> bool:
 def adds_techniques(run: Run) -> bool:
     """Whether notes are of a table that adds one technique after another."""
     return _STEPWISE in run.notes.lower()
+
+
+def keeps_cache(run: Run) -> bool:
+    """Whether notes tell that a loop holds the keys and values that a model of transformers gives it."""
+    return hit(_CACHED, run.notes) is not None
 
 
 def chunks_loss(run: Run) -> bool:

@@ -66,6 +66,18 @@ def reduces_once(run: Run) -> bool | None:
     return True if any(hit(words, notes) for words in (_ONCE, _LAST, _SWITCHED)) else None
 
 
+_OWN = re.compile(
+    affirmed(r"(?:own (?:data[ -]parallelism|DDP)|(?:data[ -]parallelism|DDP) by hand)\b(?![^;.]*\b(?:bucket|flat))"),
+    re.IGNORECASE,
+)
+
+
+def reduces_in_place(run: Run) -> bool:
+    """Whether replicas are said to reduce each gradient where it lies, by a loop of their own: without the flat copies
+    that buckets are, torch's DDP or others'."""
+    return hit(_OWN, run.notes) is not None
+
+
 _ZEROPP = re.compile(r"zero(?:[ _-]?3)?\+\+", re.IGNORECASE)
 _PARTS = tuple(
     (name, re.compile(words, re.IGNORECASE)) for name, words in (
@@ -86,6 +98,12 @@ def zeropp_parts(run: Run) -> str:
 _SECOND = re.compile(r"fsdp[\s-]?2|fully_shard", re.IGNORECASE)
 """FSDP2, under which peft has no policy that wraps adapters (accelerate's utils/fsdp_utils.py,
 fsdp2_prepare_auto_wrap_policy, knows layers' classes and sizes)."""
+_WHOLE = re.compile(
+    r"\b(?:no|without)(?: an?| any)?(?: auto)?[-_ ]?wrap(?:ping)?[-_ ]polic(?:y|ies)\b|"
+    r"\bwhole model (?:as|in|is) one (?:FSDP )?unit\b",
+    re.IGNORECASE,
+)
+"""FSDP1 of a model alone, without an auto_wrap_policy."""
 _WRAPS = re.compile(
     affirmed(r"wrap(?:s|ped|ping)? (?:per|by|each|every) (?:decoder |transformer )?(?:layer|block)"), re.IGNORECASE
 )
@@ -132,6 +150,11 @@ def by_torchs_second(run: Run) -> bool:
 def wraps_layers(run: Run) -> bool:
     """Whether notes tell of units that are layers and nothing else."""
     return hit(_WRAPS, run.notes) is not None
+
+
+def wraps_nothing(run: Run) -> bool:
+    """Whether notes tell of a whole model that is one unit."""
+    return hit(_WHOLE, run.notes) is not None
 
 
 def assumed_sharding(run: Run, zero: int, group: int, sharers: int) -> str:
