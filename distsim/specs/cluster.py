@@ -39,6 +39,10 @@ class Fabric(Spec):
     """Of a torus; each dimension has two links per chip."""
     bridged: Annotated[int | None, Once(Field(ge=2))] = None
     """Cards of a node that one bridge joins, at the rate of the accelerator's link; all others meet over the fabric."""
+    sockets: Annotated[int | None, Once(Field(ge=1))] = None
+    """CPUs, or switches below one, that cards on PCIe hang from; None: as many as servers usually have."""
+    peers: bool = True
+    """False where cards that could reach each other's memory over PCIe may not: virtual machines of clouds."""
     wrap: Annotated[int, Once(Field(ge=RING))] = RING
     """Chips along each axis of a torus from which on their ends are joined; a smaller slice is a mesh."""
 

@@ -59,18 +59,28 @@ def scale_up(accelerator: Any, cluster: Any = None) -> tuple[str, float, bool]:
         return name, stated * known["share"], known["switch"]
     host = accelerator.host
     generation = host.generation if host and host.generation else USUAL_PCIE
-    flow = of_generation(pcie_flows(), generation) * GIGA
-    if host is not None and not host.peer:  # what passes host memory takes a card's own lanes both ways
-        lanes = host.rate or flow
-        flow = lanes * fabrics()["pcie"]["without_peers"]
-    if cluster is not None and cluster.fabric.rate is not None:  # a slot may carry less than the host bridge
-        flow = min(flow, cluster.fabric.rate)
-    return f"pcie-{generation}", flow, False
+    return f"pcie-{generation}", pcie_flow(accelerator, cluster.fabric if cluster is not None else None), False
 
 
-def pcie_flows() -> dict[int, float]:
-    """GB/s of one flow through the host bridge, by the generation of PCIe."""
-    return {int(one): float(rate) for one, rate in fabrics()["pcie"]["generation"].items()}
+def pcie_flow(accelerator: Any, fabric: Any = None) -> float:
+    """Bytes per second of one direction that each card of a ring over PCIe sends to the next.
+
+    A share of a card's lanes, and less where the ring crosses to the other CPU; where cards have no access to each
+    other's memory, what passes host memory takes the lanes both ways. A slot (``fabric.rate``) may carry less.
+    """
+    known, host = fabrics()["pcie"], accelerator.host
+    lanes = (host.rate if host else None) or of_generation(pcie_lanes(), USUAL_PCIE) * GIGA
+    if fabric is not None and fabric.rate is not None:
+        lanes = min(lanes, fabric.rate / known["share"])
+    if (host is not None and not host.peer) or (fabric is not None and not fabric.peers):
+        return float(lanes * known["without_peers"])
+    sockets = (fabric.sockets if fabric is not None else None) or known["usual_sockets"]
+    return float(lanes * known["share"] * (known["across_sockets"] if sockets > 1 else 1.0))
+
+
+def pcie_lanes() -> dict[int, float]:
+    """GB/s of one direction of a slot of 16 lanes, by the generation of PCIe."""
+    return {int(one): float(rate) for one, rate in fabrics()["pcie"]["lanes"].items()}
 
 
 def _link_class(link: Any) -> tuple[str, Mapping[str, Any]]:

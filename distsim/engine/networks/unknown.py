@@ -47,11 +47,11 @@ def _links(chip: Accelerator) -> str:
 
 
 def _host(chip: Accelerator) -> str:
-    from distsim.engine.networks.links import pcie_flows
+    from distsim.engine.networks.links import pcie_lanes
 
     if chip.host is None or chip.host.kind != "pcie" or chip.host.generation is None:
         return ""
-    known = pcie_flows()
+    known = pcie_lanes()
     nearest = min(max(chip.host.generation, min(known)), max(known))
     if chip.host.generation == nearest:
         return ""

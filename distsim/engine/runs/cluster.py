@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distsim import catalog
+from distsim.engine.networks.links import pcie_lanes
 from distsim.engine.networks.network_classes import fabrics
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.chips import cluster_in
 from distsim.interop.runs.machine_notes import has_bridges, machine_said, machine_words, over_sockets, slot_generation
 from distsim.last import while_same
+from distsim.specs.accelerator import of_generation
 from distsim.specs.cluster import Cluster
 from distsim.units import GIGA, parse
 
@@ -89,8 +91,8 @@ def _in_slots(run: Run, cluster: Cluster) -> Cluster:
     generation = slot_generation(run) if cluster.fabric.kind == "pcie" else None
     if generation is None or cluster.fabric.rate is None:
         return cluster
-    flow = fabrics()["pcie"]["generation"][generation] * GIGA
-    rate = min(cluster.fabric.rate, flow)
+    known = fabrics()["pcie"]
+    rate = min(cluster.fabric.rate, of_generation(pcie_lanes(), int(generation)) * known["share"] * GIGA)
     return cluster.model_copy(update={"fabric": cluster.fabric.model_copy(update={"rate": rate})})
 
 
