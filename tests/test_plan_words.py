@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 from shell import Done, piped
 
+import distsim
 from distsim import catalog
 from distsim.cli.app import COMMANDS
 from distsim.engine.campaigns.prices import price_lists, quotes
@@ -21,6 +22,7 @@ from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.plans.besides import besides
 from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.plan import Option
+from distsim.engine.plans.rival import rival
 from distsim.errors import DistsimError
 from distsim.report.plan import layout_words
 from distsim.report.plan_words import clock_of
@@ -619,3 +621,26 @@ def test_terms_at_which_nothing_is_sold_are_told() -> None:
 def test_energy_that_nobody_knows_says_why() -> None:
     told = run("llama-3-8b", "--tokens", "1T", "--gpu", "tpu-v6e", "--gpus", "64", "--price", "2.7").stdout
     assert "energy      unknown: no rated power of tpu-v6e is known" in told
+
+
+def test_another_accelerator_that_costs_hardly_more_is_told(tmp_path: Path) -> None:
+    words = ("llama-2-7b", "--tp", "1", "--pp", "1", "--tokens", "300B", "--provider", "nebius", "--gpus", "64")
+    page = tmp_path / "plan.html"
+    both = run(*words, "--gpu", "h100-sxm,h200-sxm", "--report", str(page)).stdout
+    answer = json.loads(run(*words, "--gpu", "h100-sxm,h200-sxm", "--json").stdout)
+    first, other = (answer["options"][answer[name]] for name in ("cheapest", "rival"))
+    assert first["gpu"] != other["gpu"] and first["dollars"] <= other["dollars"] <= 1.2 * first["dollars"]
+    flat = " ".join(both.split())
+    assert f"as cheap 64 x {other['gpu']} from Nebius: " in flat and "is off by 20% in the median" in flat
+    assert f"{other['dollars'] / first['dollars'] - 1:.1%} more than the cheapest, which cannot be told" in flat
+    assert "As cheap: 64 x" in page.read_text(encoding="utf-8")
+    assert "as cheap" not in run(*words, "--gpu", "h100-sxm").stdout
+
+
+def test_an_accelerator_that_costs_far_more_is_no_rival() -> None:
+    asked = {"gpus": 64, "tp": 1, "pp": 1, "gpu": "h100-sxm,a100-sxm4-80gb"}
+    plan = distsim.plan("llama-2-7b", "300B", provider="aws,nebius", **asked)
+    assert plan.cheapest is not None and plan.rival is None
+    dear = [one for one in plan.options if one.gpu != plan.cheapest.gpu]
+    assert dear and dear[0].dollars > 1.2 * plan.cheapest.dollars
+    assert rival(plan.options, plan.request.wish, None) is None

@@ -39,6 +39,7 @@ from distsim.report.plan_words import (
     rented_whole,
     source,
     unbeaten,
+    undecided,
     unsure,
     within,
 )
@@ -121,6 +122,7 @@ def _answer(made: Plan, chosen: Option, setup: Setup, seed: int, today: datetime
         ))  # fmt: skip
     told += [_tiles(chosen), paragraph(_finish(made, chosen, seed))]
     told += [paragraph(f"Deadline: {words}.") for words in (unsure(made),) if words]
+    told += [paragraph(f"As cheap: {words}.") for words in (undecided(made),) if words]
     told += [paragraph(f"Extra costs: {words}.") for words in (besides(made, chosen, today),) if words]
     told += [paragraph(words.capitalize(), ".") for words in fullness(chosen)]
     told += [paragraph("Settings: ", words, ".") for words in (saving_words(made, chosen),) if words]

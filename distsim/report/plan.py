@@ -40,6 +40,7 @@ from distsim.report.plan_words import (
     standing_by,
     taken,
     unbeaten,
+    undecided,
     unsure,
 )
 from distsim.report.prose import folded, number
@@ -100,6 +101,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         f"finish      median {p50}, 10th percentile {p10}, 90th {p90} "
         f"({len(dates.seconds):,} simulated campaigns with uncertain step time, seed {seed}){within}",
         *(f"deadline    {words}" for words in (unsure(made),) if words),
+        *(f"as cheap    {words}" for words in (undecided(made),) if words),
         f"cost        {dollars(chosen.dollars)}, 90% interval {interval(chosen)}; {gpu_hours(chosen)} GPU-hours",
         *(f"extra       {words}" for words in (besides(made, chosen, today),) if words),
         f"spares      {standing_by(chosen)}",

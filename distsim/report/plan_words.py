@@ -15,6 +15,7 @@ from distsim.engine.plans.layouts import ALIKE
 from distsim.engine.plans.on_time import EVEN, SURE
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.planner import Plan
+from distsim.engine.plans.rival import ratio_error
 from distsim.report.prose import number
 from distsim.specs.dates import dated
 from distsim.units import (
@@ -130,6 +131,19 @@ def unsure(made: Plan) -> str:
     cost = f"{days(one.days)}, {dollars(one.dollars)}, on time in {found:.0%}"
     more = f"; --confidence {SURE:.0%} asks for such" if found >= SURE else ""
     return f"{told}; {kind}: {one.gpus:,} x {one.gpu} {source(one.quote)}, {cost}{more}"
+
+
+def undecided(made: Plan) -> str:
+    """What is said of another accelerator that cannot be told from the cheapest; nothing where there is none."""
+    chosen, one = made.cheapest, made.rival
+    if chosen is None or one is None:
+        return ""
+    more = one.dollars / chosen.dollars - 1
+    return (
+        f"{one.gpus:,} x {one.gpu} {source(one.quote)}: {days(one.days)}, {dollars(one.dollars)}, {more:.1%} more than "
+        f"the cheapest, which cannot be told from it: the predicted ratio of two accelerators' speeds is off by "
+        f"{ratio_error():.0%} in the median; measure both before you order"
+    )
 
 
 def source(quote: Quote) -> str:

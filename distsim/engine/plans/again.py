@@ -8,6 +8,7 @@ from distsim.engine.plans import choice
 from distsim.engine.plans.candidates import Place
 from distsim.engine.plans.choice import Wish
 from distsim.engine.plans.plan import Option, cheapest_first
+from distsim.engine.plans.rival import rival
 
 NEARLY = 0.05
 """Share of days and dollars by which an option may be beaten and still be searched again: the best of all layouts
@@ -39,6 +40,7 @@ def _worth(found: Sequence[Option], wish: Wish) -> list[Place]:
     """The places of the options that answer a wish or miss it by least, and of those that no other beats by much."""
     cheapest, fastest = choice.cheapest(found, wish), choice.fastest(found, wish)
     picked = [cheapest, fastest, choice.surer(found, wish, cheapest) if cheapest else None]
+    picked += [rival(found, wish, cheapest)]
     picked += [] if cheapest else choice.nearest(found, wish)
     picked += [one for one in found if not any(_beats(other, one) for other in found)]
     return list(dict.fromkeys(_place(one) for one in picked if one is not None))

@@ -29,6 +29,7 @@ from distsim.engine.plans.ownership import Ownership, ownership, system_for
 from distsim.engine.plans.parts import partial_rents
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.request import Request
+from distsim.engine.plans.rival import rival
 from distsim.engine.plans.scope import Scope, usual_notes
 from distsim.engine.plans.settings import Saving, saving_of
 from distsim.engine.plans.smaller import down_to_budget
@@ -85,6 +86,11 @@ class Plan:
     def surer(self) -> Option | None:
         """The next cheapest option that is sure to be in time, where the cheapest is not; None where there is none."""
         return None if self.cheapest is None else choice.surer(self.options, self.request.wish, self.cheapest)
+
+    @property
+    def rival(self) -> Option | None:
+        """The cheapest on another accelerator that cannot be told from the cheapest; None where there is none."""
+        return rival(self.options, self.request.wish, self.cheapest)
 
     @property
     def nearest(self) -> list[Option]:
@@ -144,7 +150,8 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract, and more."""
         index = {id(option): position for position, option in enumerate(self.options)}
-        pick, wish = {"cheapest": self.cheapest, "fastest": self.fastest, "surer": self.surer}, self.request.wish
+        wish = self.request.wish
+        pick = {"cheapest": self.cheapest, "fastest": self.fastest, "surer": self.surer, "rival": self.rival}
         chosen = self.chosen
         buying = None if chosen is None else self.buying(chosen)
         return {
