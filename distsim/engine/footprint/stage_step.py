@@ -127,7 +127,8 @@ class StageStep:
         shards = where(waits, 0, self.grow)  # each takes the place of a whole one that waited, and is no larger
         if setup.kernels.residuals == "stacked" and accumulates:  # a loop's backward makes all before a sum reads any
             shards = 1
-        self.gradients = Gradients(unless_zero(shards, self.per_element), _fresh_bytes(setup) * accumulates)
+        fresh = _fresh_bytes(setup) if accumulates else 0
+        self.gradients = Gradients(unless_zero(shards, self.per_element), fresh)
         self.copies = _weight_copies(setup, stage)
         self.cached_copies = _cached_copies(setup, stage)
         self.offloaded = Offloaded(setup, saved)
