@@ -25,7 +25,7 @@ LONG: dict[str, Any] = {"model": "llama-3.1-8b", "gpus": 8, "zero": 3, "recomput
 @pytest.mark.parametrize(
     ("framework", "more", "whole", "patched"),
     [("deepspeed", {"seq": 1_000_000, "cp": 8, "mlp_tiles": "auto"}, 243.61, 62.45),
-     ("fsdp", {"seq": 32_768}, 98.73, 35.13)],
+     ("fsdp", {"seq": 32_768}, 98.73, 35.24)],
 )  # fmt: skip
 def test_long_contexts_are_told_of_a_loss_before_larger_gpus(
     framework: str, more: dict[str, Any], whole: float, patched: float

@@ -130,7 +130,8 @@ class StageStep:
         kept = unless_zero(shards, self.per_element)
         if setup.framework.traffic.one_unit:
             kept = where(setup.layout.zero >= 2, unjoined_bytes(setup), kept)
-        self.gradients = Gradients(kept, _fresh_bytes(setup) * accumulates)
+        fresh = _fresh_bytes(setup) if accumulates else 0
+        self.gradients = Gradients(kept, fresh)
         self.copies = _weight_copies(setup, stage)
         self.cached_copies = _cached_copies(setup, stage)
         self.offloaded = Offloaded(setup, saved)

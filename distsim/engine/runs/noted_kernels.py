@@ -21,7 +21,14 @@ from distsim.interop.runs import (
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs.adapter_notes import mlp_in_one
 from distsim.interop.runs.attention import masks_densely
-from distsim.interop.runs.fusions import compiles_loss, composes_loss, composes_rotation, fuses_norms, fuses_rotation
+from distsim.interop.runs.fusions import (
+    compiles_loss,
+    composes_loss,
+    composes_rotation,
+    fuses_norms,
+    fuses_rotation,
+    overwrites_logits,
+)
 from distsim.interop.runs.own_modules import (
     multiplies_by_einsum,
     rotates_pairs,
@@ -52,6 +59,10 @@ TOLD: Told = (
 TOLD_OF_MEGATRON: Told = (
     (expert_routing.gathers_all, {"expert_gathers": "group"}),
     (compiles_loss, {"loss_kernel": "steps"}),
+    (
+        overwrites_logits,
+        {"loss_kernel": "one", "loss_exchange": "gathered", "loss_kept_bytes": 2.0, "loss_transit_bytes": 0.0},
+    ),
     (composes_loss, {"loss_kernel": "vocab-parallel"}),
     (composes_rotation, {"rope": "eager"}),
     (expert_kernels.loops_experts, {"expert_products": "sequential"}),

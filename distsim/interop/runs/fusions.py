@@ -34,6 +34,16 @@ def compiles_loss(run: Run) -> bool:
     return hit(_LOSS_COMPILED, run.notes.lower()) is not None
 
 
+_LOSS_OF_TE = re.compile(
+    affirmed(r"(?:TE|Transformer Engine)(?:'s)?[- ]fused (?:cross[- ]entropy|ce)|fusion[-_]impl[ =:]+te"), re.IGNORECASE
+)
+
+
+def overwrites_logits(run: Run) -> bool:
+    """Whether notes tell of Transformer Engine's cross entropy, which writes gradients over the logits."""
+    return hit(_LOSS_OF_TE, run.notes) is not None
+
+
 _LOSS_PLAIN = re.compile(
     r"\b(?:no|without) (?:fused (?:cross[- ]entropy|ce|loss)|(?:cross[- ]entropy|loss) fusion)\b|"
     r"\b(?:loss|cross[- ]entropy)(?: is)? not fused\b",
