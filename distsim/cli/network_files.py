@@ -30,12 +30,7 @@ def calibrate_nccl_tests(
     from distsim.report import talk
 
     spec = catalog.load("clusters", cluster) if cluster is not None else None
-    name = gpu if gpu is not None else spec.gpu if spec is not None else None
-    if name is None:
-        told = "--nccl-tests needs the accelerator that the tests ran on"
-        raise DistsimError(told, "add e.g. --gpu h100-sxm or --cluster NAME")
-    if gpu is not None and spec is not None:
-        raise DistsimError(f"--gpu {gpu} and --cluster {cluster} both name the accelerator", "keep one of them")
+    name = _tested(gpu, cluster, spec.gpu if spec is not None else None)
     found = nccl_tests.read(file, op_named(collective) if collective is not None else None, ranks)
     profile = engine.fit(found, name, gpus_per_node, internode_gbps_per_gpu, network, spec)
     for note in profile.notes:
@@ -52,6 +47,17 @@ def calibrate_nccl_tests(
     sys.stdout.write(network_profile.text(profile) + "\n")
     if output is not None:
         sys.stderr.write(f"wrote {output}\n")
+
+
+def _tested(gpu: str | None, cluster: str | None, its_gpu: str | None) -> str:
+    """The accelerator that tests ran on, by name or as that of a cluster. Raises DistsimError for none, or both."""
+    if gpu is not None and cluster is not None:
+        raise DistsimError(f"--gpu {gpu} and --cluster {cluster} both name the accelerator", "keep one of them")
+    name = gpu if gpu is not None else its_gpu
+    if name is None:
+        told = "--nccl-tests needs the accelerator that the tests ran on"
+        raise DistsimError(told, "add e.g. --gpu h100-sxm or --cluster NAME")
+    return name
 
 
 def _write(path: str, text: str) -> None:

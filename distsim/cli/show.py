@@ -35,10 +35,7 @@ def show(
     from distsim import preset_kinds
     from distsim.cli.families import WORDS, show_families
 
-    if name is not None and not name.strip():
-        from distsim.errors import DistsimError
-
-        raise DistsimError("the name is empty", f"list all names with: distsim show {kind}")
+    _refuse_blank(kind, name)
     if kind in WORDS:
         show_families(name, json)
     elif nccl_log is not None or kind == "topology":
@@ -52,6 +49,13 @@ def show(
         _show_names(kind, named, json)
     else:
         _show_preset(preset_kinds.kind_of(kind), name, json)
+
+
+def _refuse_blank(kind: str | None, name: str | None) -> None:
+    if name is not None and not name.strip():
+        from distsim.errors import DistsimError
+
+        raise DistsimError("the name is empty", f"list all names with: distsim show {kind}")
 
 
 def _show_topology(kind: str | None, nccl_log: str | None, json: bool) -> None:
