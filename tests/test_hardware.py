@@ -132,7 +132,10 @@ def test_torchtitan_part_is_not_a_plain_h100() -> None:
 
 
 def test_half_chips_are_half() -> None:
-    parts = (("mi250x-gcd", "mi250x", 2), ("trn1-neuroncore", "trainium1", 2), ("trn2-neuroncore", "trainium2", 4))
+    parts = (
+        ("mi250x-gcd", "mi250x", 2), ("trn1-neuroncore", "trainium1", 2), ("trn2-neuroncore", "trainium2", 4),
+        ("tpu-v7x-core", "tpu-v7x", 2),
+    )  # fmt: skip
     for half, whole, count in parts:
         small, large = catalog.load("gpus", half), catalog.load("gpus", whole)
         assert count * small.memory == large.memory
