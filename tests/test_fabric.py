@@ -60,7 +60,7 @@ def test_a_slower_fabric_takes_longer_and_no_link_carries_more_than_its_rate(tmp
 
 def test_accelerators_with_links_may_stand_in_a_node_of_pcie(tmp_path: Path) -> None:
     network = network_for("h100-sxm", cluster=catalog.load("clusters", cluster(tmp_path, kind="pcie", rate="50 GB/s")))
-    assert (network.intra, network.intra_rate) == ("pcie-5", 22e9)
+    assert (network.intra, network.intra_rate) == ("pcie-5", 40e9)
     narrow = catalog.load("clusters", cluster(tmp_path, kind="pcie", rate="12 GB/s"))
     assert network_for("h100-sxm", cluster=narrow).intra_rate == 12e9
 
