@@ -9,6 +9,7 @@ from distsim.engine.footprint.buckets import buckets_of, fills_buckets
 from distsim.engine.footprint.gathered import from_host, gathered, gathered_at_once, sharded, unit_parameters
 from distsim.engine.footprint.gradient_places import gradient_place_bytes
 from distsim.engine.footprint.host_share import passes_host_buffer
+from distsim.engine.footprint.joined import unjoined_bytes
 from distsim.engine.footprint.offloaded import host_buffer
 from distsim.engine.footprint.receives import receive_buffers
 from distsim.engine.footprint.replicas import replica_buckets, unsent
@@ -75,14 +76,6 @@ def ended_unit_bytes(setup: Setup, stage: Stage) -> Number:
     return where(gathers, 1, 0) * unit_parameters(setup, stage)[0] * setup.precision.gather_bytes
 
 
-def reduces_apart(setup: Setup) -> Number:
-    """Whether torch's FSDP reduces gradients of what it gathered, on a stream of its own whose blocks the allocator
-    gives no other: the shards that are kept are made there (torch.distributed.fsdp _runtime_utils.py, _reduce_grad
-    under state._post_backward_stream; _fsdp_collectives.py, foreach_reduce under reduce_scatter_stream)."""
-    shards = setup.layout.shards(setup.model.experts is not None)
-    return setup.framework.buffers.gathers_copies & (setup.layout.zero >= 2) & shards
-
-
 @for_parts_of_last
 def head_gradient_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     """FSDP's whole gradient of the output layer while the last layer runs backward, and while the layers before do.
@@ -118,11 +111,6 @@ def flat_end_bytes(setup: Setup, stage: Stage) -> Number:
     reduces = (setup.layout.zero >= 2) & (_waiting_bytes(setup) == 0)
     layers = unit_parameters(setup, stage)[0] * (1 + rules.buffers.gather_ahead_units) * precision.gather_bytes
     return where(reduces, elements * (each + max(each, wide)) - where(_in_units(setup), layers, 0), 0)
-
-
-def unjoined_bytes(setup: Setup) -> float:
-    """Bytes per element of gradients that wait whole until those of the one unit of a model are joined."""
-    return DTYPE_BYTES[setup.precision.gather_dtype]
 
 
 def _whole(setup: Setup) -> Number:

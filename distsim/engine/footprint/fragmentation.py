@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.buffers import reduces_apart
+from distsim.engine.footprint.joined import reduces_apart
 from distsim.engine.footprint.kept import SEVERAL
 from distsim.engine.footprint.moment import Idle
 from distsim.engine.footprint.overhead import overhead_bytes

@@ -6,7 +6,7 @@ from typing import Any
 
 from distsim.arrays import Number, maximum, plus, product, some, where
 from distsim.engine.footprint.backward import Gradients, Highest, backward_peak, elements
-from distsim.engine.footprint.buffers import reduces_apart, unjoined_bytes
+from distsim.engine.footprint.joined import reduces_apart, unjoined_bytes
 from distsim.engine.footprint.moment import Moment
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.outputs import outputs_of

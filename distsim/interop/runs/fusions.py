@@ -35,7 +35,11 @@ def compiles_loss(run: Run) -> bool:
 
 
 _LOSS_OF_TE = re.compile(
-    affirmed(r"(?:TE|Transformer Engine)(?:'s)?[- ]fused (?:cross[- ]entropy|ce)|fusion[-_]impl[ =:]+te"), re.IGNORECASE
+    affirmed(
+        r"(?:TE|Transformer Engine)(?:'s)?[- ](?:fused (?:cross[- ]entropy|ce)|cross[- ]entropy fusion)|"
+        r"fusion[-_]impl[ =:]+te"
+    ),
+    re.IGNORECASE,
 )
 
 
